@@ -37,7 +37,7 @@ class About:
 
 @cache
 def described() -> Mapping[str, About]:
-    """Every method of this folder by name: those of the papers in their order, others by name."""
+    """Every method of this folder by name: the papers' in their order, then others by name."""
     found = {
         module.name: _about(Path(folder, f"{module.name}.py"))
         for folder in __path__

@@ -81,7 +81,7 @@ class DraftStack:
         input_size: int,
         ops: Ops,
     ) -> None:
-        """The first layer's attention reads `input_size` numbers, that of others the hidden."""
+        """The first layer's attention reads `input_size` numbers, others the hidden ones."""
         with checkpoint.config_errors("a Llama layer"):
             rotary = LlamaRotaryEmbedding(config).to(checkpoint.device)
         sizes = [input_size] + [config.hidden_size] * (len(names) - 1)
@@ -182,7 +182,7 @@ class DraftStack:
         return residual
 
     def write_context(self, context: Tensor) -> None:
-        """Begin a sequence of which all layers read the same inputs [n, hidden]."""
+        """Begin a sequence whose inputs [n, hidden] are the same for all layers."""
         slots = self._slots(torch.arange(context.shape[0], device=self._device))
         for index, layer in enumerate(self._layers):
             layer.write_kv(context, self.cache.rows(index), slots)

@@ -50,9 +50,10 @@ ModelT = TypeVar("ModelT", bound=FeatureModel)
 
 
 class FeatureDrafter(Drafter, Generic[ModelT]):
-    """Keeps the features that its model has not read: those of the last step's accepted path.
+    """Keeps the features of the last step's accepted path, which its model has not read yet.
 
-    `num_scratch` bounds the rows of a draft in the model's cache, `depth` that of all trees.
+    `num_scratch` bounds the rows of a draft in the model's cache, `depth` the depth of all
+    trees.
     """
 
     def __init__(self, model: ModelT, execution: Execution, num_scratch: int, depth: int) -> None:

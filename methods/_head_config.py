@@ -1,8 +1,8 @@
 """Published layouts of heads with decoder layers: key names and config fields, as one form.
 
 The internal form has flat fields, and keys `layers.{i}.`, `fc`, `norm`, `lm_head` and so on.
-Every field is honoured, without effect, refused by name, or told as unknown; `_head_fields`
-lists them.
+Every field is honoured, known to have no effect, refused by name, or reported as unknown;
+`_head_fields` lists them.
 """
 
 from collections.abc import Collection, Mapping
@@ -69,9 +69,9 @@ class HeadFormat:
     """The fields that one kind of head may have.
 
     `kind` is the method that runs it, and `name` its name in speculators. `section` is the
-    object of config.json whose fields count as its own. `reads` are fields that it has beside
-    those of every head, `switches` those of them that may be true or false, and `computed`
-    replaces values of `COMPUTED`.
+    object of config.json whose fields count as its own. `reads` are fields that it has besides
+    the common ones, `switches` are the fields among them that may be true or false, and
+    `computed` replaces values of `COMPUTED`.
     """
 
     kind: str = "eagle"
@@ -274,8 +274,8 @@ def captured_layers(
     of layers (0 is the first layer's), as in vLLM. Publishers of nested ones disagree: a list
     of the formula's layers counts as the formula does, by inputs or by outputs, and one with
     the number of layers by inputs (gpt-oss: the last layer's output is the next one's input).
-    Others need `chosen`, and so do those of gpt-oss by outputs, since SGLang #32334 reads them
-    as inputs.
+    Other lists need `chosen`. So do lists of gpt-oss by outputs, since SGLang #32334 reads
+    them as inputs.
     """
     formula = [2, num_layers // 2, num_layers - 3]
     flat, nested = head.fields.get(LAYERS), head.nested_layers

@@ -63,7 +63,7 @@ _COMPUTED = {
     '"rope"': "position_embedding_type",
 }
 COMPUTED = {name: json.loads(value) for value, names in _COMPUTED.items() for name in names.split()}
-"""The value of fields, beside null, that is computed if a kind of head names no other.
+"""The value of fields, besides null, that is computed unless a kind of head names another.
 
 Any other value changes the arithmetic for some publisher, and is refused.
 """
@@ -90,10 +90,10 @@ _KINDS = ("dflare", "dflash", "domino", "dspark", "eagle", "hydra", "medusa", "m
 
 
 def one_value(checkpoint: Checkpoint, said: Mapping[str, Any]) -> Any:
-    """The value that is said in several places, by place; None is nothing said.
+    """The value that several places name, by place; None means that a place names none.
 
     Raises:
-        CheckpointError: two places say different things.
+        CheckpointError: two places name different values.
     """
     known = {place: value for place, value in said.items() if value is not None}
     (first, value), *others = known.items() or [("", None)]

@@ -33,7 +33,7 @@ def draft_vocabulary(checkpoint: Checkpoint, head: HeadConfig, size: int) -> Ten
 def head_of(checkpoint: Checkpoint, head: HeadConfig, hidden: int) -> nn.Linear:
     """The checkpoint's head, or the target's if it is equal or the checkpoint has none.
 
-    A config that ties it to an embedding means the checkpoint's own, if it has one.
+    If a config ties it to an embedding, that is the checkpoint's own, if it has one.
     """
     name = "lm_head.weight"
     is_tied = head.fields.get("tie_word_embeddings") and _EMBEDDING in checkpoint
@@ -57,7 +57,7 @@ def embedding_of(checkpoint: Checkpoint, hidden: int) -> Tensor:
 
 
 def check_width(checkpoint: Checkpoint, hidden: int) -> None:
-    """Refuse a head whose width differs from the target's, whose embedding or head it uses."""
+    """Refuse a head that uses the target's embedding or head, but has another width."""
     expected = checkpoint.target.config.hidden_size
     if hidden != expected:
         raise checkpoint.error(f"has a hidden size of {hidden}, but the target has {expected}")

@@ -51,7 +51,7 @@ class ParallelDrafter(FeatureDrafter[ModelT]):
 
 
 def in_vocabulary(logits: Tensor, token_ids: Tensor, vocab_size: int) -> Tensor:
-    """Logits [n, vocab] of the target's tokens, from those of a draft vocabulary [n, draft].
+    """Logits [n, vocab] of the target's tokens, from logits [n, draft] of a draft vocabulary.
 
     `token_ids` [draft] are the target's ids for the draft vocabulary's. Other tokens get -inf.
     """

@@ -14,14 +14,15 @@ _LIGHT = {*sys.stdlib_module_names, "specbench.types"}
 
 
 def read_options(path: Path) -> Any:
-    """The dataclass that the file gives to its `METHOD`, with fields alone; None if it cannot be
-    read without other modules of its package.
+    """The dataclass of options of the file's `METHOD`, with fields only.
+
+    None if it cannot be read without other modules of its package.
     """
     try:
         names = _bindings(path)
         (given,) = (one.value for one in names["METHOD"].value.keywords if one.arg == "options")
         return _made(given.id, names)
-    except Exception:  # a file of somebody else's; importing it will say what is wrong
+    except Exception:  # somebody's plug-in: importing it will say what is wrong
         return None
 
 

@@ -57,7 +57,7 @@ TREES: dict[str, tuple[Ranks, ...]] = {
 
 Zeros at the end of a row are left out. `mc_sim_7b_63` is the tree of Medusa and Hydra. EAGLE's
 own code gives its tree the same name; here it is `eagle_25`. `recycling_80` is Token
-Recycling's tree "2.2.2", `sam_60` that of SAM-Decoding's copy of it.
+Recycling's tree "2.2.2", `sam_60` the tree of SAM-Decoding's copy of it.
 """
 
 
@@ -128,8 +128,8 @@ class StaticTree:
 
         Shape "4x2" has four nodes with two children each. A file lists paths of ranks:
         `[[0], [1], [0, 0]]`. Nodes that cannot be filled are left out: ranks of the size of the
-        target's vocabulary and above, depths above `max_depth` (the number of heads). With the
-        option `nodes`, that many are kept: those of the lowest ranks and depths.
+        target's vocabulary and above, depths above `max_depth` (the number of heads). The
+        option `nodes` keeps that many nodes, of the lowest ranks and depths.
 
         Raises:
             UserError: the name is unknown, or the file is not such a list.

@@ -16,7 +16,7 @@ class Options(TreeOptions):
     layers: str = field(default="", metadata=LAYERS_OPTION)
     rope_theta: float | None = field(
         default=None,
-        metadata={"help": "rotary base; without it: that of its config", "min": 1},
+        metadata={"help": "rotary base; without it, as in its config", "min": 1},
     )
 
 

@@ -28,9 +28,9 @@ class Options:
 class LayerSkip(SpeculativeSampling):
     """Drafts a chain with the target's first layers, final norm and head.
 
-    These layers' keys and values of committed tokens are those of the target itself, so the
-    draft model needs no cache and no prefill. Models that were trained with LayerSkip exit
-    early best.
+    The target itself computes these layers' keys and values of committed tokens, so the draft
+    model needs no cache and no prefill. Early exit works best with models that were trained
+    with LayerSkip.
 
     Source: Elhoushi et al. 2024, "LayerSkip: Enabling Early Exit Inference and Self-Speculative
     Decoding"; behaviour checked against facebookresearch/LayerSkip, self_speculation.

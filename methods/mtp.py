@@ -77,7 +77,7 @@ class MtpModel(FeatureModel):
             raise checkpoint.error("is for a model with attention windows")
 
     def _shared(self, checkpoint: Checkpoint, name: str, module: nn.Module) -> Tensor:
-        """The target's weight, of which the checkpoint may have a copy."""
+        """The target's weight. The checkpoint may have a copy of it."""
         key, weight = f"{self._prefix}{name}.weight", module.weight
         assert isinstance(weight, Tensor)
         if key in checkpoint and not torch.equal(checkpoint.take(key, *weight.shape), weight):
@@ -173,7 +173,7 @@ class Mtp(FeatureDrafter[MtpModel]):
 
 
 def _one_layer(config: Any) -> Any:
-    """A config of one layer, of the kind of the last one, from that of a target."""
+    """A config with one layer, of the kind of the target's last one."""
     for name in ("layer_types", "mlp_layer_types"):
         if kinds := getattr(config, name, None):
             setattr(config, name, kinds[-1:])

@@ -40,7 +40,7 @@ class SpeculativeSampling(DraftModelDrafter):
     committed tokens and feeding the missing ones; this covers both rejection and full
     acceptance. Draft tokens are sampled with the request's own settings.
 
-    Source: Leviathan et al. 2023; the heuristic schedule is that of transformers' assisted
+    Source: Leviathan et al. 2023; the heuristic schedule is from transformers' assisted
     generation, which Spec-Bench runs as SpS.
 
     Deviation: a draft does not end at EOS; the engine cuts the tokens after EOS anyway.
@@ -88,7 +88,7 @@ class SpeculativeSampling(DraftModelDrafter):
 
 
 def next_length(schedule: Schedule, num_tokens: int, num_accepted: int) -> int:
-    """Tokens of the next draft, after one of `num_tokens` of which some were accepted."""
+    """Tokens of the next draft, after one of `num_tokens` with `num_accepted` accepted."""
     if schedule == "constant":
         return num_tokens
     return num_tokens + 2 if num_accepted == num_tokens else max(1, num_tokens - 1)

@@ -57,7 +57,7 @@ class Suffix(Drafter):
     Applications"; behaviour checked against ArcticInference's suffix_tree.cc, defaults of vLLM.
 
     Deviation: an index of the tokens' positions replaces the suffix trees; it finds the same
-    matches. Outputs are never evicted (vLLM keeps those of 10,000 requests).
+    matches. Outputs are never evicted (vLLM keeps the outputs of 10,000 requests).
     """
 
     def __init__(self, options: Options, context: BuildContext) -> None:

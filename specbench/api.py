@@ -272,7 +272,7 @@ def run(
 
     Args:
         model: a known model, a folder or a Hub id.
-        methods: methods with options, in one text or several; by default those of the command.
+        methods: methods with options, in one text or several; by default as in the command.
         output: the run's folder; by default a new one in `results/runs`.
         resume: continue an unfinished run, with its own values.
         offline: use no network.
@@ -338,8 +338,9 @@ def _notebook_line() -> Callable[[str], None]:
 
 @contextmanager
 def _quiet_libraries() -> Iterator[None]:
-    """Hide progress bars of transformers and the Hub's client, and what torchao says of kernels
-    that it lacks. All are shown again after.
+    """Hide progress bars of transformers and the Hub's client while the block runs.
+
+    Messages of torchao about kernels that it lacks are hidden, too.
     """
     loggers = [python_logging.getLogger(name) for name in ("torchao", "torch.utils._pytree")]
     levels = [one.level for one in loggers]

@@ -54,7 +54,7 @@ class UserError(SpecbenchError):
 class TooLarge(UserError):
     """A model that needs more memory than a device has free.
 
-    `num_gpus_needed` counts GPUs like those of the device; 0 on a CPU.
+    `num_gpus_needed` counts GPUs of the device's kind; 0 on a CPU.
     """
 
     def __init__(self, message: str, hint: str = "", *, num_gpus_needed: int = 0) -> None:
@@ -83,7 +83,7 @@ class ContractFault(MethodFault):
 
 
 _MOST_NAMES = 30
-"""More available names than these are not listed; the closest ones are."""
+"""Most available names that are listed. Of more names, the closest ones are."""
 
 
 def unknown_name(
@@ -162,7 +162,7 @@ _UNSEEN = {
 _PROSE = {code: sign for code, sign in _UNSEEN.items() if chr(code) not in "\n\t"}
 _LEADING_COLONS = re.compile(r"^(\s*):(?=:)", re.MULTILINE)
 _COMMAND = "##["
-"""Start of a command of GitHub Actions anywhere in a line. "::" does at the start of a line."""
+"""Begins a command of GitHub Actions anywhere in a line; "::" does so at its start."""
 
 
 def printable(text: str) -> str:
@@ -196,7 +196,7 @@ def first_line(text: str, most: int = 160) -> str:
 
 
 def visible(text: str) -> str:
-    """The text, as long and with its lines, with other control characters as visible signs."""
+    """The text with control characters as visible signs; its length and lines stay."""
     shown = text.translate(_PROSE).replace(_COMMAND, "##\uff3b")
     return _LEADING_COLONS.sub("\\1\ua789", shown)
 
@@ -244,7 +244,7 @@ def time_limit(seconds: float, what: str, hint: str = "") -> Iterator[None]:
 
 @contextmanager
 def memory_limit(more_bytes: int) -> Iterator[None]:
-    """Raise MemoryError in the block if it asks for more memory than this. On Linux alone."""
+    """Raise MemoryError in the block if it asks for more memory than this. Only on Linux."""
     try:
         import resource
 

@@ -45,7 +45,7 @@ MOST = 1000
 """The largest value of a built-in method's integer options: a step drafts no more than that."""
 
 GROUPS = ("papers", "all")
-"""Names that stand for several methods: those of the papers, and all that work."""
+"""Names that stand for several methods: the papers', and all that work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def get(name: str) -> Method:
     """
     plugin = _refuse_unknown(name)
     place = plugin.value if plugin else f"{GROUP}.{name}"
-    importlib.import_module("specbench.engine.drafter")  # torch may take long: no method's fault
+    importlib.import_module("specbench.engine.drafter")  # torch may take long, not the method
     try:
         with containing(f"importing {place}"), time_limit(IMPORT_LIMIT_S, f"importing {place}"):
             found = plugin.load() if plugin else importlib.import_module(place).METHOD
@@ -174,7 +174,7 @@ def default_entries() -> list[Entry]:
 
 
 def expand_groups(texts: Sequence[str]) -> tuple[str, ...]:
-    """The spellings of methods, with the names of a group in its place.
+    """The spellings of methods, with each group replaced by its members.
 
     Raises:
         UserError: a group is given options.

@@ -10,13 +10,13 @@ from typing import Literal, NamedTuple
 
 VERSION = "0.1.0"
 BASELINE = "vanilla"
-"""The method that speedups are over."""
+"""The method that speedups compare with."""
 
 _PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = _PACKAGE.parent
 """The folder around the package: the checkout's root, if it is one."""
 ROOTS = (_PACKAGE, CHECKOUT) if (CHECKOUT / "pyproject.toml").is_file() else (_PACKAGE,)
-"""Folders that hold `datasets/` and `results/`: those of the wheel, then those of a checkout."""
+"""Folders that hold `datasets/` and `results/`: the wheel's, then a checkout's."""
 
 
 StopReason = Literal["eos", "budget", "length"]
@@ -251,7 +251,7 @@ class Record:
     `phases`, `peak_memory_bytes` and `energy_j` are None if they were not measured. `trace` is
     written to a file of its own and is not read back. `token_ends` is empty and `place` None
     in records of older versions. `origin` is empty except in merged runs, `worker` except in
-    those of a cluster.
+    runs on a cluster.
     """
 
     key: RecordKey
@@ -285,7 +285,7 @@ class Record:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of the answer: those of a server that sends text are its own count."""
+        """Tokens of the answer. For a server that sends text, its own count."""
         reported = self.serving.reported_tokens if self.serving else None
         return len(self.token_ids) if reported is None else reported
 

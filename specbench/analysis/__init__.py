@@ -1,1 +1,1 @@
-"""The numbers of runs, from their records. Loads no model and prints nothing."""
+"""The numbers of runs, computed from their records."""

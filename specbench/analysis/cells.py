@@ -46,7 +46,7 @@ WITH_PHASES = Missing("the phases of steps were timed, which slows them down")
 """To measure phases, the clock waits for the device within a step: such times are not evidence."""
 
 Arithmetic = Literal["ours", "paper"]
-"""The formula of the speedup: `paper` is the published one."""
+"""The formula of the speedup; `paper` is the published one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def measure_cell(cell: Cell, draws: Draws | None, arithmetic: Arithmetic) -> Cel
 
 
 def _values(cell: Cell, draws: Draws | None) -> dict[str, Estimate]:
-    """The ratios that at least one completion has all it needs for."""
+    """The ratios that can be computed from at least one completion."""
     table, rows = cell.table, cell.rows
     clusters, units, requests = table.values(rows, "cluster", "unit", "request")
     places = Places(clusters, units, requests, table.num_units)
@@ -191,7 +191,7 @@ class CellSource:
         self.rows = rows_by_cell(table.frame)
 
     def cell(self, key: CellKey) -> Cell:
-        """The rows of a cell, of which there may be none."""
+        """The rows of a cell; there may be none."""
         rows, baseline = self._rows(key), self._rows(replace(key, method=BASELINE))
         is_measured, is_shared = self._is_measured[rows], self._survivors.is_shared[rows]
         unpaired = NO_SHARED if self._is_measured[baseline].any() else BASELINE_FAILED

@@ -1,6 +1,6 @@
-"""Speed that drafting does not explain: rules that stay silent on honest runs.
+"""Rules that find speed which drafting does not explain. Honest runs pass them.
 
-They judge methods of the engine in this process. A server's method is the server's own.
+They judge methods of the engine in this process, not those of servers.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ FAST_STEP, SLOW_VANILLA = "fast_step", "slow_vanilla"
 Subject: TypeAlias = tuple[str, float]
 """A method and a temperature."""
 LEAST_STEPS = 0.95
-"""Steps for as many tokens, in later passes / in the first, that are still no memory."""
+"""Least steps for as many tokens, in later passes / in the first, without a hidden memory."""
 LEAST_STEP, LEAST_PREFILL = 0.9, 0.8
-"""Time of a step, and of a prefill, / vanilla's that its noise and kernels explain."""
+"""Least time of a step, and of a prefill, / vanilla's that noise and kernels explain."""
 MOST_AFTER = 0.1
 """Vanilla's steps may take longer by this share after a method than after others."""
 LEAST_PAIRS = 8
@@ -45,7 +45,7 @@ MOST_HIDDEN, HIDDEN_S, LEAST_HIDDEN = 0.1, 1e-3, 0.2
 and the share of completions in which it has to see more.
 """
 MOST_UNTIMED = 0.05
-"""Untimed work of a method / its decode time that is not named."""
+"""Untimed work of a method / its decode time, up to which there is no warning."""
 BUILD_S, LOADED_BYTES_PER_S = 0.5, 50e6
 """Seconds that building a method may take, and bytes of weights a second that it may load."""
 _GROUP = ["temperature", "task", "turn"]
@@ -89,7 +89,7 @@ def find_cheats(table: RecordTable, info: RunHeader) -> tuple[RunWarning, ...]:
 def _hidden(table: RecordTable) -> dict[Subject, float]:
     """Seconds of completions by the outer clock / by their own times, where it saw far more.
 
-    It has to be so in the sum and in many completions: bursts of other programs hit a few.
+    It counts if the sum and many completions show it: bursts of other programs hit only a few.
     """
     times: dict[Subject, list[tuple[float, float]]] = defaultdict(list)
     for one in table.records:

@@ -27,7 +27,7 @@ NOT_MEASURED = Missing("not measured")
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The costs of one cell. The first four are over the completions that vanilla has too.
+    """The costs of one cell. The first four are over completions that vanilla has too.
 
     `step_s` is the decode time of a step in seconds, `relative` its ratio to vanilla's, and
     `decode_speedup` is `mat / relative`. `phases` are seconds a step. `limit` is the decode
@@ -48,7 +48,7 @@ class Cost:
 
     @property
     def relative_phases(self) -> Phases | None:
-        """The phases in steps of vanilla's. They add up to `relative`, less what has no phase."""
+        """The phases in steps of vanilla. They add up to `relative`, less other time."""
         if self.phases is None or not isinstance(self.relative, Estimate):
             return None
         assert isinstance(self.step_s, Estimate)

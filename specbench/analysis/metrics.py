@@ -56,9 +56,9 @@ if TYPE_CHECKING:
 class MethodMetrics:
     """A method at one temperature over all tasks.
 
-    The values are means of its cells, with intervals; `pooled` is all tasks as one cell,
-    without, and its MAT is over the completions that vanilla has too, as costs are. `partial`
-    is the reason why neither stands beside those of others: the method lacks tasks.
+    The values are means of its cells, with intervals. `pooled` is all tasks as one cell,
+    without intervals; its MAT is over the completions that vanilla finished too, as costs are.
+    `partial` is set if the method lacks tasks, so that its numbers compare with no others.
     """
 
     speedup: Value
@@ -73,8 +73,8 @@ class RunMetrics:
     """All numbers of one run, or of a pool of runs.
 
     `scope` tells what the intervals of times cover. `rankings` has the fastest method at each
-    temperature, with the tests behind every claim about it; `task_rankings` those on each
-    task.
+    temperature, with the tests behind every claim about it; `task_rankings` has the same for
+    each task.
     """
 
     info: RunHeader
@@ -183,7 +183,7 @@ def _with_counters(
 ) -> CellMetrics:
     """The cell with the MAT of its server's counters, if no answer came with its own counts.
 
-    It has none if a block of it contradicts itself.
+    MAT is missing if one of its blocks contradicts itself.
     """
     own = [
         block
@@ -199,7 +199,7 @@ def _with_counters(
 
 
 def _all_steps(cell: CellMetrics, cost: Cost | None) -> CellMetrics:
-    """The cell of all tasks with the MAT that its costs are explained by, if they are known."""
+    """The cell of all tasks, with the MAT of its costs if they are known."""
     is_known = cost and isinstance(cost.mat, Estimate) and isinstance(cell.mat, Estimate)
     return replace(cell, mat=cost.mat) if cost and is_known else cell
 
@@ -208,7 +208,7 @@ def check_arithmetic(name: str) -> Arithmetic:
     """The arithmetic of that name.
 
     Raises:
-        UserError: there is no such arithmetic.
+        UserError: the name is unknown.
     """
     for known in get_args(Arithmetic):
         if name == known:
@@ -256,9 +256,8 @@ def _overall(
 def _means(rows: Mapping[str, Sequence[Value]]) -> dict[str, Value]:
     """Each method's mean over its row of tasks.
 
-    Means are compared down a column, so a method without a task that another one has gets
-    none. Tasks that no method has yet are left out; the baseline alone does not make a task
-    count.
+    Means are compared down a column, so a method that lacks a task of another one gets no
+    mean. Tasks without any method but the baseline are left out.
     """
     others = [row for method, row in rows.items() if method != BASELINE] or list(rows.values())
     columns = zip(*others, strict=True)
@@ -268,7 +267,7 @@ def _means(rows: Mapping[str, Sequence[Value]]) -> dict[str, Value]:
 
 
 def partial(number: int, num_tasks: int) -> Missing | None:
-    """The reason why a mean over this number of tasks stands beside none over all."""
+    """The reason why a mean over this number of tasks does not compare with one over all."""
     return Missing(f"{number} of {num_tasks} tasks") if 0 < number < num_tasks else None
 
 

@@ -1,8 +1,8 @@
 """Numbers of prompts and passes that show a difference, from the variances of a pilot.
 
-The variance of a log ratio is that of prompts, divided by their number, and that of passes or
-runs, divided by theirs. A difference is shown if a two-sided test at 5 % finds it in 80 % of
-experiments.
+The variance of a log ratio is the variance of prompts, divided by their number, plus that of
+passes or runs, divided by theirs. A difference is shown if a two-sided test at 5 % finds it in
+80 % of experiments.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _MOST_PROMPTS = 100_000
 class Pilot:
     """The variances of a typical log ratio of two speeds.
 
-    `prompts` is that of one prompt's worth of data times the number of prompts measured,
-    `unit_sd` the standard deviation between passes or runs; None if it is unknown.
+    `prompts` is the variance from one prompt, `unit_sd` the standard deviation between passes
+    or runs; None if it is unknown.
     """
 
     num_prompts: int
@@ -41,9 +41,7 @@ class Pilot:
         return math.expm1((quantile(variance.degrees) + POWER_SCORE) * math.sqrt(variance.value))
 
     def prompts_for(self, difference: float, num_units: int) -> int | None:
-        """The least prompts that show the difference with this many units; None if no number
-        does.
-        """
+        """The fewest prompts that show the difference with these units; None if none can."""
         if self.smallest(_MOST_PROMPTS, num_units) > difference:
             return None
         low, high = 2, _MOST_PROMPTS

@@ -76,9 +76,10 @@ def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
 def pooled_variance(speedups: Sequence[Estimate]) -> Variance | None:
     """The variance that passes or runs add to a log speedup, from all methods of a run together.
 
-    A log speed is a method's own, plus what a unit adds for all, plus a rest: speedups hold
-    the rests of two methods. Those of three passes have two degrees of freedom a method, too
-    few for a claim from one method alone. None without two units that all methods have.
+    A log speed is the method's own, plus what a unit adds for all methods, plus a rest. A
+    speedup contains the rests of two methods. Three passes give two degrees of freedom a
+    method, too few for a claim from one method alone. None without two units that all methods
+    have.
     """
     if not speedups or any(len(one.units) != 1 for one in speedups):
         return None
@@ -100,7 +101,7 @@ def _larger(own: Variance | None, pooled: Variance | None) -> Variance | None:
 
 
 ALONE = "~"
-"""The sign of a difference that an interval alone shows, and no corrected test."""
+"""The sign of a difference that an interval shows and the corrected test does not."""
 
 
 def is_alone(value: Value, p_value: float | None) -> bool:

@@ -6,14 +6,14 @@ target's and the drafter's. Hence
 
     limit = MAT * target bytes / (target bytes + draft bytes)
 
-times the bandwidth that the method's CPU threads reach / that of vanilla's, if they differ.
+times the bandwidth with the method's CPU threads / with vanilla's, if their numbers differ.
 
-In a mixture of experts, the target's bytes are those that one row reads. Several rows choose more
+In a mixture of experts, the target's bytes are what one row reads. Several rows choose more
 experts, at most all, so trees stay further below their limit than with a dense model.
 
 Keys and values are left out. Every method's target forward reads nearly the same ones, so they
 change the limit by a fraction of their own share (`kv_share`), a few percent for the papers'
-prompts. There is no such limit if the weights fit into the processor's cache.
+prompts. If the weights fit into the processor's cache, this limit does not hold.
 """
 
 from collections.abc import Iterable, Mapping
@@ -42,7 +42,7 @@ class Roofline:
 
     `bandwidth` is in bytes/s. `draft_bytes` maps a method's spelling to bytes a step.
     `cache_bytes` is the size of the last-level cache, 0 if unknown. `kv_share` is the bytes of
-    keys and values / those of the weights, in vanilla's mean step. `no_limit` is the reason if
+    keys and values / the bytes of weights, in vanilla's mean step. `no_limit` is the reason if
     there is no limit. `speedups` are the bandwidths / vanilla's of methods that decode with
     other CPU threads. `block_bytes` were read or copied to measure the bandwidth, 0 if unknown.
     """

@@ -1,9 +1,9 @@
-"""Steps of answers whose server does not list them, made from what it counted.
+"""Steps of answers whose server does not list them, computed from its counts.
 
-A step emits what it accepted and one token more: tokens and accepted tokens imply the steps.
-An end token that was itself a draft has no token after it: such an answer took one step more.
-No count says which answers these are. Where every step drafts, the drafts of a block are its
-steps.
+A step emits the accepted tokens and one more, so the counts of tokens and of accepted tokens
+give the steps. After an end token that was itself a draft there is no further token: such an
+answer took one step more than the counts give. No count says which answers these are. If every
+step has a draft, the drafts of a block are its steps.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ BlockKey = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class ServedSteps:
-    """Steps of records, and what is not known of them.
+    """Steps of records, and how far they are known.
 
     `emitted` and `steps` [records] are 0 where they are unknown; steps that a block counts
     beyond the implied ones are spread over the answers that may have them. `more` [records] is
-    1 for an answer that may have taken one step more. `contradictions` are those of the counts
-    of blocks whose answers do not list their steps.
+    1 for an answer that may have taken one step more. `contradictions` are in the counts of
+    blocks whose answers do not list their steps.
     """
 
     emitted: Sequence[int]
@@ -40,7 +40,7 @@ class ServedSteps:
 
 
 def block_key(one: BlockHeader | RecordKey) -> BlockKey:
-    """The block that a record is of."""
+    """The key of a record's block, or of a block."""
     return (one.method, one.temperature, one.task, one.repeat, *load_of(one))
 
 

@@ -1,9 +1,9 @@
 """The numbers of a method on a server at one load: throughput, latency, goodput and acceptance.
 
-Names and definitions are those of `vllm bench serve`: TTFT is the time to the first token,
+Names and definitions are as in `vllm bench serve`: TTFT is the time to the first token,
 TPOT the time per token after it, ITL the time between arrivals of tokens, E2E the time of the
 whole request. Times are the client's. Throughputs are sums over blocks / the blocks'
-durations. A block that was interrupted has none: what was left of it ran at a lower load.
+durations. Interrupted blocks are left out: their rest ran at a lower load.
 
 - MAT, where a server does not list its steps: (tokens - 1) / steps, with the steps that its counts
   imply (see `served_steps`).
@@ -46,7 +46,7 @@ INTERRUPTED = Missing("all blocks were interrupted")
 _MOST_CLIENT = 0.02
 """Share of a latency that the client may take."""
 _LEAST_OWN = 0.98
-"""Share of the tokens that a server counted which must be this run's."""
+"""Least share of a server's counted tokens that must be this run's."""
 
 Limits = Mapping[str, float]
 """Most seconds of a good request by the name of the time: ttft, tpot, e2e."""
@@ -78,8 +78,8 @@ class ServingMetrics:
 
     `least_mat` is the MAT if every answer that may have taken one step more has.
     `draft_length` is the mean of the tokens of a draft, by the server's counters.
-    `contradictions` are pairs of a task and what is impossible in the counts of its blocks.
-    `num_restarted` counts the blocks in which a server that has counters lost them.
+    `contradictions` are pairs of a task and what contradicts itself in the counts of its
+    blocks. `num_restarted` counts the blocks in which a server that has counters lost them.
     """
 
     ttft: Times
@@ -289,7 +289,7 @@ def _acceptance_rates(blocks: Sequence[BlockHeader]) -> tuple[float, ...]:
 
 
 def _counters_problem(blocks: Sequence[BlockHeader]) -> Missing | None:
-    """The reason why counters are not those of the blocks' answers alone."""
+    """The reason why counters include more than the blocks' answers; None if they do not."""
     if any(block.num_failed for block in blocks):
         return HAS_FAILED
     own = sum(block.num_tokens for block in blocks)
@@ -300,7 +300,7 @@ def _counters_problem(blocks: Sequence[BlockHeader]) -> Missing | None:
 def _client_share(blocks: Sequence[BlockHeader], e2e: FloatArray) -> float:
     """The client's own part of a request's time: its work, and the wait while it is busy.
 
-    The wait is that of a queue with one server (M/M/1): work / (1 - utilisation).
+    The wait is as in a queue with one server (M/M/1): work / (1 - utilisation).
     """
     client_s = sum(block.client_s for block in blocks)
     duration_s = sum(block.duration_s for block in blocks)

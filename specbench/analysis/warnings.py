@@ -1,7 +1,7 @@
 """Warnings about a run's numbers, each with its size and what to do about it.
 
-First those of a machine that is not steady, then those of speedups that the numbers do not
-support. A warning changes no number: intervals and medians stay as they are.
+Warnings about an unsteady machine come first, then those about speedups that the numbers do
+not support. A warning does not change a number: intervals and medians stay as they are.
 
 Times are compared as seconds a step, which hardly depend on what was accepted, and only
 between completions of one method on the same turn of one task.
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 LEAST_SLOWER = 0.05
 """Steps have to be slower by more than this: less is usual on machines without fixed clocks."""
 _LEAST_GROUP = 8
-"""Completions that a median needs: fewer have their worst as a typical one."""
+"""Completions that a median needs: among fewer, the worst one may be the median."""
 LEAST_DISAGREEMENT = 0.05
 """Least log ratio between a decode speedup and its robust companion that is reported."""
 LEAST_ACCEPTING, LEAST_DRAFTS = 0.01, 200
-"""Share of drafting steps that accept anything, with as many drafts, below which none fits."""
+"""Share of drafting steps that accept anything, and number of drafts, to call drafts idle."""
 
 
 class RunWarning(NamedTuple):
@@ -63,7 +63,7 @@ def find_warnings(
 ) -> tuple[RunWarning, ...]:
     """All warnings about a run. The records of `table` stand in the order in which they ran.
 
-    With `has_clocks`, the GPU's driver told if it lowered them, and the run has that warning.
+    With `has_clocks`, the GPU's driver reports lowered clocks, and the run has that warning.
     """
     return (
         *_pauses(survivors),
@@ -89,7 +89,8 @@ def _pauses(survivors: Survivors) -> Iterable[RunWarning]:
 def _throttling(frame: DataFrame) -> Iterable[RunWarning]:
     """Vanilla slower in the last third of its completions of each task and turn than in the first.
 
-    Other methods share its machine, not its steps. Times are relative to the median of their group.
+    Only vanilla's steps cost the same each time. Times are relative to their group's
+    median.
     """
     is_timed = frame["is_measured"] & (frame["num_steps"] > 0) & (frame["decode_s"] > 0)
     baseline = frame[is_timed & (frame["method"] == BASELINE)]
@@ -213,7 +214,7 @@ def find_idle_drafts(
 ) -> Iterable[RunWarning]:
     """Methods whose drafting steps accept next to nothing.
 
-    A server's are told by its counters, from the first draft on if it accepts none at all.
+    For a server its counters show it, from the first draft on if it accepts none at all.
     """
     counts: dict[tuple[str, float], FloatArray] = defaultdict(lambda: np.zeros(2))
     for record in records:

@@ -1,6 +1,4 @@
-"""The contract of one method on a model: all checks, judged together.
-
-The checks of a method, each a test of the kind that an audit stores.
+"""The contract of one method on a model: checks that are judged together, as an audit's tests.
 
 They run the method's own drafter on a target, with its own drafts and with right guesses
 planted in its trees.
@@ -56,7 +54,7 @@ SHIFTS = (-1, 1)
 """Distances by which a wrong draft vocabulary may move its tokens."""
 
 MOST_KNOWN = 2.0
-"""Tokens a step on prompts of tasks / on new ones made of them that drafting explains."""
+"""Most tokens a step on prompts of tasks / on new ones made of them that drafting explains."""
 NUM_ROUNDS = 3
 """Runs of each prompt with right guesses at other ranks, so that steps begin elsewhere."""
 
@@ -64,12 +62,12 @@ Check = Callable[[Subject], Iterator[AuditTest]]
 
 
 def count(name: str, num: int, num_wrong: int, unit: str = "answers") -> AuditTest:
-    """A test that allows no wrong one."""
+    """A test that fails if anything is wrong."""
     return AuditTest("answers", name, num, num_wrong, f"wrong {unit}", limit=0.0)
 
 
 def recall(subject: Subject) -> Iterator[AuditTest]:
-    """Steps: no fewer for a prompt met again, nor for prompts of tasks than for new ones.
+    """Steps: a prompt met again, or a prompt of a task, may not take fewer than a new one.
 
     Runs before all others, on prompts that the method cannot know.
     """
@@ -201,7 +199,7 @@ def ends(subject: Subject) -> Iterator[AuditTest]:
 
 
 def repeats(subject: Subject) -> Iterator[AuditTest]:
-    """A seed gives the same answer again, another one not, and a prompt leaves no state."""
+    """A seed repeats its answer, another seed does not, and a prompt leaves no state."""
     first, second = subject.prompts[:2]
     fresh, again = WatchedDrafter(subject.build()), WatchedDrafter(subject.drafter)
     subject.complete(subject.drafter, first)
@@ -298,7 +296,7 @@ def load_subject(name: str, model: str, *, is_offline: bool = False) -> tuple[Su
     have answers to them before it is asked.
 
     Raises:
-        UserError: there is no such method or model, or the model has no weights for the method.
+        UserError: an unknown method or model, or one without weights for the method.
     """
     spec = RunSpec(
         model=model,
@@ -333,7 +331,7 @@ def load_subject(name: str, model: str, *, is_offline: bool = False) -> tuple[Su
 
 
 def new_texts(texts: Sequence[str]) -> list[str]:
-    """As many texts as these, each the first words of one and the last words of another."""
+    """As many new texts, each with the first words of one and the last words of another."""
     draw = random.SystemRandom()
     halves = [text.split() for text in texts]
     made = []

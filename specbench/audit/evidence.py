@@ -1,12 +1,9 @@
 """Numbers that show if tokens were drawn from the target's distribution, and logits were right.
 
 The reference is one plain forward of the model over prompt and answer, without the engine's
-cache, masks or kernels.
-
-Watched completions: each step's tree, and the target's logits along the accepted path.
-
-A watched drafter passes everything on to the method's own, so the loop, its caches and its
-graphs are those of a measured completion.
+cache, masks or kernels. A watched drafter keeps each step's tree and the target's logits along
+the accepted path. It passes everything on to the method's own drafter, so that loop, caches
+and graphs are as in a measured completion.
 """
 
 from __future__ import annotations
@@ -180,7 +177,7 @@ class LogitNumbers(Columns):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GuessNumbers(Columns):
-    """Drawn guesses against the q that they claim, as in `watch.guess_positions`; [guesses]."""
+    """Drawn guesses against the q that they claim, as in `guess_positions`; [guesses]."""
 
     by_rank: Array
     by_id: Array
@@ -244,7 +241,7 @@ def answer_evidence(
 def chain_evidence(
     target: Target, prompt_ids: Sequence[int], token_ids: Sequence[int], num_rows: int
 ) -> LogitNumbers:
-    """Logits of chains of `num_rows` nodes, each after a clean prefill: rounding, and no more."""
+    """Logits of chains of `num_rows` nodes after clean prefills: off by rounding alone."""
     reference, parts = plain_logits(target, prompt_ids, token_ids), []
     starts = range(0, len(token_ids) - num_rows, max(num_rows, len(token_ids) // 4))
     for start in starts:

@@ -104,8 +104,8 @@ class Audit:
 
     `dtype` is the run's, `recheck_dtype` the dtype in which steps were run again, if any were.
     `device` is the audit's, empty if no model was needed.
-    `methods` are the tests of logits, guesses, tokens and rules. `unjudged` tells what has
-    no verdict although it was asked for.
+    `methods` are the tests of logits, guesses, tokens and rules. `unjudged` lists
+    what was asked for and has no verdict.
     """
 
     run_id: str

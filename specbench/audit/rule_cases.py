@@ -23,7 +23,7 @@ Array: TypeAlias = NDArray[Any]
 
 VOCAB = 4
 WIDE = 128
-"""Vocabulary for rules that look at more tokens: those from 4 on have no probability."""
+"""Vocabulary for rules that look at more tokens; tokens from 4 on have probability 0."""
 _ROOT = np.array([0.42, 0.28, 0.2, 0.1])
 _NEXT = np.array(
     [[0.1, 0.5, 0.15, 0.25], [0.3, 0.1, 0.35, 0.25], [0.27, 0.23, 0.4, 0.1], [0.6, 0.2, 0.12, 0.08]]
@@ -31,7 +31,7 @@ _NEXT = np.array(
 """p after the root, and p [4, 4] after each token that may follow it."""
 _Q_ROOT = np.array([0.15, 0.35, 0.1, 0.4])
 _Q_CLOSE = np.array([0.48, 0.33, 0.15, 0.04])
-"""Likely tokens have a little too much mass: most shows if rejections are too few."""
+"""Likely tokens have a little too much mass, so that too few rejections show."""
 _Q_NEXT = _NEXT[[2, 3, 1, 0]]
 
 
@@ -81,7 +81,8 @@ class Outcomes:
 def rule_outcomes(rule: Rule, num_draws: int) -> list[Outcomes]:
     """The outcomes of a rule over all cases, `num_draws` in total.
 
-    None for a rule that fails on such a small vocabulary, and on one with impossible tokens.
+    The list is empty for a rule that fails on such a small vocabulary, and on one with
+    impossible tokens.
     """
     num = -(-num_draws // len(CASES))
     for vocab in (VOCAB, WIDE):

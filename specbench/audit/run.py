@@ -2,9 +2,7 @@
 
 `greedy` looks at completions that differ at temperature 0; `white_box` tests logits, guesses,
 tokens and rules at every temperature. The model is loaded only if there is something to look
-at.
-
-An audit as the file that stays in the run's folder.
+at. The audit is stored in the run's folder.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Subject:
     """A method's drafter on a target. `build` makes a fresh drafter.
 
     `prompts` are token ids, `budget` the tokens of an answer. `known` are prompts of tasks,
-    and `unknown` as many that no task has.
+    and `unknown` as many prompts of no task.
     """
 
     target: Target
@@ -53,7 +53,7 @@ class Subject:
 
     @property
     def drafter(self) -> Drafter:
-        """The drafter of all checks but those of a fresh one: its state is carried over."""
+        """The drafter that most checks share: its state is carried over."""
         if not self.drafters:
             self.drafters.append(self.build())
         return self.drafters[0]

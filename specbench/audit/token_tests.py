@@ -185,9 +185,9 @@ def logit_tests(
 ) -> Iterator[AuditTest]:
     """Tests of logits along accepted paths: the largest deviation, flips and bits.
 
-    Flips are compared with vanilla's. Bits are tested if all of vanilla's are those of the
-    engine's steps over plain chains: then the shape of a step changes none, and one that
-    differs is a bug.
+    Flips are compared with vanilla's. Bits are tested if all of vanilla's equal
+    those of the engine's steps over plain chains: then the shape of a step does not change
+    bits, and a difference is a bug.
     """
     from scipy.stats import fisher_exact
 
@@ -207,7 +207,7 @@ def logit_tests(
 
 
 def rule_tests(every: Sequence[Outcomes]) -> list[AuditTest]:
-    """A test of a rule for each tree; one that cannot fail for a rule that was not judged."""
+    """A test of a rule for each tree; for a rule that was not judged, one that says so."""
     if not every:
         return [AuditTest("rule", "not judged: it fails on a small vocabulary", 0, 0.0)]
     return [rule_test(outcomes) for outcomes in every]

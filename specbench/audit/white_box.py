@@ -1,14 +1,12 @@
 """The audit of logits, guesses, tokens and rules: every method at every temperature.
 
-At temperature 0 the logits along the accepted paths are compared with those of a plain
-forward. Above it, tokens and guesses are also tested as draws, at the run's temperature and at
-a raised one, and each acceptance rule on trees with known probabilities. Vanilla is the
-control.
+At temperature 0 the logits along the accepted paths are compared with a plain forward's. Above
+it, tokens and guesses are also tested as draws, at the run's temperature and at a raised one,
+and each acceptance rule on trees with known probabilities. Vanilla is the control.
 
-The answers that an audit tests: recorded ones, completed again and watched, and drawn ones.
-
-A recorded answer is completed again with its own seed, so caches and memories are those of the
-run. Its recorded tokens are tested, also if they come out differently now.
+The tested answers are recorded ones, completed again and watched, and newly drawn ones. A
+recorded answer is completed again with its own seed, so that caches and memories are as in the
+run. Its recorded tokens are tested even if other tokens come out now.
 """
 
 from __future__ import annotations
@@ -165,7 +163,7 @@ NUM_CALIBRATED = 4
 RAISED = 2.0
 """Raised temperature: residuals and bonus tokens are rare where the target is sure."""
 MIN_POWER = 0.001
-"""Smallest total variation to plan for: a million tokens."""
+"""Smallest total variation to plan for; it takes a million tokens."""
 TESTS_PER_CELL = 40
 """Number of tests that the size of a sample is planned for."""
 
@@ -220,7 +218,7 @@ def audit_methods(
 def audit_servers(
     records: Records, info: RunHeader, model: RunModel, say: Callable[[str], None]
 ) -> list[MethodAudit]:
-    """Test the sampled tokens of servers, which can draw no others for us."""
+    """Test the recorded sampled tokens of servers: these cannot draw further ones for us."""
     tester, found = _Tester(records, info, model, Effort(), say), []
     for temperature, methods in records.items():
         for method, own in methods.items():

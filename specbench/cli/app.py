@@ -14,10 +14,10 @@ from specbench.types import VERSION
 
 
 class Listed(NamedTuple):
-    """A command before it is loaded. Without a group it is not listed, and still works.
+    """A command before it is loaded. Without a group it is not listed, but still works.
 
-    `function` is its module and its name there, if that is not the module's; `now` the command
-    that took its place.
+    `function` is its "module.name" in `cli`, where that differs from the command's name. `now`
+    is the command that replaces it.
     """
 
     group: str
@@ -137,7 +137,7 @@ def _load(name: str, about: Listed) -> Any:
 
 
 def _put_in_words(command: Any) -> None:
-    """Leave Python's types out of a command's help, and variables, which one rule names."""
+    """Leave Python's types and the variables out of a help; one rule names the variables."""
     for param in command.params:
         param.show_envvar = False
         if param.param_type_name == "argument":  # an option's metavar replaces its type

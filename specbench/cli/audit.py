@@ -18,7 +18,7 @@ from specbench.log.store import read_run, run_folder
 
 
 class Audit(Struct, frozen=True):
-    """The options of an audit: `model` is for that of a method, the others for that of a run."""
+    """The options of an audit: `model` is for methods, the others are for runs."""
 
     # fmt: off
     method: Annotated[str | None, option(

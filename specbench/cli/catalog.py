@@ -1,6 +1,6 @@
 """`specbench list` and `specbench show`: what there is, as tables of text.
 
-Both must appear at once: nothing here imports torch before a single method is shown.
+Both must answer at once: nothing here imports torch before a single method is shown.
 """
 
 from __future__ import annotations

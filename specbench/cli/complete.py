@@ -18,7 +18,7 @@ Complete = Callable[[str], list[str]]
 
 def _completing(names: Callable[[], Iterable[str]]) -> Complete:
     def complete(incomplete: str) -> list[str]:
-        """The names that go on from the last part of a comma-separated list."""
+        """The names that complete the last part of a comma-separated list."""
         head, comma, last = incomplete.rpartition(",")
         return [f"{head}{comma}{name}" for name in names() if name.startswith(last)]
 
@@ -52,7 +52,7 @@ _METAVARS = {
 
 
 def choices(option: Option) -> list[str]:
-    """The words that an option takes; none if it takes others."""
+    """The words that an option takes; empty if it takes any text."""
     named = NAMES if option.metavar == "ENGINE" else option.choices
     return [name or option.word for name in named if name or option.word]
 

@@ -14,7 +14,7 @@ from specbench.errors import UserError, unknown_name
 
 TEMPLATE = Path(__file__).with_name("plugin")
 EXAMPLE = "bigram"
-"""The method of the template: its name gives way to the new one."""
+"""The method of the template; the new name replaces it."""
 
 
 def init(

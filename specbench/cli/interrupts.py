@@ -4,7 +4,8 @@ continues the work.
 They end a command with exit code 130. Typer turns KeyboardInterrupt into a silent exit, so
 that it is caught before typer sees it.
 
-Arguments, stdout and stderr, which may be closed, full, or unable to hold every character.
+Also checks of arguments, and of stdout and stderr, which may be closed, full, or unable to
+hold every character.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from specbench.errors import SpecbenchError, UserError, printable
 
 
 def check_arguments(arguments: Sequence[str]) -> None:
-    """Refuse what the run files, which are JSON, and a terminal cannot hold.
+    """Refuse arguments that the run files (JSON) or a terminal cannot hold.
 
     Raises:
         UserError: an argument or the working folder is not UTF-8, or has control characters.
@@ -65,7 +66,7 @@ def checked_streams() -> Iterator[None]:
 
 @contextmanager
 def told_os_errors() -> Iterator[None]:
-    """Turn an error of the system that nothing else has turned into words into a UserError."""
+    """Turn an error of the system that was not handled before into a UserError."""
     try:
         yield
     except OSError as error:
@@ -75,7 +76,7 @@ def told_os_errors() -> Iterator[None]:
 
 
 def _discard_stdout() -> None:
-    """Send what is still buffered nowhere: Python would try to write it again when it ends."""
+    """Drop what is still buffered: Python would try to write it again when it ends."""
     with suppress(OSError, ValueError), Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
@@ -90,7 +91,7 @@ class Interrupted(SpecbenchError):
 
 
 class InterruptibleGroup(TyperGroup):
-    """Commands that signals to end a process end as Ctrl-C does."""
+    """Commands that SIGTERM, SIGHUP and SIGQUIT end as Ctrl-C does."""
 
     def invoke(self, ctx: Any) -> Any:
         handlers = {one: signal.getsignal(one) for one in _SIGNALS}
@@ -108,7 +109,7 @@ class InterruptibleGroup(TyperGroup):
 
 
 def interrupt_once(number: int, frame: Any) -> None:
-    """Ignore these signals from now on: a second one must not stop what the first one ends.
+    """Ignore these signals from now on: a second one must not disturb the end.
 
     After a hang-up, what a command writes to its terminal is dropped: the terminal is gone.
     """
@@ -125,7 +126,7 @@ def interrupt_once(number: int, frame: Any) -> None:
 def resumable(folder: Path, option: str, arguments: Sequence[str]) -> Iterator[None]:
     """Say how to continue the work in `folder` if it is interrupted.
 
-    `option` is the option that names the folder, `arguments` are those of the interrupted call.
+    `option` names the folder, `arguments` are the interrupted call's.
     """
     try:
         yield

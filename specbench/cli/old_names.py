@@ -1,4 +1,4 @@
-"""Commands under their older names: each does what it did, and `app` says where it went."""
+"""Commands under their older names: each does what it did, and `app` says its new name."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _RAY, _RAY_WORDS = "--ray", ("local", "auto")
 
 
 class Call(Struct, frozen=True):
-    """The options of a call, which no run keeps as its own."""
+    """The options of a call, which a run does not store."""
 
     # fmt: off
     task: Annotated[tuple[str, ...], option(
@@ -63,9 +63,8 @@ class Call(Struct, frozen=True):
 def takes(*declared: Option) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command a parameter for each option.
 
-    The command receives the values of those that were given as `values`, by field; the options
-    of `Call` as `call`; and the names of all that were given as `given`. It leaves out what it
-    does not need.
+    The command may have these parameters: `values` are the given values by field, `call` has
+    the options of `Call`, and `given` the names of all options that were given.
     """
     in_order = sorted(declared, key=lambda one: get_args(Group).index(one.group))
     known = {one.parameter: one for one in in_order}
@@ -98,7 +97,7 @@ def takes(*declared: Option) -> Callable[[Callable[..., None]], Callable[..., No
 
 
 def _parameter(declared: Option) -> Parameter:
-    """The parameter of a command for an option. What is typed as text, the option reads."""
+    """The parameter of a command for an option, which itself reads text that is typed."""
     kind: Any = declared.item
     default: Any = declared.default
     if declared.is_many:
@@ -165,9 +164,7 @@ def given(context: typer.Context) -> list[str]:
 
 
 def with_address(words: Sequence[str]) -> list[str]:
-    """The words of a command with a value after each `--ray`: alone it is the cluster that
-    this machine is in.
-    """
+    """The words of a command. A `--ray` without a value gets this machine's cluster."""
     filled: list[str] = []
     for word, after in pairwise([*words, ""]):
         filled.append(word)
@@ -182,7 +179,7 @@ def quiet_libraries() -> None:
 
 
 def say(text: str, *, is_error: bool = True) -> None:
-    """Print progress and warnings to stderr, which is for them, or a result to stdout."""
+    """Print progress and warnings to stderr, or a result to stdout."""
     stream = sys.stderr if is_error else sys.stdout
     typer.echo(wrapped(terminal_text(text), stream), err=is_error)
 

@@ -1,9 +1,7 @@
 """A run's progress on stderr: live on a terminal, one line per sample elsewhere, or nothing.
 
-A terminal gets no line per sample: the result shall stay on one screen.
-
-Draws the events of `Progress` and knows nothing else about a run. Nothing is drawn between two
-events: a thread that redraws by the clock would disturb the timing.
+A terminal gets no line per sample, so that the result stays on one screen. Nothing is drawn
+between two events of the run: a thread that redraws by the clock would disturb the timing.
 """
 
 import math
@@ -168,7 +166,7 @@ class LiveProgress(PlainProgress):
 
 
 def _short(method: str, methods: Iterable[str]) -> str:
-    """The method with the options alone in which it differs from other variants of it."""
+    """The method, with only the options in which it differs from its other variants."""
     name = method.partition(":")[0]
     others = (one for one in methods if one != method and one.partition(":")[0] == name)
     return MethodLabel(method, name, others=tuple(others)).label

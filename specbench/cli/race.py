@@ -176,7 +176,7 @@ class _View:
         self._console.print(self._beside(ends), Text(f"Shown at {times} their speed.\n", "dim"))
 
     def _beside(self, latest: Mapping[str, Written]) -> RenderableType:
-        """The end of each answer in a column of its own, below each other where they are many."""
+        """The end of each answer in a column of its own, in several rows if there are many."""
         width = self._console.width
         num = max(1, min(len(latest), width // _LEAST_COLUMN))
         room = max(1, (self._console.height - _OTHER_LINES) // -(-len(latest) // num) - 4)

@@ -66,7 +66,7 @@ def report(
 
 
 def print_power(run: Sequence[Path]) -> None:
-    """Print what differences these runs, as pilots, say that others of them would show."""
+    """Print which differences further runs would show, with these runs as pilots."""
     from specbench.analysis.metrics import measure
     from specbench.log.store import read_runs
     from specbench.report.power import power_lines

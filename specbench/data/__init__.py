@@ -1,1 +1,1 @@
-"""Tasks and their prompts. No model is known here."""
+"""Tasks and their prompts."""

@@ -1,6 +1,6 @@
 """Cache of published prompt files, downloaded from pinned URLs and checked by sha256.
 
-Reachability of the Hugging Face Hub, and what its client's errors mean.
+Also whether the Hugging Face Hub can be reached, and what its client's errors mean.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ DOWNLOAD_LIMIT_S, STALL_LIMIT_S = 600.0, 30.0
 CACHE_VARIABLE = "SPECBENCH_CACHE"
 """Moves the cache folder. Files are checked by sha256, so this cannot change a result."""
 _LARGE = 16 * 2**20
-"""Bytes from which on the hash of a file is kept."""
+"""Size in bytes from which the hash of a file is kept."""
 _FRESH_NS = 10**9
-"""Age of a change below which it is not kept: the next one may have the same time."""
+"""Seconds after a change in which no hash is kept: a next change could have the same time."""
 
 
 def cache_dir() -> Path:
@@ -130,7 +130,7 @@ def file_sha256(path: Path) -> str:
 
 
 def cached_sha256(path: Path) -> str:
-    """SHA-256 of the bytes of a file. That of a large file is kept in the cache.
+    """SHA-256 of the bytes of a file. The hash of a large file is kept in the cache.
 
     It is read again if its inode, size or times change. A cache that cannot be written is not used.
     """

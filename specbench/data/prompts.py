@@ -56,7 +56,7 @@ class PromptSet:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def drawn(self, number: int, seed: int) -> PromptSet:
-        """This many of the prompts, drawn with a seed and in their order; all if there are less."""
+        """This many prompts, drawn with a seed and in their order; all if there are fewer."""
         places = range(len(self.prompts))
         generator = random.Random(f"{seed}/{self.task.name}")
         kept = sorted(generator.sample(places, min(number, len(places))))
@@ -78,7 +78,7 @@ class PromptSet:
         )
 
     def _categories(self) -> dict[str, tuple[str, ...]]:
-        """The ids of the prompts by category; empty if all are of one."""
+        """The ids of the prompts by category; empty if all have the same one."""
         found: dict[str, tuple[str, ...]] = {}
         for prompt in self.prompts:
             found[prompt.category] = (*found.get(prompt.category, ()), prompt.sample_id)

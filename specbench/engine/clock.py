@@ -31,7 +31,7 @@ class DeviceClock:
 
 
 class Stopwatch:
-    """Laps of one completion, one per phase of a step. This class measures nothing."""
+    """Laps of one completion, one per phase of a step. This base class does not measure."""
 
     def start(self) -> None:
         """Forget the last completion and begin the first phase."""

@@ -66,7 +66,7 @@ class CheckedStep:
         if path[-1] >= self.num_verify:
             return f"accepted node {path[-1]}, but only {self.num_verify} nodes may be accepted"
         if drafted != [self.tokens[node] for node in path[1:]]:
-            return f"emitted the tokens {drafted}, which are not those of the nodes {[*path]}"
+            return f"emitted the tokens {drafted}, but the nodes {[*path]} have others"
         return None
 
 

@@ -113,14 +113,14 @@ class Drafter:
     """Notes on its checkpoint that the report shows."""
 
     has_guessed_layers: bool = False
-    """True if nothing but a formula names the layers of the target that it reads."""
+    """True if only a formula names the layers of the target that it reads."""
 
     rule: Rule = staticmethod(lossless)
     """Acceptance rule of its trees."""
 
     profile: ProfileKind | None = None
-    """What an acceptance profile stores of it. Only for drafts that depend on nothing but the
-    committed tokens: not on the trees of earlier steps, nor on earlier completions.
+    """What an acceptance profile stores of it. Only for drafts that depend on the committed
+    tokens alone: not on the trees of earlier steps, and not on earlier completions.
     """
 
     draws_siblings: bool = False
@@ -154,13 +154,13 @@ class Drafter:
         raise TypeError(f"{type(self).__name__} does not implement ranks()")
 
     def skip(self, state: State) -> None:
-        """Called instead of `propose` by a drafter that uses this one, and proposes itself."""
+        """Called instead of `propose` if the drafter that uses this one drafts itself."""
 
     def observe(self, state: State, result: StepResult) -> None:
         """Read the result of a step. `state` already holds the emitted tokens."""
 
     def remember(self) -> None:
-        """Keep what the last completion taught, for all that follow until `forget`.
+        """Keep what the last completion taught, for all later ones until `forget`.
 
         Called after a completion is recorded, only with the option `scope=run`.
         """
@@ -198,7 +198,7 @@ class BuildContext:
     """Inputs of `Method.build`.
 
     `weights` is the drafter's own checkpoint folder, or a source that makes its tensors.
-    `skipped_depth` is the depth of trees of others, after which its `skip` was called.
+    `skipped_depth` is the depth of other drafters' trees, in steps that call its `skip`.
     """
 
     target: Target

@@ -1,4 +1,4 @@
-"""Python's garbage collector, which looks for cycles of objects whenever many were made."""
+"""Pauses of Python's garbage collector, which otherwise searches at its own times."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ def no_garbage_collection() -> Iterator[None]:
 
 @contextmanager
 def lasting_objects() -> Iterator[None]:
-    """Pause the collector while the block runs, and never search what it made, which lasts:
-    the modules of libraries. That is a fifth of the time in which they are imported.
+    """Pause the collector while the block imports libraries, and never search their objects.
+
+    Modules last, so a search is in vain. It takes a fifth of the time of the import.
     """
     with no_garbage_collection():
         yield

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 HUGE = 2**21
 """Bytes of a huge page on x86; where pages are larger, the memory is aligned to less."""
 _ALIGNED = 64
-"""Bytes at a multiple of which each weight begins, as torch's own memory does."""
+"""Each weight begins at a multiple of this number of bytes, as torch's own memory does."""
 
 
 def move(model: nn.Module) -> None:

@@ -57,7 +57,7 @@ TESTED = frozenset({
     "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "SeedOssForCausalLM", "SmolLM3ForCausalLM",
     "StableLmForCausalLM", "Starcoder2ForCausalLM",
 })  # fmt: skip
-"""Classes of models that the project's tests hold against plain forwards and `generate`."""
+"""Classes of models that the project's tests compare with plain forwards and `generate`."""
 _PACKAGES = {
     "auto-round": ("auto-round",),
     "awq": ("gptqmodel",),
@@ -155,7 +155,7 @@ def load_target(
 ) -> Target:
     """Load the causal language model in `path`, or of a source, as a target.
 
-    With `spread` its layers are spread over several GPUs, of which `device` is the first.
+    With `spread` its layers are spread over several GPUs; `device` is the first.
 
     Raises:
         CheckpointError: the folder is not a causal language model, has missing or misshapen
@@ -267,7 +267,7 @@ def check_format(method: str, path: Path) -> None:
 def is_dequantized(method: str, device: torch.device) -> bool:
     """True if weights in this format become plain ones while they are loaded onto the device.
 
-    The conditions are those of transformers 5.23.
+    The conditions are as in transformers 5.23.
     """
     least = _LEAST_CAPABILITY.get(method)
     if least is None:
@@ -278,7 +278,7 @@ def is_dequantized(method: str, device: torch.device) -> bool:
 
 
 def prepare_stored(config: Any, path: Path, device: torch.device) -> None:
-    """Check a checkpoint's quantised weights; plain ones where the device cannot compute with them.
+    """Check a checkpoint's quantised weights; ask for plain ones if the device needs them.
 
     transformers asks for any GPU of the machine, not for the device of the model.
 
@@ -361,7 +361,7 @@ def check_tree(target: Target, path: Path) -> None:
 
 
 def with_graphs_proven(target: Target) -> Target:
-    """The target, whose own forward runs eagerly if its steps cannot be replayed as graphs."""
+    """The target. Its own forward is set to run eagerly if its steps cannot be replayed."""
     if target.unfused_reason and target.execution.is_static and not target.eager_reason:
         from specbench.engine.probe import replay_fault
 

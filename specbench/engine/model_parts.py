@@ -40,7 +40,7 @@ def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
 def _path(model: PreTrainedModel) -> list[str]:
     """The attributes that lead from a model to its decoder.
 
-    The prefix of Llama-4's class is that of the class with images.
+    Llama-4's class has the prefix of its class for images.
     """
     first = "model" if model.base_model is model else model.base_model_prefix
     base = getattr(model, first, None)
@@ -63,7 +63,7 @@ def context_length(config: Any) -> int:
 
 
 def with_first_layers(model: PreTrainedModel, num_layers: int) -> PreTrainedModel:
-    """The model with only its first decoder layers; its modules are those of the given one."""
+    """The model with only its first decoder layers; it shares the modules of the given one."""
     layers = decoder_layers(model)
     first: PreTrainedModel = _copied(model)
     part: nn.Module = first

@@ -1,4 +1,4 @@
-"""Right tokens in the drafts of a method, so that they are accepted."""
+"""Put right tokens into the drafts of a method, so that they are accepted."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from specbench.report.texts import Note
 
 Status = Literal["passed", "failed", "skipped"]
 NUMBERS = ("MAT", "speed")
-"""The names of checks of a number, which needs samples to be judged."""
+"""The names of checks of a number, which takes samples to judge."""
 TOO_FEW = "too few samples to judge"
 """The start of the text of a number that was skipped for lack of samples."""
 
@@ -49,7 +49,8 @@ class CheckedRun:
     """All checks of a run. `summary` is their result in a sentence or two.
 
     `notes` stand below it, and `about` is in the JSON document only. The run may pass and
-    still be `is_doubtful`. It does not pass if nothing of what was asked for `is_judged`.
+    still be `is_doubtful`. Unless `is_judged`, something that was asked for could not be
+    judged, and the run does not pass.
     """
 
     run: str

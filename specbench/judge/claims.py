@@ -28,7 +28,7 @@ def find_p_values(
 ) -> dict[Claim, float | None]:
     """The corrected p-values of "the ratio is 1"; without `has_times`, those of MAT alone.
 
-    Vanilla's speedup and MAT are 1 in every run, and no tests.
+    Vanilla's speedup and MAT are 1 in every run, and are not tested.
     """
     families: tuple[dict[Claim, float | None], dict[Claim, float | None]] = ({}, {})
     for key, cell in cells.items():

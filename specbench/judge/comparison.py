@@ -44,9 +44,9 @@ class Comparison:
     `cells` has every task, `MEAN` and `POOLED` of each of `methods`; `tasks` maps names to
     titles. With `reference_method`, all cells of the reference are of that method.
     `differences` make the two runs incomparable (shown if forced), `cautions` may explain a
-    difference in speed, and `unshared` names what only one of them has. `p_values` are those of
-    the differences, corrected for their number. `number` is the subject's place among those
-    that are compared with the reference.
+    difference in speed, and `unshared` names what only one of them has. `p_values` belong to
+    the differences, and are corrected for their number. `number` is the place of the subject
+    among the runs that are compared with the reference.
     """
 
     reference: RunHeader
@@ -248,7 +248,7 @@ def _unshared_loads(first: Run, second: Run) -> Iterator[str]:
 
 
 def _repetition(reference: _Cells, subject: _Cells) -> Repetition:
-    """Passes or runs that both have: those of a pool, or of the same run named twice."""
+    """The passes that both sides have, or for two pools the runs."""
     number = min(reference.num_units, subject.num_units)
     runs = reference.run, subject.run
     is_one_run = (runs[0].header, runs[0].records) == (runs[1].header, runs[1].records)

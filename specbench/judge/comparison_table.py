@@ -100,7 +100,8 @@ def _table(
 ) -> Table:
     """Both runs' values in the order of their letters, and their ratio, for each number.
 
-    A group of rows a task; of two different methods, of which only the time compares, a row a task.
+    Each task is a group of rows. Two different methods compare by time alone, a row a
+    task.
     """
     is_cross = one.reference_method is not None
     numbers = (RATE,) if is_cross else NUMBERS

@@ -12,13 +12,13 @@ from specbench.log.differences import Difference
 from specbench.report.texts import Note
 
 Asked = Mapping[str, Collection[str]]
-"""The methods, as records spell them, of which a kind of number is asked for."""
+"""For each kind of number that is asked for, the methods as records spell them."""
 
 
 def unjudged(checks: Sequence[Check], asked: Asked) -> dict[str, list[str]]:
-    """By kind that was asked for, the methods in words that have no judged number of it.
+    """For each kind that was asked for, the methods (in words) without a judged number of it.
 
-    Empty for a kind that has no number at all.
+    The list is empty if the kind has no number at all.
     """
     found: dict[str, dict[str, bool]] = {kind: {} for kind in asked}
     for check in checks:
@@ -64,7 +64,7 @@ def summary(
 
 
 def _remedy(skipped: Sequence[Check]) -> str:
-    """The samples that would judge these numbers, or the reason that none would."""
+    """How many samples would judge these numbers, or why no number of samples would."""
     means = [check for check in skipped if check.cell and check.cell.task == MEAN]
     if needs := [check.needs for check in means or skipped if check.needs]:
         return f"Measure both runs with about {median_high(needs)} samples a task (--limit)."

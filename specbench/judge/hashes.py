@@ -1,4 +1,4 @@
-"""Hashes of a run: those of prompts are computed again, those of weights must be there."""
+"""Hashes of a run: prompts are hashed again, and every file of weights must have a hash."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def hash_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
         if prompts is None:
             continue
         if prompts.sha256 != one.sha256 and not header.origins:
-            yield f"The prompts of {one.task} are not those of {one.origin} with the run's options."
+            yield f"Prompts of {one.task} do not match {one.origin} with the run's options."
         ids = {prompt.sample_id for prompt in prompts.prompts}
         found = {record.key.sample_id for record in records if record.key.task == one.task}
         if strange := sorted(found - ids):

@@ -33,7 +33,7 @@ def find_exclusions(
 
 
 def _subject(header: RunHeader) -> Iterator[str]:
-    """A model, prompts or settings that are not the subject of a leaderboard."""
+    """Reasons in the model, the prompts and the settings."""
     values = header.spec.values
     weights = [one for name, one in header.model.files.items() if name.endswith(WEIGHTS)]
     most = _PER_BYTE * sum(one.bytes for one in weights)
@@ -79,7 +79,7 @@ def _machine(header: RunHeader) -> Iterator[str]:
         yield "The checkout had uncommitted changes. Commit them, and repeat the run."
     if header.segments:
         yield "The run was continued on another machine or with other versions."
-    if header.servers:  # whose own work is that of other programs, too
+    if header.servers:  # to the client, they are other programs themselves
         yield from (text for text in header.warnings if text.startswith(BUSY_AT_START))
     for part in parts:
         if part.cpu is None:

@@ -85,7 +85,7 @@ def write_site(
 
 
 def render(runs: Sequence[SiteRun], rows: Sequence[SiteRow]) -> str:
-    """The page."""
+    """The HTML of the page."""
     return page_template("site.html", __package__).render(
         runs=runs,
         facts=facts,

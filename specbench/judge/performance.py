@@ -93,7 +93,7 @@ class _Test:
 
 
 def _largest(values: Sequence[float | None]) -> float | None:
-    """The largest known one. A speedup may be unknown, seconds and MAT, which stand first, not."""
+    """The largest known value; None if the first, which is of seconds or MAT, is unknown."""
     return None if values[0] is None else max(value for value in values if value is not None)
 
 

@@ -80,7 +80,7 @@ def to_json(runs: Sequence[CheckedRun], kind: str) -> str:
 
 
 def _plain(check: Check) -> dict[str, Any]:
-    """The check as values of JSON; what it has not is left out."""
+    """The check as values of JSON, without what it lacks."""
     found: dict[str, Any] = {"name": check.name, "status": check.status, "text": check.text}
     if key := check.cell:
         found |= {"method": key.method, "temperature": key.temperature, "task": key.task}

@@ -1,8 +1,8 @@
 """Differences between two runs, from their headers, and what each asker makes of them.
 
-The work is the subject of the numbers: runs that differ in it are not comparable. Machine,
-versions and methods' options are often the very thing that a comparison is for, so they are
-told. Which field is what, its declaration says (see `roles`).
+Runs that differ in the work are not comparable. Machine, versions and methods' options are
+often the very thing that a comparison is for, so differences in them are only mentioned. Each
+field declares which of these it is (see `roles`).
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Difference:
 class Policy(NamedTuple):
     """Policy of an asker: roles, or fields with "*" for any part of a path.
 
-    Runs that differ in `equal` do not fit together; differences in `told` are told. Fields in
-    `free` concern neither. With `is_exact`, fields count that are void or have no name for
-    readers.
+    Runs that differ in `equal` do not fit together; differences in `told` are mentioned.
+    Fields in `free` may differ. With `is_exact`, void fields and fields without a name for
+    readers count too.
     """
 
     equal: tuple[str, ...]
@@ -72,7 +72,7 @@ class Policy(NamedTuple):
 
 _CELLS = ("spec.methods", "spec.temperatures", "spec.concurrency", "spec.request_rates",
           "spec.backend", "spec.serving_engine")  # fmt: skip
-"""Of these, runs that are compared may share a part."""
+"""Of these, compared runs need to have only a part in common."""
 COMPARE = Policy(equal=("work",), told=("method", "draw", "machine"), free=("hardware", *_CELLS))
 CHECK = Policy(equal=("work", "methods.*.options"), told=("hardware",), free=_CELLS)
 """Speed is checked on equal hardware only, and nothing if settings were chosen differently."""
@@ -138,7 +138,7 @@ def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tup
 
 
 class _Leaf(NamedTuple):
-    """A compared value. A header that has no leaf of `part` does not know any."""
+    """A compared value. A header without any leaf of `part` does not know this part."""
 
     field: str
     part: str
@@ -206,7 +206,7 @@ def _void(first: RunHeader, second: RunHeader) -> Iterator[str]:
     if not any({*values[0].temperatures} & {*values[1].temperatures}):
         yield from ("spec.seed", "spec.top_p", "spec.top_k")
     if values[0].template != values[1].template:
-        yield "model.template_sha256"  # as a matter of course
+        yield "model.template_sha256"  # other templates have other texts
     is_on_cpu = {one.device.partition(":")[0] for one in values} == {"cpu"}
     if not is_on_cpu or first.servers or second.servers:
         yield "num_threads"
@@ -226,7 +226,7 @@ def _void(first: RunHeader, second: RunHeader) -> Iterator[str]:
         if is_same:
             yield "model.name"
         elif models[0].name != models[1].name:
-            yield "model.files.*"  # as a matter of course
+            yield "model.files.*"  # other models have other files
     elif models[0].name != models[1].name:
         yield "model.revision"
 

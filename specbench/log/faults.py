@@ -166,7 +166,7 @@ def _duration(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
 
 
 def _blocks(blocks: Sequence[BlockHeader], records: Sequence[Record]) -> Iterator[str]:
-    """Blocks of a server whose sums are not those of their records."""
+    """Blocks of a server whose counts differ from the sums of their records."""
     counts: dict[tuple[object, ...], list[int]] = defaultdict(lambda: [0, 0])
     for one in records:
         key = one.key

@@ -1,7 +1,4 @@
-"""Files that survive kills, full disks and second processes, and their errors in words.
-
-Bytes and paths; must not know what is in a file.
-"""
+"""Files that survive kills, full disks and second processes, and their errors in words."""
 
 from __future__ import annotations
 
@@ -18,8 +15,8 @@ from specbench.errors import RunFolderError
 class LineFile:
     """A file of lines that one process at a time appends to, open from the start.
 
-    The lock is on the file itself and ends with the process. Deleting the file does not help a
-    second writer past it: it stops the first one. A last line without its newline is removed.
+    The lock is on the file itself and ends with the process. Deleting the file does not let a
+    second writer in: it stops the first one. A last line without its newline is removed.
 
     Raises:
         RunFolderError: another process has the file open, or it cannot be written.
@@ -113,7 +110,7 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def folder_errors(path: Path, option: str = "--output") -> Iterator[None]:
-    """Turn what the system refuses into a RunFolderError."""
+    """Turn errors of the system into a RunFolderError."""
     try:
         yield
     except OSError as error:

@@ -66,7 +66,7 @@ class FileHeader(Struct, frozen=True):
 
 
 class WeightsHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A checkpoint. A stand-in's files are those of the small model it embeds."""
+    """A checkpoint. For a stand-in, the files of the small model inside it."""
 
     is_stand_in: bool = False
     """Weights of a stand-in."""
@@ -398,7 +398,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
 
     @property
     def uids(self) -> set[str]:
-        """The random names of all its measurements; none for those of older versions."""
+        """The random names of all its measurements; older versions gave none."""
         return {self.uid, *(one.uid for one in self.origins)} - {""}
 
     @property

@@ -23,7 +23,7 @@ THROTTLED_SHARE = 0.02
 def gpu_numbers(device: str) -> range:
     """The numbers of the GPUs that a device names: "cuda" (the first), "cuda:1" or "cuda:0-3".
 
-    None of them for a CPU, or for anything but numbers.
+    Empty for a CPU, and for anything that is not a number.
     """
     kind, _, numbers = device.partition(":")
     if kind != "cuda":
@@ -178,7 +178,7 @@ class Environment(Struct, frozen=True):
     def device_phrase(self, device: str, threads: int | None) -> str:
         """The hardware that the device means, in words for a table's title.
 
-        `threads` are those of the engine in this process; None for a server, which has its own.
+        `threads` is the number of this process's engine; None for a server, which has its own.
         """
         if gpu := self.gpu(device):
             number = len(gpu_numbers(device))

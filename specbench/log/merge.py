@@ -46,10 +46,11 @@ def merged(runs: Sequence[Run]) -> Run:
     Each record keeps its run's id as `origin`.
 
     Raises:
-        UserError: there are less than two runs, or they do not fit. Every difference is named.
+        UserError: there are fewer than two runs, or they do not fit together. The message
+            names every difference.
     """
     if len(runs) < 2:
-        raise UserError("One run is nothing to merge.", "Give several runs.")
+        raise UserError("One run cannot be merged.", "Give several runs.")
     if problems := [*_problems(runs)]:
         raise UserError(
             "The runs cannot be merged:\n" + "\n".join(f"  {text}" for text in problems),
@@ -119,14 +120,15 @@ def _make_room(folder: Path, scratch: Path) -> None:
             left = read_header(folder)
             if left.status != "running" or not left.origins:
                 raise UserError(f"{folder} holds a run already.", "Give another --out.")
-            for name in (TRACE, SAMPLES, f".{HEADER}.new", HEADER):  # it says that they may go
+            # The header last: it says that the others may go.
+            for name in (TRACE, SAMPLES, f".{HEADER}.new", HEADER):
                 (folder / name).unlink(missing_ok=True)
         if folder.exists() and any(folder.iterdir()):
             raise UserError(f"{folder} holds other files.", "Give another --out.")
 
 
 def _problems(runs: Sequence[Run]) -> Iterator[str]:
-    """Everything for which the runs are not one, a sentence each."""
+    """Everything that keeps the runs from being joined, a sentence each."""
     first = runs[0].header
     for number, run in enumerate(runs):
         header = run.header
@@ -150,8 +152,8 @@ def _is_measured_twice(first: Run, second: Run) -> bool:
     """True if two runs share measurements: one is a copy, a part or a pass of the other.
 
     Files of older versions have no `uid`, and copies can lose it: two records are one if they
-    differ in the repeat alone, and both times agree within `SAME_S`. Those of two honest
-    passes agree in one of them at most.
+    differ in the repeat alone, and both times agree within `SAME_S`. In two honest passes, at
+    most one of the times agrees.
     """
     if first.header.uids & second.header.uids:
         return True

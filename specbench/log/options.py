@@ -27,10 +27,10 @@ Group = Literal["measure", "model", "decoding", "server", "limits", "output"]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A declared option. `name`, `kind`, `default` and `help` are those of its field.
+    """A declared option. `name`, `kind`, `default` and `help` come from its field.
 
     A value out of the limits is refused with `hint`. `word` stands for the default on a
-    command line, as in `--threads auto`; `unset` tells it in words where it depends on other
+    command line, as in `--threads auto`; `unset` describes a default that depends on other
     values.
     """
 
@@ -57,7 +57,7 @@ class Option:
     word: str = ""
     unset: str = ""
     is_told: bool = False
-    """Two runs that differ in it are told so; else another field of the header says the fact."""
+    """Comparisons name the option; else another field of the header shows the difference."""
 
     @property
     def default_text(self) -> str:
@@ -82,7 +82,7 @@ class Option:
         return found if isinstance(found, type) else str
 
     def read(self, given: Any) -> Any:
-        """The value of what a command line gives: a text, a number, or a list of texts.
+        """The value that a text, a number or a list of texts on a command line means.
 
         Raises:
             UserError: a text is not a value of this option.
@@ -117,10 +117,10 @@ class Option:
         return ",".join(f"{one:g}" if isinstance(one, float) else str(one) for one in items)
 
     def check(self, value: Any) -> None:
-        """Refuse a value that is out of the limits or none of the choices.
+        """Refuse a value out of the limits, or not among the choices.
 
         Raises:
-            UserError: it is.
+            UserError: the value is refused.
         """
         for number in value if isinstance(value, tuple) else (value,):
             if isinstance(number, int | float) and (fault := self._fault(number)):
@@ -158,7 +158,7 @@ def option(text: str, group: Group, role: Role, metavar: str = "N", **more: Any)
 
 @cache
 def options(struct: type[Struct], *names: str) -> tuple[Option, ...]:
-    """The options that a struct declares, in its order, or those of the fields named."""
+    """The options that a struct declares, in its order; with `names`, only of these fields."""
     found = {}
     for field in fields(struct):
         kind, *declared = get_args(field.type) if get_origin(field.type) is Annotated else (None,)

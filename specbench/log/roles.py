@@ -3,9 +3,8 @@
     environment: Annotated[Environment, role("machine")]
     version: Annotated[str, told("torch")]
 
-A field without a role has that of the part that it belongs to. A field is told to readers
-under the name given; one without a name is compared only by those who want everything to be
-equal.
+A field without a role has the role of its part. Readers see a field under the name given; a
+field without a name is compared only where everything must be equal.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from msgspec.structs import fields
 
 Role = Literal["work", "method", "draw", "machine", "note"]
 """The work asked of the model; a method's options and weights; the draw of samples and passes;
-the machine with its versions, threads and kernels; or a note, which is compared by nobody.
+the machine with its versions, threads and kernels; or a note, which is never compared.
 """
 
 

@@ -46,7 +46,7 @@ def json_schema(kind: str) -> dict[str, Any]:
         for field, text in _descriptions()[name].items():
             about["properties"][field]["description"] = text
         if "enum" in (tag := about["properties"].get("schema", {})):
-            tag["description"] = "version of the run files"  # a tag has no Meta of its own
+            tag["description"] = "version of the run files"  # a tag cannot have a Meta
     return schema
 
 

@@ -1,7 +1,7 @@
 """The values of a run in its header, in effect and as the user gave them.
 
-Each is an option, declared here with its help, limits and role. What two values together may
-not be is in `measure.spec`.
+Each is an option, declared here with its help, limits and role. Rules between
+values are in `measure.spec`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """The run folder: `run.json`, written whole; `samples.jsonl` and `trace.jsonl`, only appended to.
 
-Files and typed values; must not know models or methods. A line that was written survives a
-kill, a full disk and a second process; a line that one of them cut short is dropped before the
-next one. What no run can have written is refused.
+A line that was written survives a kill, a full disk and a second process. A line that one of
+them cut short is dropped before the next one is written.
 
-Checks of the lines of a run: what no run can have written is named by field and value.
-
-Compares lines with the header. Types and ranges of single fields are part of `RecordLine`.
+Lines are compared with the header when they are read: values that no run can have written are
+refused, by field and value. Types and ranges of single fields are part of `RecordLine`.
 """
 
 from __future__ import annotations
@@ -370,7 +368,7 @@ def _reason(error: Exception, content: bytes) -> str:
         value = json.loads(content)
         for name, index in re.findall(r"\.(\w+)|\[(.+?)\]", place):
             value = value[name or int(index)]
-    except (ValueError, RecursionError):  # "[...]" names no value, and the rest may be no JSON
+    except (ValueError, RecursionError):  # the place may be "[...]", the line not JSON
         return f"{place}: {text}"
     shown = json.dumps(value)  # in ASCII
     shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]} ..."

@@ -78,7 +78,7 @@ def _fastest(work: Callable[[], Tensor], timed: Callable[[Callable[[], Tensor]],
 def block_bytes(device: torch.device, weights: int = 0) -> int:
     """Size of the block: twice the cache or more, and at most a quarter of the free memory.
 
-    On a CPU it is that of the `weights` in bytes within these limits, as a cache helps larger
+    On a CPU it is the size of the `weights` in bytes, within these limits: a cache helps large
     blocks less.
     """
     if device.type == "cuda":

@@ -65,7 +65,7 @@ BUSY_AT_START = "The machine was busy when the run began"
 
 
 def busy_warning() -> str | None:
-    """Says so if other work keeps the processor busy; None on a quiet machine."""
+    """A warning if other work keeps the processor busy; None on a quiet machine."""
     import psutil
 
     load, cores = psutil.getloadavg()[0], usable_threads() or 1

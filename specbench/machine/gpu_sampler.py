@@ -1,7 +1,7 @@
 """The GPU's own account of a run: clocks, heat, power, throttling, and who else is on the card.
 
-A thread asks the driver ten times a second, beside the run: nothing waits for it, and no
-answer, nor a missing one, ends a run.
+A thread asks the driver ten times a second, beside the run. The run does not wait for it, and
+neither an answer nor a missing one ends the run.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class GpuSampler(Sampler):
         super().start()
 
     def energy_j(self) -> float | None:
-        """Joules that the card has used since some moment; None where it does not tell.
+        """Joules that the card has used since some moment; None if unknown.
 
         From the driver's counter (a tick of it is some 0.1 s long), else from the sampled power.
         """
@@ -139,8 +139,8 @@ class GpuSampler(Sampler):
     def _others(self) -> int:
         """Processes that compute on the card, this one aside.
 
-        In a container NVML tells foreign process ids or none, so that ours is left out by number:
-        where this process holds the card, one of those listed is it.
+        In a container NVML lists other process ids or none, so this process is left out by
+        count: if it holds the card, one of those listed is it.
         """
         listed = len(self._card.query("nvmlDeviceGetComputeRunningProcesses") or ())
         return max(0, listed - 1) if self._holds_card() else listed

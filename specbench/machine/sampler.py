@@ -1,8 +1,8 @@
-"""Sampling beside a run, in a thread: what all samplers of the machine share.
+"""Sampling beside a run, in a thread.
 
-The load that other programs put on the processor during a run, and its clock, in samples.
-
-Pauses of the whole process: it was stopped, or the machine slept or gave its time to others.
+`CpuSampler` samples the load of other programs on the processor, and its clock. `PauseWatch`
+finds pauses of the whole process: it was stopped, or the machine slept or gave its time to
+others.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Spread:
         self._low, self._high = float("inf"), float("-inf")
 
     def add(self, value: float | None) -> None:
-        """Add a number; None is what the machine did not say."""
+        """Add a number; None if the machine did not report it."""
         if value is not None:
             self.count += 1
             self._total += value
@@ -157,8 +157,8 @@ class Moment:
 
 
 class PauseWatch(Sampler):
-    """Looks at the clocks often. Where much time passes between two looks, in which the thread
-    that made it hardly worked either, nothing of the process ran.
+    """Looks at the clocks often. If much time passes between two looks, and the watched thread
+    hardly worked in it either, the whole process was paused.
 
     Use it in the thread whose work is timed. A thread that only waits, for a GPU or other
     threads, lets the looks go on.

@@ -1,4 +1,4 @@
-"""Backends: whatever completes requests and says what it is. A module is loaded when it is used."""
+"""The choice of a run's backend, whose module is loaded only when it is used."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from specbench.measure.spec import RunSpec
 from specbench.types import Completion, Record, RecordKey, Request, RequestKey
 
 outer_clock = time.perf_counter
-"""A clock of the run's own, bound before any method is imported that could replace it."""
+"""The run's clock, bound before any method is imported, since that could replace it."""
 Message = Mapping[str, str]
 """One message of a chat: `role` and `content`."""
 
@@ -57,7 +57,7 @@ class Codec(Protocol):
         ...
 
     def control_tokens(self, text: str) -> Sequence[str]:
-        """Special tokens in a user's text that a prompt would have as control tokens."""
+        """Special tokens in a user's text, which a prompt would have as control tokens."""
         ...
 
     def render(self, messages: Sequence[Message]) -> tuple[int, ...]: ...
@@ -70,7 +70,7 @@ class Codec(Protocol):
 class SetupInfo(Struct, frozen=True):
     """A setup's part of the header. `values` are the values of the spec that it decides.
 
-    `environment` is that of the machines that complete the requests; None for this one.
+    `environment` describes the machines that complete the requests; None for this machine.
     """
 
     model: Annotated[ModelHeader, role("work", "target model")]
@@ -132,7 +132,7 @@ class Log(Sink, Protocol):
     """A run's folder as its runner sees it."""
 
     def changed(self) -> None:
-        """Write the header anew: the backend has more to say of itself."""
+        """Write the header again: the backend's description has changed."""
         ...
 
 
@@ -199,7 +199,7 @@ class Plan:
 
     @property
     def loads(self) -> tuple[Load, ...]:
-        """The loads in order; a server without any answers one request at a time."""
+        """The loads in order; a server without a load answers one request at a time."""
         return loads_of_run(self.spec)
 
     @cached_property
@@ -230,7 +230,7 @@ class Plan:
 
 
 def loads_of_run(spec: RunSpec) -> tuple[Load, ...]:
-    """The loads of a run in order; a server without any answers one request at a time."""
+    """The loads of a run in order; a server without a load answers one request at a time."""
     default = Load(concurrency=1) if spec.backend == "server" else NO_LOAD
     return loads_of(spec) or (default,)
 
@@ -254,7 +254,7 @@ class Backend(Protocol):
         ...
 
     def warm_up(self, requests: Sequence[Request]) -> None:
-        """Do now what is done only once.
+        """Do what only the first requests need, such as loading kernels.
 
         Args:
             requests: at each temperature of the run a usual request, then one with the most tokens
@@ -265,8 +265,8 @@ class Backend(Protocol):
     def runner(self, plan: Plan, log: Log, progress: Progress) -> PlanRunner:
         """The runner of a plan on this backend: one request after the other, or blocks of them.
 
-        The log receives the records. It hears of changes of the backend while no request is
-        under way.
+        The log receives the records, and is told that the backend has changed while no request
+        is under way.
         """
         ...
 
@@ -283,7 +283,7 @@ class RequestBackend(Backend, Protocol):
         ...
 
     def forget(self) -> None:
-        """Drop all that methods remember: a new repeat begins. A method that cannot fails later."""
+        """Drop all that methods remember: a repeat begins. Faults show in later requests."""
         ...
 
 

@@ -38,12 +38,12 @@ from specbench.measure.spec import RunSpec
 from specbench.types import Record, RecordKey, Request, seed_of
 
 MOST_ATTEMPTS = MOST_RESTARTS = 3
-"""Workers that may be lost at one sample before it counts as failed; restarts of one by Ray."""
+"""Workers that may die at a sample before it counts as failed; restarts of a worker by Ray."""
 REACH_S, PLACE_S, RESTART_S, CLOSE_S = 10.0, 60.0, 120.0, 30.0
 """Seconds to wait for the cluster, for places of workers, for a worker when none is left, and
 for the last descriptions of all."""
 SHARED = {*environment.VARIABLES} - {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}
-"""Variables that workers have from the driver. The others belong to Ray's choice of a GPU."""
+"""Variables that workers get from the driver. The others belong to Ray's choice of a GPU."""
 _REACH = "Start it with `ray start --head`, give its address (--ray HOST:PORT), or use --ray local."
 _BUSY = (
     "Try again when the machine is less busy: Ray ends if its processes are not up after 15 s. "
@@ -64,8 +64,8 @@ def connected(address: str) -> Iterator[Any]:
     handler = signal.getsignal(signal.SIGTERM)
     is_local = address == "local"
     if is_local and "ray" not in sys.modules:  # it reads them when imported
-        # Workers are as nice as this process, not 15 nicer. Ray's ports are open to the network,
-        # so that only who knows this run's token may use them (Ray 2.52 or newer).
+        # Workers are as nice as this process, not 15 nicer. Ray's ports are open to the
+        # network: the token of this run keeps others out (Ray 2.52 or newer).
         os.environ.setdefault("RAY_worker_niceness", "0")
         os.environ.setdefault("RAY_AUTH_MODE", "token")
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
@@ -118,7 +118,7 @@ def make_cluster_setup(ray: Any, spec: RunSpec, *, is_offline: bool) -> ClusterS
     setups.sort(key=lambda one: msgspec.json.encode(one.about.environment))
     first, about = setups[0], setups[0].about
     environments = [one.about.environment for one in setups if one.about.environment]
-    # The driver computes nothing, so that its torch may be another build.
+    # The driver computes nothing, so its torch may be another build.
     here = msgspec.structs.replace(environment.capture(), torch=environments[0].torch)
     for one in setups:
         one.check(msgspec.structs.replace(about, environment=here))
@@ -147,7 +147,7 @@ def _start(ray: Any, spec: RunSpec, *, is_offline: bool) -> list[ClusterSetup]:
     cores of the smallest machine, so that none disturbs another.
 
     Raises:
-        UserError: no worker can be started, or one has not what the run needs.
+        UserError: no worker can be started, or one lacks what the run needs.
     """
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     is_on_gpu = spec.device != "cpu" and any(node.get("GPU") for node in nodes)
@@ -204,7 +204,7 @@ class ClusterSetup:
         return self.about
 
     def check(self, run: SetupInfo) -> None:
-        """Raise UserError unless versions and files here are those of the run."""
+        """Raise UserError unless versions and files here are the run's."""
         found = [
             f"{one.field.removeprefix('environment.')} {one.first} (elsewhere {one.second})"
             for one in WORKERS.conflicts(self.about, run)
@@ -230,8 +230,8 @@ class Job(NamedTuple):
 class Result(NamedTuple):
     """The new records of a sample in the order in which they ran.
 
-    `info` describes the worker. It comes with the first result of a process, which is another
-    worker from then on.
+    `info` describes the worker. It comes with the first result of a process: a worker that Ray
+    started again counts as a new one.
     """
 
     info: BackendInfo | None
@@ -278,16 +278,16 @@ class ClusterBackend:
         )
 
     def warm_up(self, requests: Sequence[Request]) -> None:
-        """Let all workers load and warm up. How that ended is seen when the run begins."""
+        """Let all workers load and warm up. Errors show when the run begins."""
         self._opening = self._ray.put((self._setup.about, requests))
         for actor in self._setup.actors:
             self._submit(actor)
         self._ray.wait([*self._calls], num_returns=len(self._calls))
 
     def runner(self, plan: Plan, log: Log, progress: Progress) -> ClusterBackend:
-        """This driver of the workers, who look for pauses themselves.
+        """This driver. The workers look for pauses themselves.
 
-        A header that is written when a worker joins names all that records can name.
+        The header is written when a worker joins: it names every worker of the records.
         """
         self._plan, self._log, self._progress = plan, log, progress
         return self
@@ -316,7 +316,7 @@ class ClusterBackend:
         return any(job for _, job in self._calls.values())
 
     def _submit(self, actor: Any, job: Job | None = None) -> None:
-        """Begin a job; without one, load the model, if need be after Ray started it again."""
+        """Begin a job; without one, load the model, also after a restart by Ray."""
         complete = actor.complete.options(max_task_retries=0 if job else -1)
         self._calls[complete.remote(self._opening, job)] = actor, job
 
@@ -348,7 +348,7 @@ class ClusterBackend:
     def _lost(self, actor: Any, job: Job | None, reason: str) -> Sequence[Record]:
         """Let another worker repeat a lost one's job. Returns error records if it is given up.
 
-        A worker that is lost without a job was not started again, and Ray will not do it.
+        A worker that is lost without a job could not be restarted, and is not used again.
         """
         again = f" Another worker repeats {job.sample.prompt.sample_id}." if job else ""
         self._progress.message(f"{self._names.get(actor, 'A worker')} is lost: {reason}{again}")
@@ -410,7 +410,7 @@ class Worker:
             raise error.at(address) from error
         except Exception as error:
             raise UserError(f"A worker on {address} failed: {describe_error(error)}") from error
-        # Ray has set others, such as the choice of GPUs, which the worker's place says.
+        # Ray has set others, such as its choice of GPUs, which `gpu_ids` has.
         self._machine = msgspec.structs.replace(environment.capture(), variables=self._shared)
         told = filter(None, (*about.warnings, environment.busy_warning()))
         about = msgspec.structs.replace(about, environment=self._machine, warnings=tuple(told))
@@ -418,10 +418,10 @@ class Worker:
         return ClusterSetup(address, about, **kept)
 
     def complete(self, opening: tuple[SetupInfo, Sequence[Request]], job: Job | None) -> Result:
-        """The records of a sample that are not known yet; without one, the model is loaded only.
+        """The records of a sample that are not known yet. Without a job, only load the model.
 
-        The first call loads it, checks that it is that of the run (`opening`), and warms up
-        with the requests in it.
+        The first call loads the model, checks that it is the run's (`opening`), and warms up
+        with the requests in `opening`.
         """
         info = None if self._runner else self._load(*opening)
         records = self._runner.run_sample(job.sample, job.known) if job else ()

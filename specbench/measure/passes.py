@@ -24,7 +24,7 @@ MANY = 10**9
 class Width:
     """The widest relative half interval of the mean speedups after some passes; None without one.
 
-    `goal` is that of --until-ci.
+    `goal` is the value of --until-ci.
     """
 
     passes: int
@@ -79,7 +79,7 @@ def check_goal(spec: RunSpec, num_methods: int, prompts: Sequence[int]) -> None:
 
 
 def has_interval(prompts: Iterable[int]) -> bool:
-    """True if means over tasks of these many prompts have the degrees of freedom for one."""
+    """True if tasks with these numbers of prompts give the mean an interval."""
     return sum(number - 1 for number in prompts) > MIN_DEGREES
 
 

@@ -122,7 +122,7 @@ def _sample_name(record: Record) -> str:
 
 
 LONG_S = 60
-"""Runs of more seconds than this are told how long they take."""
+"""Seconds from which a run announces how long it will take."""
 
 
 def number_text(value: float | None, shown: str, unit: float = 1) -> str:

@@ -1,6 +1,6 @@
 """One prompt, completed by one method after the other while somebody watches.
 
-The time that watching takes is taken off the method's own.
+The time that watching takes is subtracted from the method's own.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Recording:
 
 
 class _StreamedDrafter:
-    """A drafter that tells what its steps have written. `seconds` is the time that telling took."""
+    """A drafter that reports what its steps have written, which takes `seconds`."""
 
     watch: Callable[[Written], None] | None = None
 

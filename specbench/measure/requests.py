@@ -46,8 +46,9 @@ def warm_up_requests(plan: Plan) -> list[Request]:
 def reply_key(spec: RunSpec, first: str, key: RecordKey) -> RecordKey:
     """The key of the answer that follows a request as history, at the same turn.
 
-    With `history` "shared" it is that of the first method. Servers answer one method after the
-    other: there it is of the first repeat at the first load, which all others come after.
+    With `history` "shared" it is the first method's. Servers answer one method after the
+    other: there it is the first method's in the first repeat at the first load, which comes
+    before all others.
     """
     if spec.history == "own":
         return key
@@ -87,8 +88,8 @@ _WINDOW = 8
 def token_ends(codec: Codec, token_ids: Sequence[int], text: str) -> tuple[int, ...]:
     """Characters of `text` up to the end of each token [tokens].
 
-    A character whose bytes are spread over tokens ends with the last of them. Decodes windows,
-    since the whole text once a token would take longer than the answer did.
+    A character whose bytes are spread over tokens ends with the last of them. Decodes short
+    windows: decoding the whole text for every token would take longer than the answer did.
     """
 
     def length(ids: Sequence[int]) -> int:

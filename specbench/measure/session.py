@@ -77,7 +77,7 @@ def make_header(
 
 
 def control_warning(plan: Plan) -> str | None:
-    """A sentence about the prompts whose text has control tokens; None if none has."""
+    """A sentence about prompts whose text has control tokens; None without any."""
     found = {
         prompt.sample_id: token
         for prompts in plan.prompts.values()
@@ -175,7 +175,7 @@ class _FolderLog:
         stored = read_run(self.folder.path)
         ended = self.backend.describe(stored.records).added_to(self.header)
         cpu = self.sampler.describe() or self.header.cpu
-        cpu = None if ended.workers else cpu  # they work elsewhere, and are sampled there
+        cpu = None if ended.workers else cpu  # workers run elsewhere, and are sampled there
         ended = replace(ended, status=status, finished=now(), cpu=cpu)
         if status == "complete":
             ended = finished_header(ended, stored.records)

@@ -6,8 +6,8 @@ model = "tiny"                   # of this model only; may be left out
 total_tokens = 12
 depth = 3
 
-A file that `specbench tune` wrote says too where it was measured (`fits`), and with which weights.
-It is kept for `--settings auto`, which takes it where all of that is equal.
+A file that `specbench tune` wrote also says where it was measured (`fits`), and with which
+weights. It is kept for `--settings auto`, which uses it only where all of that is equal.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ def read_settings(name: str, model: str) -> Settings:
         raise UserError(f"--settings {name} is neither a file nor a run.", _HINT)
     if of_model and of_model != model:
         raise UserError(
-            f"The settings in {path} are those of {of_model}, and the model is {model}.",
-            "Settings carry over to no other model: give --settings auto or paper.",
+            f"The settings in {path} are for {of_model}, not for {model}.",
+            "Settings of one model do not fit another: give --settings auto or paper.",
         )
     return Settings(methods, path.name, sha256(file.read_bytes()).hexdigest())
 
 
 def fits_of(model: ModelHeader, device: str, execution: str, threads: int | None) -> dict[str, str]:
-    """What settings that are measured here belong to: machine, model and versions."""
+    """Machine, model and versions that settings measured here are for."""
     from importlib.metadata import version
 
     from specbench.machine import environment
@@ -126,7 +126,7 @@ def toml_text(file: SettingsFile) -> str:
 
 
 def _stored(model: str) -> Path:
-    """The settings of a model that were tuned last, of this user."""
+    """The file with this user's last tuned settings of a model."""
     from specbench.engine.kernels.native_build import user_folder
 
     name = f"{Path(model).name}-{sha256(model.encode()).hexdigest()[:8]}.toml"
@@ -148,7 +148,7 @@ def with_stored(
     """The methods, with the tuned settings of this model if they were made here and fit.
 
     Those with other weights, or with an option of their own that was tuned, stay as they are.
-    `fits` is only asked for if there are any.
+    `fits` is called only if there are stored settings.
     """
     path = _stored(model)
     if not path.is_file():

@@ -53,7 +53,7 @@ def stand_in_of(card: ModelCard) -> StandIn:
 
 
 def find_weights(stand_in: StandIn, method: Method, options: Any) -> ResolvedWeights:
-    """A method's weights in a stand-in. Weights of a folder would not match it."""
+    """A method's weights in a stand-in. Weights from a folder would not match its shape."""
     name = method.weights_with(options)
     if name is None:
         return ResolvedWeights(None)

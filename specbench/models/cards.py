@@ -108,7 +108,7 @@ class ModelCard(ModelFields, frozen=True, kw_only=True):
         return next((one.layers for one in known if one.repo == repo and one.layers), "")
 
     def weights_of(self, method: str) -> DraftWeights | None:
-        """The method's checkpoint for this model, or the one of which it runs the weights."""
+        """The checkpoint for this model that the method runs: its own, or another method's."""
         by_method = {weights.method: weights for weights in self.draft_weights}
         about = described().get(method)
         return by_method.get(method) or by_method.get((about and about.weights) or "")

@@ -1,11 +1,8 @@
 """Chat templates: a dialogue to token ids, and answers back to text.
 
-Prints nothing: a warning is a value.
-
-Special tokens in the text of a prompt, encoded as text and not as control tokens.
-
-Each of them is replaced by a mark before the template is rendered. The rendered text is cut at
-the marks, and the special token's own text is encoded between the pieces.
+Special tokens in the text of a prompt are encoded as text, not as control tokens: each is
+replaced by a mark before the template is rendered. The rendered text is cut at the marks, and
+the special token's own text is encoded between the pieces.
 """
 
 from __future__ import annotations
@@ -161,7 +158,7 @@ class ChatCodec:
 
     @property
     def end_id(self) -> int | None:
-        """The token that ends an answer: that of the template's turns, else the tokenizer's EOS."""
+        """The token that ends an answer: the one after the template's turns, else the EOS."""
         added = {str(token): i for i, token in self.tokenizer.added_tokens_decoder.items()}
         jinja = self.template.jinja or ""
         of_turns = (added.get(token) for token in TURN_ENDS if token in jinja)
@@ -175,7 +172,7 @@ class ChatCodec:
         return answer_text(self.tokenizer, token_ids)
 
     def control_tokens(self, text: str) -> tuple[str, ...]:
-        """Special tokens in a user's text that a prompt would have as control tokens."""
+        """Special tokens in a user's text, which a prompt would have as control tokens."""
         special = special_tokens(self.tokenizer)
         found = tuple(token for token in special if token in text)
         if not found:
@@ -204,7 +201,7 @@ def load_codec(path: Path, card: ModelCard, template: str) -> ChatCodec:
 
 
 def check_template(name: str) -> None:
-    """Raise UserError if `--template name` is none of ours, and no other word for one."""
+    """Raise UserError unless `--template name` is one of ours, auto, thinking or none."""
     words = ("auto", "none", _THINKING, *chat_templates())
     if name not in words:
         raise unknown_name("template", name, words)
@@ -230,8 +227,8 @@ def choose_template(name: str, card: ModelCard, tokenizer: PreTrainedTokenizerBa
     """The template for `--template name`.
 
     auto: the card's, else the tokenizer's own, else none with a warning. thinking: the same with
-    the model's thinking mode on, which is off otherwise. Raises UserError for a name that is
-    neither of these, none nor one of ours, and for a template without a thinking mode.
+    the model's thinking mode on, which is off otherwise. Raises UserError for an unknown name,
+    and for a template without a thinking mode.
     """
     ours = chat_templates()
     if name == _THINKING:

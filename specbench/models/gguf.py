@@ -29,13 +29,13 @@ def file_in_wheel(place: str) -> Path | None:
 def gguf_folder(file: Path, *, what: str) -> Path:
     """The folder with the file's weights in bfloat16, its config, tokenizer and chat template.
 
-    Files of plain weights keep their dtype. The folder holds a link to the file, whose hash is
-    then in a run's header, and which engines that read GGUF are given. A conversion that was
-    killed is made anew.
+    Files of plain weights keep their dtype. The folder holds a link to the file: its hash
+    gets into a run's header, and engines that read GGUF take the file. A conversion that was
+    killed is repeated.
 
     Raises:
-        CheckpointError: the file is broken, one part of several, or of another architecture than
-            those that run here.
+        CheckpointError: the file is broken, one part of several, or of an architecture that
+            does not run here.
         UserError: the cache cannot be written.
     """
     from filelock import FileLock

@@ -1,9 +1,8 @@
 """Memory that a checkpoint needs, against what the device has free, before anything is loaded.
 
-Parameters of draft weights, counted without downloading them.
-
-Counts the trained part that runs while drafting, as papers do. EAGLE's copy of the target's
-embedding and heads shared with the target are left out.
+Also the parameters of draft weights, without downloading them. As in papers, these are the
+trained part that runs while drafting: EAGLE's copy of the target's embedding and heads shared
+with the target are left out.
 """
 
 from __future__ import annotations
@@ -61,9 +60,9 @@ _PREFILL_NUMBERS = 16
 class MemoryNeed:
     """Bytes of the weights, of keys and values for `context` tokens, and of their prefill.
 
-    `draft_bytes` are those of the methods' own weights, `reserve_bytes` are kept for CUDA
-    graphs and workspaces. `growth_bytes` are a cache's old rows, while they are copied to a
-    longer one.
+    `draft_bytes` are for the methods' own weights, `reserve_bytes` are kept for CUDA graphs
+    and workspaces. `growth_bytes` are a cache's old rows, while they are copied to a longer
+    one.
     """
 
     weight_bytes: int
@@ -76,7 +75,7 @@ class MemoryNeed:
 
     @property
     def fixed_bytes(self) -> int:
-        """Bytes that no context changes."""
+        """Bytes that do not depend on the context."""
         return self.weight_bytes + self.draft_bytes + self.reserve_bytes
 
     @property
@@ -99,7 +98,7 @@ def check_fits(
     """Memory of `source` in `dtype` for `context` tokens, checked against what `device` has free.
 
     `source` is a checkpoint folder, or a shape when nothing is downloaded yet; `drafts` are
-    the methods' folders, of which `source` itself counts once; with `has_graphs`, steps are
+    the methods' folders, `source` itself counting once; with `has_graphs`, steps are
     captured. With `is_dequantized`, stored weights of 4 and 8 bits become plain ones. Raises
     TooLarge with both figures.
     """
@@ -139,7 +138,7 @@ def check_context(need: MemoryNeed, context: int, dtype: Dtype, device: str, *, 
 
 
 def check_need(need: MemoryNeed, dtype: Dtype, device: str, *, context: int, what: str) -> None:
-    """Refuse what `device` has not enough free memory for. Raises TooLarge with both figures."""
+    """Refuse what does not fit into free memory: raises TooLarge with both figures."""
     free = free_bytes(device)
     if need.total_bytes > free:
         parts = [
@@ -195,7 +194,7 @@ def _dimensions(source: Path | Shape, what: str) -> tuple[int, int, int]:
 
 
 def folder_bytes(folder: Path, dtype: Dtype) -> int:
-    """Bytes of a drafter's weights, whose folder may tell nothing of them."""
+    """Bytes of a drafter's weights, as far as its folder tells."""
     try:
         config = read_config(folder, "The drafter")
     except CheckpointError:
@@ -209,7 +208,7 @@ def _weight_bytes(
 ) -> int:
     """Bytes of one weight file after its floats are cast; other types keep their size.
 
-    `wide` are the numbers per element of types that become floats too.
+    `wide` has the numbers per element of types that also become floats.
     """
     if file.suffix != ".safetensors":
         stored = config.get("dtype") or config.get("torch_dtype") or "float16"

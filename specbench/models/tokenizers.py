@@ -79,7 +79,7 @@ def _eos_of(file: Path) -> set[int]:
 
 
 def vocab_size(path: Path, tokenizer: "PreTrainedTokenizerBase") -> int:
-    """The tokens that a checkpoint's model can emit: those of its tokenizer, and unused ones."""
+    """How many tokens a checkpoint's model can emit: the tokenizer's, and unused ones."""
     file, size = path / "config.json", None
     if file.is_file():
         with reading(file, "The vocabulary", _AGAIN):

@@ -1,4 +1,4 @@
-"""The answers that a page shows and replays: those of the first samples of each task.
+"""The answers that a page shows and replays, of the first samples of each task.
 
 Turns records into texts and steps, which `export.html` embeds.
 """
@@ -17,7 +17,7 @@ from specbench.log.run import Run
 from specbench.types import Record, RequestKey
 
 SAMPLES_PER_TASK = 2
-"""Samples of each task whose answers a page has, in their first repeat: it has to stay small."""
+"""Samples of each task on a page, in their first repeat: the page has to stay small."""
 
 
 @dataclass(frozen=True, slots=True)

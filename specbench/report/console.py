@@ -1,4 +1,4 @@
-"""The console and the plain tables of commands: text from outside reaches no terminal raw."""
+"""The console and the plain tables of commands. Text from outside is made safe to print."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class TextTable:
                 yield Segment.line()
 
     def _widths(self, most: int) -> list[int]:
-        """The columns' widths: the widest gives way first, the last to less than its words."""
+        """The columns' widths. The widest shrinks first, the last to less than its words."""
         columns = [*zip(self.headings, *self.rows, strict=True)]
         widths = [max(map(cell_len, texts)) for texts in columns]
         least = [max(cell_len(w) for t in texts for w in t.split() or [t]) for texts in columns]

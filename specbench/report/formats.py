@@ -70,9 +70,10 @@ def interval_of(value: Value) -> Interval | None:
 
 
 def no_interval(value: Value) -> str:
-    """The reason why a number has no interval; empty if it has one, or needs none as vanilla's 1.
+    """The reason why a number has no interval; empty if it has one, or needs none.
 
-    All intervals of a report are over prompts, so that only too few of them leave one out.
+    Vanilla's 1 needs none. All intervals of a report are over prompts, so a missing one means
+    too few prompts.
     """
     is_bare = isinstance(value, Estimate) and value.interval is None and value.value != 1
     return "too few samples" if is_bare else ""

@@ -131,8 +131,9 @@ class _Layout:
         yield pending
 
     def draw(self, units: Sequence[_Unit]) -> RenderableType:
-        """The header once, then each group below its label, which may be wider than any column:
-        equal widths make one table of the several that this takes.
+        """The header once, then each group below its label, which may be wide.
+
+        That takes several tables. They have equal widths, so that they look like one.
         """
         is_labelled = any(group.label for group in self.table.groups)
         parts: list[RenderableType] = [self._lines(units, [], is_header=True)] * is_labelled

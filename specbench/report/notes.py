@@ -56,7 +56,7 @@ def colours() -> Note:
 
 
 def _short(one: Note) -> Note:
-    """The note with its gist alone; what failed is told whole."""
+    """The note, cut to its gist. A note about failures stays whole."""
     return one if one.key == "failed_completions" else replace(one, text=_gist(one.text))
 
 

@@ -57,7 +57,7 @@ class TaskResult:
 
     @property
     def mark(self) -> str:
-        """A sign at a speedup whose interval alone shows a difference, and whose test does not."""
+        """The sign of a speedup whose interval shows a difference that its test does not."""
         return ALONE if is_alone(self.speedup, self.p_value) else ""
 
     @property
@@ -90,7 +90,7 @@ class MethodResults:
 class RunResults:
     """The methods of one run at one temperature, and a sentence on who wins.
 
-    `run` is the index of the run among those of the report.
+    `run` is the index of the run in the report.
     """
 
     run: int

@@ -110,9 +110,9 @@ def has_speedup(block: Block) -> bool:
 
 
 def screen(results: Results, block: Block, part: Part = SPEEDUP) -> Table:
-    """The least to know: mean speedup, tokens/s and MAT, then the speedup on each task.
+    """The short table: mean speedup, tokens/s and MAT, then the speedup on each task.
 
-    Without any speedup, tokens/s and MAT. The last tasks are dropped first.
+    Without any speedup, it has tokens/s and MAT. The last tasks are dropped first.
     """
     is_sped, whole = has_speedup(block), results.tasks[-1]
     others = results.tasks[:-1]
@@ -172,7 +172,7 @@ def _bracketed(method: MethodResults) -> str:
 
 
 def _pooled(text: Callable[[Value], str], name: str) -> Callable[[MethodResults], str]:
-    """A number over the answers of all tasks, which a method that lacks tasks has none of."""
+    """A number over the answers of all tasks; missing for a method that lacks tasks."""
     return lambda m: text(m.overall.partial or getattr(m.overall.pooled, name))
 
 
@@ -289,7 +289,7 @@ def throughput(results: Results, block: Block) -> Table:
 
 
 def _milliseconds(path: str, heading: str, task: str = "") -> Field:
-    """A time of a method, which is at this path of attributes."""
+    """A column for the time at this path of attributes."""
     of = attrgetter(path)
     return Field(heading, lambda method: formats.figures(of(method), 1e3), task=task)
 

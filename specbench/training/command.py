@@ -25,7 +25,7 @@ from specbench.training.own_text import OVERLAP, SELF, task_prompts, write_own_t
 from specbench.training.recipe import HEADS, Settings, fit, new_head
 
 HELD_OUT_SHARE, _MOST_HELD_OUT = 20, 100
-"""One row in 20 is held out for the log, 100 at most. More text at the end moves no row."""
+"""One row in 20 is held out for the log, 100 at most; the same ones if more text follows."""
 
 Say = Callable[[str], None]
 
@@ -172,7 +172,7 @@ def check_method(name: str) -> None:
     method, have = get(name), f"Methods with a head: {', '.join(HEADS)}."
     if method.weights in HEADS:
         raise UserError(
-            f"{name} has no head of its own: it runs that of {method.weights}.",
+            f"{name} has no head of its own: it runs the head of {method.weights}.",
             f"Train {method.weights}.",
         )
     if method.head == "model":

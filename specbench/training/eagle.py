@@ -25,7 +25,7 @@ NOISE = 0.1
 """Features get noise from U(-NOISE, NOISE) in training (EAGLE, section 4.2)."""
 
 CLASSIFICATION = 0.1
-"""The weight of the cross entropy, that of the feature regression being 1 (EAGLE, section 4.2)."""
+"""Weight of the cross entropy, relative to the feature regression (EAGLE, section 4.2)."""
 
 
 class EagleHead(Head):
@@ -50,7 +50,7 @@ class EagleHead(Head):
         self.to(embedding.device)
 
     def features(self, ids: Tensor, features: Tensor) -> Tensor:
-        """The extrapolated features: row t is that of position t + 1 [rows, length, hidden]."""
+        """The extrapolated features [rows, length, hidden]; row t is for position t + 1."""
         tokens = F.embedding(ahead(ids, 1), self._frozen[0])
         joint = self.fc(torch.cat([tokens, features.to(tokens.dtype)], -1))
         return self.layers[0](joint, joint, [])
@@ -129,7 +129,7 @@ class Eagle3Head(Head):
         Attention then ignores the embeddings, and the norm is the one that `lm_head` expects.
         """
         hidden, own = self.fc.out_features, dict(self.midlayer.named_parameters())
-        own["input_layernorm.weight"] = own["hidden_norm.weight"]  # that of features
+        own["input_layernorm.weight"] = own["hidden_norm.weight"]  # the norm of features
         for name, weight in decoder_layers(model)[-1].state_dict().items():
             if name in own and own[name].shape == weight.shape:
                 own[name].copy_(weight)

@@ -1,6 +1,6 @@
 """Training text from a file: chats with answers, or plain text, as lines or as one JSON array.
 
-Chats in the layouts of public data sets: lists of `messages`, and ShareGPT's `conversations`.
+Chats have the layouts of public data sets: lists of `messages`, or ShareGPT's `conversations`.
 
 Chats that cannot be trained on are left out and counted by reason; a row in an unknown layout
 is an error.
@@ -30,7 +30,8 @@ _ROLES = {
 class Example:
     """One entry of a file of training text. Plain text is an answer without a turn.
 
-    What a target wrote itself is there as tokens: `ids`, of which the first `num_prompt` ask.
+    Text that a target wrote itself is kept as tokens `ids`; the first `num_prompt` are the
+    request.
     """
 
     turns: tuple[str, ...]
@@ -84,7 +85,7 @@ def _messages(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
             raise ValueError(f"`{name}` holds something that is not a message")
         role = message.get("role", message.get("from"))
         text = message.get("content", message.get("value"))
-        if isinstance(text, list):  # parts, of which a chat of text has one
+        if isinstance(text, list):  # parts; a chat of text has one
             text = "".join(part.get("text", "") for part in text if isinstance(part, dict))
         if not isinstance(role, str):
             raise ValueError(f"a message of `{name}` has no role")
@@ -156,9 +157,9 @@ def encode(
     request_weight: float,
     left_out: Counter[str],
 ) -> Iterator[Row]:
-    """The rows of the examples, cut at `length` tokens, without those of fewer than three.
+    """The rows of the examples, cut at `length` tokens; rows of fewer than three are left out.
 
-    The tokens of an answer and of plain text have weight 1, those of a request `request_weight`.
+    Tokens of an answer or of plain text have weight 1, tokens of a request `request_weight`.
     """
     for example in examples:
         if example.ids:

@@ -47,7 +47,7 @@ class Features:
         os.close(self._file)
 
     def __call__(self, batch: Batch) -> TargetOutputs:
-        """The outputs for a batch, zero on padding. One that does not know its rows is run."""
+        """The outputs for a batch, zero on padding. Unknown rows run through the target."""
         if not batch.rows:
             return self._teacher(batch.ids)
         records = [self._read(row) for row in batch.rows]

@@ -97,7 +97,7 @@ def text_loss(logits: Tensor, batch: Batch, depth: int) -> Tensor:
 def target_loss(logits: Tensor, target_logits: Tensor, weights: Tensor, depth: int) -> Tensor:
     """Cross entropy of one depth against the target's distributions.
 
-    Both logits are [rows, length, vocab], `weights` [rows, length] those of the text's tokens.
+    Logits are [rows, length, vocab]; `weights` [rows, length] belong to the text's tokens.
     """
     labels = ahead(target_logits, depth).float().softmax(-1).flatten(0, 1)
     losses = F.cross_entropy(logits.float().flatten(0, 1), labels, reduction="none")

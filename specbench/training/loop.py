@@ -1,11 +1,8 @@
 """The training loop, which goes on from a checkpoint to the same losses.
 
-It knows batches, a loss function and optimizers, but not the model, nor where its text comes from.
-
-Muon for the weight matrices inside a model, AdamW for everything else, and their schedule.
-
-Muon (Jordan et al. 2024) applies momentum and then replaces the update by the nearest
-orthogonal matrix, found by five Newton-Schulz steps. torch has it since 2.9 only.
+Optimizers are Muon for the weight matrices inside a model, and AdamW for everything else. Muon
+(Jordan et al. 2024) applies momentum and then replaces the update by the nearest orthogonal
+matrix, found by five Newton-Schulz steps. torch has it since 2.9 only.
 """
 
 import json

@@ -19,7 +19,7 @@ from specbench.training.head import (
 
 
 class ResBlock(nn.Module):
-    """x + SiLU(W x + b). W starts from zero, so that a new head is the target's own."""
+    """x + SiLU(W x + b). W starts from zero, so that a new head equals the target's."""
 
     def __init__(self, size: int) -> None:
         super().__init__()

@@ -1,9 +1,8 @@
 """Training text that the target writes itself: requests after its chat template, and answers.
 
-The text depends on the seed alone. It is written in chunks of as many requests, so that what
-was killed goes on with the chunk that it had not finished.
-
-Sequences of a model that grow together by one token a step, each in a slot of one cache.
+The text depends on the seed alone. It is written in chunks with equally many requests, so that
+a process that was killed goes on with its unfinished chunk. Sequences grow together by one
+token a step, each in a slot of one cache.
 """
 
 import json
@@ -139,14 +138,14 @@ SELF = "self"
 _CHUNK, _SLOTS = 480, 96
 """Requests of a chunk, and the most that are answered together."""
 _REQUEST, _ANSWER = 128, 320
-"""The most tokens of a request, which is else dropped, and of an answer, which is else cut."""
+"""Most tokens of a request and an answer. Longer requests are dropped, longer answers cut."""
 _SAMPLED_EVERY = 3
 """One answer in three is sampled, the others are greedy."""
 _TOP_P, _TOP_K = 0.95, 256
 _OPENING, _OPENING_SHARE, _FREE = 3, 0.05, 2
-"""Words of an opening, the largest share of requests that begin alike, and how many always may."""
+"""Words of an opening, and the largest share and number of requests that may share one."""
 OVERLAP = 13
-"""Words in a row that a request or answer may not share with a prompt of a task."""
+"""A request or answer may not share this many words in a row with a prompt of a task."""
 _MOST_ATTEMPTS = 40
 
 _WORD = re.compile(r"\w+")

@@ -24,12 +24,12 @@ from specbench.training.loop import Plan, Schedule, optimizers_for, train
 from specbench.training.medusa import HydraHeads, MedusaHeads
 
 _DECAY = 0.2
-"""The share of the steps in which the learning rate falls: before, a run may get more of them."""
+"""Share of the steps in which the learning rate falls; before, a run may get more steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The choices of one training run; peak learning rates are those of Muon and of AdamW.
+    """The settings of one training run, with the peak learning rates of Muon and of AdamW.
 
     A step trains on `num_rows` rows of at most `length` tokens. A request's tokens have
     `request_weight` in the loss, an answer's 1.
@@ -143,8 +143,8 @@ def fit(
 ) -> Mapping[str, float]:
     """Train the head in place, and write it to `out` at every evaluation and at the end.
 
-    `target` is the target's folder or Hub id. The log has the rates at
-    which its best tokens on held-out text are the target's; the last ones are returned. The
+    `target` is the target's folder or Hub id. The log has the rates at which
+    its best tokens on held-out text are the target's; the last rates are returned. The
     target's outputs are kept beside the log, so that it runs once over each row.
     """
     teacher = Teacher(model, head.layer_ids)

@@ -1,7 +1,7 @@
 """Predict the speedup of settings: steps replayed from a profile, times from a cost curve.
 
-The quantity is that of reports: sums of seconds over the prompts of a task, prefill included,
-vanilla's by the method's, and the mean over tasks.
+A speedup is defined as in reports: sums of seconds over the prompts of a task, prefill
+included, vanilla's by the method's, and the mean over tasks.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Weighed(NamedTuple):
     own: FloatArray
 
     def of(self, samples: Collection[str]) -> Weighed:
-        """Those of some samples."""
+        """The part of some samples."""
         kept = [place for place, name in enumerate(self.samples) if name in samples]
         names = tuple(self.samples[place] for place in kept)
         return Weighed(self.task, names, self.baseline[kept], self.own[kept])
@@ -167,7 +167,7 @@ def label_of(curve: Curve, method: RunMethod) -> str:
     """The spelling under which a curve has a method.
 
     Raises:
-        UserError: it has none, or with other weights.
+        UserError: the curve lacks the method, or has it with other weights.
     """
     for label in curve.header.methods:
         (own,) = parse_methods([label])

@@ -28,7 +28,7 @@ Say = Callable[[str], None]
 def kinds_of(
     setup: EngineSetup, drafters: Mapping[str, Drafter], sampling: Sampling, say: Say | None
 ) -> dict[str, ProfileKind]:
-    """What is recorded of each method. Those without a profile are told to `say`, if given.
+    """What is recorded of each method. `say`, if given, hears of methods without a profile.
 
     Raises:
         UserError: without `say`, a method has no profile.
@@ -54,7 +54,7 @@ def _reason(drafter: Drafter, is_drawn: bool) -> str:
     if is_drawn and drafter.rule is not lossless:
         return "above temperature 0 its rule gives other answers than vanilla's"
     if is_drawn and drafter.draws_siblings:
-        return "above temperature 0 it draws siblings, of which an answer shows one"
+        return "above temperature 0 it draws siblings, and an answer shows only one"
     return ""
 
 
@@ -79,7 +79,7 @@ class Along(Sampler):
 class Recorder(Drafter):
     """Lets a drafter propose at every position of `answer`; the target gets the root alone.
 
-    The target's answer is therefore vanilla's, and every step emits one token. A chain whose
+    So the target's answer is vanilla's, and every step emits one token. A chain whose
     tokens are drawn is drafted along the answer: the rule accepts an emitted token with
     probability min(1, q / p).
     """

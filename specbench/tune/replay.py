@@ -36,7 +36,7 @@ FREE = {
 }
 """Options that a profile of a kind can be replayed with; of all others it has one value."""
 BOUNDED = {"pool": ("depth", "top_k"), "ranks": (), "path": ("num_tokens",), "token": ()}
-"""Those of which the profile has the largest value."""
+"""Options whose value in the profile is the largest that can be replayed."""
 
 
 class Outcome(NamedTuple):
@@ -53,7 +53,7 @@ class Outcome(NamedTuple):
 class Draft(NamedTuple):
     """A step's draft: its rows, the root included, and what may be accepted of it.
 
-    Of the expansions of a dynamic tree, some may be missing in the profile.
+    Some expansions of a dynamic tree may be missing in the profile.
     """
 
     num_nodes: int
@@ -99,8 +99,8 @@ def replay_counted(profile: Profile, method_key: str, *, otherwise: str = "") ->
 def oracle(profile: Profile, label: str) -> list[Walk]:
     """The steps of a tree that always holds the longest right path of its candidates.
 
-    No tree of the candidates recorded under this label has a higher MAT. Rows are those of the
-    path alone.
+    No tree of the candidates recorded under this label has a higher MAT. Rows count
+    the path alone.
 
     Raises:
         UserError: the label has no recorded pools or ranks.
@@ -216,7 +216,7 @@ def _misfit(label: str, recorded: ProfiledMethod, method: RunMethod) -> str:
 
 
 def _text(profile: Profile, method: RunMethod) -> Callable[[Answer], DraftAt]:
-    """Drafts of a method that reads nothing but tokens: its own drafter runs again.
+    """Drafts of a method that reads only tokens: its own drafter runs again.
 
     Raises:
         UserError: the method reads more than tokens.
@@ -288,9 +288,9 @@ def _drafts(profile: Profile, label: str, options: Any) -> Callable[[Answer], Dr
 def _chain(recorded: ProfiledMethod, options: Any, answer: Answer, stored: NDArray[Any]) -> DraftAt:
     """Chains. `stored` [positions, ...] are of this answer and those after it.
 
-    Of a "path", a row has the number of right tokens, or the chance that each drawn token is
-    accepted. Of a "token", a row has this for the first token alone, and those of the next
-    positions follow.
+    A row of a "path" has the number of right tokens, or the chance that each drawn token is
+    accepted. A row of a "token" has the chance of the first token alone; the next rows have
+    those of the next tokens.
     """
     schedule = getattr(options, "schedule", "constant")
     is_constant = schedule == "constant"
@@ -346,7 +346,7 @@ def _static(
 
 
 def _host(profile: Profile) -> Target:
-    """What a method that runs on tokens alone needs of a target."""
+    """A target for a method that runs on tokens alone."""
     import torch
 
     values = {"device": torch.device("cpu"), "vocab_size": profile.header.vocab_size}

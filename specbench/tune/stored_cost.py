@@ -1,7 +1,7 @@
-"""The file of a cost curve: times of whole steps, in steps of vanilla, and what lies between.
+"""The file of a cost curve: times of whole steps, in steps of vanilla, and between them.
 
-A curve belongs to a machine, a model's shape, number formats and versions, and to no prompt.
-Its times are kept block by block, so that intervals can draw blocks anew.
+A curve belongs to a machine, a model's shape, number formats and versions, but not to prompts.
+Its times are kept block by block, so that intervals can resample blocks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ AGAIN = "Measure it here: specbench tune cost --model M --method A,B --out DIR"
 
 
 def words_of(sampling: Sampling) -> str:
-    """The temperature, with the limits of what is drawn."""
+    """The temperature, with top-p and top-k if they are set."""
     limits = f", top_p={sampling.top_p:g}, top_k={sampling.top_k}"
     return f"{sampling.temperature:g}" + limits * (limits != ", top_p=1, top_k=0")
 
@@ -56,7 +56,7 @@ class MethodCost(Struct, frozen=True):
 
 
 class CostHeader(Struct, frozen=True, kw_only=True):
-    """The file `cost.json`. A step of vanilla is one at the middle length, beside in time."""
+    """The file `cost.json`. The unit is vanilla's step at the middle length, close in time."""
 
     schema: int
     about: dict[str, str]
@@ -123,7 +123,7 @@ class Curve:
         return self.header.lengths[len(self.header.lengths) // 2]
 
     def costs(self, label: str | None, threads: int, num_resamples: int) -> Costs:
-        """The numbers of a method, or vanilla's, with the threads of this place.
+        """The numbers of a method, or vanilla's, with the number of threads at this place.
 
         Blocks are drawn with replacement, the same ones for all methods and threads.
         """
@@ -204,8 +204,9 @@ def _fit(steps: FloatArray, head: CostHeader) -> FloatArray:
     """A step by rows at the middle context, and its slopes by context and rows times context.
 
     `steps` are [resamples, lengths, rows]. Only the slopes are fitted, by least squares of the
-    relative differences from the middle; the result is [resamples, rows + 2]. No step becomes
-    faster with more context, nor less than half as slow at the shortest.
+    relative differences from the middle; the result is [resamples, rows + 2]. Steps never
+    become faster with more context, and the shortest one takes at least half of the middle
+    one.
     """
     middle, rows = len(head.lengths) // 2, np.array(head.rows, float)
     away = np.array(head.lengths, float) - head.lengths[middle]
@@ -224,7 +225,7 @@ def _fit(steps: FloatArray, head: CostHeader) -> FloatArray:
 
 
 def _between(knots: Sequence[int], value: int, what: str) -> FloatArray:
-    """The weights of the knots [k], in order, that a line between two of them has at a value.
+    """The weights of the knots [k], in order, that interpolate linearly at a value.
 
     Raises:
         UserError: the value is outside.
@@ -259,7 +260,7 @@ def read_curve(folder: str | Path) -> Curve:
     """Read the cost curve in a folder.
 
     Raises:
-        UserError: there is none, or it is damaged or of a newer version.
+        UserError: the folder has no curve, or it is damaged or of a newer version.
     """
     path = Path(folder) / FILE
     if not path.is_file():

@@ -51,7 +51,7 @@ class AnswerHeader(Struct, frozen=True):
 
 
 class ProfiledMethod(Struct, frozen=True):
-    """A method of a profile: kind of what is stored, and how it was drafted."""
+    """A method of a profile: the kind of data that is stored, and how it was drafted."""
 
     kind: ProfileKind
     has_fixed_size: bool
@@ -169,7 +169,7 @@ def read_profile(folder: str | Path) -> Profile:
     """Read the profile in a folder.
 
     Raises:
-        UserError: there is none, or it is damaged or of a newer version.
+        UserError: the folder has no profile, or it is damaged or of a newer version.
     """
     path, hint = Path(folder), "Make it again: specbench tune profile"
     if not (path / HEADER).is_file():

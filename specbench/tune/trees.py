@@ -20,7 +20,7 @@ def best_tree(
 
     They are the most frequent ranks of the answers' tokens over the steps of a walk. No path
     is more frequent than its parent's, so that they form a tree. The steps depend on the tree
-    in turn: of a few rounds the one with the fewest steps counts.
+    in turn, so that this takes some rounds; the tree with the fewest steps counts.
 
     Args:
         profile: has the method's ranks.

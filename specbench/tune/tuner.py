@@ -1,7 +1,7 @@
 """The fastest settings of methods here: profile, cost, predict, then measure.
 
-Settings are chosen on one half of the prompts. What is expected and measured of them is of the
-other half.
+Settings are chosen on one half of the prompts. Expected and measured speedups are of the other
+half.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def tune(
 
     `tune("tiny", "eagle2,medusa", output="tunes/mine", minutes=2)`
 
-    What the folder has already is not made again. It gets `profile/`, `cost/`, `run/`,
-    `settings.toml`, `predictions.csv` and plots.
+    What is in the folder already is not made again. The folder gets `profile/`, `cost/`,
+    `run/`, `settings.toml`, `predictions.csv` and plots.
 
     Args:
         model: a known model, a folder or a Hub id.

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Walk:
-    """One setting's steps over one stored answer, or those that are expected of it.
+    """One setting's steps over one stored answer, or the steps that are expected of it.
 
-    If the tokens of chains are drawn, a step may begin at any position. Each stands here once,
-    with how often it is expected.
+    If the tokens of chains are drawn, a step may begin at any position. Each position occurs
+    once, with how often a step is expected there.
     """
 
     prompt: str
@@ -33,7 +33,7 @@ class Walk:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of all steps: those of the answer but the prefill's."""
+        """Tokens of all steps: the answer's, without the prefill's."""
         return round(sum(a * c for a, c in zip(self.accepts, self.chances, strict=True)))
 
 

@@ -115,7 +115,7 @@ TOLD = {
     "an end before the start": "before it began",
     "a date that is none": "is not a time in ISO 8601",
     "a hash of weights removed": "The model: the file a has no sha256",
-    "another limit of prompts": "not those of gsm8k.jsonl with the run's options",
+    "another limit of prompts": "do not match gsm8k.jsonl with the run's options",
 }
 """Words of a fault; `log.store` tests those of a line that cannot be read."""
 

@@ -108,7 +108,7 @@ def test_what_does_not_fit_is_named(changes: dict[str, object], difference: str)
 
 
 def test_a_run_alone_twice_or_under_the_same_name_is_refused() -> None:
-    with pytest.raises(UserError, match="nothing to merge"):
+    with pytest.raises(UserError, match="One run cannot be merged"):
         merged([FIRST])
     with pytest.raises(UserError, match="given twice"):
         merged([FIRST, FIRST])

@@ -134,7 +134,7 @@ def test_the_shipped_acceptance_is_that_of_the_shipped_weights_and_of_real_optio
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ('model = "vicuna-7b"\n[methods.pld]\nnum_tokens = 2', "are those of vicuna-7b"),
+    ('model = "vicuna-7b"\n[methods.pld]\nnum_tokens = 2', "are for vicuna-7b"),
     ("[methods.pld]\nnum_token = 2", "num_token"),
     ("[methods.pld]\nnum_tokens = 0", "too small"),
     ("[methods.pdl]\nnum_tokens = 2", "pld"),

@@ -1,4 +1,4 @@
-"""Statistics that know nothing of runs: intervals, trends and tests."""
+"""Statistics of plain arrays: intervals and tests."""
 
 MIN_DEGREES = 4
 """Degrees of freedom that an interval needs: about six samples of different lengths.

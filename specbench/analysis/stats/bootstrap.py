@@ -35,7 +35,7 @@ EXACT = Variance(0.0, math.inf)
 
 
 def of_mean(logs: FloatArray) -> Variance | None:
-    """The variance of the mean of these logarithms [units]; NaN stands for one that is unknown.
+    """The variance of the mean of these logarithms [units]; NaN stands for an unknown one.
 
     None with fewer than two.
     """

@@ -40,7 +40,7 @@ def bucket(num_rows: int) -> int:
 
 
 def buckets(num_rows: int) -> list[int]:
-    """All cache sizes up to that of `num_rows`, smallest first."""
+    """All cache sizes up to the one for `num_rows`, smallest first."""
     sizes = [bucket(1)]
     while sizes[-1] < num_rows:
         sizes.append(bucket(sizes[-1] + 1))
@@ -70,7 +70,7 @@ class Graphs(Execution):
     copied. No recording writes to another one's outputs. Recordings of one function share the
     memory of inputs and outputs of equal shape.
 
-    `num_recordings` counts all recordings, `num_late` those made after `close`, each of which
+    `num_recordings` counts all recordings. `num_late` counts those made after `close`: each
     delayed a completion.
     """
 

@@ -35,7 +35,7 @@ def alike(outputs: Outputs) -> Outputs:
 
 
 class Recorder(Protocol):
-    """Records a function. `generators` are those that it may draw from.
+    """Records a function, which may draw random numbers from `generators`.
 
     `keep` returns the memory for outputs like its argument.
     """
@@ -76,10 +76,10 @@ class CudaRecorder:
         try:
             return self._recorded(function, generators, keep)
         except _CaptureError as error:
-            self._open()  # those of a failed capture cannot be used again
+            self._open()  # stream and pool of a failed capture cannot be used again
             try:
                 self._recorded(self._trial, (), alike)
-            except Exception:  # nor can any others
+            except Exception:  # new ones cannot be used either
                 self._broken_reason = reason_of(error.reason)
             raise error.reason from None
 

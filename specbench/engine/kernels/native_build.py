@@ -28,7 +28,7 @@ import ctypes, sys
 sys.tracebacklimit = 0
 [ctypes.CDLL(path) for path in sys.argv[1:]]
 """
-"""Loads libraries in a process of its own, which half a file ends by SIGBUS."""
+"""Loads libraries in a process of its own, since a cut file ends the process by SIGBUS."""
 _BUILD = "build-"
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -147,7 +147,7 @@ def _take(folder: Path) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Let no other process compile in the folder, and remove what a killed one left.
+    """Keep other processes from compiling in the folder, and remove what a killed one left.
 
     Raises:
         OSError: another process compiles there.

@@ -2,7 +2,7 @@
 
 A step of a small model takes some hundred operations of microseconds, and torch needs as long
 to begin one. Each of these does the work of several. A row's result does not depend on the
-rows beside it, so a tree's logits equal those of vanilla bit by bit.
+rows beside it, so a tree's logits equal vanilla's bit by bit.
 """
 
 from __future__ import annotations
@@ -360,7 +360,7 @@ def native_ops(dtype: torch.dtype, folder: Path) -> NativeOps:
     """Compiled operations; the library is kept in `folder`.
 
     Raises:
-        BuildError: there is no code for the dtype, no compiler, or no OpenMP of torch's to share.
+        BuildError: the dtype is not supported, or a compiler or torch's OpenMP is missing.
     """
     if dtype not in (torch.float32, torch.bfloat16):
         raise BuildError(f"there is no code for {str(dtype).removeprefix('torch.')}")

@@ -1,6 +1,6 @@
 """Choose the operations of decoder layers for a device: kernels, if their results are correct.
 
-Choose launches for a model's products on its device, by result and by time.
+It also chooses launches for a model's products, by result and by time.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def project_experts(
 
     `weight` is [experts, num_out, size], or [experts, 2 * num_out, size] and the result
     silu(first half) * second half if gated. If clamped, rows of the two halves alternate, and
-    the result is that of `Clamp`. A result is multiplied by its pair's share, if given.
+    the result is as in `Clamp`. A result is multiplied by its pair's share, if given.
     """
     pair = tl.program_id(1).to(tl.int64)
     rows = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)

@@ -4,7 +4,7 @@
 
 In the tensor cores' product, rows are rows of the weight and columns are tokens, at least 16.
 The input size may be split among programs. Each stores its sums, and the last one to finish
-adds those of all splits in order, so no result depends on which one is last.
+adds the sums of all splits in order, so no result depends on which one is last.
 """
 
 import triton
@@ -88,7 +88,7 @@ def _part(parts, split, ROWS: tl.constexpr, TOKENS: tl.constexpr):
 
 @triton.jit
 def _leave(sums, parts, arrivals):
-    """Store this program's sums; True if those of all other splits are stored."""
+    """Store this program's sums; True if all other splits have stored theirs."""
     ROWS: tl.constexpr = sums.shape[0]
     TOKENS: tl.constexpr = sums.shape[1]
     own = _part(parts, tl.program_id(1), ROWS, TOKENS)

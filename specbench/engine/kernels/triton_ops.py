@@ -9,10 +9,9 @@ A kernel rounds once where torch's operations round several times. Measurements 
 do not change a single row's results by a bit. For few rows they choose between cuBLAS and a
 kernel, which add in different orders, so a run records the choice.
 
-Fall back to torch's operations if Triton cannot compile or launch a kernel.
-
-The start-up check tries each kernel at a few shapes. Others come later, such as a wider head;
-if the GPU cannot run them, the run must not end.
+If Triton cannot compile or launch a kernel, torch's operation runs in its place. The start-up
+check tries each kernel at a few shapes; others come later, such as a wider head, and must not
+end the run.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class GuardedOps(Ops):
 def or_torch(
     what: str,
 ) -> Callable[[Callable[Concatenate[Guarded, P], T]], Callable[Concatenate[Guarded, P], T]]:
-    """Guard an operation: use that of `Ops` if Triton cannot launch it."""
+    """Guard an operation: use the one of `Ops` if Triton cannot launch it."""
 
     def guard(kernels: Callable[Concatenate[Guarded, P], T]) -> Any:
         torchs: Any = getattr(Ops, kernels.__name__)

@@ -40,7 +40,7 @@ def cut(num_steps: int, num_programs: int, slots: int, *, start: int, share: int
     """The fastest cut of `num_steps` steps, for each of `num_programs`; of equals, fewest splits.
 
     `slots` programs run at once. A program takes the time of its steps, plus `start`, plus
-    `share` if its sums must be added to those of others; all in steps.
+    `share` if its sums must be added to other sums; all in steps.
     """
     best, least = Cut(num_steps, 1, 0), None
     for wanted in range(1, min(num_steps, MOST_SPLITS) + 1):

@@ -31,7 +31,7 @@ EXPERT_ROWS, EXPERT_BLOCK = 4, 512
 MOST_PAIRS = 64
 """Largest number of rows times experts per row; above, a grouped product reads a weight once.
 
-Without one, that is the number of experts: all of them together read each weight once, too.
+Without one, the limit is the number of experts: all together read each weight once, too.
 """
 MOST_TILES = 1 << 15
 START, SHARE = 2, 2

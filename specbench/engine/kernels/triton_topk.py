@@ -61,7 +61,7 @@ def topk_of_row(
     best, ids, tops, totals, log_probs, chosen, num_chunks,
     K: tl.constexpr, CHUNKS: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Log-probabilities and ids of the K most likely tokens of a row, from those of its chunks."""
+    """Log-probabilities and ids of a row's K most likely tokens, from its chunks' best."""
     row = tl.program_id(0).to(tl.int64)
     chunks, places = tl.arange(0, CHUNKS), tl.arange(0, BLOCK)
     follow(EARLY)

@@ -1,7 +1,7 @@
 """Products with the experts of a mixture, by torch's own operations.
 
 On a GPU no value reaches the host, so a call can be captured: the rows of each expert are
-multiplied in one grouped product. Where torch has none, or one that waits, every expert
+multiplied in one grouped product. Where torch lacks that, or waits in it, every expert
 multiplies all rows, unless the pairs of row and expert are so few that copies of weights are
 faster.
 """

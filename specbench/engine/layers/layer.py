@@ -24,8 +24,8 @@ from specbench.engine.layers.weights import weight_bytes
 class Rotary:
     """Table of rotary position embeddings, made by a model's own module.
 
-    `layer_type` chooses among a module's tables (Gemma 3). The module's angles may be those of
-    half a head, which both halves share (gpt-oss).
+    `layer_type` chooses among a module's tables (Gemma 3). The module may give the
+    angles of half a head, which both halves share (gpt-oss).
     """
 
     def __init__(

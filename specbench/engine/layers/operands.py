@@ -40,8 +40,8 @@ class CacheRows:
 class CacheSpan:
     """Number of cache rows that attention reads, known on the host.
 
-    If exact, these are the filled rows; otherwise a fixed number, of which the rest is masked,
-    so shapes stay the same from step to step.
+    If exact, these are the filled rows. Otherwise their number is fixed and the rest is
+    masked, so that shapes stay the same from step to step.
     """
 
     num_rows: int

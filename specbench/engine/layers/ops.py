@@ -1,9 +1,7 @@
 """The operations of decoder layers and of drafts, on rows of tokens and of a cache.
 
 The inputs' shapes determine every shape and no value reaches the host, so a call can be
-replayed as a CUDA graph.
-
-Linear layers over few rows on a CPU, as one product for each thread.
+replayed as a CUDA graph. On a CPU, a linear layer over few rows is a product a thread.
 """
 
 from __future__ import annotations
@@ -97,8 +95,8 @@ class JoinedHead(Protocol):
         """Grow `levels` after the first `end` rows of the caches.
 
         `hidden` [1, hidden] is the root's output; `scores` and `tokens` [top_k] are its children's.
-        Returns both with those of all further candidates after them, and the places of the
-        nodes [levels * top_k] among the candidates of the level before. `cos_sin` are the
+        Returns both, extended by all further candidates, and the places of the nodes
+        [levels * top_k] among the candidates of the level before. `cos_sin` are the
         rotary embeddings of all positions, as in `CacheSlots`.
         """
 

@@ -1,10 +1,7 @@
 """The decoder stack of a supported model, run layer by layer in few, large operations.
 
-`layers.models` reads the layers.
-
-A few layers of a model on random rows, one after the other as in a step.
-
-For measurements that need the neighbouring kernels: one may begin while the previous one ends.
+`layers.models` reads the layers. `LayerChain` runs a few of them on random rows, for
+measurements that need the neighbouring kernels: one may begin while the previous one ends.
 """
 
 from __future__ import annotations
@@ -82,8 +79,7 @@ class Stack:
     """Embedding, decoder layers and final norm of a supported model (see `layers.models`).
 
     Same arithmetic as the model's own forward; rounding differs, because products are fused.
-    `kinds` of attention of its layers, each with its window, are by default those of its
-    config.
+    `kinds` of attention of its layers, each with its window, come by default from its config.
     """
 
     def __init__(

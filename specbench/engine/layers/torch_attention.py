@@ -1,6 +1,6 @@
 """Attention by torch's own operations, with what some models add to its scores.
 
-Kinds of attention of a model's layers: over all earlier tokens, a window of them, or a chunk.
+Layers attend to all earlier tokens, to a window of them, or to a chunk.
 """
 
 from __future__ import annotations

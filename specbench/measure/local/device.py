@@ -98,11 +98,11 @@ def pick_device(requested: str) -> Device:
 
 
 def fitted(requested: str, use: Callable[[Device], T]) -> T:
-    """The result of `use` on the device, or, where that is one GPU, on as many as the model needs.
+    """The result of `use` on the device; on several GPUs if the model is too large for one.
 
     Raises:
         UserError: the GPU that is asked for does not exist.
-        TooLarge: `use` raised it, and there are no more GPUs, or the user names one.
+        TooLarge: `use` raised it, and there are no more GPUs, or the user named one.
     """
     device = pick_device(requested)
     while True:

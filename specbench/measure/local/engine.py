@@ -67,9 +67,9 @@ LATE_WARNING = (
 class EngineBackend:
     """The engine with a setup's model and methods, or with what was `loaded` for an equal setup.
 
-    Torch's numbers of threads are that of the setup, those of the run that goes on (`before`),
-    or the fastest: vanilla's when the backend opens, the others in the warm-up. When it
-    closes, the number is as it was.
+    Torch's numbers of threads come from the setup or from the run that goes on (`before`), or
+    are measured: vanilla's when the backend opens, the others in the warm-up. When it closes,
+    the number is as it was.
 
     With `is_metered`, the GPU is sampled while the backend is open, the memory's bandwidth is
     measured, and completions carry peak memory and energy. On a GPU each of them is primed:
@@ -116,7 +116,7 @@ class EngineBackend:
                 from specbench.machine.gpu_sampler import gpu_sampler
 
                 self._sampler = stack.enter_context(gpu_sampler(device.name))
-                # The energy of one GPU would be a part of what a step takes.
+                # The energy of one GPU would be only a part of what a step takes.
                 self._meter = self._sampler if device.num_gpus == 1 else None
             loaded = self._loaded or load_engine(self._setup)
             self._use(loaded)
@@ -136,7 +136,7 @@ class EngineBackend:
         self._stack.close()
 
     def _print_weights(self, weights: Fingerprint, began: float) -> None:
-        with suppress(RuntimeError):  # of a device that failed: the run's own error is told
+        with suppress(RuntimeError):  # the device failed: the run's own error is shown
             self._weights_print = weights.compared(outer_clock() - began)
 
     def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
@@ -188,7 +188,7 @@ class EngineBackend:
         if self._preparation:
             self._preparation = replace_part(self._preparation, warm_up_s=seconds)
         self._late_before = num_late(self.target)
-        gc.freeze()  # a search through all that is loaded takes a fifth of a second, in some sample
+        gc.freeze()  # else a collection takes a fifth of a second within some sample
         self._stack.callback(gc.unfreeze)
 
     def exchange(self, make: Callable[[str, Drafter], Drafter]) -> None:

@@ -45,7 +45,7 @@ class EngineParts:
     """A model and its methods, found and checked.
 
     `missing` are methods without a checkpoint. A stand-in has the card of the model whose
-    shape it takes, and tiny's folder as its `path`. `broken` tells which plug-ins cannot run,
+    shape it takes, and tiny's folder as its `path`. `broken` says which plug-ins cannot run,
     and why. `quantization` is the checkpoint's own format. `need` is the memory that was found
     to be free. With `settings` auto, methods get those that are fastest here.
     """
@@ -77,9 +77,8 @@ def build_drafters(
 ) -> dict[str, Drafter]:
     """The drafter of every method by the method's label. The ledger counts what each one holds.
 
-    `seconds` receives the time that building each one took.
-
-    A method whose build fails is there too: it fails in every sample, with the reason.
+    `seconds` receives the time that building each one took. A method whose build fails has a
+    drafter that fails in every sample, with the reason.
 
     Raises:
         SpecbenchError: a method refuses its options or weights.

@@ -1,6 +1,6 @@
-"""Everything the engine needs before it loads a model: device, dtype, weights, template.
+"""Set up the engine before it loads a model: device, dtype, files and template.
 
-Files are found and checked, memory is estimated. Loads no weights.
+Finds and checks files, and estimates memory. Loads no weights.
 """
 
 from __future__ import annotations

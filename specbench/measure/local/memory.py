@@ -75,7 +75,7 @@ class MemoryLedger:
 def measure_traffic(target: Target) -> RooflineHeader:
     """Measure the memory's bandwidth, and count the bytes that a step of the target reads.
 
-    For a mixture of experts, the bytes are those of all experts. A row reads those it chooses.
+    For a mixture of experts, the bytes count all of them, and a row reads those it chooses.
     """
     from specbench.engine.layers.weights import pass_bytes, weight_bytes
     from specbench.machine.bandwidth import bandwidth, block_bytes, cache_bytes

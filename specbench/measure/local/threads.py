@@ -4,7 +4,7 @@ Vanilla's is the fastest for a step of one token. All methods read prompts with 
 each decodes with its own. They are chosen once, before the first timed step, beside whatever
 else runs on the machine, in at most five seconds.
 
-Steps with several numbers of CPU threads, in turns, until one is known to be the fastest.
+A `Trial` times steps with several numbers in turn, until one is known to be the fastest.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class Trial:
 
     @property
     def best(self) -> int:
-        """The fastest number, or the one that is kept, unless even one step tells that it is
-        far behind.
+        """The number chosen so far, or one that is ten times as fast: one step is enough to
+        show that.
         """
         best, medians = self._choose()[0], self.medians
         fastest = min(medians, key=medians.__getitem__, default=best)
@@ -113,7 +113,7 @@ class Trial:
 
 
 def _is_faster(times: Sequence[float], others: Sequence[float]) -> bool | None:
-    """True if the median of `others` / `times` is above `FASTER`, None if it cannot be told."""
+    """True if the median of `others` / `times` is above `FASTER`; None if it is unclear."""
     from scipy.special import bdtr, bdtrc
 
     ratios = [other / own for own, other in zip(times, others, strict=False)]
@@ -162,7 +162,7 @@ PROMPT = (1,) * 32
 ROW_S, STEPS = 0.045, 7
 """Seconds to time steps of one number of rows, and their number if threads are given."""
 VANILLA_S, PREFILL_S, METHODS_S = 1.5, 1.0, 2.5
-"""Seconds to choose vanilla's number, that of prefills, and those of all methods."""
+"""Seconds to choose vanilla's number, the number for prefills, and those of all methods."""
 
 
 def choose_threads(target: Target, asked: int | None, before: Threads | None = None) -> Threads:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ROWS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 60)
 """Rows of a step whose time is measured, up to the largest draft of a run."""
 WITHIN = 1.03
-"""The paper's settings stay, and else the smallest are taken, within this factor of the best."""
+"""Settings within this factor of the best are equal: the paper's win, else the smallest."""
 CUT_COST = 1.5
 """Cost of a step, in steps of vanilla, up to which a draft of unknown acceptance is cut."""
 
@@ -58,9 +58,9 @@ def rows_to_time(
     drafters: Mapping[str, Drafter],
     known: Callable[[RunMethod], Sequence[Acceptance]],
 ) -> Sequence[int]:
-    """The `ROWS` that the choice of settings needs: up to those of the largest draft.
+    """The `ROWS` that the choice of settings needs, up to the rows of the largest draft.
 
-    Arguments are those of `tuned`.
+    Arguments are as in `tuned`.
     """
     largest = 1.0
     for one in methods:
@@ -78,7 +78,7 @@ def tuned(
     known: Callable[[RunMethod], Sequence[Acceptance]],
     step_s: Callable[[RunMethod, int], float],
 ) -> list[RunMethod]:
-    """Those of the methods that get settings.
+    """The methods that get settings, with these.
 
     Args:
         methods: with the paper's options.

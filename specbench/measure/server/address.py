@@ -9,7 +9,7 @@ from specbench.errors import UserError
 API_KEY = "SPECBENCH_API_KEY"
 """The environment variable with the key that a server asks for."""
 _LEAST_KEY = 8
-"""Characters of a key that is taken for a secret: shorter ones are words of answers."""
+"""Least characters of a key that is replaced in texts: a shorter one may be a common word."""
 
 
 def server_root(url: str) -> str:
@@ -48,7 +48,7 @@ def authorization() -> dict[str, str]:
 
 
 def without_key(text: str) -> str:
-    """A text of a server without the key, should it send that back."""
+    """A server's text, with the key replaced if the server sent it back."""
     for word in os.environ.get(API_KEY, "").split():
         if len(word) >= _LEAST_KEY:
             text = text.replace(word, "***")

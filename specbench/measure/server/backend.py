@@ -1,7 +1,7 @@
 """Servers as a backend: blocks of requests, each of one method on one task at one load.
 
-Servers answer several requests at once. A repeat begins with another method than the last one,
-so that drift of the machine hits all alike.
+Servers answer several requests at once. Each repeat begins with another method, so that drift
+of the machine affects all methods alike.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class Block:
 
 
 class BlockClock:
-    """The time of a block, without that in which records are written between requests.
+    """The time of a block, without the time in which records are written between requests.
 
-    With `has_rate`, requests come at times of their own: writing takes time off nothing but
-    the client.
+    With `has_rate`, requests come at fixed times, so writing does not lengthen the block and
+    nothing is subtracted.
     """
 
     def __init__(self, *, has_rate: bool) -> None:
@@ -85,8 +85,8 @@ class BlockClock:
 def blocks(plan: Plan, *, is_one_at_a_time: bool) -> Iterator[Block]:
     """All blocks in order.
 
-    The methods take turns, on each task and load if their servers run side by side, else once
-    a repeat: a server that has to be started answers all tasks.
+    The methods take turns: on each task and load if their servers run side by side, else once
+    a repeat, since a server that has to be started answers all tasks.
     """
     labels = list(plan.setup.labels)
     groups: dict[tuple[object, ...], list[Sample]] = {}
@@ -108,7 +108,7 @@ def blocks(plan: Plan, *, is_one_at_a_time: bool) -> Iterator[Block]:
 class BlockRunner:
     """Completes a plan's samples with servers, except those that are done.
 
-    Records are written, and progress is told, while no request is under way: both take time
+    Records are written and progress is reported while no request is under way: both take time
     that would count as the server's.
     """
 
@@ -238,7 +238,7 @@ class BlockRunner:
         self._unwritten.append(record)
 
     def _write(self) -> None:
-        """Write the records so far, and tell progress."""
+        """Write the records so far, and report progress."""
         records, self._unwritten = self._unwritten, []
         for record in records:
             ends = token_ends(self.plan.setup.codec, record.token_ids, record.text)
@@ -330,7 +330,7 @@ class ServerBackend:
         return server
 
     async def _warm_up(self, server: OpenServer) -> None:
-        """Send every request once, the usual one as often as there are requests at once."""
+        """Send every request once, and the usual one as many times at once as the run will."""
         for i, request in enumerate(self._requests):
             short = replace(request, max_new_tokens=min(WARM_UP_TOKENS, request.max_new_tokens))
             ask = ChatRequest(short, [{"role": "user", "content": "Hello"}])

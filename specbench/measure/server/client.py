@@ -1,12 +1,11 @@
 """Requests to one server: an answer streamed and timed, or the reason why there is none.
 
-A request is sent again only if the server refused it before it began. A connection is used
-again only at once: servers drop idle ones, which would look like a failure.
+A request is sent again only if the server refused it before it began. A connection is reused
+only right away: servers drop idle ones, which would look like a failure.
 
-Counters of a server in Prometheus' text format, and how much they grew.
-
-Engines say which of their metrics matter. Sums over labels: a server with several engines
-counts for all of them.
+Also the counters of a server, in Prometheus' text format, and how much they grew. Engines say
+which of their metrics matter. Values are summed over labels, so that a server with several
+engines counts for all of them.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ CONNECT_S, SHORT_S, REQUEST_S = 10.0, 5.0, 600.0
 KEPT_S = 1.0
 """Seconds after which an idle connection is not used again."""
 MOST_TEXT = 4 * 2**20
-"""Bytes of what a server says of itself: its models, version and metrics."""
+"""Most bytes of a server's models, version or metrics."""
 MOST_ATTEMPTS, FIRST_WAIT_S, MOST_WAIT_S = 4, 0.25, 10.0
 _REFUSALS = (429, 503)
 """HTTP statuses with which a server says that it did not begin the request."""

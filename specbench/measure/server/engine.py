@@ -25,10 +25,10 @@ DRAFT_COUNTERS = {
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One server to start: a model with a method. `port` is one of the loopback.
+    """One server to start: a model with a method. `port` is on the loopback.
 
-    `scope` is the lifetime of the method's memory, for methods that have the choice. `scratch`
-    is a folder of this launch alone, for files that an engine needs in a form of its own.
+    `scope` is the lifetime of the method's memory, if the method has a choice. `scratch` is a
+    folder of this launch alone, for files that an engine needs in its own layout.
     """
 
     model: Path
@@ -49,9 +49,8 @@ class Launch:
 class EngineMethod:
     """A method of an engine: its title, tokens per draft, and whose weights it reads, if any.
 
-    `scopes` are lifetimes of its memory, the engine's default first; empty without the choice.
-    A method that is not `is_default`, since it needs an install of its own, runs if it is
-    named.
+    `scopes` are lifetimes of its memory, the engine's default first; empty without a choice.
+    A method that needs an install of its own is not `is_default`: it runs only if named.
     """
 
     title: str
@@ -66,7 +65,7 @@ class Wheel:
     """A package with an engine in it, which `script` serves with the engine's own flags.
 
     `refusal` is the reason why a user's arguments cannot be passed to it, or empty.
-    `free_flags` are those that can.
+    `free_flags` lists the flags that can be passed.
     """
 
     package: str
@@ -79,14 +78,14 @@ class Wheel:
 class Engine:
     """An engine. `arguments` makes its command line without the executable.
 
-    `wheel` stands for an executable that is not installed. `settings` are environment variables
-    that it needs; those that the user has set stay. `thread_settings` are those that set its
-    number of CPU threads, `{}` being the number; empty if it has none.
-    `check_folder` raises UserError for a folder of weights that the engine cannot read: a
-    method's, or the model's for the method "". A server is known as this engine by the JSON at
-    a path, where a key has its version: `version`. `protocol` is its own form of requests, if
-    it has one. `counters` maps names of its metrics, without prefix and suffix, to ours;
-    `accepted_at` has a label with the position.
+    `wheel` is used if no executable is installed. `settings` are environment variables that it
+    needs, unless the user has set them. `thread_settings` are the variables with its number of
+    CPU threads, which stands for `{}`; empty if it has none. `check_folder` raises UserError
+    for a folder of weights that the engine cannot read: a method's, or the model's for the
+    method "". `version` is a path and a key: a server that answers there with JSON that has
+    the key is this engine, and the value is its version. `protocol` is its own form of
+    requests, if it has one. `counters` maps names of its metrics, without prefix and suffix,
+    to ours; `accepted_at` has a label with the position.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """Detect a server's models, its software, and the form of requests that it takes.
 
-Asks the server; the user's mistakes are told here, before anything is measured.
+The user's mistakes show here, before anything is measured.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ async def find_server(
             has_counters=has_counters,
         )
     raise UserError(
-        f"The server at {client.root} completes no prompt. {' '.join(dict.fromkeys(failures))}",
+        f"The server at {client.root} gave no answer. {' '.join(dict.fromkeys(failures))}",
         "It must stream completions of the OpenAI API. See its log.",
     )
 

@@ -1,6 +1,6 @@
-"""Records of answers: their tokens, times and steps, counted as the engine's are.
+"""Records of answers: their tokens, times and steps, counted as in the engine.
 
-An answer is refused whose counts contradict each other.
+Answers whose counts contradict each other are refused.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _problems(
     counted, sent = answer.prompt_tokens, len(request.prompt_ids)
     if is_prompt_sent and counted is not None and counted != sent:
         yield (
-            f"The server counted {counted} tokens of the prompt, of which {sent} were sent: it "
+            f"The server counted {counted} tokens of the prompt, but {sent} were sent: it "
             "changed the prompt."
         )
     for token in token_ids:
@@ -169,8 +169,8 @@ def _contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Itera
 def _accept_lengths(method: str, answer: Answer, num_tokens: int) -> tuple[int, ...]:
     """Tokens emitted per step [steps]; empty if the server does not list its steps.
 
-    A step without a draft is not listed: it emits one token, and stands at the end. What was
-    accepted beyond the end of the answer is counted nowhere.
+    A step without a draft is not listed: it emits one token, and is put at the end. Tokens
+    accepted beyond the end of the answer are not counted.
     """
     counts, remaining = answer.counts, num_tokens - 1
     if method == BASELINE:

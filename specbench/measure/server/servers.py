@@ -102,7 +102,7 @@ class OpenServer:
     """A server with its client. `death` says how a process that we started ended.
 
     `draft_length` is the most tokens of a draft that it was asked for; 0 if unknown. A server
-    that is started again is another one, which is not warm.
+    that was started again is a new one, and not warm.
     """
 
     is_warm = False
@@ -201,9 +201,9 @@ class Start:
 
 
 class StartedServers:
-    """Servers of methods, started from `starts`. `find` asks one that answers what it is.
+    """Servers of methods, started from `starts`. Their logs go to `folder`.
 
-    Their logs go to `folder`.
+    `find` asks a server what it is, as soon as it answers.
     """
 
     is_one_at_a_time = True
@@ -302,7 +302,7 @@ class StartedServers:
 
 
 def without_folders(argument: str) -> str:
-    """An argument of a command with the names of files, and not where they are."""
+    """An argument of a command, with paths cut to the names of files."""
     return _FOLDERS.sub("", argument)
 
 

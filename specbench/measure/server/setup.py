@@ -1,6 +1,6 @@
-"""Everything a run on running servers needs before its first request.
+"""Set up a run on servers that run already.
 
-Running servers are asked what they are, and the tokenizer of their model is found.
+Asks each server what it is, and finds the tokenizer of the model.
 """
 
 from __future__ import annotations

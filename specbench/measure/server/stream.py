@@ -1,7 +1,7 @@
 """A request to a server, and the events of its answer put together, each with its time of arrival.
 
-A `StreamProtocol` turns requests and events into JSON and back: those of the OpenAI API are
-here, those of one engine alone in its file in `engines`. Shapes as served by vLLM 0.32.
+A `StreamProtocol` turns requests and events into JSON and back: the OpenAI API's are here, an
+engine's own are in its file in `engines`. Shapes as served by vLLM 0.32.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from specbench.measure.server.address import without_key
 from specbench.types import Request
 
 MOST_LINE, MOST_BYTES = 16 * 2**20, 2**30
-"""Bytes of one event, and of an answer. A server that sends more sends no tokens."""
+"""Most bytes of one event, and of an answer: more than any answer needs."""
 _LONGEST_TOKEN = 256
 """Characters of a token."""
 _SHOWN = 120
@@ -57,8 +57,8 @@ class Counts:
 class Event(Struct, frozen=True, gc=False):
     """One event of a stream: new text, new tokens, and at its end the reason and the counts.
 
-    `finish` is the server's own word for the end. `is_whole` marks a text that repeats those
-    of earlier events; token ids do so too if there are as many as `num_so_far`.
+    `finish` is the server's own word for the end. `is_whole` marks an event whose text
+    includes that of all earlier ones; so do its token ids if there are `num_so_far` of them.
     """
 
     text: str = ""
@@ -90,7 +90,7 @@ class StreamProtocol:
 
 
 class RequestFailed(SpecbenchError):
-    """A request that gave no answer, for a reason without the key of the server.
+    """A request that gave no answer. The key is removed from the reason.
 
     `is_refused` if the server did not begin it. `retry_after_s` is the wait that the server
     asks for.
@@ -126,7 +126,7 @@ class Answer:
 class AnswerReader:
     """Reads the bytes of a stream of server-sent events, in pieces as they arrive.
 
-    `budget` is the number of tokens that was asked for: a server that goes on is left.
+    `budget` is the number of tokens asked for: a server that goes on far beyond it fails.
     """
 
     protocol: StreamProtocol
@@ -166,7 +166,7 @@ class AnswerReader:
                 raise RequestFailed(f"The server reported an error: {_shown(data)}")
         if self.num_events > num_before:
             self._arrivals.append(now)
-        most = 2 * self.budget + 64  # a few more are counted, and told, at the end
+        most = 2 * self.budget + 64  # `finish` reports a few more
         if len(self._ids or ()) > most or self._num_characters > most * _LONGEST_TOKEN:
             raise RequestFailed(
                 f"The server went on after the {self.budget} tokens that it was asked for."
@@ -305,7 +305,7 @@ def sampling_values(request: Request) -> dict[str, Any]:
 
 
 def seconds(milliseconds: float | None) -> float | None:
-    """A time of a server in seconds; None if it has none."""
+    """A server's time in seconds; None if it sent none."""
     return None if milliseconds is None or milliseconds < 0 else milliseconds / 1e3
 
 

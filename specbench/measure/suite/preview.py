@@ -1,6 +1,6 @@
 """A suite before it runs: samples, downloads, memory, time, and what is missing.
 
-Downloads and loads nothing. Sizes are those of cached files or of the model cards' shapes.
+Downloads and loads nothing. Sizes come from cached files or from the model cards' shapes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CONTEXT = 2048
 class Preview:
     """A run that has not started. What is None is unknown.
 
-    `download_bytes` are those of known size; with `has_more_files`, there are others.
+    `download_bytes` counts files of known size; with `has_more_files`, there are others.
     `max_seconds` is the time at the speed of a baseline that waits for memory alone, with the
     whole budget used by every answer. `missing` are sentences.
     """
@@ -64,9 +64,9 @@ class Preview:
 
 @dataclass(slots=True)
 class _Files:
-    """The sizes of files that are not on this machine, and sentences about what cannot be had.
+    """The sizes of files that are not on this machine, and sentences about what is missing.
 
-    `draft_bytes` are those of the methods' own weights in memory, without those of unknown size.
+    `draft_bytes` counts the methods' own weights in memory, as far as their size is known.
     """
 
     sizes: list[int | None] = field(default_factory=list)
@@ -82,7 +82,7 @@ def preview(run: SuiteRun, bytes_per_s: Callable[[str], float]) -> Preview:
     """The preview of a run; `bytes_per_s` measures the memory bandwidth of a device.
 
     Raises:
-        UserError: an unknown name, or a device that this machine has not.
+        UserError: an unknown name, or a device that this machine does not have.
     """
     if run.spec.backend:  # servers have memory and weights of their own
         plan = make_plan(run.spec, is_offline=True)

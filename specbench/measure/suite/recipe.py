@@ -126,7 +126,7 @@ def _spec(path: Path, values: Mapping[str, Any]) -> RunSpec:
 
 
 def _is_wrong(name: str, value: Any) -> bool:
-    """True if a value cannot be, whatever the others are."""
+    """True if a value is wrong, whatever the others are."""
     try:
         make_spec(**{name: value})
     except UserError:

@@ -104,10 +104,10 @@ def run_tried(
     tries: int = 2,
     only_killed: bool = False,
 ) -> None:
-    """Run a command that goes on where it ended until it succeeds, as often as `tries`.
+    """Run a command until it succeeds, at most `tries` times, each going on with the last.
 
-    Each try ends after `limit_s` seconds, and all after `total_s`. With `only_killed`, one that
-    ended by itself is not tried again.
+    Each try ends after `limit_s` seconds, and all after `total_s`. With `only_killed`, a
+    command that ended by itself is not tried again.
 
     Raises:
         SpecbenchError: it did not succeed, or the user made a mistake.
@@ -196,7 +196,7 @@ def main() -> int:
 
 @dataclass(frozen=True, slots=True)
 class SuiteResult:
-    """The runs of a suite that ended, and the reason of each other one by its folder's name."""
+    """The finished runs of a suite, and why the others failed, by the name of the folder."""
 
     runs: tuple[Run, ...]
     failures: dict[str, str]

@@ -77,7 +77,7 @@ def _cells(run: RunMetrics, metrics: RunMetrics) -> DataFrame:
 
 
 def _no_intervals(frame: DataFrame) -> Series:
-    """The reason why a speedup has no interval. Those of all tasks as one have none at all."""
+    """The reason why a speedup has no interval. Lines named "pooled" never have one."""
     is_bare = frame["speedup"].notna() & frame["speedup_low"].isna() & (frame["task"] != "pooled")
     is_bare &= frame["method"] != BASELINE
     return is_bare.map({True: "too few samples", False: None})
@@ -101,9 +101,9 @@ def csv_text(frame: DataFrame) -> str:
 
 
 def safe_cell(value: Any) -> Any:
-    """The value, with an apostrophe before what a spreadsheet would compute, or a CI log obey.
+    """The value, with an apostrophe before signs that would begin a formula or a CI command.
 
-    A spreadsheet may take semicolons, tabs and bars for ends of cells too.
+    A spreadsheet may also read semicolons, tabs and bars as ends of cells.
     """
     return _FORMULA.sub("'", value) if isinstance(value, str) else value
 

@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing besides itself: no request, no other file.
+"""A report as one HTML page that needs no network and no other file.
 
 Gathers what the page shows; its words and its look are in `templates/`.
 """
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 _SAFE = " " + "".join(set(punctuation) - set('%#"'))
 """Characters that may stand in a data URI as they are."""
 _SHOWN_ABOVE = ("Machine", "Software", "Run", "Lossless")
-"""Notes on what the page shows in full."""
+"""Labels of notes that repeat what the page shows elsewhere."""
 _COLOURS = {"good": "green", "bad": "red", "unsure": "yellow"}
 
 
 def render(report: Report) -> str:
-    """The page."""
+    """The HTML of the page."""
     results = report.results
     return page_template("report.html").render(
         report=report,
@@ -76,7 +76,7 @@ def _with_code(text: str) -> str:
 
 
 def files(report: Report) -> Mapping[str, str]:
-    """The page."""
+    """The page as `report.html`."""
     return {"report.html": render(report)}
 
 
@@ -151,7 +151,7 @@ class _Published:
 
 
 def _published(report: Report) -> Iterable[_Published]:
-    """Every published value of a cell of ours. A stand-in has none: its acceptance is tiny's."""
+    """The published values of cells of ours. A stand-in has none: its acceptance is tiny's."""
     results = report.results
     for block in results.blocks:
         for run in block.runs:

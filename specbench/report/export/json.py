@@ -1,7 +1,7 @@
 """A report as JSON: every number with its interval or the reason why it is missing, and every fact.
 
 The fields of the numbers' dataclasses are the keys: a number added there is
-added here. There is no NaN and no infinity: a missing number is `{"missing": reason}`.
+added here. NaN and infinity do not occur: a missing number is `{"missing": reason}`.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ def render(report: Report) -> str:
 
 
 def files(report: Report) -> Mapping[str, str]:
-    """The document."""
+    """The document as `report.json`."""
     return {"report.json": render(report)}
 
 

@@ -1,7 +1,7 @@
 """A report in LaTeX: the papers' table, ready to \\input.
 
 The intervals are arguments of a macro that shows nothing until the
-author defines it: a page has no room for those of six tasks.
+author defines it: the intervals of six tasks do not fit on a page.
 """
 
 import re
@@ -40,8 +40,8 @@ _DEFINITIONS = r"""
 
 _APART = "\0"
 _LIGATURE = re.compile(r"(?<=-)(?=-)|(?<=')(?=')|(?<=:)(?=:)|(?<=,)(?=,)")
-"""Between two hyphens, apostrophes or commas, which LaTeX would make one sign of, and two
-colons, which a CI log may take for a command.
+"""The places between two hyphens, apostrophes or commas, which LaTeX would join into one sign,
+and between two colons, which a CI log may read as a command.
 """
 _NAMES = {"\\": "backslash", "^": "asciicircum", "~": "asciitilde", '"': "quotedbl"}
 _NAMES |= {"<": "less", ">": "greater", "|": "bar", "`": "asciigrave"}
@@ -59,7 +59,7 @@ _SIGNS = {
 
 
 def render(report: Report) -> str:
-    """A `table*` environment with everything that it needs but booktabs."""
+    """A `table*` environment. It needs only booktabs."""
     results = report.results
     warnings = [f"% Warning: {_line(note.text)}\n" for note in results.notes if note.is_warning]
     lines = [
@@ -86,7 +86,7 @@ def _is_wide(results: Results) -> bool:
 
 
 def files(report: Report) -> Mapping[str, str]:
-    """The table."""
+    """The table as `table.tex`."""
     return {"table.tex": render(report)}
 
 
@@ -156,7 +156,7 @@ def _block(results: Results, block: Block) -> Iterable[str]:
 
 
 def _without_baseline(group: Group) -> Sequence[Row]:
-    """The rows but vanilla's, which is 1.00 everywhere, unless no other is as fast."""
+    """The rows without vanilla's, which is 1.00 everywhere, unless it is the fastest."""
     rows = [
         row
         for row in group.rows

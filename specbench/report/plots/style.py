@@ -3,8 +3,9 @@
 Uses matplotlib's objects only. Its global settings change while a file is written, and are put
 back.
 
-A colour is one method's in every report. Those of `methods/` are far apart for any colour vision
-and visible on white, as a test computes. Variants of a method share it, and are numbered.
+A method has the same colour in every report. The colours of `methods/` are far apart for any
+colour vision and visible on white, which a test checks. Variants of a method share its colour,
+and are numbered.
 """
 
 from __future__ import annotations
@@ -96,8 +97,8 @@ class Images:
 class Plot:
     """One picture, drawn at first use and saved in all formats.
 
-    `name` is that of its file, `alt` describes it to readers who cannot see it, `caption` says
-    how to read it.
+    `name` is the name of its file, `alt` describes it to readers who cannot see it, `caption`
+    says how to read it.
     """
 
     name: str

@@ -1,9 +1,8 @@
-"""The tensors of a stand-in: noise of their shape, with the small model's written into it.
+"""The tensors of a stand-in: noise of their shape with the small model's weights in it.
 
-The channels of a big model's activations that hold the small model's, and the silent ones.
-
-A weight [out, in] of a small width 2 in a big width 5, from the stream (channels 0 and 1 used,
-2 the constant c, 3 and 4 silent) to an update of it (0 and 1 used, the rest silent):
+Some channels of the big model's activations hold the small model's, the others are silent. A
+weight [out, in] of a small width 2 in a big width 5, from the stream (channels 0 and 1 used, 2
+the constant c, 3 and 4 silent) to an update of it (0 and 1 used, the rest silent):
 
               in 0   1   2   3   4
     out 0        s   s   0   *   *      s: the small model's weight
@@ -83,7 +82,7 @@ def concat(parts: Sequence[Channels]) -> Channels:
 
 
 NOISE = 0.02
-"""Standard deviation of the noise: that of a transformer's first weights."""
+"""Standard deviation of the noise, as in a transformer's initial weights."""
 
 Small = Mapping[str, Tensor]
 """The tensors of the small model, by name."""

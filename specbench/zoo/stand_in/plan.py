@@ -14,7 +14,7 @@ from specbench.zoo.stand_in.blueprint import Blueprint
 from specbench.zoo.stand_in.placement import Placement, place, read_config
 
 ARCHITECTURES = ("llama", "mistral", "qwen2")
-"""Model types that are a Llama's layers, with biases or without."""
+"""Model types with Llama's layers, with or without biases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,12 @@ class StandIn:
 
 
 def plan_stand_in(name: str, shape: Shape, draft: Shape | None = None, *, seed: int = 0) -> StandIn:
-    """The stand-in of a model by its shape; `draft` is that of its SpS draft model, if it has one.
+    """The stand-in of a model by its shape; `draft` is its SpS draft model's, if any.
 
     Every tensor's noise comes from `seed`.
 
     Raises:
-        UserError: the shape is not that of a Llama-like model, or too small to hold tiny.
+        UserError: it is not a Llama-like model's shape, or too small to hold tiny.
     """
     placement, of = place(TINY / "target", shape), f"the stand-in of {name}"
     _check(f"A stand-in of {name}", placement)

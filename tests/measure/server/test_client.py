@@ -201,7 +201,7 @@ def test_a_model_that_is_not_served_names_those_that_are() -> None:
 def test_a_server_that_completes_nothing_is_refused_with_the_reasons() -> None:
     with (
         serving(Stub(fault="500")) as stub,
-        pytest.raises(UserError, match=r"completes no prompt\. /v1/completions: .* 500: boom"),
+        pytest.raises(UserError, match=r"gave no answer\. /v1/completions: .* 500: boom"),
     ):
         find(stub)
 

@@ -3,4 +3,4 @@
 from pkgutil import iter_modules
 
 NAMES = tuple(sorted(one.name for one in iter_modules(__path__)))
-"""Engines by their name on the command line, which is that of their file."""
+"""Names of the engines on the command line: the names of their files."""
