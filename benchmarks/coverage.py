@@ -90,7 +90,7 @@ def by_run(sd: float) -> Noise:
 
 
 NOISES: Mapping[str, Noise] = {
-    "none besides": lambda generator, shape: np.zeros(shape),
+    "no other noise": lambda generator, shape: np.zeros(shape),
     "load that comes and goes": load,
     "bursts": bursts,
     "heavy tails": heavy_tails,
@@ -213,14 +213,14 @@ def table(num_runs: int = NUM_RUNS, sizes: tuple[int, ...] = (6, 80)) -> Iterato
 
 def sequential(num_runs: int = NUM_RUNS, size: int = 24) -> Iterator[str]:
     """Coverage if passes end by the interval's width."""
-    for name in ("none besides", "passes differ by 2 %"):
+    for name in ("no other noise", "passes differ by 2 %"):
         found = measure(partial(Simulator(size).until, UNTIL, NOISES[name]), num_runs)
         yield f"| until ±{UNTIL * 100:g} %, {name} | {size} | {found.text} |"
 
 
 def two_passes(num_runs: int = NUM_RUNS) -> Iterator[str]:
     """Coverage and false claims after two passes, the default of real models."""
-    for name in ("none besides", "bursts", "passes differ by 2 %", "passes differ by 5 %"):
+    for name in ("no other noise", "bursts", "passes differ by 2 %", "passes differ by 5 %"):
         for size in (6, 80):
             run = partial(Simulator(size).run, Design("2 passes", 1, 2), NOISES[name])
             yield f"| 2 passes, {name} | {size} | {measure(run, num_runs).text} |"

@@ -30,13 +30,13 @@ def shares(design: Design, noise: str) -> Shares:
 
 
 def test_one_pass_covers_prompts_and_no_machine_and_claims_nothing() -> None:
-    assert shares(ONCE, "none besides").covered > 0.88
+    assert shares(ONCE, "no other noise").covered > 0.88
     found = shares(ONCE, "passes differ by 5 %")
     assert found.covered < 0.75
     assert found.coloured == found.said == 0.0
 
 
-@pytest.mark.parametrize("noise", ["none besides", "load that comes and goes", "bursts"])
+@pytest.mark.parametrize("noise", ["no other noise", "load that comes and goes", "bursts"])
 def test_three_passes_cover_what_changes_within_a_run(noise: str) -> None:
     found = shares(THREE, noise)
     assert found.covered > 0.88
