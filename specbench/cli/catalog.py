@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from specbench import registry
 from specbench.cli import complete
-from specbench.cli.options import RUNS
+from specbench.cli.options import RUNS, say
 from specbench.data.tasks import TaskCard, broken_cards, load_cards
 from specbench.errors import UserError, unknown_name
 from specbench.log.header import RunHeader
@@ -56,6 +56,7 @@ def list_(
     if kind not in _KINDS:
         raise unknown_name("list of", kind, _KINDS)
     _print(_KINDS[kind]())
+    say("More about one of them: specbench show NAME")
 
 
 def show(
@@ -179,16 +180,10 @@ def _drafters(card: ModelCard) -> TextTable:
         count = num_parameters(card, weights)
         share = f"{count / total:.1%}" if count and total else "-"
         rows.append([entry.name, source, f"{count / 1e6:,.1f} M" if count else "-", share])
-        rows += [
-            [
-                f"{entry.name}:weights=REPO",
-                f"or {other.repo}" + (f", layers={other.layers}" if other.layers else ""),
-                "-",
-                "-",
-            ]
-            for other in card.alternatives
-            if other.method == entry.name
-        ]
+        for other in card.alternatives:
+            if other.method == entry.name:
+                repo = f"or {other.repo}" + (f", layers={other.layers}" if other.layers else "")
+                rows.append([f"{entry.name}:weights=REPO", repo, "-", "-"])
     return text_table(["method", "checkpoint", "parameters", "of the target"], rows)
 
 
@@ -198,18 +193,11 @@ def _source(card: ModelCard) -> str:
 
 def _datasets() -> TextTable:
     rows = [
-        [
-            card.name,
-            ", ".join(card.sources),
-            "yes" if card.is_default else "no",
-            f"{card.title}: {card.description}",
-        ]
+        [card.name, ", ".join(card.sources), "yes" if card.is_default else "no", card.title]
         for card in load_cards().values()
     ]
-    rows += [
-        [name, "-", "no", f"BROKEN: {error.message}"] for name, error in broken_cards().items()
-    ]
-    return text_table(["dataset", "prompts", "default", "column and description"], rows)
+    rows += [[name, "-", "no", f"BROKEN: {bad.message}"] for name, bad in broken_cards().items()]
+    return text_table(["dataset", "prompts", "default", "title"], rows)
 
 
 def _dataset(card: TaskCard) -> TextTable:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specbench.measure.methods import BASELINE, datastore_file, no_weights
+from specbench.measure.settings import AUTO, PAPER, read_settings
 from specbench.measure.spec import RunSpec
 from specbench.methods import described
 from specbench.models.cards import DraftWeights, ModelCard, find_model, pick_dtype
@@ -44,6 +45,8 @@ def check_names(spec: RunSpec) -> None:
     card = find_model(spec.model)
     if spec.backend:
         return
+    if spec.settings not in (AUTO, PAPER):
+        read_settings(spec.settings, card.name)
     for choice in parse_choices(spec.methods):
         if choice.name not in GROUPS:
             check_choice(choice)

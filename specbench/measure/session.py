@@ -59,7 +59,7 @@ def make_header(
     busy = None if about.environment else environment.busy_warning()
     warnings = (control_warning(plan), busy, phases)
     return RunHeader(
-        id=path.name,
+        id=path.resolve().name,
         uid=uuid4().hex,
         status="running",
         created=now(),

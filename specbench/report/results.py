@@ -227,7 +227,7 @@ def _settings(infos: Sequence[RunHeader]) -> Iterator[list[str]]:
         if option.name == "tasks":
             yield [f"{len(one)} tasks" if len(one) > 2 else ", ".join(one) for one in values]
         elif option.name not in _IN_TABLES:
-            texts = (option.write(one) for one in values)
+            texts = (option.write(one).rpartition("/")[2] for one in values)
             yield [f"{option.flag} {text}" if text not in ("", "None") else "" for text in texts]
 
 

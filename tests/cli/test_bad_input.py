@@ -2,57 +2,51 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Specbench
+from tests.packaging.shell import ROOT
 from tests.support.checkpoint import save_checkpoint, write_prompts
 
+RECORDED = ROOT / "results/recorded/vllm-cpu"
+_LINES = (ROOT / "tests/cli/mistakes.txt").read_text(encoding="utf-8").splitlines()
+MISTAKES = [line for line in _LINES if not line.startswith("#")]
 SMALL = ("--template", "none", "--max-new-tokens", "4", "--offline", "--quiet")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("run", "--method", "pdl"), "No method 'pdl'. Did you mean 'pld'?"),
-        (("run", "--method", "pld:ngrams=2"), "Did you mean 'ngram'?"),
-        (("run", "--method", "pld:ngram=2,ngram=3"), "--method 'pld:ngram=2|3'"),
-        (("run", "--method", "pld:ngram=two"), "not of type int"),
-        (("run", "--method", "pld:ngram=0"), "too small"),
-        (("run", "--method", "sps:schedule=steady"), "No value 'steady' of sps:schedule"),
-        (("run", "--model", "vicuna"), "No model 'vicuna'"),
-        (("run", "--model", "./nowhere"), "model folder"),
-        (("run", "--dataset", "gsm9k"), "Did you mean 'gsm8k'?"),
-        (("run", "--prompts", "gone.jsonl"), "gone.jsonl"),
-        (("run", "--max-new-tokens", "0"), "--max-new-tokens 0"),
-        (("run", "--temperature", "warm"), "--temperature"),
-        (("run", "--device", "cuda:7"), "--device cuda:7 cannot be used"),
-        (("run", "--device", "gpu"), "--device cuda"),
-        (("run", "--resume"), "has no unfinished run"),
-        (("run", "--resume", "--output", "gone"), "There is no run in gone"),
-        (("list", "things"), "No list of 'things'"),
-        (("run", "--method", "eagle2:depht=3"), "No option 'depht' of 'eagle2'. Did you"),
-        (("run", "--max-new-tokens", "many"), "--max-new-tokens many is not a whole number"),
-        (("run", "--threads", "many"), "--threads many is not a whole number"),
-        (("list", "model"), "Did you mean 'models'?"),
-        (("show", "foo"), "No method, model, dataset or run 'foo'"),
-        (("show", "gsm9k"), "Did you mean 'gsm8k'?"),
-        (("fetch", "--dataset", "nothing"), "'nothing'"),
-        (("report", "gone"), "There is no run in gone"),
-    ],
-)
-def test_a_wrong_name_or_value_is_one_message(
-    specbench: Specbench, arguments: tuple[str, ...], message: str
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_told_in_one_message_with_value_reason_and_fix(
+    specbench: Specbench, line: str
 ) -> None:
-    said = specbench(*arguments)
+    command, reason, fix = line.split(" => ")
+    Path("bad.jsonl").write_text("{]\n")
+    Path("empty.toml").touch()
+    said = specbench(*[RECORDED if word == "RUN" else word for word in shlex.split(command)])
     assert said.code == 2
-    assert message in said.err
-    first, error, told = said.err.partition("Error: ")
-    assert error and 2 <= len(told.splitlines()) <= 5  # the reason, and the fix below it
+    first, _, told = said.err.partition("Error: ")
+    assert reason in told and fix in told
+    assert 2 <= len(told.splitlines()) <= 5  # the reason, and the fix below it
     assert not first or first.startswith("Starting: ")
     assert "Traceback" not in said.err
     assert not Path("results").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("rn",), "No such command 'rn'. Did you mean 'run'?"),
+        (("run", "--metod", "pld"), "No such option: --metod (Possible options: --method,"),
+        (("run", "--tasks", "gsm8k"), "--tasks (Possible options: --dataset)"),
+        (("list",), "Missing argument 'KIND'."),
+    ],
+)
+def test_a_wrong_command_or_option_is_told_with_the_likely_one(
+    specbench: Specbench, words: tuple[str, ...], told: str
+) -> None:
+    assert told in specbench(*words).err
 
 
 @pytest.mark.parametrize(
@@ -77,10 +71,6 @@ def test_nothing_is_fetched_before_names_are_known_nor_offline(
     said = specbench("run", "--dataset", "gsm8k", "--prompts", "paper", *arguments)
     assert said.code == 2 and message in said.err
     assert not asked
-
-
-def test_a_name_of_the_option_dataset_that_others_use_is_told(specbench: Specbench) -> None:
-    assert "--tasks (Possible options: --dataset)" in specbench("run", "--tasks", "gsm8k").err
 
 
 def test_a_method_without_checkpoint_is_a_cell_beside_others(

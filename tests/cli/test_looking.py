@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from importlib import metadata
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,11 +15,12 @@ from msgspec import structs
 from specbench import __version__
 from specbench.cli.app import COMMANDS
 from specbench.cli.progress import progress_view
-from specbench.errors import UserError
+from specbench.errors import CheckpointError, UserError
 from specbench.machine import environment
 from specbench.measure import doctor
 from specbench.measure.local.device import Device
 from specbench.measure.spec import RunSpec
+from specbench.models.cards import find_model
 from specbench.registry import names
 from tests.cli.conftest import Specbench
 
@@ -87,6 +89,36 @@ def test_doctor_recommends_a_torch_whose_launches_overlap(
     monkeypatch.setattr(doctor, "make_engine_setup", lambda spec, is_offline: setup)
     found = islice(doctor.examine(RunSpec(), is_offline=True), 2)
     assert [one.name for one in found] == ["software", second]
+
+
+def test_doctor_names_engines_and_models_that_are_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM is a command on the PATH, llama.cpp a package, SGLang neither."""
+
+    def version(package: str) -> str:
+        if package != "xllamacpp":
+            raise metadata.PackageNotFoundError
+        return "7.0"
+
+    def resolve(repo: str, **_: object) -> Path:
+        if repo not in (find_model("tiny").repo, find_model("qwen3-8b").repo):
+            raise CheckpointError("It is not in the cache.", "Fetch it.")
+        return tmp_path
+
+    setup, facts = SimpleNamespace(device=Device("cpu")), environment.capture()
+    monkeypatch.setattr(environment, "capture", lambda: facts)
+    monkeypatch.setattr(doctor, "make_engine_setup", lambda spec, is_offline: setup)
+    monkeypatch.setattr(doctor, "resolve", resolve)
+    (tmp_path / "vllm").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(metadata, "version", version)
+    found = {one.name: one.text for one in islice(doctor.examine(RunSpec(), is_offline=True), 5)}
+    assert found["engines"] == (
+        f"llama.cpp (xllamacpp 7.0), SGLang (not found), vLLM ({tmp_path / 'vllm'})"
+    )
+    here = {*found["models without a download"].split(", ")} - {"smollm2-135m"}  # as a package
+    assert here == {"tiny", "qwen3-8b"}
 
 
 def test_doctor_finds_a_baseline_with_other_tokens(

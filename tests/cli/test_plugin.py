@@ -123,21 +123,3 @@ def test_a_new_method_has_its_name_everywhere(specbench: Specbench, tmp_path: Pa
     compile(code, "specbench_my_idea.py", "exec")
     assert "bigram" not in code.lower()
     assert "Run it: specbench run --method my_idea" in said.out
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("method", "eagle2"), "There is a method 'eagle2' already"),
-        (("method", "My-Idea"), "'My-Idea' cannot be the name of a method"),
-        (("method", "class"), "'class' cannot be the name of a method"),
-        (("methd", "mine"), "Did you mean 'method'"),
-        (("method", "mine", "--out", "."), "exists already"),
-    ],
-)
-def test_an_invalid_new_method_is_refused(
-    specbench: Specbench, words: tuple[str, ...], message: str
-) -> None:
-    said = specbench("init", *words)
-    assert said.code == 2
-    assert message in said.err

@@ -91,11 +91,6 @@ def test_a_replay_shows_the_methods_beside_each_other_at_its_speed() -> None:
     assert "Shown at 1/10 of their speed." in console.file.getvalue()
 
 
-def test_an_empty_prompt_is_refused(specbench: Specbench) -> None:
-    said = specbench("race", " ")
-    assert (said.code, "The prompt is empty." in said.err) == (2, True)
-
-
 @pytest.mark.parametrize("speed", ["0", "-1", "fast", "1/0"])
 def test_a_speed_that_is_none_is_refused(specbench: Specbench, speed: str) -> None:
     said = specbench("race", "hello", "--speed", speed)

@@ -229,42 +229,6 @@ def test_a_prompt_that_outgrows_the_context_is_refused_before_anything_is_sent(
     assert not Path("out").exists()
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (("--backend", "server"), "needs the address of a server"),
-        (("--backend", "server", "--url", "a:1", "--url", "b:1"), "2 --url and 0 --label"),
-        (("--backend", "server", "--url", "a:1", "--method", "pld"), "--method pld cannot be"),
-        (("--url", "a:1", "--method", "pld"), "--method pld cannot be"),
-        (("--label", "x"), "Add --url, --engine or --backend server"),
-        (("--concurrency", "4"), "--concurrency is for servers"),
-        (("--backend", "cloud"), "No backend 'cloud'"),
-        (("--engine", "vllm", "--phases"), "--phases is for methods in this process"),
-        (
-            ("--engine", "vllm", "--method", "sps:weights=a/x,sps:weights=b/x"),
-            "would both be called 'sps:weights=x'",
-        ),
-        (("--backend", "server", "--url", "a:1", "--goodput", "ttft"), "list of limits: 'ttft'"),
-        (
-            ("--backend", "server", *("--url", "a:1", "--label", "x") * 2),
-            "--label x is given twice",
-        ),
-        (("--engine", "sglang", "--method", "medusa"), "No method 'medusa' of SGLang"),
-        (("--engine", "vllm", "--engine-command", "no-such-vllm"), "vLLM is not installed"),
-        (("--engine", "vlm"), "No engine 'vlm'. Did you mean 'vllm'"),
-        (("--engine", "vllm", "--url", "a:1"), "starts its own servers"),
-        (("--engine", "vllm", "--method", "ngram:k=2"), "No option 'k' of vLLM's ngram"),
-        (("--engine", "vllm", "--engine-args", "'"), "No closing quotation"),
-    ],
-)
-def test_wrong_options_are_refused_with_their_value(
-    specbench: Specbench, more: Sequence[str], message: str
-) -> None:
-    said = specbench("run", *more)
-    assert said.code == 2
-    assert message in said.err
-
-
 def test_an_engine_is_started_for_each_method_and_one_that_dies_fails_alone(
     specbench: Specbench, prompts: Path
 ) -> None:

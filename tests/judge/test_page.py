@@ -72,6 +72,16 @@ def test_a_run_gives_a_row_per_method_task_and_their_mean() -> None:
     assert "Mean of 2 of 6 tasks" in of_more and MEAN not in of_more
 
 
+def test_the_page_shows_no_folder_of_the_machine_but_in_the_command(tmp_path: Path) -> None:
+    here = "/home/me/models/hf"
+    run = with_header(runs()["tiny"], model__source=here, spec__values__model=here)
+    folder = store(tmp_path / "run", run.header, run.records)
+    write_site([folder], tmp_path / "site", bootstrap=FEW, say=lambda text: None)
+    page = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    told = re.sub("<pre>.*?</pre>", "", page, flags=re.DOTALL)
+    assert here in page and here not in told
+
+
 def test_a_served_model_is_named_as_elsewhere_and_its_engine_once() -> None:
     software = "llama.cpp b7-unknown"
     server = {"url": "u", "software": software, "model": "m", "protocol": "chat"}

@@ -169,6 +169,11 @@ def test_runs_of_one_model_are_told_apart_by_what_differs() -> None:
     assert run_labels([*infos, again])[1:] == ["NVIDIA H200, run on-H200", "NVIDIA H200, run again"]
     other = structs.replace(infos[0].model, label="Other")
     assert run_labels([infos[0], structs.replace(infos[0], model=other)]) == [model, "Other"]
+    spec, files = infos[0].spec, ("/home/me/a.toml", "/home/me/b.toml")
+    values = [structs.replace(spec.values, settings=file) for file in files]
+    specs = [structs.replace(spec, values=one) for one in values]
+    of_files = [structs.replace(infos[0], spec=one) for one in specs]
+    assert run_labels(of_files) == ["--settings a.toml", "--settings b.toml"]
 
 
 def test_names_of_any_script_and_markup_are_shown_as_they_are() -> None:

@@ -33,6 +33,7 @@ _CAPTION = (
     "Points are means over the tasks, with their intervals. Ringed points are the Pareto "
     "front: no other point has both a higher speedup and more accepted tokens."
 )
+_MEETING = " Where lines meet, the points of the earlier one are larger."
 
 _RING: Mapping[str, Any] = {
     "marker": "o",
@@ -122,7 +123,7 @@ def _plot(report: Report, title: str, option: str, lines: _Panels) -> Plot:
         name=f"sweep_{'_'.join(title.split())}_{option}",
         title=heading,
         alt=f"Line plot. {'; '.join(texts)}.",
-        caption=_CAPTION,
+        caption=_CAPTION + _MEETING * any(len(several) > 1 for several in lines.values()),
         draw=partial(_draw, report, heading, option, lines),
     )
 
@@ -143,8 +144,9 @@ def _draw(report: Report, title: str, option: str, lines: _Panels) -> Figure:
             (every_axes[2 * i], "speedup", "speedup (times)"),
             (every_axes[2 * i + 1], "mat", "mean accepted tokens"),
         ):
-            for line in several:
-                _draw_line(axes, line, name, shown[line.label])
+            for i, line in enumerate(several, 1):
+                size = 11 - 5 * i / len(several)  # a line hides no point of an earlier one
+                _draw_line(axes, line, name, shown[line.label], size)
             heights = [getattr(one, name).value for one in best]
             axes.plot([one.value for one in best], heights, linestyle="", **_RING)
             frame(axes, heading, x=drawable(option), y=y, grid="both")
@@ -153,10 +155,10 @@ def _draw(report: Report, title: str, option: str, lines: _Panels) -> Figure:
     return drawn
 
 
-def _draw_line(axes: Axes, line: _Line, name: str, look: Look) -> None:
+def _draw_line(axes: Axes, line: _Line, name: str, look: Look, size: float) -> None:
     values = [one.value for one in line.points]
     heights = [getattr(one, name) for one in line.points]
-    axes.plot(values, [one.value for one in heights], linewidth=1.2, **look.point)
+    axes.plot(values, [one.value for one in heights], linewidth=1.2, ms=size, **look.point)
     for value, estimate in zip(values, heights, strict=True):
         if interval := interval_of(estimate):
             axes.vlines(value, interval.low, interval.high, color=look.colour, linewidth=1)
