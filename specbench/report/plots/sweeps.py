@@ -37,7 +37,7 @@ _MEETING = " Where lines meet, the points of the earlier one are larger."
 
 _RING: Mapping[str, Any] = {
     "marker": "o",
-    "markersize": 12,
+    "markersize": 15,
     "markerfacecolor": "none",
     "markeredgecolor": INK,
     "markeredgewidth": 1,
@@ -145,7 +145,7 @@ def _draw(report: Report, title: str, option: str, lines: _Panels) -> Figure:
             (every_axes[2 * i + 1], "mat", "mean accepted tokens"),
         ):
             for i, line in enumerate(several, 1):
-                size = 11 - 5 * i / len(several)  # a line hides no point of an earlier one
+                size = 14 - 8 * i / len(several)  # a line hides no point of an earlier one
                 _draw_line(axes, line, name, shown[line.label], size)
             heights = [getattr(one, name).value for one in best]
             axes.plot([one.value for one in best], heights, linestyle="", **_RING)
