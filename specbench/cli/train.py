@@ -77,7 +77,8 @@ def train(
     from specbench.models.chat import load_codec
     from specbench.models.hub import resolve_model
     from specbench.training.command import check_method, train_head
-    from specbench.training.recipe import Settings, has_fast_bfloat16
+    from specbench.training.loop import has_fast_bfloat16
+    from specbench.training.recipe import Settings
 
     check_method(method)
     device = pick_device(spec.device).name

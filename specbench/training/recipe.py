@@ -1,6 +1,5 @@
 """The training of one head: its settings, the frozen target, batches, and the files it ends in."""
 
-import platform
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -64,13 +63,6 @@ _HEADS: Mapping[str, Callable[[PreTrainedModel, Settings], Head]] = {
 }
 HEADS = (*_HEADS, "eagle3")
 """Kinds of heads that can be trained."""
-
-
-def has_fast_bfloat16(device: str) -> bool:
-    """False for an x86 CPU without instructions for bfloat16: float32 is several times faster."""
-    if not device.startswith("cpu") or platform.machine() not in ("x86_64", "AMD64"):
-        return True
-    return bool(getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)())
 
 
 def new_head(method: str, model: PreTrainedModel, settings: Settings, batches: RowSource) -> Head:

@@ -27,9 +27,15 @@ from specbench.training.head import (
     text_loss,
 )
 from specbench.training.layer import register_attention
-from specbench.training.loop import Plan, Schedule, optimizers_for, train
+from specbench.training.loop import (
+    Plan,
+    Schedule,
+    has_fast_bfloat16,
+    optimizers_for,
+    train,
+)
 from specbench.training.medusa import MedusaHeads
-from specbench.training.recipe import HEADS, fit, has_fast_bfloat16, new_head
+from specbench.training.recipe import HEADS, fit, new_head
 from tests.training.head_models import SETTINGS, batches, micro_model, random_head, target_outputs
 
 torch.set_num_threads(1)
