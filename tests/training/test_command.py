@@ -252,7 +252,7 @@ def test_there_is_nothing_to_resume_in_a_new_folder(train: Train) -> None:
         ("pld", "needs no head"),
         ("lookahead", "needs no head"),
         ("sps", "small language model"),
-        ("eagle2", "runs that of eagle"),
+        ("eagle2", "runs the head of eagle"),
         ("meduza", "Did you mean 'medusa'"),
     ],
 )
