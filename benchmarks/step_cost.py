@@ -6,9 +6,10 @@
 M is `tiny`, a folder, or a model of `specbench list models`, whose shape then has random weights.
 A drafter proposes chains of wrong tokens, so that each step verifies its rows and emits one token.
 In every round, steps of all rows follow each other, with our kernels and with torch's operations;
-a ratio is the median over rounds. The limit is the larger of two times: that of reading the weights
-once, and that of their multiplications at the speed of torch's largest product, in this number
-format or in float32. All speeds are measured in each round, and the fastest counts. Phases are those of a step (`run --phases`).
+a ratio is the median over rounds. The limit is the larger of two times: that of reading the
+weights once, and that of their multiplications at the speed of torch's largest product, in this
+number format or in float32. All speeds are measured in each round, and the fastest counts. Phases
+are those of a step (`run --phases`).
 
 A draft level is one of ten nodes of an EAGLE-3 head with a vocabulary of 4,096: a fourth of what
 drafts of depth 5 take longer than those of depth 1. With `--neighbour`, another process keeps one
