@@ -361,7 +361,7 @@ def test_a_wheel_serves_where_no_executable_is_and_the_run_says_so(
 ) -> None:
     found = llamacpp_setup(monkeypatch, tmp_path, threads=2, engine_args=("--poll", "50"))
     assert "(llama.cpp of xllamacpp 7.5, cpu)" in found.title
-    assert any("of the wheel xllamacpp 7.5" in text for text in found.describe().warnings)
+    assert any("comes from the wheel xllamacpp 7.5" in text for text in found.describe().warnings)
     start = found._start(found.methods[1])
     words = list(start.command(tmp_path, 8123))
     assert start.wheel == "xllamacpp 7.5"
@@ -412,6 +412,7 @@ def test_without_engine_and_wheel_the_message_names_the_wheel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(started_setup, "shutil", types.SimpleNamespace(which=lambda name: None))
+    monkeypatch.setattr(started_setup, "util", types.SimpleNamespace(find_spec=lambda name: None))
     spec = make_spec(backend="server", serving_engine="llamacpp", device="cpu")
     with pytest.raises(UserError, match="there is no llama-server") as caught:
         make_started_setup(spec, is_offline=True)
