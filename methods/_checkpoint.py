@@ -16,7 +16,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from specbench.engine.drafter import BuildContext
-from specbench.errors import CheckpointError, SpecbenchError, UserError
+from specbench.errors import CheckpointError, SpecbenchError, UserError, few
 
 CONFIG = "config.json"
 FILES = ("model.safetensors", "pytorch_model.bin")
@@ -162,8 +162,7 @@ class Checkpoint:
         """The notes. Refuses a checkpoint with a tensor that was neither taken nor skipped."""
         if self._unread:
             unread = sorted(map(self.published, self._unread))
-            more = f" and {len(unread) - 3} more" if len(unread) > 3 else ""
-            raise self.error(f"has unexpected tensors: {', '.join(unread[:3])}{more}")
+            raise self.error(f"has unexpected tensors: {few(unread)}")
         self._tensors.clear()
         return tuple(self.notes)
 

@@ -14,7 +14,7 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.errors import UserError, unknown_name, visible
+from specbench.errors import UserError, cut, unknown_name, visible
 from specbench.log.options import options
 from specbench.log.spec import SpecValues
 from specbench.machine.threads import wait_briefly
@@ -43,10 +43,10 @@ class Generation:
     completion: Completion
 
     def __repr__(self) -> str:
-        text = self.text if len(self.text) <= 40 else f"{self.text[:39]}…"
         return (
-            f"<Generation {text!r}: {self.completion.num_tokens} tokens in {self.num_steps} steps, "
-            f"MAT {self.mean_accepted_tokens:.2f}, {self.tokens_per_s:.0f} tokens/s>"
+            f"<Generation {cut(self.text, 40)!r}: {self.completion.num_tokens} tokens in "
+            f"{self.num_steps} steps, MAT {self.mean_accepted_tokens:.2f}, "
+            f"{self.tokens_per_s:.0f} tokens/s>"
         )
 
     def _repr_html_(self) -> str:

@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from difflib import get_close_matches
@@ -191,8 +191,18 @@ def printable_values(value: Any) -> Any:
 def first_line(text: str, most: int = 160) -> str:
     """The first line of a text without control characters, cut to `most` characters."""
     line = next((line for line in text.splitlines() if line.strip()), "")
-    shown = "".join(sign if sign.isprintable() else " " for sign in line).strip()
-    return shown if len(shown) <= most else shown[: most - 1] + "…"
+    return cut("".join(sign if sign.isprintable() else " " for sign in line).strip(), most)
+
+
+def cut(text: str, most: int) -> str:
+    """The text, or its start with "…" if it has more than `most` characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def few(items: Sequence[str], most: int = 3) -> str:
+    """The first items, and the number of the others: "a, b, c and 4 more"."""
+    rest = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + rest
 
 
 def visible(text: str) -> str:
@@ -274,6 +284,15 @@ def containing(what: str) -> Iterator[None]:
         raise
     except BaseException as error:  # a plug-in can raise anything, and exit
         raise MethodFault(f"{what}: {describe_fault(error)}") from error
+
+
+@contextmanager
+def os_errors(what: str, hint: str = "", kind: type[UserError] = UserError) -> Iterator[None]:
+    """Turn an error of the system into one for users: `what` cannot be done, and the reason."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {error.strerror or error}.", hint) from error
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from specbench import registry
 from specbench.cli import complete
 from specbench.cli.options import RUNS, say
 from specbench.data.tasks import TaskCard, broken_cards, load_cards
-from specbench.errors import UserError, unknown_name
+from specbench.errors import UserError, few, unknown_name
 from specbench.log.header import RunHeader
 from specbench.log.store import (
     HEADER,
@@ -235,12 +235,10 @@ def _run_row(run: ListedRun) -> list[str]:
     about = run.header
     if not isinstance(about, RunHeader):
         return [run.path.name, f"UNREADABLE: {about.message}", *["-"] * 4]
-    first, more = about.spec.values.methods[:3], len(about.spec.values.methods) - 3
-    methods = ", ".join(first) + (f" and {more} more" if more > 0 else "")
     begun = about.created[:16].replace("T", " ")
     return [
         run.path.name, state(run.path, about), _progress(run.path, about), about.model.name,
-        methods, begun,
+        few(about.spec.values.methods), begun,
     ]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from specbench.errors import UserError, unknown_name
+from specbench.errors import UserError, os_errors, unknown_name
 
 TEMPLATE = Path(__file__).with_name("plugin")
 EXAMPLE = "bigram"
@@ -40,14 +40,11 @@ def init(
     folder = out or Path(f"specbench-{name.replace('_', '-')}")
     if folder.exists():
         raise UserError(f"{folder} exists already.", "Give another folder by --out.")
-    try:
+    with os_errors(f"{folder} cannot be written", "Give --out."):
         folder.mkdir(parents=True)
         for template in sorted(TEMPLATE.glob("*.txt")):
             file = folder / _renamed(template.name.removesuffix(".txt"), name)
             file.write_text(_renamed(template.read_text("utf-8"), name), encoding="utf-8")
-    except OSError as error:
-        reason = error.strerror or error
-        raise UserError(f"{folder} cannot be written: {reason}.", "Give --out.") from error
     typer.echo(f"Package: {folder}")
     typer.echo(f"Install it: pip install --editable {shlex.quote(str(folder))}")
     typer.echo(f"Check it: specbench audit --method {name}")

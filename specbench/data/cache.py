@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from specbench.data.tasks import PaperSource
-from specbench.errors import UserError, describe_error, time_limit
+from specbench.errors import UserError, describe_error, os_errors, time_limit
 from specbench.log.files import write_whole
 
 TIMEOUT_S = 15.0
@@ -152,10 +152,8 @@ def cached_sha256(path: Path) -> str:
 
 
 def _check_hash(path: Path, source: PaperSource) -> None:
-    try:
+    with os_errors(f"{path} cannot be read", "Make it readable."):
         found = file_sha256(path)
-    except OSError as error:
-        raise UserError(f"Cannot read {path}: {error.strerror}", "Make it readable.") from error
     if found != source.sha256:
         raise UserError(
             f"{path} is not the published file: sha256 is {found}, expected {source.sha256}.",

@@ -13,7 +13,7 @@ from typing import Any
 from specbench.data.cache import failure_reason, is_offline, unreachable
 from specbench.data.prompt_files import Prompt
 from specbench.data.tasks import HubSource
-from specbench.errors import UserError, printable, time_limit
+from specbench.errors import UserError, describe_error, printable, time_limit
 
 LIMIT_S = 3600.0
 """Seconds that a data set may take to download."""
@@ -109,8 +109,7 @@ def _load(task: str, source: HubSource, offline: bool) -> Any:
         elif no_network is not None:
             reason = f"it is not in the local cache, and {failure_reason(no_network)}"
         else:
-            lines = str(error).strip().splitlines()
-            reason = f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
+            reason = describe_error(error)
         raise UserError(
             f"The data set {_origin(source)} of task {task} cannot be loaded: {reason}.",
             "Load it once where there is network (HF_HOME moves the cache to another machine), or "

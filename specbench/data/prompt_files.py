@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specbench.errors import UserError, printable
+from specbench.errors import UserError, os_errors, printable
 
 _HINT = (
     'A line looks like {"question_id": 1, "category": "math", "turns": ["first user turn"]}; '
@@ -36,11 +36,8 @@ def parse_prompts(path: Path, task: str) -> tuple[Prompt, ...]:
     Raises:
         UserError: the file is unreadable or empty, or a line is broken (the first one is named).
     """
-    try:
+    with os_errors(f"Prompt file {path} cannot be read", "Check its path and permissions."):
         data = path.read_bytes()
-    except OSError as error:
-        message = f"Prompt file {path} cannot be read: {error.strerror}."
-        raise UserError(message, "Check its path and permissions.") from error
     prompts: dict[str, Prompt] = {}
     seen: dict[str, int] = {}
     for number, line in _lines(data):

@@ -33,7 +33,7 @@ from specbench.engine.layers.torch_attention import (
     attention_kinds,
 )
 from specbench.engine.target import Target
-from specbench.errors import CheckpointError, UserError, printable, reason_of
+from specbench.errors import CheckpointError, UserError, few, printable, reason_of
 
 if TYPE_CHECKING:
     from specbench.engine.spread import Spread
@@ -316,9 +316,8 @@ def check_complete(path: Path, report: dict[str, Any], config: Any) -> None:
         ("holds weights that the model has no place for:", unexpected),
     ):  # fmt: skip
         if keys:
-            more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
             raise CheckpointError(
-                f"The checkpoint in {path} {what} {', '.join(keys[:3])}{more}.",
+                f"The checkpoint in {path} {what} {few(keys)}.",
                 "The weights do not match config.json; copy or download both again.",
             )
 

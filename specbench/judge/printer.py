@@ -13,7 +13,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from specbench.analysis.stats.bootstrap import Estimate, Missing
-from specbench.errors import UserError
+from specbench.errors import os_errors
 from specbench.judge.checks import NUMBERS, Check, CheckedRun
 from specbench.report import formats
 from specbench.report.export.json import plain
@@ -126,13 +126,9 @@ def to_junit(runs: Sequence[CheckedRun]) -> bytes:
 
 def write_junit(runs: Sequence[CheckedRun], path: Path) -> None:
     """Write the document. Raises `UserError` if the file cannot be written."""
-    try:
+    with os_errors(f"--junit {path} cannot be written", "Give another file."):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(to_junit(runs))
-    except OSError as error:
-        raise UserError(
-            f"--junit {path} cannot be written: {error.strerror or error}.", "Give another file."
-        ) from error
 
 
 def _case(check: Check) -> tuple[str, str]:

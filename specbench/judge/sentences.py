@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 
 from specbench.analysis.cells import BASELINE, CellKey
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
+from specbench.errors import few
 from specbench.judge.claims import Claim
 from specbench.judge.comparison import Comparison
 from specbench.judge.pairs import Pair
@@ -137,11 +138,9 @@ def _changes(
     return f"{name} is {' and '.join(parts)}{rest}{doubt}."
 
 
-def _list(ratios: Mapping[str, Estimate], most: int = 3) -> str:
+def _list(ratios: Mapping[str, Estimate]) -> str:
     ranked = sorted(ratios, key=lambda label: abs(ratios[label].value - 1), reverse=True)
-    named = [f"{label} ({_times(ratios[label])})" for label in ranked[:most]]
-    more = f" and {len(ranked) - most} more" if len(ranked) > most else ""
-    return ", ".join(named) + more
+    return few([f"{label} ({_times(ratios[label])})" for label in ranked])
 
 
 def _times(ratio: Estimate) -> str:

@@ -155,9 +155,7 @@ def _duration(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
     if any(seconds < 0 for seconds in elapsed):
         yield f"The run ended at {header.finished}, before it began at {header.created}."
     elif len(elapsed) == len(spans):
-        answers: dict[str, float] = defaultdict(
-            float
-        )  # of each worker, which are completed side by side
+        answers = defaultdict[str, float](float)  # of each worker: they answer side by side
         for one in records:
             answers[one.worker] += one.wall_s or 0.0
         longest = max(answers.values(), default=0.0)

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct, structs
 
-from specbench.errors import RunFolderError, printable_values
+from specbench.errors import RunFolderError, os_errors, printable_values
 from specbench.log.audit import SAMPLES as SAMPLES
 from specbench.log.audit import read_audit, records_hash
 from specbench.log.files import LineFile, end_of_last_line, folder_errors, write_whole
@@ -233,13 +233,9 @@ def is_cut(path: Path) -> bool:
     Raises:
         RunFolderError: the run has no records, or they cannot be read.
     """
-    try:
-        with (path / SAMPLES).open("rb") as file:
-            return end_of_last_line(file.fileno()) != file.seek(0, 2)
-    except OSError as error:
-        raise RunFolderError(
-            f"{path / SAMPLES} cannot be read: {error.strerror or error}."
-        ) from error
+    samples = path / SAMPLES
+    with os_errors(f"{samples} cannot be read", kind=RunFolderError), samples.open("rb") as file:
+        return end_of_last_line(file.fileno()) != file.seek(0, 2)
 
 
 def read_runs(path: Path, *, is_lenient: bool = False) -> Run:
@@ -329,30 +325,24 @@ def _read_lines(
     path: Path, read: Callable[[bytes, int], T], left_out: list[str] | None = None
 ) -> Iterator[T]:
     """Values of `read` for each line and its number. `left_out`, if given, collects bad lines."""
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if not line.endswith(b"\n"):
-                    return  # cut short by a kill; the sample counts as not done
-                try:
-                    made = read(line, number)
-                except (ValueError, RecursionError) as error:
-                    text = f"{path}, line {number}: {_reason(error, line)}"
-                    if left_out is None:
-                        hint = (
-                            "Restore the file, or delete the line and resume the run. "
-                            "`specbench report --lenient` leaves such lines out."
-                        )
-                        raise RunFolderError(text, hint) from error
-                    left_out.append(text)
-                    continue
-                yield made
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise RunFolderError(
-            f"{path} cannot be read: {error.strerror or error}.", "Make it readable."
-        ) from error
+    told = os_errors(f"{path} cannot be read", "Make it readable.", RunFolderError)
+    with told, suppress(FileNotFoundError), path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                return  # cut short by a kill; the sample counts as not done
+            try:
+                made = read(line, number)
+            except (ValueError, RecursionError) as error:
+                text = f"{path}, line {number}: {_reason(error, line)}"
+                if left_out is None:
+                    hint = (
+                        "Restore the file, or delete the line and resume the run. "
+                        "`specbench report --lenient` leaves such lines out."
+                    )
+                    raise RunFolderError(text, hint) from error
+                left_out.append(text)
+                continue
+            yield made
 
 
 def _reason(error: Exception, content: bytes) -> str:

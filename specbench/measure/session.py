@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from specbench.errors import CheckpointError, RunFolderError
+from specbench.errors import CheckpointError, RunFolderError, few
 from specbench.log.header import RunHeader, Status
 from specbench.log.run import Run
 from specbench.log.spec import SpecHeader
@@ -87,10 +87,9 @@ def control_warning(plan: Plan) -> str | None:
     }
     if not found:
         return None
-    shown = ", ".join(f"{name} ({token})" for name, token in [*found.items()][:3])
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    shown = few([f"{name} ({token})" for name, token in found.items()])
     return (
-        f"The text of {shown}{more} has special tokens, which the model reads as control "
+        f"The text of {shown} has special tokens, which the model reads as control "
         "tokens, not as text. Use a chat template, or leave these prompts out."
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.data.cache import cache_dir, cached_sha256
-from specbench.errors import CheckpointError, UserError, printable, reason_of
+from specbench.errors import CheckpointError, UserError, os_errors, printable, reason_of
 from specbench.models.cards import GGUF_TYPE
 
 _PLAIN = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
@@ -45,7 +45,10 @@ def gguf_folder(file: Path, *, what: str) -> Path:
     file = file.resolve()
     folder = cache_dir() / "gguf" / f"{file.stem}-{cached_sha256(file)[:16]}"
     partial = folder.with_name(f"{folder.name}.partial")
-    try:
+    with os_errors(
+        f"{what}: {file} cannot be converted in {folder.parent}",
+        "Make room there, or name a folder that can be written by SPECBENCH_CACHE.",
+    ):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):
             if not folder.is_dir():
@@ -54,11 +57,6 @@ def gguf_folder(file: Path, *, what: str) -> Path:
                 _convert(file, partial, what)
                 partial.rename(folder)
             _link(file, folder / file.name)
-    except OSError as error:
-        raise UserError(
-            f"{what}: {file} cannot be converted in {folder.parent}: {error.strerror or error}.",
-            "Make room there, or name a folder that can be written by SPECBENCH_CACHE.",
-        ) from error
     return folder
 
 

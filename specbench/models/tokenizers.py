@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specbench.errors import CheckpointError, reading
+from specbench.errors import CheckpointError, describe_error, reading
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -31,9 +31,7 @@ def load_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
         )
         answer_text(tokenizer, tokenizer("a")["input_ids"])  # wrong settings show at first use
     except Exception as error:  # a broken file can raise anything
-        lines = str(error).strip().splitlines()
-        reason = f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
-        message = f"The tokenizer in {path} cannot be loaded ({reason})."
+        message = f"The tokenizer in {path} cannot be loaded ({describe_error(error)})."
         hint = "The folder needs tokenizer.json, or tokenizer.model, with tokenizer_config.json."
         raise CheckpointError(message, hint) from error
     loaded: PreTrainedTokenizerBase = tokenizer

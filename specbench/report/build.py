@@ -9,7 +9,7 @@ from typing import Any
 
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Bootstrap
-from specbench.errors import RunFolderError
+from specbench.errors import RunFolderError, os_errors
 from specbench.log.files import write_whole
 from specbench.log.run import Run
 from specbench.report.answers import pick_answers
@@ -77,13 +77,9 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
     Raises:
         RunFolderError: the folder cannot be written.
     """
-    try:
+    hint = "Give a folder that can be written to."
+    with os_errors(f"The report cannot be written to {folder}", hint, RunFolderError):
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
             write_whole(folder / name, content)
-    except OSError as error:
-        raise RunFolderError(
-            f"The report cannot be written to {folder}: {error.strerror or error}.",
-            "Give a folder that can be written to.",
-        ) from error
     return [folder / name for name in files]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.analysis.stats.bootstrap import Estimate, Missing
+from specbench.errors import few
 from specbench.log.header import RunHeader
 from specbench.report import formats
 
@@ -83,7 +84,8 @@ class _Sentence:
         if form in _FORMS and not isinstance(own, str):
             return _FORMS[form](value)
         if isinstance(value, list):
-            return _joined([self._item(name, own, item) for item in value], form)
+            items = [self._item(name, own, item) for item in value]
+            return few(items, _MOST_NAMED) if form == "few" else (form or ", ").join(items)
         if form.startswith("span "):
             return _span(**value, unit=form.removeprefix("span "))
         if isinstance(own, Mapping):
@@ -101,13 +103,6 @@ class _Sentence:
         if self.info is None or name not in ("method", "task"):
             return None
         return self.info.method(value).label if name == "method" else self.info.task_title(value)
-
-
-def _joined(items: Sequence[str], form: str) -> str:
-    if form != "few":
-        return (form or ", ").join(items)
-    rest = f" and {len(items) - _MOST_NAMED} more" if len(items) > _MOST_NAMED else ""
-    return ", ".join(items[:_MOST_NAMED]) + rest
 
 
 def _span(min: float, mean: float, max: float, unit: str) -> str:

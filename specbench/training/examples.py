@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from specbench.errors import UserError
+from specbench.errors import UserError, os_errors
 from specbench.training.batches import Row
 
 LISTS = ("messages", "conversations")
@@ -120,11 +120,8 @@ def read_examples(path: Path, left_out: Counter[str]) -> list[Example]:
         UserError: the file is missing, unreadable or empty, or an entry of it is broken; then the
             message has its number and the reason.
     """
-    try:
+    with os_errors(f"--data {path} cannot be read", "Give a JSONL file of chats or text."):
         data = path.read_bytes()
-    except OSError as error:
-        message = f"--data {path} cannot be read: {error.strerror}."
-        raise UserError(message, "Give a JSONL file of chats or text.") from error
     examples, place = [], ""
     try:
         for found in _entries(data.removeprefix(b"\xef\xbb\xbf")):

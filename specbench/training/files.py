@@ -16,6 +16,7 @@ from specbench.errors import (
     RunFolderError,
     SpecbenchError,
     UserError,
+    os_errors,
     reason_of,
 )
 from specbench.log.files import LineFile, folder_errors, write_whole
@@ -96,14 +97,11 @@ def check_folder(
         return
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file.", "Give a folder that is new or empty.")
-    try:
+    with os_errors(f"--out {out} cannot be written", "Give a folder of your own."):
         out.mkdir(parents=True, exist_ok=True)
         is_empty = not any(one.is_file() and one.stat().st_size for one in out.rglob("*"))
         if is_empty and not os.access(out, os.W_OK | os.X_OK):
             raise PermissionError(None, "Permission denied")
-    except OSError as error:
-        message = f"--out {out} cannot be written: {error.strerror}."
-        raise UserError(message, "Give a folder of your own.") from error
     if not is_empty:
         raise UserError(
             f"--out {out} is not empty.",

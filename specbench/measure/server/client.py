@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from specbench.errors import describe_error, printable
+from specbench.errors import cut, describe_error, printable
 from specbench.measure.server.address import authorization, without_key
 from specbench.measure.server.engine import load_engine
 from specbench.measure.server.engines import NAMES
@@ -225,8 +225,7 @@ async def _start_of(response: ClientResponse) -> str:
         text = error if isinstance(error, str) else str(error["message"])
     except (msgspec.DecodeError, RecursionError, AttributeError, KeyError, TypeError):
         pass
-    shown = printable(" ".join(text.split()))
-    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
+    return cut(printable(" ".join(text.split())), _SHOWN)
 
 
 def _wait_s(failure: RequestFailed, attempt: int) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from specbench.errors import SpecbenchError, printable
+from specbench.errors import SpecbenchError, cut, printable
 from specbench.measure.base import Message
 from specbench.measure.server.address import without_key
 from specbench.types import Request
@@ -237,8 +237,7 @@ class AnswerReader:
 
 def _shown(data: bytes | str) -> str:
     text = data if isinstance(data, str) else data.decode("utf-8", "replace")
-    text = printable(without_key(text))
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return cut(printable(without_key(text)), _SHOWN)
 
 
 def completions(*, is_chat: bool = False, returns_ids: bool = True) -> StreamProtocol:
