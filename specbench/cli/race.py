@@ -71,6 +71,7 @@ def race(
     check_names(spec)
     quiet_libraries()
     from specbench.measure.local.engine_setup import make_engine_setup
+    from specbench.measure.plan import new_tokens
     from specbench.measure.requests import user
     from specbench.report.console import SafeConsole
     from specbench.types import Request
@@ -79,7 +80,7 @@ def race(
     codec = setup.codec
     request = Request(
         codec.render([user(prompt)]),
-        spec.max_new_tokens or setup.default_budget,
+        new_tokens(spec),
         sampling=spec.sampling(temperature),
         eos_ids=codec.eos_ids,
         seed=spec.seed,

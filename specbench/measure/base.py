@@ -101,6 +101,8 @@ class BackendInfo:
     def added_to(self, header: RunHeader) -> RunHeader:
         """The header with this part. A method that was ever eager stays eager in a resumed run."""
         parts = {one.name: getattr(self, one.name) for one in fields(self)}
+        for name in ("methods", "hooks", "servers", "workers"):
+            parts[name] = getattr(header, name) | parts[name]
         execution = {
             label: header.execution.get(label, mode) if mode.mode == "graph" else mode
             for label, mode in self.execution.items()
@@ -109,14 +111,10 @@ class BackendInfo:
             header,
             **{
                 **parts,
-                "methods": {**header.methods, **self.methods},
-                "hooks": {**header.hooks, **self.hooks},
                 "weights_print": self.weights_print or header.weights_print,
                 "threads": self.threads or header.threads,
                 "execution": {**header.execution, **execution},
-                "servers": {**header.servers, **self.servers},
                 "blocks": (*header.blocks, *self.blocks),
-                "workers": {**header.workers, **self.workers},
                 "warnings": (*header.warnings, *self.warnings),
             },
         )
@@ -320,11 +318,6 @@ class Setup(Protocol):
     @property
     def context(self) -> int | None:
         """Tokens that the model's context holds; None if unknown."""
-        ...
-
-    @property
-    def default_budget(self) -> int:
-        """New tokens of an answer if the user gives no number."""
         ...
 
     def describe(self) -> SetupInfo: ...

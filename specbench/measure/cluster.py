@@ -196,7 +196,6 @@ class ClusterSetup:
     no_checkpoint: tuple[str, ...]
     codec: Codec
     context: int | None
-    default_budget: int
     ray: Any = None
     actors: Sequence[Any] = ()
 

@@ -27,6 +27,8 @@ PASSES = 3
 """Passes over the prompts for tiny and stand-ins, so that intervals cover the machine too."""
 MOST_PASSES = 20
 """Passes of a run that ends when its intervals are narrow enough (--until-ci)."""
+OUR_BUDGET, DEFAULT_BUDGET = 128, 512
+"""Default new tokens of an answer: of tiny and stand-ins, and of real models, as in papers."""
 
 
 class SetupMaker(Protocol):
@@ -78,7 +80,7 @@ def make_plan(
         sets = tuple(one.drawn(spec.sample, spec.seed) for one in sets)
     _check_loads(spec, sets)
     check_goal(spec, len(setup.labels), [len(one.prompts) for one in sets])
-    budget = spec.max_new_tokens or setup.default_budget
+    budget = new_tokens(spec)
     _check_lengths(setup, sets, spec.model, reserved=budget if spec.backend == "server" else 1)
     if isinstance(setup, ChecksMemory):
         setup.check_memory(_longest(setup, sets, budget))
@@ -119,6 +121,11 @@ def _passes(spec: RunSpec) -> int:
         return PASSES
     is_short = bool(spec.limit) or spec.prompts == "bundled"  # a pass of a paper's takes hours
     return 2 if is_short else 1
+
+
+def new_tokens(spec: RunSpec) -> int:
+    """New tokens of an answer at most: the given number, or the default for the model."""
+    return spec.max_new_tokens or (OUR_BUDGET if _is_ours(spec) else DEFAULT_BUDGET)
 
 
 def _is_ours(spec: RunSpec) -> bool:

@@ -89,7 +89,6 @@ class FakeSetup:
     no_checkpoint: tuple[str, ...] = ()
     codec: Any = field(default_factory=Words)
     context: int | None = None
-    default_budget: int = 16
     title: str = "a fake model"
 
     def __post_init__(self) -> None:

@@ -50,8 +50,6 @@ SPREAD_WARNING = (
     "The layers of the model are spread over {} GPUs, which work one after the other, without CUDA "
     "graphs. Clocks, heat and load are those of the first GPU, and energy is not measured."
 )
-EMBEDDED_BUDGET, DEFAULT_BUDGET = 128, 512
-"""Default new tokens: of `tiny` and stand-ins, and of real models, as in papers."""
 
 
 def context_length(path: Path, what: str) -> int | None:
@@ -80,10 +78,6 @@ class EngineSetup(EngineParts):
     @property
     def context(self) -> int | None:
         return context_length(self.path, self.card.name)  # loading the model will say why
-
-    @property
-    def default_budget(self) -> int:
-        return EMBEDDED_BUDGET if self.card.is_embedded or self.stand_in else DEFAULT_BUDGET
 
     def describe(self) -> SetupInfo:
         is_ours = self.card.is_embedded or self.stand_in is not None

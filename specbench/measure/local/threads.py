@@ -23,7 +23,6 @@ from specbench.machine.threads import is_number_given, thread_counts, waiting
 from specbench.measure.local.tuning import ROWS, StepTimes
 
 if TYPE_CHECKING:
-    from specbench.engine.clock import Stopwatch
     from specbench.engine.target import Target
 
 
@@ -185,8 +184,6 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
         return Threads(
             torch.get_num_threads(), "environment" if is_number_given() else "torch", waiting()
         )
-    from specbench.measure.local.threads import Trial, set_threads
-
     counts = thread_counts()
     trial = Trial(counts, max(counts), VANILLA_S).measure(token_step(target))
     set_threads(trial.best)
@@ -228,8 +225,6 @@ def choose_for_methods(
         decode: completes a request with a method, watched.
         rows: rows of a usual step by method. Methods with equally many share a number.
     """
-    from specbench.measure.local.threads import Trial, TrialOver, TrialWatch, set_threads
-
     counts = thread_counts()
     reads = Trial(counts, found.num, PREFILL_S).measure(prefill)
     ends, groups = perf_counter() + METHODS_S, dict[int, Trial]()
@@ -272,25 +267,24 @@ def token_step(
         tree = DraftTree.chain(torch.ones(rows, dtype=torch.long, device=target.device))
         target.forward(tree)
 
-    def step_s() -> float:
-        with torch.inference_mode(), without_cudnn_attention():
-            began = perf_counter()
-            target.forward(tree)
-            return perf_counter() - began
-
-    return step_s
+    return _timed(lambda: target.forward(tree))
 
 
 def reading(target: Target, prompt_ids: tuple[int, ...]) -> Callable[[], float]:
     """A function that times a prefill of the target."""
+    return _timed(lambda: target.prefill(prompt_ids, num_new=1))
+
+
+def _timed(work: Callable[[], object]) -> Callable[[], float]:
+    """A function that does the work of a target, and returns its seconds."""
     import torch
 
     from specbench.engine.layers.torch_attention import without_cudnn_attention
 
-    def prefill_s() -> float:
+    def seconds() -> float:
         with torch.inference_mode(), without_cudnn_attention():
             began = perf_counter()
-            target.prefill(prompt_ids, num_new=1)
+            work()
             return perf_counter() - began
 
-    return prefill_s
+    return seconds

@@ -75,6 +75,13 @@ class ServerProcess:
         kept = [printable(line.strip()) for line in lines if line.strip()]
         return " | ".join(kept[-_NUM_LINES:]) or "it printed nothing"
 
+    def death(self, when: str = "") -> str:
+        """Its end in words; empty while it runs."""
+        if self.status is None:
+            return ""
+        ended = f"The engine ended with status {self.status}{when}."
+        return f"{ended} Its last lines: {self.last_lines()}"
+
 
 def free_port() -> int:
     """A port of the loopback that is free now."""
@@ -293,12 +300,7 @@ class StartedServers:
 
     def _death(self) -> str:
         """The end of the server's process in words; empty while it runs."""
-        process = self._process
-        if process is None or process.status is None:
-            return ""
-        return (
-            f"The engine ended with status {process.status}. Its last lines: {process.last_lines()}"
-        )
+        return self._process.death() if self._process else ""
 
 
 def without_folders(argument: str) -> str:
@@ -314,11 +316,8 @@ async def _until_ready(client: Client, process: ServerProcess) -> None:
     """
     began = perf_counter()
     while perf_counter() - began < START_S:
-        if process.status is not None:
-            raise SpecbenchError(
-                f"The engine ended with status {process.status} while it started. Its last lines: "
-                f"{process.last_lines()}"
-            )
+        if death := process.death(" while it started"):
+            raise SpecbenchError(death)
         try:
             await client.get("/v1/models")
         except RequestFailed:

@@ -15,7 +15,6 @@ from specbench import registry
 from specbench.errors import UserError, printable
 from specbench.log.header import MethodHeader, ModelHeader, RunHeader
 from specbench.measure.base import SetupInfo
-from specbench.measure.local.engine_setup import DEFAULT_BUDGET, EMBEDDED_BUDGET
 from specbench.measure.methods import BASELINE
 from specbench.measure.server.address import server_root
 from specbench.measure.server.backend import ServerBackend
@@ -68,10 +67,6 @@ class ServerSetup:
     def context(self) -> int | None:
         known = [found.context for found in self.servers.values() if found.context]
         return min(known, default=None)
-
-    @property
-    def default_budget(self) -> int:
-        return default_budget(self.card)
 
     def describe(self) -> SetupInfo:
         return SetupInfo(
@@ -147,11 +142,6 @@ def _labels(spec: RunSpec) -> tuple[str, ...]:
                 f"--label {label!r} is not a name.", "Give letters, digits, : = - and _."
             )
     return labels
-
-
-def default_budget(card: ModelCard) -> int:
-    """New tokens of an answer if the user gives no number."""
-    return EMBEDDED_BUDGET if card.is_embedded else DEFAULT_BUDGET
 
 
 def model_header(

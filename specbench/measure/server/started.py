@@ -18,12 +18,11 @@ from specbench.log.header import MethodHeader, RunHeader
 from specbench.machine import environment
 from specbench.measure.base import SetupInfo
 from specbench.measure.local.engine_setup import context_length
-from specbench.measure.methods import BASELINE, check_labels, label_of
+from specbench.measure.methods import BASELINE, check_labels, label_of, no_weights
 from specbench.measure.server.backend import ServerBackend
 from specbench.measure.server.engine import WEIGHTS, Engine, EngineMethod, Launch, load_engine
 from specbench.measure.server.servers import Start, StartedServers
 from specbench.measure.server.setup import (
-    default_budget,
     finder,
     method_header,
     model_header,
@@ -101,10 +100,6 @@ class StartedSetup:
     @property
     def context(self) -> int:
         return min(context_length(self.path, self.card.name) or _MOST_CONTEXT, _MOST_CONTEXT)
-
-    @property
-    def default_budget(self) -> int:
-        return default_budget(self.card)
 
     def describe(self) -> SetupInfo:
         model = model_header(self.card, self.codec, self.spec, served_by=(self.engine.title,))
@@ -206,10 +201,7 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
         scope = _scope(one, method)
         runs.append(EngineRun(one, method, _num_tokens(one, method), weights, scope))
     if spec.methods and missing:
-        raise UserError(
-            f"{card.name} has no checkpoint for {', '.join(one.name for one in missing)}.",
-            f"Name one: --method {missing[0].name}:weights=DIR_OR_HUB_ID.",
-        )
+        raise no_weights(card, [one.name for one in missing])
     return StartedSetup(
         spec=spec,
         card=card,

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 from specbench.data.prompts import load_prompt_sets, plan_tasks
 from specbench.errors import CheckpointError, TooLarge, UserError
 from specbench.measure.local.device import fitted, pick_device
-from specbench.measure.local.engine_setup import DEFAULT_BUDGET, EMBEDDED_BUDGET
 from specbench.measure.methods import (
     ResolvedWeights,
     find_checkpoint,
     parse_methods,
     select_methods,
 )
-from specbench.measure.plan import make_plan, with_defaults
+from specbench.measure.plan import make_plan, new_tokens, with_defaults
 from specbench.measure.spec import RunSpec
 from specbench.measure.stand_ins import find_weights, stand_in_of
 from specbench.measure.suite.recipe import SuiteRun
@@ -97,8 +96,6 @@ def preview(run: SuiteRun, bytes_per_s: Callable[[str], float]) -> Preview:
     need = need and replace(need, draft_bytes=files.draft_bytes)
     files.missing += [f"{one.label} has no checkpoint." for one in chosen.missing]
     num_answers = _num_answers(spec, files)
-    is_short = card.is_embedded or spec.weights == "stand-in"
-    budget = spec.max_new_tokens or (EMBEDDED_BUDGET if is_short else DEFAULT_BUDGET)
     num_samples = max_seconds = None
     if num_answers is not None:
         passes = len(chosen.methods) * len(spec.temperatures) * (spec.repeats or 1)
@@ -106,7 +103,7 @@ def preview(run: SuiteRun, bytes_per_s: Callable[[str], float]) -> Preview:
     if need:
         files.missing += _lack_of_memory(need, dtype, spec)
     if need and num_samples is not None:
-        max_seconds = num_samples * budget * need.weight_bytes / bytes_per_s(device)
+        max_seconds = num_samples * new_tokens(spec) * need.weight_bytes / bytes_per_s(device)
     return Preview(
         num_methods=len(chosen.methods),
         num_samples=num_samples,
