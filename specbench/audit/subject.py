@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from specbench.audit.evidence import NUM_BEST, TokenNumbers, plain_logits
 from specbench.audit.results import EPSILON, near_tie
@@ -83,8 +82,4 @@ class Subject:
     ) -> Iterator[bool]:
         for row, token in zip(plain_logits(self.target, prompt, token_ids), token_ids, strict=True):
             best = row.topk(min(NUM_BEST, len(row))).values
-            yield float(best[0] - row[token]) > near_tie(self.dtype, _scale(best))
-
-
-def _scale(best: Tensor) -> float:
-    return float(best.abs().max())
+            yield float(best[0] - row[token]) > near_tie(self.dtype, float(best.abs().max()))

@@ -136,7 +136,7 @@ class Target:
             forward = self._run_model(ids, at, None)
         else:
             hidden, inputs = self._stack(ids, self.cache, at, at, None, needs.layer_inputs)
-            logits = self._stack.capped(self._head(hidden[-1:]))
+            logits = self._stack.capped(self.model.get_output_embeddings()(hidden[-1:]))
             forward = Forward(logits, hidden if needs.hidden else None, inputs)
         self.cache.length = n
         if needs.all_prompt_positions:
@@ -248,10 +248,6 @@ class Target:
         """The chosen path as `AcceptedPath`, and copies of its rows, which begin at `start` []."""
         accepted = AcceptedPath.from_choice(chosen, length)
         return *accepted, *self.cache.gather_rows(start + accepted.path)
-
-    @property
-    def _head(self) -> Any:
-        return self.model.get_output_embeddings()
 
     def _run_model(
         self, ids: Tensor, positions: Tensor, mask: Tensor | dict[str, Tensor] | None

@@ -6,7 +6,7 @@ A regression is claimed if `slower` rejects "worse by no more than the limit".
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -136,7 +136,7 @@ def _check(test: _Test, level: float, *, is_significant: bool) -> Check:
     ratio, before, now = pair.ratio, pair.reference, pair.subject
     if not isinstance(ratio, Estimate):
         return Check(test.name, "skipped", ratio.reason, test.cell, limit=test.limit)
-    change = _slowdown(ratio) if test.name == "speed" else _drop(ratio)
+    change = _change(ratio, lambda r: 1 / r - 1 if test.name == "speed" else 1 - r)
     text = _text(change, test.name)
     needs: int | None = None
     status: Status = "failed" if is_significant else "passed"
@@ -158,34 +158,25 @@ def _check(test: _Test, level: float, *, is_significant: bool) -> Check:
 
 def _text(change: Estimate, name: str) -> str:
     """The change in words: "slower by 10.4 % (95 % CI 9.1 to 11.7 %)"."""
-    low, high = _ends(change)
+    span = change.interval or Interval(change.value, change.value)
+    low, high = span.low, span.high
     if abs(change.value) < 5e-4 and high - low < 1e-3:
         return "unchanged"
     worse, better = ("slower", "faster") if name == "speed" else ("lower", "higher")
     if is_better := change.value < 0:
         low, high = -high, -low
-    span = f" (95 % CI {low * 100:.1f} to {high * 100:.1f} %)" if high - low > 1e-9 else ""
-    return f"{better if is_better else worse} by {_percent(abs(change.value))}{span}"
+    ends = f" (95 % CI {low * 100:.1f} to {high * 100:.1f} %)" if high - low > 1e-9 else ""
+    return f"{better if is_better else worse} by {_percent(abs(change.value))}{ends}"
 
 
 def _percent(share: float) -> str:
     return f"{share * 100:.1f} %".replace(".0 %", " %")
 
 
-def _slowdown(ratio: Estimate) -> Estimate:
-    """The change of the time per token, from a ratio of speeds."""
+def _change(ratio: Estimate, worse: Callable[[float], float]) -> Estimate:
+    """How much worse a number became, as a share: of the time per token, or of MAT."""
     span = ratio.interval
-    return Estimate(1 / ratio.value - 1, span and Interval(1 / span.high - 1, 1 / span.low - 1))
-
-
-def _drop(ratio: Estimate) -> Estimate:
-    span = ratio.interval
-    return Estimate(1 - ratio.value, span and Interval(1 - span.high, 1 - span.low))
-
-
-def _ends(change: Estimate) -> tuple[float, float]:
-    interval = change.interval
-    return (interval.low, interval.high) if interval else (change.value, change.value)
+    return Estimate(worse(ratio.value), span and Interval(worse(span.high), worse(span.low)))
 
 
 LEAST_BASELINES = 3

@@ -334,13 +334,13 @@ def verdict(run: RunMetrics, temperature: float) -> str:
         return f"No speedup to report: {', '.join(sorted(reasons)) or 'only vanilla was run'}."
     first, *others = ranking.methods
     best = ranking.speedups[first]
+    doubt = _doubt(best, ranking.against_baseline[first], len(ranking.methods))
     where = " on average" if len(run.tasks) > 1 else ""
     times = f"{best.value:.2f}x vanilla's speed{where}{formats.brackets(best)}"
     if best.value <= 1:
         times = times.replace("x vanilla's speed", "x")
         label = run.info.method(first).label
         sentences = [f"No method is faster than vanilla; {label} comes closest ({times})."]
-        doubt = _doubt(best, ranking.against_baseline[first], len(ranking.methods))
         if best.interval and doubt:
             sentences.append(f"That is {doubt.removeprefix(': ')}.")
         others = []
@@ -349,7 +349,6 @@ def verdict(run: RunMetrics, temperature: float) -> str:
         is_ahead = all(map(is_claimed, p_values))
         here = "" if run.scope.kind == "runs" else " in this run"
         verb = f"is the fastest{here}, at" if is_ahead else "has the highest speedup,"
-        doubt = _doubt(best, ranking.against_baseline[first], len(ranking.methods))
         doubt = doubt.replace("a significant difference", "significantly different from vanilla")
         sentences = [f"{run.info.method(first).label} {verb} {times}{doubt}."]
     if others:

@@ -262,10 +262,7 @@ def read_curve(folder: str | Path) -> Curve:
     Raises:
         UserError: the folder has no curve, or it is damaged or of a newer version.
     """
-    path = Path(folder) / FILE
-    if not path.is_file():
-        raise UserError(f"{folder} holds no cost curve ({FILE}).", AGAIN)
-    return Curve(read_json(path, CostHeader, "Cost curve", AGAIN))
+    return Curve(read_json(Path(folder) / FILE, CostHeader, "Cost curve", AGAIN))
 
 
 def variance_of_pairs(differences: Sequence[float]) -> float:

@@ -172,8 +172,6 @@ def read_profile(folder: str | Path) -> Profile:
         UserError: the folder has no profile, or it is damaged or of a newer version.
     """
     path, hint = Path(folder), "Make it again: specbench tune profile"
-    if not (path / HEADER).is_file():
-        raise UserError(f"{path} holds no profile ({HEADER}).", hint)
     header = read_json(path / HEADER, ProfileHeader, "Profile", hint)
     with reading(path / ARRAYS, "Profile", hint):
         content = (path / ARRAYS).read_bytes()
@@ -200,6 +198,8 @@ Header = TypeVar("Header", bound=Struct)
 
 def read_json(path: Path, kind: type[Header], what: str, hint: str) -> Header:
     """The header in a file of a profile or curve."""
+    if not path.is_file():
+        raise UserError(f"{path.parent} holds no {what.lower()} ({path.name}).", hint)
     with reading(path, what, hint):
         found = msgspec.json.decode(path.read_bytes(), type=kind)
     if (schema := getattr(found, "schema", 0)) > SCHEMA:
