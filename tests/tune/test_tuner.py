@@ -77,7 +77,7 @@ def test_its_files_are_read_by_run_and_by_others(home: Path, choices: list[Choic
     assert trees and all(len(json.loads(one.read_text())) < 60 for one in trees)
     settings = read_settings(str(home / "tune" / "settings.toml"), "tiny")
     assert {*settings.methods} == {"medusa", "eagle2", "recycling"}
-    with pytest.raises(UserError, match="those of tiny, and the model is vicuna"):
+    with pytest.raises(UserError, match="are for tiny, not for vicuna"):
         read_settings(str(home / "tune" / "settings.toml"), "vicuna-7b")
 
 
