@@ -48,7 +48,7 @@ def test_a_broken_stdout_is_one_message(tmp_path: Path, to: str, told: str) -> N
 
 def test_an_ascii_terminal_shows_a_list(tmp_path: Path) -> None:
     code, out, err = shell(f"$SB {LIST}", tmp_path, PYTHONIOENCODING="ascii", LC_ALL="C")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, "More about one of them: specbench show NAME\n")
     assert "vicuna-13b" in out
 
 
