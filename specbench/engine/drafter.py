@@ -119,8 +119,8 @@ class Drafter:
     """Acceptance rule of its trees."""
 
     profile: ProfileKind | None = None
-    """What an acceptance profile stores of it. Only for drafts that depend on the committed
-    tokens alone: not on the trees of earlier steps, and not on earlier completions.
+    """What an acceptance profile stores. None if drafts depend on more than the committed
+    tokens, such as the trees of earlier steps or earlier completions.
     """
 
     draws_siblings: bool = False

@@ -64,7 +64,7 @@ def summary(
 
 
 def _remedy(skipped: Sequence[Check]) -> str:
-    """How many samples would judge these numbers, or why no number of samples would."""
+    """The number of samples that these numbers need, or the reason why more would not help."""
     means = [check for check in skipped if check.cell and check.cell.task == MEAN]
     if needs := [check.needs for check in means or skipped if check.needs]:
         return f"Measure both runs with about {median_high(needs)} samples a task (--limit)."

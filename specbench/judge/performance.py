@@ -174,7 +174,7 @@ def _percent(share: float) -> str:
 
 
 def _change(ratio: Estimate, worse: Callable[[float], float]) -> Estimate:
-    """How much worse a number became, as a share: of the time per token, or of MAT."""
+    """The share by which a number became worse: the time per token, or the MAT."""
     span = ratio.interval
     return Estimate(worse(ratio.value), span and Interval(worse(span.high), worse(span.low)))
 

@@ -34,7 +34,7 @@ class AuditTest(Struct, frozen=True, omit_defaults=True):
     """One test of one method's output."""
 
     subject: Subject
-    """What is tested."""
+    """The part of the method that the test is about."""
     name: str
     """Name of the test."""
     num: int
