@@ -18,7 +18,7 @@ from specbench.errors import UserError, cut, unknown_name, visible
 from specbench.log.options import options
 from specbench.log.spec import SpecValues
 from specbench.machine.threads import wait_briefly
-from specbench.types import Completion, Request
+from specbench.types import RUNS, Completion, Request
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -286,7 +286,7 @@ def run(
         UserError: a name, value, file or cluster that is unknown, wrong or missing.
     """
     wait_briefly()
-    from specbench.measure.folder import RUNS, claim_folder, new_run, resumed_run
+    from specbench.measure.folder import claim_folder, new_run, resumed_run
     from specbench.measure.plan import make_plan, setup_maker
     from specbench.measure.progress import Lines
     from specbench.measure.session import run_plan

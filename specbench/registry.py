@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
-from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +33,8 @@ from specbench.methods import described
 from specbench.methods._source import read_options
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from specbench.engine.drafter import Method
 
 GROUP = "specbench.methods"
@@ -299,6 +300,8 @@ def _kind(hint: Any) -> str:
 
 
 def _plugins() -> Sequence[EntryPoint]:
+    from importlib.metadata import entry_points
+
     return sorted(entry_points(group=GROUP), key=lambda p: p.name)
 
 

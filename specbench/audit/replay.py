@@ -23,8 +23,7 @@ from specbench.measure.local.engine_setup import EngineSetup
 from specbench.measure.methods import BASELINE
 from specbench.measure.plan import make_plan
 from specbench.measure.requests import make_chat, make_request, reply_key
-from specbench.measure.settings import PAPER
-from specbench.measure.spec import RunSpec
+from specbench.measure.spec import PAPER, RunSpec
 from specbench.models.cards import DTYPES
 from specbench.types import Record, RecordKey, Request, Sampling
 

@@ -14,7 +14,6 @@ from specbench.cli import complete
 from specbench.cli.options import Call, quiet_libraries, say, takes
 from specbench.errors import UserError
 from specbench.log.options import option, options
-from specbench.log.store import read_run, run_folder
 
 
 class Audit(Struct, frozen=True):
@@ -49,7 +48,6 @@ def audit(
         typer.Argument(
             metavar="RUN",
             help="A run's folder, or a file in it.",
-            callback=lambda path: path and run_folder(path),
             autocompletion=complete.runs,
         ),
     ] = None,
@@ -73,10 +71,10 @@ def audit(
 
 def audit_method(name: str, model: str, call: Call) -> None:
     """Audit a method on a model in float32, print the result and end the program."""
+    say(f"Starting: the audit of {name} on {model}")
     from specbench.measure.preflight import check_names
     from specbench.measure.spec import RunSpec
 
-    say(f"Starting: the audit of {name} on {model}")
     check_names(RunSpec(model=model, methods=(name,)))
     quiet_libraries()
     from specbench.audit.contract import load_subject, run_contract
@@ -91,6 +89,9 @@ def audit_method(name: str, model: str, call: Call) -> None:
 
 
 def _audit_run(run: Path, asked: Audit, call: Call) -> None:
+    from specbench.log.store import read_run, run_folder
+
+    stored = read_run(run_folder(run))
     from specbench.audit.replay import Replay
     from specbench.audit.run import audit as audit_run
     from specbench.audit.run import store_audit
@@ -99,7 +100,6 @@ def _audit_run(run: Path, asked: Audit, call: Call) -> None:
     from specbench.report.export.terminal import report_console
 
     effort = make_effort(asked.tokens, asked.power)
-    stored = read_run(run)
     quiet_libraries()
     replay = partial(
         Replay, stored, dtype=asked.dtype, device=asked.device, is_offline=call.offline

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from specbench import registry
-from specbench.data.tasks import load_cards
 from specbench.log.options import Option
-from specbench.log.store import list_runs
-from specbench.measure.folder import RUNS
 from specbench.measure.server.engines import NAMES
-from specbench.models.cards import known_models
 from specbench.report.export import FORMATS
+from specbench.types import RUNS
 
 Complete = Callable[[str], list[str]]
 
@@ -30,16 +27,30 @@ def choice(*values: str) -> Complete:
     return _completing(lambda: values)
 
 
+def _datasets() -> Iterable[str]:
+    from specbench.data.tasks import load_cards
+
+    return load_cards()
+
+
+def _models() -> Iterable[str]:
+    from specbench.models.cards import known_models
+
+    return known_models()
+
+
 def _run_names() -> Iterable[str]:
+    from specbench.log.store import list_runs
+
     return (str(run.path) for run in list_runs(RUNS))
 
 
 methods = _completing(registry.names)
-models = _completing(known_models)
-datasets = _completing(load_cards)
+models = _completing(_models)
+datasets = _completing(_datasets)
 formats = _completing(lambda: FORMATS)
 runs = _completing(_run_names)
-anything = _completing(lambda: [*registry.names(), *load_cards(), *known_models(), *_run_names()])
+anything = _completing(lambda: [*registry.names(), *_datasets(), *_models(), *_run_names()])
 _METAVARS = {
     "METHOD,...": methods,
     "METHOD": methods,

@@ -16,11 +16,12 @@ MACHINE = ("model", "device", "threads", "weights", "execution", "kernels")
 @takes(*options(SpecValues, *MACHINE), *options(Call, "offline"))
 def doctor(values: dict[str, Any], call: Call) -> None:
     """Check this machine, and that its baseline is fair."""
-    from specbench.measure.preflight import check_names
     from specbench.measure.spec import RunSpec
 
     spec = RunSpec(**values)
     say(f"Checking this machine with {spec.model} …")
+    from specbench.measure.preflight import check_names
+
     check_names(spec)
     quiet_libraries()
     from specbench.measure.doctor import examine

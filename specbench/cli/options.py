@@ -17,10 +17,9 @@ from msgspec import Struct
 from specbench.cli import complete
 from specbench.errors import terminal_text
 from specbench.log.options import Group, Option, option
-from specbench.log.store import run_folders
-from specbench.measure.folder import RUNS as RUNS
 from specbench.report.console import wrapped
 from specbench.report.export import FORMATS
+from specbench.types import RUNS as RUNS
 
 REPORTS = Path("reports")
 """Default folder of the reports of runs."""
@@ -131,6 +130,14 @@ def shown(declared: Option) -> Any:
 
 CORPUS = "Chats (messages, ShareGPT, or turns and reference) or text, as JSONL or JSON."
 """Help of a file to learn from."""
+
+
+def _run_folders(paths: Sequence[Path]) -> list[Path]:
+    from specbench.log.store import run_folders
+
+    return [run for path in paths for run in run_folders(path)]
+
+
 TargetModel = Annotated[
     str,
     typer.Option(
@@ -144,7 +151,7 @@ RunArguments = Annotated[
     typer.Argument(
         metavar="RUN",
         help="Folders of runs or of suites, or files in them.",
-        callback=lambda paths: [run for path in paths for run in run_folders(path)],
+        callback=_run_folders,
         autocompletion=complete.runs,
     ),
 ]

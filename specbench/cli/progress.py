@@ -25,7 +25,6 @@ from rich.table import Table
 from rich.text import Text
 
 from specbench.errors import first_line, is_debugging, terminal_text
-from specbench.log.header import MethodLabel
 from specbench.measure.progress import Tally, sample_line
 from specbench.report.console import SafeConsole, wrapped
 from specbench.types import Record
@@ -169,6 +168,8 @@ def _short(method: str, methods: Iterable[str]) -> str:
     """The method, with only the options in which it differs from its other variants."""
     name = method.partition(":")[0]
     others = (one for one in methods if one != method and one.partition(":")[0] == name)
+    from specbench.log.header import MethodLabel
+
     return MethodLabel(method, name, others=tuple(others)).label
 
 

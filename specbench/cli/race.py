@@ -57,9 +57,7 @@ def race(
     ] = "",
 ) -> None:
     """Watch methods answer one prompt, one after the other, then side by side."""
-    from specbench.measure.preflight import check_names, starting
-    from specbench.measure.settings import AUTO
-    from specbench.measure.spec import RunSpec
+    from specbench.measure.spec import AUTO, RunSpec, starting
 
     pace = _pace(speed)
     if not prompt.strip():
@@ -68,6 +66,8 @@ def race(
     values = {"settings": AUTO} | values
     spec = RunSpec(**values, temperatures=(temperature,), is_baseline_run=is_every_one)
     say(starting(spec, has_tasks=False))
+    from specbench.measure.preflight import check_names
+
     check_names(spec)
     quiet_libraries()
     from specbench.measure.local.engine_setup import make_engine_setup

@@ -36,9 +36,7 @@ _ASKING = [
 def run(values: dict[str, Any], call: Call, given: Sequence[str]) -> None:
     """Measure methods on tasks; keep the run and its report."""
     from specbench.cli.progress import progress_view
-    from specbench.measure.preflight import starting
-    from specbench.measure.settings import AUTO, PAPER
-    from specbench.measure.spec import RunSpec
+    from specbench.measure.spec import AUTO, PAPER, RunSpec, starting
 
     if call.gguf:
         values["model"] = str(Path(values.get("model", "")) / call.gguf)

@@ -33,8 +33,7 @@ from specbench.measure.backends import make_setup
 from specbench.measure.base import BackendInfo, Codec, Log, Plan, Progress, Sample, SetupInfo
 from specbench.measure.progress import Messages
 from specbench.measure.runner import Runner
-from specbench.measure.settings import AUTO, PAPER
-from specbench.measure.spec import RunSpec
+from specbench.measure.spec import AUTO, PAPER, RunSpec
 from specbench.types import Record, RecordKey, Request, seed_of
 
 MOST_ATTEMPTS = MOST_RESTARTS = 3

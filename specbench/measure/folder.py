@@ -24,9 +24,6 @@ from specbench.registry import expand_groups
 if TYPE_CHECKING:
     from specbench.measure.base import Plan
 
-RUNS = Path("results/runs")
-"""Default folder of runs."""
-
 
 class ChosenRun(NamedTuple):
     """A run to start or to resume: its folder, its values, and which of them were given."""

@@ -10,30 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specbench.measure.methods import BASELINE, datastore_file, no_weights
-from specbench.measure.settings import AUTO, PAPER, read_settings
-from specbench.measure.spec import RunSpec
+from specbench.measure.settings import read_settings
+from specbench.measure.spec import AUTO, PAPER, RunSpec
 from specbench.methods import described
 from specbench.models.cards import DraftWeights, ModelCard, find_model, pick_dtype
 from specbench.models.chat import check_own_template, check_template
 from specbench.models.checkpoints import check_checkpoint
 from specbench.models.hub import local_folder
 from specbench.registry import GROUPS, MethodChoice, check_choice, expand_groups, parse_choices
-
-_MOST_NAMED = 4
-
-
-def starting(spec: RunSpec, *, has_tasks: bool = True) -> str:
-    """The first line of a run: "Starting: tiny, pld and sps, 6 tasks"."""
-    methods = [choice.name for choice in parse_choices(spec.methods)]
-    parts = [f"Starting: {spec.model}", _few(methods, "methods") or "its default methods"]
-    return ", ".join([*parts, *[_few(spec.tasks, "tasks") or "the default tasks"] * has_tasks])
-
-
-def _few(names: Sequence[str], noun: str) -> str:
-    kinds = [*dict.fromkeys(names)]
-    if len(names) > _MOST_NAMED or len(kinds) < len(names):
-        return f"{len(names)} {noun}"
-    return " and ".join(filter(None, (", ".join(kinds[:-1]), *kinds[-1:])))
 
 
 def check_names(spec: RunSpec) -> None:

@@ -30,7 +30,7 @@ from specbench.log.store import HEADER, read_header
 from specbench.measure.methods import RunMethod
 from specbench.types import VERSION
 
-AUTO, PAPER, TUNED = "auto", "paper", "tuned"
+TUNED = "tuned"
 _HINT = "Give auto, paper, a settings.toml, or the folder of a run."
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,13 @@ from msgspec import ValidationError, convert
 from specbench.errors import UserError, unknown_name
 from specbench.log.options import options
 from specbench.log.spec import SpecValues, parse_goodput
+from specbench.registry import parse_choices
 from specbench.types import Sampling
 
 _NO_DEVICES = ("gpu", "nvidia", "gpu:0")
+_MOST_NAMED = 4
+AUTO, PAPER = "auto", "paper"
+"""Settings chosen for this machine, and those of the papers."""
 
 
 class RunSpec(SpecValues, frozen=True):
@@ -53,6 +58,20 @@ class RunSpec(SpecValues, frozen=True):
         """The sampling at one of the run's temperatures."""
         is_drawn = temperature > 0
         return Sampling(temperature, self.top_p if is_drawn else 1.0, self.top_k * is_drawn)
+
+
+def starting(spec: RunSpec, *, has_tasks: bool = True) -> str:
+    """The first line of a run: "Starting: tiny, pld and sps, 6 tasks"."""
+    methods = [choice.name for choice in parse_choices(spec.methods)]
+    parts = [f"Starting: {spec.model}", _few(methods, "methods") or "its default methods"]
+    return ", ".join([*parts, *[_few(spec.tasks, "tasks") or "the default tasks"] * has_tasks])
+
+
+def _few(names: Sequence[str], noun: str) -> str:
+    kinds = [*dict.fromkeys(names)]
+    if len(names) > _MOST_NAMED or len(kinds) < len(names):
+        return f"{len(names)} {noun}"
+    return " and ".join(filter(None, (", ".join(kinds[:-1]), *kinds[-1:])))
 
 
 def _check_backend(values: SpecValues) -> None:

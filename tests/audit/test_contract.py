@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specbench.audit import contract as checks
 from specbench.audit.contract import CHECKS, run_contract
-from specbench.audit.oracle import NoisyTarget, Planted
+from specbench.audit.oracle import Planted
 from specbench.audit.rule_cases import rule_outcomes
 from specbench.audit.subject import Subject
 from specbench.audit.token_tests import rule_tests
@@ -24,6 +24,7 @@ from specbench.log.audit import MethodAudit
 from tests.support.bugs import BUGS, SOUND, Variant
 from tests.support.cheats import BUDGET, PROMPTS, DecodesInBuild, Honest
 from tests.support.models import prompts, random_llama
+from tests.support.noisy_target import NoisyTarget
 
 MODEL = random_llama(layers=2)
 FIRST = {bug.check: bug for bug in reversed(BUGS)}

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specbench.audit.oracle import NoisyTarget
 from specbench.audit.run import audit
 from specbench.audit.white_box import Effort, make_effort
 from specbench.engine.drafter import Drafter, State
@@ -21,6 +20,7 @@ from specbench.errors import UserError
 from specbench.log.audit import MethodAudit
 from tests.support.bugs import BUGS, Variant
 from tests.support.models import random_llama
+from tests.support.noisy_target import NoisyTarget
 from tests.support.toy_run import ToyModel
 
 PROMPTS = [tuple(range(3, 9 + i)) for i in range(8)]

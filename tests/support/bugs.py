@@ -10,7 +10,6 @@ from functools import partial
 from random import randrange
 from typing import Any
 
-from specbench.audit.oracle import NoisyTarget
 from specbench.engine.accept import typical
 from specbench.engine.drafter import Drafter
 from specbench.engine.target import Target
@@ -47,6 +46,7 @@ from tests.support.faulty import (
     without_bonus,
     wrong_child,
 )
+from tests.support.noisy_target import NoisyTarget
 
 
 def _with(drafter: Drafter, rule: Any) -> Drafter:

@@ -9,13 +9,13 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from specbench.audit.oracle import NoisyTarget
 from specbench.engine.accept import Sampler, lossless, select
 from specbench.engine.decode import emit
 from specbench.engine.drafter import State
 from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.types import Sampling
+from tests.support.noisy_target import NoisyTarget
 
 
 def faulty(

@@ -41,7 +41,7 @@ from specbench.measure.local.tuning import acceptance_of, rows_to_time, tuned
 from specbench.measure.methods import BASELINE, RunMethod
 from specbench.measure.progress import LONG_S, time_text
 from specbench.measure.runner import Runner
-from specbench.measure.settings import AUTO
+from specbench.measure.spec import AUTO
 from specbench.models.acceptance import find_acceptance
 from specbench.models.checkpoints import identify
 from specbench.types import Completion, Record, Request

@@ -23,8 +23,8 @@ from specbench.measure.methods import (
     parse_methods,
     select_methods,
 )
-from specbench.measure.settings import AUTO, PAPER, fits_of, read_settings, with_stored
-from specbench.measure.spec import RunSpec
+from specbench.measure.settings import fits_of, read_settings, with_stored
+from specbench.measure.spec import AUTO, PAPER, RunSpec
 from specbench.models.cards import GGUF_TYPE, Dtype, ModelCard, find_model, pick_dtype
 from specbench.models.chat import load_codec
 from specbench.models.checkpoints import (

@@ -24,8 +24,7 @@ from msgspec import Struct
 
 from specbench.data.toml_files import line_of, read_toml
 from specbench.errors import UserError
-from specbench.measure.settings import AUTO
-from specbench.measure.spec import RunSpec, make_spec
+from specbench.measure.spec import AUTO, RunSpec, make_spec
 
 
 class RecipeFile(Struct, frozen=True, forbid_unknown_fields=True):
