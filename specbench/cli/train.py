@@ -24,6 +24,10 @@ Data = Annotated[
     Path,
     typer.Option(metavar="FILE|self", help=f"{CORPUS} self: text that the model writes first."),
 ]
+Start = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="A trained head whose weights the training begins with."),
+]
 LIMITS = {
     "steps": (1, 10**7),
     "rows": (1, 4096),
@@ -61,10 +65,9 @@ def train(
     length: Annotated[int, _number("Longest example, in tokens.")] = 1024,
     seed: Annotated[int, _number("Seed of the initial weights and the order.")] = 1,
     tokens: Annotated[int, _number("Tokens of answers that --data self writes.")] = 1_000_000,
-    draft_vocab: Annotated[
-        int, _number("Tokens that eagle3 drafts: the most frequent ones.")
-    ] = 32_000,
+    draft_vocab: Annotated[int, _number("Most frequent tokens, which eagle3 drafts.")] = 32_000,
     unroll: Annotated[int, _number("Depths that eagle3 is trained for.")] = 6,
+    start: Start = None,
 ) -> None:
     """Train a method's head for a model that has none."""
     spec = SpecValues(model=model, **values)
@@ -103,6 +106,7 @@ def train(
             codec=load_codec(path, card, spec.template),
             settings=settings,
             source=card.repo,
+            start=start,
             device=device,
             is_resumed=call.resume,
             say=say,

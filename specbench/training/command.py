@@ -14,11 +14,11 @@ from transformers import PreTrainedModel
 from specbench.engine.load import load_target
 from specbench.errors import UserError, unknown_name
 from specbench.log.files import write_whole
-from specbench.models.checkpoints import identify
+from specbench.models.checkpoints import check_checkpoint, identify
 from specbench.registry import get
 from specbench.training.batches import Row, ShuffledBatches
 from specbench.training.examples import Codec, encode, read_examples
-from specbench.training.files import begin_work, check_folder
+from specbench.training.files import begin_work, check_folder, read_head
 from specbench.training.head import Head
 from specbench.training.loop import LogLine, Plan
 from specbench.training.own_text import OVERLAP, SELF, task_prompts, write_own_text
@@ -42,24 +42,24 @@ def train_head(
     is_resumed: bool = False,
     say: Say = print,
     source: str = "",
+    start: Path | None = None,
 ) -> None:
     """Train the method's head for the model in `model_dir`, and write it to `out`.
 
     `data` is a file of text, or `self`: the model then writes `settings.num_tokens` tokens of
     answers first. A training that is resumed may have more steps and more text than before.
-
-    `source` is the model's Hub id or folder. Every evaluation rewrites the official files in `out`.
+    `source` is the model's Hub id or folder, and `start` the folder of a head of the same shape,
+    whose weights the training begins with. Every evaluation rewrites the official files in `out`.
 
     Raises:
-        UserError: the method has no head, the data is missing or broken, or `out` cannot be used,
-            all before the model is loaded; or there is too little text, memory or disk.
+        UserError: no such head, unusable `data`, `out` or `start`; too little text, memory or disk.
         NonFiniteError: the model's outputs, the loss or the head are NaN or infinite.
     """
     check_method(method)
     left_out: Counter[str] = Counter()
     is_own = str(data) == SELF
     examples = [] if is_own else read_examples(data, left_out)
-    described = _described(method, model_dir, data, settings)
+    described = _described(method, model_dir, data, settings, start)
     grows = None if is_own else data
     check_folder(out, described, is_resumed=is_resumed, data=grows)
     say(f"Loading {model_dir} …")
@@ -80,10 +80,11 @@ def train_head(
         ShuffledBatches(part, settings.seed, settings.num_rows, pad_id) for part in _split(rows)
     )
     head = new_head(method, target.model, settings, batches)
+    if start:
+        read_head(head, start)
     say(begun := _begun(head, batches, held_out, settings))
     with begin_work(out, described, is_resumed=is_resumed, data=grows) as log:
-        steps = settings.num_steps
-        plan = Plan(settings.schedule, log, on_log=lambda line: say(_progress(line, steps)))
+        plan = Plan(settings.schedule, log, on_log=lambda line: say(_progress(line, settings)))
         name = source or str(model_dir)
         with _memory_errors(settings):
             rates = fit(head, target.model, settings, batches, held_out, plan, out, name)
@@ -101,16 +102,24 @@ On the examples that are held out: {rates}.
 """
 
 
-def _described(method: str, model_dir: Path, data: Path, settings: Settings) -> dict[str, object]:
+def _described(
+    method: str, model_dir: Path, data: Path, settings: Settings, start: Path | None
+) -> dict[str, object]:
     """The settings that identify a training, for `--resume`."""
-    files = {name: file.sha256 for name, file in identify(model_dir).files.items()}
-    digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
     text: dict[str, object] = {"data": SELF}
     if str(data) != SELF:
         content = data.read_bytes()
         text = {"data": hashlib.sha256(content).hexdigest(), "data_bytes": len(content)}
-    about = {"method": method, "model": str(model_dir), "target_sha256": digest}
+    about = {"method": method, "model": str(model_dir), "target_sha256": _digest(model_dir)}
+    if start:
+        check_checkpoint(start, what="The head to start from", needs_tokenizer=False)
+        about["start"] = _digest(start)
     return {**about, **text, **asdict(settings)}
+
+
+def _digest(folder: Path) -> str:
+    files = {name: file.sha256 for name, file in identify(folder).files.items()}
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
 def _check_enough(rows: Sequence[Row], data: Path, left_out: Counter[str], say: Say) -> None:
@@ -189,12 +198,12 @@ def _split(rows: list[Row]) -> tuple[list[Row], list[Row]]:
     return [rows[i] for i in chosen], [row for i, row in enumerate(rows) if i not in chosen]
 
 
-def _progress(line: LogLine, num_steps: int) -> str:
+def _progress(line: LogLine, settings: Settings) -> str:
     """A line of the log for people, with the time that is left at the run's pace."""
-    step, seconds = int(str(line["step"])), float(str(line["seconds"]))
+    step, num_steps = int(str(line["step"])), settings.num_steps
     text = f"step {step}/{num_steps}  loss {line['loss']}"
     if step < num_steps:
-        left = round(seconds / step * (num_steps - step))
+        left = round(float(str(line["seconds"])) / step * (num_steps - step))
         text += f"  {left // 3600}:{left // 60 % 60:02}:{left % 60:02} left"
     rates = line.get("held_out")
     return f"{text}  {_rates(rates)}" if isinstance(rates, dict) else text

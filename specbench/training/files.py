@@ -17,6 +17,7 @@ from specbench.errors import (
     SpecbenchError,
     UserError,
     os_errors,
+    reading,
     reason_of,
 )
 from specbench.log.files import LineFile, folder_errors, write_whole
@@ -53,6 +54,21 @@ def write_head(head: Head, folder: Path) -> None:
     with replacing(folder / "config.json") as config, replacing(weights) as scratch:
         config.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
         torch.save(tensors, scratch)
+
+
+def read_head(head: Head, folder: Path) -> None:
+    """Give a head the weights in the folder of a trained one, and its draft vocabulary.
+
+    Raises:
+        CheckpointError: the file is missing or damaged, or its head has other shapes.
+    """
+    path, own = folder / head.file_name, head.state_dict()
+    hint = "Give the folder of a head of this method and model, and its --draft-vocab."
+    with reading(path, "There is no head to start from", hint):
+        stored = torch.load(path, map_location="cpu", weights_only=True)
+        for name in (n for n, one in stored.items() if one.shape != own[n].shape):
+            raise ValueError(f"{name} is {[*stored[name].shape]}, not {[*own[name].shape]}")
+        head.load_state_dict({**own, **stored})
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
 from specbench.engine.load import load_target
-from specbench.errors import NonFiniteError, SpecbenchError, UserError
+from specbench.errors import CheckpointError, NonFiniteError, SpecbenchError, UserError
 from specbench.log.files import LineFile
 from specbench.models.cards import find_model
 from specbench.models.chat import ChatCodec, load_codec
@@ -75,11 +75,12 @@ def train(model_dir: Path, codec: ChatCodec, data: Path, tmp_path: Path) -> Trai
         out: str = "head",
         is_resumed: bool = False,
         model_dir: Path = model_dir,
+        start: Path | None = None,
     ) -> list[str]:
         lines: list[str] = []
         train_head(
             method, model_dir, data, tmp_path / out, codec,
-            settings=settings, is_resumed=is_resumed, say=lines.append,
+            settings=settings, is_resumed=is_resumed, say=lines.append, start=start,
         )  # fmt: skip
         return lines
 
@@ -99,6 +100,26 @@ def test_a_trained_head_is_read_by_its_method(
     vanilla = get("vanilla").build(make_options(get("vanilla"), {}), BuildContext(target))
     assert decode(target, drafter, request).token_ids == decode(target, vanilla, request).token_ids
     assert len((out / "training" / "log.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_training_starts_from_a_trained_head(train: Train, tmp_path: Path) -> None:
+    settings, first = replace(SETTINGS, draft_vocab=40), tmp_path / "first"
+    train("eagle3", settings, out="first")
+    still = replace(settings, num_steps=1, seed=2, matrix_lr=0.0, other_lr=0.0)
+    train("eagle3", still, out="second", start=first)
+    before, after = (
+        torch.load(tmp_path / name / "pytorch_model.bin") for name in ("first", "second")
+    )
+    assert before.keys() == after.keys()
+    assert all(torch.equal(one, after[name]) for name, one in before.items())
+    with pytest.raises(UserError, match="start was"):
+        train("eagle3", still, out="second", is_resumed=True)
+    with pytest.raises(CheckpointError, match="no head to start from"):
+        train("medusa", out="third", start=first)
+    with pytest.raises(CheckpointError, match=r"d2t is \[40\], not \[20\]|is \[40.*not \[20"):
+        train("eagle3", replace(settings, draft_vocab=20), out="fourth", start=first)
+    with pytest.raises(CheckpointError, match="does not exist"):
+        train("eagle3", out="fifth", start=tmp_path / "nowhere")
 
 
 def test_a_folder_with_something_in_it_is_refused(train: Train, tmp_path: Path) -> None:
