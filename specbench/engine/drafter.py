@@ -119,8 +119,8 @@ class Drafter:
     """Acceptance rule of its trees."""
 
     profile: ProfileKind | None = None
-    """What an acceptance profile stores. None if drafts depend on more than the committed
-    tokens, such as the trees of earlier steps or earlier completions.
+    """The kind of data that an acceptance profile stores. None if drafts depend on more than the
+    committed tokens, such as the trees of earlier steps or earlier completions.
     """
 
     draws_siblings: bool = False

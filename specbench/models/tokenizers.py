@@ -77,7 +77,7 @@ def _eos_of(file: Path) -> set[int]:
 
 
 def vocab_size(path: Path, tokenizer: "PreTrainedTokenizerBase") -> int:
-    """How many tokens a checkpoint's model can emit: the tokenizer's, and unused ones."""
+    """The number of tokens that a checkpoint's model can emit, unused ones included."""
     file, size = path / "config.json", None
     if file.is_file():
         with reading(file, "The vocabulary", _AGAIN):

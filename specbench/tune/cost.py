@@ -340,7 +340,7 @@ def measured(
 
 
 def about_of(spec: RunSpec, setup: EngineSetup, target: Target) -> dict[str, str]:
-    """What a curve that is measured now belongs to: the target by its sizes, not its weights."""
+    """The machine, versions and target of a new curve. The target is named by its sizes."""
     kernels, model = describe_kernels(target), setup.describe().model
     return {
         "model": model.name,
