@@ -60,7 +60,7 @@ def summary(
         what = f"{one[0].upper()}{one[1:]} could not be judged" if judged else "Nothing was checked"
         skipped = [check for check in numbers if check.method in blank.get(check.name, ())]
         return f"{what}: {counted}{without}. {_remedy(skipped)}"
-    return f"Passed: {counted}; {run} is no worse than {baseline} in these{without}."
+    return f"Passed: {counted}; {run} does not fall behind {baseline}{without}."
 
 
 def _remedy(skipped: Sequence[Check]) -> str:

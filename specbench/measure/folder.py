@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -37,7 +38,7 @@ def new_run(spec: RunSpec, given: Collection[str], output: Path | None, root: Pa
     """A run in the folder `output`, or in a new one in `root`.
 
     Raises:
-        RunFolderError: the folder has a run already.
+        RunFolderError: the folder has a run already, or cannot be written.
     """
     if output is None:
         now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
@@ -49,6 +50,9 @@ def new_run(spec: RunSpec, given: Collection[str], output: Path | None, root: Pa
             f"{output} holds a run already.",
             "Go on with it by --resume, or give another --output.",
         )
+    above = next(one for one in (output, *output.absolute().parents) if os.access(one, os.F_OK))
+    if not os.access(f"{above}/.", os.W_OK | os.X_OK):
+        raise RunFolderError(f"{above} is no folder to write in.", "Choose another --output.")
     return ChosenRun(output, spec, tuple(given))
 
 

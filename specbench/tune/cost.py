@@ -317,9 +317,8 @@ def measured(
     if threads.chosen_by == "measured":
         usual = requests[len(requests) // 2].prompt_ids
         counts += {cores.step_times(target, usual, threads).threads[max(ROWS)]} - {threads.num}
-        read = cores.reading(target, usual)
         trial = cores.Trial(thread_counts(), threads.num, cores.PREFILL_S)
-        prefill_threads = trial.measure(read).best
+        prefill_threads = trial.measure(cores.reading(target, usual)).best
     vanilla = loaded.drafters[BASELINE]
     bench = Bench(target, vanilla, knots, requests, tuple(counts), prefill_threads)
     gc.freeze()

@@ -22,7 +22,7 @@ from specbench.measure.local.tuning import ROWS
 from specbench.measure.methods import BASELINE, RunMethod, parse_methods
 from specbench.registry import MethodChoice
 from specbench.tune.replay import BOUNDED, FREE, replay_counted
-from specbench.tune.stored_cost import AGAIN, Curve, words_of
+from specbench.tune.stored_cost import AGAIN, Costs, Curve, words_of
 from specbench.tune.stored_profile import Profile, ProfiledMethod
 from specbench.tune.walk import Walk, mat
 
@@ -200,22 +200,16 @@ def weigh(
 
 def estimate(tasks: Sequence[Weighed], curve: Curve, label: str) -> Estimated:
     """The mean speedup over tasks, with the threads that a run would choose."""
-    every = [_speedups(tasks, curve, label, place) for place in range(len(curve.header.threads))]
-    place = min(range(len(every)), key=lambda i: every[i].seconds * (FASTER if i else 1))
-    drawn, head = every[place], curve.header
+    costs = [curve.costs(label, i, NUM_RESAMPLES) for i in range(len(curve.header.threads))]
+    seconds = [float(sum(one.own.sum(0) @ each.values for one in tasks)) for each in costs]
+    place = min(range(len(costs)), key=lambda i: seconds[i] * (FASTER if i else 1))
+    drawn, head = _speedups(tasks, curve, costs[place]), curve.header
     samples = sum(len(one.samples) for one in tasks)
     degrees = max(1, samples - len(tasks))
     wider = samples / degrees  # drawing from n clusters has the variance of dividing by n
-    prompts = Variance(float(np.log(drawn.speedups[1:]).var()) * wider, degrees)
+    prompts = Variance(float(np.log(drawn[1:]).var()) * wider, degrees)
     variance = bootstrap.total([prompts, Variance(head.process, max(1, head.num_pairs))])
-    return Estimated(float(drawn.speedups[0]), variance, place, drawn.seconds)
-
-
-class Drawn(NamedTuple):
-    """Speedups [1 + resamples], the estimate first, and the method's steps of vanilla."""
-
-    speedups: FloatArray
-    seconds: float
+    return Estimated(float(drawn[0]), variance, place, seconds[place])
 
 
 @cache
@@ -223,22 +217,20 @@ def _draws(task: str) -> bootstrap.Draws:
     return bootstrap.Draws(bootstrap.Bootstrap(NUM_RESAMPLES), f"tune/{task}")
 
 
-def _speedups(tasks: Sequence[Weighed], curve: Curve, label: str, place: int) -> Drawn:
-    """The mean speedup over tasks with one number of threads, with resamples of it.
+def _speedups(tasks: Sequence[Weighed], curve: Curve, own: Costs) -> FloatArray:
+    """The mean speedup over tasks and its resamples [1 + resamples], by the costs of a method.
 
     Prompts and blocks of the curve are drawn together; both sides of a ratio have the same.
     """
     baseline = curve.costs(None, 0, NUM_RESAMPLES)
-    own = curve.costs(label, place, NUM_RESAMPLES)
-    ratios, seconds = [], 0.0
+    ratios = []
     for one in tasks:
         draws, times = _draws(one.task), []
         for weights, costs in ((one.baseline, baseline), (one.own, own)):
             sums = np.vstack([weights.sum(0), draws.sums(weights)])
             times.append((sums * np.vstack([costs.values, costs.resamples])).sum(1))
         ratios.append(times[0] / times[1])
-        seconds += float(times[1][0])
-    return Drawn(np.mean(ratios, axis=0), seconds)
+    return np.asarray(np.mean(ratios, axis=0))
 
 
 def candidates(profile: Profile, label: str) -> list[str]:

@@ -196,7 +196,7 @@ def test_the_checks_of_a_run_against_itself() -> None:
     assert {f.name for f in of_cells(gate)} == {"samples", "output", "MAT", "speed"}
     assert {f.status for f in gate.checks} == {"passed"}
     assert list(dict.fromkeys(cell(f).method for f in of_cells(gate))) == list(EVERYBODY)
-    assert gate.summary == "Passed: 49 of 49 numbers judged; new is no worse than old in these."
+    assert gate.summary == "Passed: 49 of 49 numbers judged; new does not fall behind old."
     assert notes(gate).count("all unchanged or better") == 2
     assert {f.method for f in of_cells(gate)} == {"Vanilla", "PLD", "SpS", "Lookahead"}
     sampled = of_cells(check(SAMPLED, SAMPLED))

@@ -6,7 +6,8 @@
  * the number of rows or threads. So a tree's logits are, bit by bit, those of the same tokens one
  * at a time.
  *
- * Vectors are GCC's and Clang's own; the compiler maps them to the machine's instructions.
+ * Vectors are GCC's and Clang's own; the compiler maps them to the machine's instructions. Products
+ * in bfloat16 use the tiles of processors that have them (AMX).
  */
 
 #include <omp.h>
@@ -16,6 +17,11 @@
 
 #if defined(__AVX__)
 #include <immintrin.h>
+#endif
+#if HALF && defined(__AVX512BF16__) && defined(__AMX_BF16__) && defined(__linux__)
+#define HAS_TILES 1
+#include <sys/syscall.h>
+long syscall(long number, ...);
 #endif
 
 #if defined(__AVX512F__)
@@ -303,10 +309,20 @@ void norm_rows(
 
 INLINE long padded(long size, long unit) { return (size + unit - 1) / unit * unit; }
 
-/* Rows are multiplied in blocks of about the same size, at most ROWS. */
-INLINE long blocks_of(long num) { return (num + ROWS - 1) / ROWS; }
+#if HAS_TILES
+static int has_tiles;
+#else
+enum { has_tiles = 0 };
+#endif
+
+/* Rows are multiplied in blocks of about the same size, at most ROWS, or WIDTH with tiles. */
+INLINE long blocks_of(long num) {
+    long most = has_tiles ? WIDTH : ROWS;
+    return (num + most - 1) / most;
+}
 INLINE long rows_of(long block, long num) {
-    long blocks = blocks_of(num);
+    long blocks = blocks_of(num), most = (num + blocks - 1) / blocks, left = num - block * most;
+    if (has_tiles) return most < left ? most : left;
     return num / blocks + (block < num % blocks);
 }
 
@@ -401,16 +417,9 @@ INLINE void put_some(Stored *to, Vec values, long count) {
     memcpy(to, some, count * sizeof(Stored));
 }
 
-/* `count` columns of the output from `from` on, at most WIDTH, and as many in each of `streams` that
- * begin `apart` from each other. `sums` has room for COLUMNS * WIDTH numbers of each row. */
-static void strips(const Product *p, float *sums, long from, long count, int streams, long apart) {
-    int is_gated = p->kind >= SILU;
+/* sums[(i * COLUMNS + j) * WIDTH + c] = x[i] . w[j][c] for `count` columns c, at most WIDTH. */
+static void multiply_each(const Product *p, float *sums, const Stored **w, long count) {
     long ahead = p->num > FEW ? AHEAD : 0;
-    const Stored *w[COLUMNS];
-    for (int j = 0; j < COLUMNS; j++) {
-        long up = is_gated && j % (2 * streams) >= streams ? p->columns : 0;
-        w[j] = p->weight + (from + j % streams * apart + up) * p->size;
-    }
     for (long column = 0; column < count; column++) {
         const Factor *x = p->x;
         for (long block = 0, row = 0, rows; row < p->num; block++, row += rows) {
@@ -420,19 +429,137 @@ static void strips(const Product *p, float *sums, long from, long count, int str
         }
         for (int j = 0; j < COLUMNS; j++) w[j] += p->size;
     }
+}
+
+/* WIDTH sums of one row, which tiles leave `width` numbers apart. */
+INLINE Vec sums_at(const float *from, long width) {
+#if HAS_TILES
+    const Ints places = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    if (has_tiles) return (Vec)_mm512_i32gather_ps((__m512i)(places * (int)width), from, 4);
+#endif
+    (void)width;
+    return load(from);
+}
+
+#if HAS_TILES
+/* Tiles are registers of 16 rows of 64 bytes (AMX). The first COLUMNS have sums [WIDTH, rows], the
+ * others STEP numbers of WIDTH columns of weights, and of a block's rows. */
+#define WEIGHTS 4 /* numbers of tiles: the assembler's, so no names of C */
+#define FACTORS 5
+
+/* Linux keeps tiles only for processes that ask. */
+__attribute__((constructor)) static void ask_for_tiles(void) {
+    enum { REQUEST = 0x1023, TILE_DATA = 18 };
+    has_tiles = !syscall(SYS_arch_prctl, REQUEST, TILE_DATA);
+}
+
+static void begin_tiles(long rows) {
+    struct {
+        uint8_t palette, unused[15];
+        uint16_t bytes[16];
+        uint8_t rows[16];
+    } shapes = {.palette = 1};
+    for (int i = 0; i <= FACTORS; i++) {
+        shapes.rows[i] = WIDTH;
+        shapes.bytes[i] = (uint16_t)(i == WEIGHTS ? 64 : 4 * rows);
+    }
+    _tile_loadconfig(&shapes);
+}
+
+/* Put row `i` in its place in a block of `rows`, [size / STEP, STEP / 2, rows, 2]. */
+static void arrange_pairs(Factor *block, float *row, long size, long rows, long i) {
+    Factor pairs[STEP];
+    for (long k = size; k < padded(size, STEP); k++) row[k] = 0;
+    for (long k = 0; k < size; k += STEP, block += rows * STEP) {
+        for (int part = 0; part < STEP; part += WIDTH) put_factors(pairs + part, load(row + k + part));
+        for (int pair = 0; pair < STEP; pair += 2) memcpy(block + pair * rows + 2 * i, pairs + pair, 4);
+    }
+}
+
+/* Add a STEP's products of stream `j`, a constant. What follows these weights is read next: it is
+ * fetched ahead. */
+#define ADD_TILE(j) \
+    if (j < streams) { \
+        long some = size - k < STEP ? size - k : STEP; \
+        if (count == WIDTH && some == STEP) { \
+            _tile_loadd(WEIGHTS, w[j] + k, size * sizeof(Stored)); \
+        } else { \
+            memset(few, 0, sizeof few); \
+            for (long c = 0; c < count; c++) \
+                memcpy(few[c], w[j] + c * size + k, some * sizeof(Stored)); \
+            _tile_loadd(WEIGHTS, few, sizeof *few); \
+        } \
+        _tile_dpbf16ps(j, WEIGHTS, FACTORS); \
+        if (!block) \
+            for (int line = 0; line < WIDTH; line++) \
+                __builtin_prefetch(w[j] + (size + k) * WIDTH + line * STEP, 0, 2); \
+    }
+#define BEGIN_TILE(j) \
+    if (k) \
+        _tile_loadd(j, to + j * width * WIDTH, 4 * width); \
+    else \
+        _tile_zero(j);
+#define KEEP_TILE(j) _tile_stored(j, to + j * width * WIDTH, 4 * width);
+
+/* sums[(block * COLUMNS + j) * WIDTH + c, i] = x[i] . w[j][c] for `count` columns c, at most WIDTH,
+ * of the first `streams` and a block's rows i, as `arrange_pairs` leaves them. Weights of CHUNK
+ * numbers are multiplied by all blocks while they are in the nearest cache. */
+static void multiply_tiles(
+    const Product *p, float *sums, const Stored *const *w, long count, int streams
+) {
+    enum { CHUNK = 8 * STEP };
+    long size = p->size, width = rows_of(0, p->num), blocks = blocks_of(p->num);
+    long chunk = blocks > 1 ? CHUNK : padded(size, STEP);
+    Stored few[WIDTH][STEP] __attribute__((aligned(64)));
+    for (long first = 0; first < size; first += chunk) {
+        const Factor *x = p->x + first * width;
+        float *to = sums;
+        for (long block = 0; block < blocks; block++) {
+            long k = first, end = first + chunk < size ? first + chunk : size;
+            BEGIN_TILE(0) BEGIN_TILE(1) BEGIN_TILE(2) BEGIN_TILE(3)
+            for (; k < end; k += STEP, x += width * STEP) {
+                _tile_loadd(FACTORS, x, 4 * width);
+                ADD_TILE(0) ADD_TILE(1) ADD_TILE(2) ADD_TILE(3)
+            }
+            KEEP_TILE(0) KEEP_TILE(1) KEEP_TILE(2) KEEP_TILE(3)
+            x += (padded(size, STEP) - padded(end - first, STEP)) * width;
+            to += COLUMNS * WIDTH * width;
+        }
+    }
+}
+#endif
+
+/* `count` columns of the output from `from` on, at most WIDTH, and as many in each of `streams` that
+ * begin `apart` from each other. `sums` has room for COLUMNS * WIDTH numbers of each row. */
+static void strips(const Product *p, float *sums, long from, long count, int streams, long apart) {
+    int is_gated = p->kind >= SILU;
+    const Stored *w[COLUMNS];
+    for (int j = 0; j < COLUMNS; j++) {
+        long up = is_gated && j % (2 * streams) >= streams ? p->columns : 0;
+        w[j] = p->weight + (from + j % streams * apart + up) * p->size;
+    }
+#if HAS_TILES
+    if (has_tiles)
+        multiply_tiles(p, sums, w, count, is_gated ? 2 * streams : streams);
+    else
+#endif
+        multiply_each(p, sums, w, count);
+    long width = rows_of(0, p->num), unit = has_tiles ? width * WIDTH : WIDTH;
     for (int j = 0; j < streams; j++, from += apart) {
         Vec bias = {0}, up_bias = {0};
         if (p->bias) bias = read_some(p->bias + from, count);
         if (p->bias && is_gated) up_bias = read_some(p->bias + p->columns + from, count);
-        for (long i = 0; i < p->num; i++) {
+        const float *at = sums + j * unit;
+        for (long i = 0, place = 0; i < p->num; i++) {
             Stored *out = p->out + i * p->columns + from;
-            const float *found_at = sums + (i * COLUMNS + j) * WIDTH;
-            Vec found = load(found_at) + bias;
+            Vec found = sums_at(at, width) + bias;
             if (is_gated)
                 found = rounded_lanes(activated(rounded_lanes(found), p->kind)) *
-                        rounded_lanes(load(found_at + streams * WIDTH) + up_bias);
+                        rounded_lanes(sums_at(at + streams * unit, width) + up_bias);
             if (p->kind == ADDED) found = rounded_lanes(found) + read_some(out, count);
             put_some(out, found, count);
+            at += has_tiles ? 1 : COLUMNS * WIDTH;
+            if (has_tiles && ++place == width) at += COLUMNS * unit - width, place = 0;
         }
     }
 }
@@ -441,12 +568,13 @@ static void strips(const Product *p, float *sums, long from, long count, int str
  * read side by side. Each is long and without gaps, so the processor foresees what it will read. */
 static void columns_of(const Product *p, float *sums, long from, long to) {
     int streams = p->kind >= SILU ? COLUMNS / 2 : COLUMNS;
-    long apart = (to - from) / streams, rest = from + apart * streams;
+    long unit = has_tiles ? WIDTH : 1, apart = (to - from) / streams / unit * unit;
     for (long done = 0, count; done < apart; done += count) {
         count = done + WIDTH < apart ? WIDTH : apart - done;
         strips(p, sums, from + done, count, streams, apart);
     }
-    for (; rest < to; rest++) strips(p, sums, rest, 1, 1, 0);
+    for (from += apart * streams; from < to; from += unit)
+        strips(p, sums, from, to - from < unit ? to - from : unit, 1, 0);
 }
 
 /* out = norm(x) W^T + bias, added to what `out` holds (ADDED); or act(gate) * up (SILU, GELU). */
@@ -465,19 +593,31 @@ static void linear(const Linear *l, Team team) {
     long from = team.member * share, to = from + share < p.columns ? from + share : p.columns;
     if (from >= to) return;
     long length = padded(p.size, STEP);
-    long room = p.num * COLUMNS * WIDTH;
+    long room = blocks_of(p.num) * rows_of(0, p.num) * COLUMNS * WIDTH;
     float *sums = scratch((p.num + 1) * length + room), *row = sums + room;
     Factor *x = (Factor *)(row + length);
     p.x = x;
+#if HAS_TILES
+    long width = rows_of(0, p.num); /* the last block may have fewer rows */
+    if (has_tiles) begin_tiles(width);
+#endif
     for (long block = 0, done = 0, rows; done < p.num; block++, done += rows) {
         rows = rows_of(block, p.num);
         for (long i = 0; i < rows; i++) {
             widen(row, l->x + (done + i) * l->x_stride, p.size);
             if (l->norm.weight) normalise(row, p.size, l->norm, 0);
-            arrange(x + done * length, row, p.size, rows, i);
+#if HAS_TILES
+            if (has_tiles)
+                arrange_pairs(x + block * width * length, row, p.size, width, i);
+            else
+#endif
+                arrange(x + done * length, row, p.size, rows, i);
         }
     }
     columns_of(&p, sums, from, to);
+#if HAS_TILES
+    if (has_tiles) _tile_release();
+#endif
 }
 
 void product(
@@ -1089,3 +1229,5 @@ void draft_levels(
 }
 
 int vector_width(void) { return WIDTH; }
+
+int uses_amx(void) { return has_tiles; }

@@ -211,7 +211,7 @@ class NativeOps(Ops):
 
     def __init__(self, library: ctypes.CDLL, compiler: str, dtype: torch.dtype) -> None:
         super().__init__()
-        self.name = f"native code ({compiler})"
+        self.name = f"native code ({compiler}{', AMX' if library.uses_amx() else ''})"
         self._library, self._dtype = library, dtype
         self._width: int = library.vector_width()
         self._product, self._product_each = library.product, library.product_each

@@ -123,6 +123,7 @@ int main(void) {
         for (int i = 0; i < 8; i++)
             for (int j = 0; j < 6; j++) wrong += wrong_products(num, sizes[i], columns[j]);
     wrong += wrong_products(2, 640, 2048);
+    wrong += wrong_products(17, 300, 35) + wrong_products(50, 600, 90);
     for (long size = 1; size < 200; size += 7)
         for (long count = 1; count <= size && count <= MOST; count += 9)
             wrong += wrong_best(5, size, count);
