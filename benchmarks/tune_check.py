@@ -123,7 +123,7 @@ def _process(given: argparse.Namespace) -> int:
         curve.write(folder)
     weighed = _settings(profile, curve, given.settings)
     labels = [*weighed, *(f"{one}:{PAIRS[one]}" for one in PAIRS if one in weighed)]
-    seconds = sum(_estimate(curve, one, tasks, None).seconds for one, tasks in weighed.items())
+    seconds = sum(_estimate(curve, _label(curve, k), v, None).seconds for k, v in weighed.items())
     passes = given.minutes * 60 / 2 / (seconds * curve.header.vanilla_s)
     run = _run(_plan(given, labels, max(1, min(5, round(passes)))), folder / "run", say)
     lines, picks = _table(profile, curve, weighed, run)
@@ -178,11 +178,14 @@ def _weigh(profile: Profile, curve: Curve, setting: str) -> list[Weighed]:
     return weigh(replay(profile, setting), curve, label, asdict(method.options))
 
 
+def _label(curve: Curve, setting: str) -> str:
+    return label_of(curve, parse_methods([setting])[0])
+
+
 def _estimate(
-    curve: Curve, setting: str, tasks: Sequence[Weighed], samples: Collection[str] | None
+    curve: Curve, label: str, tasks: Sequence[Weighed], samples: Collection[str] | None
 ) -> Estimated:
     parts = [one if samples is None else one.of(samples) for one in tasks]
-    label = label_of(curve, parse_methods([setting])[0])
     return estimate([one for one in parts if one.samples], curve, label)
 
 
@@ -222,10 +225,6 @@ def _sample(record: Record) -> str:
     return f"{record.key.task}/{record.key.sample_id}"
 
 
-def _of_sample(names: Collection[str]) -> set[str]:
-    return {name.rpartition("/")[0] for name in names}
-
-
 def _mats(
     profile: Profile, run: Run, setting: str, samples: Collection[str]
 ) -> tuple[float, float]:
@@ -239,12 +238,12 @@ def _table(
     profile: Profile, curve: Curve, weighed: Mapping[str, Sequence[Weighed]], run: Run
 ) -> tuple[list[str], dict[str, list[str]]]:
     """The lines of the table; of each method the pick, the sweep's best, and the paper's."""
-    first, second = map(_of_sample, halves(profile))
+    first, second = ({one.rpartition("/")[0] for one in names} for names in halves(profile))
     times = {one: _times(run, one) for one in weighed}
     rows = []
     for one, tasks in weighed.items():
-        predicted, same = (_estimate(curve, one, tasks, half).speedup for half in (first, second))
-        label, value = label_of(curve, parse_methods([one])[0]), times[one].speedup(second)[0]
+        label, value = _label(curve, one), times[one].speedup(second)[0]
+        predicted, same = (_estimate(curve, label, tasks, half).speedup for half in (first, second))
         rows.append(Row(label, one, predicted, same, value, _mats(profile, run, one, second)))
     pairs = {name: f"{name}:{option}" for name, option in PAIRS.items() if name in weighed}
     twice = [
@@ -290,9 +289,9 @@ def _coverage(
     draw = Random(1)
     splits = [{*draw.sample(samples, len(samples) // 2)} for _ in range(SPLITS)]
     for setting, tasks in weighed.items():
-        hits = 0
+        hits, label = 0, _label(curve, setting)
         for split in splits:
-            one = _estimate(curve, setting, tasks, split)
+            one = _estimate(curve, label, tasks, split)
             value, variance = times[setting].speedup({*samples} - split)
             half = math.hypot(one.half_width, 1.96 * math.sqrt(variance))
             hits += abs(math.log(value / one.speedup)) <= half

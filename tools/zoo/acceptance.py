@@ -38,8 +38,8 @@ _CHAINS = tuple({"num_tokens": number} for number in (1, 2, 3, 4, 6))
 _DYNAMIC = tuple(
     {"total_tokens": nodes, "depth": depth, "top_k": top_k}
     for nodes, depth, top_k in (
-        (2, 0, 1), (3, 1, 1), (4, 2, 1), (5, 3, 1), (4, 1, 2), (6, 2, 2), (8, 3, 2), (12, 3, 4),
-        (16, 4, 4), (24, 5, 6),
+        (2, 0, 1), (3, 1, 1), (4, 2, 1), (5, 3, 1), (4, 1, 2), (5, 1, 3), (6, 2, 2), (8, 3, 2),
+        (8, 2, 4), (12, 3, 4), (12, 2, 6), (16, 2, 8), (16, 4, 4), (24, 5, 6),
     )
 )  # fmt: skip
 SETTINGS: Mapping[str, tuple[dict[str, Any], ...]] = {
