@@ -93,7 +93,7 @@ class Kernels(Struct, frozen=True, omit_defaults=True):
     name: Annotated[str, told("kernels")]
     """Transformers, torch, triton with its version, or native code with its compiler."""
     reason: str | None
-    """Why the layers run without kernels of specbench; null if they use them."""
+    """The reason if specbench's own kernels are not used; otherwise null."""
     products: tuple[ProductChoice, ...] = ()
     """Launches of linear layers; absent without a choice."""
 
@@ -104,7 +104,7 @@ class ExecutionHeader(Struct, frozen=True, omit_defaults=True):
     mode: Annotated[Literal["eager", "graph"], told("execution")]
     """One by one, or replayed as CUDA graphs."""
     reason: str | None
-    """Why steps are not replayed as graphs; null if they are, or if that was asked for."""
+    """The reason if graphs are not used; null if they are, or if eager mode was requested."""
     layer_inputs: tuple[int, ...] = ()
     """Target layers whose inputs the drafter reads; absent if none."""
     weights_layout: str = ""

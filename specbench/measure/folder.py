@@ -52,7 +52,7 @@ def new_run(spec: RunSpec, given: Collection[str], output: Path | None, root: Pa
         )
     above = next(one for one in (output, *output.absolute().parents) if os.access(one, os.F_OK))
     if not os.access(f"{above}/.", os.W_OK | os.X_OK):
-        raise RunFolderError(f"{above} is no folder to write in.", "Choose another --output.")
+        raise RunFolderError(f"{above} cannot be written to.", "Choose another --output.")
     return ChosenRun(output, spec, tuple(given))
 
 

@@ -445,7 +445,7 @@ def _units(curve: Curve) -> list[float]:
 
 
 def _method(label: str, kind: ProfileKind, bench: Bench, curve: Curve) -> MethodCost:
-    """What a method's steps and prefills took beyond the target's part."""
+    """The time that a method adds to the target's steps and prefills."""
     visits = [one for one in bench.visits if one.knot.label == label]
     knots = {one.knot.number: one.knot.values for one in visits}
     if is_text := kind == "text":

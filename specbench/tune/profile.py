@@ -193,7 +193,7 @@ def recorded(
     token_ids: tuple[int, ...],
     stop_reason: StopReason | None,
 ) -> Recorded | None:
-    """What all methods draft on an answer; None if rounding changes the answer of one."""
+    """The drafts of all methods for one answer; None if rounding changes any method's answer."""
     drafts: dict[str, Arrays] = {}
     is_same = True
     is_drawn = not request.sampling.is_greedy  # graphs would keep the answer's tokens

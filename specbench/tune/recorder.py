@@ -1,4 +1,4 @@
-"""What a method drafts at every position of an answer, which the target decodes itself."""
+"""Record a method's drafts at every position of an answer that the target decodes alone."""
 
 from __future__ import annotations
 

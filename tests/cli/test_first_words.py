@@ -107,7 +107,7 @@ def test_the_first_line_comes_before_slow_imports(
         (("audit", "--method", "pld:ngrm=3"), "Did you mean 'ngram'?"),
         (("run", "--method", "eagle2:depth=1000000"), "is too large.\nGive at most 1000."),
         (("run", "--settings", "none.toml"), "is neither a file nor a run."),
-        (("run", "--output", "model/config.json/out"), "is no folder to write in."),
+        (("run", "--output", "model/config.json/out"), "cannot be written to."),
         (("run", "--until-ci", "10%", "--limit", "1"), "cannot be reached: too few prompts"),
         (("run", "--until-ci", "10%", "--method", "vanilla"), "needs vanilla and another method"),
         (("train", "eagle", "--model", "tiny", "--data", "x", "--out", "o"), "There is no file x."),
