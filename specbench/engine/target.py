@@ -136,7 +136,7 @@ class Target:
             forward = self._run_model(ids, at, None)
         else:
             hidden, inputs = self._stack(ids, self.cache, at, at, None, needs.layer_inputs)
-            logits = self._stack.capped(self.model.get_output_embeddings()(hidden[-1:]))
+            logits = self._stack.logits(hidden[-1:])
             forward = Forward(logits, hidden if needs.hidden else None, inputs)
         self.cache.length = n
         if needs.all_prompt_positions:

@@ -53,11 +53,8 @@ class LayerChain:
         ]
         rows = torch.arange(COMMITTED, COMMITTED + num_rows, device=like.device)
         slots = CacheSlots(rows, drawn(num_rows, 2, 1, 2, heads.dim // 2))
-        bias = torch.full((num_rows, num_rows), torch.finfo(like.dtype).min).triu_(1)
-        tree_mask = TreeMask(
-            torch.tensor(COMMITTED, device=like.device), bias.to(like.device, like.dtype),
-            CacheSpan(CAPACITY, is_exact=False),
-        )  # fmt: skip
+        span = CacheSpan(CAPACITY, is_exact=False)
+        tree_mask = _causal(num_rows, COMMITTED, span, like)
 
         def run() -> Tensor:
             x = start.clone()  # the layers work in place
@@ -126,6 +123,9 @@ class Stack:
         Returns hidden states [n, hidden] and inputs of `wanted` layers. The number after the
         last layer's stands for its output, before the final norm. Without `tree_mask`, the
         tokens begin a sequence.
+
+        Joined layers take few tokens that begin a sequence as a tree without branches, so that a
+        token's result is the same, bit by bit, in a prefill and in a step.
         """
         x = self._embed(ids)  # the layers work in place
         cos_sin = {one: one.cos_sin(positions) for one in dict.fromkeys(self._rotaries.values())}
@@ -135,8 +135,9 @@ class Stack:
             if begin in wanted:
                 inputs[begin] = x.clone()
             caches = [cache.rows(index) for index in range(begin, end)]
-            if self._joined and tree_mask is not None and len(x) <= self._joined.max_rows:
-                self._joined(x, begin, caches, slots[self._kind_of[0]], tree_mask)
+            if self._joined and len(x) <= self._joined.max_rows:
+                mask = tree_mask or _causal(len(x), 0, CacheSpan(0), x)
+                self._joined(x, begin, caches, slots[self._kind_of[0]], mask)
             else:
                 x = self._run_each(x, begin, caches, slots, tree_mask)
         if len(self._layers) in wanted:
@@ -157,13 +158,14 @@ class Stack:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [n, vocab] of hidden states [n, hidden]."""
-        return self.capped(self._ops.project(hidden, self._head.weight, self._head.bias))
+        logits, cap = self._ops.project(hidden, self._head.weight, self._head.bias), self._logit_cap
+        return logits if cap is None else torch.tanh(logits / cap) * cap  # Gemma 2 has one
 
-    def capped(self, logits: Tensor) -> Tensor:
-        """Logits within the model's limit, if it has one (Gemma 2)."""
-        if self._logit_cap is None:
-            return logits
-        return torch.tanh(logits / self._logit_cap) * self._logit_cap
+
+def _causal(num_rows: int, start: int, span: CacheSpan, like: Tensor) -> TreeMask:
+    """The mask of a chain after `start` cached rows."""
+    bias = torch.full((num_rows, num_rows), torch.finfo(like.dtype).min).triu_(1)
+    return TreeMask(torch.tensor(start, device=like.device), bias.to(like.device, like.dtype), span)
 
 
 def _rotaries(base: Any, kinds: Mapping[str, int | None]) -> dict[str, Rotary]:

@@ -129,6 +129,8 @@ def test_logits_over_a_tree_are_those_of_vanilla_bit_by_bit(folder: Path) -> Non
         one = target.forward(DraftTree.chain(tree.tokens[node : node + 1]))
         assert torch.equal(one.logits[0], whole[node])
         target.commit([0])
+    prefill = target.prefill([*prompt, *tree.tokens[[0, 1, 3, 5, 6]].tolist()])
+    assert torch.equal(prefill.logits[0], whole[6])
 
 
 def test_what_has_no_code_is_left_to_torch(folder: Path) -> None:
