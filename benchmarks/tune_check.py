@@ -19,6 +19,7 @@ import math
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -53,10 +54,7 @@ from specbench.tune.tuner import halves, paper_of
 from specbench.tune.walk import mat
 from specbench.types import Record
 
-METHODS = {
-    "tiny": "eagle2,eagle3,medusa,hydra,eagle,sps,pld,suffix",
-    "smollm2-135m": "pld,suffix,layerskip,eagle3,eagle2,medusa",
-}
+METHODS = "eagle2,eagle3,medusa,hydra,eagle,sps,pld,suffix"
 PAIRS = {"pld": "ngram=3", "suffix": "factor=1.0", "sps": "schedule=heuristic"}
 """An option of a method at its default: naming it enters the same setting again."""
 GOAL, TIMES_AA, SPLITS = 0.05, 1.5, 200
@@ -82,24 +80,22 @@ class Row(NamedTuple):
         return tuple(math.log(b / a) for a, b in (*found, (self.same, self.measured), self.mats))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Measure what is missing, and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", default="tiny")
-    parser.add_argument("--method", default="")
+    parser.add_argument("--method", default=METHODS)
     parser.add_argument("--settings", type=int, default=44)
     parser.add_argument("--limit", type=int, default=8, help="prompts of a task, both halves")
     parser.add_argument("--max-new-tokens", type=int, default=64)
-    parser.add_argument("--threads", type=int)
     parser.add_argument("--minutes", type=float, default=20.0, help="of each process")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--process", type=int, help=argparse.SUPPRESS)
-    given = parser.parse_args(argv)
+    given = parser.parse_args()
     if given.process is None:
-        words = list(sys.argv[1:] if argv is None else argv)
         for number in range(1, given.processes + 1):
-            command = [sys.executable, "-m", "benchmarks.tune_check", *words]
+            command = [sys.executable, "-m", "benchmarks.tune_check", *sys.argv[1:]]
             subprocess.run([*command, "--process", str(number)], check=True)
         return 0
     return _process(given)
@@ -107,8 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _process(given: argparse.Namespace) -> int:
     began, folder = time.perf_counter(), given.out / str(given.process)
-    methods = tuple((given.method or METHODS.get(given.model, "pld,suffix")).split(","))
-    plan = _plan(given, methods, 1)
+    plan = _plan(given, given.method.split(","), 1)
     assert isinstance(plan.setup, EngineSetup)
     say = Lines(lambda text: print(text, file=sys.stderr, flush=True))
     if (given.out / "profile" / PROFILE).is_file():
@@ -123,7 +118,7 @@ def _process(given: argparse.Namespace) -> int:
         curve.write(folder)
     weighed = _settings(profile, curve, given.settings)
     labels = [*weighed, *(f"{one}:{PAIRS[one]}" for one in PAIRS if one in weighed)]
-    seconds = sum(_estimate(curve, _label(curve, k), v, None).seconds for k, v in weighed.items())
+    seconds = sum(estimate(v, curve, _label(curve, k)).seconds for k, v in weighed.items())
     passes = given.minutes * 60 / 2 / (seconds * curve.header.vanilla_s)
     run = _run(_plan(given, labels, max(1, min(5, round(passes)))), folder / "run", say)
     lines, picks = _table(profile, curve, weighed, run)
@@ -140,7 +135,7 @@ def _process(given: argparse.Namespace) -> int:
 
 def _plan(given: argparse.Namespace, methods: Sequence[str], repeats: int) -> Plan:
     spec = make_spec(
-        model=given.model, methods=list(methods), limit=given.limit, threads=given.threads,
+        model=given.model, methods=list(methods), limit=given.limit,
         max_new_tokens=given.max_new_tokens, prompts="bundled", repeats=repeats,
     )  # fmt: skip
     return make_plan(spec, is_offline=True)
@@ -162,63 +157,64 @@ def _settings(profile: Profile, curve: Curve, number: int) -> dict[str, list[Wei
     draw, per = Random(0), -(-number // max(1, len(curve.header.methods)))
     found: dict[str, list[Weighed]] = {}
     for label in curve.header.methods:
-        every = candidates(profile, label)
-        drawn = draw.sample(every, len(every))
+        paper, *others = candidates(profile, label)
         own: dict[str, list[Weighed]] = {}
-        for one in sorted(drawn, key=lambda one: one != paper_of(label)):
+        for one in [paper, *draw.sample(others, len(others))]:
+            options = asdict(parse_methods([one])[0].options)
             with suppress(UserError):  # the curve ends before it
-                own |= {one: _weigh(profile, curve, one)} if len(own) < per else {}
+                own |= {one: weigh(replay(profile, one), curve, label, options)}
+            if len(own) == per:
+                break
         found |= own
     return found
 
 
-def _weigh(profile: Profile, curve: Curve, setting: str) -> list[Weighed]:
-    (method,) = parse_methods([setting])
-    label = label_of(curve, method)
-    return weigh(replay(profile, setting), curve, label, asdict(method.options))
-
-
 def _label(curve: Curve, setting: str) -> str:
-    return label_of(curve, parse_methods([setting])[0])
+    return label_of(curve, *parse_methods([setting]))
 
 
 def _estimate(
-    curve: Curve, label: str, tasks: Sequence[Weighed], samples: Collection[str] | None
+    curve: Curve, label: str, tasks: Sequence[Weighed], samples: Collection[str]
 ) -> Estimated:
-    parts = [one if samples is None else one.of(samples) for one in tasks]
+    parts = [one.of(samples) for one in tasks]
     return estimate([one for one in parts if one.samples], curve, label)
 
 
-class Times(NamedTuple):
-    """Seconds of vanilla and of a setting by task and sample: the sums over turns and passes."""
-
-    tasks: Mapping[str, Mapping[str, tuple[float, float]]]
-
-    def speedup(self, samples: Collection[str]) -> tuple[float, float]:
-        """The mean over tasks on some samples, and the variance of its logarithm."""
-        values, variances = [], []
-        for of_task in self.tasks.values():
-            pairs = np.array([pair for name, pair in of_task.items() if name in samples])
-            if len(pairs):
-                sums = pairs.sum(0)
-                away = (pairs[:, 0] / sums[0] - pairs[:, 1] / sums[1]) ** 2
-                values.append(sums[0] / sums[1])
-                variances.append(away.sum() * len(pairs) / max(1, len(pairs) - 1))
-        weights = np.array(values) / sum(values)
-        return float(np.mean(values)), float((weights**2 * variances).sum())
+Times = Mapping[str, Mapping[str, tuple[float, float]]]
+"""Seconds of vanilla and of a setting by task and sample: the sums over turns and passes."""
 
 
-def _times(run: Run, label: str) -> Times:
-    wall: dict[tuple[str, str, str], float] = {}
-    for record in run.records:
-        if record.is_ok and record.key.method in (BASELINE, label):
-            key = record.key.method, record.key.task, _sample(record)
-            wall[key] = wall.get(key, 0.0) + (record.prefill_s or 0) + (record.decode_s or 0)
-    tasks: dict[str, dict[str, tuple[float, float]]] = {}
-    for (method, task, sample), seconds in wall.items():
+def _speedup(times: Times, samples: Collection[str]) -> tuple[float, float]:
+    """The mean over tasks on some samples, and the variance of its logarithm."""
+    values, variances = [], []
+    for of_task in times.values():
+        pairs = np.array([pair for name, pair in of_task.items() if name in samples])
+        if len(pairs):
+            sums = pairs.sum(0)
+            away = (pairs[:, 0] / sums[0] - pairs[:, 1] / sums[1]) ** 2
+            values.append(sums[0] / sums[1])
+            variances.append(away.sum() * len(pairs) / max(1, len(pairs) - 1))
+    weights = np.array(values) / sum(values)
+    return float(np.mean(values)), float((weights**2 * variances).sum())
+
+
+def _times(run: Run, setting: str) -> Times:
+    wall, tasks = Counter[tuple[str, str, str]](), dict[str, dict[str, tuple[float, float]]]()
+    for one in run.records:
+        if one.is_ok:
+            place = one.key.method, one.key.task, _sample(one)
+            wall[place] += (one.prefill_s or 0) + (one.decode_s or 0)  # type: ignore
+    label = _key(setting)
+    for method, task, sample in wall:
         if method == label:
-            tasks.setdefault(task, {})[sample] = (wall[BASELINE, task, sample], seconds)
-    return Times(tasks)
+            pair = wall[BASELINE, task, sample], wall[method, task, sample]
+            tasks.setdefault(task, {})[sample] = pair
+    return tasks
+
+
+def _key(setting: str) -> str:
+    """The name of a setting in records."""
+    return parse_methods([setting])[0].label
 
 
 def _sample(record: Record) -> str:
@@ -229,7 +225,8 @@ def _mats(
     profile: Profile, run: Run, setting: str, samples: Collection[str]
 ) -> tuple[float, float]:
     walks = [one for one in replay(profile, setting) if one.prompt.rpartition("/")[0] in samples]
-    records = [one for one in run.records if one.is_ok and one.key.method == setting]
+    label = _key(setting)
+    records = [one for one in run.records if one.is_ok and one.key.method == label]
     counts = [n for one in records if _sample(one) in samples for n in one.accept_lengths]
     return mat(walks), sum(counts) / len(counts)
 
@@ -242,12 +239,12 @@ def _table(
     times = {one: _times(run, one) for one in weighed}
     rows = []
     for one, tasks in weighed.items():
-        label, value = _label(curve, one), times[one].speedup(second)[0]
+        label, value = _label(curve, one), _speedup(times[one], second)[0]
         predicted, same = (_estimate(curve, label, tasks, half).speedup for half in (first, second))
         rows.append(Row(label, one, predicted, same, value, _mats(profile, run, one, second)))
     pairs = {name: f"{name}:{option}" for name, option in PAIRS.items() if name in weighed}
     twice = [
-        abs(math.log(times[a].speedup(second)[0] / _times(run, b).speedup(second)[0]))
+        abs(math.log(_speedup(times[a], second)[0] / _speedup(_times(run, b), second)[0]))
         for a, b in pairs.items()
     ]
     aa = median(twice) if twice else math.nan
@@ -261,6 +258,7 @@ def _table(
           for what, error in zip(PARTS, np.median(away, 0), strict=True)),
         f"| error of an A/A pair | {aa:.1%} |",
         f"| goal | {goal:.1%} |",
+        f"| vanilla's step, run / curve | {_step_s(run) / curve.header.vanilla_s:.2f} |",
         f"| within twice the goal | {(away[:, 0] <= 2 * goal).mean():.0%} |",
         f"| coverage over {SPLITS} splits: mean, least, most of the settings | "
         f"{np.mean(covered):.0%}, {min(covered):.0%}, {max(covered):.0%} |",
@@ -275,7 +273,7 @@ def _table(
         own = [one for one in rows if one.label == label]
         pick = max(own, key=lambda one: one.predicted).setting
         best = max(own, key=lambda one: one.measured).setting
-        picks[label] = [pick, best, paper_of(label)]
+        picks[label] = [pick, best, paper_of(pick)]
     return lines, picks
 
 
@@ -292,10 +290,16 @@ def _coverage(
         hits, label = 0, _label(curve, setting)
         for split in splits:
             one = _estimate(curve, label, tasks, split)
-            value, variance = times[setting].speedup({*samples} - split)
+            value, variance = _speedup(times[setting], {*samples} - split)
             half = math.hypot(one.half_width, 1.96 * math.sqrt(variance))
             hits += abs(math.log(value / one.speedup)) <= half
         yield hits / len(splits)
+
+
+def _step_s(run: Run) -> float:
+    """Seconds of a step of vanilla."""
+    step_s = measure(run).cost(BASELINE, 0.0).step_s
+    return step_s.value if isinstance(step_s, Estimate) else math.nan
 
 
 def _regret(run: Run, picks: Mapping[str, Sequence[str]]) -> list[str]:
@@ -303,7 +307,7 @@ def _regret(run: Run, picks: Mapping[str, Sequence[str]]) -> list[str]:
     found = measure(run).overall
     lines = ["", "| method | pick | of the sweep's best | of the paper's |", "|---|---|---:|---:|"]
     for label, settings in picks.items():
-        speedups = [found[parse_methods([one])[0].label, 0.0].speedup for one in settings]
+        speedups = [found[_key(one), 0.0].speedup for one in settings]
         values = [one.value if isinstance(one, Estimate) else math.nan for one in speedups]
         ratios = f"{values[0] / values[1]:.1%} | {values[0] / values[2]:.0%}"
         lines.append(f"| {label} | {settings[0]} | {ratios} |")

@@ -88,6 +88,10 @@ class Sampling:
     def is_greedy(self) -> bool:
         return self.temperature == 0.0
 
+    def __str__(self) -> str:
+        limits = f", top_p={self.top_p:g}, top_k={self.top_k}"
+        return f"{self.temperature:g}" + limits * (limits != ", top_p=1, top_k=0")
+
 
 @dataclass(frozen=True, slots=True)
 class Request:

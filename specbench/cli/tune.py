@@ -25,7 +25,8 @@ _TIMED = options(SpecValues, "execution", "kernels")
 _DRAWN = options(SpecValues, "temperatures", "repeats")
 _OFFLINE = options(Call, "offline")
 _SHOWN = 5
-Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the result.")]
+_OUT = typer.Option("--out", metavar="DIR", help="Folder for the result.")
+Out, MaybeOut = Annotated[Path, _OUT], Annotated[Path | None, _OUT]
 Minutes = Annotated[
     float | None,
     typer.Option("--minutes", metavar="N", min=0.1, help="Goal for the time it takes."),
@@ -36,9 +37,7 @@ Minutes = Annotated[
 def _tune(
     values: dict[str, Any],
     call: Call,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder for the result.")
-    ] = None,
+    out: MaybeOut = None,
     minutes: Minutes = None,
 ) -> None:
     if out is None:
@@ -107,9 +106,7 @@ def predict(
     cost: Annotated[
         list[Path], typer.Option("--cost", metavar="COST", help="Folder of a cost curve.")
     ],
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder for a table and plots.")
-    ] = None,
+    out: MaybeOut = None,
 ) -> None:
     """Predict the speedup of all settings, on the machine of each cost curve."""
     from specbench.report.build import plot_files, write_files

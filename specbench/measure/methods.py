@@ -197,12 +197,13 @@ def no_weights(card: ModelCard, names: Sequence[str]) -> UserError:
     return UserError(message, hint)
 
 
+PATHS = "weights", "datastore", "tree"
+"""Options that name a file or folder."""
+
+
 def label_of(asked: MethodChoice) -> str:
     """A method's name in records and tables. A file goes by its last name, not its path."""
-    given = {
-        key: Path(value).name if key in ("weights", "datastore", "tree") else value
-        for key, value in asked.given.items()
-    }
+    given = {k: Path(v).name if k in PATHS else v for k, v in asked.given.items()}
     return printable(str(MethodChoice(asked.name, given)))
 
 

@@ -28,6 +28,7 @@ from specbench.log.files import folder_errors, write_whole
 from specbench.log.header import FileHeader, MethodHeader, ModelHeader
 from specbench.log.store import HEADER, read_header
 from specbench.measure.methods import RunMethod
+from specbench.measure.spec import RunSpec
 from specbench.types import VERSION
 
 TUNED = "tuned"
@@ -87,22 +88,27 @@ def read_settings(name: str, model: str) -> Settings:
     return Settings(methods, path.name, sha256(file.read_bytes()).hexdigest())
 
 
-def fits_of(model: ModelHeader, device: str, execution: str, threads: int | None) -> dict[str, str]:
-    """Machine, model and versions that settings measured here are for."""
+def fits_of(model: ModelHeader, device: str, execution: str, spec: RunSpec) -> dict[str, str]:
+    """Machine, model, temperature and versions that settings measured here are for."""
     from importlib.metadata import version
 
     from specbench.machine import environment
 
     return {
         "machine": environment.capture().device_phrase(device, None),
-        "threads": str(threads or "auto"),
+        "threads": str(spec.threads or "auto"),
         "execution": execution,
         "target": hash_of(model.files),
         "dtype": model.dtype,
         "quantization": model.quantization,
+        "temperature": _temperatures(spec),
         "specbench": VERSION,
         **{name: version(name) for name in ("torch", "transformers")},
     }
+
+
+def _temperatures(spec: RunSpec) -> str:
+    return " and ".join(str(spec.sampling(one)) for one in spec.temperatures)
 
 
 def is_tuned(about: MethodHeader) -> bool:
@@ -125,17 +131,19 @@ def toml_text(file: SettingsFile) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _stored(model: str) -> Path:
-    """The file with this user's last tuned settings of a model."""
+def _stored(model: str, temperature: str) -> Path:
+    """The file with this user's last tuned settings of a model at a temperature."""
     from specbench.engine.kernels.native_build import user_folder
 
-    name = f"{Path(model).name}-{sha256(model.encode()).hexdigest()[:8]}.toml"
+    name = f"{Path(model).name}-{sha256((model + temperature).encode()).hexdigest()[:8]}.toml"
     return user_folder().parent / "tunes" / name
 
 
 def keep_settings(file: SettingsFile) -> Path:
-    """Keep tuned settings for `--settings auto`, in place of earlier ones of the model."""
-    path = _stored(file.model)
+    """Keep tuned settings for `--settings auto`, in place of earlier ones of model and
+    temperature.
+    """
+    path = _stored(file.model, file.fits["temperature"])
     with folder_errors(path, "XDG_CACHE_HOME"):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, toml_text(file).encode())
@@ -143,14 +151,14 @@ def keep_settings(file: SettingsFile) -> Path:
 
 
 def with_stored(
-    methods: Sequence[RunMethod], model: str, fits: Callable[[], Mapping[str, str]]
+    methods: Sequence[RunMethod], model: str, spec: RunSpec, fits: Callable[[], dict[str, str]]
 ) -> tuple[RunMethod, ...]:
     """The methods, with the tuned settings of this model if they were made here and fit.
 
     Those with other weights, or with an option of their own that was tuned, stay as they are.
     `fits` is called only if there are stored settings.
     """
-    path = _stored(model)
+    path = _stored(model, _temperatures(spec))
     if not path.is_file():
         return tuple(methods)
     file = read_toml(path, SettingsFile, what="Settings", hint=f"Remove {path}.")

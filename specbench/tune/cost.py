@@ -343,9 +343,8 @@ def about_of(spec: RunSpec, setup: EngineSetup, target: Target) -> dict[str, str
     kernels, model = describe_kernels(target), setup.describe().model
     return {
         "model": model.name,
-        **fits_of(model, setup.device.name, setup.mode.name, spec.threads),
+        **fits_of(model, setup.device.name, setup.mode.name, spec),
         "target": ", ".join(f"{name}={getattr(target.config, name, 0)}" for name in _SHAPE),
-        "temperature": files.words_of(spec.sampling(spec.temperatures[0])),
         "kernels": f"{kernels.name} ({kernels.reason})" if kernels.reason else kernels.name,
     }
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from specbench.tune.predict import Prediction
 from specbench.tune.replay import replay
 from specbench.tune.stored_cost import Curve
@@ -29,18 +31,13 @@ def profile_frame(profile: Profile, method_key: str) -> DataFrame:
 
 
 def curve_frame(curve: Curve) -> DataFrame:
-    """One row a number of rows: `threads`, `block`, `context`, `rows` and `steps` of vanilla."""
+    """One row a number of rows: `block`, `threads`, `context`, `rows` and `steps` of vanilla."""
     import pandas as pd
 
-    head = curve.header
-    rows = [
-        (threads, block, context, size, value)
-        for block, of_block in enumerate(head.steps)
-        for threads, of_threads in zip(head.threads, of_block, strict=True)
-        for context, values in zip(head.lengths, of_threads, strict=True)
-        for size, value in zip(head.rows, values, strict=True)
-    ]
-    return pd.DataFrame(rows, columns=["threads", "block", "context", "rows", "steps"])
+    head, names = curve.header, ["block", "threads", "context", "rows"]
+    axes = range(len(head.steps)), head.threads, head.lengths, head.rows
+    index = pd.MultiIndex.from_product(axes, names=names)
+    return pd.Series(np.array(head.steps).ravel(), index, name="steps").reset_index()
 
 
 def prediction_frame(predictions: Iterable[Prediction]) -> DataFrame:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,10 +20,10 @@ from specbench.analysis.stats.bootstrap import FloatArray, Variance
 from specbench.errors import UserError
 from specbench.measure.local.threads import FASTER
 from specbench.measure.local.tuning import ROWS
-from specbench.measure.methods import BASELINE, RunMethod, parse_methods
+from specbench.measure.methods import BASELINE, PATHS, RunMethod, parse_methods
 from specbench.registry import MethodChoice
 from specbench.tune.replay import BOUNDED, FREE, replay_counted
-from specbench.tune.stored_cost import AGAIN, Costs, Curve, words_of
+from specbench.tune.stored_cost import AGAIN, Costs, Curve
 from specbench.tune.stored_profile import Profile, ProfiledMethod
 from specbench.tune.walk import Walk, mat
 
@@ -131,7 +132,7 @@ def check_pair(profile: Profile, curve: Curve) -> None:
         "model": own.model.name,
         "dtype": own.model.dtype,
         "quantization": own.model.quantization,
-        "temperature": words_of(own.sampling),
+        "temperature": str(own.sampling),
     }
     found = [
         f"  {name}: {one or 'none'} in the profile, {about[name] or 'none'} in the curve"
@@ -173,7 +174,7 @@ def label_of(curve: Curve, method: RunMethod) -> str:
         (own,) = parse_methods([label])
         if own.method.name == method.method.name:
             mine, theirs = (getattr(one.options, "weights", "") for one in (method, own))
-            if mine == theirs:
+            if Path(mine).name == Path(theirs).name:
                 return label
     listed = ", ".join(curve.header.methods) or "none"
     raise UserError(f"The cost curve has no {method.label}, only {listed}.", AGAIN)
@@ -241,14 +242,21 @@ def candidates(profile: Profile, label: str) -> list[str]:
     recorded = profile.header.methods[label]
     if label == BASELINE:
         return []
-    (asked,) = parse_methods([label])
-    free = FREE.get(recorded.kind, ("num_tokens",))
-    kept = {name: value for name, value in asked.asked.given.items() if name not in free}
-    spelled = dict.fromkeys(
-        str(MethodChoice(asked.method.name, {**kept, **{n: str(v) for n, v in one.items()}}))
-        for one in ({}, *_grid(recorded))
-    )
+    spelled = dict.fromkeys(spelling(profile, label, one) for one in ({}, *_grid(recorded)))
     return [one for one in spelled if _fits(recorded, one)]
+
+
+def spelling(profile: Profile, label: str, values: Mapping[str, Any]) -> str:
+    """A setting of a profiled method on the command line, with paths, which labels lack."""
+    recorded, (method,) = profile.header.methods[label], parse_methods([label])
+    free = FREE.get(recorded.kind, ("num_tokens",))
+    kept = {
+        name: recorded.about.options[name] if name in PATHS else value
+        for name, value in method.asked.given.items()
+        if name not in free
+    }
+    given = {name: str(value) for name, value in (kept | dict(values)).items()}
+    return str(MethodChoice(method.method.name, given))
 
 
 def _grid(recorded: ProfiledMethod) -> Iterator[dict[str, Any]]:

@@ -69,8 +69,7 @@ def profile(
     made = engine_plan(model, methods, values, offline=offline)
     if output is not None:
         files.check_free(Path(output))
-    progress = Lines(say or (lambda text: None))
-    found = recorded_plan(*made, progress, is_named=bool(methods))
+    found = recorded_plan(*made, Lines(say or (lambda text: None)), is_named=bool(methods))
     if output is not None:
         found.write(Path(output))
     return found

@@ -23,7 +23,7 @@ from specbench.log.files import write_whole
 from specbench.tune.stored_profile import SCHEMA as SCHEMA
 from specbench.tune.stored_profile import read_json
 from specbench.tune.walk import Walk
-from specbench.types import ProfileKind, Sampling
+from specbench.types import ProfileKind
 
 FILE = "cost.json"
 AXES = {
@@ -33,12 +33,6 @@ AXES = {
 }
 """What the time of a draft depends on: for text, whether anything was found (0 or 1)."""
 AGAIN = "Measure it here: specbench tune cost --model M --method A,B --out DIR"
-
-
-def words_of(sampling: Sampling) -> str:
-    """The temperature, with top-p and top-k if they are set."""
-    limits = f", top_p={sampling.top_p:g}, top_k={sampling.top_k}"
-    return f"{sampling.temperature:g}" + limits * (limits != ", top_p=1, top_k=0")
 
 
 class MethodCost(Struct, frozen=True):
@@ -252,8 +246,7 @@ def _knots(one: MethodCost, values: Mapping[str, int]) -> FloatArray:
 
 def _outside(what: str, value: int, end: int) -> UserError:
     side = "at most" if value > end else "at least"
-    what = what.capitalize()
-    return UserError(f"{what}: {value}, and {side} {end} in the cost curve.", AGAIN)
+    return UserError(f"{what.capitalize()}: {value}, and {side} {end} in the cost curve.", AGAIN)
 
 
 def read_curve(folder: str | Path) -> Curve:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import log
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from msgspec.structs import replace as replace_part
 
-from specbench.analysis.metrics import measure
+from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.stats.bootstrap import Estimate
 from specbench.errors import UserError
 from specbench.log.files import write_whole
@@ -33,7 +34,7 @@ from specbench.measure.session import run_plan
 from specbench.measure.spec import RunSpec
 from specbench.registry import MethodChoice
 from specbench.tune.cost import about_of, measured
-from specbench.tune.predict import Prediction, candidates, predict
+from specbench.tune.predict import Prediction, candidates, predict, spelling
 from specbench.tune.profile import engine_plan, recorded_plan
 from specbench.tune.stored_cost import FILE, Curve, read_curve
 from specbench.tune.stored_profile import HEADER as PROFILE_HEADER
@@ -47,6 +48,9 @@ BEST, RANDOM = 2, 2
 COLUMNS = ("method", "settings", "predicted_speedup", "low", "high", "measured_speedup")
 OWN = ("weights", "datastore", "scope", "other")
 """Options that are not settings."""
+CHANGED = 0.2
+"""Logarithm of the ratio of vanilla's step times above which a machine's speed has changed."""
+UNSTEADY = "cost curve: the machine's speed changed. Expected speedups may be wrong by as much."
 _EAGLE = {"total_tokens": "total_token", "depth": "depth", "top_k": "top_k"}
 
 
@@ -139,13 +143,17 @@ def tune(
         label: _chosen(found, curve, label, first, folder / "trees")
         for label in curve.header.methods
     }
-    labels = [one for one in setup.labels if one != BASELINE]
+    labels = [str(one.asked) for one in setup.methods if one.label != BASELINE]
     listed = _measured_settings(labels, tried, RANDOM if minutes is None or minutes > 2 else 1)
     run = _run(folder / "run", plan.spec, listed, second, progress, offline=offline)
-    choices = []
+    metrics, choices = measure(run), []
+    step_s = metrics.cost(BASELINE, metrics.temperatures[0]).step_s
+    if isinstance(step_s, Estimate) and abs(log(step_s.value / curve.header.vanilla_s)) > CHANGED:
+        share = f"{step_s.value / curve.header.vanilla_s:.0%}"
+        progress.message(f"In the run, vanilla's step took {share} of its time in the {UNSTEADY}")
     for label, settings in listed.items():
-        known = _fastest(found, curve, settings if label in tried else [], second)
-        choices.append(_choice(label, settings, {one.settings: one for one in known}, run))
+        known = _fastest(found, curve, settings if _label(label) in tried else [], second)
+        choices.append(_choice(label, settings, {one.settings: one for one in known}, metrics))
     _write(folder, choices, setup, plan.spec, run)
     return choices
 
@@ -218,15 +226,13 @@ def _trees(profile: Profile, label: str, prompts: set[str], folder: Path) -> lis
     """The best static trees of several sizes, as settings; their files are written."""
     if profile.header.methods[label].kind != "ranks":
         return []
-    (method,) = parse_methods([label])
-    kept = {k: v for k, v in method.asked.given.items() if k not in ("tree", "nodes")}
     folder.mkdir(parents=True, exist_ok=True)
     found = []
     for size in [n for n in ROWS if n > 1]:
         if tree := best_tree(profile, label, size, prompts):
-            path = (folder / f"{method.method.name}-{size}.json").resolve()
+            path = (folder / f"{label.partition(':')[0]}-{size}.json").resolve()
             write_whole(path, json.dumps(tree).encode())
-            found.append(str(MethodChoice(method.method.name, {**kept, "tree": str(path)})))
+            found.append(spelling(profile, label, {"tree": path}))
     return found
 
 
@@ -236,7 +242,7 @@ def _measured_settings(
     """The settings of each method that are measured: the best, the paper's, and drawn ones."""
     draw, found = Random(0), dict[str, list[str]]()
     for label in labels:
-        known = [one.settings for one in tried.get(label, ())]
+        known = [one.settings for one in tried.get(_label(label), ())]
         chosen = [*known[:BEST], paper_of(label)]
         rest = [one for one in known if one not in chosen]
         drawn = draw.sample(rest, min(num_drawn, len(rest)))
@@ -284,10 +290,9 @@ def _label(setting: str) -> str:
 
 
 def _choice(
-    label: str, settings: Sequence[str], predicted: Mapping[str, Prediction], run: Run
+    label: str, settings: Sequence[str], predicted: Mapping[str, Prediction], metrics: RunMetrics
 ) -> Choice:
-    metrics, tried = measure(run), []
-    (temperature,) = metrics.temperatures
+    tried, (temperature,) = [], metrics.temperatures
     for one in settings:
         speedup = metrics.overall[_label(one), temperature].speedup
         speed = speedup if isinstance(speedup, Estimate) else None
@@ -310,11 +315,11 @@ def _write(
         about = run.header.methods[method.label].weights
         weights[method.method.name] = files.hash_of(about.files) if about else ""
     model = setup.describe().model
-    fits = files.fits_of(model, setup.device.name, setup.mode.name, spec.threads)
+    fits = files.fits_of(model, setup.device.name, setup.mode.name, spec)
     name = f"tuned {run.header.created[:10]}"
     settings = files.SettingsFile(options, name, setup.card.name, fits, weights)
     write_whole(folder / "settings.toml", files.toml_text(settings).encode())
-    if not setup.stand_in and spec.temperatures == (0.0,):
+    if not setup.stand_in:
         files.keep_settings(settings)
     from specbench.report.build import plot_files, write_files
     from specbench.tune.plots import agreement

@@ -47,35 +47,26 @@ def test_a_value_is_read_from_a_command_line_and_written_back(
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "message"),
+    ("name", "how", "given", "message"),
     [
-        ("concurrency", ["x"], "--concurrency x is not a whole number"),
-        ("request_rates", ["1", "y"], "--request-rate y is not a number"),
-        ("threads", "many", "--threads many is not a whole number"),
-        ("until_ci", "200%", "--until-ci 200% is 100 % or more"),
-        ("engine_args", "'", "--engine-args ': No closing quotation"),
+        ("concurrency", "read", ["x"], "--concurrency x is not a whole number"),
+        ("request_rates", "read", ["1", "y"], "--request-rate y is not a number"),
+        ("threads", "read", "many", "--threads many is not a whole number"),
+        ("until_ci", "read", "200%", "--until-ci 200% is 100 % or more"),
+        ("engine_args", "read", "'", "--engine-args ': No closing quotation"),
+        ("top_k", "check", -1, "--top-k -1 is too small"),
+        ("temperatures", "check", (0.0, float("inf")), "--temperature inf is too large"),
+        ("top_p", "check", float("nan"), "--top-p nan is not a number"),
+        ("max_new_tokens", "check", 0, "--max-new-tokens 0 is too small"),
+        ("dtype", "check", "int8", "No dtype 'int8'"),
+        ("history", "check", "none", "No history 'none'"),
     ],
 )
-def test_a_text_that_is_no_value_is_refused(name: str, given: object, message: str) -> None:
+def test_a_text_or_value_that_is_wrong_is_refused(
+    name: str, how: str, given: object, message: str
+) -> None:
     with pytest.raises(UserError) as caught:
-        OPTIONS[name].read(given)
-    assert message in caught.value.message and caught.value.hint
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("top_k", -1, "--top-k -1 is too small"),
-        ("temperatures", (0.0, float("inf")), "--temperature inf is too large"),
-        ("top_p", float("nan"), "--top-p nan is not a number"),
-        ("max_new_tokens", 0, "--max-new-tokens 0 is too small"),
-        ("dtype", "int8", "No dtype 'int8'"),
-        ("history", "none", "No history 'none'"),
-    ],
-)
-def test_a_value_out_of_the_limits_is_refused(name: str, value: object, message: str) -> None:
-    with pytest.raises(UserError) as caught:
-        OPTIONS[name].check(value)
+        getattr(OPTIONS[name], how)(given)
     assert message in caught.value.message and caught.value.hint
 
 

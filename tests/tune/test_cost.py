@@ -58,14 +58,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_the_times_of_a_planted_machine_come_out(machine: list[float], tmp_path: Path) -> None:
     lines: list[str] = []
-    curve = cost(
-        "tiny",
-        "medusa,recycling",
-        output=tmp_path / "cost",
-        minutes=1e-6,
-        say=lines.append,
-        **VALUES,
-    )
+    given = VALUES | {"output": tmp_path / "cost", "minutes": 1e-6, "say": lines.append}
+    curve = cost("tiny", "medusa,recycling", **given)
     head = curve.header
     blocks = [f"Block {n}/6" for n in (1, 2, 3)]
     said = [line.partition(":")[0] for line in lines]

@@ -8,18 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from specbench.data.toml_files import read_toml
 from specbench.errors import UserError
 from specbench.log.store import read_run
 from specbench.measure.local.engine_setup import make_engine_setup
-from specbench.measure.settings import TUNED, read_settings
+from specbench.measure.methods import RunMethod
+from specbench.measure.settings import TUNED, SettingsFile, keep_settings, read_settings
 from specbench.measure.spec import make_spec
 from specbench.tune import Choice, read_profile, tune
 from specbench.tune.tuner import COLUMNS, halves, paper_of
+from specbench.zoo import TINY
 from tests.tune import WORK
 
 VALUES = WORK | {"limit": 4, "max_new_tokens": 12}
-METHODS = "medusa,eagle2:depth=2,top_k=2,recycling"
+METHODS = ["medusa", f"eagle2:depth=2,top_k=2,weights={TINY / 'eagle'}", "recycling"]
 
 
 @pytest.fixture(scope="module")
@@ -47,16 +51,15 @@ def test_settings_are_chosen_on_one_half_of_the_prompts_and_measured_on_the_othe
     assert len(first) == len(second) == 2 and not first & second
     run = read_run(home / "tune" / "run")
     assert {f"gsm8k/{record.key.sample_id}/0" for record in run.records} == second
-    assert [one.label for one in choices] == ["medusa", "eagle2:depth=2,top_k=2", "recycling"]
+    assert [one.label for one in choices] == METHODS
     for choice in choices:
         assert choice.paper.settings == paper_of(choice.label)
         assert all(one.measured for one in choice.tried)
         measured = [one.settings for one in choice.tried]
-        assert {choice.best.settings, choice.paper.settings} <= {*measured}
-        assert len(measured) == len({*measured})
+        assert len(measured) == len({*measured, choice.best.settings, choice.paper.settings})
     medusa, eagle, recycling = choices
     assert len(medusa.tried) >= 3 and medusa.tried[0].predicted
-    assert eagle.paper.predicted is None  # deeper than what was profiled
+    assert eagle.tried[0].predicted and eagle.paper.predicted is None  # too deep
     assert [one.predicted for one in recycling.tried] == [None]
     (arguments,) = [line for line in eagle.lines if "EAGLE's arguments" in line]
     assert "total_token=" in arguments and "expected" in medusa.lines[0]
@@ -69,9 +72,8 @@ def test_its_files_are_read_by_run_and_by_others(home: Path, choices: list[Choic
     assert len(rows) == sum(len(choice.tried) for choice in choices)
     first, about = rows[0], choices[0].tried[0]
     assert about.predicted and about.measured
-    speedup = float(first["predicted_speedup"])
-    assert speedup == pytest.approx(about.predicted.speedup, abs=1e-4)
-    assert float(first["measured_speedup"]) == pytest.approx(about.measured.value, abs=1e-4)
+    speedups = [float(first[f"{one}_speedup"]) for one in ("predicted", "measured")]
+    assert speedups == pytest.approx([about.predicted.speedup, about.measured.value], abs=1e-4)
     assert (home / "tune" / "predicted_and_measured.svg").is_file()
     trees = sorted((home / "tune" / "trees").iterdir())
     assert trees and all(len(json.loads(one.read_text())) < 60 for one in trees)
@@ -81,18 +83,20 @@ def test_its_files_are_read_by_run_and_by_others(home: Path, choices: list[Choic
         read_settings(str(home / "tune" / "settings.toml"), "vicuna-7b")
 
 
+@pytest.mark.usefixtures("_cache")
 def test_a_second_call_measures_nothing_and_another_machine_is_refused(
     home: Path, choices: list[Choice]
 ) -> None:
     lines: list[str] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(home))
-        values = VALUES | {"minutes": 0.1}
-        again = tune("tiny", METHODS, output=home / "tune", say=lines.append, **values)
-        assert [one.best.settings for one in again] == [one.best.settings for one in choices]
-        assert not any("/" in line and "tok/s" in line for line in lines)
-        with pytest.raises(UserError, match="threads: 1 in the curve, 2 here"):
-            tune("tiny", METHODS, output=home / "tune", **values | {"threads": 2})
+    given = VALUES | {"output": home / "tune", "minutes": 0.1}
+    curve = home / "tune" / "cost" / "cost.json"
+    curve.write_text(curve.read_text().replace('"vanilla_s": ', '"vanilla_s": 9'))
+    again = tune("tiny", METHODS, say=lines.append, **given)
+    assert [one for one in lines if "took 0% of its time in the cost curve" in one]
+    assert [one.best.settings for one in again] == [one.best.settings for one in choices]
+    assert not any("/" in line and "tok/s" in line for line in lines)
+    with pytest.raises(UserError, match="threads: 1 in the curve, 2 here"):
+        tune("tiny", METHODS, **given | {"threads": 2})
 
 
 @pytest.mark.usefixtures("_cache", "choices")
@@ -103,6 +107,7 @@ def test_a_second_call_measures_nothing_and_another_machine_is_refused(
         ("eagle2:weights=EAGLE", {}, True),
         ("eagle2:depth=2", {}, False),
         ("eagle2", {"threads": 2}, False),
+        ("eagle2", {"temperatures": (0.0, 1.0)}, False),
         ("eagle2", {"dtype": "bfloat16"}, False),
         ("eagle2", {"settings": "paper"}, False),
         ("pld", {}, False),
@@ -111,14 +116,7 @@ def test_a_second_call_measures_nothing_and_another_machine_is_refused(
 def test_auto_takes_a_tune_that_fits(
     method: str, changes: dict[str, Any], is_tuned: bool, home: Path
 ) -> None:
-    from specbench.zoo import TINY
-
-    spelling = method.replace("EAGLE", str(TINY / "eagle"))
-    given = {"model": "tiny", "methods": spelling, "settings": "auto", "dtype": "float32"}
-    values = given | {"threads": 1} | changes
-    (one,) = [
-        one for one in make_engine_setup(make_spec(**values)).methods if one.label != "vanilla"
-    ]
+    one = _with_auto({"methods": method.replace("EAGLE", str(TINY / "eagle"))} | changes)
     if not is_tuned:
         assert one.settings is None
         return
@@ -127,3 +125,19 @@ def test_auto_takes_a_tune_that_fits(
     assert one.settings.sha256 == settings.sha256
     chosen = settings.methods["eagle2"]
     assert {name: getattr(one.options, name) for name in chosen} == dict(chosen)
+
+
+@pytest.mark.usefixtures("_cache", "choices")
+def test_each_temperature_keeps_its_own_settings(home: Path) -> None:
+    greedy = read_toml(home / "tune" / "settings.toml", SettingsFile, what="", hint="")
+    options, fits = {"eagle2": {"total_tokens": 7}}, greedy.fits | {"temperature": "1"}
+    keep_settings(replace(greedy, methods=options, fits=fits))
+    for temperature, wanted in ((0.0, greedy.methods["eagle2"]), (1.0, options["eagle2"])):
+        one = _with_auto({"methods": "eagle2", "temperatures": (temperature,)})
+        assert one.settings and one.settings.source == TUNED
+        assert {name: getattr(one.options, name) for name in wanted} == wanted
+
+
+def _with_auto(values: dict[str, Any]) -> RunMethod:
+    given = {"model": "tiny", "settings": "auto", "dtype": "float32", "threads": 1}
+    return make_engine_setup(make_spec(**given | values)).methods[-1]

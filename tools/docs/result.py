@@ -13,11 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from specbench.log.store import read_run
+from specbench.report import formats
 from specbench.report.build import make_report
 from specbench.report.export.markdown import escape, table_lines
 from specbench.report.report import Report
 from specbench.report.sections import MAT, SPEEDUP, by_task
-from specbench.report.table import Column, Table
+from specbench.report.table import Cell, Column, Group, Table
 
 ROOT = Path(__file__).parents[2]
 _PLACE = re.compile(r"(<!-- table -->\n).*?(\n<!-- /table -->)", re.DOTALL)
@@ -46,18 +47,16 @@ def table_of(report: Report) -> str:
     name = source.run.folder.name
     speedups = by_task(results, block, [SPEEDUP])
     columns = [Column("", one.task) for one in speedups.columns]
-    accepted = by_task(results, block, [MAT])
-    groups = tuple(
-        replace(group, rows=tuple(
-            replace(row, cells=(*row.cells, more.cells[-1]))
-            for row, more in zip(group.rows, other.rows, strict=True)
-        ))
-        for group, other in zip(speedups.groups, accepted.groups, strict=True)
-    )  # fmt: skip
-    table = Table("", (*columns, Column("Accepted tokens")), groups)
+    decode = [Cell(formats.speedup(one.overall.decode_speedup)) for one in block.methods]
+    mats = [MAT.cell(one.tasks[-1]) for one in block.methods]
+    columns += [Column("Decode only"), Column("Accepted tokens")]
+    (group,) = speedups.groups
+    rows = zip(group.rows, decode, mats, strict=True)
+    wider = tuple(replace(row, cells=(*row.cells, *more)) for row, *more in rows)
+    table = Table("", tuple(columns), (Group("", wider),))
     return "\n".join([
         f"{escape(results.title)}. {escape(results.prompts)}, {num_repeats} passes, temperature "
-        f"{block.temperature:g}. Speedup by task, and mean accepted tokens:",
+        f"{block.temperature:g}. Speedup by task and of decoding alone; mean accepted tokens:",
         "",
         *table_lines(table),
         "",

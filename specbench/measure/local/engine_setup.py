@@ -162,9 +162,9 @@ def _setup_on(
     if spec.settings == AUTO and spec.weights == "hub":
 
         def fits() -> dict[str, str]:
-            return fits_of(setup.describe().model, device.name, mode.name, spec.threads)
+            return fits_of(setup.describe().model, device.name, mode.name, spec)
 
-        setup = replace(setup, methods=with_stored(setup.methods, card.name, fits))
+        setup = replace(setup, methods=with_stored(setup.methods, card.name, spec, fits))
     return replace(
         setup,
         settings=settings,
