@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import log
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -48,9 +47,9 @@ BEST, RANDOM = 2, 2
 COLUMNS = ("method", "settings", "predicted_speedup", "low", "high", "measured_speedup")
 OWN = ("weights", "datastore", "scope", "other")
 """Options that are not settings."""
-CHANGED = 0.2
-"""Logarithm of the ratio of vanilla's step times above which a machine's speed has changed."""
-UNSTEADY = "cost curve: the machine's speed changed. Expected speedups may be wrong by as much."
+CHANGED = 1.2
+"""Ratio of vanilla's step times above which the speed of the machine has changed."""
+UNSTEADY = "Vanilla's step took {:.0%} of its time in the cost curve: the machine's speed changed."
 _EAGLE = {"total_tokens": "total_token", "depth": "depth", "top_k": "top_k"}
 
 
@@ -147,10 +146,7 @@ def tune(
     listed = _measured_settings(labels, tried, RANDOM if minutes is None or minutes > 2 else 1)
     run = _run(folder / "run", plan.spec, listed, second, progress, offline=offline)
     metrics, choices = measure(run), []
-    step_s = metrics.cost(BASELINE, metrics.temperatures[0]).step_s
-    if isinstance(step_s, Estimate) and abs(log(step_s.value / curve.header.vanilla_s)) > CHANGED:
-        share = f"{step_s.value / curve.header.vanilla_s:.0%}"
-        progress.message(f"In the run, vanilla's step took {share} of its time in the {UNSTEADY}")
+    _compare_steps(metrics, curve, progress)
     for label, settings in listed.items():
         known = _fastest(found, curve, settings if _label(label) in tried else [], second)
         choices.append(_choice(label, settings, {one.settings: one for one in known}, metrics))
@@ -287,6 +283,14 @@ def _run(
 
 def _label(setting: str) -> str:
     return parse_methods([setting])[0].label
+
+
+def _compare_steps(metrics: RunMetrics, curve: Curve, progress: Progress) -> None:
+    """Say if vanilla's steps took another time in the run than in the curve."""
+    step_s = metrics.cost(BASELINE, metrics.temperatures[0]).step_s
+    share = step_s.value / curve.header.vanilla_s if isinstance(step_s, Estimate) else 1.0
+    if not 1 / CHANGED < share < CHANGED:
+        progress.message(UNSTEADY.format(share))
 
 
 def _choice(

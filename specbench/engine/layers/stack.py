@@ -124,8 +124,8 @@ class Stack:
         last layer's stands for its output, before the final norm. Without `tree_mask`, the
         tokens begin a sequence.
 
-        Joined layers take few tokens that begin a sequence as a tree without branches, so that a
-        token's result is the same, bit by bit, in a prefill and in a step.
+        Joined layers take few tokens that begin a sequence as a chain, so that a token has the
+        same bits in a prefill and in a step.
         """
         x = self._embed(ids)  # the layers work in place
         cos_sin = {one: one.cos_sin(positions) for one in dict.fromkeys(self._rotaries.values())}
@@ -158,8 +158,9 @@ class Stack:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [n, vocab] of hidden states [n, hidden]."""
-        logits, cap = self._ops.project(hidden, self._head.weight, self._head.bias), self._logit_cap
-        return logits if cap is None else torch.tanh(logits / cap) * cap  # Gemma 2 has one
+        logits = self._ops.project(hidden, self._head.weight, self._head.bias)
+        cap = self._logit_cap  # Gemma 2 has one
+        return logits if cap is None else torch.tanh(logits / cap) * cap
 
 
 def _causal(num_rows: int, start: int, span: CacheSpan, like: Tensor) -> TreeMask:
