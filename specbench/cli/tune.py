@@ -26,7 +26,8 @@ _DRAWN = options(SpecValues, "temperatures", "repeats")
 _OFFLINE = options(Call, "offline")
 _SHOWN = 5
 _OUT = typer.Option("--out", metavar="DIR", help="Folder for the result.")
-Out, MaybeOut = Annotated[Path, _OUT], Annotated[Path | None, _OUT]
+Out = Annotated[Path, _OUT]
+MaybeOut = Annotated[Path | None, _OUT]
 Minutes = Annotated[
     float | None,
     typer.Option("--minutes", metavar="N", min=0.1, help="Goal for the time it takes."),

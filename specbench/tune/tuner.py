@@ -318,8 +318,7 @@ def _write(
         options[method.method.name] = {name: getattr(method.options, name) for name in names}
         about = run.header.methods[method.label].weights
         weights[method.method.name] = files.hash_of(about.files) if about else ""
-    model = setup.describe().model
-    fits = files.fits_of(model, setup.device.name, setup.mode.name, spec)
+    fits = files.fits_of(setup.describe().model, setup.device.name, setup.mode.name, spec)
     name = f"tuned {run.header.created[:10]}"
     settings = files.SettingsFile(options, name, setup.card.name, fits, weights)
     write_whole(folder / "settings.toml", files.toml_text(settings).encode())

@@ -61,9 +61,8 @@ def test_the_times_of_a_planted_machine_come_out(machine: list[float], tmp_path:
     given = VALUES | {"output": tmp_path / "cost", "minutes": 1e-6, "say": lines.append}
     curve = cost("tiny", "medusa,recycling", **given)
     head = curve.header
-    blocks = [f"Block {n}/6" for n in (1, 2, 3)]
     said = [line.partition(":")[0] for line in lines]
-    assert said == ["recycling has no acceptance profile", *blocks]
+    assert said == ["recycling has no acceptance profile", *(f"Block {n}/6" for n in (1, 2, 3))]
     assert (head.threads, head.rows, head.about["threads"]) == ((1,), STEP_ROWS, "1")
     unit = step_s(1, curve.middle)
     assert head.vanilla_s == pytest.approx(unit, rel=1e-3)
