@@ -28,7 +28,7 @@ Say = Callable[[str], None]
 def kinds_of(
     setup: EngineSetup, drafters: Mapping[str, Drafter], sampling: Sampling, say: Say | None
 ) -> dict[str, ProfileKind]:
-    """What is recorded of each method. `say`, if given, hears of methods without a profile.
+    """The kind of data to record for each method. `say` gets a line for each other method.
 
     Raises:
         UserError: without `say`, a method has no profile.

@@ -31,7 +31,7 @@ AXES = {
     **dict.fromkeys(("ranks", "path", "token"), ("rows",)),
     "text": ("drafted",),
 }
-"""What the time of a draft depends on: for text, whether anything was found (0 or 1)."""
+"""The values that decide the time of a draft. For text: 1 if a match was found, else 0."""
 AGAIN = "Measure it here: specbench tune cost --model M --method A,B --out DIR"
 
 
@@ -54,7 +54,7 @@ class CostHeader(Struct, frozen=True, kw_only=True):
 
     schema: int
     about: dict[str, str]
-    """What the curve belongs to: machine, model by its sizes, number formats, versions."""
+    """The machine, the sizes of the model, number formats and versions of this curve."""
     vanilla_s: float
     """Seconds of a step of vanilla."""
     threads: tuple[int, ...]
@@ -154,7 +154,7 @@ class Curve:
         return np.asarray(np.median(np.array(getattr(self.header, name))[blocks], 1))
 
     def weights(self, label: str | None, options: Mapping[str, Any], walk: Walk) -> FloatArray:
-        """How often each of the `costs` [k] is in the time of an answer.
+        """Number of times that an answer pays each of the `costs` [k].
 
         Args:
             label: the method as the curve spells it; None for vanilla, which needs only the

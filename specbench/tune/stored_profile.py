@@ -30,7 +30,7 @@ HEADER, ARRAYS = "profile.json", "profile.npz"
 MOST_BYTES = 50_000_000
 """Size of a profile's arrays."""
 Arrays = Mapping[str, NDArray[Any]]
-"""What is kept of a method, one row a position."""
+"""The recorded data of a method, with one row for each position."""
 
 
 class AnswerHeader(Struct, frozen=True):

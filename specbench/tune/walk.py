@@ -25,7 +25,7 @@ class Walk:
     before: tuple[int, ...]
     """Tokens of the answer that the target has read before each step."""
     chances: tuple[float, ...]
-    """How often each step is expected; 1 if drafts are not drawn."""
+    """Expected number of times that each step occurs; always 1 if drafts are not drawn."""
 
     @property
     def num_steps(self) -> float:
