@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -21,13 +21,11 @@ from specbench.training.examples import Codec, encode, read_examples
 from specbench.training.files import begin_work, check_folder, read_head
 from specbench.training.head import Head
 from specbench.training.loop import LogLine, Plan
-from specbench.training.own_text import OVERLAP, SELF, task_prompts, write_own_text
+from specbench.training.own_text import OVERLAP, SELF, Say, task_prompts, write_own_text
 from specbench.training.recipe import HEADS, Settings, fit, new_head
 
 HELD_OUT_SHARE, _MOST_HELD_OUT = 20, 100
 """One row in 20 is held out for the log, 100 at most; the same ones if more text follows."""
-
-Say = Callable[[str], None]
 
 
 def train_head(

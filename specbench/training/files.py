@@ -145,9 +145,7 @@ def begin_work(
     """
     work = out / _WORK
     with locked_log(work) as log:
-        check_folder(
-            out, settings, is_resumed=is_resumed, data=data
-        )  # as it is now that it is locked
+        check_folder(out, settings, is_resumed=is_resumed, data=data)  # it is locked now
         with folder_errors(work, "--out"):
             write_whole(work / _SETTINGS, (json.dumps(settings, indent=2) + "\n").encode())
         yield log
@@ -158,8 +156,6 @@ def _check_same(path: Path, settings: Mapping[str, object], data: Path | None) -
         before = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(before, dict):
             raise ValueError("it is not a JSON object")
-        if before.get("layout") == "safeailab":  # of older versions, which wrote another too
-            del before["layout"]
     except FileNotFoundError as error:
         raise UserError(
             f"There is no training to resume: {path} does not exist.",
@@ -173,9 +169,8 @@ def _check_same(path: Path, settings: Mapping[str, object], data: Path | None) -
     is_moved = before.get("target_sha256") == settings.get("target_sha256") is not None
     changed = [
         f"{name} was {before.get(name)!r} and is {settings.get(name)!r}"
-        for name in sorted({"target_sha256": None, **settings, **before})
-        if (name in before or name != "target_sha256")  # older versions did not keep it
-        and not (name == "model" and is_moved)
+        for name in sorted({**settings, **before})
+        if not (name == "model" and is_moved)
         and before.get(name) != settings.get(name)
         and not _is_extended(name, before, settings, data)
     ]

@@ -5,9 +5,11 @@ Optimizers are Muon for the weight matrices inside a model, and AdamW for everyt
 matrix, found by five Newton-Schulz steps. torch has it since 2.9 only.
 """
 
+import ctypes
 import json
 import math
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -136,6 +138,20 @@ class Plan:
     on_log: Callable[[LogLine], None] | None = None
 
 
+_KEEP = ((-4, 0), (-1, 2**31 - 1), (-8, 1))  # M_MMAP_MAX, M_TRIM_THRESHOLD, M_ARENA_MAX
+
+
+def keep_memory() -> None:
+    """Keep the memory of freed tensors, for later ones: glibc returns that of large ones at once.
+
+    New pages cost more than the work on them. With a vocabulary of 49,000, a step over 1,900
+    tokens takes 0.45 of the time on two cores. Elsewhere than on Linux nothing is done.
+    """
+    if sys.platform == "linux" and (setting := getattr(ctypes.CDLL(None), "mallopt", None)):
+        for parameter, value in _KEEP:
+            setting(parameter, value)
+
+
 @dataclass(slots=True)
 class _Progress:
     step: int = 0
@@ -157,6 +173,7 @@ def train(
         NonFiniteError: a loss or gradient is NaN or infinite. The module is as before the step.
         UserError: the checkpoint or the log is damaged, or the disk is full.
     """
+    keep_memory()
     device = next(module.parameters()).device
     checkpoint = plan.log.path.with_name("checkpoint.pt")
     progress = _resume(checkpoint, module, optimizers, device)
@@ -183,7 +200,9 @@ def train(
             line = _line(progress, losses, norm, optimizers)
             losses.clear()
             if is_saved:
-                line["held_out"] = _evaluated(module, evaluate)
+                module.eval()
+                line["held_out"] = {name: round(rate, 4) for name, rate in evaluate().items()}
+                module.train()
             plan.log.append(f"{json.dumps(line)}\n".encode())
             if plan.on_log:
                 plan.on_log(line)
@@ -202,13 +221,6 @@ def _line(
         "lr": [round(o.param_groups[0]["lr"], 6) for o in optimizers],
         "seconds": round(progress.seconds, 1),
     }
-
-
-def _evaluated(module: nn.Module, evaluate: Evaluation) -> dict[str, float]:
-    module.eval()
-    values = {name: round(value, 4) for name, value in evaluate().items()}
-    module.train()
-    return values
 
 
 def _save(path: Path, module: nn.Module, optimizers: Optimizers, progress: _Progress) -> None:

@@ -6,9 +6,11 @@ Heads are trained in bfloat16 only where its products are fast.
 
 import json
 import platform
+import sys
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 import torch.nn.functional as F
@@ -31,6 +33,7 @@ from specbench.training.loop import (
     Plan,
     Schedule,
     has_fast_bfloat16,
+    keep_memory,
     optimizers_for,
     train,
 )
@@ -95,6 +98,15 @@ def test_a_few_steps_lower_the_loss(method: str, tmp_path: Path) -> None:
     log = trained(method, tmp_path, Repeated())
     losses = [float(str(line["loss"])) for line in log]
     assert losses[-1] < 0.98 * losses[0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the allocator of Linux is told")
+def test_memory_of_freed_tensors_is_kept() -> None:
+    keep_memory()
+    tensor = torch.ones(2**25)
+    full = psutil.Process().memory_info().rss
+    del tensor
+    assert full - psutil.Process().memory_info().rss < 2**26
 
 
 def test_a_stopped_run_goes_on_to_the_same_losses(method: str, tmp_path: Path) -> None:
@@ -233,7 +245,7 @@ def test_attention_in_blocks_is_plain_causal_attention() -> None:
 
 
 @pytest.mark.parametrize(
-    ("machine", "has_instructions", "device", "expected"),
+    "case",
     [
         ("x86_64", True, "cpu", True),
         ("x86_64", False, "cpu", False),
@@ -243,14 +255,10 @@ def test_attention_in_blocks_is_plain_causal_attention() -> None:
     ],
 )
 def test_a_cpu_without_instructions_for_bfloat16_trains_in_float32(
-    monkeypatch: pytest.MonkeyPatch,
-    machine: str,
-    has_instructions: bool,
-    device: str,
-    expected: bool,
+    monkeypatch: pytest.MonkeyPatch, case: tuple[str, bool, str, bool]
 ) -> None:
+    machine, has_instructions, device, expected = case
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    monkeypatch.setattr(
-        torch.cpu, "_is_avx512_bf16_supported", lambda: has_instructions, raising=False
-    )
+    name = "_is_avx512_bf16_supported"
+    monkeypatch.setattr(torch.cpu, name, lambda: has_instructions, raising=False)
     assert has_fast_bfloat16(device) is expected
