@@ -140,7 +140,7 @@ class DynamicDrafter(EagleDrafter):
     profile = "pool"
 
     def __init__(self, model: DraftModel, context: BuildContext, options: Options) -> None:
-        depth, top_k = options.depth, min(options.top_k, model.vocab_size)
+        depth, top_k = options.depth, min(options.top_k, model.parts.head.weight.shape[0])
         execution = context.target.execution
         longest = max(depth + 1, context.skipped_depth)
         super().__init__(model, execution, num_scratch=(depth + 1) * top_k, depth=longest)

@@ -23,7 +23,7 @@ from specbench.methods._head_config import (
     is_on,
     read_config,
 )
-from specbench.methods._head_parts import check_width, draft_vocabulary, embedding_of, head_of
+from specbench.methods._head_parts import check_width, embedding_of, head_of, in_vocabulary
 
 EAGLE3_READS = (LAYERS, "num_aux_hidden_states", "parallel_draft_heads_num_layers")
 
@@ -34,7 +34,8 @@ class DraftModel(FeatureModel):
     If the target has no feature at t + 1 yet, the layers' output at t replaces it.
     """
 
-    vocab_size: int
+    _token_ids: Tensor | None
+    """The target's token ids for ids of the draft vocabulary; None if that is the target's."""
 
     def prefill(self, features: Tensor, tokens: Tensor) -> None:
         self.stack.prefill(*self.pairs(features, tokens))
@@ -53,7 +54,7 @@ class DraftModel(FeatureModel):
 
     def token_ids(self, draft_ids: Tensor) -> Tensor:
         """The target's token ids for ids of the draft vocabulary."""
-        return draft_ids
+        return draft_ids if self._token_ids is None else self._token_ids[draft_ids]
 
     @property
     def parts(self) -> DraftHead:
@@ -70,10 +71,10 @@ class EagleModel(DraftModel):
 
     One layer without input norm over fc([embedding ; feature]). The feature is the target's
     final hidden state; the target's own head computes the logits, or a copy of it in the
-    checkpoint.
+    checkpoint. With `d2t`, only its rows for the most frequent tokens do.
 
     Source: Li et al. 2024, "EAGLE", section 4; behaviour checked against SafeAILab/EAGLE,
-    model/cnets1.py.
+    model/cnets1.py. Frequent tokens: Zhao et al. 2025, "FR-Spec".
 
     Deviation: an embedding equal to the target's is shared, not stored twice.
     """
@@ -91,9 +92,9 @@ class EagleModel(DraftModel):
         self._fc = checkpoint.linear("fc", 2 * hidden, hidden, bias=head.fields.get("bias"))
         self._ops = context.target.execution.ops
         self.stack = DraftStack(checkpoint, head.layer_names, config, hidden, self._ops)
-        self._head = head_of(checkpoint, head, hidden)
-        self.vocab_size = context.target.vocab_size
-        draft_vocabulary(checkpoint, head, self._head.weight.shape[0])
+        self._head, ids = head_of(checkpoint, head, hidden, may_share_rows=True)
+        self._vocab_size = context.target.vocab_size
+        self._token_ids = ids if len(ids) < self._vocab_size else None
         self.notes = checkpoint.close()
 
     def pairs(self, features: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -107,9 +108,15 @@ class EagleModel(DraftModel):
     def logits(self, hidden: Tensor) -> Tensor:
         return self._ops.project(hidden, self._head.weight, self._head.bias)
 
+    def whole_logits(self, hidden: Tensor) -> Tensor:
+        """Logits [n, vocab] of the target's tokens."""
+        logits, ids = self.logits(hidden), self._token_ids
+        return logits if ids is None else in_vocabulary(logits, ids, self._vocab_size)
+
     @property
     def parts(self) -> DraftHead:
-        return DraftHead(self.stack.joined, self._embedding, self._head, fc=self._fc)
+        ids, fc = self._token_ids, self._fc
+        return DraftHead(self.stack.joined, self._embedding, self._head, ids, fc=fc)
 
     def bytes_read(self, num_levels: int) -> int:
         return num_levels * (self.stack.num_bytes + weight_bytes(self._fc, self._head))
@@ -132,6 +139,7 @@ class Eagle3Model(DraftModel):
     """
 
     head_format = HeadFormat("eagle3", "eagle3", reads=EAGLE3_READS, switches=SWITCHES)
+    _token_ids: Tensor
 
     def __init__(
         self, method: str, context: BuildContext, layers: str = "", rope_theta: float | None = None
@@ -161,9 +169,7 @@ class Eagle3Model(DraftModel):
         self._ops = target.execution.ops
         self.stack = DraftStack(checkpoint, head.layer_names, config, 2 * hidden, self._ops)
         self._norm = rms_norm(checkpoint, "norm", config)
-        self._head = head_of(checkpoint, head, hidden)
-        self.vocab_size = self._head.weight.shape[0]
-        self._token_ids = draft_vocabulary(checkpoint, head, self.vocab_size)
+        self._head, self._token_ids = head_of(checkpoint, head, hidden)
         self._take_more(checkpoint, head)
         self.notes = checkpoint.close()
 
@@ -195,9 +201,6 @@ class Eagle3Model(DraftModel):
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self._ops.project(hidden, self._head.weight, self._head.bias, norm=self._norm)
-
-    def token_ids(self, draft_ids: Tensor) -> Tensor:
-        return self._token_ids[draft_ids]
 
     @property
     def parts(self) -> DraftHead:

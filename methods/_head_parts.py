@@ -10,11 +10,32 @@ from specbench.methods._head_fields import one_value
 _EMBEDDING = "embed_tokens.weight"
 
 
-def draft_vocabulary(checkpoint: Checkpoint, head: HeadConfig, size: int) -> Tensor:
-    """The target's token id for each id of the draft vocabulary [size].
+def head_of(
+    checkpoint: Checkpoint, head: HeadConfig, hidden: int, *, may_share_rows: bool = False
+) -> tuple[nn.Linear, Tensor]:
+    """A projection to a draft vocabulary, and the target's token id of each row [size].
 
-    `d2t` holds offsets, and `t2d` tells which of the target's tokens are among them.
+    It is the checkpoint's, or the target's if it is equal or the checkpoint has none. With
+    `may_share_rows`, a `d2t` without a projection names rows of the target's. If a config ties
+    it to an embedding, that is the checkpoint's own, if it has one.
     """
+    name = "lm_head.weight"
+    is_tied = head.fields.get("tie_word_embeddings") and _EMBEDDING in checkpoint
+    shared: nn.Linear = checkpoint.target.model.get_output_embeddings()
+    has_rows = "d2t" in checkpoint
+    if name not in checkpoint and not is_tied and (may_share_rows or not has_rows):
+        check_width(checkpoint, hidden)
+        size = checkpoint.shape("d2t")[0] if has_rows else shared.weight.shape[0]
+        ids = _token_ids(checkpoint, head, size)
+        return _rows_of(shared, ids) if has_rows else shared, ids
+    own = checkpoint.linear("lm_head", hidden, checkpoint.shape(name)[0], bias=False)
+    is_here = shared.bias is None and shared.weight.device == own.weight.device
+    found = shared if is_here and torch.equal(own.weight, shared.weight) else own
+    return found, _token_ids(checkpoint, head, found.weight.shape[0])
+
+
+def _token_ids(checkpoint: Checkpoint, head: HeadConfig, size: int) -> Tensor:
+    """The ids, by `d2t`, which holds offsets; `t2d` tells which tokens are among them."""
     said = {"draft_vocab_size": head.fields.get("draft_vocab_size")}
     one_value(checkpoint, {**said, "the rows of its projection are": size})
     vocab_size = checkpoint.target.vocab_size
@@ -30,20 +51,21 @@ def draft_vocabulary(checkpoint: Checkpoint, head: HeadConfig, size: int) -> Ten
     return ids
 
 
-def head_of(checkpoint: Checkpoint, head: HeadConfig, hidden: int) -> nn.Linear:
-    """The checkpoint's head, or the target's if it is equal or the checkpoint has none.
+def _rows_of(whole: nn.Linear, ids: Tensor) -> nn.Linear:
+    """A copy of some rows of a linear layer."""
+    rows = nn.Linear(whole.in_features, len(ids), bias=False, device="meta")
+    rows.weight = frozen(whole.weight[ids])
+    rows.bias = None if whole.bias is None else frozen(whole.bias[ids])
+    return rows
 
-    If a config ties it to an embedding, that is the checkpoint's own, if it has one.
+
+def in_vocabulary(logits: Tensor, token_ids: Tensor, vocab_size: int) -> Tensor:
+    """Logits [n, vocab] of the target's tokens, from logits [n, draft] of a draft vocabulary.
+
+    `token_ids` [draft] are the target's ids for the draft vocabulary's. Other tokens get -inf.
     """
-    name = "lm_head.weight"
-    is_tied = head.fields.get("tie_word_embeddings") and _EMBEDDING in checkpoint
-    shared: nn.Linear = checkpoint.target.model.get_output_embeddings()
-    if name not in checkpoint and not is_tied and "d2t" not in checkpoint:
-        check_width(checkpoint, hidden)
-        return shared
-    own = checkpoint.linear("lm_head", hidden, checkpoint.shape(name)[0], bias=False)
-    is_here = shared.bias is None and shared.weight.device == own.weight.device
-    return shared if is_here and torch.equal(own.weight, shared.weight) else own
+    spread = logits.new_full((logits.shape[0], vocab_size), -torch.inf)
+    return spread.index_copy_(1, token_ids, logits)
 
 
 def embedding_of(checkpoint: Checkpoint, hidden: int) -> Tensor:

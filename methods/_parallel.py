@@ -50,15 +50,6 @@ class ParallelDrafter(FeatureDrafter[ModelT]):
         raise NotImplementedError
 
 
-def in_vocabulary(logits: Tensor, token_ids: Tensor, vocab_size: int) -> Tensor:
-    """Logits [n, vocab] of the target's tokens, from logits [n, draft] of a draft vocabulary.
-
-    `token_ids` [draft] are the target's ids for the draft vocabulary's. Other tokens get -inf.
-    """
-    spread = logits.new_full((logits.shape[0], vocab_size), -torch.inf)
-    return spread.index_copy_(1, token_ids, logits)
-
-
 def mask_token(
     checkpoint: Checkpoint, fields: Mapping[str, Any], names: tuple[str, ...], vocab_size: int
 ) -> int:

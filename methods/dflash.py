@@ -15,8 +15,8 @@ from specbench.methods._checkpoint import FILES, Checkpoint
 from specbench.methods._draft_stack import DraftStack, layer_config, rms_norm
 from specbench.methods._features import FeatureModel
 from specbench.methods._head_config import HeadConfig, HeadFormat, read_config
-from specbench.methods._head_parts import draft_vocabulary, embedding_of, head_of
-from specbench.methods._parallel import ParallelDrafter, draw_chain, in_vocabulary, mask_token
+from specbench.methods._head_parts import embedding_of, head_of, in_vocabulary
+from specbench.methods._parallel import ParallelDrafter, draw_chain, mask_token
 
 _IDS = ("aux_hidden_state_layer_ids", "target_layer_ids")
 """Names of the target layers that it reads: in speculators, and in others."""
@@ -76,9 +76,8 @@ class DFlashModel(FeatureModel):
         self._ops = target.execution.ops
         self.stack = DraftStack(checkpoint, head.layer_names, config, hidden, self._ops)
         self._norm = rms_norm(checkpoint, "norm", config)
-        self._head = head_of(checkpoint, head, hidden)
+        self._head, self._token_ids = head_of(checkpoint, head, hidden)
         self._vocab_size = target.vocab_size
-        self._token_ids = draft_vocabulary(checkpoint, head, self._head.weight.shape[0])
         self.mask_token = mask_token(
             checkpoint, head.fields, ("mask_token_id",), self._embedding.shape[0]
         )

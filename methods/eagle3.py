@@ -15,8 +15,7 @@ class Options(TreeOptions):
 
     layers: str = field(default="", metadata=LAYERS_OPTION)
     rope_theta: float | None = field(
-        default=None,
-        metadata={"help": "rotary base; without it, as in its config", "min": 1},
+        default=None, metadata={"help": "rotary base; without it, as in its config", "min": 1}
     )
 
 

@@ -12,7 +12,8 @@ from specbench.engine.layers.operands import CacheSpan
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._eagle import EAGLE3_READS, DraftModel, Eagle3Model, EagleDrafter
 from specbench.methods._head_config import LAYERS_OPTION, SWITCHES, HeadConfig, HeadFormat
-from specbench.methods._parallel import ParallelDrafter, draw_chain, in_vocabulary, mask_token
+from specbench.methods._head_parts import in_vocabulary
+from specbench.methods._parallel import ParallelDrafter, draw_chain, mask_token
 
 _MASK_TOKENS = ("mask_token_id", "ptd_token_id", "pard_token")
 """Names of the mask token's id: in speculators, and in the layout that vLLM loads."""

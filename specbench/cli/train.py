@@ -28,6 +28,7 @@ Start = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="A trained head whose weights the training begins with."),
 ]
+_VOCABULARY = "Most frequent tokens, which eagle or eagle3 drafts; default: all, or 32000."
 LIMITS = {
     "steps": (1, 10**7),
     "rows": (1, 4096),
@@ -45,7 +46,7 @@ def _number(text: str) -> Any:
     return typer.Option(metavar="N", help=text)
 
 
-def _check_limits(*numbers: int) -> None:
+def _check_limits(*numbers: int | None) -> None:
     """Raise UserError unless all numbers, in the order of `LIMITS`, are within them."""
     for (name, (least, most)), value in zip(LIMITS.items(), numbers, strict=True):
         hint = f"Give --{name} from {least} to {most}."
@@ -65,7 +66,7 @@ def train(
     length: Annotated[int, _number("Longest example, in tokens.")] = 1024,
     seed: Annotated[int, _number("Seed of the initial weights and the order.")] = 1,
     tokens: Annotated[int, _number("Tokens of answers that --data self writes.")] = 1_000_000,
-    draft_vocab: Annotated[int, _number("Most frequent tokens, which eagle3 drafts.")] = 32_000,
+    draft_vocab: Annotated[int | None, _number(_VOCABULARY)] = None,
     unroll: Annotated[int, _number("Depths that eagle3 is trained for.")] = 6,
     start: Start = None,
 ) -> None:

@@ -28,7 +28,43 @@ CLASSIFICATION = 0.1
 """Weight of the cross entropy, relative to the feature regression (EAGLE, section 4.2)."""
 
 
-class EagleHead(Head):
+class VocabularyHead(Head):
+    """A head over the most frequent tokens, or all of the target's.
+
+    Positions where the target would choose another token are left out, as in EAGLE-3's official
+    code.
+    """
+
+    file_name = "pytorch_model.bin"
+    d2t: Tensor  # [draft vocab] difference between the target's id and the draft's
+    t2d: Tensor  # [vocab] bool, true for the tokens of the draft vocabulary
+
+    def __init__(self, model: PreTrainedModel, draft_ids: Tensor | None) -> None:
+        """`draft_ids` are the target's ids of the draft vocabulary, increasing; None is all."""
+        super().__init__()
+        self._fields = config_fields(model)
+        self._embedding = (model.get_input_embeddings().weight.detach(),)
+        head = model.get_output_embeddings()
+        bias: Tensor | None = getattr(head, "bias", None)
+        ids = torch.arange(len(head.weight)) if draft_ids is None else draft_ids.cpu()
+        is_drafted = torch.zeros(len(head.weight), dtype=torch.bool).index_fill(0, ids, True)
+        self.register_buffer("d2t", ids - torch.arange(len(ids)))
+        self.register_buffer("t2d", is_drafted)
+        rows = slice(None) if draft_ids is None else draft_ids.to(head.weight.device)
+        bias = None if bias is None else bias[rows].detach()
+        self._projection = head.weight[rows].detach(), bias
+
+    def token_ids(self, head_ids: Tensor) -> Tensor:
+        return head_ids + self.d2t[head_ids]
+
+    def taught(self, batch: Batch, target: TargetOutputs) -> tuple[Tensor, Tensor]:
+        """The target's logits of its draft vocabulary, and the weights of tokens."""
+        weights = batch.weights.clone()  # of token t, which the target chooses at t - 1
+        weights[:, 1:] *= self.t2d[target.best][:, :-1]
+        return F.linear(target.hidden, *self._projection), weights
+
+
+class EagleHead(VocabularyHead):
     """One decoder layer over fc([embedding of token t + 1 ; feature t]), which gives feature t + 1.
 
     The target's embedding and head are used as they are. EAGLE-2 runs the same weights.
@@ -37,38 +73,34 @@ class EagleHead(Head):
     its distributions.
     """
 
-    file_name = "pytorch_model.bin"
-
-    def __init__(self, model: PreTrainedModel) -> None:
-        super().__init__()
-        self._fields = config_fields(model)
+    def __init__(self, model: PreTrainedModel, draft_ids: Tensor | None = None) -> None:
+        super().__init__(model, draft_ids)
         config = layer_config(self._fields)
-        embedding = model.get_input_embeddings().weight.detach()
-        self._frozen = (embedding, model.get_output_embeddings())
         self.fc = nn.Linear(2 * config.hidden_size, config.hidden_size)
         self.layers = nn.ModuleList([Layer(config, config.hidden_size)])
-        self.to(embedding.device)
+        self.to(self._embedding[0].device)
 
     def features(self, ids: Tensor, features: Tensor) -> Tensor:
         """The extrapolated features [rows, length, hidden]; row t is for position t + 1."""
-        tokens = F.embedding(ahead(ids, 1), self._frozen[0])
+        tokens = F.embedding(ahead(ids, 1), self._embedding[0])
         joint = self.fc(torch.cat([tokens, features.to(tokens.dtype)], -1))
         return self.layers[0](joint, joint, [])
 
     def draft_logits(self, ids: Tensor, target: TargetOutputs) -> list[Tensor]:
-        return [self._frozen[1](self.features(ids, target.hidden))]
+        return [F.linear(self.features(ids, target.hidden), *self._projection)]
 
     def loss(self, batch: Batch, target: TargetOutputs) -> Tensor:
         features = self.features(batch.ids, add_noise(target.hidden, int(batch.ids.sum())))
         expected = ahead(target.hidden, 1).float()
         distances = F.smooth_l1_loss(features.float(), expected, reduction="none").mean(-1)
-        logits = self._frozen[1](features)
-        cross_entropy = target_loss(logits, target.logits, batch.weights, depth=1)
+        logits = F.linear(features, *self._projection)
+        cross_entropy = target_loss(logits, *self.taught(batch, target), depth=1)
         regression = weighted_mean(distances, ahead(batch.weights, 2))
         return regression + CLASSIFICATION * cross_entropy
 
     def config(self) -> dict[str, object]:
-        return {**self._fields, "bias": True}
+        size, fields = len(self.d2t), {**self._fields, "bias": True}
+        return fields if size == len(self.t2d) else {**fields, "draft_vocab_size": size}
 
 
 class MidLayer(Layer):
@@ -84,43 +116,29 @@ class MidLayer(Layer):
         return self(features, attended, chain)
 
 
-class Eagle3Head(Head):
-    """One decoder layer with a head of its own over the most frequent tokens.
+class Eagle3Head(VocabularyHead):
+    """One decoder layer with a head of its own over the draft vocabulary.
 
     Source: Li et al. 2025, "EAGLE-3": training-time test. Depth 1 reads the target's features at
     every position, depth d its own outputs of depth d - 1, the tokens being the text's. Every
-    depth learns the target's distributions. Positions where the target would choose a token
-    outside the draft vocabulary are left out, as in the official code.
+    depth learns the target's distributions.
     """
-
-    file_name = "pytorch_model.bin"
-    d2t: Tensor  # [draft vocab] difference between the target's id and the draft's
-    t2d: Tensor  # [vocab] bool, true for the tokens of the draft vocabulary
 
     def __init__(
         self, model: PreTrainedModel, draft_ids: Tensor | None = None, num_unrolled: int = 6
     ) -> None:
-        """`draft_ids` are the target's ids of the draft vocabulary, increasing; None is all."""
-        super().__init__()
-        self._fields = config_fields(model)
+        super().__init__(model, draft_ids)
         config = layer_config(self._fields)
         self.layer_ids = feature_layers(model.config.get_text_config().num_hidden_layers)
-        self._embedding = (model.get_input_embeddings().weight.detach(),)
         self._num_unrolled = num_unrolled
-        projection = model.get_output_embeddings().weight.detach()
-        ids = torch.arange(len(projection)) if draft_ids is None else draft_ids.cpu()
-        hidden = config.hidden_size
-        is_drafted = torch.zeros(len(projection), dtype=torch.bool).index_fill(0, ids, True)
-        self.register_buffer("d2t", ids - torch.arange(len(ids)))
-        self.register_buffer("t2d", is_drafted)
+        rows, hidden = self._projection[0], config.hidden_size
         self.fc = nn.Linear(len(self.layer_ids) * hidden, hidden, bias=False)
         self.midlayer = MidLayer(config)
         self.norm = LlamaRMSNorm(hidden, eps=config.rms_norm_eps)
-        self.lm_head = nn.Linear(hidden, len(ids), bias=False)
-        rows = projection[ids.to(projection.device)]
+        self.lm_head = nn.Linear(hidden, len(rows), bias=False)
         self.lm_head.weight = nn.Parameter(rows.float().clone())
         self._start_from(model)
-        self.to(projection.device)
+        self.to(rows.device)
 
     @torch.no_grad()
     def _start_from(self, model: PreTrainedModel) -> None:
@@ -142,9 +160,6 @@ class Eagle3Head(Head):
         self.fc.weight.zero_()
         self.fc.weight[:, -hidden:] = torch.eye(hidden)
 
-    def token_ids(self, head_ids: Tensor) -> Tensor:
-        return head_ids + self.d2t[head_ids]
-
     def outputs(self, ids: Tensor, target: TargetOutputs) -> list[Tensor]:
         """The layer's outputs of every depth [rows, length, hidden]."""
         tokens = F.embedding(ids, self._embedding[0])
@@ -160,14 +175,10 @@ class Eagle3Head(Head):
         return [self.lm_head(self.norm(output)) for output in self.outputs(ids, target)]
 
     def loss(self, batch: Batch, target: TargetOutputs) -> Tensor:
-        known_logits = target.logits_of(self.t2d.nonzero().flatten())
-        weights = batch.weights.clone()  # of token t, which the target chooses at t - 1
-        weights[:, 1:] *= self.t2d[target.best][:, :-1]
+        taught = self.taught(batch, target)
         by_depth = enumerate(self.draft_logits(batch.ids, target), start=1)
-        return decayed_sum(
-            (target_loss(logits, known_logits, weights, depth) for depth, logits in by_depth),
-            start=0,
-        )
+        losses = (target_loss(logits, *taught, depth) for depth, logits in by_depth)
+        return decayed_sum(losses, start=0)
 
     def vocab_weights(self) -> Iterable[Tensor]:
         return (self.lm_head.weight,)

@@ -38,7 +38,8 @@ def write_head(head: Head, folder: Path) -> None:
         RunFolderError: a file cannot be written. It is as before.
     """
     fields, tensors = head.config(), dict(head.tensors())
-    if fields.get("draft_vocab_size") == fields.get("vocab_size"):  # vLLM then refuses maps
+    vocab = fields.get("vocab_size")
+    if fields.get("draft_vocab_size", vocab) == vocab:  # vLLM then refuses maps
         for name in ("d2t", "t2d"):
             tensors.pop(name, None)
     tensors = {

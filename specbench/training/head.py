@@ -33,12 +33,6 @@ class TargetOutputs:
             logits: Tensor = self.projection(self.hidden)
             return logits
 
-    @torch.no_grad()
-    def logits_of(self, ids: Tensor) -> Tensor:  # [n] -> [rows, length, n]
-        """The logits of some tokens."""
-        weight, bias = self.projection.weight, getattr(self.projection, "bias", None)
-        return F.linear(self.hidden, weight[ids], None if bias is None else bias[ids])
-
 
 class Head(nn.Module):
     """A head in training. Its state dict has the keys of the official checkpoint format."""

@@ -8,14 +8,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from specbench.training.batches import Batch
-from specbench.training.head import (
-    Head,
-    TargetOutputs,
-    ahead,
-    decayed_sum,
-    target_loss,
-    text_loss,
-)
+from specbench.training.head import Head, TargetOutputs, ahead, decayed_sum, target_loss, text_loss
 
 
 class ResBlock(nn.Module):

@@ -22,6 +22,7 @@ from specbench.training.layer import register_attention
 from specbench.training.loop import Plan, Schedule, optimizers_for, train
 from specbench.training.medusa import HydraHeads, MedusaHeads
 
+_VOCABULARY = 32_000
 _DECAY = 0.2
 """Share of the steps in which the learning rate falls; before, a run may get more steps."""
 
@@ -43,7 +44,9 @@ class Settings:
     other_lr: float = 0.002
     num_heads: int = 4
     num_unrolled: int = 6
-    draft_vocab: int = 32_000
+    draft_vocab: int | None = None
+    """Most frequent tokens that EAGLE's heads draft; None: 32,000 for EAGLE-3, else all."""
+
     num_tokens: int = 1_000_000
     """Tokens of answers that the target writes, where it writes the text."""
 
@@ -59,21 +62,21 @@ class Settings:
 _HEADS: Mapping[str, Callable[[PreTrainedModel, Settings], Head]] = {
     "medusa": lambda model, settings: MedusaHeads(model, settings.num_heads),
     "hydra": lambda model, settings: HydraHeads(model, settings.num_heads),
-    "eagle": lambda model, settings: EagleHead(model),
 }
-HEADS = (*_HEADS, "eagle3")
+HEADS = (*_HEADS, "eagle", "eagle3")
 """Kinds of heads that can be trained."""
 
 
 def new_head(method: str, model: PreTrainedModel, settings: Settings, batches: RowSource) -> Head:
-    """An untrained head for the target. EAGLE-3 may draft the most frequent tokens of `batches`."""
+    """An untrained head for the target. EAGLE's may draft the frequent tokens of `batches`."""
     torch.manual_seed(settings.seed)
     if method in _HEADS:
         return _HEADS[method](model, settings)
     vocab = model.get_output_embeddings().weight.shape[0]
-    ids = None
-    if settings.draft_vocab < vocab:
-        ids = frequent_tokens(batches.rows, settings.draft_vocab, vocab)
+    size = settings.draft_vocab or (_VOCABULARY if method == "eagle3" else vocab)
+    ids = frequent_tokens(batches.rows, size, vocab) if size < vocab else None
+    if method == "eagle":
+        return EagleHead(model, ids)
     return Eagle3Head(model, ids, settings.num_unrolled)
 
 

@@ -78,6 +78,7 @@ def eagle(
     kv_heads: int | None = None,
     name: str = "pytorch_model.bin",
     has_embedding: bool = True,
+    draft_vocab: int | None = None,
     **changes: Any,
 ) -> Path:
     """An EAGLE head; a config without the key `bias` stands for a bias in `fc`."""
@@ -90,8 +91,17 @@ def eagle(
         tensors["fc.bias"] = random(hidden, seed=12)
     if has_embedding:
         tensors["embed_tokens.weight"] = target.model.get_input_embeddings().weight.clone().half()
+    if draft_vocab:
+        tensors |= vocabulary(target.vocab_size, draft_vocab)
     config = llama_config(target, kv_heads, **changes)
     return write(folder, name, tensors, config if fc_bias else {**config, "bias": False})
+
+
+def vocabulary(vocab: int, size: int) -> dict[str, torch.Tensor]:
+    """The maps of a head over `size` tokens."""
+    order = torch.randperm(vocab, generator=torch.Generator().manual_seed(0))
+    kept = order[:size].sort().values
+    return {"d2t": kept - torch.arange(size), "t2d": torch.isin(torch.arange(vocab), kept)}
 
 
 def eagle3(target: Target, folder: Path, draft_vocab: int | None = None, **changes: Any) -> Path:
@@ -112,10 +122,7 @@ def eagle3(target: Target, folder: Path, draft_vocab: int | None = None, **chang
         tensors[f"{key}.weight"] = 1 + random(hidden, seed=seed)
     tensors["fc.weight"] = random(hidden, len(layers) * hidden, seed=11)
     tensors["lm_head.weight"] = random(draft_vocab, hidden, seed=12)
-    generator = torch.Generator().manual_seed(0)
-    kept = torch.randperm(vocab, generator=generator)[:draft_vocab].sort().values
-    tensors["d2t"] = kept - torch.arange(draft_vocab)
-    tensors["t2d"] = torch.isin(torch.arange(vocab), kept)
+    tensors |= vocabulary(vocab, draft_vocab)
     config = llama_config(target, kv_heads, draft_vocab_size=draft_vocab, **changes)
     return write(folder, "pytorch_model.bin", tensors, config)
 

@@ -20,6 +20,7 @@ from specbench.errors import CheckpointError, UserError
 from specbench.registry import get
 from specbench.types import Request, Sampling
 from tests.methods.building import HEADS, Recording, build_random, complete
+from tests.methods.checkpoints import vocabulary
 from tests.support.architectures import config_of, random_of
 from tests.support.models import generated, prompts, random_llama, random_target
 from tests.support.products import each_once
@@ -56,6 +57,7 @@ VARIANTS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("eagle2", {}, {"total_tokens": 500, "depth": 3}),
     ("eagle3", {"draft_vocab": 9}, {}),
     ("eagle2", {}, {"depth": 0}),
+    ("eagle2", {"draft_vocab": 9}, {"depth": 2}),
     ("eagle3", {}, {"depth": 0, "top_k": 3, "total_tokens": 3}),
     ("hydra", {}, {"nodes": 5}),
     ("eagle3", {"eagle_aux_hidden_state_layer_ids": [0, 2, 3]}, {"depth": 3, "top_k": 4}),
@@ -187,6 +189,23 @@ def test_every_draft_is_that_of_a_drafter_that_starts_with_the_whole_text(
     for text, tokens in recording.drafts:
         state = started(fresh, target, list(text))
         assert fresh.propose(state).tokens.tolist() == tokens
+
+
+@torch.inference_mode()
+def test_an_eagle_head_of_some_tokens_drafts_the_best_of_them(tmp_path: Path) -> None:
+    target = random_target(layers=4)
+    size, text = target.vocab_size, list(prompts()[1])
+    kept = {*vocabulary(size, 9)["t2d"].nonzero().flatten().tolist()}
+    cases = (
+        ("eagle2", {}, {"depth": 0, "top_k": size, "total_tokens": size + 1}),
+        ("eagle2", {"draft_vocab": 9}, {"depth": 0, "top_k": 5, "total_tokens": 6}),
+        ("eagle", {"draft_vocab": 9}, {}),
+    )
+    drafts = []
+    for name, made, options in cases:
+        drafter = build_random(name, target, tmp_path / f"{name}{len(made)}", made, **options)
+        drafts.append(drafter.propose(started(drafter, target, text)).tokens.tolist()[1:])
+    assert drafts[1] == [one for one in drafts[0] if one in kept][:5] and {*drafts[2]} <= kept
 
 
 WAITING = {"_local_scalar_dense", "nonzero", "is_nonzero", "equal", "masked_select", "unique"}

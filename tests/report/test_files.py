@@ -17,13 +17,7 @@ from specbench.errors import RunFolderError
 from specbench.report.build import make_report, write_report
 from specbench.report.export.json import SCHEMA, digest, plain
 from tests.analysis.run_factory import failed, header, make_run, record
-from tests.report.drawing import (
-    EVERY_RUN,
-    all_failed,
-    no_baseline,
-    one_sample,
-    render,
-)
+from tests.report.drawing import EVERY_RUN, all_failed, no_baseline, one_sample, render
 
 
 def test_markdown_signs_in_names_do_not_break_a_table() -> None:

@@ -19,12 +19,7 @@ from specbench.report.answers import SAMPLES_PER_TASK
 from specbench.report.build import make_report
 from tests.analysis.run_factory import failed, full_run, header, make_run, record
 from tests.report.browser import Browser, problems_of
-from tests.report.drawing import (
-    EVERY_RUN,
-    nine_methods,
-    render,
-    two_temperatures,
-)
+from tests.report.drawing import EVERY_RUN, nine_methods, render, two_temperatures
 
 RUNS = {make.__name__: make for make in EVERY_RUN}
 VOID = {"meta", "link", "img", "br", "hr", "input"}

@@ -14,12 +14,7 @@ from specbench.log.run import Run
 from specbench.report.build import make_report
 from specbench.report.export.latex import escape, files
 from tests.analysis.run_factory import header, make_run, record
-from tests.report.drawing import (
-    EVERY_RUN,
-    render,
-    two_models,
-    two_temperatures,
-)
+from tests.report.drawing import EVERY_RUN, render, two_models, two_temperatures
 
 ENGINES = {
     "pdflatex": ["-interaction=nonstopmode", "-halt-on-error"],

@@ -10,12 +10,7 @@ from specbench import registry
 from specbench.data.tasks import load_cards
 from specbench.errors import UserError
 from specbench.models.cards import known_models
-from specbench.report.published import (
-    PublishedValue,
-    find,
-    published_values,
-    read_publication,
-)
+from specbench.report.published import PublishedValue, find, published_values, read_publication
 
 FOLDER = Path(__file__).parents[2] / "results" / "published"
 FILES = sorted(FOLDER.glob("*.toml"))

@@ -121,11 +121,12 @@ def test_the_files_are_the_official_ones_in_float16(
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("method", ["eagle", "eagle3"])
 @pytest.mark.parametrize("draft_vocab", [600, 2048])
 def test_maps_of_a_draft_vocabulary_are_written_if_it_is_smaller(
-    model: LlamaForCausalLM, tmp_path: Path, draft_vocab: int
+    model: LlamaForCausalLM, tmp_path: Path, draft_vocab: int, method: str
 ) -> None:
-    write_head(random_head("eagle3", model, draft_vocab=draft_vocab), tmp_path)
+    write_head(random_head(method, model, draft_vocab=draft_vocab), tmp_path)
     stored = torch.load(tmp_path / "pytorch_model.bin")
     assert ("d2t" in stored, "t2d" in stored) == ((draft_vocab < 2048,) * 2)  # as vLLM expects
 

@@ -66,8 +66,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @MANY_PROGRAMS
 @pytest.mark.parametrize(
-    "dtype",
-    [torch.float32, torch.float16, pytest.param(torch.bfloat16, marks=NO_BFLOAT16)],
+    "dtype", [torch.float32, torch.float16, pytest.param(torch.bfloat16, marks=NO_BFLOAT16)]
 )
 @pytest.mark.usefixtures("small_blocks")
 def test_kernels_compute_the_same_as_torch(
