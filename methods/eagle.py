@@ -67,12 +67,13 @@ class Eagle(EagleDrafter):
         guessed, scores, probs, drawn = [root], [], [], []
         places = model.stack.tree_slots(end, self._sizes)
         for level, mask, slots in zip(tree.levels, self._masks, places, strict=True):
-            logits = model.whole_logits(hidden)
             if sampler.sampling.is_greedy:
-                guesses = self._ops.topk_ids(logits, tree.num_candidates)
-                scores.append(logits.gather(1, guesses[:, :1]))
+                logits = model.logits(hidden)
+                best = self._ops.topk_ids(logits, tree.num_candidates)
+                scores.append(logits.gather(1, best[:, :1]))
+                guesses = model.token_ids(best)
             else:
-                probs.append(sampler.probs(logits))
+                probs.append(sampler.probs(model.whole_logits(hidden)))
                 scores.append(probs[-1][:, :1])  # NaN in a whole row, if anywhere
                 guesses = sampler.draw_distinct(probs[-1], tree.num_candidates)
                 drawn.append(guesses)
@@ -97,7 +98,7 @@ class Eagle(EagleDrafter):
         _, hidden = self.feed(end, *missing, cache_span=span)
         places = model.stack.tree_slots(end, self._sizes)
         for token, slots, mask in zip(token_ids, places, self._masks, strict=False):
-            yield best_ids(self._ops, model.whole_logits(hidden))[0]
+            yield model.token_ids(best_ids(self._ops, model.logits(hidden)))[0]
             if slots.rows.shape[0]:  # the last level has no children
                 pairs = model.guesses(hidden, torch.full_like(slots.rows, token))
                 hidden = model.stack.extend(*pairs, slots, end, mask, span)
