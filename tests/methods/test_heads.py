@@ -196,7 +196,7 @@ def test_an_eagle_head_of_some_tokens_drafts_the_best_of_them(tmp_path: Path) ->
     target = random_target(layers=4)
     size, text = target.vocab_size, list(prompts()[1])
     kept = {*vocabulary(size, 9)["t2d"].nonzero().flatten().tolist()}
-    cases = (
+    cases: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
         ("eagle2", {}, {"depth": 0, "top_k": size, "total_tokens": size + 1}),
         ("eagle2", {"draft_vocab": 9}, {"depth": 0, "top_k": 5, "total_tokens": 6}),
         ("eagle", {"draft_vocab": 9}, {}),
