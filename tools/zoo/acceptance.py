@@ -5,8 +5,6 @@ ordinary greedy answers to held-out requests that neither training nor any run u
 measured.
 """
 
-import json
-import lzma
 from collections.abc import Iterator, Mapping
 from functools import partial
 from hashlib import sha256
@@ -25,7 +23,6 @@ from specbench.measure.local.engine_load import make_execution
 from specbench.models.acceptance import Acceptance, AcceptanceFile
 from specbench.models.cards import ModelCard
 from specbench.registry import get
-from specbench.training.command import HELD_OUT_SHARE
 from specbench.types import Request
 from specbench.zoo import TINY
 from tools.zoo.held_out import bundled_requests, held_out_dialogues
@@ -64,11 +61,6 @@ SETTINGS: Mapping[str, tuple[dict[str, Any], ...]] = {
 """The settings by method, beside the paper's."""
 
 
-OWN_TEXT = "own_text.jsonl.xz"
-"""What a model wrote itself for the training of its heads, in a folder of its name."""
-_OWN_REQUESTS = 12
-
-
 def acceptance(card: ModelCard, folder: Path) -> AcceptanceFile:
     """The file of a model whose target is in `folder`."""
     device, dtype = torch.device("cpu"), _dtype(folder)
@@ -77,9 +69,7 @@ def acceptance(card: ModelCard, folder: Path) -> AcceptanceFile:
     ends = GenerationConfig.from_pretrained(folder).eos_token_id
     eos_ids = frozenset(ends if isinstance(ends, list) else [ends])
     request = partial(Request, max_new_tokens=_MAX_NEW_TOKENS, eos_ids=eos_ids)
-    own = Path(__file__).with_name(card.name) / OWN_TEXT
-    prompts = list(_own_prompts(own) if own.is_file() else _written_prompts(folder))
-    requests = [request(tuple(ids)) for ids in prompts]
+    requests = [request(tuple(ids)) for ids in _prompts(folder)]
     weights = {one.method: Path(one.repo) for one in card.draft_weights if one.is_shipped}
     hashes = {kind: _hash(path) for kind, path in {"target": folder, **weights}.items()}
     methods = {}
@@ -97,8 +87,8 @@ def acceptance(card: ModelCard, folder: Path) -> AcceptanceFile:
             found.append(Acceptance(given, round(mean, 2), round(mat, 3)))
             print(name, given, round(mean, 2), round(mat, 3), flush=True)
         methods[name] = tuple(found)
-    kind = "requests of its own" if own.is_file() else f"requests of {len(FAMILIES)} families"
-    return AcceptanceFile(card.name, f"{len(requests)} held-out {kind}, T=0", hashes, methods)
+    about = f"{len(requests)} held-out requests of {len(FAMILIES)} families, T=0"
+    return AcceptanceFile(card.name, about, hashes, methods)
 
 
 def _dtype(folder: Path) -> torch.dtype:
@@ -106,15 +96,7 @@ def _dtype(folder: Path) -> torch.dtype:
     return torch.float32 if is_tiny else torch.bfloat16
 
 
-def _own_prompts(path: Path) -> Iterator[list[int]]:
-    """Prompts of rows that `specbench train` holds out."""
-    with lzma.open(path, "rt", encoding="utf-8") as file:
-        rows = [json.loads(line) for line in file]
-    for row in rows[: _OWN_REQUESTS * HELD_OUT_SHARE : HELD_OUT_SHARE]:
-        yield row["prompt_ids"]
-
-
-def _written_prompts(folder: Path) -> Iterator[list[int]]:
+def _prompts(folder: Path) -> Iterator[list[int]]:
     """First turns of two dialogues of each family that no bundled prompt has."""
     tokenizer, known = AutoTokenizer.from_pretrained(folder), bundled_requests()
     for family in FAMILIES:
