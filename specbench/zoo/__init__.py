@@ -1,4 +1,4 @@
-"""The embedded model `tiny`, stand-ins made from it, and an EAGLE-3 head for SmolLM2-135M.
+"""The embedded model `tiny`, stand-ins made from it, and heads for SmolLM2-135M.
 
 Importing this package imports neither torch nor transformers.
 """
