@@ -94,7 +94,7 @@ class EagleModel(DraftModel):
         self.stack = DraftStack(checkpoint, head.layer_names, config, hidden, self._ops)
         self._head, ids = head_of(checkpoint, head, hidden, may_share_rows=True)
         self._vocab_size = context.target.vocab_size
-        self._token_ids = ids if len(ids) < self._vocab_size else None
+        self._token_ids = ids if "d2t" in checkpoint else None
         self.notes = checkpoint.close()
 
     def pairs(self, features: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:

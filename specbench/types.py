@@ -30,7 +30,7 @@ Scope = Literal["request", "run"]
 
 
 ProfileKind = Literal["pool", "ranks", "path", "token", "text"]
-"""What an acceptance profile stores of a method at each position of an answer.
+"""The data that an acceptance profile has of a method, for each position of an answer.
 
 pool: all candidates of a dynamic tree. ranks: for static trees, the answer's tokens among the
 draft tokens of each depth. path: how much of a drafted chain is right. token: one bit, if a

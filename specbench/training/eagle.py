@@ -50,18 +50,24 @@ class VocabularyHead(Head):
         is_drafted = torch.zeros(len(head.weight), dtype=torch.bool).index_fill(0, ids, True)
         self.register_buffer("d2t", ids - torch.arange(len(ids)))
         self.register_buffer("t2d", is_drafted)
-        rows = slice(None) if draft_ids is None else draft_ids.to(head.weight.device)
-        bias = None if bias is None else bias[rows].detach()
-        self._projection = head.weight[rows].detach(), bias
+        self._head = (head.weight.detach(), None if bias is None else bias.detach())
 
     def token_ids(self, head_ids: Tensor) -> Tensor:
         return head_ids + self.d2t[head_ids]
+
+    def projection(self) -> tuple[Tensor, Tensor | None]:
+        """The target's rows for the draft vocabulary, which a loaded head may bring."""
+        weight, bias = self._head
+        if len(self.d2t) == len(weight):
+            return weight, bias
+        ids = self.t2d.nonzero().flatten()
+        return weight[ids], None if bias is None else bias[ids]
 
     def taught(self, batch: Batch, target: TargetOutputs) -> tuple[Tensor, Tensor]:
         """The target's logits of its draft vocabulary, and the weights of tokens."""
         weights = batch.weights.clone()  # of token t, which the target chooses at t - 1
         weights[:, 1:] *= self.t2d[target.best][:, :-1]
-        return F.linear(target.hidden, *self._projection), weights
+        return F.linear(target.hidden, *self.projection()), weights
 
 
 class EagleHead(VocabularyHead):
@@ -87,13 +93,13 @@ class EagleHead(VocabularyHead):
         return self.layers[0](joint, joint, [])
 
     def draft_logits(self, ids: Tensor, target: TargetOutputs) -> list[Tensor]:
-        return [F.linear(self.features(ids, target.hidden), *self._projection)]
+        return [F.linear(self.features(ids, target.hidden), *self.projection())]
 
     def loss(self, batch: Batch, target: TargetOutputs) -> Tensor:
         features = self.features(batch.ids, add_noise(target.hidden, int(batch.ids.sum())))
         expected = ahead(target.hidden, 1).float()
         distances = F.smooth_l1_loss(features.float(), expected, reduction="none").mean(-1)
-        logits = F.linear(features, *self._projection)
+        logits = F.linear(features, *self.projection())
         cross_entropy = target_loss(logits, *self.taught(batch, target), depth=1)
         regression = weighted_mean(distances, ahead(batch.weights, 2))
         return regression + CLASSIFICATION * cross_entropy
@@ -131,7 +137,7 @@ class Eagle3Head(VocabularyHead):
         config = layer_config(self._fields)
         self.layer_ids = feature_layers(model.config.get_text_config().num_hidden_layers)
         self._num_unrolled = num_unrolled
-        rows, hidden = self._projection[0], config.hidden_size
+        rows, hidden = self.projection()[0], config.hidden_size
         self.fc = nn.Linear(len(self.layer_ids) * hidden, hidden, bias=False)
         self.midlayer = MidLayer(config)
         self.norm = LlamaRMSNorm(hidden, eps=config.rms_norm_eps)

@@ -136,14 +136,12 @@ def test_a_file_as_the_folder_is_refused(train: Train) -> None:
         train("medusa", out="data.jsonl/head")
 
 
-def test_resuming_with_other_settings_is_refused(train: Train) -> None:
+def test_only_more_steps_extend_a_training(train: Train, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no training to resume"):
+        train("medusa", is_resumed=True)
     train("medusa")
     with pytest.raises(UserError, match="method was 'medusa' and is 'hydra'"):
         train("hydra", is_resumed=True)
-
-
-def test_more_steps_extend_a_training_and_fewer_are_refused(train: Train, tmp_path: Path) -> None:
-    train("medusa")
     lines = train("medusa", replace(SETTINGS, num_steps=6), is_resumed=True)
     assert any(line.startswith("step 6/6  loss ") for line in lines)
     log = (tmp_path / "head" / "training" / "log.jsonl").read_text().splitlines()
@@ -253,11 +251,6 @@ def test_a_full_disk_leaves_the_head_and_checkpoint_as_they_were(
     assert {file: file.read_bytes() for file in before} == before
     assert {*files} == {file for file in (tmp_path / "head").rglob("*") if file.is_file()}
     train("eagle3", replace(SETTINGS, num_steps=6), is_resumed=True)
-
-
-def test_there_is_nothing_to_resume_in_a_new_folder(train: Train) -> None:
-    with pytest.raises(UserError, match="no training to resume"):
-        train("medusa", is_resumed=True)
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,9 @@ def test_eagle3_leaves_out_tokens_outside_its_vocabulary() -> None:
     assert head.loss(batch, replace(outputs, best=best)) == 0
     best[:, 2] = 7  # except once
     assert head.loss(batch, replace(outputs, best=best)) > 0
+    other = Eagle3Head(model, torch.tensor([6, 9]), num_unrolled=2)
+    head.load_state_dict(other.state_dict())  # as `--start` does
+    assert torch.allclose(head.taught(batch, outputs)[0], outputs.logits[..., [6, 9]], atol=1e-5)
 
 
 def test_a_target_that_is_its_own_head_agrees_with_itself() -> None:
