@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from specbench import registry
 from specbench.log.options import Option
-from specbench.measure.server.engines import NAMES
+from specbench.measure.server import NAMES
 from specbench.report.export import FORMATS
 from specbench.types import RUNS
 

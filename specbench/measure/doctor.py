@@ -22,7 +22,7 @@ from specbench.measure.local.engine import EngineBackend, describe_kernels
 from specbench.measure.local.engine_setup import EngineSetup, make_engine_setup
 from specbench.measure.local.memory import measure_traffic
 from specbench.measure.methods import BASELINE
-from specbench.measure.server import engines
+from specbench.measure.server import NAMES
 from specbench.measure.server.engine import Engine, load_engine
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import ModelCard, find_model, known_models
@@ -67,7 +67,7 @@ def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
     where, why = setup.device.name, setup.device.reason
     yield Diagnosis("device", None, f"{where}; no GPU, because {why}" if why else where)
     yield Diagnosis("memory", None, f"{free_bytes(where) / 1e9:.1f} GB free on {where}")
-    found = (f"{one.title} ({_place(one)})" for one in map(load_engine, engines.NAMES))
+    found = (f"{one.title} ({_place(one)})" for one in map(load_engine, NAMES))
     yield Diagnosis("engines", None, ", ".join(found))
     names = (name for name, card in known_models().items() if _is_here(card))
     yield Diagnosis("models without a download", None, ", ".join(names))

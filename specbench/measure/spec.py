@@ -35,7 +35,7 @@ class RunSpec(SpecValues, frozen=True):
             value = getattr(self, option.name)
             option.check(value.partition(":")[0] if option.name == "device" else value)
         if self.serving_engine:
-            from specbench.measure.server.engines import NAMES
+            from specbench.measure.server import NAMES
 
             if self.serving_engine not in NAMES:
                 raise unknown_name("engine", self.serving_engine, NAMES)

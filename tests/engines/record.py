@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from specbench.measure.server.engines import NAMES
+from specbench.measure.server import NAMES
 from specbench.measure.server.find import PROBE_TOKENS
 from specbench.measure.server.servers import OpenServer
 from specbench.measure.server.started import StartedSetup, make_started_setup

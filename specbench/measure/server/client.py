@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from specbench.errors import cut, describe_error, printable
+from specbench.measure.server import NAMES
 from specbench.measure.server.address import authorization, without_key
 from specbench.measure.server.engine import load_engine
-from specbench.measure.server.engines import NAMES
 from specbench.measure.server.stream import (
     Answer,
     AnswerReader,

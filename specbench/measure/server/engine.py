@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from specbench.measure.server import engines
+from specbench.measure.server import ENGINES
 from specbench.measure.server.stream import StreamProtocol
 from specbench.types import Scope
 
@@ -105,7 +105,7 @@ class Engine:
 
 def load_engine(name: str) -> Engine:
     """The engine of a file in `engines`."""
-    engine: Engine = import_module(f"{engines.__name__}.{name}").ENGINE
+    engine: Engine = import_module(f"{ENGINES}.{name}").ENGINE
     return engine
 
 

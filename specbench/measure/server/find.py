@@ -14,9 +14,9 @@ import msgspec
 from specbench.errors import UserError, first_line, printable
 from specbench.log.machine import UNKNOWN
 from specbench.measure.base import Message
+from specbench.measure.server import NAMES
 from specbench.measure.server.client import Client
 from specbench.measure.server.engine import load_engine
-from specbench.measure.server.engines import NAMES
 from specbench.measure.server.stream import (
     ChatRequest,
     RequestFailed,
