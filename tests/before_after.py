@@ -74,6 +74,8 @@ def _chosen(header: dict[str, Any], records: list[Any], rng: random.Random) -> t
     for part in ("methods", "execution", "servers"):
         if header.get(part):
             header[part] = {name: header[part][name] for name in methods}
+    blocks = header.get("blocks", [])
+    header["blocks"] = [b for b in blocks if b["method"] in methods and b["task"] in tasks]
     header["columns"] = {name: header["columns"][name] for name in tasks}
     header["prompts"] = [about for about in header["prompts"] if about["task"] in tasks]
     if header.get("roofline"):
@@ -113,10 +115,9 @@ def _noisy(records: list[Any], rng: random.Random, steady: str = "") -> list[Any
 
 def _write(folder: Path, header: dict[str, Any], records: list[Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({**header, "id": folder.name}, indent=1)
-    (folder / "run.json").write_text(text, encoding="utf-8")
+    (folder / "run.json").write_text(json.dumps({**header, "id": folder.name}, indent=1))
     lines = "".join(json.dumps(record) + "\n" for record in records)
-    (folder / "samples.jsonl").write_text(lines, encoding="utf-8")
+    (folder / "samples.jsonl").write_text(lines)
 
 
 def dump(folder: Path) -> dict[str, Any]:
@@ -232,8 +233,7 @@ def main() -> int:
         return 0
     if given.action == "diff":
         return diff(given.paths[0], given.paths[1], given.most)
-    found = dump(given.paths[0])
-    given.paths[1].write_text(json.dumps(found, sort_keys=True), encoding="utf-8")
+    given.paths[1].write_text(json.dumps(dump(given.paths[0]), sort_keys=True))
     return 0
 
 

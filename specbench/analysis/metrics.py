@@ -140,6 +140,8 @@ def measure(
         for task in tasks
     }
     agreements = find_agreements(table, info.spec.values.history)
+    limits = parse_goodput(info.spec.values.goodput)
+    serving = measure_serving(info, run.records, table.served, bootstrap, limits)
     has_clocks = bool(info.gpu and info.gpu.sm_clock_mhz)
     return RunMetrics(
         info=info,
@@ -161,9 +163,7 @@ def measure(
         roofline=roofline,
         agreements={m: agreements[m] for m in methods if m in agreements},
         audit=run.audit,
-        serving=measure_serving(
-            info, run.records, table.served, bootstrap, parse_goodput(info.spec.values.goodput)
-        ),
+        serving={key: one for key, one in serving.items() if key in overall},
         scope=Scope("runs" if run.run_of_repeat else "passes", table.num_units),
         rankings=rankings,
         task_rankings=task_rankings,
