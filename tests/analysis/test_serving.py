@@ -193,17 +193,18 @@ def test_requests_in_flight_are_those_that_overlap() -> None:
 def test_llama_cpp_recorded_anew_has_the_same_answers_and_drafts_as_long_as_asked() -> None:
     """It was recorded on a busy machine, which its times show and its counts do not."""
     first, anew = (read_run(RECORDED / name) for name in ("llamacpp-cpu", "llamacpp-cpu-busy"))
-    assert {one.key: one.token_ids for one in first.records} == {
-        one.key: one.token_ids for one in anew.records
-    }
+    answers = [{one.key: one.token_ids for one in run.records} for run in (first, anew)]
+    assert answers[0] == answers[1]
     counters = [one.counters for one in anew.header.blocks if one.method == "ngram"]
-    drafts, tokens = (
-        sum(one[name] for one in counters) for name in ("num_drafts", "num_draft_tokens")
-    )
+    drafts, tokens = (sum(c[f"num_{n}"] for c in counters) for n in ("drafts", "draft_tokens"))
     assert 0.99 * 5 * drafts < tokens < 5 * drafts, "a few were cut by the budget"
     eight = measured(anew.at(Load(concurrency=8))).serving
     assert {(one.in_flight.most, one.in_flight.least_most) for one in eight.values()} == {(8, 8)}
     assert any("busy when the run began" in text for text in find_exclusions(anew.header, (), None))
+
+
+def test_counters_of_a_method_that_the_run_does_not_list_are_left_out() -> None:
+    assert not measured(run([], [block("sps", ONE, duration_s=1.0)], [ONE])).serving
 
 
 def test_the_recorded_run_of_vllm_was_not_at_8_requests_at_once() -> None:
