@@ -23,7 +23,7 @@ from specbench.training.loop import Plan, Schedule, optimizers_for, train
 from specbench.training.medusa import HydraHeads, MedusaHeads
 
 _VOCABULARY = 32_000
-_DECAY = 0.2
+_DECAY = 0.5
 """Share of the steps in which the learning rate falls; before, a run may get more steps."""
 
 
