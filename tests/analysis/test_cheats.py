@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 from msgspec import convert
+from msgspec.structs import replace
 
 from specbench.analysis.cheats import find_cheats
 from specbench.analysis.metrics import measure
 from specbench.analysis.records import make_table
 from specbench.judge.sources import check_sources
 from specbench.log.header import RunHeader
+from specbench.log.machine import Threads
 from specbench.log.record import RecordLine, RecordReader
 from specbench.log.run import Run
 from specbench.log.store import read_run
@@ -81,10 +83,8 @@ def test_each_rule_names_its_method_alone_and_fails_the_check(key: str) -> None:
     (warning,) = [each for each in warnings(metrics) if each.key == key]
     assert f"{metrics.info.method(method).label} 0." in warning.text and warning.is_warning
     (check,) = check_sources(one)
-    assert (check.text, check.status) == (
-        warning.text,
-        "skipped" if key == "fast_step" else "failed",
-    )
+    status = "skipped" if key == "fast_step" else "failed"
+    assert (check.text, check.status) == (warning.text, status)
 
 
 def test_a_fast_step_fails_only_where_the_baseline_run_has_none() -> None:
@@ -92,6 +92,14 @@ def test_a_fast_step_fails_only_where_the_baseline_run_has_none() -> None:
     assert found(fast).keys() == {"slow_vanilla"}
     assert [one.status for one in check_sources(fast, run(lambda at: {}))] == ["failed"]
     assert [one.status for one in check_sources(fast, fast)] == ["skipped"]
+
+
+def test_a_step_with_more_threads_than_vanillas_has_a_narrower_limit() -> None:
+    near = run(lambda at: {"step_s": 0.0092} if at["method"] == "pld" else {}, num_samples=40)
+    assert not found(near)
+    threads = Threads(1, "measured", "brief", methods={"vanilla": 1, "pld": 2, "sps": 1})
+    changed = make_run([*near.records], replace(near.header, threads=threads))
+    assert found(changed) == {"fast_step": {"pld": pytest.approx(0.92, abs=0.02)}}
 
 
 def test_vanilla_is_slowed_by_the_method_before_it() -> None:
