@@ -163,12 +163,15 @@ def _write_text(
     left_out = write_own_text(
         path, model, codec,
         num_tokens=settings.num_tokens, seed=settings.seed, avoided=prompts.texts, say=say,
+        openings=settings.openings,
     )  # fmt: skip
+    begun = f", with {len(settings.openings)} openings in turn" if settings.openings else ""
     return (
-        "The target wrote the text itself: requests after its chat template, and answers to them, "
-        f"two in three greedy. No run of {OVERLAP} words is in one of {len(prompts.texts):,} "
-        f"prompts of tasks. Not checked, since they are not on this machine: "
-        f"{', '.join(prompts.unchecked) or 'none'}. Left out: {_reasons(left_out) or 'nothing'}."
+        f"The target wrote the text itself: requests after its chat template{begun}, and "
+        f"answers, two in three greedy. No run of {OVERLAP} words is in one of "
+        f"{len(prompts.texts):,} prompts of tasks. Not checked, since they are not on this "
+        f"machine: {', '.join(prompts.unchecked) or 'none'}. "
+        f"Left out: {_reasons(left_out) or 'nothing'}."
     )
 
 

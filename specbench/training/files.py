@@ -58,15 +58,24 @@ def write_head(head: Head, folder: Path) -> None:
 
 
 def read_head(head: Head, folder: Path) -> None:
-    """Give a head the weights in the folder of a trained one, and its draft vocabulary.
+    """Give a head the weights in the folder of a trained one.
+
+    Its draft vocabulary stays. Rows of `lm_head` for tokens that are only in it stay as well.
 
     Raises:
         CheckpointError: the file is missing or damaged, or its head has other shapes.
     """
     path, own = folder / head.file_name, head.state_dict()
-    hint = "Give the folder of a head of this method and model, and its --draft-vocab."
+    hint = "Give the folder of a head of this method and model."
     with reading(path, "There is no head to start from", hint):
         stored = torch.load(path, map_location="cpu", weights_only=True)
+        if "t2d" in stored:
+            was, now = stored.pop("t2d"), own["t2d"].cpu()
+            del stored["d2t"]
+            if "lm_head.weight" in own:
+                rows, both = own["lm_head.weight"].cpu(), was & now
+                rows[both[now]] = stored["lm_head.weight"].to(rows.dtype)[both[was]]
+                stored["lm_head.weight"] = rows
         for name in (n for n, one in stored.items() if one.shape != own[n].shape):
             raise ValueError(f"{name} is {[*stored[name].shape]}, not {[*own[name].shape]}")
         head.load_state_dict({**own, **stored})

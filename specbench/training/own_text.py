@@ -10,7 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,7 +25,7 @@ from transformers.cache_utils import Cache
 from specbench.data.prompts import load_prompts
 from specbench.data.tasks import load_cards
 from specbench.engine.kv import FixedLayer, layer_shapes
-from specbench.errors import UserError
+from specbench.errors import UserError, reading
 from specbench.log.files import LineFile
 from specbench.training.examples import Codec
 
@@ -137,7 +138,7 @@ SELF = "self"
 
 _CHUNK, _SLOTS = 480, 96
 """Requests of a chunk, and the most that are answered together."""
-_REQUEST, _ANSWER = 128, 320
+_REQUEST, _ANSWER = 512, 320
 """Most tokens of a request and an answer. Longer requests are dropped, longer answers cut."""
 _SAMPLED_EVERY = 3
 """One answer in three is sampled, the others are greedy."""
@@ -187,7 +188,7 @@ class _Dialogue:
 
     rng: Random
     ids: list[int]
-    forced: list[int] = field(default_factory=list)  # tokens of the template that come next
+    forced: list[int]  # tokens of an opening or of the template that come next
     request: str = ""
     num_prompt: int = 0  # 0 while the request is written
     is_sampled: bool = True
@@ -203,7 +204,7 @@ class OwnText:
         self._openings: Counter[str] = Counter()
         self.left_out: Counter[str] = Counter()
         for row in rows:
-            self._add(row["request"])
+            self._count(row["request"])
             self.left_out.update(row.get("left_out", {}))
 
     def takes(self, request: str) -> bool:
@@ -220,7 +221,7 @@ class OwnText:
         if reason:
             self.left_out[reason] += 1
         else:
-            self._add(request)
+            self._count(request)
         return reason is None
 
     def overlaps(self, request: str, answer: str) -> bool:
@@ -228,15 +229,13 @@ class OwnText:
         is_shared = any(run in self._avoided for t in (request, answer) for run in word_runs(t))
         if is_shared:
             self.left_out[f"dialogues that share {OVERLAP} words with a prompt"] += 1
-            words = _WORD.findall(request.lower())
-            self._seen.discard(" ".join(words))
-            self._openings[" ".join(words[:_OPENING])] -= 1
+            self._count(request, -1)
         return is_shared
 
-    def _add(self, request: str) -> None:
+    def _count(self, request: str, by: int = 1) -> None:
         words = _WORD.findall(request.lower())
-        self._seen.add(" ".join(words))
-        self._openings[" ".join(words[:_OPENING])] += 1
+        (self._seen.add if by > 0 else self._seen.discard)(" ".join(words))
+        self._openings[" ".join(words[:_OPENING])] += by
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +258,19 @@ class _Frame:
         return cls(before, after)
 
 
+def read_openings(path: Path) -> list[str]:
+    """The beginnings of requests in a file, one a line; a `\\n` in it stands for a new line.
+
+    Raises:
+        CheckpointError: it cannot be read or is empty.
+    """
+    with reading(path, "There are no openings", "Give a text file with an opening a line."):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        if not (openings := [line.replace("\\n", "\n") for line in lines if line.strip()]):
+            raise ValueError("it is empty")
+    return openings
+
+
 def write_own_text(
     path: Path,
     model: PreTrainedModel,
@@ -268,11 +280,13 @@ def write_own_text(
     seed: int,
     avoided: Iterable[str],
     say: Say,
+    openings: Sequence[str] | None = None,
 ) -> Counter[str]:
     """Write dialogues until there are `num_tokens` tokens of answers, or go on with a file.
 
-    A line has `request`, `prompt_ids`, `answer_ids`, `stop_reason` (eos or length) and
-    `sampled`. Returns what was left out, by reason.
+    Requests begin with the `openings` in turn, if there are any. A line of the file has
+    `request`, `prompt_ids`, `answer_ids`, `stop_reason` (eos or length) and `sampled`. Returns
+    what was left out, by reason.
 
     Raises:
         UserError: the model writes no usable requests, or another process writes the file.
@@ -287,11 +301,12 @@ def write_own_text(
         if count >= num_tokens:
             return own.left_out
         num, capacity = _SLOTS, len(frame.before) + _REQUEST + len(frame.after) + _ANSWER + 1
+        begun = [codec.tokenizer.encode(t, add_special_tokens=False) for t in openings or [""]]
         with closing(Slots(model, frame.before[:-1], num=num, capacity=capacity)) as slots:
             chunk = len(rows) // _CHUNK
             while count < num_tokens:
                 before = own.left_out.copy()
-                new = list(_chunk(slots, frame, codec, own, f"{seed}/{chunk}"))
+                new = list(_chunk(slots, frame, codec, own, f"{seed}/{chunk}", begun))
                 new[-1]["left_out"] = dict(own.left_out - before)
                 file.append("".join(json.dumps(row) + "\n" for row in new).encode())
                 chunk += 1
@@ -301,7 +316,7 @@ def write_own_text(
 
 
 def _chunk(
-    slots: Slots, frame: _Frame, codec: Codec, own: OwnText, seed: str
+    slots: Slots, frame: _Frame, codec: Codec, own: OwnText, seed: str, begun: list[list[int]]
 ) -> Iterator[dict[str, Any]]:
     """The dialogues of one chunk, in the order in which they end."""
     num_made = num_tried = num_accepted = 0
@@ -309,7 +324,8 @@ def _chunk(
     while num_made < _CHUNK:
         while len(open_) < min(_SLOTS, _CHUNK - num_made):
             num_tried += 1
-            open_.append(_Dialogue(Random(f"{seed}/{num_tried}"), list(frame.before)))
+            opening = list(begun[num_tried % len(begun)])
+            open_.append(_Dialogue(Random(f"{seed}/{num_tried}"), list(frame.before), opening))
         if num_tried > _MOST_ATTEMPTS * _CHUNK:
             reasons = "; ".join(f"{why} ({num})" for why, num in own.left_out.most_common())
             raise UserError(
@@ -319,14 +335,14 @@ def _chunk(
         logits = slots.step([one.ids[-1] for one in open_], [len(one.ids) - 1 for one in open_])
         ended = []
         for slot, (one, token) in enumerate(zip(open_, _next(logits, open_), strict=True)):
+            if one.forced:
+                one.ids.append(one.forced.pop(0))
+                continue
             if not one.num_prompt:
                 is_open = _write_request(one, token, frame, codec, own)
                 if one.num_prompt:
                     num_accepted += 1
                     one.is_sampled = num_accepted % _SAMPLED_EVERY == 0
-            elif one.forced:
-                one.ids.append(one.forced.pop(0))
-                continue
             else:
                 one.ids.append(token)
                 is_eos = token in codec.eos_ids
@@ -400,6 +416,5 @@ def _complete_chunks(path: Path) -> tuple[list[dict[str, Any]], int]:
 
 def _common(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
     """The longest common beginning."""
-    length = min(len(one), len(other))
-    same = next((i for i in range(length) if one[i] != other[i]), length)
-    return tuple(one[:same])
+    pairs = zip(one, other, strict=False)
+    return tuple(mine for mine, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

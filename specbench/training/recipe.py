@@ -50,6 +50,9 @@ class Settings:
     num_tokens: int = 1_000_000
     """Tokens of answers that the target writes, where it writes the text."""
 
+    openings: list[str] | None = None
+    """Beginnings of the requests that the target writes; None: it writes them whole."""
+
     is_mixed: bool = True
     """Matrix products in bfloat16; weights, losses and optimizer states stay in float32."""
 

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,14 @@ from specbench.models.cards import find_model
 from specbench.models.chat import ChatCodec, load_codec
 from specbench.training.command import train_head
 from specbench.training.examples import encode, read_examples
-from specbench.training.own_text import OwnText, task_prompts, write_own_text
+from specbench.training.own_text import OwnText, read_openings, task_prompts, write_own_text
 from specbench.training.recipe import Settings
 from specbench.zoo import TINY
 
 torch.set_num_threads(1)
 TARGET = TINY / "target"
 NUM_TOKENS = 290
+SMALL = {"_CHUNK": 12, "_SLOTS": 5, "_ANSWER": 24}
 SENTENCE = "one two three four five six seven eight nine ten eleven twelve thirteen"
 
 
@@ -32,20 +33,21 @@ def codec() -> ChatCodec:
     return load_codec(TARGET, find_model("tiny"), "auto")
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_text, "_CHUNK", 12)
-    monkeypatch.setattr(own_text, "_SLOTS", 5)
-    monkeypatch.setattr(own_text, "_ANSWER", 24)
+@pytest.fixture(scope="module", autouse=True)
+def small() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in SMALL.items():
+            patch.setattr(own_text, name, value)
+        yield
 
 
 def write(
-    path: Path, codec: ChatCodec, num_tokens: int, avoided: Iterable[str] = ()
+    path: Path, codec: ChatCodec, num_tokens: int, avoided: Iterable[str] = (), **more: Any
 ) -> Counter[str]:
     model = load_target(TARGET, dtype=torch.float32, device=torch.device("cpu")).model
     before = model.config._attn_implementation
     left_out = write_own_text(
-        path, model, codec, num_tokens=num_tokens, seed=3, avoided=avoided, say=lambda text: None
+        path, model, codec, num_tokens=num_tokens, seed=3, avoided=avoided, say=str, **more
     )
     assert model.config._attn_implementation == before
     return left_out
@@ -56,13 +58,10 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory, codec: ChatCodec) -> Path:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("_CHUNK", 12), ("_SLOTS", 5), ("_ANSWER", 24)):
-            patch.setattr(own_text, name, value)
-        path = tmp_path_factory.mktemp("text") / "self.jsonl"
-        write(path, codec, NUM_TOKENS)
-        return path
+def text(tmp_path_factory: pytest.TempPathFactory, codec: ChatCodec, small: None) -> Path:
+    path = tmp_path_factory.mktemp("text") / "self.jsonl"
+    write(path, codec, NUM_TOKENS)
+    return path
 
 
 def test_answers_are_those_of_the_model_after_its_template(text: Path, codec: ChatCodec) -> None:
@@ -100,6 +99,14 @@ def test_killed_writing_goes_on_to_the_same_text(
     path.write_bytes(b"".join(lines[:kept]) + lines[kept][: len(lines[kept]) // 2])
     write(path, codec, NUM_TOKENS)
     assert path.read_bytes() == text.read_bytes()
+
+
+def test_requests_begin_with_openings_in_turn(codec: ChatCodec, tmp_path: Path) -> None:
+    (tmp_path / "openings").write_text("Who wrote\n\nAdd the numbers\\n\n")
+    openings = read_openings(tmp_path / "openings")
+    write(tmp_path / "self.jsonl", codec, 60, openings=openings)
+    assert openings == ["Who wrote", "Add the numbers\n"]
+    assert {row["request"][:7] for row in rows(tmp_path / "self.jsonl")} == {"Who wro", "Add the"}
 
 
 def test_requests_are_kept_by_the_rules() -> None:
