@@ -47,7 +47,7 @@ def write(
     model = load_target(TARGET, dtype=torch.float32, device=torch.device("cpu")).model
     before = model.config._attn_implementation
     left_out = write_own_text(
-        path, model, codec, num_tokens=num_tokens, seed=3, avoided=avoided, say=str, **more
+        path, model, codec, num_tokens=num_tokens, seed=3, avoided=avoided, say=print, **more
     )
     assert model.config._attn_implementation == before
     return left_out
