@@ -43,6 +43,7 @@ from specbench.engine.drafter import BuildContext, Drafter, State
 from specbench.engine.execution import Execution
 from specbench.engine.kernels.native_build import user_folder
 from specbench.engine.kernels.pick_ops import pick_native_ops
+from specbench.engine.layers.emulated import emulates_bfloat16
 from specbench.engine.layers.ops import Ops
 from specbench.engine.layers.weights import pass_bytes
 from specbench.engine.load import load_target
@@ -57,6 +58,7 @@ from specbench.types import Request, Shape
 from specbench.zoo import TINY
 
 CPU = torch.device("cpu")
+EMULATED = {torch.bfloat16} if emulates_bfloat16() else set()
 LLAMA_SERVER = Path(specbench.__file__).with_name("measure") / "server" / "llama_server.py"
 PRODUCT = 2048
 """Rows and columns of the product that measures the speed of multiplications."""
@@ -201,7 +203,7 @@ def table(
     block = block_bytes(CPU, size)
     for turn in range(given.rounds + 1):
         read = max(read, bandwidth(CPU, block))
-        flops = max(flops, product_speed(dtype), product_speed(torch.float32))
+        flops = max(flops, *map(product_speed, {dtype, torch.float32} - EMULATED))
         for rows in sorted({1, *given.rows}):
             for name, target in targets.items():
                 timed = steps(target, WrongTokens(rows, ours.vocab_size - 2), request)
@@ -213,13 +215,12 @@ def table(
             drafted.append([level, level / found["ours", 1][-1].step_s, deep])
         if llama_token_s:
             llama.append(llama_token_s(given.prompt, given.steps))
+    names = " | ".join(PHASES)
     lines = [
         "",
         f"{given.model}, {given.dtype}, {torch.get_num_threads()} threads: {size / 1e6:.0f} MB of "
         f"weights, {read / 1e9:.1f} GB/s read, {flops / 1e9:.0f} GFLOP/s",
-        "| rows | ms | of vanilla's | of the limit | "
-        + " | ".join(PHASES)
-        + " | torch ms | tokens |",
+        f"| rows | ms | of vanilla's | of the limit | {names} | torch ms | tokens |",
         "|---:" * (7 + len(PHASES)) + "|",
     ]
     for rows in given.rows:

@@ -57,8 +57,7 @@ class Recycling(Drafter):
         self._first = self._table.clone()
         if options.prompt:
             self.needs = Needs(hidden=True, all_prompt_positions=True)
-        self._head = target.model.get_output_embeddings()
-        self._ops = target.execution.ops
+        self._head, self._ops = target.model.get_output_embeddings(), target.execution.ops
         self._fill = target.execution.wrap(self._filled)
         self._learn = self._learned
         if not context.skipped_depth:  # steps of many sizes would be captured late
@@ -70,7 +69,8 @@ class Recycling(Drafter):
             return
         prompt = torch.tensor(state.request.prompt_ids, device=self._table.device)
         for tokens, hidden in zip(prompt.split(ROWS), prefill.hidden.split(ROWS), strict=True):
-            self._learned(tokens, self._head(hidden), torch.full_like(tokens[:1], len(tokens)))
+            logits = self._ops.project(hidden, self._head.weight, self._head.bias)
+            self._learned(tokens, logits, torch.full_like(tokens[:1], len(tokens)))
 
     def propose(self, state: State) -> DraftTree:
         root = torch.full((1,), state.pending, device=self._table.device)

@@ -18,16 +18,7 @@ SUITES = Path("results/suites")
 
 @takes(
     *options(
-        Call,
-        "output",
-        "resume",
-        "force",
-        "offline",
-        "dry_run",
-        "ray",
-        "full",
-        "sort",
-        "quiet",
+        Call, "output", "resume", "force", "offline", "dry_run", "ray", "full", "sort", "quiet"
     )
 )
 def suite(

@@ -36,10 +36,7 @@ Minutes = Annotated[
 
 @takes(*_WORK, *_DRAWN, *_ENGINE, *_TIMED, *_OFFLINE)
 def _tune(
-    values: dict[str, Any],
-    call: Call,
-    out: MaybeOut = None,
-    minutes: Minutes = None,
+    values: dict[str, Any], call: Call, out: MaybeOut = None, minutes: Minutes = None
 ) -> None:
     if out is None:
         raise UserError("specbench tune needs a folder.", "Name one: --out DIR")

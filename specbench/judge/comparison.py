@@ -195,10 +195,7 @@ class _Cells:
 
 
 def _compare(
-    reference: _Cells,
-    subject: _Cells,
-    methods: Mapping[str, str],
-    bootstrap: Bootstrap | None,
+    reference: _Cells, subject: _Cells, methods: Mapping[str, str], bootstrap: Bootstrap | None
 ) -> Comparison:
     """The comparison of the methods of the subject, each mapped to one of the reference."""
     temperatures = [t for t in reference.temperatures if t in subject.temperatures]

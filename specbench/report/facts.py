@@ -12,13 +12,7 @@ from typing import Any
 from msgspec import structs
 
 from specbench.analysis.metrics import BASELINE, RunMetrics
-from specbench.log.header import (
-    HUB_ID,
-    MethodHeader,
-    PromptsHeader,
-    RunHeader,
-    WeightsHeader,
-)
+from specbench.log.header import HUB_ID, MethodHeader, PromptsHeader, RunHeader, WeightsHeader
 from specbench.log.machine import UNKNOWN
 from specbench.log.options import options
 from specbench.log.run import loads_of

@@ -17,11 +17,13 @@ from transformers import MixtralConfig, MixtralForCausalLM
 from specbench.engine.decode import decode
 from specbench.engine.graphs.recorder import Recording
 from specbench.engine.kernels.pick_ops import unsupported_reason
-from specbench.engine.layers import experts
+from specbench.engine.layers import emulated
 from specbench.engine.layers import experts as ways
+from specbench.engine.layers.emulated import LEAST_ROWS
 from specbench.engine.layers.experts import GROUPED_MM, Clamp, Experts
 from specbench.engine.layers.operands import Norm
 from specbench.engine.layers.ops import TORCH, Ops
+from specbench.engine.layers.torch_attention import PLAIN, causal
 from specbench.engine.target import Target
 from specbench.types import Request
 from tests.engine.test_target import GROUPED
@@ -56,9 +58,25 @@ def test_large_products_are_the_same_in_parts(threads: int, num_rows: int) -> No
     assert found.is_contiguous()
 
 
+def test_emulated_bfloat16_is_multiplied_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    sizes = (LEAST_ROWS, 64), (40, 64), (40,), (LEAST_ROWS, 2, 2, 16), (2, LEAST_ROWS, 16)
+    x, weight, bias, queries, keys = (torch.randn(size).bfloat16() for size in sizes)
+    for is_emulated in (False, True):
+        monkeypatch.setattr(emulated, "emulates_bfloat16", lambda to=is_emulated: to)
+        wide = linear(x.float(), weight.float(), bias.float())
+        found = TORCH.project(x, weight, bias)
+        added = TORCH.project(x, weight, residual=bias.repeat(LEAST_ROWS, 1))
+        attended = causal(queries, keys, keys, PLAIN, None)
+        exact = causal(queries.float(), keys.float(), keys.float(), PLAIN, None)
+        for one, other in ((found, wide), (added, wide), (attended, exact)):
+            torch.testing.assert_close(one, other.bfloat16(), rtol=2e-2, atol=1e-2)
+        assert not is_emulated or torch.equal(attended, exact.bfloat16())
+
+
 def test_the_check_of_operations_includes_a_recording(monkeypatch: pytest.MonkeyPatch) -> None:
     # On a CPU, experts are read on the host. Record the way that a GPU would take.
-    monkeypatch.setattr(experts, "_one_by_one", experts._gathered)
+    monkeypatch.setattr(ways, "_one_by_one", ways._gathered)
 
     class Off(TraceRecorder):
         """A recorder with wrong outputs."""
@@ -72,9 +90,8 @@ def test_the_check_of_operations_includes_a_recording(monkeypatch: pytest.Monkey
             raise RuntimeError("operation not permitted when stream is capturing")
 
     assert unsupported_reason(Ops(), CPU, torch.float32, TraceRecorder()) is None
-    off, failing = (
-        unsupported_reason(Ops(), CPU, torch.float32, made()) for made in (Off, Failing)
-    )
+    made = Off(), Failing()
+    off, failing = (unsupported_reason(Ops(), CPU, torch.float32, one) for one in made)
     assert off is not None and "the norm of torch, recorded, is off by" in off
     assert failing is not None and failing.startswith("torch, recorded, fails: operation not")
 
@@ -166,12 +183,8 @@ def test_no_weight_is_copied_for_each_row(
 
 @pytest.mark.parametrize(
     ("name", "dtype", "capability"),
-    [
-        ("vanilla", torch.float32, (9, 0)),
-        ("eagle2", torch.float32, (8, 9)),
-        ("eagle2", torch.bfloat16, (8, 0)),
-        ("eagle2", torch.bfloat16, (9, 0)),
-    ],
+    [("vanilla", torch.float32, (9, 0)), ("eagle2", torch.float32, (8, 9))]
+    + [("eagle2", torch.bfloat16, one) for one in ((8, 0), (9, 0))],
     ids=str,
 )
 def test_a_mixture_of_experts_can_be_captured(

@@ -74,28 +74,21 @@ def test_a_line_cut_by_a_full_disk_is_removed(tmp_path: Path, size: int) -> None
     assert path.read_bytes() == b"ten bytes\n" * (size // 10)
 
 
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [("os.ftruncate", errno.EIO, "Input/output"), ("fcntl.flock", errno.ENOLCK, "has no locks")],
+)
 def test_a_folder_that_cannot_be_opened_is_not_locked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: int, said: str
 ) -> None:
     def refuse(*arguments: object) -> None:
-        raise OSError(errno.EIO, "Input/output error")
+        raise OSError(code, "Input/output error")
 
     with monkeypatch.context() as broken:
-        broken.setattr("os.ftruncate", refuse)
-        with pytest.raises(RunFolderError, match="Input/output error"):
+        broken.setattr(name, refuse)
+        with pytest.raises(RunFolderError, match=said):
             RunFolder(tmp_path).__enter__()
     with RunFolder(tmp_path):
-        pass
-
-
-def test_a_filesystem_without_locks_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*arguments: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr("fcntl.flock", refuse)
-    with pytest.raises(RunFolderError, match="has no locks"), RunFolder(tmp_path):
         pass
 
 

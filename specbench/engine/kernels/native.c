@@ -32,7 +32,11 @@ enum { WIDTH = 8, ROWS = 3, COLUMNS = 4 };
 enum { WIDTH = 4, ROWS = 5, COLUMNS = 4 };
 #endif
 enum { BESIDE = 2 };            /* vectors of keys that are scored together */
+#if defined(__AVX__) && !defined(__AVX512F__)
+enum { AHEAD = 1024, FEW = 0 };
+#else
 enum { AHEAD = 4096, FEW = 4 }; /* bytes that weights are fetched ahead, for more than FEW rows */
+#endif
 typedef float Vec __attribute__((vector_size(4 * WIDTH)));
 typedef float Loose __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
 typedef int32_t Ints __attribute__((vector_size(4 * WIDTH)));
@@ -346,18 +350,35 @@ INLINE void multiply(
     long whole = size / STEP * STEP;
 #pragma GCC unroll 2
     for (long k = 0; k < whole; k += STEP, x += rows * STEP) {
-        Factors weights[COLUMNS];
-#pragma GCC unroll 4
-        for (int j = 0; j < COLUMNS; j++) {
-            weights[j] = weights_at(w[j] + k);
-            __builtin_prefetch((const char *)(w[j] + k) + ahead, 0, 2);
-        }
+        if (ROWS < COLUMNS) { /* few registers: those of the rows stay, and one has weights */
+            Factors values[ROWS];
 #pragma GCC unroll 8
-        for (int i = 0; i < rows; i++) {
-            Factors value = factors(x + i * STEP);
-            IN_REGISTER(value);
+            for (int i = 0; i < rows; i++) {
+                values[i] = factors(x + i * STEP);
+                IN_REGISTER(values[i]);
+            }
 #pragma GCC unroll 4
-            for (int j = 0; j < COLUMNS; j++) sums[i][j] = plus(sums[i][j], value, weights[j]);
+            for (int j = 0; j < COLUMNS; j++) {
+                Factors weight = weights_at(w[j] + k);
+                IN_REGISTER(weight);
+                __builtin_prefetch((const char *)(w[j] + k) + ahead, 0, 2);
+#pragma GCC unroll 8
+                for (int i = 0; i < rows; i++) sums[i][j] = plus(sums[i][j], values[i], weight);
+            }
+        } else {
+            Factors weights[COLUMNS];
+#pragma GCC unroll 4
+            for (int j = 0; j < COLUMNS; j++) {
+                weights[j] = weights_at(w[j] + k);
+                __builtin_prefetch((const char *)(w[j] + k) + ahead, 0, 2);
+            }
+#pragma GCC unroll 8
+            for (int i = 0; i < rows; i++) {
+                Factors value = factors(x + i * STEP);
+                IN_REGISTER(value);
+#pragma GCC unroll 4
+                for (int j = 0; j < COLUMNS; j++) sums[i][j] = plus(sums[i][j], value, weights[j]);
+            }
         }
     }
 #pragma GCC unroll 8

@@ -59,16 +59,8 @@ class _Layer(ctypes.Structure):
     @classmethod
     def of(cls, norm: Norm | None, layer: FusedLayer, mlp: DenseMlp) -> _Layer:
         heads, scale = layer.heads, layer.scoring.scale
-        weights = (
-            layer.qkv,
-            layer.qkv_bias,
-            layer.o.weight,
-            layer.o.bias,
-            mlp.weight,
-            mlp.bias,
-            mlp.down.weight,
-            mlp.down.bias,
-        )
+        weights = [layer.qkv, layer.qkv_bias, layer.o.weight, layer.o.bias]
+        weights += [mlp.weight, mlp.bias, mlp.down.weight, mlp.down.bias]
         return cls(
             *(None if weight is None else weight.data_ptr() for weight in weights),
             *map(_Norm.of, (norm, layer.head_norm, mlp.norm)),
@@ -144,13 +136,7 @@ class NativeHead:
         self._run, self._kept = library.draft_levels, head
         fc, made = head.fc, layers.layers
         of_fc = (None, None) if fc is None else (fc.weight, fc.bias)
-        parts: tuple[Tensor | None, ...] = (
-            head.embedding,
-            *of_fc,
-            head.head.weight,
-            head.head.bias,
-            head.token_ids,
-        )
+        parts = [head.embedding, *of_fc, head.head.weight, head.head.bias, head.token_ids]
         self._head = _Head(
             ctypes.addressof(made), len(made),
             *(None if part is None else part.data_ptr() for part in parts),

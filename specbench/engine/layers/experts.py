@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
+
+from specbench.engine.layers.emulated import product
 
 Act = Callable[[Tensor], Tensor]
 GROUPED_MM = getattr(nn.functional, "grouped_mm", None)
@@ -86,9 +87,9 @@ def _one_by_one(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: A
     out = torch.zeros_like(x)
     for expert in ids.unique().tolist():
         rows, places = torch.where(ids == expert)
-        both = linear(x[rows], experts.gate_up[expert], _bias(experts.gate_up_bias, expert))
+        both = product(x[rows], experts.gate_up[expert], _bias(experts.gate_up_bias, expert))
         inner = experts.joined(both, act)
-        found = linear(inner, experts.down[expert], _bias(experts.down_bias, expert))
+        found = product(inner, experts.down[expert], _bias(experts.down_bias, expert))
         out.index_add_(0, rows, found.mul_(shares[rows, places, None]))
     return out
 

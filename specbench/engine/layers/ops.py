@@ -12,8 +12,9 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu, linear
+from torch.nn.functional import gelu
 
+from specbench.engine.layers.emulated import is_emulated, product
 from specbench.engine.layers.experts import Experts, mix
 from specbench.engine.layers.operands import CacheRows, CacheSlots, HeadNorm, Heads, Norm, TreeMask
 from specbench.engine.layers.torch_attention import (
@@ -163,9 +164,9 @@ class Ops:
         if norm is not None:
             x = self.norm(x, norm)
         num_parts = num_parts_of(x, weight)
-        if residual is not None and bias is None and num_parts == 1:
+        if residual is not None and bias is None and num_parts == 1 and not is_emulated(x):
             return residual.addmm_(x, weight.t())
-        out = linear(x, weight, bias) if num_parts == 1 else in_parts(x, weight, bias, num_parts)
+        out = product(x, weight, bias) if num_parts == 1 else in_parts(x, weight, bias, num_parts)
         return out if residual is None else residual.add_(out)
 
     def project_each(self, x: Tensor, weights: Tensor, biases: Tensor | None = None) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.backends import cuda
 from torch.nn.functional import scaled_dot_product_attention
 
+from specbench.engine.layers.emulated import is_emulated
 from specbench.engine.layers.operands import additive
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
@@ -139,11 +140,11 @@ def causal(
     if scoring.is_plain and (window is None or n <= window):
         if group > 1:
             keys, values = (part.repeat_interleave(group, 0) for part in (keys, values))
-        out = scaled_dot_product_attention(
-            queries.flatten(1, 2).transpose(0, 1)[None], keys[None], values[None],
-            is_causal=True, scale=scoring.scale,
-        )[0]  # fmt: skip
-        return out.transpose(0, 1).reshape(n, -1)
+        dtype = torch.float32 if is_emulated(queries) else queries.dtype
+        stacked = queries.flatten(1, 2).transpose(0, 1)
+        q, k, v = (part[None].to(dtype) for part in (stacked, keys, values))
+        out = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scoring.scale)[0]
+        return out.transpose(0, 1).reshape(n, -1).to(queries.dtype)
     parts = []
     for begin in range(0, n, BLOCK):
         end = min(begin + BLOCK, n)

@@ -22,12 +22,7 @@ from specbench.measure.methods import BASELINE, check_labels, label_of, no_weigh
 from specbench.measure.server.backend import ServerBackend
 from specbench.measure.server.engine import WEIGHTS, Engine, EngineMethod, Launch, load_engine
 from specbench.measure.server.servers import Start, StartedServers
-from specbench.measure.server.setup import (
-    finder,
-    method_header,
-    model_header,
-    request_s,
-)
+from specbench.measure.server.setup import finder, method_header, model_header, request_s
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import ModelCard, find_model
 from specbench.models.chat import ChatCodec, load_codec

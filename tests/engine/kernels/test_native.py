@@ -28,8 +28,9 @@ except BuildError as reason:
 
 CPU = torch.device("cpu")
 KINDS = [(torch.float32, CC), (torch.bfloat16, CC)]
-if "amx_bf16" in native_build._processor():  # both ways to multiply
-    KINDS.append((torch.bfloat16, f"{CC} -mno-amx-bf16"))
+for name, flag in {"amx_bf16": "-mno-amx-bf16", "avx512f": "-mno-avx512f"}.items():
+    if name in native_build._processor():  # all ways to multiply
+        KINDS.append((torch.bfloat16, f"{CC} {flag}"))
 HEADS = Heads(num_kv=2, group=3, dim=64)
 
 
@@ -66,10 +67,8 @@ def test_a_row_does_not_depend_on_the_rows_beside_it(
     ops: NativeOps, size: int, num_out: int
 ) -> None:
     torch.manual_seed(0)
-    x, weight, bias, norm = (
-        torch.randn(shape, dtype=ops._dtype)
-        for shape in ((23, size), (2 * num_out, size), (2 * num_out,), (size,))
-    )
+    sizes = (23, size), (2 * num_out, size), (2 * num_out,), (size,)
+    x, weight, bias, norm = (torch.randn(one, dtype=ops._dtype) for one in sizes)
     ahead = Norm(norm, 1e-5)
     together = ops.project(x, weight, bias, norm=ahead)
     gated = ops.gated(x, weight, bias, ahead, silu)
@@ -94,22 +93,18 @@ def test_the_number_of_threads_changes_no_bit(
 def test_attention_to_a_path_is_that_of_the_tree(ops: NativeOps, committed: int) -> None:
     """Siblings between a node and its ancestors, and their number, leave a node's bits alone."""
     torch.manual_seed(0)
-    dtype = ops._dtype
+    dtype, start = ops._dtype, torch.tensor(committed)
     layout = TreeLayout.from_parents([0, 0, 0, 1, 1, 2, 4], CPU)
     cached = CacheRows.of(torch.randn(80, 2 * HEADS.kv_width, dtype=dtype), *[(2, 64)] * 2)
     queries = torch.randn(7, HEADS.query_width, dtype=dtype)
-    start = torch.tensor(committed)
     mask = TreeMask(start, layout.bias(dtype), CacheSpan(committed))
     whole = ops.attend(queries, cached, mask, HEADS)
-    path = [0, 1, 4, 6]
-    rows = torch.tensor(path) + committed
+    path, zero = [0, 1, 4, 6], torch.zeros(1, 1, dtype=dtype)
     moved = cached.all.clone()
-    moved[committed : committed + 4] = cached.all[rows]
+    moved[committed : committed + 4] = cached.all[torch.tensor(path) + committed]
     alone = CacheRows.of(moved, *[(2, 64)] * 2)
     for depth in range(4):
-        chain = TreeMask(
-            start + depth, torch.zeros(1, 1, dtype=dtype), CacheSpan(committed + depth)
-        )
+        chain = TreeMask(start + depth, zero, CacheSpan(committed + depth))
         one = ops.attend(queries[path[depth] :][:1], alone, chain, HEADS)
         assert torch.equal(one[0], whole[path[depth]])
 
@@ -212,8 +207,7 @@ class TestBuilding:
     ) -> None:
         native_ops(torch.float32, folder)
         content = {library.name: library.read_bytes() for library in folder.glob("*.so")}
-        other = tmp_path / "kept"
-        other.mkdir(mode=0o700)
+        (other := tmp_path / "kept").mkdir(mode=0o700)
         for name, whole in content.items():
             library = other / name
             half = {"cut": whole[:5000], "changed": b"x" + whole[1:]}.get(damage, whole)
@@ -259,8 +253,7 @@ class TestBuilding:
         assert user_folder().is_absolute()
 
     def test_a_folder_that_cannot_be_written(self, tmp_path: Path) -> None:
-        file = tmp_path / "file"
-        file.write_text("")
+        (file := tmp_path / "file").touch()
         assert native_ops(torch.float32, file / "kept").name.startswith("native code (")
 
     def test_dtypes_without_code(self, tmp_path: Path) -> None:

@@ -3,15 +3,7 @@
 import random
 
 from tools.zoo.text.dialogue import Dialogue, Turn
-from tools.zoo.text.templates import (
-    Writer,
-    article,
-    listing,
-    load,
-    numbered,
-    records,
-    render,
-)
+from tools.zoo.text.templates import Writer, article, listing, load, numbered, records, render
 from tools.zoo.text.topics import TOPICS
 from tools.zoo.text.words import FIRST_NAMES, NUMBER_WORDS, TOWNS
 

@@ -148,10 +148,7 @@ ENGINE = Engine(
     executable=("llama-server",),
     install="the wheel (`pip install xllamacpp`), or put a build of llama.cpp on the PATH",
     wheel=Wheel(
-        "xllamacpp",
-        Path(llama_server.__file__),
-        llama_server.refusal,
-        llama_server.free_flags,
+        "xllamacpp", Path(llama_server.__file__), llama_server.refusal, llama_server.free_flags
     ),
     thread_settings={"LLAMA_ARG_THREADS": "{}", "LLAMA_ARG_THREADS_BATCH": "{}"},
     methods={

@@ -1,0 +1,32 @@
+"""Products in bfloat16 on CPUs without instructions for it, where torch takes ten times as long."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+LEAST_ROWS = 16
+"""Rows from which converting the weights to float32 and multiplying these is faster."""
+
+
+def is_emulated(x: Tensor) -> bool:
+    """True if float32 is several times as fast as the type of x on its CPU."""
+    return x.dtype == torch.bfloat16 and x.device.type == "cpu" and emulates_bfloat16()
+
+
+@cache
+def emulates_bfloat16() -> bool:
+    """True on CPUs without AVX-512 or the like, of AMD before Zen 4 and for Intel's desktops."""
+    has_mkldnn = torch.backends.mkldnn.is_available()
+    return not (has_mkldnn and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Torch's `linear` over x [n, input], in float32 where that is faster."""
+    if len(x) < LEAST_ROWS or not is_emulated(x):
+        return linear(x, weight, bias)
+    wide = None if bias is None else bias.float()
+    return linear(x.float(), weight.float(), wide).to(x.dtype)
