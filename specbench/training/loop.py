@@ -51,7 +51,10 @@ class Muon(torch.optim.Optimizer):
 
 
 def has_fast_bfloat16(device: str) -> bool:
-    """False for an x86 CPU without instructions for bfloat16: float32 is several times faster."""
+    """False for an x86 CPU without instructions for bfloat16: float32 is several times faster.
+
+    The engine's `emulates_bfloat16` asks for less: whether torch has no vector instructions for it.
+    """
     if not device.startswith("cpu") or platform.machine() not in ("x86_64", "AMD64"):
         return True
     return bool(getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)())
