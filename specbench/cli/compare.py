@@ -22,7 +22,7 @@ def compare(
         bool, typer.Option("--force", help="Compare runs of different work; the table says so.")
     ] = False,
     format: Annotated[
-        str, typer.Option(metavar="FORMAT", help="table, markdown, csv or json.")
+        str, typer.Option("--format", metavar="FORMAT", help="table, markdown, csv or json.")
     ] = "table",
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for all formats.")] = None,
 ) -> None:

@@ -117,9 +117,9 @@ def shown(declared: Option) -> Any:
     if text.endswith(":"):
         *others, last = complete.choices(declared)
         text += f" {', '.join(others)} or {last}."
-    is_flag = declared.item is bool and not declared.default
+    is_pair = declared.item is bool and declared.default is True
     return typer.Option(
-        *([declared.flag] if is_flag else []),
+        *([] if is_pair else [declared.flag]),  # typer 0.27 would name the rest after metavars
         metavar=None if declared.item is bool else declared.metavar,
         help=text,
         show_default=not declared.unset,
@@ -141,6 +141,7 @@ def _run_folders(paths: Sequence[Path]) -> list[Path]:
 TargetModel = Annotated[
     str,
     typer.Option(
+        "--model",
         metavar="MODEL",
         help="The target: a known model, a folder or a Hub id.",
         autocompletion=complete.models,
@@ -157,7 +158,9 @@ RunArguments = Annotated[
 ]
 Format = Annotated[
     str,
-    typer.Option(metavar="FORMAT", help=f"{', '.join(FORMATS)}.", autocompletion=complete.formats),
+    typer.Option(
+        "--format", metavar="FORMAT", help=f"{', '.join(FORMATS)}.", autocompletion=complete.formats
+    ),
 ]
 
 
