@@ -9,17 +9,13 @@ from typing import Any
 from specbench.engine.kernels import triton_attention as attention
 from specbench.engine.kernels import triton_kernels as kernels
 from specbench.engine.kernels import triton_topk as triton_best
-from specbench.engine.kernels.products import FEW, ROW
+from specbench.engine.kernels.products import ROW
 from specbench.engine.kernels.triton_experts import project_experts
-from specbench.engine.kernels.triton_few import project_few
 from specbench.engine.kernels.triton_ops import CHUNK, TILES
 from specbench.engine.kernels.triton_plan import CACHE_ROWS, MOST_SPLITS, RESIDENT
 from specbench.engine.kernels.triton_products import (
     EXPERT_BLOCK,
     EXPERT_ROWS,
-    FEW_BLOCK,
-    FEW_OPTIONS,
-    FEW_STAGES,
     ROW_BLOCK,
 )
 
@@ -35,7 +31,6 @@ class Case:
     arguments: Mapping[str, Any]
     options: Mapping[str, int] = field(default_factory=dict)
     resident: int = 1  # programs that a processor must hold at once
-    is_choice: bool = False  # another launch replaces it if it does not fit
     spilled: int = 0  # bytes of stack that a compiler may use
 
 
@@ -55,20 +50,6 @@ ROW_CASES = [
     )
     for what, flavour in FLAVOURS.items()
     for launch in ROW
-]  # fmt: skip
-FEW_CASES = [
-    Case(
-        f"{what} of {tokens}", project_few,
-        {
-            **{name: kind for name, kind in PROJECT.items() if name not in ("norm", "eps")},
-            "IS_ADDED": not is_gated, "IS_GATED": is_gated, "parts": F, "arrivals": "*i32",
-            "n": I, "split_size": I, "x_stride": I, "IS_SPLIT": True, "TOKENS": tokens,
-            "BLOCK": FEW_BLOCK, "ROWS": FEW.rows, "STAGES": FEW_STAGES,
-        },
-        FEW_OPTIONS, is_choice=True,
-    )
-    for what, is_gated in (("product and sum", False), ("gated product", True))
-    for tokens in (16, 32, 64)
 ]  # fmt: skip
 ATTEND = {
     **dict.fromkeys(("queries", "rows", "bias"), T),
@@ -191,4 +172,4 @@ OTHER_CASES = [
         },
     ),
 ]  # fmt: skip
-CASES = [*ROW_CASES, *FEW_CASES, *ATTENTION_CASES, *OTHER_CASES]
+CASES = [*ROW_CASES, *ATTENTION_CASES, *OTHER_CASES]

@@ -88,11 +88,7 @@ def _told(case: Case, capability: str) -> bool:
     fits = shared <= most * 1024
     held = programs if fits else "too much"
     print(f"{row}{registers:>9}{stack:>7}{shared:>8}{held:>10}", flush=True)
-    return (
-        stack > case.spilled
-        or (not fits and not case.is_choice)
-        or (fits and programs < case.resident)
-    )
+    return stack > case.spilled or not fits or programs < case.resident
 
 
 def _compiled(case: Case, capability: str) -> Any:

@@ -25,7 +25,7 @@ from triton.runtime.driver import driver
 
 from benchmarks.layer_time import _layers, _works
 from specbench.engine.kernels.pick_ops import TRIED, Trial
-from specbench.engine.kernels.products import FEW, ROW, Launch, Product
+from specbench.engine.kernels.products import ROW, Launch, Product
 from specbench.engine.kernels.triton_ops import TritonOps
 from specbench.errors import reason_of
 from specbench.models.cards import find_model
@@ -75,23 +75,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     num_processors = torch.cuda.get_device_properties(0).multi_processor_count
     with listed() as kernels:
         for is_early in (True, False) if target.arch >= 90 else (False,):
-            for launch in (*ROW, FEW, None):
-                ops = with_launch(launch, num_processors, is_early=is_early)
+            for kernel in ROW:
+                ops = with_kernel(kernel, num_processors, is_early=is_early)
                 for each in {dtype, torch.float32}:
-                    if launch != FEW or each.itemsize == 2:  # else there is no kernel
-                        check(ops, each)
+                    check(ops, each)
                 for shape in filter(None, shapes):
                     layers(ops, shape, dtype)
     return 1 if compile_all(list(kernels), target, given.processes, print) else 0
 
 
-def with_launch(launch: Launch, num_processors: int, *, is_early: bool) -> TritonOps:
-    """Kernels that run products of its kind, of a single row or of few, with this launch."""
+def with_kernel(kernel: Launch, num_processors: int, *, is_early: bool) -> TritonOps:
+    """Kernels that run products of a row with this one."""
 
     class Launching(TritonOps):
         def launch_of(self, product: Product) -> Launch:
-            is_own = (product.num_rows == 1) == (launch in ROW)
-            return launch if is_own else super().launch_of(product)
+            return kernel
 
     return Launching(num_processors, is_early=is_early)
 

@@ -33,7 +33,7 @@ TESTS = {
         "--ignore=tests/engine/kernels",
     ),
 }  # fmt: skip
-"""Tests that run on a GPU: captures, races of overlapped launches, products of few rows."""
+"""Tests that run on a GPU: captures, and races of overlapped launches."""
 SELECTED = "(gpu or kernels) and not (compile or native)"
 """Those of them that need one, and those of kernels that use it."""
 TASK = ("gsm8k",)

@@ -16,8 +16,8 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 from benchmarks.gpu import kernels
-from benchmarks.gpu.kernels import Offline, check, compile_all, layers, listed, with_launch
-from specbench.engine.kernels.products import FEW
+from benchmarks.gpu.kernels import Offline, check, compile_all, layers, listed, with_kernel
+from specbench.engine.kernels.products import ROW
 from specbench.engine.layers.operands import Norm
 from specbench.models.cards import find_model
 from torch.nn.functional import silu
@@ -25,7 +25,7 @@ from torch.nn.functional import silu
 TARGET = GPUTarget("cuda", 90, 32)
 
 def work():
-    ops = with_launch(FEW, 8, is_early=True)
+    ops = with_kernel(ROW[1], 8, is_early=True)
     x, weight = torch.ones(16, 64, dtype=torch.bfloat16), torch.ones(96, 64, dtype=torch.bfloat16)
     norm = Norm(weight[0], 1e-5)
     for rows in (x, x[:1], x[:5]):
@@ -42,7 +42,7 @@ if __name__ == "__main__":
         assert compile_all([*found, *found], TARGET, 2, print) == []
     elif sys.argv[1] == "lists":
         kernels.TRIED = kernels.TRIED[:2]
-        ops = with_launch(FEW, 8, is_early=True)
+        ops = with_kernel(ROW[1], 8, is_early=True)
         with listed() as without_memory:
             check(ops, torch.bfloat16)
         with listed() as on_cpu:
@@ -53,7 +53,7 @@ if __name__ == "__main__":
         with listed() as of_model:
             layers(ops, find_model("vicuna-13b").shape, torch.bfloat16)
         assert without_memory == on_cpu and len(on_cpu) > 30, (len(without_memory), len(on_cpu))
-        assert len(of_model) > 20 and ops.fallbacks == {}
+        assert len(of_model) > 12 and ops.fallbacks == {}, len(of_model)
     else:  # as a run compiles them: at their first launch
         run = JITFunction.run
         JITFunction.run = lambda *given, **named: run(*given, **{**named, "warmup": True})
@@ -79,4 +79,4 @@ def test_parallel_processes_fill_the_cache_with_the_keys_of_launches(tmp_path: P
             told = [line.split(" kernels,")[0] for line in done.stdout.splitlines()]
             assert told[-1] == f"{len(told)} of {len(told)}"
     assert keys["lists"] == set()
-    assert keys["parallel"] == keys["launches"] and len(keys["launches"]) >= 8
+    assert keys["parallel"] == keys["launches"] and len(keys["launches"]) >= 6

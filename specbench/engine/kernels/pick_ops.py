@@ -18,15 +18,7 @@ from torch.nn.functional import silu
 
 from specbench.engine.kernels.native_build import BuildError
 from specbench.engine.kernels.native_ops import native_ops
-from specbench.engine.kernels.products import (
-    FEW,
-    Choice,
-    Kernel,
-    Launch,
-    LinearCall,
-    choose,
-    launches,
-)
+from specbench.engine.kernels.products import Choice, Kernel, Launch, LinearCall, choose
 from specbench.engine.layers.experts import Clamp, Experts
 from specbench.engine.layers.operands import (
     CacheRows,
@@ -48,8 +40,6 @@ if TYPE_CHECKING:
 
 LIMITS = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 """Largest relative error of a kernel's result against torch's, by dtype."""
-MEASURED_ROWS = (1, 10, 26, 60)
-"""Rows of a chain for each bucket of products: the sizes of common trees."""
 SWEEPS = 2
 """Rounds of choices: in the second one, the other products already have their launches."""
 ROUNDS, REPLAYS = 5, 10
@@ -83,24 +73,20 @@ class ReplayTimer:
 
 
 @torch.inference_mode()
-def pick_launches(ops: TritonOps, chain: Chain, *, timer: Timer, has_few: bool) -> None:
-    """Choose a launch for each product of a chain that has none, one product at a time.
-
-    `has_few` allows the kernel for few rows.
-    """
-    for num_rows in MEASURED_ROWS:
-        run = chain(num_rows)
-        calls = {call.product: call for call in ops.calls_in(run) if call.product}
-        open_calls = [call for product, call in calls.items() if product not in ops.choices]
-        reasons: dict[tuple[LinearCall, Launch], str | None] = {}
-        for _ in range(SWEEPS):
-            for call in open_calls:
-                _pick(ops, run, call, launches(call, has_few=has_few), timer, reasons)
+def pick_launches(ops: TritonOps, chain: Chain, *, timer: Timer) -> None:
+    """Choose a launch for each product of a chain that has none, one product at a time."""
+    run = chain(1)
+    calls = {call.product: call for call in ops.calls_in(run) if call.product}
+    open_calls = [call for product, call in calls.items() if product not in ops.choices]
+    reasons: dict[tuple[LinearCall, Kernel], str | None] = {}
+    for _ in range(SWEEPS):
+        for call in open_calls:
+            _pick(ops, run, call, timer, reasons)
 
 
 def _pick(
-    ops: TritonOps, run: Callable[[], Tensor], call: LinearCall, candidates: Sequence[Launch],
-    timer: Timer, reasons: dict[tuple[LinearCall, Launch], str | None],
+    ops: TritonOps, run: Callable[[], Tensor], call: LinearCall, timer: Timer,
+    reasons: dict[tuple[LinearCall, Kernel], str | None],
 ) -> None:  # fmt: skip
     """Choose the launch of one call in a chain; `reasons` caches the results of checks."""
     product = call.product
@@ -110,16 +96,15 @@ def _pick(
         ops.choices[product] = Choice(product, launch)
         return run()
 
-    def check(launch: Launch) -> str | None:
-        key = call, launch
-        if key not in reasons:
-            reasons[key] = None if launch is None else wrong_with(ops, call, launch)
-        return reasons[key]
+    def check(kernel: Kernel) -> str | None:
+        if (call, kernel) not in reasons:
+            reasons[call, kernel] = wrong_with(ops, call, kernel)
+        return reasons[call, kernel]
 
     def measure(sound: Sequence[Launch]) -> Sequence[float]:
         return timer([partial(launching, launch) for launch in sound])
 
-    ops.choices[product] = choose(product, candidates, check, measure)
+    ops.choices[product] = choose(product, check, measure)
 
 
 def wrong_with(ops: TritonOps, call: LinearCall, launch: Kernel) -> str | None:
@@ -206,14 +191,7 @@ def pick_ops(device: torch.device, dtype: torch.dtype, kind: str = "auto") -> Op
     is_early, ops = min(sound.items(), key=lambda item: len(item[1].fallbacks))
     if not is_early and True in reasons:
         ops.fallbacks[NO_OVERLAP] = reasons[True]
-    has_few = False
-    if dtype.itemsize == 2:
-        tried = make(is_early=is_early, few=FEW)
-        wrong = unsupported_reason(tried, device, dtype, recorder) or tried.reason
-        has_few = wrong is None
-        if wrong is not None:
-            ops.fallbacks[str(FEW)] = f"left out, since {wrong}"
-    ops.measure_by(partial(pick_launches, timer=ReplayTimer(recorder), has_few=has_few))
+    ops.measure_by(partial(pick_launches, timer=ReplayTimer(recorder)))
     return ops
 
 

@@ -2,12 +2,12 @@
 
 A captured layer of torch's own operations has about 35 small kernels. Here it has seven for a
 single row, where each product includes its norm, activation or residual in one pass over the
-weights, and seven to ten for a tree, whose products use cuBLAS if it is faster. A tree's
-attention reads the mask of its own nodes only.
+weights, and seven to ten for a tree, whose products are cuBLAS's. A tree's attention reads the
+mask of its own nodes only.
 
 A kernel rounds once where torch's operations round several times. Measurements on the device
-do not change a single row's results by a bit. For few rows they choose between cuBLAS and a
-kernel, which add in different orders, so a run records the choice.
+choose among kernels whose results are the same bits, and cuBLAS, which adds in another order, so
+a run records the choice.
 
 If Triton cannot compile or launch a kernel, torch's operation runs in its place. The start-up
 check tries each kernel at a few shapes; others come later, such as a wider head, and must not
@@ -17,7 +17,6 @@ end the run.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -103,11 +102,10 @@ class TritonOps(GuardedOps):
 
     With `is_early`, each kernel begins while the previous one ends; this needs compute
     capability 9.0. If Triton cannot compile or launch an operation, torch runs it from then
-    on, with the reason in `fallbacks`. Torch also runs products of few rows unless `few` or a
-    choice differs.
+    on, with the reason in `fallbacks`. Torch also runs the products of several rows.
     """
 
-    def __init__(self, num_processors: int, *, is_early: bool = False, few: Launch = None) -> None:
+    def __init__(self, num_processors: int, *, is_early: bool = False) -> None:
         super().__init__()
         self.name = f"triton {triton.__version__}" + (", overlapped" if is_early else "")
         self._num_processors = num_processors
@@ -115,8 +113,7 @@ class TritonOps(GuardedOps):
         if is_early:
             self._how["launch_pdl"] = True
         self.choices: dict[Product, Choice] = {}
-        self._few = few
-        self._products = Products(num_processors, self._how)
+        self._products = Products(self._how)
         self._pick: Callable[[TritonOps, Chain], None] | None = None
         self._linear_calls: list[LinearCall] | None = None
 
@@ -195,17 +192,12 @@ class TritonOps(GuardedOps):
 
     def launch_of(self, product: Product) -> Launch:
         """The launch of a product."""
-        usual = ROW[0] if product.num_rows == 1 else self._few
         chosen = self.choices.get(product)
-        return usual if chosen is None else chosen.launch
+        return ROW[0] if chosen is None else chosen.launch
 
     def launched(self, call: LinearCall, launch: Kernel) -> Tensor:
-        """Run a linear layer with this launch."""
-        if launch in ROW:
-            return self._products.row(call, launch)
-        if call.norm is not None:
-            call = replace(call, x=self.norm(call.x, call.norm), norm=None)
-        return self._products.few(call, launch)
+        """Run a linear layer over a row with this launch."""
+        return self._products.row(call, launch)
 
     def _torchs(self, call: LinearCall) -> Tensor:
         """Run a linear layer with torch, its norm and gate with kernels."""

@@ -36,18 +36,17 @@ class Cut:
 
 
 @cache
-def cut(num_steps: int, num_programs: int, slots: int, *, start: int, share: int = 0) -> Cut:
+def cut(num_steps: int, num_programs: int, slots: int, *, start: int) -> Cut:
     """The fastest cut of `num_steps` steps, for each of `num_programs`; of equals, fewest splits.
 
-    `slots` programs run at once. A program takes the time of its steps, plus `start`, plus
-    `share` if its sums must be added to other sums; all in steps.
+    `slots` programs run at once. A program takes the time of its steps, plus `start` steps.
     """
     best, least = Cut(num_steps, 1, 0), None
     for wanted in range(1, min(num_steps, MOST_SPLITS) + 1):
         steps = -(-num_steps // wanted)
         splits = -(-num_steps // steps)
         waves = -(-num_programs * splits // slots)
-        cost = waves * (steps + start + (share if splits > 1 else 0))
+        cost = waves * (steps + start)
         if least is None or cost < least:
             best, least = Cut(steps, splits, waves), cost
     return best

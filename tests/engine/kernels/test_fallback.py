@@ -14,7 +14,6 @@ from torch import Tensor
 from specbench.engine.graphs import recorder as recorders
 from specbench.engine.kernels import pick_ops as picking
 from specbench.engine.kernels.pick_ops import pick_ops
-from specbench.engine.kernels.products import FEW
 from specbench.engine.layers.operands import CacheRows, CacheSpan, Heads, TreeMask
 from specbench.engine.layers.ops import TORCH
 
@@ -23,7 +22,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources, PTXASError
 
-from specbench.engine.kernels import triton_ops
+from specbench.engine.kernels import triton_ops, triton_products
 from specbench.engine.kernels.triton_ops import TritonOps
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -90,24 +89,21 @@ def test_errors_of_torch_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_product_that_triton_cannot_launch_leaves_others_to_kernels(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ops, error = TritonOps(8, few=FEW), OutOfResources(2, 1, "shared memory")
-    launch_few = ops._products.few
-    monkeypatch.setattr(
-        ops._products, "few", lambda call, launch: launch_few(call, launch) if fits(call) else no()
-    )
+    ops, launch_row, failed = TritonOps(8), triton_products.Products.row, []
 
-    def fits(call: Any) -> bool:
-        return bool(call.product.num_rows <= 16)
+    def launch(products: Any, call: Any, kernel: Any) -> Tensor:
+        if call.product.size > 64:
+            failed.append(call)
+            raise OutOfResources(2, 1, "shared memory")
+        return launch_row(products, call, kernel)
 
-    def no() -> Tensor:
-        raise error
-
-    weight = torch.randn(32, 64, device=DEVICE)
-    for num_rows in (20, 4, 1):
-        x, residual = (torch.ones(num_rows, size, device=DEVICE) for size in (64, 32))
+    monkeypatch.setattr(triton_products.Products, "row", launch)
+    for size in (128, 64, 128):
+        x, weight = torch.ones(1, size, device=DEVICE), torch.randn(32, size, device=DEVICE)
+        residual = torch.ones(1, 32, device=DEVICE)
         found = ops.project(x, weight, residual=residual.clone())
         torch.testing.assert_close(found, TORCH.project(x, weight, residual=residual.clone()))
-    assert list(ops.fallbacks) == ["products of up to 32 rows, 32 x 64"]
+    assert list(ops.fallbacks) == ["products of a row, 32 x 128"] and len(failed) == 1
 
 
 class Refusing:
@@ -116,7 +112,6 @@ class Refusing:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -> None:
         self.wrong: dict[str, str] = {}
         self.fallbacks: dict[str, dict[str, str]] = {}
-        self.wrong_few: str | None = None
         properties = SimpleNamespace(
             major=capability[0], minor=capability[1], multi_processor_count=132
         )
@@ -125,8 +120,6 @@ class Refusing:
         monkeypatch.setattr(picking, "unsupported_reason", self)
 
     def __call__(self, ops: TritonOps, *args: object) -> str | None:
-        if ops._few is not None:
-            return self.wrong_few
         how = "overlapped" if "overlapped" in ops.name else "plain"
         ops.fallbacks.update(self.fallbacks.get(how, {}))
         return self.wrong.get(how)
@@ -213,12 +206,3 @@ def test_wrong_kernels_leave_torchs_operations_with_every_reason(hopper: Refusin
     hopper.wrong = {"overlapped": "the norm is off", "plain": "the norm is off too"}
     ops = picked()
     assert ops.name == "torch" and ops.reason == "the norm is off; the norm is off too"
-
-
-def test_a_wrong_kernel_for_few_rows_is_left_out_with_the_reason(hopper: Refusing) -> None:
-    assert picked()._pick.keywords["has_few"]
-    hopper.wrong_few = "PassManager::run failed"
-    ops = picked()
-    assert ops.name.endswith(", overlapped")
-    assert ops.reason == f"{FEW}: left out, since PassManager::run failed"
-    assert not ops._pick.keywords["has_few"]

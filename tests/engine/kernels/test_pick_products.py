@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from specbench.engine.kernels import pick_ops
 from specbench.engine.kernels.pick_ops import off_by, pick_launches
-from specbench.engine.kernels.products import FEW, ROW, Launch, LinearCall, Product
+from specbench.engine.kernels.products import ROW, Launch, LinearCall, Product
 from specbench.engine.layers import stack
 from specbench.engine.layers.ops import TORCH, Ops
 from specbench.engine.layers.stack import Stack
@@ -75,49 +74,42 @@ def prepared(
     """Operations that choose launches when a model's layers are built."""
     ops = ops or Quick(8)
     timer = Timer(ops, seconds)
-    ops.measure_by(partial(pick_launches, timer=timer, has_few=True))
+    ops.measure_by(partial(pick_launches, timer=timer))
     Stack(random_llama(2, **SMALL).half().to(DEVICE), ops)
     return ops, timer
 
 
-def few_is_fast(product: Product, launch: Launch) -> float:
-    """The kernel for few rows is the fastest, except for the output, where torch is."""
-    if product.num_rows == 1:
-        return 0.5 if launch == ROW[2] else 1.0
-    if (product.num_out, product.size, product.is_gated) == OUTPUT:
-        return 0.5 if launch is None else 1.0
-    return 0.5 if launch == FEW else 1.0
+def third_is_fast(product: Product, launch: Launch) -> float:
+    """The third kernel is the fastest, except for the output, where torch is."""
+    fastest = None if product == Product(*OUTPUT) else ROW[2]
+    return 0.5 if launch == fastest else 1.0
 
 
 @pytest.fixture(autouse=True)
-def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pick_ops, "MEASURED_ROWS", (1, 3))
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack, "COMMITTED", 20)
     monkeypatch.setattr(stack, "CAPACITY", 32)
 
 
 def test_every_product_of_a_model_gets_the_launch_that_is_fastest_in_a_chain() -> None:
-    ops, _ = prepared(few_is_fast)
+    ops, _ = prepared(third_is_fast)
     assert ops.fallbacks == {}
-    for num_rows, usual in ((1, ROW[2]), (16, FEW)):
-        for num_out, size, is_gated in (QKV, OUTPUT, GATE_UP, DOWN, HEAD):
-            product = Product(num_rows, num_out, size, is_gated)
-            is_torchs = num_rows > 1 and (num_out, size, is_gated) == OUTPUT
-            assert ops.launch_of(product) == (None if is_torchs else usual), product
+    assert ops.launch_of(Product(*OUTPUT)) is None
+    assert {ops.launch_of(Product(*one)) for one in (QKV, GATE_UP, DOWN, HEAD)} == {ROW[2]}
     told = ops.describe()["products"]
-    assert len(told) == 10 and all(choice["chain_us"]["torch"] > 0 for choice in told)
+    assert len(told) == 5 and all(choice["chain_us"]["torch"] > 0 for choice in told)
 
 
 def test_a_launch_with_a_wrong_result_is_rejected_however_fast() -> None:
     class Off(Quick):
         def launched(self, call: LinearCall, launch: Launch) -> Tensor:
             found = super().launched(call, launch)
-            return found * 1.05 if launch == FEW else found
+            return found * 1.05 if launch == ROW[2] else found
 
-    ops, _ = prepared(few_is_fast, Off(8))
-    choice = ops.choices[Product(16, *GATE_UP)]
-    assert choice.launch is None
-    assert choice.rejected == {str(FEW): "it is off by 5.0e-02"}
+    ops, _ = prepared(third_is_fast, Off(8))
+    choice = ops.choices[Product(*GATE_UP)]
+    assert choice.launch == ROW[0]
+    assert choice.rejected == {str(ROW[2]): "it is off by 5.0e-02"}
 
 
 def test_a_launch_that_does_not_fit_is_rejected_with_the_reason() -> None:
@@ -125,18 +117,18 @@ def test_a_launch_that_does_not_fit_is_rejected_with_the_reason() -> None:
 
     class Small(Quick):
         def launched(self, call: LinearCall, launch: Launch) -> Tensor:
-            if launch == FEW:
+            if launch == ROW[2]:
                 raise OutOfResources(131072, 101376, "shared memory")
             return super().launched(call, launch)
 
-    ops, _ = prepared(few_is_fast, Small(8))
-    rejected = ops.choices[Product(16, *QKV)].rejected
-    assert "out of resource: shared memory" in rejected[str(FEW)]
+    ops, _ = prepared(third_is_fast, Small(8))
+    rejected = ops.choices[Product(*QKV)].rejected
+    assert "out of resource: shared memory" in rejected[str(ROW[2])]
     assert ops.fallbacks == {}
 
 
 def test_a_second_model_of_the_same_shapes_measures_nothing() -> None:
-    ops, timer = prepared(few_is_fast)
+    ops, timer = prepared(third_is_fast)
     before = timer.num_works
     Stack(random_llama(2, seed=1, **SMALL).half().to(DEVICE), ops)
     assert timer.num_works == before > 0
@@ -148,9 +140,9 @@ def test_without_measurements_launches_are_the_defaults_with_a_reason() -> None:
     def fail(works: Sequence[Callable[[], Tensor]]) -> Sequence[float]:
         raise RuntimeError("CUDA out of memory\nmore of it")
 
-    ops.measure_by(partial(pick_launches, timer=fail, has_few=True))
+    ops.measure_by(partial(pick_launches, timer=fail))
     Stack(random_llama(2, **SMALL).half().to(DEVICE), ops)
-    assert ops.choices == {} and ops.launch_of(Product(16, *QKV)) is None
+    assert ops.choices == {} and ops.launch_of(Product(*QKV)) == ROW[0]
     assert ops.reason == "launches are not measured: CUDA out of memory"
 
 

@@ -9,7 +9,6 @@ from specbench.engine.kernels.triton_plan import (
     MOST_SPLITS,
     RESIDENT,
     AttentionPlan,
-    cut,
     plan_attention,
 )
 from specbench.engine.layers.operands import Heads
@@ -82,9 +81,3 @@ def test_a_window_over_wide_keys_has_small_programs_and_counts_one_at_a_time() -
         assert plan.block_rows == rows
         programs = heads.num_kv * plan.num_blocks * plan.num_splits
         assert (plan.waves - 1) * 132 * resident < programs <= plan.waves * 132 * resident
-
-
-def test_sums_are_split_only_where_that_pays_for_their_addition() -> None:
-    assert cut(80, 40, 132, start=2, share=2).num_splits == 3  # 120 programs of 132
-    assert cut(80, 130, 132, start=2, share=2).num_splits == 1
-    assert cut(4, 1, 132, start=2, share=8).num_splits == 1
