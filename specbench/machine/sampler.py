@@ -77,7 +77,7 @@ class Spread:
         """None if nothing was added."""
         if not self.count:
             return None
-        return Span(min=self._low, mean=self._total / self.count, max=self._high)
+        return Span(float(self._low), self._total / self.count, float(self._high))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from specbench.report import formats
 from specbench.report.build import make_report
 from specbench.report.export.markdown import escape, table_lines
 from specbench.report.report import Report
-from specbench.report.sections import MAT, SPEEDUP, by_task
+from specbench.report.sections import MAT, SPEEDUP, by_task, step_costs
 from specbench.report.table import Cell, Column, Group, Table
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
     """Write README.md and docs/speedup.png."""
     reports = [make_report(read_run(Path(argument))) for argument in arguments]
     readme = ROOT / "README.md"
-    readme.write_text(with_tables(readme.read_text(encoding="utf-8"), reports), encoding="utf-8")
+    readme.write_text(with_tables(readme.read_text("utf-8"), reports), encoding="utf-8")
     (picture,) = (plot for plot in reports[0].plots if plot.name == "speedup")
     (ROOT / "docs" / "speedup.png").write_bytes(picture.images.png)
     return 0
@@ -41,28 +41,30 @@ def with_tables(text: str, reports: list[Report]) -> str:
 
 
 def table_of(report: Report) -> str:
-    """The speedups of a run by task and its accepted tokens, with where and how it was measured."""
+    """Speedups and accepted tokens of a run, or costs of steps of a stand-in, and how measured."""
     results, (source,) = report.results, report.sources
-    block, num_repeats = results.blocks[0], source.info.spec.values.repeats
-    name = source.run.folder.name
-    speedups = by_task(results, block, [SPEEDUP])
-    columns = [Column("", one.task) for one in speedups.columns]
-    decode = [Cell(formats.speedup(one.overall.decode_speedup)) for one in block.methods]
-    mats = [MAT.cell(one.tasks[-1]) for one in block.methods]
-    columns += [Column("Decode only"), Column("Accepted tokens")]
-    (group,) = speedups.groups
-    rows = zip(group.rows, decode, mats, strict=True)
-    wider = tuple(replace(row, cells=(*row.cells, *more)) for row, *more in rows)
-    table = Table("", tuple(columns), (Group("", wider),))
+    block, values, name = results.blocks[0], source.info.spec.values, source.run.folder.name
+    what, table = "Speedup by task and of decoding alone; mean accepted tokens", _speedups(report)
+    if values.weights == "stand-in":
+        what, table = "The cost of a step", step_costs(results, block)
     return "\n".join([
-        f"{escape(results.title)}. {escape(results.prompts)}, {num_repeats} passes, temperature "
-        f"{block.temperature:g}. Speedup by task and of decoding alone; mean accepted tokens:",
-        "",
+        f"{escape(results.title)}. {escape(results.prompts)}, passes: {values.repeats}, "
+        f"temperature {block.temperature:g}. {what}:\n",
         *table_lines(table),
         "",
-        f"[Recorded run](results/recorded/{name}), and its",
-        f"[intervals](reports/{name}/table.md).",
+        f"[Recorded run](results/recorded/{name}), and its\n[intervals](reports/{name}/table.md).",
     ])  # fmt: skip
+
+
+def _speedups(report: Report) -> Table:
+    block = report.results.blocks[0]
+    table = by_task(report.results, block, [SPEEDUP])
+    names = [Column("", one.task) for one in table.columns]
+    decode = [Cell(formats.speedup(one.overall.decode_speedup)) for one in block.methods]
+    rows = zip(table.groups[0].rows, decode, block.methods, strict=True)
+    wider = [replace(row, cells=(*row.cells, one, MAT.cell(m.tasks[-1]))) for row, one, m in rows]
+    columns = (*names, Column("Decode only"), Column("Accepted tokens"))
+    return Table("", columns, (Group("", tuple(wider)),))
 
 
 if __name__ == "__main__":
