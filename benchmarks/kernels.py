@@ -15,7 +15,6 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -92,16 +91,9 @@ def _told(case: Case, capability: str) -> bool:
 
 
 def _compiled(case: Case, capability: str) -> Any:
-    number = int(capability.replace(".", ""))
-    arguments = {**case.arguments, "EARLY": number >= 90}
-    return compile_for(case.kernel, arguments, number, case.options)
-
-
-def compile_for(
-    kernel: Any, arguments: Mapping[str, Any], capability: int, options: Mapping[str, int]
-) -> Any:
     """Compile a kernel for arguments of these types; other values are constants."""
-    names = kernel.arg_names
+    number = int(capability.replace(".", ""))
+    arguments, names = {**case.arguments, "EARLY": number >= 90}, case.kernel.arg_names
     types = {
         name: arguments[name] if isinstance(arguments[name], str) else "constexpr" for name in names
     }
@@ -115,8 +107,9 @@ def compile_for(
         for index, name in enumerate(names)
         if types[name].startswith("*") or (types[name] == I and name.endswith(ALIGNED))
     }
-    source = ASTSource(kernel, types, constexprs=constants, attrs=aligned)
-    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=dict(options))
+    source = ASTSource(case.kernel, types, constexprs=constants, attrs=aligned)
+    target = GPUTarget("cuda", number, 32)
+    return triton.compile(source, target=target, options=dict(case.options))
 
 
 def usage(compiled: Any) -> tuple[int, int]:

@@ -19,7 +19,7 @@ import argparse
 import json
 import math
 import sys
-import time
+import timeit
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -152,19 +152,15 @@ def _ways(device: torch.device, dtype: torch.dtype) -> Mapping[str, Ops]:
 
 def _prepare(ops: Ops, shape: Shape, layers: Sequence[Layer], cached: int) -> None:
     """Choose launches as a run does, by measuring a chain of layers, and print them."""
+    rows = _rows(shape, layers[0].qkv, 1, cached)
 
-    def chain(num_rows: int) -> Callable[[], Tensor]:
-        rows = _rows(shape, layers[0].qkv, num_rows, cached)
+    def run() -> Tensor:
+        x = rows.x.clone()
+        for layer in layers[:CHAINED]:
+            _whole(rows, x, ops, layer)
+        return x
 
-        def run() -> Tensor:
-            x = rows.x.clone()
-            for layer in layers[:CHAINED]:
-                _whole(rows, x, ops, layer)
-            return x
-
-        return run
-
-    ops.prepare(chain)
+    ops.prepare(lambda: run)
     for choice in ops.describe().get("products", ()):
         print(json.dumps(choice), file=sys.stderr)
 
@@ -206,6 +202,7 @@ def _works(
     x, norm, slots, tree_mask, heads = rows.x, rows.norm, rows.slots, rows.tree_mask, rows.heads
     qkv, inner = x.new_ones(n, first.qkv.shape[0]), x.new_ones(n, shape.intermediate_size)
     queries = qkv[:, : heads.query_width]
+    size = sum(part.nbytes for part in (first.qkv, first.o, first.gate_up, first.down))
 
     def each(step: Callable[[Ops, Layer], object]) -> Work:
         def run(ops: Ops) -> None:
@@ -223,7 +220,7 @@ def _works(
             each(lambda o, it: o.gated(x, it.gate_up, None, norm, silu)), first.gate_up.nbytes
         ),
         "down": (each(lambda o, it: o.project(inner, it.down, residual=x)), first.down.nbytes),
-        "layer": (each(partial(_whole, rows, x)), _layer_bytes(first)),
+        "layer": (each(partial(_whole, rows, x)), size),
     }  # fmt: skip
 
 
@@ -254,14 +251,10 @@ def _whole(rows: Rows, x: Tensor, ops: Ops, layer: Layer) -> None:
     ops.project(ops.gated(x, layer.gate_up, None, rows.norm, silu), layer.down, residual=x)
 
 
-def _layer_bytes(layer: Layer) -> int:
-    return sum(part.nbytes for part in (layer.qkv, layer.o, layer.gate_up, layer.down))
-
-
 def _seconds(work: Callable[[], object], device: torch.device) -> float:
     """Seconds of the fastest round; on a GPU, of many replays in a row to hide launch times."""
     if device.type == "cpu":
-        return min(_timed(work) for _ in range(ROUNDS))
+        return min(timeit.repeat(work, number=1, repeat=ROUNDS))
 
     def recorded() -> tuple[Tensor, ...]:
         work()
@@ -278,12 +271,6 @@ def _seconds(work: Callable[[], object], device: torch.device) -> float:
         ended.synchronize()
         times.append(began.elapsed_time(ended) / 1e3 / REPLAYS)
     return min(times)
-
-
-def _timed(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ class ReplayTimer:
 @torch.inference_mode()
 def pick_launches(ops: TritonOps, chain: Chain, *, timer: Timer) -> None:
     """Choose a launch for each product of a chain that has none, one product at a time."""
-    run = chain(1)
+    run = chain()
     calls = {call.product: call for call in ops.calls_in(run) if call.product}
     open_calls = [call for product, call in calls.items() if product not in ops.choices]
     reasons: dict[tuple[LinearCall, Kernel], str | None] = {}

@@ -102,8 +102,8 @@ class JoinedHead(Protocol):
         """
 
 
-Chain: TypeAlias = Callable[[int], Callable[[], Tensor]]
-"""Some layers of a model: maps a number of rows to a call that runs over them."""
+Chain: TypeAlias = Callable[[], Callable[[], Tensor]]
+"""Makes a call that runs some layers of a model over a row."""
 
 
 class Ops:

@@ -1,6 +1,6 @@
 """The decoder stack of a supported model, run layer by layer in few, large operations.
 
-`layers.models` reads the layers. `LayerChain` runs a few of them on random rows, for
+`layers.models` reads the layers. `LayerChain` runs a few of them on a random row, for
 measurements that need the neighbouring kernels: one may begin while the previous one ends.
 """
 
@@ -38,23 +38,22 @@ class LayerChain:
         self._layers = layers[: max(enough, 2)]
         self._norm, self._head, self._ops = norm, head, ops
 
-    def __call__(self, num_rows: int) -> Callable[[], Tensor]:
-        """A call that runs the chain on `num_rows` fixed rows and returns its logits."""
+    def __call__(self) -> Callable[[], Tensor]:
+        """A call that runs the chain on a fixed row and returns its logits."""
         like, heads = self._head, self._layers[0][1].heads
         generator = torch.Generator().manual_seed(0)
 
         def drawn(*shape: int) -> Tensor:
             return torch.randn(shape, generator=generator).to(like.device, like.dtype)
 
-        start = drawn(num_rows, like.shape[1])
+        start = drawn(1, like.shape[1])
         caches = [
             CacheRows.of(drawn(CAPACITY, 2 * heads.kv_width), *[(heads.num_kv, heads.dim)] * 2)
             for _ in self._layers
         ]
-        rows = torch.arange(COMMITTED, COMMITTED + num_rows, device=like.device)
-        slots = CacheSlots(rows, drawn(num_rows, 2, 1, 2, heads.dim // 2))
-        span = CacheSpan(CAPACITY, is_exact=False)
-        tree_mask = _causal(num_rows, COMMITTED, span, like)
+        row = torch.tensor([COMMITTED], device=like.device)
+        slots = CacheSlots(row, drawn(1, 2, 1, 2, heads.dim // 2))
+        tree_mask = _causal(1, COMMITTED, CacheSpan(CAPACITY, is_exact=False), like)
 
         def run() -> Tensor:
             x = start.clone()  # the layers work in place
