@@ -27,32 +27,6 @@ MOST_SPLITS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """Steps divided among `num_splits` programs, `num_steps` each but the last, in `waves`."""
-
-    num_steps: int
-    num_splits: int
-    waves: int
-
-
-@cache
-def cut(num_steps: int, num_programs: int, slots: int, *, start: int) -> Cut:
-    """The fastest cut of `num_steps` steps, for each of `num_programs`; of equals, fewest splits.
-
-    `slots` programs run at once. A program takes the time of its steps, plus `start` steps.
-    """
-    best, least = Cut(num_steps, 1, 0), None
-    for wanted in range(1, min(num_steps, MOST_SPLITS) + 1):
-        steps = -(-num_steps // wanted)
-        splits = -(-num_steps // steps)
-        waves = -(-num_programs * splits // slots)
-        cost = waves * (steps + start)
-        if least is None or cost < least:
-            best, least = Cut(steps, splits, waves), cost
-    return best
-
-
-@dataclass(frozen=True, slots=True)
 class AttentionPlan:
     """Attention's launch: `num_blocks` of queries by `num_splits` of the cache, per key head."""
 
@@ -63,6 +37,7 @@ class AttentionPlan:
     waves: int
 
 
+@cache
 def plan_attention(
     num_processors: int, heads: Heads, *, num_rows: int, span: int, itemsize: int,
     has_window: bool = False,
@@ -77,9 +52,14 @@ def plan_attention(
     block_rows = min(max(1 << (num_queries - 1).bit_length(), 16), widest)
     num_blocks = -(-num_queries // block_rows)
     resident = 1 if is_tight and (key > LONGEST_KEY or block_rows > 16) else RESIDENT[block_rows]
-    found = cut(
-        -(-span // CACHE_ROWS), heads.num_kv * num_blocks, num_processors * resident, start=1
-    )
-    return AttentionPlan(
-        block_rows, num_blocks, CACHE_ROWS * found.num_steps, found.num_splits, found.waves
-    )
+    num_steps, num_programs = -(-span // CACHE_ROWS), heads.num_kv * num_blocks
+
+    def divided(wanted: int) -> AttentionPlan:
+        steps = -(-num_steps // wanted)
+        splits = -(-num_steps // steps)
+        waves = -(-num_programs * splits // (num_processors * resident))
+        return AttentionPlan(block_rows, num_blocks, CACHE_ROWS * steps, splits, waves)
+
+    # A program takes the time of its steps, plus one. Of equals, the one with the fewest splits.
+    plans = map(divided, range(1, min(num_steps, MOST_SPLITS) + 1))
+    return min(plans, key=lambda plan: plan.waves * (plan.split_size + CACHE_ROWS))
