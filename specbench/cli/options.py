@@ -119,7 +119,8 @@ def shown(declared: Option) -> Any:
         text += f" {', '.join(others)} or {last}."
     is_pair = declared.item is bool and declared.default is True
     return typer.Option(
-        *([] if is_pair else [declared.flag]),  # typer 0.27 would name the rest after metavars
+        # Without its name, typer 0.27 would call `--model` with the metavar MODEL `--MODEL`.
+        *([] if is_pair else [declared.flag]),
         metavar=None if declared.item is bool else declared.metavar,
         help=text,
         show_default=not declared.unset,
