@@ -12,7 +12,7 @@ from typing import Literal
 
 Waiting = Literal["brief", "passive", "own", "unknown"]
 
-_BRIEF = {"GOMP_SPINCOUNT": "5000", "KMP_BLOCKTIME": "1"}
+_BRIEF = {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"}
 """GNU's OpenMP counts loops, LLVM's and Intel's milliseconds.
 
 Operations of a step follow each other within microseconds: a thread that sleeps at once wakes

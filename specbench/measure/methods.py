@@ -251,10 +251,8 @@ def datastore_file(given: str) -> Path | None:
     """The datastore of that name; None without a name. Raises CheckpointError as above."""
     if not given:
         return None
-    path, hint = (
-        Path(given).expanduser(),
-        "specbench datastore build FILE.jsonl --model M --output F.",
-    )
+    path = Path(given).expanduser()
+    hint = "specbench datastore build FILE.jsonl --model M --output F."
     if not path.is_file():
         raise CheckpointError(f"Datastore {given} is not a file.", f"Make one: {hint}")
     try:

@@ -215,8 +215,3 @@ def _run(plan: Plan, log: _FolderLog, progress: Progress) -> None:
                 break
     finally:
         progress.finished()
-
-
-def failures(records: Sequence[Record]) -> list[Record]:
-    """The records of samples that failed."""
-    return [record for record in records if not record.is_ok]

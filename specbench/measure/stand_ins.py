@@ -83,10 +83,9 @@ def check_stand_in_fits(
     what, context = f"The stand-in of {stand_in.name}", stand_in.target.config[_CONTEXT]
     drafters = [made.num_numbers for made in weights if not isinstance(made, Path | None)]
     draft_numbers = sum(drafters) + max(drafters, default=0)
-    shape = stand_in.shape
     size = BYTES[dtype]
     need = replace(
-        estimate(shape, dtype, context=context, what=what),
+        estimate(stand_in.shape, dtype, context=context, what=what),
         weight_bytes=stand_in.target.num_numbers * size,
         draft_bytes=draft_numbers * size,
         reserve_bytes=GRAPH_RESERVE if has_graphs else 0,

@@ -316,7 +316,8 @@ def measured(
     counts, prefill_threads = [threads.num], threads.num
     if threads.chosen_by == "measured":
         usual = requests[len(requests) // 2].prompt_ids
-        counts += {cores.step_times(target, usual, threads).threads[max(ROWS)]} - {threads.num}
+        most_rows = cores.step_times(target, usual, threads).threads_at(max(ROWS))
+        counts += {most_rows} - {threads.num}
         trial = cores.Trial(thread_counts(), threads.num, cores.PREFILL_S)
         prefill_threads = trial.measure(cores.reading(target, usual)).best
     vanilla = loaded.drafters[BASELINE]

@@ -1,5 +1,6 @@
 """Settings: which ones `auto` takes, and what a file of them may say."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tests.support.headers import make_header
 
 
 def times(seconds: dict[int, float]) -> StepTimes:
-    return StepTimes({n: {1: s} for n, s in seconds.items()}, dict.fromkeys(seconds, 1))
+    return StepTimes({n: {1: s} for n, s in seconds.items()})
 
 
 LINEAR = times({n: 1.0 + n / 20 for n in (1, 4, 20, 40, 60)})
@@ -30,16 +31,22 @@ def sized(nodes: int, mat: float) -> Acceptance:
     return Acceptance({"total_tokens": nodes}, float(nodes), mat)
 
 
-def chosen(entries: list[Acceptance], spelling: str = "eagle2", drafts: float = 0.0) -> Any:
-    """The options that EAGLE-2 gets if a step takes the target's time and that of drafts."""
+def chosen(
+    entries: list[Acceptance], spelling: str = "eagle2", drafts: float = 0.0, noise: Any = ()
+) -> Any:
+    """The options that EAGLE-2 gets if a step takes the target's time and that of drafts.
+
+    `noise` has factors of the first trials by nodes.
+    """
     (method,) = parse_methods([spelling])
     tried: list[int] = []
 
-    def step_s(one: RunMethod, threads: int) -> float:
-        tried.append(one.options.total_tokens)
-        return LINEAR.at(one.options.total_tokens) + drafts
+    def prepare(one: RunMethod, threads: int) -> Callable[[], float]:
+        tried.append(nodes := one.options.total_tokens)
+        factors = iter(dict(noise).get(nodes, ()))
+        return lambda: (LINEAR.at(nodes) + drafts) / LINEAR.at(1) * next(factors, 1.0)
 
-    found = tuned([method], {}, LINEAR, lambda one: entries, step_s)
+    found = tuned([method], {}, LINEAR, lambda one: entries, prepare)
     return (found[0].describe() if found else None), tried
 
 
@@ -60,10 +67,21 @@ def test_the_papers_settings_stay_within_3_percent_else_the_smallest_do(
 
 
 def test_settings_whose_target_alone_is_too_slow_are_not_tried_and_drafting_counts() -> None:
-    entries = [PAPER, sized(4, 2.4), sized(40, 3.0), sized(20, 4.5)]
+    entries = [PAPER, sized(4, 2.2), sized(40, 3.0), sized(20, 4.5)]
     assert chosen(entries)[1] == [60, 20]
     about, tried = chosen(entries, drafts=8.0)
     assert (about.options["total_tokens"], tried) == (60, [60, 20, 4, 40])
+
+
+def test_settings_that_hardly_gain_are_not_taken() -> None:
+    """With 2 nodes a token would take 1.01 instead of 1.07."""
+    assert chosen([Acceptance({}, 60.0, 1.2), sized(2, 1.09), sized(12, 1.5)])[1] == [60, 12]
+
+
+def test_a_slow_moment_in_a_trial_does_not_decide() -> None:
+    entries = [PAPER, sized(4, 2.4), sized(12, 3.0)]  # 0.476 and 0.508 of a step a token
+    about, _ = chosen(entries, noise={4: [1.15], 12: [1.0, 0.5]})
+    assert about.options["total_tokens"] == 4
 
 
 @pytest.mark.parametrize("given", ["eagle2:total_tokens=30", "eagle2:total_tokens=60"])
@@ -88,7 +106,7 @@ def test_without_known_acceptance_a_draft_is_cut_to_cheap_rows(
     steep = times({1: 1.0, 4: 1.4, 20: 2.0, 40: 3.0, 60: 9.0})
     (method,) = parse_methods([spelling])
     drafters: Any = {method.label: Sizes()}
-    found = tuned([method], drafters, steep, lambda one: (), lambda one, threads: 0.0)
+    found = tuned([method], drafters, steep, lambda one: (), lambda one, threads: lambda: 0.0)
     if expected is None:
         assert found == []
         return

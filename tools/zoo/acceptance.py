@@ -44,7 +44,7 @@ SETTINGS: Mapping[str, tuple[dict[str, Any], ...]] = {
     "pld": _CHAINS,
     "lookahead": tuple(
         {"level": level, "window": width, "guesses": width}
-        for level, width in ((3, 1), (3, 2), (3, 3), (4, 2), (4, 3), (5, 3))
+        for level, width in ((3, 1), (3, 2), (3, 3), (4, 3), (5, 3))
     ),
     "medusa": _NODES,
     "hydra": _NODES,

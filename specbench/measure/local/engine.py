@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
@@ -36,8 +37,8 @@ from specbench.measure.local.engine_load import (
     warm_up,
 )
 from specbench.measure.local.memory import MemoryLedger, draft_bytes, measure_traffic
-from specbench.measure.local.threads import choose_threads, set_threads, step_times
-from specbench.measure.local.tuning import acceptance_of, rows_to_time, tuned
+from specbench.measure.local.threads import choose_threads, set_threads, step_times, token_step
+from specbench.measure.local.tuning import Steps, acceptance_of, rows_to_time, tuned
 from specbench.measure.methods import BASELINE, RunMethod
 from specbench.measure.progress import LONG_S, time_text
 from specbench.measure.runner import Runner
@@ -56,8 +57,8 @@ if TYPE_CHECKING:
 
 PRIMING_TOKENS = 3
 """The prefill's token and those of a step, for which a draft model has to prefill too."""
-TUNING_TOKENS = 48
-"""Tokens of the answers that settings are tried on."""
+TUNING_TOKENS, UNIT_STEPS = 48, 7
+"""Tokens of the answers that settings are tried on; steps over one row beside each answer."""
 LATE_WARNING = (
     "{} CUDA graphs were captured while samples were timed, which slowed those samples down: the "
     "warm-up had not reached their sizes."
@@ -202,28 +203,31 @@ class EngineBackend:
         rows = rows_to_time(self._setup.methods, self._drafters, known)
         times = step_times(self.target, request.prompt_ids, threads, rows)
         self._threads = replace_part(threads, row_step_s=times.shown())
-        step_s = partial(self._whole_step_s, request)
-        found = {
-            one.label: one
-            for one in tuned(self._setup.methods, self._drafters, times, known, step_s)
-        }
-        methods = tuple(found.get(one.label, one) for one in self._setup.methods)
-        self._setup = replace(self._setup, methods=methods)
+        prepare = partial(self._trial, request, threads.num)
+        found = tuned(self._setup.methods, self._drafters, times, known, prepare)
+        by_label = {one.label: one for one in (*self._setup.methods, *found)}
+        self._setup = replace(self._setup, methods=tuple(by_label.values()))
         seconds = dict[str, float]()
-        built = build_drafters(self.target, found.values(), self._ledger, seconds)
+        built = build_drafters(self.target, found, self._ledger, seconds)
         self._drafters = {**self._drafters, **built}
         self._hooks |= {label: HookTimes(own) for label, own in seconds.items()}
 
-    def _whole_step_s(self, request: Request, method: RunMethod, threads: int) -> float:
-        """Seconds of a step of a method with its drafting: the mean over a short answer, twice."""
+    def _trial(self, request: Request, usual: int, method: RunMethod, threads: int) -> Steps:
+        """A function that answers a request, and returns the mean cost of a step."""
         from specbench.engine.decode import decode
 
-        drafters = build_drafters(self.target, [method], MemoryLedger(self.target))
-        set_threads(threads)
+        drafter = build_drafters(self.target, [method], MemoryLedger(self.target))[method.label]
         short = replace(request, max_new_tokens=min(TUNING_TOKENS, request.max_new_tokens))
-        done = [decode(self.target, drafters[method.label], short) for _ in range(2)]
-        set_threads(self._threads.num if self._threads else threads)
-        return min(one.decode_s / len(one.accept_lengths) for one in done)
+
+        def cost() -> float:
+            step_s = token_step(self.target, 1, request.prompt_ids)
+            unit_s = median(step_s() for _ in range(UNIT_STEPS))
+            set_threads(threads)
+            done = decode(self.target, drafter, short)
+            set_threads(usual)
+            return done.decode_s / len(done.accept_lengths) / unit_s
+
+        return cost
 
     def _choose_threads(self, request: Request) -> None:
         """Choose the threads of prefills and of each method, and measure the bandwidth with them.

@@ -2,7 +2,7 @@
 
 Vanilla's is the fastest for a step of one token. All methods read prompts with one number, and
 each decodes with its own. They are chosen once, before the first timed step, beside whatever
-else runs on the machine, in at most five seconds.
+else runs on the machine, in a few seconds.
 
 A `Trial` times steps with several numbers in turn, until one is known to be the fastest.
 """
@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from statistics import median
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from msgspec.structs import replace
 from specbench.engine.clock import Phase, Stopwatch
 from specbench.log.machine import Threads
 from specbench.machine.threads import is_number_given, thread_counts, waiting
-from specbench.measure.local.tuning import ROWS, StepTimes
+from specbench.measure.local.tuning import ROWS, StepTimes, shown
 
 if TYPE_CHECKING:
     from specbench.engine.target import Target
@@ -160,8 +161,10 @@ def set_threads(count: int) -> None:
 PROMPT = (1,) * 32
 ROW_S, STEPS = 0.045, 7
 """Seconds to time steps of one number of rows, and their number if threads are given."""
-VANILLA_S, PREFILL_S, METHODS_S = 1.5, 1.0, 2.5
-"""Seconds to choose vanilla's number, the number for prefills, and those of all methods."""
+VANILLA_S, PREFILL_S, METHODS_S, PAUSE_S = 1.5, 1.0, 2.5, 0.5
+"""Seconds to choose vanilla's number, the number for prefills, and those of all methods; seconds
+between two choices.
+"""
 
 
 def choose_threads(target: Target, asked: int | None, before: Threads | None = None) -> Threads:
@@ -184,10 +187,10 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
         return Threads(
             torch.get_num_threads(), "environment" if is_number_given() else "torch", waiting()
         )
-    counts = thread_counts()
-    trial = Trial(counts, max(counts), VANILLA_S).measure(token_step(target))
+    counts, step_s = thread_counts(), token_step(target)  # the most threads first
+    trial = _confirmed(lambda: Trial(counts, counts[0], VANILLA_S).measure(step_s), counts[0])
     set_threads(trial.best)
-    return Threads(trial.best, "measured", waiting(), _shown(trial))
+    return Threads(trial.best, "measured", waiting(), shown(trial.medians))
 
 
 def step_times(
@@ -198,7 +201,7 @@ def step_times(
     The least of two rounds counts, so that another program's moment changes no row alone.
     """
     counts = thread_counts() if found.chosen_by == "measured" else [found.num]
-    seconds, best = dict[int, dict[int, float]](), dict[int, int]()
+    seconds = dict[int, dict[int, float]]()
     for rows in [*every_rows] * 2:
         step_s = token_step(target, rows, prompt_ids)
         trial = Trial(counts, found.num, ROW_S)
@@ -207,9 +210,8 @@ def step_times(
         trial.measure(step_s)
         before = seconds.get(rows, {})
         seconds[rows] = before | {n: min(s, before.get(n, s)) for n, s in trial.medians.items()}
-        best[rows] = min(seconds[rows], key=seconds[rows].__getitem__)
     set_threads(found.num)
-    return StepTimes(seconds, best)
+    return StepTimes(seconds)
 
 
 def choose_for_methods(
@@ -225,32 +227,41 @@ def choose_for_methods(
         decode: completes a request with a method, watched.
         rows: rows of a usual step by method. Methods with equally many share a number.
     """
-    counts = thread_counts()
-    reads = Trial(counts, found.num, PREFILL_S).measure(prefill)
-    ends, groups = perf_counter() + METHODS_S, dict[int, Trial]()
-    for method, size in rows.items():
-        if size in groups:
-            continue
-        seconds = (ends - perf_counter()) / (len({*rows.values()}) - len(groups))
-        trial = groups[size] = Trial(counts, found.num, seconds)
-        has_steps = True
+    counts, usual = thread_counts(), found.num
+    reads = _confirmed(lambda: Trial(counts, usual, PREFILL_S).measure(prefill), usual)
+    seconds, groups = METHODS_S / max(1, len({*rows.values()})), dict[int, Trial]()
+
+    def decoding(method: str) -> Trial:
+        trial, has_steps = Trial(counts, usual, seconds), True
         while has_steps and trial.next() is not None:
             watch = TrialWatch(trial)
             with suppress(TrialOver, Exception):  # its samples will fail too
                 decode(method, watch)
             has_steps = watch.num_steps > 0
+        return trial
+
+    for method, size in rows.items():
+        if size not in groups:
+            groups[size] = _confirmed(partial(decoding, method), usual)
     set_threads(found.num)
     return replace(
         found,
         prefill=reads.best,
-        prefill_s=_shown(reads),
+        prefill_s=shown(reads.medians),
         methods={method: groups[size].best for method, size in rows.items()},
-        method_step_s={method: _shown(groups[size]) for method, size in rows.items()},
+        method_step_s={method: shown(groups[size].medians) for method, size in rows.items()},
     )
 
 
-def _shown(trial: Trial) -> dict[str, float]:
-    return {str(count): round(seconds, 6) for count, seconds in trial.medians.items()}
+def _confirmed(run: Callable[[], Trial], usual: int) -> Trial:
+    """A trial. If it leaves the usual number for a smaller one, it is repeated a moment later, and
+    the larger choice stays: a slow moment of one core does not decide.
+    """
+    first = run()
+    if first.best >= usual:
+        return first
+    sleep(PAUSE_S)
+    return max(first, run(), key=lambda trial: trial.best)
 
 
 def token_step(

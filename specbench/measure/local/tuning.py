@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
+from statistics import median
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specbench.measure.methods import BASELINE, RunMethod
@@ -21,21 +23,35 @@ if TYPE_CHECKING:
 
 ROWS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 60)
 """Rows of a step whose time is measured, up to the largest draft of a run."""
-WITHIN = 1.03
-"""Settings within this factor of the best are equal: the paper's win, else the smallest."""
+WITHIN, LIKELY = 1.03, 1.2
+"""Settings within the first factor of the best are equal: the paper's win, else the smallest.
+Those beyond the second are dropped after one trial.
+"""
+LEAST_MAT = 1.1
+"""Settings that accept fewer tokens are not tried: they gain less than a time is wrong by."""
+ROUNDS, ROUNDS_S = 2, 2.0
+"""Further trials of each setting that is left, in turn; none begins after so many seconds."""
 CUT_COST = 1.5
 """Cost of a step, in steps of vanilla, up to which a draft of unknown acceptance is cut."""
 
 
+Steps = Callable[[], float]
+Prepare = Callable[[RunMethod, int], Steps]
+
+
+def shown(seconds: Mapping[int, float]) -> dict[str, float]:
+    """Times by number of threads, as the header holds them."""
+    return {str(count): round(one, 6) for count, one in seconds.items()}
+
+
 class StepTimes(NamedTuple):
-    """Seconds of a step of the target by rows and number of threads, and the best number."""
+    """Seconds of a step of the target by rows and number of threads."""
 
     seconds: dict[int, dict[int, float]]
-    threads: dict[int, int]
 
     def at(self, rows: float) -> float:
         """Seconds of a step over `rows` rows, linear between those measured."""
-        best = [(n, by_threads[self.threads[n]]) for n, by_threads in self.seconds.items()]
+        best = [(n, min(by_threads.values())) for n, by_threads in self.seconds.items()]
         for (below, first), (above, second) in pairwise(best):
             if rows <= above or above == best[-1][0]:
                 return first + (second - first) * (rows - below) / (above - below)
@@ -43,14 +59,12 @@ class StepTimes(NamedTuple):
 
     def threads_at(self, rows: float) -> int:
         """The best number of threads for `rows` rows."""
-        return self.threads[min(self.threads, key=lambda n: abs(n - rows))]
+        by_threads = self.seconds[min(self.seconds, key=lambda n: abs(n - rows))]
+        return min(by_threads, key=by_threads.__getitem__)
 
     def shown(self) -> dict[str, dict[str, float]]:
         """As the header holds them."""
-        return {
-            str(n): {str(count): round(s, 6) for count, s in by_threads.items()}
-            for n, by_threads in self.seconds.items()
-        }
+        return {str(n): shown(by_threads) for n, by_threads in self.seconds.items()}
 
 
 def rows_to_time(
@@ -76,7 +90,7 @@ def tuned(
     drafters: Mapping[str, Drafter],
     times: StepTimes,
     known: Callable[[RunMethod], Sequence[Acceptance]],
-    step_s: Callable[[RunMethod, int], float],
+    prepare: Prepare,
 ) -> list[RunMethod]:
     """The methods that get settings, with these.
 
@@ -85,7 +99,8 @@ def tuned(
         drafters: of these, by label.
         times: of the target's steps.
         known: the acceptance of a method with several settings, the paper's first.
-        step_s: seconds of a whole step of a method, drafting included, with a number of threads.
+        prepare: makes a method ready with a number of threads. The function that it returns takes
+            some whole steps, and returns the mean cost of one, in steps over one row.
     """
     found = []
     for one in methods:
@@ -94,7 +109,7 @@ def tuned(
             if one.method.name == BASELINE or one.settings or _is_given(one, entries):
                 continue
             if entries:
-                found.append(one.tuned(_fastest(one, entries, times, step_s), "auto"))
+                found.append(one.tuned(_fastest(one, entries, times, prepare), "auto"))
             else:
                 found += _cut(one, drafters[one.label], times)
     return found
@@ -109,25 +124,29 @@ def _is_given(one: RunMethod, entries: Sequence[Acceptance]) -> bool:
 
 
 def _fastest(
-    one: RunMethod,
-    entries: Sequence[Acceptance],
-    times: StepTimes,
-    step_s: Callable[[RunMethod, int], float],
+    one: RunMethod, entries: Sequence[Acceptance], times: StepTimes, prepare: Prepare
 ) -> dict[str, Any]:
-    """The options of the fastest settings. The paper's are measured too.
+    """The options of the fastest settings. The paper's are tried too.
 
     A step is never faster than the target's share of it, so that most settings need no trial.
     """
-    paper, *others = entries
-    costs: list[tuple[Acceptance, float]] = []
+    paper = entries[0]
+    others = [entry for entry in entries[1:] if entry.mat >= LEAST_MAT]
+    tried: list[tuple[Acceptance, Steps, list[float]]] = []
     for entry in [paper, *sorted(others, key=lambda entry: times.at(entry.rows) / entry.mat)]:
-        best = min((cost for _, cost in costs), default=float("inf"))
-        if times.at(entry.rows) / entry.mat > WITHIN * best:
-            continue
-        seconds = step_s(one.tuned(entry.options, ""), times.threads_at(entry.rows))
-        costs.append((entry, seconds / entry.mat))
-    best = min(cost for _, cost in costs)
-    near = [entry for entry, cost in costs if cost <= WITHIN * best]
+        likely = LIKELY * min((costs[0] for *_, costs in tried), default=float("inf"))
+        if times.at(entry.rows) / times.at(1) / entry.mat <= likely:
+            steps = prepare(one.tuned(entry.options, ""), times.threads_at(entry.rows))
+            tried.append((entry, steps, [steps() / entry.mat]))
+    likely = LIKELY * min(costs[0] for *_, costs in tried)
+    tried = [each for each in tried if each[2][0] <= likely]
+    ends = perf_counter() + ROUNDS_S
+    for _ in range(ROUNDS if len(tried) > 1 else 0):
+        if perf_counter() < ends:
+            for entry, steps, costs in tried:
+                costs.append(steps() / entry.mat)
+    best = min(median(costs) for *_, costs in tried)
+    near = [entry for entry, _, costs in tried if median(costs) <= WITHIN * best]
     return (paper if paper in near else min(near, key=lambda entry: entry.rows)).options
 
 

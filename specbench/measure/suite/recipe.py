@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,18 +62,10 @@ class Suite:
 
 def equal_runs(spec: RunSpec, given: Sequence[str], number: int) -> Suite:
     """Several runs of one spec, each in a process of its own."""
-    follows = spec.settings == AUTO  # chosen once
-    runs = [
-        SuiteRun(
-            f"run-{i + 1}",
-            spec,
-            tuple(given),
-            is_apart=True,
-            settings_of="run-1" if i and follows else "",
-        )
-        for i in range(number)
-    ]
-    return Suite("runs", f"{number} run{'s' * (number > 1)}", tuple(runs))
+    first = SuiteRun("run-1", spec, tuple(given), is_apart=True)
+    then = replace(first, settings_of=first.name if spec.settings == AUTO else "")
+    others = (replace(then, name=f"run-{i}") for i in range(2, number + 1))
+    return Suite("runs", f"{number} run{'s' * (number > 1)}", (first, *others))
 
 
 def read_recipe(path: Path) -> Suite:
@@ -92,11 +84,8 @@ def read_recipe(path: Path) -> Suite:
                 f"Recipe {path}{_place(path, 'limit_s', limit_s)}: limit_s is {limit_s!r}.",
                 "Give a number of seconds.",
             )
-        if (
-            not isinstance(models, list)
-            or not models
-            or not all(isinstance(m, str) for m in models)
-        ):
+        is_list = isinstance(models, list) and all(isinstance(m, str) for m in models)
+        if not (is_list and models):
             raise UserError(
                 f"Recipe {path}{_place(path, 'models', models)}: the models of [[runs]] are "
                 f"{models!r}.",
