@@ -13,7 +13,6 @@ from specbench import api
 from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.serving import ServingMetrics
 from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Missing
-from specbench.judge.leaderboard import find_exclusions
 from specbench.log.backend import BlockHeader
 from specbench.log.header import RunHeader
 from specbench.log.run import Load, Run, loads_of
@@ -190,19 +189,6 @@ def test_requests_in_flight_are_those_that_overlap() -> None:
     assert (found.most, found.least_most) == (3, 2)
 
 
-def test_llama_cpp_recorded_anew_has_the_same_answers_and_drafts_as_long_as_asked() -> None:
-    """It was recorded on a busy machine, which its times show and its counts do not."""
-    first, anew = (read_run(RECORDED / name) for name in ("llamacpp-cpu", "llamacpp-cpu-busy"))
-    answers = [{one.key: one.token_ids for one in run.records} for run in (first, anew)]
-    assert answers[0] == answers[1]
-    counters = [one.counters for one in anew.header.blocks if one.method == "ngram"]
-    drafts, tokens = (sum(c[f"num_{n}"] for c in counters) for n in ("drafts", "draft_tokens"))
-    assert 0.99 * 5 * drafts < tokens < 5 * drafts, "a few were cut by the budget"
-    eight = measured(anew.at(Load(concurrency=8))).serving
-    assert {(one.in_flight.most, one.in_flight.least_most) for one in eight.values()} == {(8, 8)}
-    assert any("busy when the run began" in text for text in find_exclusions(anew.header, (), None))
-
-
 def test_counters_of_a_method_that_the_run_does_not_list_are_left_out() -> None:
     assert not measured(run([], [block("sps", ONE, duration_s=1.0)], [ONE])).serving
 
@@ -282,10 +268,6 @@ def test_a_block_whose_counts_contradict_each_other_has_no_mat_but_its_answers(
     ("name", "mats"),
     [
         ("llamacpp-cpu", {"ngram": 1.02, "sps:weights=sps": 2.63, "eagle3:weights=eagle3": 3.36}),
-        (
-            "llamacpp-cpu-busy",
-            {"ngram": 1.18, "sps:weights=sps": 2.63, "eagle3:weights=eagle3": 3.36},
-        ),
         ("vllm-cpu", {"ngram": 1.36, "sps": 2.90, "eagle": 3.35, "eagle3": 3.37, "medusa": 2.28}),
     ],
 )

@@ -12,7 +12,7 @@ import tokenize
 from collections import Counter
 
 from tests.packaging.rooms import HOUSE, HOUSE_FILE
-from tests.packaging.shell import ROOT
+from tests.packaging.shell import ROOT, output
 
 FOLDERS = ("specbench", "methods", "benchmarks", "tests", "tools")
 _NO_CODE = {
@@ -56,7 +56,7 @@ def habits(source: str) -> Counter[str]:
 
 
 def measured() -> dict[str, Counter[str]]:
-    """Lines of each folder and room, and habits in all, under the names of house.toml."""
+    """Lines of each folder and room, habits and size in all, under the names of house.toml."""
     totals, rooms, seen = Counter[str](), Counter[str](), Counter[str]()
     for folder in FOLDERS:
         for path in (ROOT / folder).rglob("*.py"):
@@ -67,6 +67,9 @@ def measured() -> dict[str, Counter[str]]:
                 room = path.relative_to(ROOT / folder).with_suffix("").parts[0]
                 rooms[room] += lines
             seen += habits(source)
+    tracked = map(ROOT.joinpath, output(["git", "ls-files", "-z"], ROOT).split("\0")[:-1])
+    num_bytes = sum(path.stat().st_size for path in tracked if path.is_file())
+    seen["megabytes_in_git"] = -(-num_bytes // 10**6)
     return {"lines": totals, "lines_of_rooms": rooms, "at_most": seen}
 
 

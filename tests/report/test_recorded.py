@@ -1,4 +1,4 @@
-"""The reports of the recorded runs are up to date.
+"""The reports in git of recorded runs are up to date.
 
 Texts are compared whole, numbers to nine digits, since processors round sums differently.
 Plots, and the page that holds them, are compared where they were made by the matplotlib that
@@ -19,7 +19,8 @@ from specbench.report.build import make_report, report_files
 from specbench.report.export.json import digest
 
 ROOT = Path(__file__).parents[2]
-RUNS = sorted(path.parent for path in (ROOT / "results" / "recorded").glob("*/run.json"))
+RECORDED = sorted(path.parent for path in (ROOT / "results" / "recorded").glob("*/run.json"))
+RUNS = [run for run in RECORDED if (ROOT / "reports" / run.name).is_dir()]
 HINT = "stale: run `make reports`"
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
