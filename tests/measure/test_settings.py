@@ -44,7 +44,7 @@ def chosen(
     def prepare(one: RunMethod, threads: int) -> Callable[[], float]:
         tried.append(nodes := one.options.total_tokens)
         factors = iter(dict(noise).get(nodes, ()))
-        return lambda: (LINEAR.at(nodes) + drafts) / LINEAR.at(1) * next(factors, 1.0)
+        return lambda: (LINEAR.at(nodes) + drafts) * next(factors, 1.0)
 
     found = tuned([method], {}, LINEAR, lambda one: entries, prepare)
     return (found[0].describe() if found else None), tried
@@ -79,7 +79,7 @@ def test_settings_that_hardly_gain_are_not_taken() -> None:
 
 
 def test_a_slow_moment_in_a_trial_does_not_decide() -> None:
-    entries = [PAPER, sized(4, 2.4), sized(12, 3.0)]  # 0.476 and 0.508 of a step a token
+    entries = [PAPER, sized(4, 2.4), sized(12, 3.0)]  # 0.5 and 0.533 a token
     about, _ = chosen(entries, noise={4: [1.15], 12: [1.0, 0.5]})
     assert about.options["total_tokens"] == 4
 

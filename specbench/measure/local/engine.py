@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
@@ -37,7 +36,7 @@ from specbench.measure.local.engine_load import (
     warm_up,
 )
 from specbench.measure.local.memory import MemoryLedger, draft_bytes, measure_traffic
-from specbench.measure.local.threads import choose_threads, set_threads, step_times, token_step
+from specbench.measure.local.threads import choose_threads, set_threads, step_times
 from specbench.measure.local.tuning import Steps, acceptance_of, rows_to_time, tuned
 from specbench.measure.methods import BASELINE, RunMethod
 from specbench.measure.progress import LONG_S, time_text
@@ -57,8 +56,8 @@ if TYPE_CHECKING:
 
 PRIMING_TOKENS = 3
 """The prefill's token and those of a step, for which a draft model has to prefill too."""
-TUNING_TOKENS, UNIT_STEPS = 48, 7
-"""Tokens of the answers that settings are tried on; steps over one row beside each answer."""
+TUNING_TOKENS = 48
+"""Tokens of the answers that settings are tried on."""
 LATE_WARNING = (
     "{} CUDA graphs were captured while samples were timed, which slowed those samples down: the "
     "warm-up had not reached their sizes."
@@ -213,21 +212,19 @@ class EngineBackend:
         self._hooks |= {label: HookTimes(own) for label, own in seconds.items()}
 
     def _trial(self, request: Request, usual: int, method: RunMethod, threads: int) -> Steps:
-        """A function that answers a request, and returns the mean cost of a step."""
+        """A function that answers a request, and returns the mean seconds of a step."""
         from specbench.engine.decode import decode
 
         drafter = build_drafters(self.target, [method], MemoryLedger(self.target))[method.label]
         short = replace(request, max_new_tokens=min(TUNING_TOKENS, request.max_new_tokens))
 
-        def cost() -> float:
-            step_s = token_step(self.target, 1, request.prompt_ids)
-            unit_s = median(step_s() for _ in range(UNIT_STEPS))
+        def step_s() -> float:
             set_threads(threads)
             done = decode(self.target, drafter, short)
             set_threads(usual)
-            return done.decode_s / len(done.accept_lengths) / unit_s
+            return done.decode_s / len(done.accept_lengths)
 
-        return cost
+        return step_s
 
     def _choose_threads(self, request: Request) -> None:
         """Choose the threads of prefills and of each method, and measure the bandwidth with them.

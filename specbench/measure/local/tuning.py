@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
+from operator import truediv
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,9 +28,9 @@ WITHIN, LIKELY = 1.03, 1.2
 """Settings within the first factor of the best are equal: the paper's win, else the smallest.
 Those beyond the second are dropped after one trial.
 """
-LEAST_MAT = 1.1
+LEAST_MAT = 1.15
 """Settings that accept fewer tokens are not tried: they gain less than a time is wrong by."""
-ROUNDS, ROUNDS_S = 2, 2.0
+ROUNDS, ROUNDS_S = 4, 2.0
 """Further trials of each setting that is left, in turn; none begins after so many seconds."""
 CUT_COST = 1.5
 """Cost of a step, in steps of vanilla, up to which a draft of unknown acceptance is cut."""
@@ -100,7 +101,7 @@ def tuned(
         times: of the target's steps.
         known: the acceptance of a method with several settings, the paper's first.
         prepare: makes a method ready with a number of threads. The function that it returns takes
-            some whole steps, and returns the mean cost of one, in steps over one row.
+            some whole steps, drafting included, and returns the mean seconds of one.
     """
     found = []
     for one in methods:
@@ -135,7 +136,7 @@ def _fastest(
     tried: list[tuple[Acceptance, Steps, list[float]]] = []
     for entry in [paper, *sorted(others, key=lambda entry: times.at(entry.rows) / entry.mat)]:
         likely = LIKELY * min((costs[0] for *_, costs in tried), default=float("inf"))
-        if times.at(entry.rows) / times.at(1) / entry.mat <= likely:
+        if times.at(entry.rows) / entry.mat <= likely:
             steps = prepare(one.tuned(entry.options, ""), times.threads_at(entry.rows))
             tried.append((entry, steps, [steps() / entry.mat]))
     likely = LIKELY * min(costs[0] for *_, costs in tried)
@@ -145,8 +146,9 @@ def _fastest(
         if perf_counter() < ends:
             for entry, steps, costs in tried:
                 costs.append(steps() / entry.mat)
-    best = min(median(costs) for *_, costs in tried)
-    near = [entry for entry, _, costs in tried if median(costs) <= WITHIN * best]
+    usual = [median(costs) for costs in zip(*(costs for *_, costs in tried), strict=True)]
+    ratios = [median(map(truediv, costs, usual)) for *_, costs in tried]
+    near = [tried[i][0] for i, ratio in enumerate(ratios) if ratio <= WITHIN * min(ratios)]
     return (paper if paper in near else min(near, key=lambda entry: entry.rows)).options
 
 
