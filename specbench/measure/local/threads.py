@@ -162,8 +162,8 @@ PROMPT = (1,) * 32
 ROW_S, STEPS = 0.045, 7
 """Seconds to time steps of one number of rows, and their number if threads are given."""
 VANILLA_S, PREFILL_S, METHODS_S, PAUSE_S = 1.5, 1.0, 2.5, 0.5
-"""Seconds to choose vanilla's number, the number for prefills, and those of all methods; seconds
-between two choices.
+"""Seconds to choose vanilla's number, the number for prefills and those of all methods, and the
+pause before a choice is repeated.
 """
 
 

@@ -31,13 +31,17 @@ Those beyond the second are dropped after one trial.
 LEAST_MAT = 1.15
 """Settings that accept fewer tokens are not tried: they gain less than a time is wrong by."""
 ROUNDS, ROUNDS_S = 4, 2.0
-"""Further trials of each setting that is left, in turn; none begins after so many seconds."""
+"""Rounds after the first trial, and seconds after which no other round begins. A round tries each
+remaining setting once.
+"""
 CUT_COST = 1.5
 """Cost of a step, in steps of vanilla, up to which a draft of unknown acceptance is cut."""
 
 
 Steps = Callable[[], float]
+"""Takes some whole steps, drafting included, and returns the mean seconds of one."""
 Prepare = Callable[[RunMethod, int], Steps]
+"""Makes a method ready to decode with a number of threads."""
 
 
 def shown(seconds: Mapping[int, float]) -> dict[str, float]:
@@ -100,8 +104,7 @@ def tuned(
         drafters: of these, by label.
         times: of the target's steps.
         known: the acceptance of a method with several settings, the paper's first.
-        prepare: makes a method ready with a number of threads. The function that it returns takes
-            some whole steps, drafting included, and returns the mean seconds of one.
+        prepare: makes a method with some settings ready for its trials.
     """
     found = []
     for one in methods:
