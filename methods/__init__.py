@@ -32,6 +32,7 @@ class About:
     paper_order: int | None = None
     is_default: bool = True
     colour: str = ""
+    slow_on_cpu: str = ""
     error: str = ""
 
 

@@ -17,10 +17,12 @@ def head_of(
 
     It is the checkpoint's, or the target's if it is equal or the checkpoint has none. With
     `may_share_rows`, a `d2t` without a projection names rows of the target's. If a config ties
-    it to an embedding, that is the checkpoint's own, if it has one.
+    it to an embedding, that is the checkpoint's own, if it has one. EAGLE's heads, which
+    `may_share_rows`, have the target's projection in any case.
     """
     name = "lm_head.weight"
     is_tied = head.fields.get("tie_word_embeddings") and _EMBEDDING in checkpoint
+    is_tied = is_tied and not may_share_rows
     shared: nn.Linear = checkpoint.target.model.get_output_embeddings()
     has_rows = "d2t" in checkpoint
     if name not in checkpoint and not is_tied and (may_share_rows or not has_rows):

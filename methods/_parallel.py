@@ -57,7 +57,10 @@ def mask_token(
     given = {name: fields[name] for name in names if fields.get(name) is not None}
     token = one_value(checkpoint, given)
     if token is None:
-        raise checkpoint.error(f"has a config without {' or '.join(names)}")
+        error = checkpoint.error(f"has a config without {' or '.join(names)}")
+        if checkpoint.method == "peagle":
+            error.hint = "Name it: --method peagle:mask_token=ID."
+        raise error
     if type(token) is not int or not 0 <= token < vocab_size:
         raise checkpoint.error(f"has {min(given)} {token!r}, but there are {vocab_size} tokens")
     return token

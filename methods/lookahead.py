@@ -94,7 +94,10 @@ class Lookahead(Drafter):
 
     def observe(self, state: State, result: StepResult) -> None:
         end = self._num_nodes
-        results = list(result.verdict.next_ids[end - len(self._levels[-1]) : end])
+        last = slice(end - len(self._levels[-1]), end)
+        results = list(result.verdict.next_ids[last])
+        if not state.sampler.sampling.is_greedy:  # the window is greedy at every temperature
+            results = state.sampler.best_ids(result.forward.logits[last]).tolist()
         if not self._is_filled:
             # The window shrinks by one column per step until it has all levels.
             is_first = len(self._levels) == 1
@@ -152,4 +155,5 @@ METHOD = Method(
     build=Lookahead,
     paper_order=3,
     colour="#86B9A3",
+    slow_on_cpu="each step also computes a window that is no draft",
 )

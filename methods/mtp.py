@@ -1,7 +1,7 @@
 """MTP: the prediction layer that a target was trained with extrapolates its final hidden state."""
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
@@ -61,7 +61,8 @@ class MtpModel(FeatureModel):
         self._layer = _layer(checkpoint, self._prefix, target, _one_layer(config))
         self._is_masked = config._attn_implementation != "sdpa"  # which knows causal attention
         checkpoint.close()
-        self.cache = KVCache([target.cache.shape(number - 1)])
+        # A target that is spread has its last layer on another device than its embedding.
+        self.cache = KVCache([replace(target.cache.shape(number - 1), device=target.device)])
 
     def _check(self, checkpoint: Checkpoint, context: BuildContext) -> None:
         """Refuse other numbers of layers, and targets that a single layer cannot be taken from."""

@@ -96,6 +96,8 @@ class SamDecoding(Drafter):
             self._other = eagle.build(tree, context)
         self.needs, self.rule = self._other.needs, self._other.rule
         self.weights_notes = self._other.weights_notes
+        self.weights_layout = self._other.weights_layout
+        self.has_guessed_layers = self._other.has_guessed_layers
         self.tree_sizes = {*range(2, 2 + options.num_tokens), *self._other.tree_sizes}
         self._text = Occurrences()
         self._store = read_datastore(context) if options.datastore else None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from specbench.analysis.ratios import Places, RowRatio, cluster_sums
+from specbench.analysis.ratios import Places, RowRatio, column_ratio
 from specbench.analysis.records import BASELINE, RecordTable
 from specbench.analysis.stats.bootstrap import (
     EXACT,
@@ -157,15 +157,6 @@ def _subjects(frame: DataFrame) -> Iterator[tuple[Subject, DataFrame]]:
         yield (str(method), float(temperature)), rows
 
 
-def _ratio(rows: DataFrame, top: Sequence[str], bottom: Sequence[str]) -> Ratio:
-    """The ratio of columns of these rows, by cluster."""
-    of = rows["cluster"].to_numpy()
-    above, below = (
-        cluster_sums(of, [rows[name].to_numpy() for name in side]) for side in (top, bottom)
-    )
-    return Ratio(above, below)
-
-
 def _later_passes(own: DataFrame) -> dict[Subject, Ratio]:
     """Steps per token in later passes / in the first, over requests that both have."""
     found = {}
@@ -178,7 +169,7 @@ def _later_passes(own: DataFrame) -> dict[Subject, Ratio]:
                 for name in ("num_emitted", "num_steps")
                 for when, where in (("first", is_first), ("later", ~is_first))
             }
-            found[subject] = _ratio(
+            found[subject] = column_ratio(
                 rows.assign(**parts)[rows["request"].isin(both)],
                 ("num_steps later", "num_emitted first"),
                 ("num_emitted later", "num_steps first"),
@@ -192,8 +183,8 @@ def _by_order(own: DataFrame) -> tuple[dict[Subject, Ratio], dict[Subject, Ratio
     for subject, rows in _subjects(own[own["baseline_row"] >= 0]):
         is_after = rows["baseline_row"] < rows.index
         if is_after.any() and not is_after.all():
-            after[subject] = _ratio(rows[is_after], ["num_steps"], ["num_emitted"])
-            before[subject] = _ratio(rows[~is_after], ["num_steps"], ["num_emitted"])
+            after[subject] = column_ratio(rows[is_after], ["num_steps"], ["num_emitted"])
+            before[subject] = column_ratio(rows[~is_after], ["num_steps"], ["num_emitted"])
     return after, before
 
 
@@ -246,6 +237,6 @@ def _by_neighbour(
             continue
         times = rows["time"][is_after].median(), rows["time"][~is_after].median()
         if times[0] > times[1] * (1 + MOST_AFTER):
-            after[str(method), 0.0] = _ratio(rows[is_after], ["one"], ["time"])
-            others[str(method), 0.0] = _ratio(rows[~is_after], ["one"], ["time"])
+            after[str(method), 0.0] = column_ratio(rows[is_after], ["one"], ["time"])
+            others[str(method), 0.0] = column_ratio(rows[~is_after], ["one"], ["time"])
     return after, others

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, get_args
 
+import numpy as np
+
 from specbench.analysis.cells import (
     WITH_PHASES,
     Arithmetic,
@@ -27,7 +29,7 @@ from specbench.analysis.divergence import Agreement, find_agreements
 from specbench.analysis.ranking import Ranking, rank
 from specbench.analysis.records import BASELINE as BASELINE
 from specbench.analysis.records import POOLED as POOLED
-from specbench.analysis.records import find_survivors, make_table
+from specbench.analysis.records import RecordTable, find_survivors, make_table
 from specbench.analysis.roofline import NO_BANDWIDTH, Roofline, read_roofline
 from specbench.analysis.served_steps import BlockKey, block_key
 from specbench.analysis.serving import ServingMetrics, mat_of_blocks, measure_serving
@@ -164,10 +166,17 @@ def measure(
         agreements={m: agreements[m] for m in methods if m in agreements},
         audit=run.audit,
         serving={key: one for key, one in serving.items() if key in overall},
-        scope=Scope("runs" if run.run_of_repeat else "passes", table.num_units),
+        scope=Scope("runs" if run.run_of_repeat else "passes", _num_known(overall, table)),
         rankings=rankings,
         task_rankings=task_rankings,
     )
+
+
+def _num_known(overall: Mapping[Any, MethodMetrics], table: RecordTable) -> int:
+    """The passes or runs that the intervals of all methods cover: not those with few requests."""
+    speedups = [one.speedup for one in overall.values()]
+    units = [one.units[0] for one in speedups if isinstance(one, Estimate) and one.units]
+    return max(1, min((int(np.isfinite(one).sum()) for one in units), default=table.num_units))
 
 
 def _rank(numbers: dict[Any, Any], keys: Mapping[str, Any]) -> Ranking:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specbench.analysis.stats.bootstrap import EXACT, BoolArray, FloatArray, IntArray, Ratio
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 COLUMNS = (
     "num_tokens", "wall_s", "decode_s", "mat_emitted", "mat_steps",
@@ -78,23 +81,36 @@ def cluster_sums(clusters: IntArray, columns: Sequence[FloatArray]) -> FloatArra
     return np.stack([np.bincount(dense, weights=column) for column in columns], axis=1)
 
 
+def column_ratio(rows: DataFrame, top: Sequence[str], bottom: Sequence[str]) -> Ratio:
+    """The ratio of columns of these rows of a record table, by cluster."""
+    of = rows["cluster"].to_numpy()
+    above, below = (
+        cluster_sums(of, [rows[name].to_numpy() for name in side]) for side in (top, bottom)
+    )
+    return Ratio(above, below)
+
+
 def log_ratios(
     rows: Places, top: Sequence[FloatArray], bottom: Sequence[FloatArray]
 ) -> tuple[FloatArray, ...]:
     """The logarithm of the ratio of these columns [rows] in each unit.
 
-    One array [units], or nothing if there is one unit. NaN stands for a unit without all
-    requests that the others have: its prompts would count as its noise.
+    One array [units], or nothing if there is one unit. It is over the requests that all units
+    have, since the others' prompts would count as noise of their units. NaN stands for a unit
+    with fewer than half of all requests, as of an interrupted pass.
     """
-    if rows.num_units < 2:
+    if rows.num_units < 2 or not len(rows.units):
         return ()
-    num_requests = 1 + int(rows.requests.max(initial=0))
-    seen = np.unique(rows.units * num_requests + rows.requests)
-    counts = np.bincount(seen // num_requests, minlength=rows.num_units)
+    num_requests = 1 + int(rows.requests.max())
+    units, requests = np.divmod(np.unique(rows.units * num_requests + rows.requests), num_requests)
+    counts = np.bincount(units, minlength=rows.num_units)
+    is_known = 2 * counts >= len(np.unique(requests))
+    in_units = np.bincount(requests[is_known[units]], minlength=num_requests)
+    is_kept = (in_units == is_known.sum())[rows.requests]
     with np.errstate(divide="ignore", invalid="ignore"):
         above, below = (
-            sum(np.log(np.bincount(rows.units, column, rows.num_units)) for column in side)
+            sum(np.log(np.bincount(rows.units, one * is_kept, rows.num_units)) for one in side)
             for side in (top, bottom)
         )
-        logs = np.where(counts == counts.max(initial=1), np.subtract(above, below), np.nan)
+        logs = np.where(is_known, np.subtract(above, below), np.nan)
     return (logs,)

@@ -31,7 +31,7 @@ REQUEST_KEY = [
 PHASES = [phase.name for phase in fields(Phases)]
 
 
-_CATEGORIES = ("method", "task", "sample_id", "status", "stop_reason", "worker")
+_CATEGORIES = ("method", "task", "sample_id", "status", "stop_reason", "origin", "worker")
 _INTEGERS = ("turn", "repeat", "concurrency", "seed", "prompt_tokens", "num_tokens")
 _FLOATS = (
     "temperature",
@@ -96,7 +96,7 @@ class RecordTable:
 def records_frame(records: Sequence[Record]) -> DataFrame:
     """One row a record, in the order of the records.
 
-    - `method`, `task`, `sample_id`, `status`, `stop_reason`, `worker`: categories.
+    - `method`, `task`, `sample_id`, `status`, `stop_reason`, `origin`, `worker`: categories.
     - `turn`, `repeat`, `concurrency`, `seed`, `prompt_tokens`, `num_tokens`, `num_steps` and
       `num_emitted` (tokens that steps emitted): integers.
     - `temperature`, `request_rate`, `prefill_s`, `decode_s`, `wall_s`, `energy_j`,

@@ -18,7 +18,7 @@ import numpy as np
 
 from specbench.analysis.cells import CellKey, CellMetrics
 from specbench.analysis.ranking import Ranking, is_claimed
-from specbench.analysis.ratios import cluster_sums
+from specbench.analysis.ratios import column_ratio
 from specbench.analysis.records import BASELINE, CELL_KEY, RecordTable, Survivors
 from specbench.analysis.stats.bootstrap import (
     EXACT,
@@ -26,7 +26,6 @@ from specbench.analysis.stats.bootstrap import (
     Draws,
     Estimate,
     FloatArray,
-    Ratio,
     quantile,
 )
 from specbench.analysis.stats.significance import ALPHA, slower
@@ -76,6 +75,7 @@ def find_warnings(
 
 
 _GROUP = ["method", "temperature", "task", "turn", "concurrency", "request_rate"]
+_GROUP += ["origin", "worker"]
 """Columns of completions whose steps should take equally long."""
 
 
@@ -96,12 +96,12 @@ def _throttling(frame: DataFrame) -> Iterable[RunWarning]:
     baseline = frame[is_timed & (frame["method"] == BASELINE)]
     logs = np.log(baseline["decode_s"] / baseline["num_steps"])
     usual = logs.groupby([baseline[name] for name in _GROUP], observed=True).transform("median")
-    baseline = baseline.assign(ratio=np.exp(logs - usual))
+    baseline = baseline.assign(one=1.0, ratio=np.exp(logs - usual))
     groups = baseline.groupby(_GROUP, observed=True, sort=False)["ratio"]
     place = groups.cumcount() / groups.transform("size")
     thirds = {"first": baseline[place < 1 / 3], "last": baseline[place >= 2 / 3]}
     speeds = {
-        name: Draws(Bootstrap(), name).estimates({"": _relative_speed(rows)})[""]
+        name: Draws(Bootstrap(), name).estimates({"": column_ratio(rows, ["one"], ["ratio"])})[""]
         for name, rows in thirds.items()
         if len(rows)
     }
@@ -110,13 +110,6 @@ def _throttling(frame: DataFrame) -> Iterable[RunWarning]:
         if p_value is not None and p_value <= ALPHA:
             change = speeds["first"].value / speeds["last"].value - 1
             yield RunWarning("throttling", {"change": change})
-
-
-def _relative_speed(rows: DataFrame) -> Ratio:
-    """Completions / their times a step relative to the usual, over clusters."""
-    times = rows["ratio"].to_numpy()
-    sums = cluster_sums(rows["cluster"].to_numpy(), [np.ones(len(rows)), times])
-    return Ratio(sums[:, :1], sums[:, 1:])
 
 
 def _few_samples(cells: Mapping[CellKey, CellMetrics]) -> Iterable[RunWarning]:

@@ -199,7 +199,8 @@ def _tests_table(
 
 
 def _test(test: AuditTest) -> tuple[str, str, str, str]:
-    bound = f"<= {test.limit:.3g}" if test.p_value is None else f"{test.p_value:.2g}"
+    bound = "" if test.limit is None else f"<= {test.limit:.3g}"
+    bound = bound if test.p_value is None else f"{test.p_value:.2g}"
     effect = f"{test.effect:.3g} {test.unit}".strip()
     return f"{test.subject}: {test.name}", str(test.num), effect, bound
 

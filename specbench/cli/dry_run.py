@@ -18,16 +18,17 @@ if TYPE_CHECKING:
     from specbench.measure.suite.recipe import Suite
 
 
-def print_dry_run(suite: Suite) -> None:
-    """Print what each run of a suite would take."""
+def print_dry_run(suite: Suite) -> bool:
+    """Print what each run of a suite would take. True if nothing has to be downloaded."""
     import torch
 
     from specbench.machine.bandwidth import bandwidth
     from specbench.measure.suite.preview import preview
     from specbench.report.console import SafeConsole, text_table
 
-    bytes_per_s = cache(lambda device: bandwidth(torch.device(device)))
-    rows, missing, refused = [], list[str](), list[str]()
+    # The first of several GPUs, which work one after the other: "cuda:0-3".
+    bytes_per_s = cache(lambda device: bandwidth(torch.device(device.partition("-")[0])))
+    rows, missing, refused, is_here = [], list[str](), list[str](), True
     for run in suite.runs:
         try:
             one = preview(run, bytes_per_s)
@@ -35,6 +36,7 @@ def print_dry_run(suite: Suite) -> None:
             refused.append(f"{run.name}: {error.message} {error.hint}")
             continue
         missing += [f"{run.name}: {sentence}" for sentence in one.missing]
+        is_here &= not (one.download_bytes or one.has_more_files)
         rows.append(
             [
                 run.name,
@@ -54,6 +56,7 @@ def print_dry_run(suite: Suite) -> None:
     SafeConsole().print(suite.title, table, *missing, *refused, note, sep="\n")
     if refused:
         raise typer.Exit(UserError.exit_code)
+    return is_here
 
 
 def print_power(spec: RunSpec, *, is_offline: bool) -> None:

@@ -60,13 +60,18 @@ def run(values: dict[str, Any], call: Call, given: Sequence[str]) -> None:
 
 def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView) -> Run:
     """Several runs and the report of their pool; with --dry-run, print what they would do."""
+    from specbench.log.store import HEADER
+    from specbench.measure.folder import resumed_run
     from specbench.measure.suite.recipe import equal_runs
 
+    if call.resume and call.output and (first := call.output / "run-1" / HEADER).exists():
+        _, spec, names = resumed_run(spec, names, first.parent, RUNS)  # the others are as it is
     suite = equal_runs(spec, names, call.runs)
     if call.dry_run:
         from specbench.cli.dry_run import print_dry_run, print_power
 
-        print_dry_run(suite)
+        if not print_dry_run(suite):
+            raise typer.Exit  # what it could show is known once its files are here
         print_power(spec, is_offline=call.offline)
         raise typer.Exit
     from specbench.cli.runs import run_several

@@ -72,12 +72,15 @@ def profile(values: dict[str, Any], call: Call, out: Out) -> None:
 
     check_free(out)
     quiet_libraries()
+    from specbench.measure.methods import parse_methods
     from specbench.tune import mat, replay
     from specbench.tune import profile as make
 
+    asked = parse_methods(values.get("methods", ()))
+    spelled = {one.label: str(one.asked) for one in asked}  # a label has no folders
     found = make(output=out, offline=call.offline, say=say, **values)
     for label in found.header.methods:
-        walks = replay(found, label)
+        walks = replay(found, spelled.get(label, label))
         if steps := sum(walk.num_steps for walk in walks):
             say(f"{label}: MAT {mat(walks):.2f} in {steps:,.0f} steps", is_error=False)
     say(f"Profile: {out}", is_error=False)
@@ -114,7 +117,7 @@ def predict(
     from specbench.tune.plots import heat_map
 
     stored, found = read_profile(profile), list["Prediction"]()
-    for folder in cost:
+    for number, folder in enumerate(cost, 1):
         made = make(stored, read_curve(folder))
         found += made
         say(f"On {made[0].machine}:" if made else f"{folder}: no method", is_error=False)
@@ -124,7 +127,8 @@ def predict(
                 interval = f"({one.low:.2f} to {one.high:.2f})"
                 say(f"{one.speedup:.2f}x {interval}  {one.settings}", is_error=False)
             if out and (plot := heat_map(own)):
-                write_files(out / folder.name, plot_files([plot]))
+                name = f"{number}-{folder.name}" if len(cost) > 1 else folder.name
+                write_files(out / name, plot_files([plot]))
     if out:
         out.mkdir(parents=True, exist_ok=True)
         prediction_frame(found).to_csv(out / "predictions.csv", index=False)

@@ -234,6 +234,8 @@ class Method:
     """False if a run that names no method leaves it out."""
     colour: str = ""
     """Its colour in plots, as "#RRGGBB"; by default one made from its name."""
+    slow_on_cpu: str = ""
+    """Why even its smallest drafts are slow on a CPU, in a clause: reports of such runs say it."""
 
     def is_lossless_with(self, options: Any) -> bool:
         """True if, with these options, its output has the target's own distribution.

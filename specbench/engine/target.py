@@ -131,11 +131,12 @@ class Target:
         self.cache.reset()
         self.reserve(n + num_new)
         ids, at = torch.tensor(prompt_ids, device=self.device), torch.arange(n, device=self.device)
+        positions = at.clamp(max=self.context - 1)  # a draft model may have a shorter context
         needs = self._needs
         if self._stack is None:
-            forward = self._run_model(ids, at, None)
+            forward = self._run_model(ids, positions, None)
         else:
-            hidden, inputs = self._stack(ids, self.cache, at, at, None, needs.layer_inputs)
+            hidden, inputs = self._stack(ids, self.cache, at, positions, None, needs.layer_inputs)
             logits = self._stack.logits(hidden[-1:])
             forward = Forward(logits, hidden if needs.hidden else None, inputs)
         self.cache.length = n

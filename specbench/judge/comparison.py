@@ -76,6 +76,10 @@ class Comparison:
         spreads = [[sd for value in side if (sd := unit_sd(value)) is not None] for side in sides]
         return [median(found) for found in spreads if found]
 
+    def is_tested(self, claim: Claim) -> bool:
+        """True if a test was possible."""
+        return self.p_values.get(claim) is not None
+
     def is_claimed(self, claim: Claim) -> bool:
         """True if the test supports a difference."""
         return is_claimed(self.p_values.get(claim))
@@ -162,9 +166,8 @@ def compare(
         for cells, method in zip(reversed(sides), crossed, strict=True):
             if method not in cells.methods:
                 raise unknown_name(f"method in run {cells.run.header.id}", method, cells.methods)
-        compared = _compare(*sides, methods=dict([crossed]), bootstrap=bootstrap)
-        return replace(compared, reference_method=crossed[1], unshared=())
-    methods = {method: method for method in sides[0].methods if method in sides[1].methods}
+    shared = {method: method for method in sides[0].methods if method in sides[1].methods}
+    methods = dict([crossed]) if crossed else shared
     compared = _compare(*sides, methods=methods, bootstrap=bootstrap)
     if not (compared.cells or may_be_empty):
         raise UserError(
@@ -172,7 +175,7 @@ def compare(
             "of the same method, temperature and task.",
             "`specbench show RUN` lists what a run has.",
         )
-    return compared
+    return replace(compared, reference_method=crossed[1], unshared=()) if crossed else compared
 
 
 class _Cells:
@@ -255,7 +258,8 @@ def _repetition(reference: _Cells, subject: _Cells) -> Repetition:
 
 
 def _unshared(reference: _Cells, subject: _Cells) -> Iterator[str]:
-    for cells, other in ((reference, subject), (subject, reference)):
+    sides = reference, subject
+    for cells, other in (sides, sides[::-1]):
         alone = [cells.run.header.method(m).label for m in cells.methods if m not in other.methods]
         alone += [title for task, title in cells.tasks.items() if task not in other.tasks]
         alone += [f"T={t:g}" for t in cells.temperatures if t not in other.temperatures]
@@ -265,3 +269,6 @@ def _unshared(reference: _Cells, subject: _Cells) -> Iterator[str]:
     if numbers[0] != numbers[1]:
         kind = "runs" if reference.run.run_of_repeat and subject.run.run_of_repeat else "repeats"
         yield f"{kind} after the first {min(numbers)}, which only one side has"
+    passes = [1 + max((r.key.repeat for r in one.run.records), default=0) for one in sides]
+    if numbers[0] == numbers[1] and passes[0] != passes[1]:
+        yield f"passes after the first {min(passes)}, which only one side has"

@@ -52,11 +52,15 @@ def check(
     limits = limits or Limits()
     no_speed = _no_speed_reason(run, baseline, limits.speed)
     comparisons, checks = [], []
-    for load, found, expected in _by_load(run, baseline):
+    by_load = [*_by_load(run, baseline)]
+    for load, found, expected in by_load:
         comparison = compare(expected, found, may_be_empty=True)
         cells = {replace(key, load=load): cell for key, cell in comparison.cells.items()}
         comparisons.append(replace(comparison, cells=cells))
-        outputs = check_outputs(found, expected, baseline.header, max_mismatch=limits.max_mismatch)
+        outputs = check_outputs(
+            found, expected, baseline.header,
+            max_mismatch=limits.max_mismatch, num_loads=len(by_load),
+        )  # fmt: skip
         checks += [replace(one, cell=replace(one.cell, load=load)) for one in outputs if one.cell]
     for other in more:
         require_same_work(other.header, run.header)

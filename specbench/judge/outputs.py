@@ -22,14 +22,17 @@ MAX_CHANGED = 0.05
 
 
 def check_outputs(
-    run: Run, baseline: Run, baseline_info: RunHeader, *, max_mismatch: float | None
+    run: Run, baseline: Run, baseline_info: RunHeader, *, max_mismatch: float | None, num_loads: int
 ) -> Iterator[Check]:
-    """The checks of samples and of output, for every cell that the baseline run measured."""
+    """The checks of samples and of output, for every cell that the baseline run measured, at one
+    of `num_loads` that are checked.
+    """
     rows = join_completions(run, baseline)
     for names, cell in rows.groupby(CELL_KEY, sort=False):
         yield _check_samples(CellKey(*names), cell)
+    num_tests = num_loads * rows.loc[rows["temperature"] == 0, "method"].nunique()
     for _, cells in rows.groupby(CELL_KEY[:2], sort=False):
-        yield from _check_answers(cells, baseline_info, max_mismatch)
+        yield from _check_answers(cells, baseline_info, max_mismatch, num_tests)
 
 
 def join_completions(run: Run, baseline: Run) -> DataFrame:
@@ -101,9 +104,10 @@ def _check_samples(key: CellKey, cell: DataFrame) -> Check:
 
 
 def _check_answers(
-    cells: DataFrame, baseline: RunHeader, max_mismatch: float | None
+    cells: DataFrame, baseline: RunHeader, max_mismatch: float | None, num_tests: int
 ) -> Iterator[Check]:
-    """Check the greedy answers of one method: counted by task, judged over all tasks.
+    """Check the greedy answers of one method: counted by task, judged over all tasks. The passes
+    of a request repeat its answer, so they are judged as one.
 
     A method that is not lossless may give any answer. So may vanilla in half precision, which
     rounds differently on every machine. There, a method's answers leave vanilla's at
@@ -115,18 +119,20 @@ def _check_answers(
     if temperature > 0 or not is_bound:
         return
     compared = cells[cells["gain"].notna()]
-    num_worse = int((compared["gain"] < 0).sum())
+    requests = compared.groupby(["task", "sample_id", "turn"], sort=False)
+    gain, lead = requests["gain"].min(), requests["lead"].mean()
+    num_worse = int((gain < 0).sum())
     if is_vanilla:
         share = MAX_CHANGED if max_mismatch is None else max_mismatch
-        is_significant = num_worse > max(share * len(compared), 1.0)
+        is_significant = num_worse > max(share * len(gain), 1.0)
     elif is_exact or max_mismatch is not None:
-        is_significant = num_worse > (max_mismatch or 0.0) * len(compared)
+        is_significant = num_worse > (max_mismatch or 0.0) * len(gain)
     else:
-        earlier, later = int((compared["lead"] < 0).sum()), int((compared["lead"] > 0).sum())
+        earlier, later = int((lead < 0).sum()), int((lead > 0).sum())
         from scipy.stats import binom
 
         sign_test = binom.sf(earlier - 1, earlier + later, 0.5)
-        is_significant = bool(sign_test < GATE_ALPHA)
+        is_significant = bool(sign_test < GATE_ALPHA / num_tests)
         if is_significant:
             yield from _earlier(compared, earlier, later)
             return

@@ -49,8 +49,10 @@ class Repetition:
 
     @property
     def is_judged(self) -> bool:
-        """True if a difference in speed can be significant: not with one run a side."""
-        return self.is_one_run or (self.scope.kind == "runs" and self.scope.is_estimated)
+        """True if a difference in speed can be significant: not with one run a side, nor between
+        methods of one pass.
+        """
+        return self.scope.is_estimated and (self.is_one_run or self.scope.kind == "runs")
 
 
 ONCE = Repetition()

@@ -191,7 +191,8 @@ def check_speeds(
     num_loads: int = 1,
 ) -> Iterator[Check]:
     """Checks of speed against a pool of baselines, whose spread predicts the next run: one of
-    each method and temperature, and, under vanilla, one of all methods together.
+    each method and temperature, and, under vanilla, one of all methods together. A method of
+    the first baseline that another run lacks is skipped.
 
     The change of a method between two runs is the median, over its completions, of the
     logarithm of the ratio of their times: bursts of a busy machine hit some completions only.
@@ -211,6 +212,9 @@ def check_speeds(
             f"Give one, or {LEAST_BASELINES} and more; five are better.",
         )
     changes = _changes([run, *baselines])
+    for method, temperature in _changes(baselines[:1] * 2).index.difference(changes.index):
+        key = CellKey(method, float(temperature), MEAN, load)
+        yield Check("speed", "skipped", "this run or a baseline has no completion of it", key)
     if not len(changes):
         return
     values = changes.to_numpy()  # [methods, pairs of runs]
@@ -225,7 +229,8 @@ def check_speeds(
             yield _pool_check(
                 key, change, spread, max_slowdown, level, "than the run's other methods"
             )
-    key = CellKey(BASELINE, float(changes.index[0][1]), MEAN, load)
+    whose = BASELINE if len(values) > 1 else changes.index[0][0]
+    key = CellKey(whose, float(changes.index[0][1]), MEAN, load)
     spread = _spread(whole, num, degrees=num - 1)
     change = float(whole[:num].mean())
     yield _pool_check(key, change, spread, max_slowdown, level, "in all methods together")

@@ -13,6 +13,7 @@ from specbench.report import formats
 
 _EXACT = 1e-9
 """Rounding: an interval that ends this close to 1 includes 1."""
+_TOO_FEW_WHOLE = "not judged, since fewer than two passes or runs have most requests"
 
 
 def change_sentences(
@@ -26,6 +27,9 @@ def change_sentences(
     cells = {m: comparison.cell(m, temperature, task) for m in comparison.methods}
     vanilla = cells.pop(BASELINE, None)
     sentences = []
+
+    def is_tested(method: str, number: str) -> bool:
+        return comparison.is_tested(Claim(CellKey(method, temperature, task), number))
 
     def is_claimed(method: str, number: str) -> bool:
         return comparison.is_claimed(Claim(CellKey(method, temperature, task), number))
@@ -45,15 +49,18 @@ def change_sentences(
     for number in (speed, "mat") if cells else ():
         labels = {m: comparison.subject.method(m).label for m in cells}
         ratios = {labels[m]: getattr(cell, number).ratio for m, cell in cells.items()}
+        tested = {labels[m] for m in cells if is_tested(m, number)}
         claimed = {labels[m] for m in cells if is_claimed(m, number)}
         is_judged = number == "mat" or comparison.repetition.is_judged
         unjudged = "" if is_judged else no_verdict(comparison)
-        sentences.append(_changes(names[number], ratios, claimed, subject, unjudged))
+        sentences.append(_changes(names[number], ratios, tested, claimed, subject, unjudged))
     return " ".join(sentences)
 
 
 def no_verdict(comparison: Comparison) -> str:
     """The reason that no difference in speed is claimed, with the known spread of passes."""
+    if comparison.repetition.is_one_run:
+        return "One pass does not show how far passes differ, so nothing is claimed: --repeats 3."
     passes = max(comparison.pass_spreads, default=0.0)
     known = f" Passes of a run differ by +/- {196 * passes:.1f} % here." if passes else ""
     return (
@@ -95,6 +102,8 @@ def _doubt(comparison: Comparison, claim: Claim) -> str:
         return "; too few samples for an interval"
     if comparison.is_claimed(claim) or _is_same(pair.ratio):
         return ""
+    if not comparison.is_tested(claim):
+        return f": {_TOO_FEW_WHOLE}"
     if comparison.is_alone(claim):
         return ": alone a difference, not among all comparisons"
     return ": not a significant difference"
@@ -109,7 +118,12 @@ def _places(subject: RunHeader, reference: RunHeader, letters: tuple[str, str]) 
 
 
 def _changes(
-    name: str, ratios: Mapping[str, Value], claimed: Collection[str], subject: str, unjudged: str
+    name: str,
+    ratios: Mapping[str, Value],
+    tested: Collection[str],
+    claimed: Collection[str],
+    subject: str,
+    unjudged: str,
 ) -> str:
     """The methods (label -> ratio) whose change is claimed, the largest changes first; or
     `unjudged`, if there is a text why no change can be claimed.
@@ -118,7 +132,8 @@ def _changes(
     if not known:
         reasons = {ratio.reason for ratio in ratios.values() if isinstance(ratio, Missing)}
         return f"{name} is not compared: {', '.join(sorted(reasons))}."
-    blank = [label for label in ratios if label not in known or known[label].interval is None]
+    few_samples = [k for k in ratios if k not in known or known[k].interval is None]
+    blank = few_samples if unjudged else [label for label in ratios if label not in tested]
     doubt = f"; not judged: {', '.join(blank)}" if blank else ""
     if all(map(_is_same, known.values())):
         return f"{name} is the same in both{doubt}."
@@ -126,8 +141,10 @@ def _changes(
         return unjudged
     changed = {label: ratio for label, ratio in known.items() if label in claimed}
     if not changed:
-        if len(blank) == len(ratios):
+        if len(few_samples) == len(ratios):
             return f"{name}: too few samples to see a change."
+        if len(blank) == len(ratios):
+            return f"{name} is {_TOO_FEW_WHOLE}."
         return f"{name} does not differ significantly for any method{doubt}."
     parts = []
     for word, sign in (("higher", 1), ("lower", -1)):

@@ -19,7 +19,7 @@ from specbench.log.differences import MERGE, in_words
 from specbench.log.files import folder_errors, sync
 from specbench.log.header import PromptsHeader, RunHeader
 from specbench.log.machine import Origin
-from specbench.log.run import Run
+from specbench.log.run import Run, added_hooks, changed_print
 from specbench.log.store import (
     HEADER,
     SAMPLES,
@@ -220,7 +220,7 @@ def _header(
         prompts=tuple(_prompts([one for h in headers for one in h.prompts], records)),
         roofline=first.roofline if is_one_machine else None,
         preparation=None, gpu=None, cpu=None,
-        segments=(),
+        segments=(), hooks=added_hooks(headers), weights_print=changed_print(headers),
         blocks=tuple(blocks),
         warnings=tuple(dict.fromkeys(_warnings(headers))),
         origins=tuple(origin for run in runs for origin in _origins(run)),
@@ -282,7 +282,7 @@ def _warnings(headers: Sequence[RunHeader]) -> Iterator[str]:
     first = headers[0]
     for one in headers:
         yield from (f"{one.id}: {text}" for text in one.warnings)
-        if one.cpu and (busy := one.cpu.others_warning):
+        if one.cpu and not one.servers and (busy := one.cpu.others_warning):
             yield f"{one.id}: {busy}"
     for one in headers[1:]:
         for text in in_words(MERGE.cautions(first, one), first, one):

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from specbench.errors import UserError
 from specbench.log.audit import StoredAudit
-from specbench.log.backend import BlockHeader
+from specbench.log.backend import BlockHeader, HookTimes, WeightsPrint
 from specbench.log.differences import POOL, in_words
 from specbench.log.header import RunHeader
 from specbench.log.spec import SpecValues
@@ -187,13 +187,34 @@ def _pooled_header(headers: Sequence[RunHeader], num_repeats: int) -> RunHeader:
         spec=structs.replace(first.spec, values=values),
         num_records=sum(n for n in known if n) if all(known) else None,
         blocks=tuple(blocks),
+        hooks=added_hooks(headers),
+        weights_print=changed_print(headers),
         warnings=tuple(dict.fromkeys(_pooled_warnings(headers))),
     )
+
+
+def added_hooks(headers: Sequence[RunHeader]) -> dict[str, HookTimes]:
+    """The untimed work of several runs: sums, but a drafter is built once a run."""
+    found: dict[str, HookTimes] = {}
+    for label, one in (each for header in headers for each in header.hooks.items()):
+        other = found.get(label, HookTimes())
+        remembered, forgotten = one.remember_s + other.remember_s, one.forget_s + other.forget_s
+        found[label] = HookTimes(max(one.build_s, other.build_s), remembered, forgotten)
+    return found
+
+
+def changed_print(headers: Sequence[RunHeader]) -> WeightsPrint | None:
+    """The first fingerprint of weights that changed during a run, else the first run's."""
+    prints = [one.weights_print for one in headers if one.weights_print]
+    changed = [one for one in prints if one.at_load != one.at_end]
+    return next(iter((*changed, *prints)), None)
 
 
 def _pooled_warnings(headers: Sequence[RunHeader]) -> Iterable[str]:
     for one in headers:
         yield from one.warnings
     for one in headers[1:]:
+        if one.cpu and not one.servers and (busy := one.cpu.others_warning):
+            yield f"{one.id}: {busy}"
         for text in in_words(POOL.cautions(headers[0], one), headers[0], one):
             yield f"Pooled runs differ in {text}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import statistics
 import time
@@ -81,6 +82,8 @@ def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
         if (reason := backend.target.unfused_reason) and kinds:
             yield Diagnosis("kernels", None, f"transformers computes the layers: {reason}")
             return
+    del backend
+    _release()
     yield from _kernels(spec, kinds, is_offline=is_offline)
 
 
@@ -111,6 +114,8 @@ def _kernels(spec: RunSpec, kinds: Sequence[str], *, is_offline: bool) -> Iterat
                 [_timed(partial(_complete, backend, request)) for _ in range(NUM_KIND_ROUNDS + 1)]
                 for request in _requests(setup)
             ]
+        del backend
+        _release()
         tokens = [done for timed in rounds for _, done in timed]
         told = f"; {'the same' if tokens == by_torch else 'OTHER'} tokens as with torch"
         by_torch = by_torch or tokens
@@ -123,6 +128,16 @@ def _kernels(spec: RunSpec, kinds: Sequence[str], *, is_offline: bool) -> Iterat
             f"{1e3 * step_s:.2f} ms a token by {used.name}{why}; {tree.text}"
             + told * (kind != kinds[0]),
         )  # fmt: skip
+
+
+def _release() -> None:
+    """Free the memory of a model that nothing holds any more, before the next one is loaded."""
+    import torch
+
+    gc.unfreeze()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def _version(text: str) -> tuple[int, ...]:

@@ -60,9 +60,9 @@ class RunMethod:
 
     def as_before(self, before: MethodHeader | None) -> RunMethod:
         """The method with the settings of a run that goes on."""
-        if before is None or before.settings is None:
+        if before is None or not (found := before.settings or self.settings):
             return self
-        kept = {name: before.options[name] for name in before.settings.paper}
+        kept = {name: before.options[name] for name in found.paper}
         return replace(self.tuned(kept, ""), settings=before.settings)
 
     @property

@@ -81,7 +81,7 @@ def make_plan(
     _check_loads(spec, sets)
     check_goal(spec, len(setup.labels), [len(one.prompts) for one in sets])
     budget = new_tokens(spec)
-    _check_lengths(setup, sets, spec.model, reserved=budget if spec.backend == "server" else 1)
+    _check_lengths(setup, sets, spec, reserved=budget if spec.backend == "server" else 1)
     if isinstance(setup, ChecksMemory):
         setup.check_memory(_longest(setup, sets, budget))
     return Plan(spec, setup, sets, budget)
@@ -160,7 +160,9 @@ def _check_loads(spec: RunSpec, sets: Sequence[PromptSet]) -> None:
             )
 
 
-def _check_lengths(setup: Setup, sets: Sequence[PromptSet], model: str, *, reserved: int) -> None:
+def _check_lengths(
+    setup: Setup, sets: Sequence[PromptSet], spec: RunSpec, *, reserved: int
+) -> None:
     """Refuse a prompt whose first turn leaves no room for `reserved` tokens in the context.
 
     A server refuses a request that could outgrow its context, so that its whole budget counts.
@@ -168,19 +170,21 @@ def _check_lengths(setup: Setup, sets: Sequence[PromptSet], model: str, *, reser
     context = setup.context
     if context is None:
         return
+    more = " Servers that --engine starts have at most 4096: start one, and give its --url."
+    more = more if spec.serving_engine else ""
     for prompt_set in sets:
         for prompt in prompt_set.prompts:
             length = _length(setup, prompt.turns[0])
             if length >= context:
                 raise UserError(
                     f"Prompt {prompt.sample_id} has {length} tokens, which fills the context of "
-                    f"{model} ({context} tokens).",
-                    "Leave it out (--limit, --dataset), or use a model with a longer context.",
+                    f"{spec.model} ({context} tokens).",
+                    f"Leave it out (--limit, --dataset), or use a model with a longer context.{more}",
                 )
             if length + reserved > context:
                 raise UserError(
                     f"Prompt {prompt.sample_id} has {length} tokens, and {reserved} new ones do "
                     f"not fit into the {context} tokens of the server's context.",
                     f"Give --max-new-tokens {context - length}, leave the prompt out, or start the "
-                    "server with a longer context.",
+                    f"server with a longer context.{more}",
                 )

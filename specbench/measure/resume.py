@@ -68,10 +68,12 @@ def resumed_header(stored: Run, now: RunHeader, *, is_forced: bool) -> RunHeader
 
 def _as_before(now: MethodHeader, before: MethodHeader | None) -> MethodHeader:
     """The method with the settings that were chosen when its run began."""
-    if before is None or before.settings is None:
+    if before is None:
         return now
-    kept = {name: before.options[name] for name in before.settings.paper}
-    return replace(now, options={**now.options, **kept}, settings=before.settings)
+    kept = before.settings or now.settings
+    names = kept.paper if kept else ()
+    options = {name: before.options[name] for name in names if name in before.options}
+    return replace(now, options={**now.options, **options}, settings=before.settings)
 
 
 def check_keys(plan: Plan, stored: Run) -> None:

@@ -155,7 +155,8 @@ def with_stored(
 ) -> tuple[RunMethod, ...]:
     """The methods, with the tuned settings of this model if they were made here and fit.
 
-    Those with other weights, or with an option of their own that was tuned, stay as they are.
+    Those with other weights, with an option of their own that was tuned, or whose tuned tree is
+    gone stay as they are.
     `fits` is called only if there are stored settings.
     """
     path = _stored(model, _temperatures(spec))
@@ -168,7 +169,9 @@ def with_stored(
     for one in methods:
         name, weights = one.method.name, one.describe().weights
         options = _checked(name, file.methods.get(name, {}))
+        tree = str(options.get("tree", ""))
         is_free = name in file.methods and not {*options} & {*one.asked.given}
+        is_free &= not tree.endswith(".json") or Path(tree).is_file()
         is_same = file.weights.get(name, "") == (hash_of(weights.files) if weights else "")
         found.append(one.tuned(options, TUNED, content_hash) if is_free and is_same else one)
     return tuple(found)

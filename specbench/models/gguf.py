@@ -70,7 +70,7 @@ def _convert(file: Path, folder: Path, what: str) -> None:
     import torch
     import transformers
 
-    from specbench.engine.load import check_attention
+    from specbench.engine.load import check_attention, check_complete
 
     kind = _checked_type(file, what)
     dtype = getattr(torch, _PLAIN.get(kind, "bfloat16"))
@@ -82,7 +82,8 @@ def _convert(file: Path, folder: Path, what: str) -> None:
         with redirect_stderr(StringIO()):  # progress bars, which cannot be turned off
             check_attention(transformers.AutoConfig.from_pretrained(file.parent, **given), file)
             load = transformers.AutoModelForCausalLM.from_pretrained
-            model = load(file.parent, dtype=dtype, **given, **how)
+            model, report = load(file.parent, dtype=dtype, output_loading_info=True, **given, **how)
+            check_complete(file, report, model.config)
             tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, **given)
             if hasattr(model.config, "quantization_config"):
                 del model.config.quantization_config
@@ -113,6 +114,9 @@ def _checked_type(file: Path, what: str) -> str:
         sizes: Counter[str] = Counter()
         for tensor in reader.tensors:
             sizes[tensor.tensor_type.name] += int(tensor.n_elements)
+        scaling = reader.fields.get(f"{architecture}.rope.scaling.type")
+        is_scaled = scaling is not None and scaling.contents() != "none"
+        is_scaled |= any(tensor.name.startswith("rope_f") for tensor in reader.tensors)
         kind = max(sizes, key=lambda name: sizes[name])
     except Exception as error:  # a damaged file may fail in any way
         message = f"{what}: {file} is not a whole GGUF file: {reason_of(error)}"
@@ -124,8 +128,13 @@ def _checked_type(file: Path, what: str) -> str:
         )
     if architecture not in GGUF_SUPPORTED_ARCHITECTURES:
         raise CheckpointError(
-            f"{what}: {file} holds a {printable(architecture)} model, which cannot be converted: "
-            "transformers has no reader for it.",
+            f"{what}: {file} holds a {printable(architecture)} model, which is not converted here.",
+            "Give the model's folder or Hub id instead.",
+        )
+    if is_scaled:
+        raise CheckpointError(
+            f"{what}: {file} scales its rotary embedding, which transformers does not read from a "
+            "GGUF file.",
             "Give the model's folder or Hub id instead.",
         )
     return kind

@@ -67,7 +67,8 @@ class Answers:
                     "prefill_s": record.prefill_s,
                     "decode_s": record.decode_s,
                     "tokens": record.num_tokens,
-                    "steps": step_ends(_token_ends(record), record.accept_lengths),
+                    "steps": step_ends(_token_ends(record), _lengths(record)),
+                    "counted": _lengths(record) == record.accept_lengths,
                     "exact": len(record.token_ends or ()) == record.num_tokens,
                 }
                 for label, record in self.done.items()
@@ -79,6 +80,11 @@ def step_ends(token_ends: Sequence[int], accept_lengths: Sequence[int]) -> list[
     """Ends of the accepted draft and of the text, for the prefill and each step."""
     bounds = (0, *token_ends)
     return [(bounds[end - 1], bounds[end]) for end in accumulate((1, *accept_lengths))]
+
+
+def _lengths(record: Record) -> Sequence[int]:
+    """The tokens of each step; one a step where a server does not list them."""
+    return record.accept_lengths or (1,) * (record.num_tokens - 1)
 
 
 def _token_ends(record: Record) -> Sequence[int]:

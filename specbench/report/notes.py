@@ -17,6 +17,7 @@ from specbench.analysis.stats.bootstrap import PROMPTS_ONLY, Estimate, Missing
 from specbench.log.audit import StoredAudit
 from specbench.log.header import RunHeader
 from specbench.log.machine import Span
+from specbench.methods import described
 from specbench.report import facts, formats
 from specbench.report.texts import Note, note
 from specbench.report.warning_notes import Numbers, bandwidth_shares, failures, warnings
@@ -100,20 +101,32 @@ def _facts(run: RunMetrics) -> Iterable[Note]:
         *([_audit(run.audit)] if run.audit else ()),
         (f"formula_{run.arithmetic}", {"changes": _formula(run)}),
         *([_memory(run, run.roofline)] if isinstance(run.roofline, Roofline) else ()),
-        ("cpu_trees", {"is_slower": _is_slow_on_cpu(run)}),
+        ("cpu_trees", _slow_on_cpu(run)),
         ("processor", _processor(info)),
         ("gpu", _gpu(info)),
     ]
     return (note(key, info, **numbers) for key, numbers in found if any(numbers.values()))
 
 
-def _is_slow_on_cpu(run: RunMetrics) -> bool:
-    """True if a method is slower than vanilla on a CPU although it accepts more, not on servers."""
+def _slow_on_cpu(run: RunMetrics) -> Numbers:
+    """True if a method is slower than vanilla on a CPU although it accepts more, not on servers,
+    with those of them that say why they are slow there whatever their settings.
+    """
     if facts.is_on_gpu(run.info) or run.info.servers:
-        return False
-    pairs = ((one.speedup, one.mat) for one in run.overall.values())
-    known = [pair for pair in pairs if all(isinstance(value, Estimate) for value in pair)]
-    return any(speedup.value < 1 < mat.value for speedup, mat in known)  # type: ignore[union-attr]
+        return {}
+    slow = [
+        (method, run.cost(method, temperature))
+        for (method, temperature), one in run.overall.items()
+        if isinstance(one.speedup, Estimate) and isinstance(one.mat, Estimate)
+        if one.speedup.value < 1 < one.mat.value
+    ]
+    reasons = {name: about.slow_on_cpu for name, about in described().items()}
+    by_nature = [
+        {"method": method, "why": why, "mat": cost.mat, "cost": cost.relative}
+        for method, cost in slow
+        if (why := reasons.get(method.partition(":")[0]))
+    ]
+    return {"is_slower": bool(slow), "methods": by_nature}
 
 
 def _servers(info: RunHeader) -> list[Numbers]:

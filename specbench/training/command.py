@@ -58,6 +58,7 @@ def train_head(
     is_own = str(data) == SELF
     examples = [] if is_own else read_examples(data, left_out)
     described = _described(method, model_dir, data, settings, start)
+    described["template"] = list(codec.render([{"role": "user", "content": "?"}]))
     grows = None if is_own else data
     check_folder(out, described, is_resumed=is_resumed, data=grows)
     say(f"Loading {model_dir} …")

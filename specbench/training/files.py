@@ -193,7 +193,11 @@ def _check_same(path: Path, settings: Mapping[str, object], data: Path | None) -
 
 
 def _is_extended(name: str, before: Any, settings: Mapping[str, Any], data: Path | None) -> bool:
-    """True for more steps, more tokens to write, and text that begins with the text before."""
+    """True for more steps, more tokens to write, text that begins with the text before, and a
+    template that an older training does not name.
+    """
+    if name == "template" and name not in before:
+        return True
     if name in ("data", "data_bytes") and data is not None:
         size = before.get("data_bytes")
         start = data.read_bytes()[:size] if isinstance(size, int) else b""

@@ -160,8 +160,8 @@ def too_large(size: int) -> UserError:
 
 def packed(arrays: Arrays) -> bytes:
     """A compressed file of arrays."""
-    buffer = BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    buffer, by_name = BytesIO(), dict[str, Any](arrays)
+    np.savez_compressed(buffer, **by_name)
     return buffer.getvalue()
 
 

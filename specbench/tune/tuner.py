@@ -159,6 +159,11 @@ def _profile(folder: Path, plan: Plan, setup: EngineSetup, progress: Progress) -
     if (folder / PROFILE_HEADER).is_file():
         found = read_profile(folder)
         found.check(plan.about.model, plan.about.methods.values())
+        then = [one.sha256 for one in found.header.prompts], found.header.max_new_tokens
+        now = [one.describe().sha256 for one in plan.prompt_sets], plan.max_new_tokens
+        if then != now or {*found.header.methods} - {*setup.labels}:
+            reason = f"{folder} has a profile of other prompts, lengths or methods."
+            raise UserError(reason, "Give --out another folder.")
         progress.message(f"Profile: that in {folder}")
         return found
     progress.message("Profile …")
@@ -302,7 +307,7 @@ def _choice(
         speed = speedup if isinstance(speedup, Estimate) else None
         tried.append(Tried(one, predicted.get(one), speed))
     best, paper = tried[0], next(one for one in tried if one.settings == paper_of(label))
-    if paper.measured and best.measured and paper.measured.value > best.measured.value:
+    if paper.measured and not (best.measured and best.measured.value >= paper.measured.value):
         best = paper
     return Choice(label, best, paper, tuple(tried))
 

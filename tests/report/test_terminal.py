@@ -103,13 +103,17 @@ def test_the_advice_for_too_few_samples_fits_the_prompts(
     assert text == f"Too few samples for an interval: GSM8K-like {told}"
 
 
-@pytest.mark.parametrize(("device", "is_told"), [("cpu", True), ("cuda:0", False)])
-def test_a_cpu_where_vanilla_is_faster_is_explained(device: str, is_told: bool) -> None:
-    records = [record(decode_s=1.0), record("pld", decode_s=2.0, accept_lengths=(2, 1))]
-    described = header(["vanilla", "pld"], ("gsm8k",))
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+@pytest.mark.parametrize("method", ["pld", "lookahead"])
+def test_a_cpu_where_vanilla_is_faster_is_explained(method: str, device: str) -> None:
+    records = [record(decode_s=1.0), record(method, decode_s=2.0, accept_lengths=(2, 1))]
+    described = header(["vanilla", method], ("gsm8k",))
     described["spec"]["values"]["device"] = device
-    text = drawn(make_run(records, described), 80, is_full=False)
-    assert ("docs/metrics.md" in text) is is_told
+    text = " ".join(drawn(make_run(records, described), 80, is_full=False).split())
+    by_nature = "Lookahead is slow here by nature, since each step also computes a window that is "
+    by_nature += "no draft (1.50 tokens a step, at 3.00 times the time of vanilla's)"
+    assert ("docs/metrics.md" in text) is (device == "cpu")
+    assert (by_nature in text) is (device == "cpu" and method == "lookahead")
 
 
 @pytest.mark.parametrize("make", EVERY_RUN)

@@ -232,12 +232,12 @@ class EngineBackend:
         Those of a run that goes on are kept.
         """
         found = self._threads
-        if found is None or self._before or found.chosen_by != "measured":
+        if found is None or found.chosen_by != "measured":
             return
         from specbench.machine.bandwidth import bandwidth
         from specbench.measure.local.threads import choose_for_methods, reading
 
-        self._threads = choose_for_methods(
+        self._threads = self._before or choose_for_methods(
             found,
             reading(self.target, request.prompt_ids),
             lambda method, watch: self._run(method, request, stopwatch=watch),

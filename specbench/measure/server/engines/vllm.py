@@ -113,6 +113,5 @@ ENGINE = Engine(
         **DRAFT_COUNTERS,
         "generation_tokens": "num_tokens",
         "prefix_cache_hits": "num_cached_tokens",
-        "prompt_tokens_cached": "num_cached_tokens",
     },
 )

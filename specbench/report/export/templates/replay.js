@@ -40,7 +40,7 @@
       pane.text.scrollTop = pane.text.scrollHeight;
       const isDone = count === answer.steps.length, steps = answer.steps.length - 1;
       pane.state.textContent = isDone
-        ? `${answer.tokens} tokens in ${steps} ${steps === 1 ? "step" : "steps"}, ` +
+        ? `${answer.tokens} tokens${answer.counted ? ` in ${steps} ${steps === 1 ? "step" : "steps"}` : ""}, ` +
           `${total(answer).toFixed(2)} s: ${(answer.tokens / total(answer)).toFixed(1)} tokens/s`
         : `step ${Math.max(0, count - 1)} of ${steps}`;
     }
