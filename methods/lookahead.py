@@ -8,10 +8,9 @@ from typing import Self
 
 import torch
 
-from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
 from specbench.engine.target import Forward
-from specbench.engine.tree import DraftTree, TreeLayout, padded_size
+from specbench.engine.tree import DraftTree, TreeLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +54,7 @@ class Lookahead(Drafter):
         self._levels: list[list[int]] = []
         self._num_guessed = self._num_nodes = 0
         most, length = options.level - 1, self._window_length
+        self.tree_depth = max(length, most)
         # With n levels, the first has lost n - 1 columns and the others n - 2.
         *growing, filled = (n * (length - n + 2) for n in range(1, most + 1))
         self.tree_sizes = {*growing, *range(filled, filled + options.guesses * most + 1)}
@@ -86,11 +86,6 @@ class Lookahead(Drafter):
             self._layouts[tuple(parents)] = layout
         ids = torch.tensor(tokens, device=self._device)
         return DraftTree(ids, layout, num_verify=self._num_guessed)
-
-    def trees_to_record(self, num_tokens: int, sampler: Sampler) -> Iterable[DraftTree]:
-        depth = max(self._window_length, self._options.level - 1)
-        for size in sorted(set(map(padded_size, self.tree_sizes))):
-            yield DraftTree.star(size, self._device, max_depth=depth)
 
     def observe(self, state: State, result: StepResult) -> None:
         end = self._num_nodes

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, Drafter, Method, State
-from specbench.engine.tree import DraftTree, TreeLayout, padded_size
+from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.errors import UserError
 from specbench.methods._datastore import SORTED_BY, read_datastore
 
@@ -62,7 +60,7 @@ class Rest(Drafter):
         self._options = options
         self._device = context.target.device
         self._datastore = read_datastore(context)
-        self.tree_sizes = range(1, 2 + options.num_tokens)
+        self.tree_sizes, self.tree_depth = range(1, 2 + options.num_tokens), options.length
 
     def propose(self, state: State) -> DraftTree:
         paths = self._paths(state)
@@ -72,10 +70,6 @@ class Rest(Drafter):
         parents = [0, *(nodes[path[:-1]] for path in paths)]
         layout = TreeLayout.from_parents(parents, self._device)
         return DraftTree(state.chain([path[-1] for path in paths]).tokens, layout, len(nodes))
-
-    def trees_to_record(self, num_tokens: int, sampler: Sampler) -> Iterable[DraftTree]:
-        for size in sorted(set(map(padded_size, self.tree_sizes))):
-            yield DraftTree.star(size, self._device, max_depth=self._options.length)
 
     def _paths(self, state: State) -> list[Tokens]:
         """The paths of the draft's nodes, parents first."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Literal, Self
 
-from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
 from specbench.engine.target import Forward
-from specbench.engine.tree import DraftTree, padded_size
+from specbench.engine.tree import DraftTree
 from specbench.errors import UserError
 from specbench.methods import _dynamic_tree, eagle2, eagle3, recycling
 from specbench.methods._datastore import read_datastore
@@ -85,7 +83,6 @@ class SamDecoding(Drafter):
 
     def __init__(self, options: Options, context: BuildContext) -> None:
         self._options = options
-        self._device = context.target.device
         context = replace(context, skipped_depth=options.num_tokens)
         if options.other == "recycling":
             table = recycling.Options(tree="sam_60", prompt=True, nodes=options.nodes)
@@ -99,6 +96,7 @@ class SamDecoding(Drafter):
         self.weights_layout = self._other.weights_layout
         self.has_guessed_layers = self._other.has_guessed_layers
         self.tree_sizes = {*range(2, 2 + options.num_tokens), *self._other.tree_sizes}
+        self.tree_depth = max(self.tree_sizes) - 1
         self._text = Occurrences()
         self._store = read_datastore(context) if options.datastore else None
 
@@ -135,10 +133,6 @@ class SamDecoding(Drafter):
 
     def forget(self) -> None:
         self._other.forget()
-
-    def trees_to_record(self, num_tokens: int, sampler: Sampler) -> Iterable[DraftTree]:
-        for size in sorted(set(map(padded_size, self.tree_sizes))):
-            yield DraftTree.star(size, self._device, max_depth=size - 1)
 
     def capture_graphs(self, num_tokens: int) -> None:
         self._other.capture_graphs(num_tokens)

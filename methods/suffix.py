@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Literal, NamedTuple
 
-from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, Drafter, Method, State
 from specbench.engine.target import Forward
-from specbench.engine.tree import DraftTree, TreeLayout, padded_size
+from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.methods._occurrences import SEPARATOR, Occurrences
 
 
@@ -64,8 +63,8 @@ class Suffix(Drafter):
         self._options = options
         self.profile = "text" if options.scope == "request" else None
         self._device = context.target.device
-        self._longest = min(options.num_tokens, options.depth - 1)
-        self.tree_sizes = range(1, 2 + self._longest)
+        self.tree_depth = min(options.num_tokens, options.depth - 1)
+        self.tree_sizes = range(1, 2 + self.tree_depth)
         self._request, self._outputs = Occurrences(), Occurrences()
         self._num_kept = 0
         self._state: State
@@ -102,10 +101,6 @@ class Suffix(Drafter):
             return state.chain(best.token_ids)
         layout = TreeLayout.from_parents([0, *best.parents], self._device)
         return DraftTree(state.chain(best.token_ids).tokens, layout, layout.num_nodes)
-
-    def trees_to_record(self, num_tokens: int, sampler: Sampler) -> Iterable[DraftTree]:
-        for size in sorted(set(map(padded_size, self.tree_sizes))):
-            yield DraftTree.star(size, self._device, max_depth=self._longest)
 
     def _best(self, text: Occurrences, context: Sequence[int]) -> Draft:
         best = Draft([], [], 0.0)

@@ -11,10 +11,9 @@ import itertools
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,11 +69,8 @@ def paper_methods() -> list[str]:
 
 
 def _summary(name: str) -> str:
-    return get(name).summary
-
-
-def _described_summary(name: str) -> str:
-    about = described()[name]
+    if (about := described().get(name)) is None:
+        return get(name).summary
     if about.error:
         raise UserError(about.error, "Fix that file.")
     return about.summary
@@ -83,20 +79,15 @@ def _described_summary(name: str) -> str:
 def entries() -> list[Entry]:
     """Every registered method. Built-ins are not imported; plug-ins are, to find broken ones."""
     plugins = _plugins()
-    return [
-        *(_entry(name, "specbench", plugins, partial(_described_summary, name))
-          for name in described()),
-        *(_entry(one.name, _origin(one), plugins, partial(_summary, one.name))
-          for one in plugins),
-    ]  # fmt: skip
+    found = [(name, "specbench") for name in described()]
+    found += [(one.name, _origin(one)) for one in plugins]
+    return [_entry(*one, plugins) for one in found]
 
 
-def _entry(
-    name: str, origin: str, plugins: Sequence[EntryPoint], summary: Callable[[], str]
-) -> Entry:
+def _entry(name: str, origin: str, plugins: Sequence[EntryPoint]) -> Entry:
     try:
         _refuse_clash(name, plugins)
-        return Entry(name, printable(summary()), origin)
+        return Entry(name, printable(_summary(name)), origin)
     except UserError as error:
         return Entry(name, "", origin, printable(error.message))
 

@@ -60,28 +60,29 @@ NO_COST = Cost(NOT_RUN, NOT_RUN, NOT_RUN, NOT_RUN, None, NOT_RUN, NOT_RUN, NOT_M
 """The costs of a cell without records."""
 
 
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """Facts of a run that the costs of all its cells depend on.
+def measure_costs(
+    table: RecordTable,
+    cells: Mapping[CellKey, IntArray],
+    roofline: Roofline | Missing = NO_BANDWIDTH,
+    no_times: Missing | None = None,
+) -> dict[CellKey, Cost]:
+    """The costs of every cell; `cells` maps it to its rows of the table.
 
     `no_times` is the reason why times are not evidence of speed, if they are not. The cost of
     a step remains, speedups do not.
     """
-
-    roofline: Roofline | Missing = NO_BANDWIDTH
-    no_times: Missing | None = None
-
-
-def measure_costs(
-    table: RecordTable, cells: Mapping[CellKey, IntArray], conditions: Conditions
-) -> dict[CellKey, Cost]:
-    """The costs of every cell; `cells` maps it to its rows of the table."""
     return {
-        key: _measure(key.method, table, rows, conditions=conditions) for key, rows in cells.items()
+        key: _measure(key.method, table, rows, roofline, no_times) for key, rows in cells.items()
     }
 
 
-def _measure(method: str, table: RecordTable, rows: IntArray, *, conditions: Conditions) -> Cost:
+def _measure(
+    method: str,
+    table: RecordTable,
+    rows: IntArray,
+    roofline: Roofline | Missing,
+    no_times: Missing | None,
+) -> Cost:
     (is_measured,) = table.values(rows, "is_measured")
     done = rows[is_measured]
     num_steps, decode_s, base_steps, base_decode_s = table.values(
@@ -101,8 +102,7 @@ def _measure(method: str, table: RecordTable, rows: IntArray, *, conditions: Con
         if is_paired.any():
             base_s = base_decode_s[is_paired].sum() / base_steps[is_paired].sum()
             relative = Estimate(float(step_s.value / base_s))
-    decode_speedup = conditions.no_times or _quotient(mat, relative)
-    roofline = conditions.roofline
+    decode_speedup = no_times or _quotient(mat, relative)
     limit = roofline.limit(method, mat) if isinstance(roofline, Roofline) else NO_BANDWIDTH
     return Cost(
         mat=mat,

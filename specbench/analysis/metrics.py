@@ -24,7 +24,7 @@ from specbench.analysis.cells import (
 )
 from specbench.analysis.cells import rows_by_cell as rows_by_cell
 from specbench.analysis.cheats import find_cheats
-from specbench.analysis.costs import NO_COST, Conditions, Cost, measure_costs
+from specbench.analysis.costs import NO_COST, Cost, measure_costs
 from specbench.analysis.divergence import Agreement, find_agreements
 from specbench.analysis.ranking import Ranking, rank
 from specbench.analysis.records import BASELINE as BASELINE
@@ -123,7 +123,7 @@ def measure(
     no_times = WITH_PHASES if has_phases else None
     source = CellSource(table, info, survivors, no_times)
     roofline = read_roofline(info.roofline, run.records, info.threads)
-    costs = measure_costs(table, source.shared_rows, Conditions(roofline, no_times))
+    costs = measure_costs(table, source.shared_rows, roofline, no_times)
     cells: dict[CellKey, CellMetrics] = {}
     overall: dict[tuple[str, float], MethodMetrics] = {}
     for temperature in temperatures:

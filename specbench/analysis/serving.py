@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from itertools import accumulate, chain, count, takewhile
 
 import numpy as np
@@ -170,10 +171,13 @@ def _measure(
     gaps = chain.from_iterable(record.serving.gaps_s for record in done if record.serving)
     tokens = sum(record.num_tokens + record.prompt_tokens for record in done)
     num_tokens = sum(record.num_tokens for record in done)
-    per_block = _per_block(blocks, draws)
+    per_block = partial(_throughput, blocks, draws)
     drafts = _total(blocks, "num_drafts")
     share_good = sum(_is_good(record, limits) for record in done) / max(len(records), 1)
     requests = per_block(lambda block: block.num_requests)
+    # A run that was interrupted has a share of only some records.
+    is_known = isinstance(requests, Estimate)
+    goodput = Estimate(requests.value * share_good) if is_known else requests
     output = per_block(lambda block: block.num_tokens)
     scaled = output.value / num_tokens if isinstance(output, Estimate) and num_tokens else 0.0
     return ServingMetrics(
@@ -184,7 +188,7 @@ def _measure(
         request_throughput=per_block(lambda block: block.num_requests - block.num_failed),
         output_throughput=output,
         total_throughput=Estimate(tokens * scaled) if scaled else NOT_RUN,
-        goodput=_share(requests, share_good) if limits else NO_LIMITS,
+        goodput=goodput if limits else NO_LIMITS,
         throughput_ratio=_ratio(blocks, baseline, draws),
         engine_mat=_engine_mat(blocks, done),
         in_flight=_in_flight(blocks, done),
@@ -200,26 +204,22 @@ def _measure(
     )
 
 
-def _per_block(
-    blocks: Sequence[BlockHeader], draws: Draws
-) -> Callable[[Callable[[BlockHeader], float]], Value]:
-    """A function from an amount of a block to its throughput, with an interval over blocks.
+def _throughput(
+    blocks: Sequence[BlockHeader], draws: Draws, amount: Callable[[BlockHeader], float]
+) -> Value:
+    """The throughput of an amount of a block, with an interval over blocks.
 
     A block in which everything failed counts with its time, and leaves no interval.
     """
-
-    def throughput(amount: Callable[[BlockHeader], float]) -> Value:
-        whole = [block for block in blocks if not block.num_before]
-        if blocks and not whole:
-            return INTERRUPTED
-        used = [block for block in whole if block.duration_s > 0]
-        top = np.array([[amount(block)] for block in used], dtype=np.float64)
-        if not top.any():
-            return NOT_RUN
-        ratio = Ratio(top, np.array([[block.duration_s] for block in used]))
-        return draws.estimates({"value": ratio})["value"] if top.all() else ratio.estimate
-
-    return throughput
+    whole = [block for block in blocks if not block.num_before]
+    if blocks and not whole:
+        return INTERRUPTED
+    used = [block for block in whole if block.duration_s > 0]
+    top = np.array([[amount(block)] for block in used], dtype=np.float64)
+    if not top.any():
+        return NOT_RUN
+    ratio = Ratio(top, np.array([[block.duration_s] for block in used]))
+    return draws.estimates({"value": ratio})["value"] if top.all() else ratio.estimate
 
 
 def _in_flight(blocks: Sequence[BlockHeader], done: Iterable[Record]) -> InFlight:
@@ -234,13 +234,6 @@ def _in_flight(blocks: Sequence[BlockHeader], done: Iterable[Record]) -> InFligh
     seconds = sum(time * -step for own in events.values() for time, step in own)
     duration_s = sum(whole[key] for key in events)
     return InFlight(seconds / duration_s, max(most), min(most)) if duration_s else InFlight()
-
-
-def _share(throughput: Value, share: float) -> Value:
-    """A share of a throughput, which a run that was interrupted has of only some records."""
-    if isinstance(throughput, Missing):
-        return throughput
-    return Estimate(throughput.value * share)
 
 
 def _ratio(blocks: Sequence[BlockHeader], baseline: Sequence[BlockHeader], draws: Draws) -> Value:

@@ -6,7 +6,7 @@ between two events of the run: a thread that redraws by the clock would disturb 
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specbench.errors import first_line, is_debugging, terminal_text
-from specbench.measure.progress import Tally, sample_line
+from specbench.measure.progress import Lines, Messages, sample_line
 from specbench.report.console import SafeConsole, wrapped
 from specbench.types import Record
 
@@ -30,20 +30,19 @@ _REDRAW_S = 0.1
 """Time between two drawings of the live view, at least: each takes milliseconds of the run."""
 
 
-class ProgressView:
+def _say_in_debug(text: str) -> None:
+    if is_debugging():
+        print(terminal_text(text), file=sys.stderr)
+
+
+class ProgressView(Messages):
     """The quiet view, and the base of the others: it shows messages with --debug alone.
 
     As a context manager it closes the view however the run ends.
     """
 
-    def started(self, total: int) -> None: ...
-    def sample_started(self, method: str, task: str, sample_id: str) -> None: ...
-    def sample_finished(self, record: Record) -> None: ...
-    def finished(self) -> None: ...
-
-    def message(self, text: str) -> None:
-        if is_debugging():
-            print(terminal_text(text), file=sys.stderr)
+    def __init__(self, say: Callable[[str], None] = _say_in_debug) -> None:
+        super().__init__(say)
 
     def saved(self, run: Path, report: Path) -> None:
         """The folders of the run and of its report."""
@@ -60,25 +59,15 @@ class ProgressView:
         self.finished()
 
 
-class PlainProgress(ProgressView):
+class PlainProgress(Lines, ProgressView):
     """One line per finished sample and per message."""
 
     def __init__(self, console: Console) -> None:
+        super().__init__(self._print)
         self._console = console
-        self._tally = Tally()
-
-    def started(self, total: int) -> None:
-        self._tally = Tally(total)
-
-    def sample_finished(self, record: Record) -> None:
-        self._tally.add(record)
-        self._show(record)
 
     def _show(self, record: Record) -> None:
         self._print(sample_line(record, self._tally), style="" if record.is_ok else "red")
-
-    def message(self, text: str) -> None:
-        self._print(text)
 
     def saved(self, run: Path, report: Path) -> None:
         self._print(f"Run: {run}\nReport: {report}/report.html")

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -24,23 +23,8 @@ from specbench.log.files import write_whole
 TIMEOUT_S = 15.0
 
 
-@dataclass(frozen=True, slots=True)
-class HubFailure:
-    """An error of the Hub's client: its classes, HTTP status, errno, and what happened."""
-
-    kinds: tuple[str, ...]
-    reason: str
-    status: int | None = None
-    errno: int | None = None
-
-    @staticmethod
-    def of(error: Exception) -> HubFailure:
-        return HubFailure(
-            kinds=tuple(kind.__name__ for kind in type(error).__mro__),
-            reason=failure_reason(error),
-            status=getattr(getattr(error, "response", None), "status_code", None),
-            errno=error.errno if isinstance(error, OSError) else None,
-        )
+class NoModelFiles(Exception):
+    """A repository at the Hub holds no file of a model."""
 
 
 def is_offline(given: bool = False) -> bool:
@@ -69,6 +53,8 @@ def is_html(start: bytes) -> bool:
 
 def failure_reason(error: Exception) -> str:
     """A failed call to the Hub as a clause: "the Hub cannot be reached (TimeoutError: ...)"."""
+    if isinstance(error, NoModelFiles):
+        return "the Hub has no file of a model there"
     if isinstance(error, json.JSONDecodeError):
         page = is_html(error.doc[:99].encode("utf-8", "replace"))
         what = "an HTML page, as of a proxy or a login" if page else "not JSON"

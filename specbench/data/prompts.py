@@ -14,20 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specbench.data.cache import file_sha256, paper_file
-from specbench.data.prompt_files import Prompt, parse_prompts
+from specbench.data.prompt_files import Prompt as Prompt
+from specbench.data.prompt_files import parse_prompts
 from specbench.data.tasks import Task, TaskCard, default_tasks, find_tasks
 from specbench.errors import UserError, printable, unknown_name
 from specbench.log.header import PromptsHeader, RunHeader
-
-__all__ = [
-    "SOURCES",
-    "Prompt",
-    "PromptSet",
-    "known_prompts",
-    "load_prompt_sets",
-    "load_prompts",
-    "plan_tasks",
-]
 
 SOURCES = ("bundled", "paper", "hub")
 """The named sources. Any other value is the path of a file."""

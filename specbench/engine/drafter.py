@@ -134,6 +134,9 @@ class Drafter:
     needs.
     """
 
+    tree_depth: int = 1
+    """Bound of the depth of those trees."""
+
     def start(self, state: State, prefill: Forward) -> None:
         """Begin a completion and drop the last, except what `remember` kept.
 
@@ -179,7 +182,8 @@ class Drafter:
         `num_tokens` bounds a completion. Trees have `q` if their draft tokens are sampled.
         """
         sizes = () if self.has_fixed_size else sorted(set(map(padded_size, self.tree_sizes)))
-        return (DraftTree.star(size, sampler.generator.device) for size in sizes)
+        device = sampler.generator.device
+        return (DraftTree.star(size, device, max_depth=self.tree_depth) for size in sizes)
 
     def capture_graphs(self, num_tokens: int) -> None:
         """Run once each rare operation of completions of up to `num_tokens` tokens."""

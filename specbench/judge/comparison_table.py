@@ -151,10 +151,7 @@ def _legend(info: RunHeader) -> str:
 def _definitions(comparisons: Sequence[Comparison]) -> Iterator[Note]:
     is_cross = comparisons[0].reference_method is not None
     which = "A / B" if is_cross else "each run / A"
-    yield Note(
-        "Ratio",
-        f"{which}, over the completions that both finished; above 1 is better.",
-    )
+    yield Note("Ratio", f"{which}, over completions that both finished; above 1 is better.")
     scopes = dict.fromkeys(one.repetition.scope.text for one in comparisons)
     yield Note(
         "Intervals",

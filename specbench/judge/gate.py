@@ -34,10 +34,7 @@ from specbench.log.run import NO_LOAD, Load, Run
 
 
 def check(
-    run: Run,
-    baseline: Run,
-    limits: Limits | None = None,
-    more: Sequence[Run] = (),
+    run: Run, baseline: Run, limits: Limits | None = None, more: Sequence[Run] = ()
 ) -> CheckedRun:
     """Check a run against its baseline run. A check of task `MEAN` is about the mean over tasks.
 

@@ -212,7 +212,7 @@ def check_speeds(
             f"Give one, or {LEAST_BASELINES} and more; five are better.",
         )
     changes = _changes([run, *baselines])
-    for method, temperature in _changes(baselines[:1] * 2).index.difference(changes.index):
+    for method, temperature in _changes([baselines[0]] * 2).index.difference(changes.index):
         key = CellKey(method, float(temperature), MEAN, load)
         yield Check("speed", "skipped", "this run or a baseline has no completion of it", key)
     if not len(changes):

@@ -28,12 +28,6 @@ def change_sentences(
     vanilla = cells.pop(BASELINE, None)
     sentences = []
 
-    def is_tested(method: str, number: str) -> bool:
-        return comparison.is_tested(Claim(CellKey(method, temperature, task), number))
-
-    def is_claimed(method: str, number: str) -> bool:
-        return comparison.is_claimed(Claim(CellKey(method, temperature, task), number))
-
     if vanilla:
         ratio = vanilla.tokens_per_s.ratio
         if isinstance(ratio, Missing):
@@ -49,8 +43,9 @@ def change_sentences(
     for number in (speed, "mat") if cells else ():
         labels = {m: comparison.subject.method(m).label for m in cells}
         ratios = {labels[m]: getattr(cell, number).ratio for m, cell in cells.items()}
-        tested = {labels[m] for m in cells if is_tested(m, number)}
-        claimed = {labels[m] for m in cells if is_claimed(m, number)}
+        claims = {labels[m]: Claim(CellKey(m, temperature, task), number) for m in cells}
+        tested = {label for label, claim in claims.items() if comparison.is_tested(claim)}
+        claimed = {label for label, claim in claims.items() if comparison.is_claimed(claim)}
         is_judged = number == "mat" or comparison.repetition.is_judged
         unjudged = "" if is_judged else no_verdict(comparison)
         sentences.append(_changes(names[number], ratios, tested, claimed, subject, unjudged))

@@ -179,7 +179,7 @@ def _check_lengths(
                 raise UserError(
                     f"Prompt {prompt.sample_id} has {length} tokens, which fills the context of "
                     f"{spec.model} ({context} tokens).",
-                    f"Leave it out (--limit, --dataset), or use a model with a longer context.{more}",
+                    f"Leave it out (--limit, --dataset), or use a model with more context.{more}",
                 )
             if length + reserved > context:
                 raise UserError(

@@ -92,6 +92,9 @@ class Lines(Messages):
 
     def sample_finished(self, record: Record) -> None:
         self._tally.add(record)
+        self._show(record)
+
+    def _show(self, record: Record) -> None:
         self._say(sample_line(record, self._tally))
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from specbench.data.cache import TIMEOUT_S, HubFailure, is_offline
+from specbench.data.cache import TIMEOUT_S, NoModelFiles, failure_reason, is_offline
 from specbench.errors import CheckpointError, UserError, time_limit
 from specbench.log.header import HUB_ID
 from specbench.models.cards import DraftWeights, ModelCard, is_gguf
@@ -103,7 +103,7 @@ def resolve(
     """
     if folder := local_folder(repo, what=what):
         return folder
-    failure: HubFailure | None = None
+    failure: Exception | None = None
     if not is_offline(offline):
         wanted = wanted_files if needs_weights else _files_without_weights
         found = _from_hub(repo, revision, what, wanted, before_download)
@@ -123,7 +123,7 @@ def resolve(
     lack = f"{repo} is not in the Hugging Face cache (needed: {needed})"
     if cached is not None:
         lack = f"the Hugging Face cache has {repo} without {', '.join(missing)}"
-    reason = "the run is offline" if failure is None else failure.reason
+    reason = "the run is offline" if failure is None else failure_reason(failure)
     raise CheckpointError(
         f"{what}: {lack}, and {reason}.",
         f"Where there is network: `specbench fetch --model {alias}` or `hf download {repo}`; then "
@@ -158,7 +158,7 @@ def _from_hub(
     what: str,
     wanted: Callable[[Iterable[str]], list[str]],
     before_download: Callable[[], object] | None = None,
-) -> Path | HubFailure:
+) -> Path | Exception:
     """The folder with the wanted files of a repository, downloaded if they are not here."""
     try:
         listing = _list_files(repo, revision)
@@ -166,14 +166,14 @@ def _from_hub(
         if before_download is not None:
             before_download()
         if not files:
-            return HubFailure((), "the Hub has no file of a model there")
+            return NoModelFiles()
         return _cached_files(repo, revision, listing.commit, files) or _download(
             repo, revision, files, what=what
         )
     except UserError:
         raise
     except Exception as error:  # the Hub's, the network's and the disk's errors share no base
-        return HubFailure.of(error)
+        return error
 
 
 def _download(repo: str, revision: str, names: Collection[str], *, what: str) -> Path:
@@ -261,19 +261,21 @@ def _cached_files(repo: str, revision: str, commit: str, names: Iterable[str]) -
     return folder if has_all and folder is not None and folder.name == commit else None
 
 
-def _raise_refusal(failure: HubFailure, repo: str, revision: str, what: str) -> None:
+def _raise_refusal(failure: Exception, repo: str, revision: str, what: str) -> None:
     """Raise CheckpointError for a refusal or a full disk; return if the Hub was not reached."""
     page = f"https://huggingface.co/{repo}"
-    if failure.errno == errno.ENOSPC:
+    kinds = {kind.__name__ for kind in type(failure).__mro__}
+    status = getattr(getattr(failure, "response", None), "status_code", None)
+    if isinstance(failure, OSError) and failure.errno == errno.ENOSPC:
         message = f"{what}: the disk is full while downloading {repo}."
         raise CheckpointError(message, "HF_HOME moves the cache; what is there is kept.")
-    if "GatedRepoError" in failure.kinds or failure.status == 403:
+    if "GatedRepoError" in kinds or status == 403:
         message = f"{what}: {repo} asks for its licence to be accepted first."
         raise CheckpointError(message, f"Accept it on {page}, then `hf auth login`.")
-    if "RevisionNotFoundError" in failure.kinds:
+    if "RevisionNotFoundError" in kinds:
         message = f"{what}: {repo} has no revision {revision!r}."
         raise CheckpointError(message, f"{page}/tree/main lists the revisions.")
-    if "RepositoryNotFoundError" in failure.kinds or failure.status == 401:
+    if "RepositoryNotFoundError" in kinds or status == 401:
         raise CheckpointError(
             f"{what}: there is no {repo} on the Hugging Face Hub, and no folder of that name here, "
             "or it is private.",

@@ -184,11 +184,7 @@ _tokens_per_s = _pooled(formats.rate, "tokens_per_s")
 _SCREEN = (Field("tok/s", _tokens_per_s), Field("MAT", _mat))
 
 _OVERVIEW = (
-    Field(
-        "speedup [95 %]",
-        _bracketed,
-        tone=lambda m: tone(m.tasks[-1]),
-    ),
+    Field("speedup [95 %]", _bracketed, tone=lambda m: tone(m.tasks[-1])),
     Field("decode\nonly", lambda m: formats.speedup(m.overall.decode_speedup), 5),
     Field("tok/s", _tokens_per_s, 1),
     Field("MAT", _mat, 4),

@@ -57,8 +57,7 @@ def train_head(
     left_out: Counter[str] = Counter()
     is_own = str(data) == SELF
     examples = [] if is_own else read_examples(data, left_out)
-    described = _described(method, model_dir, data, settings, start)
-    described["template"] = list(codec.render([{"role": "user", "content": "?"}]))
+    described = _described(method, model_dir, codec, data, settings, start)
     grows = None if is_own else data
     check_folder(out, described, is_resumed=is_resumed, data=grows)
     say(f"Loading {model_dir} …")
@@ -102,7 +101,7 @@ On the examples that are held out: {rates}.
 
 
 def _described(
-    method: str, model_dir: Path, data: Path, settings: Settings, start: Path | None
+    method: str, model_dir: Path, codec: Codec, data: Path, settings: Settings, start: Path | None
 ) -> dict[str, object]:
     """The settings that identify a training, for `--resume`."""
     text: dict[str, object] = {"data": SELF}
@@ -110,6 +109,7 @@ def _described(
         content = data.read_bytes()
         text = {"data": hashlib.sha256(content).hexdigest(), "data_bytes": len(content)}
     about = {"method": method, "model": str(model_dir), "target_sha256": _digest(model_dir)}
+    text["template"] = list(codec.render([{"role": "user", "content": "?"}]))
     if start:
         check_checkpoint(start, what="The head to start from", needs_tokenizer=False)
         about["start"] = _digest(start)

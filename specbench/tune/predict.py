@@ -23,7 +23,7 @@ from specbench.measure.local.tuning import ROWS
 from specbench.measure.methods import BASELINE, PATHS, RunMethod, parse_methods
 from specbench.registry import MethodChoice
 from specbench.tune.replay import BOUNDED, FREE, replay_counted
-from specbench.tune.stored_cost import AGAIN, Costs, Curve
+from specbench.tune.stored_cost import AGAIN, Curve
 from specbench.tune.stored_profile import Profile, ProfiledMethod
 from specbench.tune.walk import Walk, mat
 
@@ -202,7 +202,7 @@ def weigh(
 def estimate(tasks: Sequence[Weighed], curve: Curve, label: str) -> Estimated:
     """The mean speedup over tasks, with the threads that a run would choose."""
     costs = [curve.costs(label, i, NUM_RESAMPLES) for i in range(len(curve.header.threads))]
-    seconds = [float(sum(one.own.sum(0) @ each.values for one in tasks)) for each in costs]
+    seconds = [float(sum(one.own.sum(0) @ each[0] for one in tasks)) for each in costs]
     place = min(range(len(costs)), key=lambda i: seconds[i] * (FASTER if i else 1))
     drawn, head = _speedups(tasks, curve, costs[place]), curve.header
     samples = sum(len(one.samples) for one in tasks)
@@ -218,7 +218,7 @@ def _draws(task: str) -> bootstrap.Draws:
     return bootstrap.Draws(bootstrap.Bootstrap(NUM_RESAMPLES), f"tune/{task}")
 
 
-def _speedups(tasks: Sequence[Weighed], curve: Curve, own: Costs) -> FloatArray:
+def _speedups(tasks: Sequence[Weighed], curve: Curve, own: FloatArray) -> FloatArray:
     """The mean speedup over tasks and its resamples [1 + resamples], by the costs of a method.
 
     Prompts and blocks of the curve are drawn together; both sides of a ratio have the same.
@@ -229,7 +229,7 @@ def _speedups(tasks: Sequence[Weighed], curve: Curve, own: Costs) -> FloatArray:
         draws, times = _draws(one.task), []
         for weights, costs in ((one.baseline, baseline), (one.own, own)):
             sums = np.vstack([weights.sum(0), draws.sums(weights)])
-            times.append((sums * np.vstack([costs.values, costs.resamples])).sum(1))
+            times.append((sums * costs).sum(1))
         ratios.append(times[0] / times[1])
     return np.asarray(np.mean(ratios, axis=0))
 

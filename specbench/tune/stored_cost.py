@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from specbench.analysis.stats.bootstrap import FloatArray
 from specbench.engine.tree import padded_size
@@ -26,12 +25,6 @@ from specbench.tune.walk import Walk
 from specbench.types import ProfileKind
 
 FILE = "cost.json"
-AXES = {
-    "pool": ("depth", "top_k"),
-    **dict.fromkeys(("ranks", "path", "token"), ("rows",)),
-    "text": ("drafted",),
-}
-"""The values that decide the time of a draft. For text: 1 if a match was found, else 0."""
 AGAIN = "Measure it here: specbench tune cost --model M --method A,B --out DIR"
 
 
@@ -42,7 +35,9 @@ class MethodCost(Struct, frozen=True):
     is_padded: bool
     """The target computes its trees padded to a few sizes."""
     knots: tuple[dict[str, int], ...]
-    """Values of the kind's axes: all combinations, the last axis fastest."""
+    """Values of the kind's axes, which decide the time of a draft: all combinations, the last axis
+    fastest. Depth and top_k of pools; 1 for a draft from text, and 0 where none was found; rows.
+    """
     draft: tuple[tuple[tuple[float, ...], ...], ...]
     """Steps of vanilla that a step takes beyond the target's part [blocks, threads, knots]."""
     start: tuple[tuple[float, ...], ...]
@@ -76,23 +71,12 @@ class CostHeader(Struct, frozen=True, kw_only=True):
     """Settings that were entered twice."""
 
 
-class Costs(NamedTuple):
-    """The curve's numbers with one number of threads: estimates [k] and resamples [r, k].
-
-    In this order: a step by rows, context, rows times context, prefill by length, a method's
-    draft by knot, and what its prefill adds by length.
-    """
-
-    values: FloatArray
-    resamples: FloatArray
-
-
 class Curve:
     """A cost curve. `weights` and `costs` multiply to the time of an answer."""
 
     def __init__(self, header: CostHeader) -> None:
         self.header = header
-        self._known: dict[tuple[str | None, int, int], Costs] = {}
+        self._known: dict[tuple[str | None, int, int], FloatArray] = {}
 
     def check(self, about: Mapping[str, str]) -> None:
         """Refuse another machine, model, number format, temperature or version.
@@ -116,42 +100,33 @@ class Curve:
         """Context of the step that all times are in."""
         return self.header.lengths[len(self.header.lengths) // 2]
 
-    def costs(self, label: str | None, threads: int, num_resamples: int) -> Costs:
-        """The numbers of a method, or vanilla's, with the number of threads at this place.
+    def costs(self, label: str | None, threads: int, num_resamples: int) -> FloatArray:
+        """The numbers of a method, or vanilla's, with the number of threads at this place: the
+        estimate, then resamples [1 + num_resamples, k].
 
-        Blocks are drawn with replacement, the same ones for all methods and threads.
+        In this order: a step by rows, context, rows times context, prefill by length, a method's
+        draft by knot, and what its prefill adds by length. Blocks are drawn with replacement,
+        the same ones for all methods and threads.
         """
-        key = label, threads, num_resamples
+        key, head = (label, threads, num_resamples), self.header
         if key not in self._known:
-            self._known[key] = self._costs(*key)
+            size = num_resamples + 1, len(head.steps)
+            blocks = np.random.default_rng(0).integers(len(head.steps), size=size)
+            blocks[0] = np.arange(len(head.steps))
+            tables = [np.array(head.steps)[:, threads], np.array(head.prefill)]
+            if label is not None:
+                one = head.methods[label]
+                tables += [np.array(one.draft)[:, threads], np.array(one.start)]
+            steps, *others = (np.median(table[blocks], 1) for table in tables)
+            self._known[key] = np.hstack([_fit(steps, head), *(one.clip(0) for one in others)])
         return self._known[key]
 
-    def _costs(self, label: str | None, threads: int, num_resamples: int) -> Costs:
-        head = self.header
-        blocks = np.random.default_rng(0).integers(
-            len(head.steps), size=(num_resamples + 1, len(head.steps))
-        )
-        blocks[0] = np.arange(len(head.steps))  # the estimate
-        parts = [
-            _fit(self._drawn("steps", blocks)[:, threads], head),
-            self._drawn("prefill", blocks),
-        ]
-        if label is not None:
-            one = self.header.methods[label]
-            draft, start = np.array(one.draft)[:, threads], np.array(one.start)
-            parts += [np.median(part[blocks], 1).clip(0) for part in (draft, start)]
-        every = np.hstack(parts)
-        return Costs(every[0], every[1:])
-
-    def step(self, costs: Costs, rows: int, context: int) -> float:
-        """The time of a step of the target."""
+    def step(self, costs: FloatArray, rows: int, context: int) -> float:
+        """The time of a step of the target, by the estimate of `costs`."""
         at = self.header.rows
-        slopes = costs.values[len(at) : len(at) + 2]
-        here = _between(at, rows, "rows of a step") @ costs.values[: len(at)]
+        slopes = costs[0, len(at) : len(at) + 2]
+        here = _between(at, rows, "rows of a step") @ costs[0, : len(at)]
         return float(here + (context - self.middle) * (slopes[0] + slopes[1] * rows))
-
-    def _drawn(self, name: str, blocks: NDArray[np.intp]) -> FloatArray:
-        return np.asarray(np.median(np.array(getattr(self.header, name))[blocks], 1))
 
     def weights(self, label: str | None, options: Mapping[str, Any], walk: Walk) -> FloatArray:
         """Number of times that an answer pays each of the `costs` [k].
@@ -189,8 +164,7 @@ class Curve:
         for n in np.unique(rows):
             values = {**options, "rows": int(n), "drafted": int(n > 1)}
             if n > 1 or one.kind == "text":  # else nothing is drafted, at the end of a budget
-                knots = _knots(one, {name: values[name] for name in AXES[one.kind]})
-                drafts += times[rows == n].sum() * knots
+                drafts += times[rows == n].sum() * _knots(one, values)
         return np.concatenate([found, drafts, prefill])
 
 
@@ -235,12 +209,12 @@ def _between(knots: Sequence[int], value: int, what: str) -> FloatArray:
     return found
 
 
-def _knots(one: MethodCost, values: Mapping[str, int]) -> FloatArray:
-    """The weights of a method's knots at values of its axes."""
+def _knots(one: MethodCost, values: Mapping[str, Any]) -> FloatArray:
+    """The weights of a method's knots at values of its axes, among others."""
     found = np.ones(1)
-    for name, value in values.items():
+    for name in one.knots[0]:
         axis = sorted({knot[name] for knot in one.knots})
-        found = np.outer(found, _between(axis, value, name)).ravel()
+        found = np.outer(found, _between(axis, values[name], name)).ravel()
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from specbench.analysis.cells import CellKey
-from specbench.analysis.costs import NO_COST, Conditions, Cost, measure_costs
+from specbench.analysis.costs import NO_COST, Cost, measure_costs
 from specbench.analysis.metrics import POOLED, measure, rows_by_cell
 from specbench.analysis.records import make_table
 from specbench.analysis.roofline import Roofline, read_roofline
@@ -23,9 +23,9 @@ from tests.analysis.run_factory import failed, full_run, header, make_run, numbe
 PHASES = Missing("run with --phases")
 
 
-def cost(own: list[Record], baseline: list[Record], conditions: Conditions | None = None) -> Cost:
+def cost(own: list[Record], baseline: list[Record], **conditions: Any) -> Cost:
     table = make_table([*own, *baseline])
-    costs = measure_costs(table, rows_by_cell(table.frame), conditions or Conditions())
+    costs = measure_costs(table, rows_by_cell(table.frame), **conditions)
     return costs.get(CellKey("pld", 0.0, POOLED), NO_COST)
 
 
@@ -61,7 +61,7 @@ def test_phases_add_up_to_the_cost_of_a_step() -> None:
     split = Phases(0.1, 0.6, 0.05, 0.05)
     own = replace(record("pld", accept_lengths=(2, 2), decode_s=0.8), phases=split)
     base = record("vanilla", accept_lengths=(1, 1, 1, 1), decode_s=0.8)
-    found = cost([own], [base], Conditions(no_times=PHASES))
+    found = cost([own], [base], no_times=PHASES)
     assert found.phases == Phases(0.05, 0.3, 0.025, 0.025)
     assert found.relative_phases is not None
     assert sum(astuple(found.relative_phases)) == pytest.approx(number(found.relative))
@@ -71,7 +71,7 @@ def test_a_run_with_phases_has_costs_and_no_speed() -> None:
     own = record("pld", accept_lengths=(2, 2))
     base = record("vanilla", accept_lengths=(1, 1, 1, 1))
     roofline = Roofline(1e9, 100, 0, {"pld": 0.0}, 0.0)
-    found = cost([own], [base], Conditions(roofline, PHASES))
+    found = cost([own], [base], roofline=roofline, no_times=PHASES)
     assert found.decode_speedup == found.reached == PHASES
     assert number(found.limit) == 2.0
     assert number(found.relative) == 2.0

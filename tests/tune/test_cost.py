@@ -73,10 +73,10 @@ def test_the_times_of_a_planted_machine_come_out(machine: list[float], tmp_path:
             assert curve.step(costs, rows, context) == pytest.approx(expected, rel=1e-3)
     assert curve.step(costs, 17, curve.middle) - curve.step(costs, 16, curve.middle) > 1
     size = len(head.rows)
-    assert costs.values[size] == pytest.approx(SLOPE / unit, rel=0.01)
+    assert costs[0, size] == pytest.approx(SLOPE / unit, rel=0.01)
     prefills = [PREFILL * length / unit for length in head.lengths]
-    assert costs.values[size + 2 :] == pytest.approx(prefills, rel=0.02)
-    drafts = curve.costs("medusa", 0, 50).values[len(costs.values) :]
+    assert costs[0, size + 2 :] == pytest.approx(prefills, rel=0.02)
+    drafts = curve.costs("medusa", 0, 50)[0, costs.shape[1] :]
     assert [one["rows"] for one in head.methods["medusa"].knots] == [2, 4, 8, 16, 32, 64]
     assert drafts[:6] == pytest.approx(6 * [DRAFT / unit], abs=0.02)
     assert head.process < 1e-4 and head.num_pairs == 1
