@@ -97,14 +97,14 @@ def log_ratios(
 
     One array [units], or nothing if there is one unit. It is over the requests that all units
     have, since the others' prompts would count as noise of their units. NaN stands for a unit
-    with fewer than half of all requests, as of an interrupted pass.
+    with half of all requests or fewer, as of an interrupted pass.
     """
     if rows.num_units < 2 or not len(rows.units):
         return ()
     num_requests = 1 + int(rows.requests.max())
     units, requests = np.divmod(np.unique(rows.units * num_requests + rows.requests), num_requests)
     counts = np.bincount(units, minlength=rows.num_units)
-    is_known = 2 * counts >= len(np.unique(requests))
+    is_known = 2 * counts > len(np.unique(requests))
     in_units = np.bincount(requests[is_known[units]], minlength=num_requests)
     is_kept = (in_units == is_known.sum())[rows.requests]
     with np.errstate(divide="ignore", invalid="ignore"):
