@@ -142,19 +142,18 @@ def make_cluster_setup(ray: Any, spec: RunSpec, *, is_offline: bool) -> ClusterS
 def _start(ray: Any, spec: RunSpec, *, is_offline: bool) -> list[ClusterSetup]:
     """Start a run's workers. Returns the setups of those that find a place; the others end.
 
-    A worker has a GPU, or as many on one machine as `--device` names. On a CPU it has all
-    cores of the smallest machine, so that none disturbs another.
+    A worker has a GPU, or as many on one machine as `--device` names. On a CPU each machine
+    has one worker with all its cores, so that none disturbs another.
 
     Raises:
         UserError: no worker can be started, or one lacks what the run needs.
     """
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    is_on_gpu = spec.device != "cpu" and any(node.get("GPU") for node in nodes)
+    nodes = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
+    is_on_gpu = spec.device != "cpu" and any(node.get("GPU") for node in nodes.values())
     resource = "GPU" if is_on_gpu or spec.device.startswith("cuda") else "CPU"
-    counts = [count for node in nodes if (count := int(node.get(resource, 0)))]
-    num_gpus = max(1, len(gpu_numbers(spec.device)))
-    amount = num_gpus if resource == "GPU" else min(counts, default=1)
-    if (most := max(counts, default=0)) < amount:
+    counts = {key: count for key, node in nodes.items() if (count := int(node.get(resource, 0)))}
+    amount = max(1, len(gpu_numbers(spec.device))) if resource == "GPU" else 1
+    if (most := max(counts.values(), default=0)) < amount:
         several = "s of one machine" if amount > 1 else ""
         raise UserError(
             f"A worker needs {amount} {resource}{several}, and the cluster has {most}.",
@@ -162,10 +161,20 @@ def _start(ray: Any, spec: RunSpec, *, is_offline: bool) -> list[ClusterSetup]:
             "--device.",
         )
     shared = {name: os.environ[name] for name in SHARED if name in os.environ}
-    resources = {f"num_{resource.lower()}s": amount}
-    kind = ray.remote(Worker).options(max_restarts=MOST_RESTARTS, **resources)
-    number = sum(count // amount for count in counts)
-    started = [kind.remote(spec, is_offline=is_offline, shared=shared) for _ in range(number)]
+    if resource == "GPU":
+        needs = [{"num_gpus": amount}] * sum(count // amount for count in counts.values())
+    else:
+        on = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+        needs = [
+            {"num_cpus": count, "scheduling_strategy": on(key, soft=False)}
+            for key, count in counts.items()
+        ]
+    kind, number = ray.remote(Worker), len(needs)
+    started = [
+        kind.options(max_restarts=MOST_RESTARTS, **one)
+        .remote(spec, is_offline=is_offline, shared=shared)
+        for one in needs
+    ]  # fmt: skip
     places = {actor.__ray_ready__.remote(): actor for actor in started}
     placed, _ = ray.wait([*places], num_returns=number, timeout=PLACE_S)
     if not placed:

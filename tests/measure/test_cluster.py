@@ -291,16 +291,20 @@ def test_a_worker_that_refuses_the_model_ends_the_run_with_its_reason(
 NODES = ({"CPU": 8.0, "GPU": 2.0}, {"CPU": 4.0}, {"CPU": 4.0, "GPU": 1.0})
 
 
+def on(node: int, num_cpus: int) -> dict[str, int]:
+    return {"num_cpus": num_cpus, "scheduling_strategy": node}
+
+
 @pytest.mark.parametrize(
     ("device", "nodes", "demand"),
     [
         ("auto", NODES, [{"num_gpus": 1}] * 3),
         ("cuda", NODES, [{"num_gpus": 1}] * 3),
-        ("cpu", NODES, [{"num_cpus": 4}] * 4),
-        ("auto", NODES[1:2], [{"num_cpus": 4}]),
+        ("cpu", NODES, [on(0, 8), on(1, 4), on(2, 4)]),
+        ("auto", NODES[1:2], [on(0, 4)]),
     ],
 )
-def test_a_worker_has_a_gpu_or_the_cores_of_the_smallest_machine(
+def test_a_worker_has_a_gpu_or_all_cores_of_a_machine(
     device: str, nodes: Nodes, demand: list[dict[str, int]], ray: Use
 ) -> None:
     used = ray(resources=nodes, num_workers=len(demand))

@@ -50,7 +50,7 @@ class FakeRay:
     refusals: Mapping[int, SpecbenchError] = field(default_factory=dict)
     resources: Sequence[dict[str, float]] = ()
     given: list[Given] = field(default_factory=list)
-    demands: list[dict[str, int]] = field(default_factory=list)
+    demands: list[dict[str, Any]] = field(default_factory=list)
     addresses: list[str] = field(default_factory=list)
     here: int = 0
     exceptions = SimpleNamespace(RayActorError=ActorDied, RayError=(SpecbenchError, ActorDied))
@@ -59,7 +59,10 @@ class FakeRay:
 
     def __post_init__(self) -> None:
         self._draw, self._num_actors = random.Random(0), 0
-        self.util = SimpleNamespace(get_node_ip_address=lambda: f"10.0.0.{self.here}")
+        on = SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node, soft: node)
+        self.util = SimpleNamespace(
+            get_node_ip_address=lambda: f"10.0.0.{self.here}", scheduling_strategies=on
+        )
 
     def init(self, *, address: str, **options: object) -> None:
         self.addresses.append(address)
@@ -67,18 +70,15 @@ class FakeRay:
     def shutdown(self) -> None: ...
     def nodes(self) -> list[dict[str, Any]]:
         resources = self.resources or [{"GPU": 1.0}] * self.num_workers
-        return [{"Alive": True, "Resources": one} for one in resources]
+        return [{"Alive": True, "NodeID": i, "Resources": one} for i, one in enumerate(resources)]
 
     def remote(self, kind: type[Worker]) -> Any:
-        demand: dict[str, int] = {}
-
         def make(*args: Any, **options: Any) -> FakeActor:
             self._num_actors += 1
-            self.demands.append(demand)
             return FakeActor(self, (self._num_actors - 1) % self.num_workers, *args, **options)
 
-        def options(*, max_restarts: int, **wanted: int) -> Any:
-            demand.update(wanted)
+        def options(*, max_restarts: int, **wanted: Any) -> Any:
+            self.demands.append(wanted)
             return SimpleNamespace(remote=make)
 
         return SimpleNamespace(options=options)
