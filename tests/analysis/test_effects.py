@@ -94,12 +94,12 @@ def test_a_quotient_in_one_run_pairs_passes_and_of_two_runs_does_not() -> None:
     assert apart.machine.value == pytest.approx(2 * np.log([0.9, 1.0, 1.1]).var(ddof=1) / 3)
 
 
-def test_a_pass_without_all_requests_does_not_count_as_noise() -> None:
-    units, requests = np.array([0, 0, 1, 1, 2]), np.array([0, 1, 0, 1, 0])
-    top, bottom = np.array([2.0, 4, 2, 5, 9]), np.ones(5)
-    (logs,) = log_ratios(Places(requests, units, requests, 3), [top], [bottom])
-    assert np.exp(logs[:2]) == pytest.approx([3.0, 3.5])
-    assert np.isnan(logs[2])
+def test_requests_that_a_pass_lacks_and_a_pass_with_few_do_not_count_as_noise() -> None:
+    units, requests = np.divmod(np.array([0, 1, 2, 3, 4, 5, 6, 7, 11]), 3)
+    top, bottom = np.array([2.0, 4, 9, 2, 5, 1, 3, 5, 7]), np.ones(9)
+    (logs,) = log_ratios(Places(requests, units, requests, 4), [top], [bottom])
+    assert np.exp(logs[:3]) == pytest.approx([3.0, 3.5, 4.0])
+    assert np.isnan(logs[3])
     assert log_ratios(Places(requests, units * 0, requests, 1), [top], [bottom]) == ()
 
 
@@ -125,12 +125,19 @@ def test_a_ranking_corrects_for_all_methods() -> None:
     assert alone < 0.05 < among
 
 
-@pytest.mark.parametrize(("num_passes", "text"), [(1, PROMPTS_ONLY), (3, "prompts and 3 passes")])
-def test_a_run_is_labelled_by_what_its_intervals_cover(num_passes: int, text: str) -> None:
+@pytest.mark.parametrize(
+    ("passes", "text"),
+    [
+        ([8], PROMPTS_ONLY),
+        ([8, 8, 4], "prompts and 3 passes"),
+        ([8, 8, 3], "prompts and 2 passes"),
+    ],
+)
+def test_a_run_is_labelled_by_what_its_intervals_cover(passes: list[int], text: str) -> None:
     records = [
         record(method, str(i), repeat=repeat)
-        for repeat in range(num_passes)
-        for i in range(8)
+        for repeat, num_samples in enumerate(passes)
+        for i in range(num_samples)
         for method in ("vanilla", "pld")
     ]
     assert measure(make_run(records, header(["vanilla", "pld"], ("gsm8k",)))).scope.text == text

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,9 +28,16 @@ METHODS, TASKS = ("vanilla", "pld"), ("gsm8k", "alpaca")
 
 
 def run(
-    pace: Callable[[str, int], float], num_samples: int = 40, *, has_clocks: bool = False
+    pace: Callable[[str, int], float],
+    num_samples: int = 40,
+    *,
+    has_clocks: bool = False,
+    machine_in: str = "",
 ) -> RunMetrics:
-    """Two tasks, one after the other; `pace` of (method, place) scales a step's 10 ms."""
+    """Two tasks, one after the other; `pace` of (method, place) scales a step's 10 ms.
+
+    This field of a record tells the first half of each task's samples from the second.
+    """
     draw = random.Random(3)
     records: list[Record] = []
     for task in TASKS:
@@ -41,7 +49,9 @@ def run(
                 seconds = step_s * len(lengths)
                 made = record(method, str(sample), task=task, decode_s=seconds,
                               prefill_s=0.01, accept_lengths=lengths)  # fmt: skip
-                records.append(made)
+                half = str(2 * sample // num_samples)
+                where: dict[str, Any] = {machine_in: half} if machine_in else {}
+                records.append(replace(made, **where))
     return measure(
         make_run(records, header(METHODS, TASKS, gpu=GPU_WITH_CLOCKS if has_clocks else None))
     )
@@ -73,6 +83,12 @@ def test_a_baseline_that_slows_is_throttled_unless_the_driver_tells_clocks(
 
 def test_a_machine_that_gets_faster_is_not_throttled() -> None:
     assert run(lambda method, place: 1.2 - 0.2 * (place % 80) / 80).warnings == ()
+
+
+@pytest.mark.parametrize("machine_in", ["", "origin", "worker"])
+def test_a_second_machine_that_is_slower_is_no_throttled_one(machine_in: str) -> None:
+    metrics = run(lambda _, place: 1.2 if place % 80 >= 40 else 1.0, machine_in=machine_in)
+    assert len(of(metrics, "throttling")) == (not machine_in)
 
 
 def test_speedups_that_slow_completions_decide_stand_beside_those_of_the_median() -> None:

@@ -224,10 +224,11 @@ def test_mat_of_a_server_without_steps_is_made_from_what_it_accepted() -> None:
     assert (number(mat.reference), number(mat.subject)) == (1.0, 1.5)
 
 
-def test_runs_that_share_nothing_are_refused() -> None:
+@pytest.mark.parametrize("crossed", [None, ("pld", "vanilla")])
+def test_runs_that_share_nothing_are_refused(crossed: tuple[str, str] | None) -> None:
     one, other = full_run(tasks=("gsm8k",)), full_run(tasks=("alpaca",))
     with pytest.raises(UserError, match="no finished sample of the same"):
-        compare(one, other)
+        compare(one, other, crossed=crossed)
 
 
 def test_force_shows_what_is_not_comparable_and_says_so() -> None:
@@ -287,6 +288,29 @@ def test_one_run_a_side_gives_no_verdict_and_the_spread_of_passes() -> None:
     assert "Differences in speed are not judged: one run a side" in text
     assert "Passes of a run differ by +/- " in text
     assert "`specbench run --runs 5`" in text
+
+
+def test_two_methods_of_one_pass_give_no_verdict() -> None:
+    crossed = compare(RUN, RUN, crossed=("pld", "vanilla"))
+    told = "One pass does not show how far passes differ, so nothing is claimed: --repeats 3."
+    assert sentences(crossed).endswith(f"by the mean of the tasks. {told}")
+    assert {claim.number for claim in crossed.p_values} == {"mat"}
+
+
+def cut(pool: Run) -> Run:
+    """The pool with one sample a task in all runs but the first."""
+    kept = [r for r in pool.records if not r.key.repeat or r.key.sample_id.endswith("/0")]
+    return replace(pool, records=tuple(kept))
+
+
+def test_speeds_of_runs_or_passes_that_were_cut_are_not_judged() -> None:
+    reason = "not judged, since fewer than two passes or runs have most requests."
+    pool = cut(several(RUN, 3))
+    text = sentences(compare(pool, cut(several(new({"pld": 1.25}), 3, seed=1))))
+    assert text.count(f": {reason}") == text.count(f"Speedup over vanilla is {reason}") == 1
+    passes = make_run(pool.records, pool.header)
+    text = sentences(compare(passes, passes, crossed=("pld", "vanilla")))
+    assert text.endswith(f"by the mean of the tasks: {reason}")
 
 
 def test_equal_runs_that_differ_as_the_machine_does_are_not_told_apart() -> None:

@@ -26,7 +26,7 @@ from specbench.log.store import read_run
 from specbench.types import Record
 from tests.analysis.run_factory import TASKS, full_run, make_run
 from tests.before_after import make
-from tests.judge.changing import at_loads, broken, slower, with_header, with_records
+from tests.judge.changing import at_loads, broken, several, slower, with_header, with_records
 from tests.support.audits import failed_audit, passed_audit, stored_audit
 
 RUN = full_run(id="old")
@@ -53,8 +53,10 @@ def notes(gate: CheckedRun) -> str:
     return " ".join(note.text for note in gate.notes)
 
 
-def changed(of: Callable[[Record], bool], change: Callable[[Record], Record | None]) -> Run:
-    return with_records(RUN, lambda record: change(record) if of(record) else record)
+def changed(
+    of: Callable[[Record], bool], change: Callable[[Record], Record | None], run: Run = RUN
+) -> Run:
+    return with_records(run, lambda record: change(record) if of(record) else record)
 
 
 def fewer_accepted(record: Record) -> Record:
@@ -92,10 +94,12 @@ def elsewhere(run: Run) -> Run:
 
 
 FEW = [f"gsm8k/{i}" for i in range(4)]
-MANY = [f"{task}/{i}" for i in range(4) for task in ("gsm8k", "alpaca")]
+MANY = [f"{task}/{i}" for i in range(5) for task in ("gsm8k", "alpaca")]
 OTHERWISE = changed(of("pld", ["gsm8k/3"]), other_answer)
 FAILING = changed(of("pld", FEW[:2]), lambda r: broken(r, "out of memory\nTraceback"))
 WITHOUT_VANILLA = full_run(methods=("pld", "sps"))
+WITHOUT_OTHERS = full_run(methods=("vanilla", "pld"))
+PASSES = make_run(several(RUN, 3).records, several(RUN, 3).header)
 
 
 def everywhere(*methods: str, name: str = "speed") -> Mapping[str, Collection[tuple[str, str]]]:
@@ -156,6 +160,16 @@ CASES: Mapping[str, tuple[Run, Run, Limits, Mapping[str, Collection[tuple[str, s
     ),
     "few other answers in half precision": (
         half(changed(of("pld", FEW), other_answer)), half(RUN), Limits(), {},
+    ),
+    "few other answers in each pass in half precision": (
+        half(changed(of("pld", FEW), other_answer, PASSES)), half(PASSES), Limits(), {},
+    ),
+    "as many other answers as chance gives one of several methods in half precision": (
+        half(changed(of("pld", MANY[:8]), other_answer)), half(RUN), Limits(), {},
+    ),
+    "more other answers than chance gives one method in half precision": (
+        half(changed(of("pld", MANY[:8]), other_answer, WITHOUT_OTHERS)), half(WITHOUT_OTHERS),
+        Limits(), {"output": {("pld", "gsm8k"), ("pld", "alpaca")}},
     ),
     "many other answers in half precision": (
         half(changed(of("pld", MANY), other_answer)), half(RUN), Limits(),
@@ -474,6 +488,22 @@ def test_where_runs_differ_by_much_the_gate_cannot_tell() -> None:
     assert whole.status == "skipped"
     assert any("cannot tell" in note.text and note.is_warning for note in found.notes)
     assert found.is_passed and found.summary.startswith("Passed")
+
+
+def test_a_method_that_a_baseline_lacks_is_not_judged() -> None:
+    run, *baselines, last = (Simulator(8).run(i) for i in range(4))
+    last = with_records(last, lambda r: None if r.key.method == "pld" else r)
+    found = check(run, baselines[0], LIMITS, more=[*baselines[1:], last])
+    speeds = [one for one in found.checks if one.name == "speed"]
+    skipped = [(cell(one).method, one.status) for one in speeds if cell(one).method == "pld"]
+    assert skipped == [("pld", "skipped")]
+    assert (found.exit_code, found.failures) == (3, ())
+    assert found.summary.startswith("Speed of PLD could not be judged")
+
+
+def test_the_only_method_is_judged_under_its_own_name() -> None:
+    found = gate(Simulator(8, methods=("pld",)), 3, {"pld": 0.3})
+    assert slow(found) == {"pld"}
 
 
 def test_one_baseline_says_what_it_does_not_know() -> None:

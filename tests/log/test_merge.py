@@ -15,7 +15,7 @@ from msgspec import structs
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.errors import RunFolderError, UserError
-from specbench.log.backend import BlockHeader, WorkerHeader
+from specbench.log.backend import BlockHeader, HookTimes, WorkerHeader
 from specbench.log.header import PromptsHeader
 from specbench.log.merge import merged, write_run
 from specbench.log.run import Run
@@ -182,6 +182,30 @@ def test_a_block_of_a_server_is_not_split() -> None:
         merged([served([0, 1], "first", 1.0), served([1, 2], "second", 1.1)])
     joined = merged([served([0, 1], "first", 1.0), served([0, 1], "second", 1.1)])
     assert [block.repeat for block in joined.header.blocks] == [0, 1]
+
+
+SERVER = {"url": "http://host", "software": "vllm-1", "model": "tiny", "protocol": "chat"}
+OTHERS = {"min": 0, "mean": 0.3, "max": 1}
+BUSY = {"num_samples": 9, "interval_s": 1.0, "share_of_others": OTHERS}
+
+
+@pytest.mark.parametrize("join", [merged, Run.pooled])
+@pytest.mark.parametrize("servers", [{}, {"pld": SERVER}])
+def test_what_a_later_run_says_of_itself_is_kept(
+    join: Callable[[Sequence[Run]], Run], servers: dict[str, object]
+) -> None:
+    def run(name: str, factor: float, at_end: str) -> Run:
+        return stored(
+            slower(FIRST, {"vanilla": factor, "pld": factor}), name, cpu=BUSY, servers=servers,
+            hooks={"pld": {"build_s": factor, "remember_s": 1.0, "forget_s": 2.0}},
+            weights_print={"at_load": "a", "at_end": at_end, "share": 1.0, "seconds": 1.0},
+        )  # fmt: skip
+
+    header = join([run("first", 1.0, "a"), run("second", 1.1, "b")]).header
+    assert header.hooks == {"pld": HookTimes(1.1, 2.0, 4.0)}
+    assert header.weights_print and header.weights_print.at_end == "b"
+    busy = "second: Other programs took 30 % of the processor"
+    assert any(one.startswith(busy) for one in header.warnings) is not bool(servers)
 
 
 def copies() -> dict[str, list[Run]]:

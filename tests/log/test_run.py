@@ -131,3 +131,6 @@ def test_runs_that_only_one_side_has_are_named() -> None:
     compared = compare(several(POOLED, 4), several(with_header(POOLED, id="new"), 3, seed=1))
     assert "runs after the first 3, which only one side has" in compared.unshared
     assert compared.repetition.scope.number == 3
+    repeated = [several(POOLED, number) for number in (3, 2)]
+    sides = [several(make_run(one.records, one.header), 2) for one in repeated]
+    assert "passes after the first 4, which only one side has" in compare(*sides).unshared
