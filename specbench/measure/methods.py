@@ -60,9 +60,9 @@ class RunMethod:
 
     def as_before(self, before: MethodHeader | None) -> RunMethod:
         """The method with the settings of a run that goes on."""
-        if before is None or not (found := before.settings or self.settings):
+        if before is None:
             return self
-        kept = {name: before.options[name] for name in found.paper}
+        kept = kept_options(before, self.settings)
         return replace(self.tuned(kept, ""), settings=before.settings)
 
     @property
@@ -90,6 +90,12 @@ class RunMethod:
         if self.weights is None or isinstance(self.weights, Path):
             return identify(self.weights) if self.weights else None
         return structs.replace(identify(self.weights.folder), **self.weights.describe())
+
+
+def kept_options(before: MethodHeader, now: SettingsHeader | None) -> dict[str, Any]:
+    """A run's own values of the options that its settings change, or the present ones (`now`)."""
+    names = {name for one in (before.settings, now) if one for name in one.paper}
+    return {name: before.options[name] for name in names if name in before.options}
 
 
 class SelectedMethods(NamedTuple):

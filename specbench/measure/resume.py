@@ -11,6 +11,7 @@ from specbench.log.differences import RESUME, Difference
 from specbench.log.header import MethodHeader, RunHeader, Segment
 from specbench.log.run import Run
 from specbench.measure.base import Plan
+from specbench.measure.methods import kept_options
 
 _MOST_NAMED = 4
 
@@ -70,10 +71,8 @@ def _as_before(now: MethodHeader, before: MethodHeader | None) -> MethodHeader:
     """The method with the settings that were chosen when its run began."""
     if before is None:
         return now
-    kept = before.settings or now.settings
-    names = kept.paper if kept else ()
-    options = {name: before.options[name] for name in names if name in before.options}
-    return replace(now, options={**now.options, **options}, settings=before.settings)
+    kept = kept_options(before, now.settings)
+    return replace(now, options={**now.options, **kept}, settings=before.settings)
 
 
 def check_keys(plan: Plan, stored: Run) -> None:

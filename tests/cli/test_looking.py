@@ -8,6 +8,8 @@ from importlib import metadata
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
+from weakref import ReferenceType, ref
 
 import pytest
 from msgspec import structs
@@ -19,6 +21,7 @@ from specbench.errors import CheckpointError, UserError
 from specbench.machine import environment
 from specbench.measure import doctor
 from specbench.measure.local.device import Device
+from specbench.measure.local.engine_load import load_engine
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import find_model
 from specbench.registry import names
@@ -49,8 +52,20 @@ def test_a_name_is_shown_with_what_belongs_to_it(
     assert all(text in shown for text in told)
 
 
-def test_doctor_compares_our_baseline_with_generate(specbench: Specbench, model: Path) -> None:
+def test_doctor_compares_our_baseline_with_generate_with_one_model_in_memory_at_a_time(
+    specbench: Specbench, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, num_alive = list[ReferenceType[Any]](), list[int]()
+
+    def watched(setup: Any) -> Any:
+        num_alive.append(sum(one() is not None for one in loaded))
+        found = load_engine(setup)
+        loaded.append(ref(found.target.model))
+        return found
+
+    monkeypatch.setattr("specbench.measure.local.engine.load_engine", watched)
     said = specbench("doctor", "--model", model, "--offline")
+    assert num_alive == [0, 0, 0]
     assert "vanilla in our loop equals generate" in said.out
     assert "no GPU, because" in said.out or "cuda" in said.out
     assert "ok      tree:" in said.out

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from specbench.cli.run import FIRST_LIMIT
 from specbench.log.store import read_run
+from specbench.measure.local import device
+from specbench.measure.suite import runs
+from specbench.measure.suite.runs import complete
 from tests.cli.conftest import Specbench
+from tests.support.backend import Answer, answering
 from tests.support.checkpoint import write_prompts
 
 SMALL = ("--template", "none", "--max-new-tokens", "8", "--offline")
@@ -60,7 +67,7 @@ def test_passes_end_when_intervals_are_narrow_and_a_resumed_run_adds_none(
 
 @pytest.mark.usefixtures("answers")
 def test_a_plan_counts_prompts_and_a_dry_run_makes_none(
-    specbench: Specbench, prompts: Path
+    specbench: Specbench, prompts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call = ("run", "--method", "pld,sps", "--prompts", prompts)
     dry = specbench(*call, "--dry-run")
@@ -84,6 +91,49 @@ def test_a_plan_counts_prompts_and_a_dry_run_makes_none(
     assert "It would show differences of" in dry.out and path.name not in dry.out
     few = specbench(*call, "--limit", 1, "--dry-run")
     assert "No difference can be shown: use --limit 6" in few.out
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(prompts.parent))
+    far = specbench(*call, "--model", "vicuna-7b", "--dry-run")  # nothing of it is here
+    assert re.search(r"run-1 +3 +24 +13\.\d GB", far.out) and "completions" not in far.out
+    assert far.code == 0, far.err
+
+
+@pytest.mark.usefixtures("answers")
+def test_a_dry_run_on_several_gpus_asks_the_bandwidth_of_the_first(
+    specbench: Specbench, prompts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def bandwidth(one: torch.device) -> float:
+        asked.append(str(one))
+        return 1e12
+
+    monkeypatch.setattr(device, "_count", lambda torch: 2)
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda number: (80 * 10**9, 80 * 10**9))
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda number: (9, 0))
+    monkeypatch.setattr("specbench.machine.bandwidth.bandwidth", bandwidth)
+    call = ("run", "--model", "llama3-8b", "--weights", "stand-in", "--method", "pld")
+    said = specbench(*call, "--prompts", prompts, "--device", "cuda:0-1", "--dry-run")
+    assert (said.code, asked) == (0, ["cuda:0"])
+
+
+def test_runs_that_are_missing_are_made_with_the_options_of_the_first(
+    specbench: Specbench,
+    prompts: Path,
+    answers: dict[str, Answer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds = itertools.count(1)
+    answers["pld"] = lambda request: replace(answering(2)(request), decode_s=next(seconds))
+    monkeypatch.setattr(runs, "complete_apart", lambda order, view, _: complete(order, view))
+    call = ("run", "--method", "pld", "--prompts", prompts, "--seed", 3, "--runs", 1)
+    assert specbench(*call, "--output", "mine/run-1").code == 0
+    again = ("run", "--runs", 2, "--output", "mine", "--resume")
+    assert specbench(*again).code == 0
+    first, second = (read_run(Path("mine") / f"run-{number}").header for number in (1, 2))
+    assert second.spec.values == first.spec.values
+    assert {*second.spec.given} == {*first.spec.given, "resume"}
+    other = specbench(*again, "--seed", 5)
+    assert (other.code, "seed is 3 there and 5 here" in other.err) == (2, True)
 
 
 @pytest.mark.slow

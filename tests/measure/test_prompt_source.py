@@ -66,6 +66,21 @@ def test_only_prompts_in_the_style_of_published_ones_are_imitations() -> None:
     assert ours.describe().is_imitation and not own.describe().is_imitation
 
 
+@pytest.mark.parametrize("engine", ["", "vllm"])
+@pytest.mark.parametrize(
+    ("context", "refused"), [(1, "fills the context of tiny"), (9, "128 new ones do not fit")]
+)
+def test_a_prompt_that_is_too_long_is_refused_with_the_limit_of_servers_that_are_started(
+    context: int, refused: str, engine: str
+) -> None:
+    setup = FakeSetup({}, context=context)
+    spec = RunSpec(backend="server", serving_engine=engine, tasks=("gsm8k",))
+    with pytest.raises(UserError, match=refused) as error:
+        make_plan(spec, is_offline=True, setup_maker=lambda spec, is_offline: setup)
+    limit = "Servers that --engine starts have at most 4096: start one, and give its --url."
+    assert (limit in error.value.hint) is bool(engine)
+
+
 @pytest.mark.parametrize(("context", "checked"), [(None, 0), (2**20, 0), (150, 150)])
 def test_memory_is_checked_for_the_longest_chat_of_the_plan(
     context: int | None, checked: int

@@ -10,15 +10,21 @@ from msgspec import structs
 
 from specbench.data.prompts import Prompt
 from specbench.errors import CheckpointError, RunFolderError
-from specbench.log.header import FileHeader, MethodHeader, WeightsHeader
-from specbench.log.machine import Environment
+from specbench.log.header import (
+    FileHeader,
+    MethodHeader,
+    RunHeader,
+    SettingsHeader,
+    WeightsHeader,
+)
+from specbench.log.machine import Environment, Threads
 from specbench.log.run import Run
 from specbench.log.store import RunFolder, read_run
 from specbench.machine import environment
 from specbench.measure.base import Plan
 from specbench.measure.session import run_plan
 from specbench.types import RecordKey
-from tests.support.backend import FakeSetup, answering, fake_plan
+from tests.support.backend import FakeBackend, FakeSetup, answering, fake_plan
 from tests.support.records import record
 from tests.support.watching import Watcher
 
@@ -39,6 +45,11 @@ class Described(FakeSetup):
     ) -> None:
         super().__init__(methods)
         self.hashes = model, draft, template
+        self.before: RunHeader | None = None
+
+    def open(self, folder: Path, before: RunHeader | None = None) -> FakeBackend:
+        self.before = before
+        return super().open(folder, before)
 
     def describe(self) -> Any:
         about, (model, draft, template) = super().describe(), self.hashes
@@ -134,6 +145,25 @@ def test_a_resumed_run_keeps_its_header_and_has_every_record_once(tmp_path: Path
     assert again.header.segments == ()
     changed = {"finished": None, "warnings": ()}
     assert structs.replace(again.header, **changed) == structs.replace(whole.header, **changed)
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+def test_settings_and_threads_are_chosen_anew_if_there_is_no_record_yet(
+    tmp_path: Path, keep: int
+) -> None:
+    new = run(tmp_path).header
+    settings = SettingsHeader("auto", {"num_tokens": 10})
+    pld = structs.replace(new.methods["pld"], options={"num_tokens": 2}, settings=settings)
+    methods = new.methods | {"pld": pld}
+    chosen = structs.replace(new, methods=methods, threads=Threads(2, "measured", "brief"))
+    cut(tmp_path, keep)
+    with RunFolder(tmp_path) as folder:
+        folder.write_header(chosen)
+    plan = plan_of()
+    again = run(tmp_path, plan).header
+    expected = chosen if keep else new
+    assert (again.methods, again.threads) == (expected.methods, expected.threads)
+    assert bool(plan.setup.before) is bool(keep)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("keep", [0, 5])

@@ -11,7 +11,15 @@ from specbench.log.differences import COMPARE, MERGE
 from specbench.log.header import MethodHeader, RunHeader
 from specbench.measure.local.tuning import ROWS, StepTimes, rows_to_time, tuned
 from specbench.measure.methods import RunMethod, parse_methods
-from specbench.measure.settings import read_settings
+from specbench.measure.resume import _as_before
+from specbench.measure.settings import (
+    TUNED,
+    SettingsFile,
+    keep_settings,
+    read_settings,
+    with_stored,
+)
+from specbench.measure.spec import RunSpec
 from specbench.models.acceptance import Acceptance, find_acceptance
 from specbench.models.checkpoints import identify
 from specbench.registry import get, make_options
@@ -180,6 +188,35 @@ def test_a_file_changes_the_methods_it_names_but_no_option_of_the_user(tmp_path:
         "allow_shorter=True; paper: False",
         "",
     ]
+
+
+@pytest.mark.parametrize("then", [None, {}, {"total_tokens": 12}])
+@pytest.mark.parametrize("since", [None, {"total_tokens": 7, "depth": 2}])
+def test_a_run_that_goes_on_keeps_its_settings_whatever_was_tuned_since(
+    then: dict[str, int] | None, since: dict[str, int] | None
+) -> None:
+    (paper,) = parse_methods(["eagle2"])
+    before = (paper if then is None else paper.tuned(then, "auto")).describe()
+    now = paper if since is None else paper.tuned(since, TUNED)
+    assert now.as_before(before).describe() == before
+    assert _as_before(now.describe(), before) == before
+
+
+def test_tuned_settings_whose_tree_is_gone_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tree, fits = tmp_path / "tree.json", {"temperature": "0"}
+    tree.write_text("[[0], [0, 0]]")
+    keep_settings(SettingsFile({"medusa": {"tree": str(tree)}}, model="tiny", fits=fits))
+
+    def chosen() -> Any:
+        (one,) = with_stored(parse_methods(["medusa"]), "tiny", RunSpec(), lambda: fits)
+        return one.options.tree if one.settings else None
+
+    assert chosen() == str(tree)
+    tree.unlink()
+    assert chosen() is None
 
 
 def header(nodes: int) -> RunHeader:

@@ -17,6 +17,7 @@ from specbench.engine.clock import Stopwatch
 from specbench.engine.drafter import Drafter, State
 from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree
+from specbench.log.backend import RooflineHeader
 from specbench.log.machine import Threads
 from specbench.machine import threads as machine
 from specbench.measure.local import threads
@@ -202,6 +203,23 @@ def test_the_users_number_wins_then_that_of_the_resumed_run(
     assert torch.get_num_threads() == MEASURED.num
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert threads.choose_threads(target, None).chosen_by == "environment"
+
+
+def test_a_resumed_run_keeps_its_threads_and_has_the_bandwidth_with_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def bandwidth(device: torch.device, block: int) -> float:
+        return 1e9 * torch.get_num_threads()
+
+    monkeypatch.setattr("specbench.machine.bandwidth.bandwidth", bandwidth)
+    before = Threads(2, "measured", "brief", methods={"pld": 1, "sps": 2})
+    with engine_backend(random_target(), {}) as backend:
+        backend._before = backend._threads = before
+        backend._roofline = RooflineHeader(2e9, 0, 0, 0, is_mixture_of_experts=False)
+        backend.warm_up([Request((1, 5, 6), 4)])
+        found = backend.describe()
+    assert found.threads == before
+    assert found.roofline and found.roofline.bandwidth_by_threads == {"1": 1e9, "2": 2e9}
 
 
 def test_all_threads_the_cores_and_powers_of_two_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,17 @@ def test_make_run_sets_up_with_the_tested_versions_first(clone: Path) -> None:
     assert steps.index("-c constraints.txt") < steps.index(".venv/bin/specbench run")
 
 
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [([], "--limit 4 --max-new-tokens 96"), (["ARGS=--limit 9 --quiet"], "--limit 9 --quiet")],
+)
+def test_make_real_is_short_unless_options_are_given(
+    given: list[str], options: str, clone: Path
+) -> None:
+    steps = output(["make", "--dry-run", "real", *given], clone)
+    assert steps.splitlines()[-1].endswith(f"specbench run --model smollm2-135m {options}")
+
+
 def test_make_without_target_lists_the_targets(clone: Path) -> None:
     listed = output(["make"], clone)
     assert all(f"make {target} " in listed for target in ("setup", "run", "test", "check"))
