@@ -17,7 +17,8 @@ from specbench.engine.target import Target
 from specbench.engine.tree import padded_size
 from specbench.registry import names
 from specbench.types import Completion, Request, Sampling
-from tests.support.models import prompts, random_llama, random_target
+from tests.methods.building import build_in
+from tests.support.models import prompts, random_llama, random_target, save
 from tests.support.weights import build
 
 
@@ -119,6 +120,14 @@ def test_the_context_ends_a_completion(tmp_path: Path) -> None:
     for name in names():
         done = complete(short, build(name, short, tmp_path), prompts()[1], eos_ids=frozenset())
         assert (done.num_tokens, done.stop_reason) == (32 - len(prompts()[1]), "length"), name
+
+
+def test_a_draft_model_may_have_a_shorter_context_than_the_prompt(
+    target: Target, generated: Callable[[tuple[int, ...]], list[int]], tmp_path: Path
+) -> None:
+    draft = save(random_llama(layers=2, seed=1, max_position_embeddings=32), tmp_path)
+    done = complete(target, build_in(draft, "sps", target), prompts()[2])
+    assert list(done.token_ids) == generated(prompts()[2])
 
 
 @pytest.mark.slow

@@ -76,6 +76,7 @@ def test_a_method_that_proposes_nothing_did_not_pass() -> None:
     for num, said in ((0, "Not judged: x proposed no guess"), (3, "Passed: 1 tests of x")):
         result = MethodAudit("x", 0.0, 0.0, tests=(AuditTest("answers", PLANTED, num, 0.0),))
         shown = Console(file=io.StringIO(), width=80)
-        print_contract(result, shown, is_full=False)
+        print_contract(result, shown, is_full=True)
+        assert f"answers: {PLANTED}" in shown.file.getvalue()  # type: ignore[attr-defined]
         assert said in shown.file.getvalue()  # type: ignore[attr-defined]
         assert is_idle(result) is (num == 0)

@@ -9,6 +9,7 @@ import pytest
 
 from specbench.log.store import read_run
 from specbench.tune import read_curve, read_profile, replay
+from specbench.zoo import TINY
 from tests.cli.conftest import Specbench
 
 PROMPTS = ("--dataset", "gsm8k", "--limit", "1", "--max-new-tokens", "24")
@@ -18,14 +19,15 @@ def test_a_profile_is_written_and_its_mat_is_that_of_a_run(
     specbench: Specbench, tmp_path: Path
 ) -> None:
     out, run = tmp_path / "profile", tmp_path / "run"
-    call = ("tune", "profile", "--method", "pld,sps", *PROMPTS, "--out", str(out))
+    methods = f"pld,sps:weights={TINY / 'sps'}"
+    call = ("tune", "profile", "--method", methods, *PROMPTS, "--out", str(out))
     said = specbench(*call)
     found = read_profile(out)
-    specbench("run", "--method", "pld,sps", "--settings", "paper", *PROMPTS, "--output", str(run))
+    specbench("run", "--method", methods, "--settings", "paper", *PROMPTS, "--output", run)
     records = read_run(run).records
-    for method in ("pld", "sps"):
+    for method, spelling in zip(("pld", "sps:weights=sps"), methods.split(","), strict=True):
         accepts = next(r.accept_lengths for r in records if r.key.method == method)
-        assert [list(walk.accepts) for walk in replay(found, method)] == [list(accepts)]
+        assert [list(walk.accepts) for walk in replay(found, spelling)] == [list(accepts)]
         assert (
             f"{method}: MAT {sum(accepts) / len(accepts):.2f} in {len(accepts)} steps" in said.out
         )
@@ -59,6 +61,9 @@ def test_a_curve_is_measured_and_predictions_name_its_machine(
     assert {row["machine"] for row in rows} == {machine}
     assert (tmp_path / "out" / "cost" / "heat_map_eagle2.png").is_file()
     assert (tmp_path / "cost" / "cost_curve.svg").is_file()
+    specbench("tune", "predict", profile, "--cost", cost, "--cost", cost, "--out", out)
+    for folder in ("1-cost", "2-cost"):
+        assert (tmp_path / "out" / folder / "heat_map_eagle2.png").is_file()
 
 
 def test_the_whole_prints_each_methods_settings_and_needs_a_folder(

@@ -21,7 +21,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from specbench.engine import load
+from specbench.engine import load, model_parts
 from specbench.engine import probe as probes
 from specbench.engine import target as target_module
 from specbench.engine.decode import decode
@@ -35,6 +35,7 @@ from specbench.engine.probe import replay_fault, tree_fault
 from specbench.engine.target import Needs, Target
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.errors import CheckpointError, UserError
+from specbench.measure.local import engine_setup
 from specbench.types import Request
 from tests.support.architectures import FULL, LIMITED, WINDOW, config_of, random_of
 from tests.support.models import generated, random_llama, random_target, save
@@ -299,6 +300,8 @@ def test_a_window_as_long_as_the_context_limits_nothing() -> None:
     assert attention_kinds(model.config) == {"sliding_attention": None}
 
 
+ORIGINAL = "original_max_position_embeddings"
+FACTORS = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
 LOCAL = {"attention_types": [[["global", "local"], 1]], "num_layers": 2}
 LOCAL |= {"vocab_size": 50, "hidden_size": 32, "num_heads": 4, "window_size": WINDOW}
 ALIBI = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -308,6 +311,22 @@ def test_the_context_of_llama_4_ends_before_its_queries_are_scaled() -> None:
     config = config_of("llama4_text", max_position_embeddings=2**20, floor_scale=1124)
     assert Target(random_of(config)).context == 100
     assert Target(random_of(config_of("llama4_text"))).context == 128
+
+
+@pytest.mark.parametrize(
+    ("model_type", "fields"),
+    [
+        ("phi3", {"rope_scaling": {"type": "longrope", **FACTORS}, ORIGINAL: 64}),
+        ("llama", {"rope_parameters": {"rope_type": "longrope", **FACTORS, ORIGINAL: 64}}),
+    ],
+)
+def test_the_context_of_a_longrope_ends_where_its_frequencies_change(
+    model_type: str, fields: dict[str, Any], tmp_path: Path
+) -> None:
+    fields = config_of(model_type).to_dict() | {"rope_parameters": None} | fields
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    assert model_parts.context_length(AutoConfig.from_pretrained(tmp_path)) == 64
+    assert engine_setup.context_length(tmp_path, "a model") == 64
 
 
 @pytest.mark.parametrize(

@@ -262,6 +262,7 @@ CASES: dict[str, Case] = {
     "a prefix": Case(refused="names like 'draft_model.d2t'", tensors=named("draft_model.")),
     "a known prefix": Case(tensors=named("model.")),
     "tied DFlash": Case({"tie_word_embeddings": True}, method="dflash"),
+    "tied EAGLE": Case({"tie_word_embeddings": True}, method="eagle"),
     "fields without effect": Case({n: "x" for names in INERT.values() for n in names.split()
                                    if n not in ("speculators_model_type", "auto_map")}),
 }  # fmt: skip
@@ -309,7 +310,9 @@ def test_layers_of_gpt_oss_that_fit_two_countings_are_refused_with_both(tmp_path
 
 def test_only_layers_that_nothing_names_are_guessed(tmp_path: Path) -> None:
     folder = a_head(Case({IDS: None}), tmp_path)
-    assert build_in(folder, "eagle3", target()).has_guessed_layers
+    for name, options in (("eagle3", {}), ("sam", {"other": "eagle3"})):
+        drafter = build_in(folder, name, target(), **options)
+        assert drafter.has_guessed_layers and drafter.weights_layout == "SafeAILab"
     chosen = build_in(folder, "eagle3", target(), layers="1+2+4")
     assert not chosen.has_guessed_layers and not chosen.weights_notes
 

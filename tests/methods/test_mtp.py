@@ -6,6 +6,7 @@ LayerSkip: a draft is what the target's first layers alone would generate.
 import copy
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from transformers import (
 
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
+from specbench.engine.kv import KVCache
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
 from specbench.errors import CheckpointError, UserError
@@ -182,6 +184,14 @@ def test_a_folder_with_a_prediction_layer_is_the_target_and_its_weights(
     drafter = build_in(tmp_path, "mtp", target)
     done = complete(target, drafter, PROMPTS[0], max_new_tokens=8, eos_ids=frozenset())
     assert list(done.token_ids) == generated(target.model, PROMPTS[0], 8)
+
+
+def test_its_cache_is_where_a_spread_target_has_its_embedding(tmp_path: Path) -> None:
+    target = random_target()
+    *first, last = (target.cache.shape(layer) for layer in range(4))
+    target.cache = KVCache([*first, replace(last, device=torch.device("meta"))])
+    drafter: Any = build_in(mtp(target, tmp_path), "mtp", target)
+    assert drafter.model.cache.shape(0).device == target.device
 
 
 def test_only_the_layers_own_files_are_read(tmp_path: Path) -> None:

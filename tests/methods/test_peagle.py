@@ -206,8 +206,10 @@ def test_a_config_without_a_usable_mask_token_is_refused(
 ) -> None:
     layout = replace(LAYOUTS["vLLM"], flat={**OF_VLLM, **changes})
     folder = write_layout(target(), layout, with_mask(layout), tmp_path)
-    with pytest.raises(CheckpointError, match=fault):
+    with pytest.raises(CheckpointError, match=fault) as caught:
         build_in(folder, "peagle", target())
+    has_none = changes == {"ptd_token_id": None}
+    assert ("--method peagle:mask_token=ID" in caught.value.hint) == has_none
 
 
 @pytest.mark.parametrize("shape", [(95,), (2, 48), None])

@@ -3,6 +3,7 @@
 SAM-Decoding: when it copies, what it copies, and that the other drafter misses no step.
 Suffix decoding: what is drafted from which occurrences, and how far.
 Prompt lookup: which n-grams count, and which continuations.
+Lookahead's window: what it holds.
 Token Recycling's table: what a step writes to it, and what is kept from prompt to prompt.
 """
 
@@ -18,7 +19,7 @@ from safetensors.numpy import save_file
 
 from specbench.engine.accept import Sampler
 from specbench.engine.decode import decode
-from specbench.engine.drafter import BuildContext, State
+from specbench.engine.drafter import BuildContext, State, StepResult
 from specbench.engine.target import Forward
 from specbench.errors import CheckpointError, UserError
 from specbench.measure.methods import find_datastore
@@ -322,6 +323,26 @@ def test_a_continuation_counts_if_its_ngram_and_it_are_long_enough(
 def test_a_shortest_ngram_above_the_longest_is_refused() -> None:
     with pytest.raises(UserError, match="n-grams of 4 to 3 tokens"):
         make_options(get("pld"), {"min_ngram": "4"})
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_window_holds_the_best_tokens_at_every_temperature(
+    temperature: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = random_target()
+    drafter: Any = build("lookahead", target, tmp_path)
+    observe, num_seen = drafter.observe, 0
+
+    def check(state: State, result: StepResult) -> None:
+        nonlocal num_seen
+        best = result.forward.logits.argmax(-1)[: drafter._num_nodes].tolist()
+        observe(state, result)
+        num_seen += 1
+        assert drafter._levels[-1] == best[-len(drafter._levels[-1]) :]
+
+    monkeypatch.setattr(drafter, "observe", check)
+    decode(target, drafter, Request(prompts()[3], 30, Sampling(temperature)))
+    assert num_seen > 5
 
 
 def recycling(**options: str) -> Any:

@@ -1,6 +1,7 @@
 """GGUF files as targets: dequantised once, named so, refused clearly."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from specbench.models.checkpoints import identify
 from specbench.models.hub import resolve_model
 from tests.support.gguf_files import TEMPLATE, write_gguf
 
+UP = "model.layers.1.mlp.up_proj.weight"
 DTYPES = {"F32": "float32", "F16": "float16"}
 
 
@@ -83,18 +85,21 @@ def test_a_killed_conversion_is_made_anew(
 
 
 @pytest.mark.parametrize(
-    ("architecture", "content", "message"),
+    ("made", "content", "message"),
     [
-        ("mamba2", None, "holds a mamba2 model"),
-        ("llama", 3000, "not a whole GGUF file"),
-        ("llama", 0, "not a whole GGUF file"),
+        ({"architecture": "mamba2"}, None, "holds a mamba2 model"),
+        ({}, 3000, "not a whole GGUF file"),
+        ({}, 0, "not a whole GGUF file"),
+        ({"scaling": "linear"}, None, "scales its rotary embedding"),
+        ({"factors": True}, None, "scales its rotary embedding"),
+        ({"lacking": UP}, None, f"lacks {UP}"),
     ],
 )
 def test_files_that_cannot_be_converted_are_refused(
-    tmp_path: Path, cache: Path, architecture: str, content: int | None, message: str
+    tmp_path: Path, cache: Path, made: dict[str, Any], content: int | None, message: str
 ) -> None:
     file = tmp_path / "small.gguf"
-    write_gguf(file, architecture=architecture)
+    write_gguf(file, **made)
     if content is not None:
         file.write_bytes(file.read_bytes()[:content])
     with pytest.raises(CheckpointError, match=message):

@@ -12,6 +12,15 @@ def test_steps_end_where_their_tokens_do_and_the_bonus_is_not_of_the_draft() -> 
     assert step_ends((2, 3, 7, 8), [2, 1]) == [(0, 2), (3, 7), (7, 8)]
 
 
+def test_an_answer_without_its_steps_is_whole_and_says_that_they_are_not_counted() -> None:
+    listed = replace(record(accept_lengths=[2, 1]), text="abcdefgh")
+    for one, steps in ((listed, 3), (replace(listed, accept_lengths=()), 4)):
+        (answers,) = pick_answers(make_run([one], header(["vanilla"], ["gsm8k"])))
+        (answer,) = answers.replay()["answers"]
+        assert (len(answer["steps"]), answer["steps"][-1][1]) == (steps, 8)
+        assert answer["counted"] == (one is listed)
+
+
 def test_an_older_record_shares_its_text_evenly_among_its_tokens() -> None:
     old = replace(record(accept_lengths=[2, 1]), text="abcdefgh")
     (answers,) = pick_answers(make_run([old], header(["vanilla"], ["gsm8k"])))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from gguf import GGMLQuantizationType, GGUFWriter
+from gguf import GGMLQuantizationType, GGUFWriter, RopeScalingType
 from gguf.quants import dequantize, quantize
 from tokenizers import pre_tokenizers
 from transformers import LlamaForCausalLM
@@ -23,8 +23,19 @@ _NAMES = {
 }  # fmt: skip
 
 
-def write_gguf(path: Path, kind: str = "Q4_1", architecture: str = "llama") -> LlamaForCausalLM:
-    """Write a random Llama with matrices of type `kind`; return it as the file says it is."""
+def write_gguf(
+    path: Path,
+    kind: str = "Q4_1",
+    architecture: str = "llama",
+    *,
+    scaling: str = "none",
+    factors: bool = False,
+    lacking: str = "",
+) -> LlamaForCausalLM:
+    """Write a random Llama with matrices of type `kind`; return it as the file says it is.
+
+    `scaling` is the type of its rotary embedding's, which may also have `factors`.
+    """
     model = random_llama(2, vocab_size=NUM_TOKENS + 1, hidden_size=64, head_dim=16).float()
     config, quantisation = model.config, GGMLQuantizationType[kind]
     writer = GGUFWriter(path, architecture)
@@ -36,6 +47,9 @@ def write_gguf(path: Path, kind: str = "Q4_1", architecture: str = "llama") -> L
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_rope_dimension_count(config.head_dim)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_rope_scaling_type(RopeScalingType(scaling))
+    if factors:
+        writer.add_tensor("rope_freqs.weight", np.ones(config.head_dim // 2, np.float32))
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_vocab_size(NUM_TOKENS + 1)
     writer.add_tokenizer_model("gpt2")
@@ -47,6 +61,8 @@ def write_gguf(path: Path, kind: str = "Q4_1", architecture: str = "llama") -> L
     writer.add_chat_template(TEMPLATE)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
+            if name == lacking:
+                continue
             values = parameter.numpy()
             if parameter.ndim == 1:
                 writer.add_tensor(_name(name), values)

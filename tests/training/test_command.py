@@ -73,6 +73,7 @@ def train(model_dir: Path, codec: ChatCodec, data: Path, tmp_path: Path) -> Trai
         *,
         out: str = "head",
         model_dir: Path = model_dir,
+        codec: ChatCodec = codec,
         **more: Any,
     ) -> list[str]:
         lines: list[str] = []
@@ -142,6 +143,9 @@ def test_only_more_steps_extend_a_training(train: Train, tmp_path: Path) -> None
     with pytest.raises(UserError, match="no training to resume"):
         train("medusa", is_resumed=True)
     train("medusa")
+    card = (tmp_path / "head" / "README.md").read_text()
+    train("medusa", is_resumed=True)
+    assert (tmp_path / "head" / "README.md").read_text() == card and "; one path: MAT" in card
     with pytest.raises(UserError, match="method was 'medusa' and is 'hydra'"):
         train("hydra", is_resumed=True)
     lines = train("medusa", replace(SETTINGS, num_steps=6), is_resumed=True)
@@ -166,6 +170,21 @@ def test_another_target_than_at_the_start_is_refused(
         train("medusa", model_dir=target, is_resumed=True)
     shutil.rmtree(target)
     train("medusa", model_dir=away, is_resumed=True)
+
+
+def test_another_template_than_at_the_start_is_refused(
+    train: Train, model_dir: Path, tmp_path: Path
+) -> None:
+    """An older training does not say which it had."""
+    train("medusa")
+    other = load_codec(model_dir, find_model(str(model_dir)), "vicuna-v1.1")
+    with pytest.raises(UserError, match=r"other settings: template was \["):
+        train("medusa", codec=other, is_resumed=True)
+    path = tmp_path / "head" / "training" / "settings.json"
+    settings = json.loads(path.read_text())
+    assert settings.pop("template")
+    path.write_text(json.dumps(settings))
+    train("medusa", codec=other, is_resumed=True)
 
 
 @pytest.mark.parametrize(

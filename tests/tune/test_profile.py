@@ -117,10 +117,17 @@ def test_a_profile_of_another_model_or_other_weights_is_refused(found: Profile) 
         found.check(model, [msgspec.structs.replace(eagle, weights=weights)])
 
 
-def test_the_files_of_a_profile_belong_together(folder: Path, tmp_path: Path) -> None:
+def test_the_files_of_a_profile_belong_together(
+    folder: Path, found: Profile, tmp_path: Path
+) -> None:
     with pytest.raises(UserError, match="holds a profile"):
         read_profile(folder).write(folder)
     read_profile(folder).write(tmp_path / "copy")
+    stored, copied = (np.load(one / "profile.npz") for one in (folder, tmp_path / "copy"))
+    own = {"prompt_ids", "token_ids"}
+    own |= {f"{label}/{part}" for label, parts in found.drafts.items() for part in parts}
+    assert {*stored} == {*copied} == own
+    assert all(np.array_equal(copied[name], stored[name]) for name in own)
     (tmp_path / "copy" / "profile.npz").write_bytes(b"other")
     with pytest.raises(UserError, match=r"has sha256 d9298a10d1b0…, and profile.json names"):
         read_profile(tmp_path / "copy")

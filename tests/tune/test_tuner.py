@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from specbench.analysis.stats.bootstrap import Estimate, Missing
 from specbench.data.toml_files import read_toml
 from specbench.errors import UserError
 from specbench.log.store import read_run
@@ -18,7 +20,7 @@ from specbench.measure.methods import RunMethod
 from specbench.measure.settings import TUNED, SettingsFile, keep_settings, read_settings
 from specbench.measure.spec import make_spec
 from specbench.tune import Choice, read_profile, tune
-from specbench.tune.tuner import COLUMNS, halves, paper_of
+from specbench.tune.tuner import COLUMNS, _choice, halves, paper_of
 from specbench.zoo import TINY
 from tests.tune import WORK
 
@@ -97,6 +99,24 @@ def test_a_second_call_measures_nothing_and_another_machine_is_refused(
     assert not any("/" in line and "tok/s" in line for line in lines)
     with pytest.raises(UserError, match="threads: 1 in the curve, 2 here"):
         tune("tiny", METHODS, **given | {"threads": 2})
+    for methods, changes in ((METHODS, {"limit": 2}), (METHODS[1:], {})):
+        with pytest.raises(UserError, match="profile of other prompts, lengths or methods"):
+            tune("tiny", methods, **given | changes)
+
+
+@pytest.mark.parametrize(
+    ("speeds", "best"), [((2.0, 1.0), 0), ((1.0, 2.0), 1), ((None, 2.0), 1), ((2.0, None), 0)]
+)
+def test_the_papers_settings_are_best_where_they_are_faster_or_all_that_was_measured(
+    speeds: tuple[float | None, ...], best: int
+) -> None:
+    settings = ["medusa:nodes=8", "medusa"]
+    overall = {
+        (one, 0.0): SimpleNamespace(speedup=Missing("") if speed is None else Estimate(speed))
+        for one, speed in zip(settings, speeds, strict=True)
+    }
+    metrics: Any = SimpleNamespace(overall=overall, temperatures=(0.0,))
+    assert _choice("medusa", settings, {}, metrics).best.settings == settings[best]
 
 
 @pytest.mark.usefixtures("_cache", "choices")
