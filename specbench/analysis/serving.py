@@ -176,8 +176,9 @@ def _measure(
     share_good = sum(_is_good(record, limits) for record in done) / max(len(records), 1)
     requests = per_block(lambda block: block.num_requests)
     # A run that was interrupted has a share of only some records.
-    is_known = isinstance(requests, Estimate)
-    goodput = Estimate(requests.value * share_good) if is_known else requests
+    goodput = requests
+    if isinstance(requests, Estimate):
+        goodput = Estimate(requests.value * share_good)
     output = per_block(lambda block: block.num_tokens)
     scaled = output.value / num_tokens if isinstance(output, Estimate) and num_tokens else 0.0
     return ServingMetrics(

@@ -65,7 +65,9 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
     from specbench.measure.suite.recipe import equal_runs
 
     if call.resume and call.output and (first := call.output / "run-1" / HEADER).exists():
-        _, spec, names = resumed_run(spec, names, first.parent, RUNS)  # the others are as it is
+        # The others are as it is. Their settings are its own, named by its folder.
+        _, spec, found = resumed_run(spec, names, first.parent, RUNS)
+        names = [name for name in found if name != "settings"]
     suite = equal_runs(spec, names, call.runs)
     if call.dry_run:
         from specbench.cli.dry_run import print_dry_run, print_power

@@ -93,7 +93,7 @@ class RunMethod:
 
 
 def kept_options(before: MethodHeader, now: SettingsHeader | None) -> dict[str, Any]:
-    """A run's own values of the options that its settings change, or the present ones (`now`)."""
+    """A run's own values of the options that its settings change, or those of `now`."""
     names = {name for one in (before.settings, now) if one for name in one.paper}
     return {name: before.options[name] for name in names if name in before.options}
 

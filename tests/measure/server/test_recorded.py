@@ -124,7 +124,7 @@ def test_counters_grow_by_the_tokens_and_drafts_of_the_answers(name: str) -> Non
     grown = increase(*map(read_counters, metrics))
     assert grown["num_tokens"] >= 2 * len(ours()) - 2
     assert not grown.get("num_cached_tokens")
-    text = re.sub(r"((prefix_cache_hits|prompt_tokens_cached)_total.*) 0\b", r"\1 7", metrics[0])
+    text = re.sub(r"((prefix_cache_hits|tokens_cached)_total.*) 0\b", r"\1 7", metrics[0])
     assert read_counters(text)["num_cached_tokens"] == 7
     if name in SPECULATIVE:
         assert grown["num_drafts"] > 0
