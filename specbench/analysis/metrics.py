@@ -173,7 +173,7 @@ def measure(
 
 
 def _num_known(overall: Mapping[Any, MethodMetrics], table: RecordTable) -> int:
-    """The passes or runs that the intervals of all methods cover: not those with few requests."""
+    """The passes or runs that all intervals cover: not those with few of the requests."""
     speedups = [one.speedup for one in overall.values()]
     units = [one.units[0] for one in speedups if isinstance(one, Estimate) and one.units]
     return max(1, min((int(np.isfinite(one).sum()) for one in units), default=table.num_units))

@@ -102,9 +102,9 @@ def log_ratios(
     if rows.num_units < 2 or not len(rows.units):
         return ()
     num_requests = 1 + int(rows.requests.max())
-    units, requests = np.divmod(np.unique(rows.units * num_requests + rows.requests), num_requests)
-    counts = np.bincount(units, minlength=rows.num_units)
-    is_known = 2 * counts > len(np.unique(requests))
+    seen = np.unique(rows.units * num_requests + rows.requests)
+    units, requests = np.divmod(seen, num_requests)
+    is_known = 2 * np.bincount(units, minlength=rows.num_units) > len(np.unique(requests))
     in_units = np.bincount(requests[is_known[units]], minlength=num_requests)
     is_kept = (in_units == is_known.sum())[rows.requests]
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -46,7 +46,7 @@ def audit(
     run: Annotated[
         Path | None,
         typer.Argument(
-            metavar="RUN", help="A run's folder, or a file in it.", autocompletion=complete.runs
+            metavar="RUN", help="A run's folder or a file in it.", autocompletion=complete.runs
         ),
     ] = None,
 ) -> None:

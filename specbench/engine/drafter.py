@@ -182,8 +182,7 @@ class Drafter:
         `num_tokens` bounds a completion. Trees have `q` if their draft tokens are sampled.
         """
         sizes = () if self.has_fixed_size else sorted(set(map(padded_size, self.tree_sizes)))
-        device = sampler.generator.device
-        return (DraftTree.star(size, device, max_depth=self.tree_depth) for size in sizes)
+        return (DraftTree.star(size, sampler.generator.device, self.tree_depth) for size in sizes)
 
     def capture_graphs(self, num_tokens: int) -> None:
         """Run once each rare operation of completions of up to `num_tokens` tokens."""
@@ -239,7 +238,7 @@ class Method:
     colour: str = ""
     """Its colour in plots, as "#RRGGBB"; by default one made from its name."""
     slow_on_cpu: str = ""
-    """Why even its smallest drafts are slow on a CPU, in a clause: reports of such runs say it."""
+    """Why even its smallest drafts are slow on a CPU, in a clause for the reports."""
 
     def is_lossless_with(self, options: Any) -> bool:
         """True if, with these options, its output has the target's own distribution.

@@ -59,11 +59,10 @@ def context_length(config: Any) -> int:
         # Llama-4 scales queries by their row instead of their position, in steps of `floor_scale`
         # rows. Within the first step both are the same, with room for a tree at its end.
         context = min(context, max(config.floor_scale - 1024, 1))
-    ropes = getattr(config, "rope_parameters", None) or {}
-    for rope in (ropes, *ropes.values()):
-        if isinstance(rope, dict) and rope.get("rope_type") == "longrope":
-            # Beyond it other frequencies hold, also for keys that are in the cache already.
-            context = min(context, rope["original_max_position_embeddings"])
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":
+        # Beyond it other frequencies hold, also for keys that are in the cache already.
+        context = min(context, rope["original_max_position_embeddings"])
     return context
 
 

@@ -49,15 +49,12 @@ def check(
     limits = limits or Limits()
     no_speed = _no_speed_reason(run, baseline, limits.speed)
     comparisons, checks = [], []
-    by_load = [*_by_load(run, baseline)]
-    for load, found, expected in by_load:
+    parts = [*_by_load(run, baseline)]
+    for load, found, expected in parts:
         comparison = compare(expected, found, may_be_empty=True)
         cells = {replace(key, load=load): cell for key, cell in comparison.cells.items()}
         comparisons.append(replace(comparison, cells=cells))
-        outputs = check_outputs(
-            found, expected, baseline.header,
-            max_mismatch=limits.max_mismatch, num_loads=len(by_load),
-        )  # fmt: skip
+        outputs = check_outputs(found, expected, baseline.header, limits.max_mismatch, len(parts))
         checks += [replace(one, cell=replace(one.cell, load=load)) for one in outputs if one.cell]
     for other in more:
         require_same_work(other.header, run.header)

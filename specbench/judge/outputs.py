@@ -22,10 +22,10 @@ MAX_CHANGED = 0.05
 
 
 def check_outputs(
-    run: Run, baseline: Run, baseline_info: RunHeader, *, max_mismatch: float | None, num_loads: int
+    run: Run, baseline: Run, baseline_info: RunHeader, max_mismatch: float | None, num_loads: int
 ) -> Iterator[Check]:
-    """The checks of samples and of output, for every cell that the baseline run measured, at one
-    of `num_loads` that are checked.
+    """The checks of samples and of output, for every cell that the baseline run measured, at
+    one of `num_loads` that are checked.
     """
     rows = join_completions(run, baseline)
     for names, cell in rows.groupby(CELL_KEY, sort=False):
@@ -106,8 +106,8 @@ def _check_samples(key: CellKey, cell: DataFrame) -> Check:
 def _check_answers(
     cells: DataFrame, baseline: RunHeader, max_mismatch: float | None, num_tests: int
 ) -> Iterator[Check]:
-    """Check the greedy answers of one method: counted by task, judged over all tasks. The passes
-    of a request repeat its answer, so they are judged as one.
+    """Check the greedy answers of one method: counted by task, judged over all tasks. Passes
+    repeat the answer to a request, so they are judged as one.
 
     A method that is not lossless may give any answer. So may vanilla in half precision, which
     rounds differently on every machine. There, a method's answers leave vanilla's at

@@ -49,8 +49,8 @@ class Repetition:
 
     @property
     def is_judged(self) -> bool:
-        """True if a difference in speed can be significant: not with one run a side, nor between
-        methods of one pass.
+        """True if a difference in speed can be significant: not with one run a side, nor
+        between methods of one pass.
         """
         return self.scope.is_estimated and (self.is_one_run or self.scope.kind == "runs")
 

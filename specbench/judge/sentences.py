@@ -55,7 +55,7 @@ def change_sentences(
 def no_verdict(comparison: Comparison) -> str:
     """The reason that no difference in speed is claimed, with the known spread of passes."""
     if comparison.repetition.is_one_run:
-        return "One pass does not show how far passes differ, so nothing is claimed: --repeats 3."
+        return "One pass does not show how passes differ. Nothing is claimed: use --repeats 3."
     passes = max(comparison.pass_spreads, default=0.0)
     known = f" Passes of a run differ by +/- {196 * passes:.1f} % here." if passes else ""
     return (

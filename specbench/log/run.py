@@ -198,8 +198,8 @@ def added_hooks(headers: Sequence[RunHeader]) -> dict[str, HookTimes]:
     found: dict[str, HookTimes] = {}
     for label, one in (each for header in headers for each in header.hooks.items()):
         other = found.get(label, HookTimes())
-        remembered, forgotten = one.remember_s + other.remember_s, one.forget_s + other.forget_s
-        found[label] = HookTimes(max(one.build_s, other.build_s), remembered, forgotten)
+        sums = one.remember_s + other.remember_s, one.forget_s + other.forget_s
+        found[label] = HookTimes(max(one.build_s, other.build_s), *sums)
     return found
 
 

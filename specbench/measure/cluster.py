@@ -165,16 +165,11 @@ def _start(ray: Any, spec: RunSpec, *, is_offline: bool) -> list[ClusterSetup]:
         needs = [{"num_gpus": amount}] * sum(count // amount for count in counts.values())
     else:
         on = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-        needs = [
-            {"num_cpus": count, "scheduling_strategy": on(key, soft=False)}
-            for key, count in counts.items()
-        ]
+        places = ((on(key, soft=False), count) for key, count in counts.items())
+        needs = [{"num_cpus": count, "scheduling_strategy": place} for place, count in places]
     kind, number = ray.remote(Worker), len(needs)
-    started = [
-        kind.options(max_restarts=MOST_RESTARTS, **one)
-        .remote(spec, is_offline=is_offline, shared=shared)
-        for one in needs
-    ]  # fmt: skip
+    kinds = [kind.options(max_restarts=MOST_RESTARTS, **one) for one in needs]
+    started = [one.remote(spec, is_offline=is_offline, shared=shared) for one in kinds]
     places = {actor.__ray_ready__.remote(): actor for actor in started}
     placed, _ = ray.wait([*places], num_returns=number, timeout=PLACE_S)
     if not placed:

@@ -131,7 +131,7 @@ def _kernels(spec: RunSpec, kinds: Sequence[str], *, is_offline: bool) -> Iterat
 
 
 def _release() -> None:
-    """Free the memory of a model that nothing holds any more, before the next one is loaded."""
+    """Free the memory of a model that nothing holds, before the next one is loaded."""
     import torch
 
     gc.unfreeze()

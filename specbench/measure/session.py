@@ -134,7 +134,7 @@ def run_plan(
             check_keys(plan, stored)
             check_memory(plan, stored)
             done = stored.records
-            if not done:  # it ended before its first sample: settings and threads are chosen anew
+            if not done:  # it had no sample yet: settings and threads are chosen anew
                 header, before = replace(header, methods=new.methods, threads=None), None
         backend = backend or plan.setup.open(path, before)
         log = _FolderLog(folder, backend, header, done)

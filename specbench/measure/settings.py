@@ -155,8 +155,8 @@ def with_stored(
 ) -> tuple[RunMethod, ...]:
     """The methods, with the tuned settings of this model if they were made here and fit.
 
-    Those with other weights, with an option of their own that was tuned, or whose tuned tree is
-    gone stay as they are.
+    Those with other weights, with an option of their own that was tuned, or whose tuned tree
+    is gone stay as they are.
     `fits` is called only if there are stored settings.
     """
     path = _stored(model, _temperatures(spec))

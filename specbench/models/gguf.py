@@ -128,13 +128,13 @@ def _checked_type(file: Path, what: str) -> str:
         )
     if architecture not in GGUF_SUPPORTED_ARCHITECTURES:
         raise CheckpointError(
-            f"{what}: {file} holds a {printable(architecture)} model, which is not converted here.",
+            f"{what}: {file} holds a {printable(architecture)} model, which is not converted.",
             "Give the model's folder or Hub id instead.",
         )
     if is_scaled:
         raise CheckpointError(
-            f"{what}: {file} scales its rotary embedding, which transformers does not read from a "
-            "GGUF file.",
+            f"{what}: {file} scales its rotary embedding, which transformers does not read "
+            "from a GGUF file.",
             "Give the model's folder or Hub id instead.",
         )
     return kind

@@ -109,8 +109,8 @@ def _facts(run: RunMetrics) -> Iterable[Note]:
 
 
 def _slow_on_cpu(run: RunMetrics) -> Numbers:
-    """True if a method is slower than vanilla on a CPU although it accepts more, not on servers,
-    with those of them that say why they are slow there whatever their settings.
+    """True if a method is slower than vanilla on a CPU although it accepts more, not on
+    servers, with those of them that say why they are slow there whatever their settings.
     """
     if facts.is_on_gpu(run.info) or run.info.servers:
         return {}

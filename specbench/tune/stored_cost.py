@@ -35,8 +35,9 @@ class MethodCost(Struct, frozen=True):
     is_padded: bool
     """The target computes its trees padded to a few sizes."""
     knots: tuple[dict[str, int], ...]
-    """Values of the kind's axes, which decide the time of a draft: all combinations, the last axis
-    fastest. Depth and top_k of pools; 1 for a draft from text, and 0 where none was found; rows.
+    """Values of the kind's axes, which decide the time of a draft: all combinations, the last
+    axis fastest. They are depth and top_k, rows, or, for drafts from text, 1 for a match and 0
+    for none.
     """
     draft: tuple[tuple[tuple[float, ...], ...], ...]
     """Steps of vanilla that a step takes beyond the target's part [blocks, threads, knots]."""
@@ -104,9 +105,9 @@ class Curve:
         """The numbers of a method, or vanilla's, with the number of threads at this place: the
         estimate, then resamples [1 + num_resamples, k].
 
-        In this order: a step by rows, context, rows times context, prefill by length, a method's
-        draft by knot, and what its prefill adds by length. Blocks are drawn with replacement,
-        the same ones for all methods and threads.
+        In this order: a step by rows, context, rows times context, prefill by length, a
+        method's draft by knot, and what its prefill adds by length. Blocks are drawn with
+        replacement, the same ones for all methods and threads.
         """
         key, head = (label, threads, num_resamples), self.header
         if key not in self._known:

@@ -129,8 +129,8 @@ def test_a_ranking_corrects_for_all_methods() -> None:
     ("passes", "text"),
     [
         ([8], PROMPTS_ONLY),
-        ([8, 8, 4], "prompts and 3 passes"),
-        ([8, 8, 3], "prompts and 2 passes"),
+        ([8, 8, 5], "prompts and 3 passes"),
+        ([8, 8, 4], "prompts and 2 passes"),
     ],
 )
 def test_a_run_is_labelled_by_what_its_intervals_cover(passes: list[int], text: str) -> None:

@@ -292,7 +292,7 @@ def test_one_run_a_side_gives_no_verdict_and_the_spread_of_passes() -> None:
 
 def test_two_methods_of_one_pass_give_no_verdict() -> None:
     crossed = compare(RUN, RUN, crossed=("pld", "vanilla"))
-    told = "One pass does not show how far passes differ, so nothing is claimed: --repeats 3."
+    told = "One pass does not show how passes differ. Nothing is claimed: use --repeats 3."
     assert sentences(crossed).endswith(f"by the mean of the tasks. {told}")
     assert {claim.number for claim in crossed.p_values} == {"mat"}
 

@@ -56,11 +56,10 @@ def context_length(path: Path, what: str) -> int | None:
     """Tokens that the context of a folder's model holds; None if its config has no number."""
     config, original = read_config(path, what), "original_max_position_embeddings"
     text = config.get("text_config") or config
-    ropes = text.get("rope_scaling") or text.get("rope_parameters")
+    rope = text.get("rope_scaling") or text.get("rope_parameters") or {}
     lengths = [text.get("max_position_embeddings")]
-    for rope in (ropes, *(ropes.values() if isinstance(ropes, dict) else ())):
-        if isinstance(rope, dict) and "longrope" in (rope.get("rope_type"), rope.get("type")):
-            lengths.append(text.get(original, rope.get(original)))  # as the engine has it
+    if "longrope" in (rope.get("rope_type"), rope.get("type")):
+        lengths.append(text.get(original, rope.get(original)))  # as the engine has it
     return min((one for one in lengths if isinstance(one, int)), default=None)
 
 
