@@ -62,12 +62,13 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
     """Several runs and the report of their pool; with --dry-run, print what they would do."""
     from specbench.log.store import HEADER
     from specbench.measure.folder import resumed_run
+    from specbench.measure.spec import AUTO
     from specbench.measure.suite.recipe import equal_runs
 
     if call.resume and call.output and (first := call.output / "run-1" / HEADER).exists():
-        # The others are as it is. Their settings are its own, named by its folder.
+        # The others are as it is. Settings that it chose are named by its folder there.
         _, spec, found = resumed_run(spec, names, first.parent, RUNS)
-        names = [name for name in found if name != "settings"]
+        names = [name for name in found if name != "settings" or spec.settings != AUTO]
     suite = equal_runs(spec, names, call.runs)
     if call.dry_run:
         from specbench.cli.dry_run import print_dry_run, print_power
