@@ -17,7 +17,7 @@ from specbench.engine.target import Target
 from specbench.engine.tree import padded_size
 from specbench.registry import names
 from specbench.types import Completion, Request, Sampling
-from tests.support.models import prompts, random_llama, random_target
+from tests.support.models import generated, prompts, random_llama, random_target
 from tests.support.weights import build
 
 
@@ -39,28 +39,20 @@ def complete(
 
 
 @pytest.fixture(scope="module")
-def generated(target: Target) -> Callable[[tuple[int, ...]], list[int]]:
+def expected(target: Target) -> Callable[[tuple[int, ...]], list[int]]:
     """The 60 greedy tokens of transformers' own loop, computed once for all methods."""
-
-    @cache
-    def generate(prompt: tuple[int, ...]) -> list[int]:
-        out = target.model.generate(
-            torch.tensor([prompt]), max_new_tokens=60, do_sample=False, eos_token_id=2
-        )
-        return out[0, len(prompt) :].tolist()
-
-    return generate
+    return cache(lambda prompt: generated(target.model, prompt, 60, eos_id=2))
 
 
 @pytest.mark.parametrize("prompt", prompts())
 def test_greedy_output_is_that_of_generate(
     target: Target,
     drafter: Drafter,
-    generated: Callable[[tuple[int, ...]], list[int]],
+    expected: Callable[[tuple[int, ...]], list[int]],
     prompt: tuple[int, ...],
 ) -> None:
     done = complete(target, drafter, prompt)
-    assert list(done.token_ids) == generated(prompt)
+    assert list(done.token_ids) == expected(prompt)
 
 
 def test_the_count_of_a_completion_adds_up(target: Target, drafter: Drafter) -> None:

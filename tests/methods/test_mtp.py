@@ -18,12 +18,8 @@ from torch.nn.functional import rms_norm
 from transformers import (
     DeepseekV3Config,
     DeepseekV3ForCausalLM,
-    Gemma3Config,
-    Gemma3ForConditionalGeneration,
     Glm4MoeConfig,
     Glm4MoeForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
 )
 
 from specbench.engine.decode import decode
@@ -38,6 +34,7 @@ from specbench.registry import get
 from specbench.types import Request
 from tests.methods.building import Recording, build_in, complete
 from tests.methods.checkpoints import mtp, random
+from tests.support.architectures import LIMITED, config_of, random_of
 from tests.support.models import generated, random_llama, random_target
 
 VOCAB, LAYERS = 8, 2
@@ -235,13 +232,7 @@ def test_a_folder_without_the_layer_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_target_with_windows_is_refused(tmp_path: Path) -> None:
-    from transformers import MistralConfig, MistralForCausalLM
-
-    config = MistralConfig(
-        vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, sliding_window=8,
-    )  # fmt: skip
-    target = Target(MistralForCausalLM(config).eval())
+    target = Target(random_of(config_of("mistral")))
     with pytest.raises(CheckpointError, match="attention windows"):
         build_in(mtp(target, tmp_path), "mtp", target)
 
@@ -255,22 +246,15 @@ def layers_of(name: str) -> Any:
 
     Gemma 3's layers are those of its text part, and three of four have a window.
     """
-    torch.manual_seed(0)
     if name == "llama":
         return random_llama(layers=4, vocab_size=VOCAB)
     if name == "gpt2":
-        config = GPT2Config(vocab_size=VOCAB, n_embd=32, n_layer=4, n_head=4, n_positions=128)
-        return GPT2LMHeadModel(config).double().eval()
+        return random_of(config_of(name, vocab_size=VOCAB, n_layer=4)).double()
     if name == "gemma3":
-        text = {
-            "vocab_size": VOCAB, "hidden_size": 32, "intermediate_size": 48, "head_dim": 8,
-            "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
-            "max_position_embeddings": 128, "sliding_window": 8, "initializer_range": 0.2,
-        }  # fmt: skip
-        image = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
-                 "num_attention_heads": 2, "image_size": 28, "patch_size": 14}  # fmt: skip
-        both = Gemma3Config(text_config=text, vision_config=image)
-        return Gemma3ForConditionalGeneration(both).double().eval()
+        kinds = [*["sliding_attention"] * 3, "full_attention"]
+        text = {**LIMITED[name]["text_config"], "vocab_size": VOCAB, "layer_types": kinds}
+        config = config_of(name, text_config={**text, "num_hidden_layers": 4})
+        return random_of(config).double()
     return deepseek(4)  # in float32: grouped products have no float64
 
 
