@@ -96,8 +96,7 @@ def test_a_live_view_shows_failures_totals_and_what_runs() -> None:
     text = shown(stream)
     assert "[2/3] gsm8k/4 pld failed" in text and "[1/3]" not in text
     assert "lookahead on alpaca, alpaca/7" in text
-    assert "2/3" in text
-    assert "1.80" in text
+    assert all(word in text for word in ("2/3", "1.80", "tok/s", "MAT"))
 
 
 def test_a_live_view_is_drawn_ten_times_a_second_at_most(monkeypatch: pytest.MonkeyPatch) -> None:

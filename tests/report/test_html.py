@@ -142,6 +142,16 @@ def test_the_page_has_the_answers_of_the_first_samples_of_each_task() -> None:
     assert "SpS failed: boom" in text
 
 
+def test_the_page_has_tiles_both_themes_a_fixed_first_column_and_intervals_below() -> None:
+    text = page(answering())
+    tiles = text.partition('<dl class="figures">')[2].partition("</dl>")[0]
+    assert tiles.count("<dt>") >= 3 and "tokens/s" in tiles
+    assert "prefers-color-scheme: dark" in text
+    assert re.search(r"tbody th[^}]*position: sticky; left: 0", text)
+    assert re.search(r"\dx(</b>)?<small>", page_of("nine_methods"))
+    assert {"h1", "nav", "figure", "button"} <= {tag for tag, _ in Outline(text).tags}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_a_browser_shows_the_page_without_an_error_or_a_sideways_scroll(

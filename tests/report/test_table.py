@@ -97,6 +97,22 @@ def test_every_text_belongs_to_a_note_of_the_code() -> None:
     assert set(TEXTS) - named <= by_arithmetic
 
 
+ADVICE = re.compile(
+    r"(^|[.!:\]] ?)\[? ?"
+    r"(Repeat|Keep|Stop|Raise|Run|Use|Turn|Lower|See|Check|Compare|Read|Continue)\b|`specbench "
+)
+FACTS = (
+    "more_warnings running failed_run incomplete failed_completions left_out recorded survived "
+    "slow_baseline interrupted_blocks long_drafts busy changed_weights"
+)
+"""Warnings that tell a fact about the run; the others ask for something."""
+
+
+@pytest.mark.parametrize("key", [key for key, entry in TEXTS.items() if "label" not in entry])
+def test_a_warning_says_what_to_do(key: str) -> None:
+    assert bool(ADVICE.search(TEXTS[key]["text"])) is (key not in FACTS.split())
+
+
 @pytest.mark.parametrize("make", EVERY_RUN)
 def test_the_document_has_the_numbers_of_each_sentence(make: type) -> None:
     report = make_report(make())
