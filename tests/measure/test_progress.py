@@ -12,7 +12,6 @@ from specbench.measure.base import Progress
 from specbench.measure.progress import MethodTotal
 from specbench.types import Record
 from tests.analysis.run_factory import failed, record
-from tests.packaging.shell import ROOT, python
 
 SAMPLE = record("pld", "3", prefill_s=0.01, decode_s=0.24, accept_lengths=[2, 1, 2, 1, 3])
 
@@ -136,13 +135,6 @@ def test_a_stream_that_only_takes_ascii_gets_ascii() -> None:
     run(progress_view(console=Console(file=stream)), record("pld", "ß"))
     stream.flush()
     assert b"gsm8k/? pld" in raw.getvalue()
-
-
-def test_the_progress_view_imports_no_numpy() -> None:
-    """The first line of a run must appear at once."""
-    heavy = "{'numpy', 'pandas', 'scipy', 'matplotlib', 'torch', 'transformers'}"
-    code = f"import specbench.cli.progress, sys; print({heavy} & set(sys.modules))"
-    assert python(code, ROOT) == "set()"
 
 
 def test_a_sweep_of_thirty_shows_bar_time_and_current_sample_on_24_lines() -> None:
