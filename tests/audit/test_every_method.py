@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from scipy.stats import chisquare
 
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter
@@ -17,7 +15,8 @@ from specbench.engine.target import Target
 from specbench.engine.tree import padded_size
 from specbench.registry import names
 from specbench.types import Completion, Request, Sampling
-from tests.support.models import generated, prompts, random_llama, random_target
+from tests.support.distribution import p_value
+from tests.support.models import generated, prompts, random_target
 from tests.support.weights import build
 
 
@@ -116,35 +115,6 @@ def test_the_context_ends_a_completion(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_sampled_tokens_are_distributed_as_the_targets(name: str, tmp_path: Path) -> None:
-    """A chi-square test of three tokens against the target's own distribution of them.
-
-    Vocabulary and budget are small, so that the joint distribution is known in full.
-    """
-    model = random_llama(layers=2, vocab_size=7, max_position_embeddings=64)
-    target = Target(model)
-    drafter = build(name, target, tmp_path)
+    target = random_target(layers=2, vocab_size=7, max_position_embeddings=64)
     prompt = (3, 4, 5, 6, 3, 4, 5, 6, 3, 4)
-    exact = joint_distribution(model, prompt)
-    draws = 1000
-    counts = torch.zeros(7, 7, 7)
-    for seed in range(draws):
-        counts[decode(target, drafter, Request(prompt, 3, Sampling(1.0), seed=seed)).token_ids] += 1
-    expected = exact.flatten() * draws
-    common = expected >= 5
-    observed = torch.cat([counts.flatten()[common], counts.flatten()[~common].sum()[None]])
-    wanted = torch.cat([expected[common], expected[~common].sum()[None]])
-    assert chisquare(observed.numpy(), wanted.numpy()).pvalue > 1e-3
-
-
-@torch.inference_mode()
-def joint_distribution(model: torch.nn.Module, prompt: tuple[int, ...]) -> torch.Tensor:
-    vocab = 7
-    first, second = (grid.flatten() for grid in torch.meshgrid(
-        torch.arange(vocab), torch.arange(vocab), indexing="ij"))  # fmt: skip
-    ids = torch.cat(
-        [torch.tensor(prompt).repeat(vocab * vocab, 1), first[:, None], second[:, None]], 1
-    )
-    probs = model(ids).logits[:, -3:].softmax(-1)
-    one = probs[:, 0].gather(1, first[:, None])[:, 0]
-    two = probs[:, 1].gather(1, second[:, None])[:, 0]
-    return ((one * two)[:, None] * probs[:, 2]).view(vocab, vocab, vocab).float()
+    assert p_value(target, build(name, target, tmp_path), prompt, Sampling(1.0), draws=1000) > 1e-3
