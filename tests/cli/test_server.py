@@ -105,8 +105,6 @@ class Echo(Stub):
     where: str = ""
 
     def app(self) -> web.Application:
-        app = super().app()
-
         async def echo(request: web.Request) -> web.StreamResponse:
             key = request.headers["Authorization"]
             if self.where == "version":
@@ -128,16 +126,13 @@ class Echo(Stub):
             await response.write(f"data: {text}\n\n".encode())
             return response
 
+        app = web.Application()
+        app.router.add_get("/v1/models", self._models)
         if self.where == "version":
-            app = web.Application()
-            app.router.add_get("/v1/models", self._models)
             app.router.add_get("/version", echo)
-            app.router.add_post("/v1/completions", self._complete)
-            return app
-        asked = web.Application()
-        asked.router.add_get("/v1/models", self._models)
-        asked.router.add_post("/v1/completions", echo)
-        return asked
+        complete = self._complete if self.where == "version" else echo
+        app.router.add_post("/v1/completions", complete)
+        return app
 
 
 @pytest.mark.parametrize("where", ["refusal", "error", "garbage", "end", "answer", "version"])

@@ -209,14 +209,15 @@ def test_the_length_of_llama_cpps_drafts_is_that_of_the_option(tmp_path: Path) -
         assert [one for one in length.values() if one in words] == [flag]
 
 
-def setup_of(methods: str) -> StartedSetup:
+def setup_of(methods: str, engine: str = "vllm", **changes: Any) -> StartedSetup:
     spec = RunSpec(
         methods=tuple(filter(None, [methods])),
         model="tiny",
         device="cpu",
         backend="server",
-        serving_engine="vllm",
+        serving_engine=engine,
         engine_command=(sys.executable,),
+        **changes,
     )
     return make_started_setup(spec, is_offline=True)
 
@@ -372,15 +373,7 @@ def test_arguments_that_the_wheel_does_not_take_are_refused_by_name(
 
 def test_threads_are_set_for_engines_that_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
     def words(engine: str) -> Sequence[str]:
-        spec = make_spec(
-            methods=("ngram",),
-            device="cpu",
-            backend="server",
-            serving_engine=engine,
-            engine_command=(sys.executable,),
-            threads=3,
-        )
-        found = make_started_setup(spec, is_offline=True)
+        found = setup_of("ngram", engine, threads=3)
         return found._start(found.methods[0]).command(Path(), 1)
 
     assert words("vllm")[:3] == ["env", "OMP_NUM_THREADS=3", "VLLM_CPU_OMP_THREADS_BIND=nobind"]
