@@ -14,7 +14,6 @@ from specbench.audit.results import Audit, near_tie
 from specbench.audit.run import audit
 from specbench.audit.subject import Plain
 from specbench.audit.white_box import Effort
-from specbench.engine.accept import Sampler, select
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter, State
 from specbench.engine.target import Target
@@ -23,6 +22,7 @@ from specbench.errors import UserError
 from specbench.log.run import Run
 from specbench.types import Record, RecordKey, Request
 from tests.analysis.run_factory import header, make_run, record
+from tests.support.faulty import first_always
 from tests.support.headers import values_of
 from tests.support.models import random_llama
 from tests.support.toy_run import ToyModel
@@ -38,14 +38,8 @@ class Copier(Drafter):
         return state.chain(state.token_ids[:2])
 
 
-def gullible(tree: DraftTree, logits: torch.Tensor, sampler: Sampler) -> torch.Tensor:
-    """A broken rule that always accepts the first guess."""
-    first = torch.arange(tree.num_nodes) == 1
-    return select(tree, first, sampler.pick(logits))
-
-
 class Broken(Copier):
-    rule = staticmethod(gullible)
+    rule = staticmethod(first_always)
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from scipy.stats import chisquare
 
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter
@@ -18,7 +16,8 @@ from specbench.engine.tree import padded_size
 from specbench.registry import names
 from specbench.types import Completion, Request, Sampling
 from tests.methods.building import build_in
-from tests.support.models import prompts, random_llama, random_target, save
+from tests.support.distribution import p_value
+from tests.support.models import generated, prompts, random_llama, random_target, save
 from tests.support.weights import build
 
 
@@ -40,28 +39,20 @@ def complete(
 
 
 @pytest.fixture(scope="module")
-def generated(target: Target) -> Callable[[tuple[int, ...]], list[int]]:
+def expected(target: Target) -> Callable[[tuple[int, ...]], list[int]]:
     """The 60 greedy tokens of transformers' own loop, computed once for all methods."""
-
-    @cache
-    def generate(prompt: tuple[int, ...]) -> list[int]:
-        out = target.model.generate(
-            torch.tensor([prompt]), max_new_tokens=60, do_sample=False, eos_token_id=2
-        )
-        return out[0, len(prompt) :].tolist()
-
-    return generate
+    return cache(lambda prompt: generated(target.model, prompt, 60, eos_id=2))
 
 
 @pytest.mark.parametrize("prompt", prompts())
 def test_greedy_output_is_that_of_generate(
     target: Target,
     drafter: Drafter,
-    generated: Callable[[tuple[int, ...]], list[int]],
+    expected: Callable[[tuple[int, ...]], list[int]],
     prompt: tuple[int, ...],
 ) -> None:
     done = complete(target, drafter, prompt)
-    assert list(done.token_ids) == generated(prompt)
+    assert list(done.token_ids) == expected(prompt)
 
 
 def test_the_count_of_a_completion_adds_up(target: Target, drafter: Drafter) -> None:
@@ -133,35 +124,6 @@ def test_a_draft_model_may_have_a_shorter_context_than_the_prompt(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_sampled_tokens_are_distributed_as_the_targets(name: str, tmp_path: Path) -> None:
-    """A chi-square test of three tokens against the target's own distribution of them.
-
-    Vocabulary and budget are small, so that the joint distribution is known in full.
-    """
-    model = random_llama(layers=2, vocab_size=7, max_position_embeddings=64)
-    target = Target(model)
-    drafter = build(name, target, tmp_path)
+    target = random_target(layers=2, vocab_size=7, max_position_embeddings=64)
     prompt = (3, 4, 5, 6, 3, 4, 5, 6, 3, 4)
-    exact = joint_distribution(model, prompt)
-    draws = 1000
-    counts = torch.zeros(7, 7, 7)
-    for seed in range(draws):
-        counts[decode(target, drafter, Request(prompt, 3, Sampling(1.0), seed=seed)).token_ids] += 1
-    expected = exact.flatten() * draws
-    common = expected >= 5
-    observed = torch.cat([counts.flatten()[common], counts.flatten()[~common].sum()[None]])
-    wanted = torch.cat([expected[common], expected[~common].sum()[None]])
-    assert chisquare(observed.numpy(), wanted.numpy()).pvalue > 1e-3
-
-
-@torch.inference_mode()
-def joint_distribution(model: torch.nn.Module, prompt: tuple[int, ...]) -> torch.Tensor:
-    vocab = 7
-    first, second = (grid.flatten() for grid in torch.meshgrid(
-        torch.arange(vocab), torch.arange(vocab), indexing="ij"))  # fmt: skip
-    ids = torch.cat(
-        [torch.tensor(prompt).repeat(vocab * vocab, 1), first[:, None], second[:, None]], 1
-    )
-    probs = model(ids).logits[:, -3:].softmax(-1)
-    one = probs[:, 0].gather(1, first[:, None])[:, 0]
-    two = probs[:, 1].gather(1, second[:, None])[:, 0]
-    return ((one * two)[:, None] * probs[:, 2]).view(vocab, vocab, vocab).float()
+    assert p_value(target, build(name, target, tmp_path), prompt, Sampling(1.0), draws=1000) > 1e-3

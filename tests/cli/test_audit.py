@@ -14,8 +14,6 @@ from tests.support.checkpoint import save_checkpoint
 
 SMALL = ("--template", "none", "--max-new-tokens", "12", "--offline", "--dtype", "float32")
 
-RECORDED = Path(__file__).parents[2] / "results/recorded/vllm-cpu"
-
 
 def run(specbench: Specbench, model: Path, prompts: Path, *more: object) -> Path:
     call = ("run", "--model", model, "--method", "pld", "--prompts", prompts, *SMALL, *more)
@@ -85,20 +83,3 @@ def test_a_model_that_is_gone_or_another_is_refused(
     save_checkpoint(own, seed=5)
     other = specbench("audit", folder)
     assert (other.code, "not the run's" in other.err) == (2, True)
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ((), "Audit a run or a method."),
-        (("--method", "pld", "--tokens", "3"), "--tokens is not for the audit of a method."),
-        ((RECORDED, "--model", "tiny"), "--model is not for the audit of a run."),
-        ((RECORDED, "--tokens", "-1"), "--tokens -1 is too small."),
-        ((RECORDED, "--power", "2"), "--power 2 is not a total variation"),
-    ],
-)
-def test_options_that_an_audit_cannot_use_are_refused(
-    specbench: Specbench, words: tuple[str | Path, ...], told: str
-) -> None:
-    said = specbench("audit", *words)
-    assert (said.code, told in said.err) == (2, True)

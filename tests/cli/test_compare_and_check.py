@@ -31,8 +31,6 @@ def test_compare_crosses_methods_of_two_runs(specbench: Specbench, store: Store)
     said = specbench("compare", store(RUN, "old"), store(SLOW, "new"), "--cross", "sps", "vanilla")
     assert "SpS in A is 1." in said.out
     assert said.code == 0
-    wrong = specbench("compare", "old", "new", "--cross", "sp", "vanilla")
-    assert (wrong.code, "Did you mean 'sps'" in wrong.err) == (2, True)
 
 
 def test_compare_writes_its_forms(specbench: Specbench, store: Store, tmp_path: Path) -> None:
@@ -45,7 +43,6 @@ def test_compare_writes_its_forms(specbench: Specbench, store: Store, tmp_path: 
         "comparison.md", "comparison.csv", "comparison.json"
     }  # fmt: skip
     assert "comparison.md" in said.err
-    assert specbench("compare", old, new, "--format", "latex").code == 2
 
 
 def test_compare_refuses_other_work_unless_forced(specbench: Specbench, store: Store) -> None:
@@ -74,24 +71,6 @@ def test_check_ends_with_0_or_1_and_writes_what_it_found(
     assert (listed["baseline"], listed["is_passed"]) == ("old", False)
     assert specbench(*call, "--max-slowdown", "40%").code == 0
     assert specbench(*call, "--speed", "never").code == 0
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        ("--max-slowdown", "5"),
-        ("--max-mat-drop", "much"),
-        ("--speed", "sometimes"),
-        ("--baseline", "nowhere"),
-        ("--baseline", ""),
-    ],
-)
-def test_check_ends_with_2_where_it_is_asked_wrongly(
-    specbench: Specbench, store: Store, wrong: tuple[str, str]
-) -> None:
-    said = specbench("check", store(RUN, "new"), "--baseline", store(RUN, "old"), *wrong)
-    assert said.code == 2
-    assert (wrong[1] or "--baseline is empty") in said.err
 
 
 def test_check_ends_with_3_if_nothing_could_be_judged(specbench: Specbench, store: Store) -> None:

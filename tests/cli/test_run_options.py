@@ -29,8 +29,6 @@ def test_a_sample_is_drawn_with_the_seed_from_every_task(specbench: Specbench) -
     assert ids("one") == ids("again") != ids("other")
     assert [sum(i.startswith(task) for i in ids("one")) for task in ("gsm8k", "alpaca")] == [3, 3]
     assert "6 of 16 prompts bundled" in specbench("report", "one").out
-    both = specbench(*call, "--limit", 2)
-    assert (both.code, "--limit 2 and --sample 3" in both.err) == (2, True)
 
 
 def test_top_k_reaches_the_sampling_and_the_header(
@@ -63,8 +61,6 @@ def test_a_task_outside_the_checkout_is_a_card_with_its_prompts_beside_it(
     assert specbench("run", "--output", "out", "--resume").code == 0
     shown = " ".join(specbench("show", "out").out.replace("\\\n", " ").split())
     assert f"--task {card}" in shown and "--dataset" not in shown.partition("specbench run")[2]
-    gone = specbench("run", "--task", "gone.toml")
-    assert (gone.code, "gone.toml cannot be read" in gone.err) == (2, True)
 
 
 def test_methods_are_sorted_by_speedup_unless_asked(
@@ -85,5 +81,3 @@ def test_methods_are_sorted_by_speedup_unless_asked(
 
     assert order() == ["lookahead", "vanilla", "pld"]
     assert order("--sort", "paper") == ["vanilla", "pld", "lookahead"]
-    wrong = specbench("report", "out", "--sort", "sped")
-    assert (wrong.code, "Did you mean 'speedup'?" in wrong.err) == (2, True)

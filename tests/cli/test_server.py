@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
+from transformers import AutoModelForCausalLM
 
 from specbench.log.store import read_run
 from specbench.models.cards import find_model
@@ -17,6 +18,7 @@ from specbench.models.chat import load_codec
 from specbench.zoo import TINY
 from tests.cli.conftest import Said, Specbench
 from tests.support.checkpoint import write_prompts
+from tests.support.models import generated
 from tests.support.stub_server import Stub, chunks_of, serving
 
 ANSWER = (40, 41, 42, 43, 44)
@@ -103,8 +105,6 @@ class Echo(Stub):
     where: str = ""
 
     def app(self) -> web.Application:
-        app = super().app()
-
         async def echo(request: web.Request) -> web.StreamResponse:
             key = request.headers["Authorization"]
             if self.where == "version":
@@ -126,16 +126,13 @@ class Echo(Stub):
             await response.write(f"data: {text}\n\n".encode())
             return response
 
+        app = web.Application()
+        app.router.add_get("/v1/models", self._models)
         if self.where == "version":
-            app = web.Application()
-            app.router.add_get("/v1/models", self._models)
             app.router.add_get("/version", echo)
-            app.router.add_post("/v1/completions", self._complete)
-            return app
-        asked = web.Application()
-        asked.router.add_get("/v1/models", self._models)
-        asked.router.add_post("/v1/completions", echo)
-        return asked
+        complete = self._complete if self.where == "version" else echo
+        app.router.add_post("/v1/completions", complete)
+        return app
 
 
 @pytest.mark.parametrize("where", ["refusal", "error", "garbage", "end", "answer", "version"])
@@ -254,13 +251,13 @@ def test_an_engine_is_started_for_each_method_and_one_that_dies_fails_alone(
 def test_an_audit_compares_servers_with_each_other_and_with_the_model_itself(
     specbench: Specbench, prompts: Path
 ) -> None:
-    generate = greedy_of(TINY / "target")
+    model = AutoModelForCausalLM.from_pretrained(str(TINY / "target"))
 
     def right(prompt: Sequence[int]) -> Sequence[int]:
-        return generate(prompt, 4)
+        return generated(model, tuple(prompt), 4)
 
     def wrong(prompt: Sequence[int]) -> Sequence[int]:
-        return (*generate(prompt, 4)[:2], 77, 78)
+        return (*right(prompt)[:2], 77, 78)
 
     good, bad = Stub(answer=right, eos=EOS), Stub(answer=wrong, eos=EOS)
     with serving(good), serving(bad):
@@ -271,19 +268,3 @@ def test_an_audit_compares_servers_with_each_other_and_with_the_model_itself(
     rows = {line.split()[0]: line for line in said.out.splitlines() if " of 4" in line}
     assert "4 of 4" in rows["Vanilla"] and "identical" in rows["Vanilla"]
     assert "0 of 4" in rows["EAGLE-3"] and rows["EAGLE-3"].split()[-1] == "bug"
-
-
-def greedy_of(folder: Path) -> Callable[[Sequence[int], int], tuple[int, ...]]:
-    """Greedy answers of a model by its own `generate`."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(str(folder))
-
-    def generate(prompt: Sequence[int], number: int) -> tuple[int, ...]:
-        with torch.inference_mode():
-            ids = torch.tensor([list(prompt)])
-            out = model.generate(ids, max_new_tokens=number, do_sample=False, eos_token_id=None)
-        return tuple(out[0, len(prompt) :].tolist())
-
-    return generate

@@ -1,13 +1,8 @@
 import hashlib
 import os
 import sys
-import threading
-import time
 import types
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,34 +13,17 @@ from specbench.data.prompts import load_prompt_sets, load_prompts, plan_tasks
 from specbench.data.tasks import HubSource, PaperSource
 from specbench.errors import UserError
 from specbench.measure.fetch import fetch
+from tests.support.hub_server import hub_server
 
 CONTENT = b'{"question_id": 1, "turns": ["Why?"]}\n'
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 ROOT = Path(__file__).resolve().parents[2]
 
 
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def serving(handler: Callable[..., SimpleHTTPRequestHandler]) -> Iterator[str]:
-    """The URL of a local server."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
 @pytest.fixture
-def url(tmp_path: Path) -> Iterator[str]:
+def url() -> Iterator[str]:
     """The URL of a file on a local server."""
-    served = tmp_path / "served"
-    served.mkdir()
-    (served / "question.jsonl").write_bytes(CONTENT)
-    with serving(partial(_Quiet, directory=str(served))) as address:
+    with hub_server({"question.jsonl": CONTENT}) as address:
         yield f"{address}/question.jsonl"
 
 
@@ -78,20 +56,10 @@ def test_a_download_that_is_another_file_names_both_hashes_and_is_not_kept(
 def test_a_download_that_is_too_slow_is_aborted_and_leaves_nothing(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("specbench.data.cache.DOWNLOAD_LIMIT_S", 0.5)
-
-    class Dripping(_Quiet):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            with suppress(OSError):
-                for _ in range(100):
-                    self.wfile.write(b" ")
-                    time.sleep(0.1)
-
-    with serving(Dripping) as address:
+    monkeypatch.setattr("specbench.data.cache.DOWNLOAD_LIMIT_S", 0.2)
+    with hub_server({"a": bytes(9 * 2**20)}, "drips") as address:
         source = PaperSource(f"{address}/a", SHA256, "question.jsonl", 1)
-        with pytest.raises(UserError, match=r"The download of .* took longer than 0\.5 s"):
+        with pytest.raises(UserError, match=r"The download of .* took longer than 0\.2 s"):
             paper_file("demo", source, offline=False)
     assert list(cache.iterdir()) == []
 

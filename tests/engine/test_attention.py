@@ -73,6 +73,7 @@ def test_the_setting_comes_back_even_after_an_error(setting: bool) -> None:
     assert ("cudnn" in attention_kernels()) is setting
 
 
+@pytest.mark.parametrize("setting", [True], indirect=True)
 def test_specbench_load_generates_without_it_too(
     setting: bool, seen: list[bool], tmp_path: Path
 ) -> None:
@@ -82,6 +83,7 @@ def test_specbench_load_generates_without_it_too(
     assert cuda.cudnn_sdp_enabled() is setting
 
 
+@pytest.mark.parametrize("setting", [True], indirect=True)
 def test_doctor_measures_without_it(
     setting: bool, seen: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,25 +6,21 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig
 
 from specbench.engine import huge_pages
 from specbench.engine.kernels.native_ops import native_ops
 from specbench.engine.layers.mlp import join
 from specbench.engine.layers.ops import Ops
 from specbench.engine.layers.stack import Stack
+from tests.support.models import random_llama
 
 IDS = torch.tensor([[3, 1, 4, 1, 5]])
 
 
 @pytest.fixture
 def model() -> Any:
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        hidden_size=128, intermediate_size=384, num_hidden_layers=3, num_attention_heads=4,
-        num_key_value_heads=2, vocab_size=3000, tie_word_embeddings=True,
-    )  # fmt: skip
-    return AutoModelForCausalLM.from_config(config).eval()
+    sizes = {"hidden_size": 128, "intermediate_size": 384, "vocab_size": 3000}
+    return random_llama(3, **sizes, tie_word_embeddings=True).float()
 
 
 def storages(model: Any) -> set[int]:

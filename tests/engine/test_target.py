@@ -16,9 +16,7 @@ from transformers import (
     CONFIG_MAPPING,
     AutoConfig,
     AutoModelForCausalLM,
-    LlamaConfig,
     PreTrainedModel,
-    Qwen3Config,
 )
 
 from specbench.engine import load, model_parts
@@ -37,22 +35,11 @@ from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.errors import CheckpointError, UserError
 from specbench.measure.local import engine_setup
 from specbench.types import Request
-from tests.support.architectures import FULL, LIMITED, WINDOW, config_of, random_of
+from tests.support.architectures import FULL, LIMITED, SMALL, WINDOW, config_of, random_of
 from tests.support.models import generated, random_llama, random_target, save
 from tests.support.tracing import TraceRecorder
 
-GROUPED = {
-    "vocab_size": 50,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 256,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
-    "num_key_value_heads": 2,
-}
+GROUPED = {**SMALL, "num_hidden_layers": 3, "num_key_value_heads": 2}
 WINDOWED = {"sliding_window": 6, "head_dim": 16}
 GEMMA = {**GROUPED, **WINDOWED, "query_pre_attn_scalar": 24}
 MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
@@ -151,15 +138,11 @@ def test_committed_paths_leave_the_cache_of_a_plain_forward() -> None:
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("architecture", [LlamaConfig, Qwen3Config])
-def test_the_number_of_layers_names_the_last_layers_output(architecture: Any) -> None:
+@pytest.mark.parametrize("name", ["llama", "qwen3"])
+def test_the_number_of_layers_names_the_last_layers_output(name: str) -> None:
     """Llama runs in the engine's stack, Qwen3 may run transformers' own forward."""
     torch.manual_seed(0)
-    config = architecture(
-        vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=3,
-        num_attention_heads=4, num_key_value_heads=2, head_dim=8, pad_token_id=0,
-    )  # fmt: skip
-    model = AutoModelForCausalLM.from_config(config).double().eval()
+    model = AutoModelForCausalLM.from_config(deepcopy(ARCHITECTURES[name])).double().eval()
     seen: list[Any] = []
     model.model.norm.register_forward_pre_hook(lambda _, args: seen.append(args[0][0].clone()))
     model(torch.tensor([[1, 5, 6, 7, 8]]))

@@ -2,8 +2,7 @@
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from specbench.log.store import read_run
 from specbench.measure.server.keeper import WAIT_S
 from specbench.measure.server.servers import END_S, START_S
 from tests.engines.installed import TASKS, Installed, installed
+from tests.support.ends import are_gone, wait_until
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -60,22 +60,6 @@ def running(name: str, folder: Path, *more: str) -> Iterator[Running]:
         run.process.wait()
 
 
-def wait_until(is_true: Callable[[], bool], seconds: float) -> bool:
-    end = time.monotonic() + seconds
-    while not is_true() and time.monotonic() < end:
-        time.sleep(0.05)
-    return is_true()
-
-
-def are_gone(processes: list[psutil.Process]) -> bool:
-    def is_gone(one: psutil.Process) -> bool:
-        with suppress(psutil.NoSuchProcess):
-            return one.status() == psutil.STATUS_ZOMBIE
-        return True
-
-    return all(map(is_gone, processes))
-
-
 @ENGINES
 def test_a_kill_of_a_run_leaves_no_process_of_the_engine(name: str, tmp_path: Path) -> None:
     with running(name, tmp_path) as run:
@@ -83,7 +67,7 @@ def test_a_kill_of_a_run_leaves_no_process_of_the_engine(name: str, tmp_path: Pa
         assert processes
         run.process.kill()
         run.process.wait()
-        assert wait_until(lambda: are_gone(processes), END_S)
+        assert wait_until(lambda: are_gone(*(one.pid for one in processes)), END_S)
 
 
 @ENGINES
@@ -96,7 +80,7 @@ def test_an_engine_that_is_killed_fails_its_samples_and_the_run_goes_on(
             with suppress(psutil.NoSuchProcess):
                 one.kill()
         assert run.process.wait(2 * START_S) == 1
-        assert are_gone(processes)
+        assert are_gone(*(one.pid for one in processes))
     stored = read_run(run.folder)
     failed = [one for one in stored.records if not one.is_ok]
     assert stored.header.status == "complete"
@@ -114,6 +98,6 @@ def test_an_engine_that_hangs_is_left_at_the_time_limit_and_ended(
         for one in processes:
             one.suspend()
         assert run.process.wait(START_S) == 1
-        assert wait_until(lambda: are_gone(processes), WAIT_S)
+        assert wait_until(lambda: are_gone(*(one.pid for one in processes)), WAIT_S)
     failed = [one for one in read_run(run.folder).records if not one.is_ok]
     assert failed and all(one.error for one in failed)

@@ -6,7 +6,6 @@ import os
 import sys
 import tempfile
 from contextlib import chdir
-from dataclasses import dataclass
 from functools import cache
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -14,25 +13,21 @@ from typing import Any
 from unittest.mock import patch
 
 from specbench.cli import main
+from specbench.cli.options import quiet_libraries
+from specbench.cli.progress import ProgressView
 from specbench.data.prompts import Prompt
 from specbench.log.audit import write_audit
+from specbench.log.run import Run
 from specbench.log.store import RunFolder, read_run
+from specbench.measure.plan import make_plan
 from specbench.measure.session import run_plan
 from specbench.measure.spec import RunSpec
 from specbench.types import Completion, Phases, Request, Step, TracedStep
+from tests.cli.conftest import Said
 from tests.support.audits import failed_audit, passed_audit, stored_audit
 from tests.support.backend import fake_plan
 from tests.support.checkpoint import save_checkpoint
 from tests.support.watching import Watcher
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """Exit code, stdout and stderr of a command."""
-
-    code: int
-    out: str
-    err: str
 
 
 def specbench(*arguments: object, folder: Path, **environment: str) -> Said:
@@ -58,6 +53,13 @@ def specbench(*arguments: object, folder: Path, **environment: str) -> Said:
     is_told = any(line.startswith(("Error: ", "Usage: ")) for line in err.splitlines())
     assert is_told == (code == 2) or (is_told and code == 1), (code, err)
     return Said(code, out, err)
+
+
+def ran(spec: RunSpec, folder: Path) -> Run:
+    """A run in a folder, as the command line makes it."""
+    quiet_libraries()
+    with chdir(folder), patch("specbench.machine.bandwidth.bandwidth", lambda device, block: 1e9):
+        return run_plan(make_plan(spec, is_offline=True), folder / "run", ProgressView(), given=[])
 
 
 @cache

@@ -320,11 +320,14 @@ def test_in_half_precision_answers_that_leave_vanillas_earlier_are_stopped(
         assert "leave vanilla's earlier than in the baseline" in gate.failures[0].text
 
 
-def spread(run: Run, seed: int = 1, sd: float = 0.1) -> Run:
+def spread(run: Run, seed: int = 1, sd: float = 0.1, methods: Collection[str] = EVERYBODY) -> Run:
     """The run with times that differ from sample to sample as on a real machine."""
     draw = random.Random(seed)
-    factors = {r.key: draw.lognormvariate(0, sd) for r in run.records}
-    return with_records(run, lambda r: replace(r, decode_s=(r.decode_s or 0.0) * factors[r.key]))
+    drawn = {r.key: draw.lognormvariate(0, sd) for r in run.records}
+    factors = {key: factor for key, factor in drawn.items() if key.method in methods}
+    return with_records(
+        run, lambda r: replace(r, decode_s=(r.decode_s or 0.0) * factors.get(r.key, 1.0))
+    )
 
 
 @pytest.mark.parametrize("num_tasks", [2, 6])
@@ -342,27 +345,15 @@ def test_a_method_five_times_slower_fails_or_could_not_be_judged(
         assert gate.summary.startswith(start) and "samples a task" in gate.summary
 
 
-def noisy(seed: int, methods: Collection[str], spread: float) -> Run:
-    """The run with times that differ by this much from sample to sample in these methods."""
-    draw = random.Random(seed)
-
-    def change(r: Record) -> Record:
-        assert r.decode_s
-        factor = draw.lognormvariate(0, spread)
-        return replace(r, decode_s=r.decode_s * factor) if r.key.method in methods else r
-
-    return with_records(RUN, change)
-
-
 def test_a_number_whose_test_would_find_no_change_is_skipped_with_the_smallest_it_would() -> None:
-    gate = check(noisy(1, {"pld"}, 0.8), RUN)
+    gate = check(spread(RUN, sd=0.8, methods={"pld"}), RUN)
     pld = [f for f in of_cells(gate) if (f.name, cell(f).method) == ("speed", "pld")]
     assert {f.status for f in pld} == {"skipped"}
     assert all("the smallest change that would fail is " in f.text for f in pld)
     assert all((f.needs or 0) > 8 for f in pld)
     assert gate.exit_code == 3
     assert gate.summary.startswith("Speed of PLD could not be judged: 42 of 49 numbers judged.")
-    gate = check(noisy(1, EVERYBODY, 0.8), RUN)
+    gate = check(spread(RUN, sd=0.8), RUN)
     assert (gate.exit_code, gate.failures) == (3, ())
     assert gate.summary.startswith("Speed could not be judged: 21 of 49 numbers judged.")
 

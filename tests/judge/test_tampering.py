@@ -13,6 +13,7 @@ from specbench.judge.files import check_files
 from specbench.log.audit import AuditTest, MethodAudit, records_hash, write_audit
 from tests.judge.making import EOS, rewrite, setting, store
 from tests.support.audits import stored_audit
+from tests.support.headers import merged
 
 Lines = list[dict[str, Any]]
 SECURITY = Path(__file__).parents[2] / "SECURITY.md"
@@ -156,15 +157,6 @@ def test_each_kind_of_tampering_is_found_as_the_table_says(
     assert verdict(folder) == kind
     told = [check.text for check in check_files(folder).failures]
     assert name not in TOLD or any(TOLD[name] in text for text in told), told
-
-
-def merged(values: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """The values with those of a change, level by level."""
-    both = {**values, **change}
-    for name, value in change.items():
-        if isinstance(value, dict) and isinstance(values.get(name), dict):
-            both[name] = merged(values[name], value)
-    return both
 
 
 def test_an_answer_that_contradicts_an_audit_without_a_hash_is_found(tmp_path: Path) -> None:

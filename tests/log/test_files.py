@@ -4,8 +4,6 @@ The state of a run in its folder, and its audit, which is ignored if the run wen
 """
 
 import errno
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,29 +35,24 @@ from tests.support.headers import make_header
 from tests.support.records import record, store
 
 
-def is_refused_to_a_second_process(path: Path) -> bool:
-    code = (
-        "import sys; from pathlib import Path; from specbench.log.store import RunFolder\n"
-        "RunFolder(Path(sys.argv[1])).__enter__()"
-    )
-    second = subprocess.run(
-        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60
-    )
-    return "Another process is writing" in second.stderr
+def assert_a_second_writer_is_refused(path: Path) -> None:
+    with pytest.raises(RunFolderError, match="Another process is writing"), RunFolder(path):
+        pass
 
 
-def test_a_second_process_is_refused_until_the_first_one_ends(tmp_path: Path) -> None:
+def test_a_second_writer_is_refused_until_the_first_one_ends(tmp_path: Path) -> None:
     with RunFolder(tmp_path):
-        assert is_refused_to_a_second_process(tmp_path)
-    assert not is_refused_to_a_second_process(tmp_path)
+        assert_a_second_writer_is_refused(tmp_path)
+    with RunFolder(tmp_path):
+        pass
 
 
-def test_deleting_other_files_does_not_let_a_second_process_in(tmp_path: Path) -> None:
+def test_deleting_other_files_does_not_let_a_second_writer_in(tmp_path: Path) -> None:
     with RunFolder(tmp_path) as folder:
         folder.write_header(make_header())
         for file in set(tmp_path.iterdir()) - {tmp_path / "samples.jsonl"}:
             file.unlink()
-        assert is_refused_to_a_second_process(tmp_path)
+        assert_a_second_writer_is_refused(tmp_path)
 
 
 @pytest.mark.parametrize("size", range(0, 60, 7))

@@ -277,10 +277,12 @@ def test_a_busy_machine_is_a_warning_with_its_size() -> None:
 
 def test_the_counters_of_this_machine_advance() -> None:
     first = read_moment()
-    sum(range(2_000_000))
+    end = time.process_time() + 0.1
+    while time.process_time() < end:
+        pass
     second = read_moment()
-    assert second.own_s >= first.own_s
-    assert second.work_s == pytest.approx(first.work_s, abs=600)
+    assert second.own_s - first.own_s >= 0.05
+    assert second.cores_s >= first.cores_s and second.work_s >= first.work_s
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,8 @@
 """Runs in processes of their own: a limit ends them, and a second try goes on."""
 
 import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from specbench.errors import SpecbenchError
@@ -12,6 +10,7 @@ from specbench.log.store import read_run
 from specbench.measure.spec import RunSpec
 from specbench.measure.suite import runs
 from specbench.measure.suite.runs import Ended, Order, complete_apart, run_limited, run_tried
+from tests.support.ends import are_gone, wait_until
 from tests.support.watching import Watcher
 
 FAMILY = """
@@ -20,10 +19,6 @@ child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 print(child.pid)
 {}
 """
-
-
-def ended(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 @pytest.mark.parametrize(
@@ -37,9 +32,7 @@ def test_a_process_ends_at_its_limit_and_all_that_it_started_with_it(
     command = (sys.executable, "-c", FAMILY.format(then))
     found = run_limited(command, said.append, limit_s=limit_s)
     assert found.code == code and found.last == said[-1]
-    deadline = time.monotonic() + 10
-    while not ended(int(said[0])):
-        assert time.monotonic() < deadline
+    assert wait_until(lambda: are_gone(int(said[0])), 10)
 
 
 @pytest.mark.parametrize(

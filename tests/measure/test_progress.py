@@ -12,7 +12,6 @@ from specbench.measure.base import Progress
 from specbench.measure.progress import MethodTotal
 from specbench.types import Record
 from tests.analysis.run_factory import failed, record
-from tests.packaging.shell import ROOT, python
 
 SAMPLE = record("pld", "3", prefill_s=0.01, decode_s=0.24, accept_lengths=[2, 1, 2, 1, 3])
 
@@ -96,8 +95,7 @@ def test_a_live_view_shows_failures_totals_and_what_runs() -> None:
     text = shown(stream)
     assert "[2/3] gsm8k/4 pld failed" in text and "[1/3]" not in text
     assert "lookahead on alpaca, alpaca/7" in text
-    assert "2/3" in text
-    assert "1.80" in text
+    assert all(word in text for word in ("2/3", "1.80", "tok/s", "MAT"))
 
 
 def test_a_live_view_is_drawn_ten_times_a_second_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,13 +135,6 @@ def test_a_stream_that_only_takes_ascii_gets_ascii() -> None:
     run(progress_view(console=Console(file=stream)), record("pld", "ß"))
     stream.flush()
     assert b"gsm8k/? pld" in raw.getvalue()
-
-
-def test_the_progress_view_imports_no_numpy() -> None:
-    """The first line of a run must appear at once."""
-    heavy = "{'numpy', 'pandas', 'scipy', 'matplotlib', 'torch', 'transformers'}"
-    code = f"import specbench.cli.progress, sys; print({heavy} & set(sys.modules))"
-    assert python(code, ROOT) == "set()"
 
 
 def test_a_sweep_of_thirty_shows_bar_time_and_current_sample_on_24_lines() -> None:

@@ -23,9 +23,7 @@ from specbench.log.store import RunFolder, read_run
 from specbench.machine import environment
 from specbench.measure.base import Plan
 from specbench.measure.session import run_plan
-from specbench.types import RecordKey
 from tests.support.backend import FakeBackend, FakeSetup, answering, fake_plan
-from tests.support.records import record
 from tests.support.watching import Watcher
 
 METHODS = {"vanilla": answering(1), "pld": answering(2)}
@@ -186,8 +184,8 @@ def test_records_that_the_run_does_not_plan_are_named(tmp_path: Path) -> None:
 
 
 def test_records_without_a_header_are_not_resumed(tmp_path: Path) -> None:
-    with RunFolder(tmp_path) as folder:
-        folder.append(record(key=RecordKey("pld", 0.0, "maths", "maths/1", 0, 0)))
+    run(tmp_path)
+    (tmp_path / "run.json").unlink()
     with pytest.raises(RunFolderError, match=r"has samples\.jsonl, but no run\.json"):
         run(tmp_path)
 

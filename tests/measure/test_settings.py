@@ -171,8 +171,6 @@ def test_a_wrong_file_of_settings_is_refused(tmp_path: Path, text: str, message:
     path.write_text(text)
     with pytest.raises(UserError, match=message):
         read_settings(str(path), "tiny")
-    with pytest.raises(UserError, match="neither a file nor a run"):
-        read_settings(str(tmp_path / "none"), "tiny")
 
 
 def test_a_file_changes_the_methods_it_names_but_no_option_of_the_user(tmp_path: Path) -> None:

@@ -113,6 +113,7 @@ def named(prefix: str) -> Callable[[Tensors], object]:
     return rename
 
 
+MTP = "model.layers.8."
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 NORM = torch.ones(96)
 NO_MAP = "d2t that is not a map to distinct ids"
@@ -137,8 +138,51 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "eagle_config is not a JSON object": {"eagle_config": [1]},
     "rope_parameters.partial_rotary": {"rope_parameters": {"partial_rotary_factor": 0.5}},
 }
+
+
+def block(**changes: Any) -> dict[str, Any]:
+    """The fields of DFlash's head, some of them changed."""
+    return {"dflash_config": {"mask_token_id": 3, "target_layer_ids": [0, 1, 2], **changes}}
+
+
+OF_METHODS: dict[str, dict[str, dict[str, Any]]] = {
+    "dflash": {
+        "without mask_token_id": block(mask_token_id=None),
+        "mask_token_id 50, but there are 50 tokens": block(mask_token_id=50),
+        "target_layer_ids None": block(target_layer_ids=None),
+        "[0, 1, 7] in its config, not increasing numbers from -1 to 6":
+            block(target_layer_ids=[0, 1, 7]),
+        "[2, 1, 0] in its config, not increasing": block(target_layer_ids=[2, 1, 0]),
+        "target_layer_ids [0, '1', 2]": block(target_layer_ids=[0, "1", 2]),
+        "fc.weight of shape [32, 96], not [32, 64]": block(target_layer_ids=[0, 1]),
+        "for a target of 9 layers, but this has 8": {"num_target_layers": 9},
+        "block_size None": {"block_size": None},
+        "block_size 1": {"block_size": 1},
+        "is_causal True": {"is_causal": True},
+        "sliding_attention": {"layer_types": ["full_attention", "sliding_attention"]},
+        "dflash_config.use_swa True": block(use_swa=True),
+        "dflash_config.gru_hidden_dim": block(gru_hidden_dim=4),
+        "markov_rank 0": {"markov_rank": 0},
+    },
+    "peagle": {
+        "a config without mask_token_id or ptd_token_id or pard_token": {"ptd_token_id": None},
+        "ptd_token_id 50, but there are 50 tokens": {"ptd_token_id": 50},
+        "parallel_drafting 2": {"parallel_drafting": 2},
+    },
+    "mtp": {f"num_nextn_predict_layers {n}, not 1": {"num_nextn_predict_layers": n}
+            for n in (None, 0, 2)},
+    "eagle3": {"lacks fc_norm.0.weight": {"fc_norm": True},
+               "lacks input_norm.weight": {"norm_before_fc": True}},
+}  # fmt: skip
+"""What the error says -> the fields that it is about."""
+
 CASES: dict[str, Case] = {
     **ARITHMETIC,
+    **{
+        f"{method}: {said}": Case(fields, said, method=method)
+        for method, cases in OF_METHODS.items()
+        for said, fields in cases.items()
+    },
     **{
         f"{method}: {said}": Case(fields, said, method=method)
         for method in ("eagle", "eagle3")
@@ -155,11 +199,38 @@ CASES: dict[str, Case] = {
     },
     **{f"d2t of {n}": Case(refused=NO_MAP, tensors=offsets(n)) for n in (-1, 1000)},
     **{
-        f"DFlash without {key}": Case(
-            refused=f"lacks {key}", tensors=lacking(key), method="dflash"
+        f"{method} without {key}": Case(refused=f"lacks {key}", tensors=lacking(key), method=method)
+        for method, key in (
+            ("dflash", "hidden_norm.weight"), ("dflash", "layers.1.self_attn.k_norm.weight"),
+            ("mtp", f"{MTP}enorm.weight"), ("mtp", f"{MTP}mlp.up_proj.weight"),
+            ("peagle", "mask_hidden"),
         )
-        for key in ("hidden_norm.weight", "layers.1.self_attn.k_norm.weight")
     },
+    **{
+        f"a mask feature of shape {shape}": Case(
+            refused=f"mask_hidden of shape {shape}", method="peagle",
+            tensors=put(mask_hidden=torch.zeros(shape)),
+        )
+        for shape in ([95], [2, 48])
+    },
+    "MTP's scales": Case(
+        refused=f"unexpected tensors: {MTP}mlp.up_proj.weight_scale_inv", method="mtp",
+        tensors=put(**{f"{MTP}mlp.up_proj.weight_scale_inv": torch.ones(1)}),
+    ),
+    "MTP's own embedding": Case(
+        refused=f"{MTP}embed_tokens.weight that is not the target's", method="mtp",
+        tensors=put(**{f"{MTP}embed_tokens.weight": torch.ones(50, 32)}),
+    ),
+    "MTP of another depth": Case(
+        refused=f"no tensor whose name begins with {MTP}", tensors=named("old."), method="mtp"
+    ),
+    "EAGLE's bias": Case(
+        {"bias": True}, "lacks fc.bias", tensors=lacking("fc.bias"), method="eagle"
+    ),
+    "a norm that is switched off": Case(
+        {"fc_norm": False}, "fc_norm.0.weight, but its config does not switch fc_norm on",
+        tensors=put(fc_norm__0__weight=NORM[:32]),
+    ),
     "d2t with one token for all": Case(
         refused=NO_MAP, tensors=lambda t: t["d2t"].copy_(-torch.arange(len(t["d2t"])))
     ),
@@ -278,6 +349,8 @@ def test_a_changed_head_is_refused_by_name_or_told_or_drafts_as_before(
         with pytest.raises(CheckpointError) as caught:
             build_in(folder, case.method, target())
         assert case.refused in caught.value.message
+        has_option = case.method == "peagle" and "a config without mask" in case.refused
+        assert ("--method peagle:mask_token=ID" in caught.value.hint) == has_option
         return
     tokens, drafter = drafted(folder, case.method)
     assert bool(drafter.weights_notes) == bool(case.told)

@@ -76,25 +76,6 @@ def test_a_head_of_every_layout_drafts_what_its_definition_drafts(
         assert found[1] == pytest.approx(log_probs, abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("switch", "key"), [("fc_norm", "fc_norm.0.weight"), ("norm_before_fc", "input_norm.weight")]
-)
-def test_a_switch_without_its_tensors_is_refused_by_key(
-    switch: str, key: str, tmp_path: Path
-) -> None:
-    tensors = make_head(target(), LAYOUTS["SafeAILab"])
-    layout = Layout("SafeAILab", {**FLAT, switch: True})
-    with pytest.raises(CheckpointError, match=f"lacks {key}"):
-        build_in(write_layout(target(), layout, tensors, tmp_path), "eagle3", target())
-
-
-def test_a_norm_that_the_config_switches_off_is_refused_by_key(tmp_path: Path) -> None:
-    tensors = make_head(target(), LAYOUTS["SpecForge 3.1"])
-    layout = Layout("SafeAILab", {**FLAT, "fc_norm": False})
-    with pytest.raises(CheckpointError, match=r"has fc_norm\.0\.weight, but .* fc_norm on"):
-        build_in(write_layout(target(), layout, tensors, tmp_path), "eagle3", target())
-
-
 REFUSED: dict[str, tuple[Layout, dict[str, tuple[int, ...]], str]] = {
     "P-EAGLE": (LAYOUTS["SafeAILab"], {"mask_hidden": (1, 1, 96)}, "tensors: mask_hidden"),
     "P-EAGLE's config": (Layout("", {**FLAT, "parallel_drafting": True}), {}, "parallel_drafting"),
@@ -252,11 +233,3 @@ def test_eagles_heads_load_with_a_prefix_and_without_a_bias(has_bias: bool, tmp_
     prompt = list(prompts()[1])
     trees = [drafter.propose(started(drafter, target(), prompt)) for drafter in (first, second)]
     assert torch.equal(trees[0].tokens, trees[1].tokens)
-
-
-def test_an_eagle_head_that_announces_a_bias_must_have_it(tmp_path: Path) -> None:
-    folder = eagle(target(), tmp_path, fc_bias=False)
-    fields = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**fields, "bias": True}))
-    with pytest.raises(CheckpointError, match=r"lacks fc\.bias"):
-        build_in(folder, "eagle", target())

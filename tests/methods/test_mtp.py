@@ -19,12 +19,8 @@ from torch.nn.functional import rms_norm
 from transformers import (
     DeepseekV3Config,
     DeepseekV3ForCausalLM,
-    Gemma3Config,
-    Gemma3ForConditionalGeneration,
     Glm4MoeConfig,
     Glm4MoeForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
 )
 
 from specbench.engine.decode import decode
@@ -40,6 +36,7 @@ from specbench.registry import get
 from specbench.types import Request
 from tests.methods.building import Recording, build_in, complete
 from tests.methods.checkpoints import mtp, random
+from tests.support.architectures import LIMITED, config_of, random_of
 from tests.support.models import generated, random_llama, random_target
 
 VOCAB, LAYERS = 8, 2
@@ -209,49 +206,8 @@ def test_only_the_layers_own_files_are_read(tmp_path: Path) -> None:
     assert build_in(folder, "mtp", target).tree_sizes == (4,)
 
 
-@pytest.mark.parametrize("count", [None, 0, 2])
-def test_another_number_of_layers_is_refused(count: object, tmp_path: Path) -> None:
-    folder = mtp(random_target(), tmp_path, num_nextn_predict_layers=count)
-    with pytest.raises(CheckpointError, match=f"num_nextn_predict_layers {count}, not 1"):
-        build_in(folder, "mtp", random_target())
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "fault"),
-    [
-        ("enorm.weight", None, r"lacks model\.layers\.4\.enorm\.weight"),
-        ("mlp.up_proj.weight", None, r"lacks model\.layers\.4\.mlp\.up_proj\.weight"),
-        ("mlp.up_proj.weight_scale_inv", torch.ones(1), "unexpected tensors: .*weight_scale_inv"),
-        ("embed_tokens.weight", torch.ones(50, 32), "embed_tokens.weight that is not the target's"),
-    ],
-)
-def test_tensors_that_do_not_fit_are_refused_by_key(
-    key: str, value: Tensor | None, fault: str, tmp_path: Path
-) -> None:
-    folder = mtp(random_target(), tmp_path)
-    tensors = load_file(folder / "model.safetensors")
-    tensors.pop(f"model.layers.4.{key}", None)
-    if value is not None:
-        tensors[f"model.layers.4.{key}"] = value
-    save_file(tensors, folder / "model.safetensors")
-    with pytest.raises(CheckpointError, match=fault):
-        build_in(folder, "mtp", random_target())
-
-
-def test_a_folder_without_the_layer_is_refused(tmp_path: Path) -> None:
-    folder = mtp(random_target(layers=3), tmp_path)
-    with pytest.raises(CheckpointError, match=r"no tensor whose name begins with model\.layers\.4"):
-        build_in(folder, "mtp", random_target())
-
-
 def test_a_target_with_windows_is_refused(tmp_path: Path) -> None:
-    from transformers import MistralConfig, MistralForCausalLM
-
-    config = MistralConfig(
-        vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, sliding_window=8,
-    )  # fmt: skip
-    target = Target(MistralForCausalLM(config).eval())
+    target = Target(random_of(config_of("mistral")))
     with pytest.raises(CheckpointError, match="attention windows"):
         build_in(mtp(target, tmp_path), "mtp", target)
 
@@ -265,22 +221,15 @@ def layers_of(name: str) -> Any:
 
     Gemma 3's layers are those of its text part, and three of four have a window.
     """
-    torch.manual_seed(0)
     if name == "llama":
         return random_llama(layers=4, vocab_size=VOCAB)
     if name == "gpt2":
-        config = GPT2Config(vocab_size=VOCAB, n_embd=32, n_layer=4, n_head=4, n_positions=128)
-        return GPT2LMHeadModel(config).double().eval()
+        return random_of(config_of(name, vocab_size=VOCAB, n_layer=4)).double()
     if name == "gemma3":
-        text = {
-            "vocab_size": VOCAB, "hidden_size": 32, "intermediate_size": 48, "head_dim": 8,
-            "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
-            "max_position_embeddings": 128, "sliding_window": 8, "initializer_range": 0.2,
-        }  # fmt: skip
-        image = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
-                 "num_attention_heads": 2, "image_size": 28, "patch_size": 14}  # fmt: skip
-        both = Gemma3Config(text_config=text, vision_config=image)
-        return Gemma3ForConditionalGeneration(both).double().eval()
+        kinds = [*["sliding_attention"] * 3, "full_attention"]
+        text = {**LIMITED[name]["text_config"], "vocab_size": VOCAB, "layer_types": kinds}
+        config = config_of(name, text_config={**text, "num_hidden_layers": 4})
+        return random_of(config).double()
     return deepseek(4)  # in float32: grouped products have no float64
 
 

@@ -4,7 +4,6 @@ P-EAGLE: one pass of EAGLE-3's draft model over committed pairs and masks.
 """
 
 import json
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -108,46 +107,6 @@ def test_a_head_of_speculators_with_its_own_vocabulary_drafts_as_defined(tmp_pat
     assert_drafts_as_defined(folder, 4)
 
 
-def ids(*layers: object) -> dict[str, Any]:
-    return {"dflash_config": {"mask_token_id": MASK, "target_layer_ids": list(layers)}}
-
-
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no mask token": ({"dflash_config": {"target_layer_ids": [0, 1, 2]}}, "without mask_token_id"),
-    "a mask token outside the vocabulary": (
-        {"dflash_config": {"mask_token_id": 8, "target_layer_ids": [0, 1, 2]}},
-        "mask_token_id 8, but there are 8 tokens",
-    ),
-    "no layers": ({"dflash_config": {"mask_token_id": MASK}}, "target_layer_ids None"),
-    "the last layer's output": (ids(0, 1, 7), r"\[0, 1, 7\].*from -1 to 6"),
-    "layers out of order": (ids(2, 1, 0), r"\[2, 1, 0\].*increasing"),
-    "a layer that is not a number": (ids(0, "1", 2), "target_layer_ids"),
-    "too few layers": (ids(0, 1), r"fc\.weight of shape \[32, 96\], not \[32, 64\]"),
-    "another target": ({"num_target_layers": 9}, "for a target of 9 layers, but this has 8"),
-    "no block size": ({"block_size": None}, "block_size None"),
-    "a block without masks": ({"block_size": 1}, "block_size 1"),
-    "causal attention": ({"is_causal": True}, "is_causal True"),
-    "a window": ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding_attention"),
-    "a window by another name": (
-        {"dflash_config": {**ids(0, 1, 2)["dflash_config"], "use_swa": True}},
-        r"dflash_config\.use_swa True",
-    ),
-    "an unknown field": (
-        {"dflash_config": {**ids(0, 1, 2)["dflash_config"], "gru_hidden_dim": 4}},
-        r"dflash_config\.gru_hidden_dim",
-    ),
-    "a Markov head": ({"markov_rank": 0}, "markov_rank 0"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_computed_is_refused_by_key(name: str, tmp_path: Path) -> None:
-    changes, fault = REFUSED[name]
-    folder = dflash(target(), tmp_path, **changes)
-    with pytest.raises(CheckpointError, match=fault):
-        build_in(folder, "dflash", target())
-
-
 NUM_TOKENS = 5
 OF_VLLM = {**FLAT, "parallel_drafting": True, "ptd_token_id": MASK}
 OF_SPECULATORS: dict[str, Any] = {"speculators_model_type": "peagle", "mask_token_id": MASK}
@@ -191,38 +150,6 @@ def test_every_draft_is_what_a_plain_forward_over_pairs_and_masks_predicts(
         states = model(torch.tensor([text[:-1]]), output_hidden_states=True).hidden_states
         parts = [states[layer][0] for layer in LAYER_IDS]
         assert drafted == plain.draft_at_once(parts, torch.tensor(text[1:]), masks)
-
-
-@pytest.mark.parametrize(
-    ("changes", "fault"),
-    [
-        ({"ptd_token_id": None}, "a config without mask_token_id or ptd_token_id or pard_token"),
-        ({"ptd_token_id": 8}, "ptd_token_id 8, but there are 8 tokens"),
-        ({"parallel_drafting": 2}, "parallel_drafting 2"),
-    ],
-)
-def test_a_config_without_a_usable_mask_token_is_refused(
-    changes: dict[str, Any], fault: str, tmp_path: Path
-) -> None:
-    layout = replace(LAYOUTS["vLLM"], flat={**OF_VLLM, **changes})
-    folder = write_layout(target(), layout, with_mask(layout), tmp_path)
-    with pytest.raises(CheckpointError, match=fault) as caught:
-        build_in(folder, "peagle", target())
-    has_none = changes == {"ptd_token_id": None}
-    assert ("--method peagle:mask_token=ID" in caught.value.hint) == has_none
-
-
-@pytest.mark.parametrize("shape", [(95,), (2, 48), None])
-def test_a_mask_feature_of_another_size_is_refused(
-    shape: tuple[int, ...] | None, tmp_path: Path
-) -> None:
-    layout, tensors = LAYOUTS["speculators"], with_mask(LAYOUTS["speculators"])
-    del tensors["mask_hidden"]
-    if shape:
-        tensors["mask_hidden"] = torch.zeros(shape)
-    folder = write_layout(target(), layout, tensors, tmp_path)
-    with pytest.raises(CheckpointError, match="mask_hidden"):
-        build_in(folder, "peagle", target())
 
 
 def test_an_eagle3_head_is_refused(tmp_path: Path) -> None:

@@ -4,30 +4,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from scipy.stats import chisquare
 
 from specbench.engine.accept import Sampler, Verdict, typical
 from specbench.engine.decode import decode
-from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.types import Request, Sampling
 from tests.methods.building import build_random
-from tests.support.models import random_llama, random_target
-
-VOCAB = 6
-PROMPT = (3, 4, 5, 3, 4, 5, 3, 4)
-
-
-@torch.inference_mode()
-def joint(model: torch.nn.Module, sampling: Sampling) -> torch.Tensor:
-    """Probabilities of the three tokens after the prompt [vocab, vocab, vocab]."""
-    pairs = torch.cartesian_prod(torch.arange(VOCAB), torch.arange(VOCAB))
-    ids = torch.cat([torch.tensor(PROMPT).repeat(len(pairs), 1), pairs], 1)
-    rows = model(ids).logits[:, -3:]
-    sampler = Sampler(sampling, torch.device("cpu"), 0)
-    first, second, third = (sampler.probs(rows[:, i]) for i in range(3))
-    one = first.gather(1, pairs[:, :1]) * second.gather(1, pairs[:, 1:])
-    return (one * third).view(VOCAB, VOCAB, VOCAB)
+from tests.support.distribution import p_value
+from tests.support.models import random_target
 
 
 @pytest.mark.slow
@@ -38,22 +22,9 @@ def test_tokens_after_sampled_drafts_have_the_targets_distribution(
     tree: str, sampling: Sampling, tmp_path: Path
 ) -> None:
     """The contract suite tests every method; this one is for draws without replacement."""
-    model = random_llama(layers=3, vocab_size=VOCAB, max_position_embeddings=64)
-    target = Target(model)
+    target = random_target(layers=3, vocab_size=6, max_position_embeddings=64)
     drafter = build_random("eagle", target, tmp_path, tree=tree)
-    exact = joint(model, sampling).flatten()
-    draws, counts = 1500, torch.zeros(VOCAB**3)
-    places = torch.tensor([VOCAB * VOCAB, VOCAB, 1])
-    for seed in range(draws):
-        tokens = decode(target, drafter, Request(PROMPT, 3, sampling, seed=seed)).token_ids
-        counts[(torch.tensor(tokens) * places).sum()] += 1
-    assert counts[exact == 0].sum() == 0
-    is_common = exact * draws >= 5
-    observed = torch.cat([counts[is_common], counts[~is_common].sum()[None]])
-    wanted = torch.cat([exact[is_common], exact[~is_common].sum()[None]]) * draws
-    if wanted[-1] == 0:
-        observed, wanted = observed[:-1], wanted[:-1]
-    assert chisquare(observed.numpy(), wanted.numpy()).pvalue > 1e-3
+    assert p_value(target, drafter, (3, 4, 5, 3, 4, 5, 3, 4), sampling, draws=1500) > 1e-3
 
 
 def test_draws_without_replacement_come_in_the_right_order_of_probability() -> None:

@@ -34,15 +34,31 @@ from tests.support.weights import build
 TEXTS = [[3, 4, 5, 6, 7], [9, 4, 5, 6, 8], [4, 5, 6, 8, 1], [2, 4, 5]]
 
 
-def drafted(folder: Path, *text: int, corpus: Any = TEXTS, **options: str) -> list[tuple[int, int]]:
+def built(name: str, weights: Path | None = None, **options: str) -> Any:
+    method, context = get(name), BuildContext(random_target(layers=1), weights)
+    return method.build(make_options(method, options), context)
+
+
+def stored(folder: Path, corpus: list[list[int]]) -> Path:
+    Datastore.build(corpus).save(folder / "store.safetensors")
+    return folder / "store.safetensors"
+
+
+def started(drafter: Any, *text: int) -> State:
+    state = State(Request(text[:-1], 8), Sampler(Sampling(), torch.device("cpu")), 8)
+    state.append(text[-1])
+    drafter.start(state, Forward(torch.zeros(1, 50)))
+    return state
+
+
+def drafted_after(drafter: Any, *text: int) -> list[tuple[int, int]]:
     """Parent and token of each draft node."""
-    path = folder / "store.safetensors"
-    Datastore.build(corpus).save(path)
-    method = get("rest")
-    context = BuildContext(random_target(layers=1), path)
-    state = State(Request(text, 8), Sampler(Sampling(), torch.device("cpu")), 8)
-    tree = method.build(make_options(method, options), context).propose(state)
+    tree = drafter.propose(started(drafter, *text))
     return list(zip(tree.layout.parents.tolist(), tree.tokens.tolist(), strict=True))[1:]
+
+
+def drafted(folder: Path, *text: int, corpus: Any = TEXTS, **options: str) -> list[tuple[int, int]]:
+    return drafted_after(built("rest", stored(folder, corpus), **options), *text)
 
 
 def test_continuations_are_those_of_every_occurrence_and_end_with_their_text() -> None:
@@ -156,21 +172,12 @@ def test_what_is_no_datastore_for_the_target_is_refused(tmp_path: Path) -> None:
 def test_the_continuation_of_the_longest_match_is_copied(
     text: list[int], expected: list[int]
 ) -> None:
-    method = get("sam")
-    given = make_options(method, {"num_tokens": "3", "threshold": "3"})
-    drafter: Any = method.build(given, BuildContext(random_target(layers=1)))
+    drafter = built("sam", num_tokens="3", threshold="3")
     drafter._text.extend(text)
     assert drafter._copied() == expected
 
 
 CORPUS = [[3, 4, 5, 6, 7], [9, 3, 4, 5, 8, 8], [*range(10, 50)], [1, *range(12, 46), 5, 5]]
-
-
-def drafter_with(folder: Path, **options: str) -> Any:
-    path = folder / "store.safetensors"
-    Datastore.build(CORPUS).save(path)
-    given = make_options(get("sam"), {"datastore": str(path), **options})
-    return get("sam").build(given, BuildContext(random_target(layers=1), path))
 
 
 @pytest.mark.parametrize(
@@ -191,7 +198,8 @@ def test_a_match_in_the_datastore_is_copied_if_it_is_longer_by_the_bias(
     text: list[int], options: dict[str, str], expected: list[int], tmp_path: Path
 ) -> None:
     given = {"num_tokens": "3", "threshold": "2", "bias": "1", **options}
-    drafter = drafter_with(tmp_path, **given)
+    path = stored(tmp_path, CORPUS)
+    drafter = built("sam", path, datastore=str(path), **given)
     drafter._text.extend(text)
     assert drafter._copied() == expected
 
@@ -207,10 +215,9 @@ def test_a_match_is_as_long_as_it_is_beyond_the_tokens_that_sort() -> None:
 def test_it_is_lossless_with_a_datastore(tmp_path: Path) -> None:
     target, request = random_target(), Request(prompts()[3], 40)
     vanilla = decode(target, build("vanilla", target, tmp_path), request)
-    path = tmp_path / "store.safetensors"
-    Datastore.build([list(vanilla.token_ids[:30]), [1, 2, 3]]).save(path)
-    given = make_options(get("sam"), {"datastore": str(path), "threshold": "2", "bias": "0"})
-    done = decode(target, get("sam").build(given, BuildContext(target, path)), request)
+    path = stored(tmp_path, [list(vanilla.token_ids[:30]), [1, 2, 3]])
+    drafter = built("sam", path, datastore=str(path), threshold="2", bias="0")
+    done = decode(target, drafter, request)
     assert done.token_ids == vanilla.token_ids
     assert max(done.accept_lengths) > 15
 
@@ -229,24 +236,6 @@ def test_it_is_lossless_where_both_parts_propose(other: str, tmp_path: Path) -> 
     assert done.token_ids == vanilla.token_ids
     sizes = set(done.num_nodes)
     assert any(size <= 6 for size in sizes) and any(size > 6 for size in sizes)
-
-
-def suffix(**options: str) -> Any:
-    method = get("suffix")
-    return method.build(make_options(method, options), BuildContext(random_target(layers=1)))
-
-
-def started_suffix(drafter: Any, *text: int) -> State:
-    state = State(Request(text[:-1], 8), Sampler(Sampling(), torch.device("cpu")), 8)
-    state.append(text[-1])
-    drafter.start(state, Forward(torch.zeros(1, 50)))
-    return state
-
-
-def suffix_drafted(*text: int, **options: str) -> tuple[list[int], list[int]]:
-    drafter = suffix(**options)
-    tree = drafter.propose(started_suffix(drafter, *text))
-    return tree.tokens.tolist()[1:], tree.layout.parents.tolist()[1:]
 
 
 def test_the_ends_of_longer_matches_are_among_those_of_shorter_ones() -> None:
@@ -273,35 +262,29 @@ def test_the_ends_of_longer_matches_are_among_those_of_shorter_ones() -> None:
 def test_a_draft_is_the_most_likely_continuation(
     text: tuple[int, ...], options: dict[str, str], tokens: list[int]
 ) -> None:
-    assert suffix_drafted(*text, **options)[0] == tokens
+    drafted = drafted_after(built("suffix", None, **options), *text)
+    assert [token for _, token in drafted] == tokens
 
 
 def test_a_tree_holds_several_continuations() -> None:
-    tokens, parents = suffix_drafted(3, 5, 6, 3, 5, 7, 3, 5, shape="tree")
-    assert (tokens, parents) == ([6, 7], [0, 0])
+    drafter = built("suffix", shape="tree")
+    assert drafted_after(drafter, 3, 5, 6, 3, 5, 7, 3, 5) == [(0, 6), (0, 7)]
 
 
 def test_outputs_of_earlier_prompts_are_read_if_remembered() -> None:
-    drafter = suffix(scope="run")
-    started_suffix(drafter, 3, 4, 5).append(8)
-    assert drafter.propose(started_suffix(drafter, 4, 5)).num_nodes == 1
-    state = started_suffix(drafter, 3, 4, 5)
+    drafter = built("suffix", scope="run")
+    started(drafter, 3, 4, 5).append(8)
+    assert drafted_after(drafter, 4, 5) == []
+    state = started(drafter, 3, 4, 5)
     state.append(8)
     state.append(9)
     drafter.remember()  # the output 5 8 9
-    assert drafter.propose(started_suffix(drafter, 4, 5, 8)).tokens.tolist() == [8, 9]
+    assert drafted_after(drafter, 4, 5, 8) == [(0, 9)]
     drafter.forget()
-    assert drafter.propose(started_suffix(drafter, 4, 5, 8)).num_nodes == 1
+    assert drafted_after(drafter, 4, 5, 8) == []
 
 
 TEXT = (5, 6, 7, 8, 6, 7, 3, 9, 7)
-
-
-def pld_drafted(text: tuple[int, ...], **options: str) -> list[int]:
-    method = get("pld")
-    drafter = method.build(make_options(method, options), BuildContext(random_target(layers=1)))
-    state = State(Request(text, 8), Sampler(Sampling(), torch.device("cpu")), 8)
-    return drafter.propose(state).tokens.tolist()[1:]
 
 
 @pytest.mark.parametrize(
@@ -317,7 +300,8 @@ def pld_drafted(text: tuple[int, ...], **options: str) -> list[int]:
 def test_a_continuation_counts_if_its_ngram_and_it_are_long_enough(
     text: tuple[int, ...], options: dict[str, str], expected: list[int]
 ) -> None:
-    assert pld_drafted(text, **options) == expected
+    drafted = drafted_after(built("pld", None, **options), *text)
+    assert [token for _, token in drafted] == expected
 
 
 def test_a_shortest_ngram_above_the_longest_is_refused() -> None:
@@ -345,18 +329,13 @@ def test_a_window_holds_the_best_tokens_at_every_temperature(
     assert num_seen > 5
 
 
-def recycling(**options: str) -> Any:
-    method = get("recycling")
-    return method.build(method.options(**options), BuildContext(random_target()))
-
-
 def test_the_official_tree_has_80_nodes_below_the_root_and_is_6_deep() -> None:
     tree = static_tree("recycling_80", vocab_size=50)
     assert (tree.num_nodes, tree.num_candidates, len(tree.levels)) == (81, 8, 6)
 
 
 def test_a_row_holds_the_best_tokens_of_the_last_node_with_its_token() -> None:
-    drafter = recycling(tree="2x1")
+    drafter = built("recycling", tree="2x1")
     logits = torch.zeros(3, 50)
     logits[0, 7] = logits[1, 8] = logits[2, 9] = 1.0
     logits[0, 3] = logits[1, 4] = logits[2, 5] = 0.5
@@ -370,7 +349,7 @@ def test_a_row_holds_the_best_tokens_of_the_last_node_with_its_token() -> None:
 
 
 def test_a_remembered_table_serves_the_next_prompt_until_it_is_forgotten() -> None:
-    drafter, request = recycling(), Request(prompts()[2], 40)
+    drafter, request = built("recycling"), Request(prompts()[2], 40)
     first = decode(drafter_target := random_target(), drafter, request)
     assert decode(drafter_target, drafter, request).steps == first.steps
     drafter.remember()

@@ -5,8 +5,6 @@ import struct
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerFast
 
 from specbench.errors import CheckpointError
 from specbench.models.checkpoints import check_checkpoint
@@ -19,33 +17,6 @@ CONFIG = {
     "hidden_size": 16,
     "dtype": "float16",
 }
-
-
-def make_tokenizer(
-    extra: tuple[str, ...] = (),
-    words: tuple[str, ...] = (),
-    *,
-    adds_bos: bool = True,
-    adds_eos: bool = False,
-    chat_template: str | None = None,
-) -> PreTrainedTokenizerFast:
-    """A byte-level tokenizer: <unk> <s> </s>, the 256 bytes, `words`, then `extra` specials."""
-    tokens = ["<unk>", "<s>", "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet()), *words]
-    tokenizer = Tokenizer(models.BPE({t: i for i, t in enumerate(tokens)}, [], unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    template = ("<s> " if adds_bos else "") + "$A" + (" </s>" if adds_eos else "")
-    special = [("<s>", 1), ("</s>", 2)]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=template, special_tokens=special
-    )
-    made = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
-    )
-    if extra:
-        made.add_special_tokens({"additional_special_tokens": list(extra)})
-    made.chat_template = chat_template
-    return made
 
 
 def write_safetensors(path: Path, num_values: int = 8, dtype: str = "F16") -> Path:

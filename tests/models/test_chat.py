@@ -21,7 +21,7 @@ from specbench.models.chat import (
 )
 from specbench.models.tokenizers import eos_ids, load_tokenizer, vocab_size
 from specbench.zoo import TINY
-from tests.models.making import make_tokenizer
+from tests.support.checkpoint import make_tokenizer
 
 NONE = Template("none")
 OWN = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]"

@@ -20,7 +20,8 @@ from specbench.models.checkpoints import (
     weight_files,
 )
 from specbench.models.memory import GRAPH_RESERVE, check_context, check_fits, estimate
-from tests.models.making import make_checkpoint, make_tokenizer, refusal, write_safetensors
+from tests.models.making import make_checkpoint, refusal, write_safetensors
+from tests.support.checkpoint import make_tokenizer
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import TypeAlias
@@ -38,6 +39,12 @@ def drawn(run: Report | Run | Sequence[Run], width: int = 100, *, is_full: bool 
 def render(run: Report | Run | Sequence[Run], form: str) -> str:
     """The text of a format."""
     return load_format(form).render(run if isinstance(run, Report) else make_report(run))
+
+
+@cache
+def report_of(make: "Make") -> Report:
+    """The report of a run, made once for all tests of it."""
+    return make_report(make())
 
 
 def nine_methods() -> Run:
@@ -154,13 +161,13 @@ EVERY_RUN: Sequence[Make] = (
 )  # fmt: skip
 
 GOLDENS: Mapping[str, Callable[[], str]] = {
-    "two_temperatures_100.txt": lambda: drawn(two_temperatures(), 100),
-    "two_models_100.txt": lambda: drawn(two_models(), 100),
-    "screen_nine_methods_80.txt": lambda: drawn(nine_methods(), 80, is_full=False),
-    "screen_with_phases_80.txt": lambda: drawn(with_phases(), 80, is_full=False),
-    "two_temperatures.md": lambda: render(two_temperatures(), "markdown"),
-    "two_models.tex": lambda: render(two_models(), "latex"),
-    "one_sample.json": lambda: render(one_sample(), "json"),
+    "two_temperatures_100.txt": lambda: drawn(report_of(two_temperatures), 100),
+    "two_models_100.txt": lambda: drawn(report_of(two_models), 100),
+    "screen_nine_methods_80.txt": lambda: drawn(report_of(nine_methods), 80, is_full=False),
+    "screen_with_phases_80.txt": lambda: drawn(report_of(with_phases), 80, is_full=False),
+    "two_temperatures.md": lambda: render(report_of(two_temperatures), "markdown"),
+    "two_models.tex": lambda: render(report_of(two_models), "latex"),
+    "one_sample.json": lambda: render(report_of(one_sample), "json"),
 }
 
 if __name__ == "__main__":

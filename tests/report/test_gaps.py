@@ -19,7 +19,7 @@ from specbench.report.report import Report, measure_categories
 from specbench.report.table import Table
 from tests.analysis.run_factory import full_run, make_run
 from tests.judge.changing import with_header, with_records
-from tests.report.drawing import nine_methods, render
+from tests.report.drawing import nine_methods, render, report_of
 
 METHODS = ("vanilla", "pld", "sps")
 FEW = ("gsm8k", "alpaca")
@@ -129,7 +129,7 @@ def test_categories_are_rows_below_their_task(form: str) -> None:
     text = render(with_categories(), form)
     places = [text.index(word) for word in ("By category", "writing", "math")]
     assert places == sorted(places)
-    assert "By category" not in render(nine_methods(), form)
+    assert "By category" not in render(report_of(nine_methods), form)
 
 
 def test_the_spreadsheet_has_a_line_per_category_and_method() -> None:
@@ -143,7 +143,7 @@ def test_the_spreadsheet_has_a_line_per_category_and_method() -> None:
     (row,) = [row for row in rows if (row["method"], row["category"]) == ("pld", "math")]
     assert float(row["mat"]) == found.cell("pld", 0.0, "mt_bench / math").mat.value  # type: ignore[union-attr]
     assert row["title"] == "PLD" and row["is_lossless"] == "True"
-    assert "categories.csv" not in csv_format.files(make_report(nine_methods()))
+    assert "categories.csv" not in csv_format.files(report_of(nine_methods))
 
 
 def test_prompts_of_a_single_category_have_no_category_table() -> None:

@@ -19,7 +19,7 @@ from specbench.report.answers import SAMPLES_PER_TASK
 from specbench.report.build import make_report
 from tests.analysis.run_factory import failed, full_run, header, make_run, record
 from tests.report.browser import Browser, problems_of
-from tests.report.drawing import EVERY_RUN, nine_methods, render, two_temperatures
+from tests.report.drawing import EVERY_RUN, render, report_of, two_temperatures
 
 RUNS = {make.__name__: make for make in EVERY_RUN}
 VOID = {"meta", "link", "img", "br", "hr", "input"}
@@ -31,7 +31,7 @@ def page(run: Any) -> str:
 
 @cache
 def page_of(name: str) -> str:
-    return page(RUNS[name]())
+    return render(report_of(RUNS[name]), "html")
 
 
 def answering() -> Run:
@@ -93,9 +93,9 @@ def test_a_page_is_self_contained(name: str) -> None:
 
 
 def test_the_page_has_every_warning() -> None:
-    report = make_report(two_temperatures(), Bootstrap(200))
+    report = report_of(two_temperatures)
     warnings = [note.text.split("'")[0] for note in report.results.notes if note.is_warning]
-    text = render(report, "html")
+    text = page_of("two_temperatures")
     assert warnings and all(warning in text for warning in warnings)
 
 
@@ -140,6 +140,16 @@ def test_the_page_has_the_answers_of_the_first_samples_of_each_task() -> None:
     assert "<summary>GSM8K, 2</summary>" not in text
     assert '<h4>Vanilla, PLD</h4>\n<p class="answer">one &lt;b&gt; &amp; two</p>' in text
     assert "SpS failed: boom" in text
+
+
+def test_the_page_has_tiles_both_themes_a_fixed_first_column_and_intervals_below() -> None:
+    text = page(answering())
+    tiles = text.partition('<dl class="figures">')[2].partition("</dl>")[0]
+    assert tiles.count("<dt>") >= 3 and "tokens/s" in tiles
+    assert "prefers-color-scheme: dark" in text
+    assert re.search(r"tbody th[^}]*position: sticky; left: 0", text)
+    assert re.search(r"\dx(</b>)?<small>", page_of("nine_methods"))
+    assert {"h1", "nav", "figure", "button"} <= {tag for tag, _ in Outline(text).tags}
 
 
 @pytest.mark.slow
@@ -253,7 +263,7 @@ def test_a_click_on_a_heading_sorts_a_table_of_the_report(
     tmp_path: Path, chromium: Browser
 ) -> None:
     file = tmp_path / "report.html"
-    file.write_text(render(nine_methods(), "html"), encoding="utf-8")
+    file.write_text(page_of("nine_methods"), encoding="utf-8")
     chromium.open(file)
     for row, cell, first in ((2, 1, "EAGLE-3"), (1, 1, "EAGLE")):  # speedup, then the names
         click = f"document.querySelector('.paper thead tr:nth-child({row}) th:nth-child({cell})')"

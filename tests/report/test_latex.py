@@ -14,7 +14,7 @@ from specbench.log.run import Run
 from specbench.report.build import make_report
 from specbench.report.export.latex import escape, files
 from tests.analysis.run_factory import header, make_run, record
-from tests.report.drawing import EVERY_RUN, render, two_models, two_temperatures
+from tests.report.drawing import EVERY_RUN, render, report_of, two_models, two_temperatures
 
 ENGINES = {
     "pdflatex": ["-interaction=nonstopmode", "-halt-on-error"],
@@ -34,7 +34,7 @@ def test_the_caption_says_by_which_formula_the_speedups_are() -> None:
 
 
 def test_warnings_reach_the_author_as_comments() -> None:
-    text = render(two_temperatures(), "latex")
+    text = render(report_of(two_temperatures), "latex")
     assert "% Warning: The run was interrupted" in text
     assert "interrupted" not in text.split(r"\begin{table*}")[1]
 

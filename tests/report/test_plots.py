@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from io import BytesIO
 from itertools import combinations
 from typing import Any
@@ -27,6 +26,7 @@ from tests.report.drawing import (
     EVERY_RUN,
     all_failed,
     nine_methods,
+    report_of,
     two_machines,
     two_models,
     two_temperatures,
@@ -34,11 +34,6 @@ from tests.report.drawing import (
     with_phases,
 )
 from tests.support.headers import values_of
-
-
-@cache
-def report_of(make: Any) -> Report:
-    return make_report(make(), Bootstrap(200))
 
 
 def drawn(report: Report) -> dict[str, tuple[Plot, Figure]]:

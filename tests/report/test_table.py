@@ -8,19 +8,20 @@ import re
 import tomllib
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from specbench.errors import UserError
 from specbench.report import export, texts
-from specbench.report.build import make_report
 from specbench.report.console import text_table, wrapped
 from specbench.report.export import FORMATS, load_format
+from specbench.report.export.json import SCHEMA
 from specbench.report.layout import draw
 from specbench.report.table import Cell, Column, Group, Row, Table
 from specbench.report.texts import note
-from tests.report.drawing import EVERY_RUN, one_sample, render
+from tests.report.drawing import EVERY_RUN, Make, one_sample, render, report_of
 
 
 def table(*columns: Column) -> Table:
@@ -72,7 +73,7 @@ def test_text_wraps_in_the_room_that_numbers_leave() -> None:
 def test_every_file_of_export_is_a_format() -> None:
     stems = {path.stem for path in Path(export.__path__[0]).glob("*.py")} - {"__init__", "terminal"}
     assert set(FORMATS) == {"table", *stems}
-    report = make_report(one_sample())
+    report = report_of(one_sample)
     names: list[str] = []
     for name in FORMATS:
         assert load_format(name).render(report)
@@ -97,10 +98,32 @@ def test_every_text_belongs_to_a_note_of_the_code() -> None:
     assert set(TEXTS) - named <= by_arithmetic
 
 
+ADVICE = re.compile(
+    r"(^|[.!:\]] ?)\[? ?"
+    r"(Repeat|Keep|Stop|Raise|Run|Use|Turn|Lower|See|Check|Compare|Read|Continue)\b|`specbench "
+)
+FACTS = (
+    "more_warnings running failed_run incomplete failed_completions left_out recorded survived "
+    "slow_baseline interrupted_blocks long_drafts busy changed_weights"
+)
+"""Warnings that tell a fact about the run; the others ask for something."""
+
+
+@pytest.mark.parametrize("key", [key for key, entry in TEXTS.items() if "label" not in entry])
+def test_a_warning_says_what_to_do(key: str) -> None:
+    assert bool(ADVICE.search(TEXTS[key]["text"])) is (key not in FACTS.split())
+
+
+def refuse(constant: str) -> Any:
+    raise AssertionError(f"{constant} is not JSON")
+
+
 @pytest.mark.parametrize("make", EVERY_RUN)
-def test_the_document_has_the_numbers_of_each_sentence(make: type) -> None:
-    report = make_report(make())
-    found = json.loads(render(report, "json"))["notes"]
+def test_the_document_is_strict_json_with_the_numbers_of_each_sentence(make: Make) -> None:
+    report = report_of(make)
+    document = json.loads(render(report, "json"), parse_constant=refuse)
+    assert (document["schema"], document["kind"]) == (SCHEMA, "specbench report")
+    found = document["notes"]
     assert [one["text"] for one in found] == [one.text for one in report.results.notes]
     for one in found:
         assert one["key"] in TEXTS

@@ -20,6 +20,7 @@ from tests.report.drawing import (
     GOLDENS,
     drawn,
     nine_methods,
+    report_of,
     two_machines,
     two_temperatures,
 )
@@ -44,11 +45,11 @@ def test_the_default_run_with_its_warnings_fits_one_screen() -> None:
 
 
 def test_the_screen_has_the_mean_first_and_says_how_many_tasks_it_leaves_out() -> None:
-    text = drawn(nine_methods(), 80, is_full=False)
+    text = drawn(report_of(nine_methods), 80, is_full=False)
     row = next(line for line in text.splitlines() if line.startswith("EAGLE-3 "))
     assert re.match(r"EAGLE-3 +2\.87x ±0\.09 +1098 +3\.57 +3\.51x", row)
     assert "Temperature=0 (1 more task: --full)" in text
-    assert "more task" not in drawn(nine_methods(), 160, is_full=False)
+    assert "more task" not in drawn(report_of(nine_methods), 160, is_full=False)
 
 
 def test_a_label_is_whole_on_the_screen_and_its_options_are_whole_in_every_table() -> None:
@@ -63,7 +64,7 @@ def test_a_label_is_whole_on_the_screen_and_its_options_are_whole_in_every_table
 
 def test_nothing_is_wrapped_in_a_file() -> None:
     console = Console(width=60, file=StringIO(), color_system=None)
-    report = make_report(nine_methods())
+    report = report_of(nine_methods)
     print_report(report, console)
     assert isinstance(console.file, StringIO)
     text = console.file.getvalue()
@@ -118,7 +119,7 @@ def test_a_cpu_where_vanilla_is_faster_is_explained(method: str, device: str) ->
 
 @pytest.mark.parametrize("make", EVERY_RUN)
 def test_no_line_is_wider_than_the_terminal_and_nothing_is_nan(make: type) -> None:
-    report = make_report(make())
+    report = report_of(make)
     for width, is_full in product((40, 60, 80, 100, 120, 200), (True, False)):
         text = drawn(report, width, is_full=is_full)
         assert max(map(len, text.splitlines())) <= width

@@ -7,18 +7,18 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 WINDOW = 6
 
-_SMALL = {
+SMALL = {
     "vocab_size": 50, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
     "num_attention_heads": 4, "max_position_embeddings": 128, "bos_token_id": 1,
     "eos_token_id": 2, "pad_token_id": 0,
 }  # fmt: skip
-_GROUPED = {**_SMALL, "num_key_value_heads": 2, "head_dim": 8}
+_GROUPED = {**SMALL, "num_key_value_heads": 2, "head_dim": 8}
 _GPT = {"vocab_size": 50, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128}
 _ROTARY_GPT = {**_GPT, "rotary_dim": 4}
 _EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}
 _ROUTED = {"n_routed_experts": 4, **_EXPERTS, "n_group": 1, "topk_group": 1}
 _LATENT = {
-    **_SMALL, **_ROUTED, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
+    **SMALL, **_ROUTED, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
     "qk_rope_head_dim": 8, "v_head_dim": 8, "first_k_dense_replace": 1,
 }  # fmt: skip
 _WINDOW = {**_GROUPED, "sliding_window": WINDOW}
@@ -37,14 +37,14 @@ _IMAGES = {
 FULL: dict[str, dict[str, Any]] = {
     "apertus": _GROUPED,
     "arcee": _GROUPED,
-    "biogpt": _SMALL,
+    "biogpt": SMALL,
     "codegen": _ROTARY_GPT,
     "cohere": _GROUPED,
     "deepseek_v2": _LATENT,
     "deepseek_v3": _LATENT,
     "ernie4_5": _GROUPED,
     "ernie4_5_moe": {**_GROUPED, **_EXPERTS, "moe_num_experts": 4, "moe_k": 2},
-    "falcon": {**_SMALL, "alibi": False},
+    "falcon": {**SMALL, "alibi": False},
     "gemma": _GROUPED,
     "glm": _GROUPED,
     "glm4": _GROUPED,
@@ -52,7 +52,7 @@ FULL: dict[str, dict[str, Any]] = {
     "glm4_moe_lite": _LATENT,
     "gpt2": _GPT,
     "gpt_bigcode": _GPT,
-    "gpt_neox": _SMALL,
+    "gpt_neox": SMALL,
     "gptj": _ROTARY_GPT,
     "granite": _GROUPED,
     "granitemoe": {**_GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2},
@@ -64,9 +64,9 @@ FULL: dict[str, dict[str, Any]] = {
     "nemotron": _GROUPED,
     "olmo": _GROUPED,
     "olmo2": _GROUPED,
-    "opt": {**_SMALL, "ffn_dim": 64, "word_embed_proj_dim": 32},
-    "persimmon": _SMALL,
-    "phi": _SMALL,
+    "opt": {**SMALL, "ffn_dim": 64, "word_embed_proj_dim": 32},
+    "persimmon": SMALL,
+    "phi": SMALL,
     "seed_oss": _GROUPED,
     "stablelm": _GROUPED,
 }

@@ -13,39 +13,8 @@ from typing import Any
 from specbench.engine.accept import typical
 from specbench.engine.drafter import Drafter
 from specbench.engine.target import Target
+from tests.support import faulty as f
 from tests.support.cheats import Remembers
-from tests.support.faulty import (
-    ClaimsDraws,
-    Cool,
-    Forgets,
-    ForgetsSize,
-    HasScratch,
-    KeepsRejected,
-    LeavesState,
-    LosesAccepted,
-    OffByOne,
-    OneSeed,
-    ReusesSeed,
-    SeesCousin,
-    StaleLayer,
-    StaleLogits,
-    TooCold,
-    Unconditional,
-    Unnormed,
-    WrongPositions,
-    after_eos,
-    beyond_budget,
-    ends_early,
-    faulty,
-    first_always,
-    greedy_prefill,
-    parents_logits,
-    patched_emit,
-    too_hot,
-    twice_heated,
-    without_bonus,
-    wrong_child,
-)
 from tests.support.noisy_target import NoisyTarget
 
 
@@ -80,60 +49,60 @@ def ruled(name: str, check: str, rule: Any, *, effort: int = 0, **options: Any) 
 
 
 def patched(name: str, check: str, emit_: Any, **more: Any) -> Variant:
-    return Variant(name, check, patch=partial(patched_emit, emit_), **more)
+    return Variant(name, check, patch=partial(f.patched_emit, emit_), **more)
 
 
 BUGS = (
     Variant("answers remembered", "recall", lambda target: Remembers({}), is_output=False),
-    ruled("accepts 10 % too often", "rule", faulty, leniency=1.1),
-    ruled("accepts 50 % too often", "rule", faulty, leniency=1.5),
-    ruled("no residual after a rejection", "rule", faulty, residual="none"),
-    ruled("half of q in the residual", "rule", faulty, residual="half", effort=6_600),
-    ruled("residual of the first sibling", "rule", faulty, residual="first"),
-    ruled("bonus from the parent's logits", "sampled", faulty, bonus="parent"),
-    ruled("bonus is the best token", "sampled", faulty, bonus="greedy"),
-    ruled("bonus without temperature", "rule", faulty, bonus="cold"),
-    ruled("temperature applied twice", "sampled", twice_heated),
-    ruled("greedy prefill", "sampled", greedy_prefill),
-    ruled("first guess always accepted", "greedy", first_always),
-    ruled("token of another child", "planted", wrong_child),
-    ruled("rule reads the parent's logits", "planted", parents_logits),
+    ruled("accepts 10 % too often", "rule", f.faulty, leniency=1.1),
+    ruled("accepts 50 % too often", "rule", f.faulty, leniency=1.5),
+    ruled("no residual after a rejection", "rule", f.faulty, residual="none"),
+    ruled("half of q in the residual", "rule", f.faulty, residual="half", effort=6_600),
+    ruled("residual of the first sibling", "rule", f.faulty, residual="first"),
+    ruled("bonus from the parent's logits", "sampled", f.faulty, bonus="parent"),
+    ruled("bonus is the best token", "sampled", f.faulty, bonus="greedy"),
+    ruled("bonus without temperature", "rule", f.faulty, bonus="cold"),
+    ruled("temperature applied twice", "sampled", f.twice_heated),
+    ruled("greedy prefill", "sampled", f.greedy_prefill),
+    ruled("first guess always accepted", "greedy", f.first_always),
+    ruled("token of another child", "planted", f.wrong_child),
+    ruled("rule reads the parent's logits", "planted", f.parents_logits),
     Variant(
         "scratch nodes accepted",
         "sampled",
-        lambda target: _with(HasScratch(target), partial(faulty, has_scratch=True)),
+        lambda target: _with(f.HasScratch(target), partial(f.faulty, has_scratch=True)),
         is_output=False,
     ),
     ruled("typical acceptance", "rule", typical, threshold=0.09, alpha=0.3),
-    Variant("cache keeps a rejected row", "sampled", target=KeepsRejected),
-    Variant("cache loses an accepted row", "planted", target=LosesAccepted),
-    Variant("stale keys in one layer", "planted", target=StaleLayer),
-    Variant("wrong positions", "planted", target=WrongPositions),
-    Variant("mask shows a cousin", "planted", target=SeesCousin),
-    Variant("seed reused in every step", "sampled", ReusesSeed),
-    Variant("one seed for all answers", "sampled", target=OneSeed),
-    Variant("q of siblings not conditional", "sampled", Unconditional),
-    Variant("q sharper than the draws", "sampled", TooCold),
-    Variant("q not normalised", "sampled", Unnormed),
-    Variant("likeliest guesses claimed as draws", "sampled", ClaimsDraws),
-    Variant("draft vocabulary off by one", "memory", partial(OffByOne, noise=0.1)),
-    Variant("stale draft features", "memory", partial(Forgets, noise=0.0), is_output=False),
-    Variant("state left by a prompt", "repeats", LeavesState, is_output=False),
-    Variant("tree of an unknown size", "sizes", ForgetsSize, is_output=False),
-    patched("one token too many after EOS", "ends", after_eos, is_output=False),
-    patched("budget exceeded", "ends", beyond_budget),
-    patched("accepted token dropped", "planted", without_bonus),
-    Variant("q a little sharper than the draws", "sampled", Cool, is_output=False),
-    Variant("stale logits in 1 of 10 steps", "planted", target=StaleLogits, is_output=False),
+    Variant("cache keeps a rejected row", "sampled", target=f.KeepsRejected),
+    Variant("cache loses an accepted row", "planted", target=f.LosesAccepted),
+    Variant("stale keys in one layer", "planted", target=f.StaleLayer),
+    Variant("wrong positions", "planted", target=f.WrongPositions),
+    Variant("mask shows a cousin", "planted", target=f.SeesCousin),
+    Variant("seed reused in every step", "sampled", f.ReusesSeed),
+    Variant("one seed for all answers", "sampled", target=f.OneSeed),
+    Variant("q of siblings not conditional", "sampled", f.Unconditional),
+    Variant("q sharper than the draws", "sampled", f.TooCold),
+    Variant("q not normalised", "sampled", f.Unnormed),
+    Variant("likeliest guesses claimed as draws", "sampled", f.ClaimsDraws),
+    Variant("draft vocabulary off by one", "memory", partial(f.OffByOne, noise=0.1)),
+    Variant("stale draft features", "memory", partial(f.Forgets, noise=0.0), is_output=False),
+    Variant("state left by a prompt", "repeats", f.LeavesState, is_output=False),
+    Variant("tree of an unknown size", "sizes", f.ForgetsSize, is_output=False),
+    patched("one token too many after EOS", "ends", f.after_eos, is_output=False),
+    patched("budget exceeded", "ends", f.beyond_budget),
+    patched("accepted token dropped", "planted", f.without_bonus),
+    Variant("q a little sharper than the draws", "sampled", f.Cool, is_output=False),
+    Variant("stale logits in 1 of 10 steps", "planted", target=f.StaleLogits, is_output=False),
 )
 """Bugs by the check that finds them."""
 
 SMALL = (
-    ruled("temperature 5 % too high in the rule", "rule", too_hot, effort=158_000),
-    ruled("accepts 2 % too often", "rule", faulty, leniency=1.02, effort=165_000),
-    ruled("bonus drawn from p^1.1", "rule", faulty, bonus="cool", effort=328_000),
+    ruled("temperature 5 % too high in the rule", "rule", f.too_hot, effort=158_000),
+    ruled("accepts 2 % too often", "rule", f.faulty, leniency=1.02, effort=165_000),
+    ruled("bonus drawn from p^1.1", "rule", f.faulty, bonus="cool", effort=328_000),
     patched("an answer that ends before EOS, once in 50", "ends",
-            ends_early(lambda: randrange(50) == 0), effort=80),
+            f.ends_early(lambda: randrange(50) == 0), effort=80),
 )  # fmt: skip
 """Bugs that need more than the usual effort. Their tests simulate what it finds."""
 
@@ -151,8 +120,8 @@ SOUND = (
     Variant("fixed guesses", drafter=_noisy(is_drawn=False)),
     Variant("fixed guesses, much noise", drafter=_noisy(is_drawn=False, noise=3.0)),
     Variant("wide and deep", drafter=_noisy(shape=(4, 3, 2, 2, 1, 1))),
-    Variant("own rule", drafter=lambda target: _with(NoisyTarget(target), faulty)),
+    Variant("own rule", drafter=lambda target: _with(NoisyTarget(target), f.faulty)),
     Variant("own rule on a chain",
-            drafter=lambda target: _with(NoisyTarget(target, shape=(1, 1, 1)), faulty)),
+            drafter=lambda target: _with(NoisyTarget(target, shape=(1, 1, 1)), f.faulty)),
 )  # fmt: skip
 """Sound variants, for false alarms."""

@@ -12,24 +12,38 @@ SPECIAL = ("<unk>", "<s>", "</s>")
 NUM_TOKENS = len(SPECIAL) + 256
 
 
-def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """Special tokens 0 to 2, then a token for each byte; BOS goes in front of every text."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocab = {token: i for i, token in enumerate((*SPECIAL, *alphabet))}
-    tokenizer = Tokenizer(models.BPE(vocab, [], unk_token="<unk>"))
+def make_tokenizer(
+    extra: tuple[str, ...] = (),
+    words: tuple[str, ...] = (),
+    *,
+    adds_bos: bool = True,
+    adds_eos: bool = False,
+    chat_template: str | None = None,
+) -> PreTrainedTokenizerFast:
+    """A byte-level tokenizer: `SPECIAL`, the 256 bytes, `words`, then `extra` special tokens."""
+    tokens = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet()), *words]
+    tokenizer = Tokenizer(models.BPE({t: i for i, t in enumerate(tokens)}, [], unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.post_processor = processors.TemplateProcessing("<s> $A", None, [("<s>", 1)])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>"
+    template = ("<s> " if adds_bos else "") + "$A" + (" </s>" if adds_eos else "")
+    special = [("<s>", 1), ("</s>", 2)]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=template, special_tokens=special
     )
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
+    )
+    if extra:
+        made.add_special_tokens({"additional_special_tokens": list(extra)})
+    made.chat_template = chat_template
+    return made
 
 
 def save_checkpoint(folder: Path, seed: int = 0, layers: int = 2, **changes: object) -> Path:
     """A loadable Hugging Face folder in float32; `changes` go to the model's config."""
     model = random_llama(layers, seed, vocab_size=NUM_TOKENS, **changes).float()
     model.save_pretrained(folder)
-    byte_tokenizer().save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
     return folder
 
 

@@ -52,7 +52,7 @@ _GPU: dict[str, Any] = {
 
 def make_header(given: Mapping[str, Any] | None = None) -> RunHeader:
     """The header with these values, as `run.json` nests them."""
-    values = _merged(BASE, given or {})
+    values = merged(BASE, given or {})
     for name, about in values["methods"].items():
         own = name.partition(":")[0]
         values["methods"][name] = {"name": own, "title": own, **_METHOD, **about}
@@ -73,9 +73,10 @@ def values_of(header: RunHeader) -> dict[str, Any]:
     return copy.deepcopy(header_values(header))
 
 
-def _merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    merged = copy.deepcopy(dict(base))
+def merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with those of a change, level by level."""
+    both = copy.deepcopy(dict(base))
     for key, value in given.items():
-        is_part = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = _merged(merged[key], value) if is_part else copy.deepcopy(value)
-    return merged
+        is_part = isinstance(value, Mapping) and isinstance(both.get(key), Mapping)
+        both[key] = merged(both[key], value) if is_part else copy.deepcopy(value)
+    return both

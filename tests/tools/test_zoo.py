@@ -20,7 +20,6 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
-    LlamaConfig,
     LlamaForCausalLM,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
@@ -29,6 +28,7 @@ from transformers import (
 from specbench.log.store import read_run
 from specbench.zoo import TINY
 from tests.packaging.shell import ROOT
+from tests.support.models import random_llama
 from tools.zoo.__main__ import JOBS, PROMPTS, main, parser
 from tools.zoo.evaluate import answers, has_form
 from tools.zoo.held_out import bundled_requests, held_out_dialogues, prompt_lines
@@ -87,15 +87,7 @@ TOKENIZER = train_tokenizer(seed=3, num_dialogues=300)
 
 
 def test_a_written_model_loads_with_its_tokenizer(tmp_path: Path) -> None:
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            hidden_size=32,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=48,
-            vocab_size=2048,
-        )
-    )
+    model = random_llama(layers=1, vocab_size=2048).float()
     write_model(model.state_dict(), model.config, TOKENIZER, tmp_path / "model")
     loaded = load_model(tmp_path / "model")
     assert torch.allclose(loaded.lm_head.weight, model.lm_head.weight, atol=1e-3)

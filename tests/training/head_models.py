@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, Drafter, State
@@ -18,6 +18,7 @@ from specbench.training.files import write_head
 from specbench.training.head import Head, TargetOutputs
 from specbench.training.recipe import Settings, Teacher, new_head
 from specbench.types import Request, Sampling
+from tests.support.models import random_llama
 
 SETTINGS = Settings(num_steps=8, other_lr=0.02, draft_vocab=600, is_mixed=False, num_unrolled=3)
 NUM_TOKENS = 2048
@@ -25,27 +26,14 @@ NUM_TOKENS = 2048
 
 def micro_model(**changes: object) -> LlamaForCausalLM:
     """Grouped heads whose size is not hidden size / heads, with an unusual rotary base."""
-    torch.manual_seed(0)
-    values: dict[str, object] = {
-        "hidden_size": 32,
-        "num_hidden_layers": 7,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
+    values: dict[str, Any] = {
         "head_dim": 16,
         "intermediate_size": 48,
         "vocab_size": NUM_TOKENS,
-        "max_position_embeddings": 512,
         "rope_parameters": {"rope_type": "default", "rope_theta": 50000.0},
-        "bos_token_id": 1,
-        "eos_token_id": 2,
         "pad_token_id": 2,
     }
-    model = LlamaForCausalLM(LlamaConfig(**{**values, **changes})).eval()
-    with torch.no_grad():  # sharp enough that best tokens are no ties
-        for parameter in model.parameters():
-            if parameter.ndim == 2:
-                parameter.mul_(4)
-    return model
+    return random_llama(7, **{**values, **changes}).float()
 
 
 def batches(seed: int = 0) -> ShuffledBatches:

@@ -20,14 +20,10 @@ from unittest.mock import patch
 import torch
 from safetensors.torch import load_file, save_file
 
-from specbench.cli.options import quiet_libraries
-from specbench.cli.progress import ProgressView
 from specbench.errors import UserError
-from specbench.measure.plan import make_plan
-from specbench.measure.session import run_plan
 from specbench.measure.spec import RunSpec
 from specbench.models import chat
-from tests.faults.program import model_folder
+from tests.faults.program import model_folder, ran
 from tests.support.checkpoint import write_prompts
 
 TRIES = 200
@@ -58,34 +54,24 @@ def attack(random: Random, folder: Path) -> None:
     random.choice(DAMAGES)(random, model)
     prompts = write_prompts(folder / "one.jsonl", ["ab ab ab"])
     spec = RunSpec(str(model), ("pld",), prompts=str(prompts), max_new_tokens=4, device="cpu")
-    quiet_libraries()
-    os.chdir(folder)
     try:
-        with (
-            patch("specbench.machine.bandwidth.bandwidth", lambda device, block: 1e9),
-            patch.object(chat, "RENDER_LIMIT_S", 0.3),
-        ):
-            run_plan(make_plan(spec, is_offline=True), folder / "run", ProgressView(), given=[])
+        with patch.object(chat, "RENDER_LIMIT_S", 0.3):
+            ran(spec, folder)
     except UserError as error:
         assert "model" in error.message or "template" in error.message, error.message
         assert error.hint and len(error.message) < 1000, error.message
-    finally:
-        os.chdir("/")
     assert not (folder / "executed").exists(), "code was executed"
 
 
-def damage_bytes(random: Random, model: Path) -> None:
-    file = model / random.choice(FILES)
+def damage_bytes(random: Random, folder: Path) -> None:
+    file = random.choice(sorted(folder.iterdir()))
     content = bytearray(file.read_bytes())
-    for _ in range(random.choice((1, 10, 1000))):
-        content[random.randrange(min(len(content), 5000))] = random.randrange(256)
+    if random.random() < 0.3:
+        del content[random.randrange(len(content)) :]
+    else:
+        for _ in range(random.choice((1, 10, 1000))):
+            content[random.randrange(min(len(content), 5000))] = random.randrange(256)
     file.write_bytes(content)
-
-
-def cut(random: Random, model: Path) -> None:
-    file = model / random.choice(FILES)
-    content = file.read_bytes()
-    file.write_bytes(content[: random.randrange(len(content))])
 
 
 def replace(random: Random, model: Path) -> None:
@@ -146,19 +132,27 @@ def damage_header(random: Random, model: Path) -> None:
     (model / WEIGHTS).write_bytes(struct.pack("<Q", size) + text + data)
 
 
-def change_tensors(random: Random, model: Path) -> None:
-    tensors = load_file(model / WEIGHTS)
+def change_tensors(random: Random, folder: Path) -> None:
+    """Drop, add, reshape, retype or spoil a tensor."""
+    file = next(file for file in folder.iterdir() if file.suffix in (".safetensors", ".bin", ".pt"))
+    is_safe = file.suffix == ".safetensors"
+    tensors: Any = load_file(file) if is_safe else torch.load(file)
     name = random.choice(sorted(tensors))
-    kind = random.randrange(4)
+    kind = random.randrange(5)
     if kind == 0:
         tensors[f"{name}.more"] = tensors[name].clone()
     elif kind == 1:
-        tensors[name] = torch.zeros(3)
+        tensors[name] = torch.zeros(random.choice(((3,), (2**10, 2), (0,), (1, 1, 1))))
     elif kind == 2:
         tensors[name] = tensors[name].to(random.choice((torch.int8, torch.bool, torch.float16)))
+    elif kind == 3:
+        tensors[name] = torch.full_like(tensors[name], random.choice((0, 1)))
+        if tensors[name].is_floating_point():
+            largest = torch.finfo(tensors[name].dtype).max
+            tensors[name].fill_(random.choice((torch.nan, torch.inf, largest, 0.0)))
     else:
         del tensors[name]
-    save_file(tensors, model / WEIGHTS, {"format": "pt"})
+    save_file(tensors, file, {"format": "pt"}) if is_safe else torch.save(tensors, file)
 
 
 def change_layers(random: Random, model: Path) -> None:
@@ -202,6 +196,6 @@ def template(random: Random, model: Path) -> None:
 
 
 DAMAGES = (
-    damage_bytes, cut, replace, damage_config, damage_config, name_code, damage_header,
+    damage_bytes, damage_bytes, replace, damage_config, damage_config, name_code, damage_header,
     damage_header, change_tensors, change_layers, pickled, index, template, template,
 )  # fmt: skip

@@ -13,22 +13,15 @@ import tempfile
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Any
-from unittest.mock import patch
 
 import torch
-from safetensors.torch import load_file, save_file
 
-from specbench.cli.options import quiet_libraries
-from specbench.cli.progress import ProgressView
 from specbench.engine.load import load_target
 from specbench.errors import UserError
-from specbench.measure.plan import make_plan
-from specbench.measure.session import run_plan
 from specbench.measure.spec import RunSpec
 from specbench.registry import get
-from tests.faults.areas.checkpoints import DEEP, VALUES, Code
-from tests.faults.program import model_folder
+from tests.faults.areas.checkpoints import DEEP, VALUES, Code, change_tensors, damage_bytes
+from tests.faults.program import model_folder, ran
 from tests.support.checkpoint import write_prompts
 from tests.support.weights import WEIGHTS
 
@@ -45,12 +38,8 @@ def attack(random: Random, folder: Path) -> None:
         str(model_folder()), (f"{method}:weights={head}",), prompts=str(prompts), template="none",
         max_new_tokens=4, device="cpu",
     )  # fmt: skip
-    quiet_libraries()
-    os.chdir(folder)
     try:
-        with patch("specbench.machine.bandwidth.bandwidth", lambda device, block: 1e9):
-            plan = make_plan(spec, is_offline=True)
-            run = run_plan(plan, folder / "run", ProgressView(), given=[])
+        run = ran(spec, folder)
     except UserError as error:
         assert error.hint and len(error.message) < 1000, error.message
         assert "Traceback" not in error.message, error.message
@@ -58,8 +47,6 @@ def attack(random: Random, folder: Path) -> None:
         vanilla, own = run.records
         assert vanilla.is_ok and (own.is_ok or own.error), own
         assert not own.is_ok or own.token_ids == vanilla.token_ids, "another answer"
-    finally:
-        os.chdir("/")
     assert not (folder / "executed").exists(), "code was executed"
 
 
@@ -70,17 +57,6 @@ def _whole(method: str) -> Path:
     kind = get(method).weights
     assert kind
     return WEIGHTS[kind](target, Path(tempfile.mkdtemp(prefix="fault-head-")) / "head")
-
-
-def damage_bytes(random: Random, head: Path) -> None:
-    file = random.choice(sorted(head.iterdir()))
-    content = bytearray(file.read_bytes())
-    if random.random() < 0.3:
-        del content[random.randrange(len(content)) :]
-    else:
-        for _ in range(random.choice((1, 10, 1000))):
-            content[random.randrange(min(len(content), 5000))] = random.randrange(256)
-    file.write_bytes(content)
 
 
 def change_config(random: Random, head: Path) -> None:
@@ -94,29 +70,6 @@ def change_config(random: Random, head: Path) -> None:
         else:
             values[name] = random.choice(VALUES)
     file.write_text(random.choice((json.dumps(values),) * 9 + (DEEP, "[]", "", "\0")))
-
-
-def change_tensors(random: Random, head: Path) -> None:
-    """Drop, add, reshape, retype or spoil a tensor."""
-    file = next(file for file in head.iterdir() if file.suffix in (".safetensors", ".bin", ".pt"))
-    is_safe = file.suffix == ".safetensors"
-    tensors: Any = load_file(file) if is_safe else torch.load(file)
-    name = random.choice(sorted(tensors))
-    kind = random.randrange(5)
-    if kind == 0:
-        tensors[f"{name}.more"] = tensors[name].clone()
-    elif kind == 1:
-        tensors[name] = torch.zeros(random.choice(((3,), (2**10, 2), (0,), (1, 1, 1))))
-    elif kind == 2:
-        tensors[name] = tensors[name].to(random.choice((torch.int8, torch.bool, torch.float16)))
-    elif kind == 3:
-        tensors[name] = torch.full_like(tensors[name], random.choice((0, 1)))
-        if tensors[name].is_floating_point():
-            largest = torch.finfo(tensors[name].dtype).max
-            tensors[name].fill_(random.choice((torch.nan, torch.inf, largest, 0.0)))
-    else:
-        del tensors[name]
-    save_file(tensors, file, {"format": "pt"}) if is_safe else torch.save(tensors, file)
 
 
 def hostile(random: Random, head: Path) -> None:

@@ -11,13 +11,13 @@ import re
 import shutil
 import subprocess
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 from io import StringIO
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Any
 from unittest.mock import patch
 from xml.etree import ElementTree
 
@@ -25,13 +25,14 @@ from specbench.cli.progress import PlainProgress
 from specbench.errors import printable
 from specbench.judge.comparison import compare_runs
 from specbench.judge.comparison_formats import render_comparison
-from specbench.log.store import HEADER, SAMPLES, read_run
+from specbench.log.store import HEADER, read_run
 from specbench.report.console import SafeConsole
 from specbench.report.export import FORMATS
 from specbench.types import Record, RecordKey
 from tests.analysis.run_factory import full_run
 from tests.faults.program import specbench
-from tests.support.headers import values_of
+from tests.support.headers import make_header, values_of
+from tests.support.records import store
 
 TRIES = 200
 FRAGMENTS = (
@@ -98,29 +99,16 @@ def write_run(path: Path, payload: str, slowness: float) -> None:
     header["environment"].update(specbench=payload, transformers=payload, os=payload)
     header["environment"]["cpu"]["model"] = payload
     header["spec"]["values"].update(methods=["vanilla", method], tasks=[task], model=payload)
-    path.mkdir(parents=True)
-    (path / HEADER).write_text(json.dumps(header))
-    lines = [as_line(one, method, task, payload, slowness) for one in run.records]
-    lines.append({**lines[-1], "sample_id": "failed", "status": "error", "token_ids": [],
-                  "num_tokens": 0, "accept_lengths": [], "prefill_s": None, "decode_s": None,
-                  "error": payload})  # fmt: skip
-    (path / SAMPLES).write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
-def as_line(
-    record: Record, method: str, task: str, payload: str, slowness: float
-) -> dict[str, Any]:
-    key, is_vanilla = record.key, record.key.method == "vanilla"
-    assert record.decode_s is not None
-    return {
-        "schema": 1, "method": key.method if is_vanilla else method, "temperature": 0.0,
-        "task": task, "sample_id": f"{key.sample_id}{payload}", "turn": 0, "repeat": 0,
-        "status": "ok", "prompt_tokens": 3, "token_ids": list(record.token_ids),
-        "num_tokens": record.num_tokens, "text": payload, "stop_reason": "budget",
-        "prefill_s": record.prefill_s,
-        "decode_s": record.decode_s * (1 if is_vanilla else slowness),
-        "accept_lengths": list(record.accept_lengths), "num_nodes": [], "seed": 0, "error": None,
-    }  # fmt: skip
+    records = []
+    for one in run.records:
+        key = replace(one.key, task=task, sample_id=f"{one.key.sample_id}{payload}")
+        one = replace(one, key=key, text=payload)
+        if key.method != "vanilla":
+            key, decode_s = replace(key, method=method), (one.decode_s or 0.0) * slowness
+            one = replace(one, key=key, decode_s=decode_s)
+        records.append(one)
+    key = replace(key, sample_id="failed")
+    store(path, make_header(header), [*records, Record(key, "error", 3, error=payload)])
 
 
 def check_plain(text: str) -> None:

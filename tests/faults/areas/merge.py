@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,7 +20,8 @@ from tests.faults.limits import file_size_limit
 from tests.faults.processes import kill_at_a_write
 from tests.faults.program import specbench
 from tests.judge.making import Change, rewrite
-from tests.support.headers import values_of
+from tests.support.headers import make_header, values_of
+from tests.support.records import store
 
 TRIES = 200
 TWICE = "it is given twice, or one is a copy"
@@ -39,22 +41,12 @@ def _write(random: Random, path: Path, samples: range) -> None:
     kept = [one for one in run.records if int(one.key.sample_id.split("/")[1]) in samples]
     header = values_of(run.header)
     header.update(id=path.name, uid=random.randbytes(8).hex(), num_records=len(kept))
-    path.mkdir()
-    (path / HEADER).write_text(json.dumps(header))
-    with (path / SAMPLES).open("w") as file:
-        for place, one in enumerate(kept):
-            factor = random.uniform(0.8, 1.2)
-            line = {
-                "schema": 1, "method": one.key.method, "temperature": 0.0, "task": "gsm8k",
-                "sample_id": one.key.sample_id, "turn": 0, "repeat": 0, "status": "ok",
-                "prompt_tokens": one.prompt_tokens, "token_ids": list(one.token_ids),
-                "num_tokens": one.num_tokens, "text": "", "stop_reason": one.stop_reason,
-                "prefill_s": (one.prefill_s or 0) * factor,
-                "decode_s": (one.decode_s or 0) * factor,
-                "accept_lengths": list(one.accept_lengths), "num_nodes": [], "place": place,
-                "seed": 0, "error": None,
-            }  # fmt: skip
-            print(json.dumps(line), file=file)
+    for place, one in enumerate(kept):
+        prefill_s, decode_s = (
+            (seconds or 0) * random.uniform(0.8, 1.2) for seconds in (one.prefill_s, one.decode_s)
+        )
+        kept[place] = replace(one, prefill_s=prefill_s, decode_s=decode_s, place=place)
+    store(path, make_header(header), kept)
 
 
 def _disguised(random: Random, folder: Path) -> None:

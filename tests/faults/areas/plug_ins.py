@@ -12,15 +12,12 @@ from random import Random
 from unittest.mock import patch
 
 from specbench import registry
-from specbench.cli.options import quiet_libraries
-from specbench.cli.progress import ProgressView
 from specbench.log.run import Run
-from specbench.measure.plan import make_plan
-from specbench.measure.session import run_plan
 from specbench.measure.spec import RunSpec
 from specbench.report.build import make_report
 from specbench.report.export.terminal import render
-from tests.faults.program import model_folder, specbench
+from tests.cli.test_plugin import claim
+from tests.faults.program import model_folder, ran, specbench
 from tests.support.checkpoint import write_prompts
 
 TRIES = 200
@@ -144,19 +141,13 @@ def run(folder: Path) -> Run:
     prompts = write_prompts(folder / "two.jsonl", ["ab ab ab"], ["c d"])
     spec = RunSpec(str(model_folder()), prompts=str(prompts), template="none", max_new_tokens=6,
                    device="cpu")  # fmt: skip
-    quiet_libraries()
-    with patch("specbench.machine.bandwidth.bandwidth", lambda device, block: 1e9):
-        return run_plan(make_plan(spec, is_offline=True), folder / "run", ProgressView(), given=[])
+    return ran(spec, folder)
 
 
 def install(site: Path, source: str) -> None:
     """Install a package with one method, as pip would."""
-    info = site / "hostile-1.0.dist-info"
-    info.mkdir(parents=True)
+    claim(site, NAME, f"{NAME} = specbench_hostile:METHOD")
     (site / "specbench_hostile.py").write_text(source)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hostile\nVersion: 1.0\n")
-    entry = f"[specbench.methods]\n{NAME} = specbench_hostile:METHOD"
-    (info / "entry_points.txt").write_text(entry)
 
 
 @contextmanager

@@ -26,9 +26,10 @@ from specbench.cli import main
 from specbench.log.files import LineFile
 from specbench.training import command
 from specbench.training.loop import LogLine, Plan, Schedule
+from tests.cli.conftest import Said
 from tests.faults.limits import file_size_limit
 from tests.faults.processes import POLITE, end, start
-from tests.faults.program import Said, model_folder, specbench
+from tests.faults.program import model_folder, specbench
 from tests.support.checkpoint import save_checkpoint
 
 TRIES = 200

@@ -92,6 +92,8 @@ def run(
     protocol: StreamProtocol | None = None,
     done: Sequence[Record] = (),
     request_s: float = 5,
+    source: type[RunningServers] = RunningServers,
+    sink: Quiet | None = None,
     **values: Any,
 ) -> Done:
     plan = plan_of([*stubs], RunSpec(backend="server", **values))
@@ -105,7 +107,7 @@ def run(
             )
             for label, stub in stubs.items()
         }  # fmt: skip
-        backend = ServerBackend(RunningServers(found, request_s=request_s), 1)
+        backend = ServerBackend(source(found, request_s=request_s), 1)
         stored, num_active = list[Record](), list[int]()
 
         class Kept(Quiet):
@@ -114,7 +116,7 @@ def run(
                 num_active.append(sum(len(one.active) for one in stubs.values()))
 
         with backend:
-            runner = BlockRunner(plan, backend, Kept(), Watcher())
+            runner = BlockRunner(plan, backend, sink or Kept(), Watcher())
             records = list(runner.run(done))
         return Done(records, backend.blocks, stubs, stored, num_active)
 
@@ -306,27 +308,22 @@ def test_records_are_written_only_while_no_request_is_under_way() -> None:
 
 
 class Stopping(Quiet):
-    """A sink that raises this at its third record, if anything."""
+    """A sink that raises this at its third record."""
 
-    def __init__(self, error: BaseException | None) -> None:
+    def __init__(self, error: BaseException) -> None:
         self._error, self.num_records = error, 0
 
     def append(self, record: Record) -> None:
         self.num_records += 1
-        if self.num_records == 3 and self._error:
+        if self.num_records == 3:
             raise self._error
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RunFolderError("the disk is full")])
 def test_what_stops_a_run_is_raised_as_it_is(error: BaseException) -> None:
-    with serving(Stub()) as stub:
-        found = FoundServer(stub.root, "tiny", "a stub", completions(), True)
-        plan = plan_of(["vanilla"], RunSpec(backend="server", concurrency=(2,)))
-        sink = Stopping(error)
-        with ServerBackend(RunningServers({"vanilla": found}, request_s=5), 1) as backend:
-            runner = BlockRunner(plan, backend, sink, Watcher())
-            with pytest.raises(type(error)):
-                list(runner.run())
+    sink = Stopping(error)
+    with pytest.raises(type(error)):
+        run({"vanilla": Stub()}, sink=sink, concurrency=(2,))
     assert sink.num_records == 3
 
 
@@ -389,10 +386,5 @@ def test_the_end_of_a_process_is_waited_for_once(
 
 
 def test_a_record_has_the_end_of_the_engine() -> None:
-    with serving(Stub(fault="drops")) as stub:
-        found = FoundServer(stub.root, "tiny", "a stub", completions(), True)
-        plan = plan_of(["vanilla"], RunSpec(backend="server"))
-        with ServerBackend(Dying({"vanilla": found}, request_s=5), 1) as backend:
-            runner = BlockRunner(plan, backend, Stopping(None), Watcher())
-            first = next(runner.run())
+    first = run({"vanilla": Stub(fault="drops")}, source=Dying).records[0]
     assert (first.error or "").endswith("tokens had arrived. The engine ended with status 7.")

@@ -8,14 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from specbench.errors import CheckpointError, SpecbenchError, UserError
@@ -34,6 +32,7 @@ from specbench.measure.server.stream import ChatRequest, RequestFailed
 from specbench.measure.spec import RunSpec, make_spec
 from specbench.models.cards import find_model
 from specbench.types import Request
+from tests.support.ends import are_gone, wait_until
 from tests.support.gguf_files import write_gguf
 
 FAKE = Path(__file__).parents[2] / "support" / "fake_engine.py"
@@ -63,25 +62,8 @@ def started(folder: Path, *arguments: str) -> StartedServers:
     return StartedServers(starts, find, folder, request_s=10)
 
 
-def wait_until(is_true: Callable[[], bool]) -> bool:
-    end = time.monotonic() + 20
-    while not is_true() and time.monotonic() < end:
-        time.sleep(0.02)
-    return is_true()
-
-
 def pids(file: Path) -> list[int]:
     return [int(word) for word in file.read_text().split()]
-
-
-def are_gone(numbers: Sequence[int]) -> bool:
-    def is_gone(number: int) -> bool:
-        try:
-            return psutil.Process(number).status() == psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return True
-
-    return all(map(is_gone, numbers))
 
 
 def test_one_server_runs_at_a_time_and_none_is_left(tmp_path: Path) -> None:
@@ -94,7 +76,7 @@ def test_one_server_runs_at_a_time_and_none_is_left(tmp_path: Path) -> None:
             assert await servers.open("vanilla") is first
             before = pids(children)
             second = await servers.open("ngram")
-            assert are_gone(before)
+            assert are_gone(*before)
             counts = (await second.complete(ASK)).counts
             assert counts.accepted_per_step == (2, 1)
             software = servers.describe()["ngram"].software
@@ -104,7 +86,7 @@ def test_one_server_runs_at_a_time_and_none_is_left(tmp_path: Path) -> None:
 
     software, before, after = asyncio.run(use())
     assert software == "vLLM 0.32.0"
-    assert before != after and are_gone(before) and are_gone(after)
+    assert before != after and are_gone(*before) and are_gone(*after)
     assert "starting ngram" in (tmp_path / "ngram.log").read_text()
     assert not any(folder.exists() for folder in SCRATCH[-2:])
 
@@ -171,7 +153,7 @@ def test_a_kill_of_this_program_leaves_no_process_behind(tmp_path: Path) -> None
         assert wait_until(lambda: children.exists() and len(children.read_text().split()) == 2)
         program.send_signal(signal.SIGKILL)
         program.wait()
-        assert wait_until(lambda: are_gone(pids(children)))
+        assert wait_until(lambda: are_gone(*pids(children)))
     finally:
         program.kill()
 
@@ -184,7 +166,7 @@ def test_what_an_engine_that_was_killed_had_started_is_ended(tmp_path: Path) -> 
     engine, child = pids(children)
     os.kill(engine, signal.SIGKILL)
     assert wait_until(lambda: process.status is not None)
-    assert are_gone([child])
+    assert are_gone(child)
     process.stop()
 
 
@@ -227,14 +209,15 @@ def test_the_length_of_llama_cpps_drafts_is_that_of_the_option(tmp_path: Path) -
         assert [one for one in length.values() if one in words] == [flag]
 
 
-def setup_of(methods: str) -> StartedSetup:
+def setup_of(methods: str, engine: str = "vllm", **changes: Any) -> StartedSetup:
     spec = RunSpec(
         methods=tuple(filter(None, [methods])),
         model="tiny",
         device="cpu",
         backend="server",
-        serving_engine="vllm",
+        serving_engine=engine,
         engine_command=(sys.executable,),
+        **changes,
     )
     return make_started_setup(spec, is_offline=True)
 
@@ -390,15 +373,7 @@ def test_arguments_that_the_wheel_does_not_take_are_refused_by_name(
 
 def test_threads_are_set_for_engines_that_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
     def words(engine: str) -> Sequence[str]:
-        spec = make_spec(
-            methods=("ngram",),
-            device="cpu",
-            backend="server",
-            serving_engine=engine,
-            engine_command=(sys.executable,),
-            threads=3,
-        )
-        found = make_started_setup(spec, is_offline=True)
+        found = setup_of("ngram", engine, threads=3)
         return found._start(found.methods[0]).command(Path(), 1)
 
     assert words("vllm")[:3] == ["env", "OMP_NUM_THREADS=3", "VLLM_CPU_OMP_THREADS_BIND=nobind"]
