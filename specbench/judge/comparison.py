@@ -76,10 +76,6 @@ class Comparison:
         spreads = [[sd for value in side if (sd := unit_sd(value)) is not None] for side in sides]
         return [median(found) for found in spreads if found]
 
-    def is_tested(self, claim: Claim) -> bool:
-        """True if a test was possible."""
-        return self.p_values.get(claim) is not None
-
     def is_claimed(self, claim: Claim) -> bool:
         """True if the test supports a difference."""
         return is_claimed(self.p_values.get(claim))

@@ -44,11 +44,11 @@ def change_sentences(
         labels = {m: comparison.subject.method(m).label for m in cells}
         ratios = {labels[m]: getattr(cell, number).ratio for m, cell in cells.items()}
         claims = {labels[m]: Claim(CellKey(m, temperature, task), number) for m in cells}
-        tested = {label for label, claim in claims.items() if comparison.is_tested(claim)}
+        p_values = {label: comparison.p_values.get(claim) for label, claim in claims.items()}
         claimed = {label for label, claim in claims.items() if comparison.is_claimed(claim)}
         is_judged = number == "mat" or comparison.repetition.is_judged
         unjudged = "" if is_judged else no_verdict(comparison)
-        sentences.append(_changes(names[number], ratios, tested, claimed, subject, unjudged))
+        sentences.append(_changes(names[number], ratios, p_values, claimed, subject, unjudged))
     return " ".join(sentences)
 
 
@@ -97,7 +97,7 @@ def _doubt(comparison: Comparison, claim: Claim) -> str:
         return "; too few samples for an interval"
     if comparison.is_claimed(claim) or _is_same(pair.ratio):
         return ""
-    if not comparison.is_tested(claim):
+    if comparison.p_values.get(claim) is None:
         return f": {_TOO_FEW_WHOLE}"
     if comparison.is_alone(claim):
         return ": alone a difference, not among all comparisons"
@@ -115,7 +115,7 @@ def _places(subject: RunHeader, reference: RunHeader, letters: tuple[str, str]) 
 def _changes(
     name: str,
     ratios: Mapping[str, Value],
-    tested: Collection[str],
+    p_values: Mapping[str, float | None],
     claimed: Collection[str],
     subject: str,
     unjudged: str,
@@ -128,7 +128,7 @@ def _changes(
         reasons = {ratio.reason for ratio in ratios.values() if isinstance(ratio, Missing)}
         return f"{name} is not compared: {', '.join(sorted(reasons))}."
     few_samples = [k for k in ratios if k not in known or known[k].interval is None]
-    blank = few_samples if unjudged else [label for label in ratios if label not in tested]
+    blank = few_samples if unjudged else [label for label in ratios if p_values[label] is None]
     doubt = f"; not judged: {', '.join(blank)}" if blank else ""
     if all(map(_is_same, known.values())):
         return f"{name} is the same in both{doubt}."

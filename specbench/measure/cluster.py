@@ -165,8 +165,8 @@ def _start(ray: Any, spec: RunSpec, *, is_offline: bool) -> list[ClusterSetup]:
         needs = [{"num_gpus": amount}] * sum(count // amount for count in counts.values())
     else:
         on = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-        places = ((on(key, soft=False), count) for key, count in counts.items())
-        needs = [{"num_cpus": count, "scheduling_strategy": place} for place, count in places]
+        own = ((on(key, soft=False), count) for key, count in counts.items())
+        needs = [{"num_cpus": count, "scheduling_strategy": node} for node, count in own]
     kind, number = ray.remote(Worker), len(needs)
     kinds = [kind.options(max_restarts=MOST_RESTARTS, **one) for one in needs]
     started = [one.remote(spec, is_offline=is_offline, shared=shared) for one in kinds]

@@ -13,7 +13,8 @@ from typing import Any
 from specbench.types import Record
 from tests.faults.areas.mutated_files import change_value
 from tests.judge.making import EOS, good_records, rewrite, store
-from tests.judge.test_tampering import HEADER, RECORDS, audited, merged, verdict
+from tests.judge.test_tampering import HEADER, RECORDS, audited, verdict
+from tests.support.headers import merged
 
 TRIES = 300
 UNKNOWN = "cannot be known"
