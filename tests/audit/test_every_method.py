@@ -114,11 +114,11 @@ def test_the_context_ends_a_completion(tmp_path: Path) -> None:
 
 
 def test_a_draft_model_may_have_a_shorter_context_than_the_prompt(
-    target: Target, generated: Callable[[tuple[int, ...]], list[int]], tmp_path: Path
+    target: Target, expected: Callable[[tuple[int, ...]], list[int]], tmp_path: Path
 ) -> None:
     draft = save(random_llama(layers=2, seed=1, max_position_embeddings=32), tmp_path)
     done = complete(target, build_in(draft, "sps", target), prompts()[2])
-    assert list(done.token_ids) == generated(prompts()[2])
+    assert list(done.token_ids) == expected(prompts()[2])
 
 
 @pytest.mark.slow
