@@ -121,6 +121,11 @@ class LoadedModel:
             raise UserError("generate takes a prompt or input_ids.", "Give exactly one of them.")
         codec = self._setup.codec
         ids = _flat(input_ids) if input_ids is not None else codec.render(_chat(prompt))
+        if max(ids) >= (size := self._backend.target.vocab_size):
+            raise UserError(
+                f"The prompt has token {max(ids)}, and the model has {size} tokens.",
+                "Take the ids from the model's own tokenizer.",
+            )
         from specbench.measure.spec import make_spec
 
         spec = make_spec(
@@ -364,7 +369,7 @@ def _chat(prompt: Any) -> Sequence[dict[str, str]]:
     if isinstance(prompt, str):
         return [{"role": "user", "content": prompt}]
     is_chat = isinstance(prompt, list | tuple) and all(
-        isinstance(one, dict) and isinstance(one.get("role"), str) and "content" in one
+        isinstance(one, dict) and all(isinstance(one.get(k), str) for k in ("role", "content"))
         for one in prompt
     )
     if not is_chat:

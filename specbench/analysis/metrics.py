@@ -31,7 +31,7 @@ from specbench.analysis.records import BASELINE as BASELINE
 from specbench.analysis.records import POOLED as POOLED
 from specbench.analysis.records import RecordTable, find_survivors, make_table
 from specbench.analysis.roofline import NO_BANDWIDTH, Roofline, read_roofline
-from specbench.analysis.served_steps import BlockKey, block_key
+from specbench.analysis.served_steps import BETWEEN, BlockKey, block_key
 from specbench.analysis.serving import ServingMetrics, mat_of_blocks, measure_serving
 from specbench.analysis.stats.bootstrap import (
     ONE_PASS,
@@ -194,15 +194,16 @@ def _with_counters(
 
     MAT is missing if one of its blocks contradicts itself.
     """
+    task = key.task.partition(BETWEEN)[0]
     own = [
         block
         for block in info.blocks
         if (block.method, block.temperature) == (key.method, key.temperature)
-        and key.task in (block.task, POOLED)
+        and task in (block.task, POOLED)
     ]
     if texts := [text for block in own if (text := contradictions.get(block_key(block)))]:
         return replace(cell, mat=Missing(texts[0]), mat_macro=Missing(texts[0]))
-    if isinstance(cell.mat, Estimate) or not cell.num_done or not own:
+    if isinstance(cell.mat, Estimate) or not cell.num_done or not own or task != key.task:
         return cell
     return replace(cell, mat=mat_of_blocks(own))
 

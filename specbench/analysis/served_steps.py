@@ -39,9 +39,14 @@ class ServedSteps:
     contradictions: Mapping[BlockKey, str]
 
 
+BETWEEN = " / "
+"""Between a task and a category in the name of what is measured."""
+
+
 def block_key(one: BlockHeader | RecordKey) -> BlockKey:
-    """The key of a record's block, or of a block."""
-    return (one.method, one.temperature, one.task, one.repeat, *load_of(one))
+    """The key of a record's block, or of a block. That of a category is its task's."""
+    task = one.task.partition(BETWEEN)[0]
+    return (one.method, one.temperature, task, one.repeat, *load_of(one))
 
 
 def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> ServedSteps:

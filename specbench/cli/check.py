@@ -81,8 +81,9 @@ def check(
 def check_all_files(run: Sequence[Path], *, leaderboard: bool, json: bool) -> list[CheckedRun]:
     """Check the files of each run, and print what was found."""
     from specbench.judge.files import check_files
+    from specbench.log.store import single_runs
 
-    checked = [check_files(path, for_leaderboard=leaderboard) for path in run]
+    checked = [check_files(path, for_leaderboard=leaderboard) for path in single_runs(run)]
     _print(checked, json, "specbench verification")
     return checked
 

@@ -19,7 +19,7 @@ from specbench.log.audit import AUDIT
 from specbench.log.files import folder_errors
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
-from specbench.log.store import HEADER, SAMPLES, read_run
+from specbench.log.store import HEADER, SAMPLES, read_run, single_runs
 from specbench.report import facts
 from specbench.report.build import make_report, write_files
 from specbench.report.export import load_format
@@ -68,7 +68,7 @@ def write_site(
     """
     if not paths:
         raise UserError("There is no run for the site.", "Name folders of runs or of suites.")
-    stored = [read_run(path, is_lenient=True) for path in paths]
+    stored = [read_run(path, is_lenient=True) for path in single_runs(paths)]
     stored.sort(key=lambda run: run.header.created)
     num_tasks = max(len(run.header.columns) for run in stored)
     runs: list[SiteRun] = []

@@ -58,10 +58,11 @@ def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteR
     A mean over fewer than `num_tasks` is called so, and has no place beside those of other runs.
     """
     info = run.info
-    is_whole = len(run.tasks) >= num_tasks
-    mean = MEAN if is_whole else f"{MEAN} of {len(run.tasks)} of {num_tasks} tasks"
     for temperature, method in product(run.temperatures, run.methods):
         cells = {task: run.cell(method, temperature, task) for task in run.tasks}
+        done = [any(run.cell(m, temperature, t).num_done for m in run.methods) for t in run.tasks]
+        is_whole = sum(done) >= num_tasks
+        mean = MEAN if is_whole else f"{MEAN} of {sum(done)} of {num_tasks} tasks"
         if len(cells) > 1:
             overall = run.overall[method, temperature]
             rate = overall.partial or overall.pooled.tokens_per_s

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -304,6 +304,15 @@ def pooled_folders(path: Path) -> list[Path]:
     folders = [file.parent for file in path.glob(f"*/{HEADER}")]
     is_pool = all(_POOLED.fullmatch(folder.name) for folder in folders)
     return sorted(folders, key=lambda folder: int(folder.name[4:])) if is_pool else []
+
+
+def single_runs(paths: Iterable[Path]) -> list[Path]:
+    """The folders of runs, with the runs of a pool in the place of its own."""
+    return [
+        one
+        for path in paths
+        for one in (not (path / HEADER).exists() and pooled_folders(path)) or [path]
+    ]
 
 
 def list_runs(root: Path) -> list[ListedRun]:

@@ -280,8 +280,9 @@ def _folder_card(path: Path) -> ModelCard:
         if size == (card.shape.num_layers, card.shape.hidden_size):
             note = f"Recognised as {card.repo} by the folder's name and shape."
             return replace(
-                card, name=path.name, repo=str(path), revision="main", note=note, is_gated=False
-            )
+                card, name=path.name, repo=str(path), revision="main", wheel="", note=note,
+                is_gated=False,
+            )  # fmt: skip
     return own
 
 

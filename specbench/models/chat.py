@@ -290,7 +290,16 @@ def _text(
         is_later = [i > 0 and message["role"] == "user" for i, message in enumerate(messages)]
         parts = zip(is_later, messages, strict=True)
         return "".join("\n\n" * later + message["content"] for later, message in parts)
-    extra: dict[str, Any] = {"system": template.system} if template.system else {}
+    system = template.system
+    if system:  # ours have one place for it, and roles in turn
+        if messages and messages[0]["role"] == "system":
+            system, messages = messages[0]["content"], messages[1:]
+        if not messages or any(one["role"] not in ("user", "assistant") for one in messages):
+            raise UserError(
+                f"The chat template {template.name!r} has no place for these roles.",
+                "Give messages of user and assistant in turn, after one of system at most.",
+            )
+    extra: dict[str, Any] = {"system": system} if system else {}
     what = f"The chat template {template.name!r}"
     with time_limit(RENDER_LIMIT_S, what, _OTHER), memory_limit(MOST_MEMORY):
         try:

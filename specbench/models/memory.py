@@ -227,6 +227,8 @@ def _kv_numbers(config: dict[str, Any]) -> int:
     heads = config.get("num_attention_heads") or 0
     if not (layers and heads):
         return 0
+    if rank := config.get("kv_lora_rank"):  # latent attention keeps the latent alone
+        return int(layers * (rank + (config.get("qk_rope_head_dim") or 0)))
     head_dim = config.get("head_dim") or config.get("hidden_size", 0) // heads
     return int(2 * layers * (config.get("num_key_value_heads") or heads) * head_dim)
 

@@ -148,6 +148,7 @@ def full_command(info: RunHeader) -> str:
     cards = [name for name in asked.tasks if name.endswith(".toml")]
     own = {Path(card).stem for card in cards}
     methods = [m for m in values.methods if m != BASELINE or not values.is_baseline_run]
+    methods = methods or [*values.methods]  # vanilla alone
     replaced: dict[str, list[str]] = {
         "methods": [
             f"--method {shlex.quote(one)}"

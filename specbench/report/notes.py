@@ -23,20 +23,29 @@ from specbench.report.texts import Note, note
 from specbench.report.warning_notes import Numbers, bandwidth_shares, failures, warnings
 
 _MOST_WARNINGS = 3
+_NAMING = "machine", "software", "run"
+"""Facts that say themselves which run they are of."""
 _GIST = 150
 """Characters of a warning on a short screen: two lines."""
 
 
 def notes(runs: Sequence[RunMetrics], names: Sequence[str]) -> tuple[Note, ...]:
-    """Facts, definitions, then gaps and warnings per run, which begin with the run's name if
-    there are several.
+    """Facts, definitions, then gaps and warnings per run. What not all runs share begins with
+    the run's name.
     """
     own: list[Note] = []
-    for run, name in zip(runs, names, strict=True):
+    facts_of = [[*_facts(run), *_bounds(run)] for run in runs]
+    for i, (run, name) in enumerate(zip(runs, names, strict=True)):
         prefix = f"{name}: " if len(runs) > 1 else ""
         own += [replace(one, text=prefix + one.text) for one in (*_gaps(run), *warnings(run))]
+        facts_of[i] = [
+            one
+            if one.key in _NAMING or all(one in others for others in facts_of)
+            else replace(one, text=prefix + one.text)
+            for one in facts_of[i]
+        ]
     own.sort(key=lambda one: one.is_warning)
-    every = [*(one for run in runs for one in _facts(run)), *_definitions(runs), *own]
+    every = [*(one for found in facts_of for one in found), *_definitions(runs), *own]
     return tuple(dict.fromkeys(every))
 
 
@@ -115,15 +124,15 @@ def _slow_on_cpu(run: RunMetrics) -> Numbers:
     if facts.is_on_gpu(run.info) or run.info.servers:
         return {}
     slow = [
-        (method, run.cost(method, temperature))
+        (method, temperature, run.cost(method, temperature))
         for (method, temperature), one in run.overall.items()
         if isinstance(one.speedup, Estimate) and isinstance(one.mat, Estimate)
         if one.speedup.value < 1 < one.mat.value
     ]
     reasons = {name: about.slow_on_cpu for name, about in described().items()}
     by_nature = [
-        {"method": method, "why": why, "mat": cost.mat, "cost": cost.relative}
-        for method, cost in slow
+        {"method": method, "temperature": at, "why": why, "mat": cost.mat, "cost": cost.relative}
+        for method, at, cost in slow
         if (why := reasons.get(method.partition(":")[0]))
     ]
     return {"is_slower": bool(slow), "methods": by_nature}
@@ -287,12 +296,6 @@ def _definitions(runs: Sequence[RunMetrics]) -> Iterable[Note]:
         "engine_mat": any(isinstance(one.engine_mat, Estimate) for one in served),
     }
     yield from (note(key) for key, is_needed in needed.items() if is_needed)
-    for run in runs:
-        for (method, temperature), one in run.serving.items():
-            mat, least = run.pooled(method, temperature).mat, one.least_mat
-            if isinstance(mat, Estimate) and formats.mat(mat) != formats.mat(least):
-                where = {"method": method, "temperature": temperature}
-                yield note("least_mat", run.info, **where, least=least)
     for limits in dict.fromkeys(run.info.spec.values.goodput for run in runs):
         if served and limits:
             yield note("goodput", limits=limits)
@@ -300,6 +303,15 @@ def _definitions(runs: Sequence[RunMetrics]) -> Iterable[Note]:
         yield note("alone", tests=tests)
     lossy = [run for run in runs if any(not one.is_lossless for one in run.info.method_labels)]
     yield from (note("lossy", run.info, decoding=_lossy_decoding(run)) for run in lossy)
+
+
+def _bounds(run: RunMetrics) -> Iterable[Note]:
+    """The least MAT of methods on a server whose answers do not list their steps."""
+    for (method, temperature), one in run.serving.items():
+        mat, least = run.pooled(method, temperature).mat, one.least_mat
+        if isinstance(mat, Estimate) and formats.mat(mat) != formats.mat(least):
+            where = {"method": method, "temperature": temperature}
+            yield note("least_mat", run.info, **where, least=least)
 
 
 def _alone(runs: Sequence[RunMetrics]) -> list[int]:

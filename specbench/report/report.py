@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from specbench.analysis.cells import CellKey
+from specbench.analysis.cells import Arithmetic, CellKey
 from specbench.analysis.metrics import RunMetrics, measure
+from specbench.analysis.served_steps import BETWEEN
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
@@ -21,11 +22,9 @@ if TYPE_CHECKING:
     from specbench.report.plots.style import Plot
 
 
-BETWEEN = " / "
-"""Between a task and a category in the name of what is measured."""
-
-
-def measure_categories(run: Run, bootstrap: Bootstrap | None = None) -> RunMetrics | None:
+def measure_categories(
+    run: Run, bootstrap: Bootstrap | None = None, arithmetic: Arithmetic = "ours"
+) -> RunMetrics | None:
     """The numbers of each category, as of a task; None if no task has several."""
     names = {
         sample_id: f"{one.task}{BETWEEN}{category}"
@@ -33,7 +32,7 @@ def measure_categories(run: Run, bootstrap: Bootstrap | None = None) -> RunMetri
         for category, sample_ids in one.categories.items()
         for sample_id in sample_ids
     }
-    return measure(run.of(names), bootstrap) if names else None
+    return measure(run.of(names), bootstrap, arithmetic) if names else None
 
 
 def category_tables(info: RunHeader, metrics: RunMetrics) -> tuple[Table, ...]:
@@ -90,7 +89,8 @@ class Report:
     @cached_property
     def category_metrics(self) -> Sequence[RunMetrics | None]:
         """The numbers of each run by category, if its prompts have any."""
-        return [measure_categories(one.run, one.metrics.bootstrap) for one in self.sources]
+        found = ((one.run, one.metrics) for one in self.sources)
+        return [measure_categories(run, own.bootstrap, own.arithmetic) for run, own in found]
 
     @cached_property
     def categories(self) -> tuple[Table, ...]:

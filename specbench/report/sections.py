@@ -105,8 +105,8 @@ def mean_first(table: Table) -> Table:
 
 
 def has_speedup(block: Block) -> bool:
-    """True if a method has a speedup over all tasks."""
-    return any(m.tasks and isinstance(m.tasks[-1].speedup, Estimate) for m in block.methods)
+    """True if a method has a speedup on any task, or over all."""
+    return any(isinstance(task.speedup, Estimate) for m in block.methods for task in m.tasks)
 
 
 def screen(results: Results, block: Block, part: Part = SPEEDUP) -> Table:

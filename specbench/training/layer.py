@@ -31,16 +31,20 @@ _SHARED = (
 
 def config_fields(model: PreTrainedModel) -> dict[str, object]:
     """The official config.json of a one-layer Llama of the target's sizes and rotary base."""
-    given: Mapping[str, Any] = model.config.get_text_config().to_dict()
+    config = model.config.get_text_config()
+    given: Mapping[str, Any] = config.to_dict()
     fields: dict[str, object] = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
-    fields |= {name: given[name] for name in _SHARED if given.get(name) is not None}
+    shared = {name: getattr(config, name, None) for name in _SHARED}  # also by another name
+    fields |= {name: value for name, value in shared.items() if value is not None}
+    fields.setdefault("intermediate_size", 4 * config.hidden_size)
     fields |= {"num_hidden_layers": 1, "tie_word_embeddings": False, "torch_dtype": "float16"}
     head_dim = given.get("head_dim")
-    if head_dim and head_dim * given["num_attention_heads"] != given["hidden_size"]:
+    if head_dim and head_dim * config.num_attention_heads != config.hidden_size:
         fields["head_dim"] = head_dim
     rope = dict(given.get("rope_parameters") or {})
     fields["rope_theta"] = rope.pop("rope_theta", None) or given.get("rope_theta", 10000.0)
-    if rope.get("rope_type", "default") != "default":
+    rope.pop("partial_rotary_factor", None)  # a head rotates all of its heads
+    if rope.get("rope_type") in ("linear", "llama3", "yarn"):  # others depend on the length
         fields["rope_scaling"] = rope
     return fields
 

@@ -25,6 +25,7 @@ from transformers.cache_utils import Cache
 from specbench.data.prompts import load_prompts
 from specbench.data.tasks import load_cards
 from specbench.engine.kv import FixedLayer, layer_shapes
+from specbench.engine.layers.torch_attention import attention_kinds
 from specbench.errors import UserError, reading
 from specbench.log.files import LineFile
 from specbench.training.examples import Codec
@@ -70,6 +71,15 @@ class Slots:
     ) -> None:
         self._model = model
         self.end = len(prefix)
+        text = model.config.get_text_config()
+        windows = [size for size in attention_kinds(text).values() if size and size < capacity]
+        capped = getattr(text, "attn_logit_softcapping", None) or text.model_type == "gpt_oss"
+        if windows or capped:
+            raise UserError(
+                f"--data self does not compute the attention of {text.model_type}: windows, soft "
+                "caps or sinks.",
+                "Give --data a file with answers of the model.",
+            )
         shapes, layers = layer_shapes(model, model.device), []
         self._attention = model.config._attn_implementation
         model.set_attn_implementation(_registered())

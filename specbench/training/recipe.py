@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from specbench.engine.layers.torch_attention import attention_kinds
 from specbench.engine.model_parts import decoder_layers
 from specbench.errors import NonFiniteError
 from specbench.training.batches import Batch, Row, RowSource, ShuffledBatches
@@ -102,8 +103,9 @@ class Teacher:
         self._model = model.eval().requires_grad_(False)
         self._inputs: dict[int, Tensor] = {}
         config = model.config.get_text_config()
-        heads = config.num_attention_heads
-        if model.device.type == "cpu" and heads == getattr(config, "num_key_value_heads", heads):
+        heads, has_windows = config.num_attention_heads, any(attention_kinds(config).values())
+        is_plain = heads == getattr(config, "num_key_value_heads", heads) and not has_windows
+        if model.device.type == "cpu" and is_plain:
             model.set_attn_implementation(register_attention())
         for index in layer_ids:
             hook = partial(self._capture, index)

@@ -31,7 +31,7 @@ def test_make_run_sets_up_with_the_tested_versions_first(clone: Path) -> None:
 def test_make_real_is_short_unless_options_are_given(
     given: list[str], options: str, clone: Path
 ) -> None:
-    steps = output(["make", "--dry-run", "real", *given], clone)
+    steps = output(["make", "--no-print-directory", "--dry-run", "real", *given], clone)
     assert steps.splitlines()[-1].endswith(f"specbench run --model smollm2-135m {options}")
 
 

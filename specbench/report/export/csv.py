@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from specbench.analysis.frames import summary_frame
 from specbench.analysis.metrics import BASELINE, RunMetrics
+from specbench.analysis.served_steps import BETWEEN
 from specbench.log.run import loads_of
 from specbench.report import facts
-from specbench.report.report import BETWEEN, Report
+from specbench.report.report import Report
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series

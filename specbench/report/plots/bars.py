@@ -90,7 +90,8 @@ def _draw_bars(axes: Axes, methods: list[MethodResults], shown: Mapping[str, Loo
             axes.text(0, -i, reason, color="0.35", fontsize=8, va="center")
             continue
         axes.barh(-i, value.value, height=0.72, **shown[method.method].bar)
-        each = [_number(task.speedup) for task in method.tasks[:-1]]
+        tasks = [task.speedup for task in method.tasks[:-1]]
+        each = [one.value for one in tasks if isinstance(one, Estimate)]
         around = interval_of(value)
         if around:
             _draw_interval(axes, value.value, -i, around)
