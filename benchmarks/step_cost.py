@@ -45,8 +45,8 @@ from specbench.engine.kernels.native_build import user_folder
 from specbench.engine.kernels.pick_ops import pick_native_ops
 from specbench.engine.layers.emulated import emulates_bfloat16
 from specbench.engine.layers.ops import Ops
-from specbench.engine.layers.weights import pass_bytes
 from specbench.engine.load import load_target
+from specbench.engine.model_parts import pass_bytes
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
 from specbench.machine.bandwidth import bandwidth, block_bytes

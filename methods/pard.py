@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from specbench.engine.drafter import BuildContext, Method, State
-from specbench.engine.layers.weights import pass_bytes
+from specbench.engine.model_parts import pass_bytes
 from specbench.engine.tree import DraftTree, padded_size
 from specbench.errors import CheckpointError
 from specbench.methods._draft_model import DraftModelDrafter, fit_vocabulary, load_draft_model

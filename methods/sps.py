@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
-from specbench.engine.layers.weights import pass_bytes
+from specbench.engine.model_parts import pass_bytes
 from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree
 from specbench.methods._chain import draft_chain

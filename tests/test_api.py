@@ -61,11 +61,16 @@ def test_neither_or_both_inputs_and_two_methods_are_refused(model: Path) -> None
         loaded.generate("a", input_ids=[1])
     with pytest.raises(UserError, match="2 prompts"):
         loaded.generate(input_ids=torch.ones(2, 3, dtype=torch.long))
+    with pytest.raises(UserError, match="has token 1000000, and the model has"):
+        loaded.generate(input_ids=[1, 10**6])
     with pytest.raises(UserError, match="names 2 methods"):
         specbench.load(str(model), "pld,lookahead")
 
 
-@pytest.mark.parametrize("prompt", [[1, 2, 3], 5, ["a", "b"], [{"role": "user"}], b"text"])
+@pytest.mark.parametrize(
+    "prompt",
+    [[1, 2, 3], 5, ["a", "b"], [{"role": "user"}], [{"role": "user", "content": ["a"]}], b"text"],
+)
 def test_a_prompt_of_a_wrong_type_is_refused_with_the_types_that_are_right(
     model: Path, prompt: Any
 ) -> None:

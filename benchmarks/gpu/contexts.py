@@ -23,8 +23,8 @@ import torch
 
 from specbench.engine.clock import DeviceClock
 from specbench.engine.layers.torch_attention import without_cudnn_attention
-from specbench.engine.layers.weights import pass_bytes
 from specbench.engine.load import WeightSource, load_target
+from specbench.engine.model_parts import pass_bytes
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
 from specbench.machine.bandwidth import bandwidth

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from torch import nn
 from transformers import PreTrainedModel
 
+from specbench.engine.layers.weights import weight_bytes
 from specbench.errors import CheckpointError
 
 _LISTS = ("layers", "h")
@@ -84,3 +85,15 @@ def _copied(module: ModuleT) -> ModuleT:
     copied = copy.copy(module)
     copied._modules = dict(module._modules)
     return copied
+
+
+def pass_bytes(model: PreTrainedModel) -> int:
+    """Bytes of weights read by one forward over text: not the tables of which it reads rows,
+    nor the parts for images and sound.
+
+    An embedding that is also the output head is read completely, and counted.
+    """
+    body, head = decoder(model), model.get_output_embeddings()
+    tables = (one.weight for one in body.modules() if isinstance(one, nn.Embedding))
+    own = [table for table in tables if table.data_ptr() != head.weight.data_ptr()]
+    return weight_bytes(body, head) - weight_bytes(*own)

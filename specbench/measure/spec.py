@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import ValidationError, convert
+from msgspec.structs import force_setattr
 
 from specbench.errors import UserError, unknown_name
 from specbench.log.options import options
@@ -29,6 +30,8 @@ class RunSpec(SpecValues, frozen=True):
     """
 
     def __post_init__(self) -> None:
+        for name in ("temperatures", "concurrency", "request_rates"):
+            force_setattr(self, name, tuple(dict.fromkeys(getattr(self, name))))
         if self.device in _NO_DEVICES:
             raise UserError(f"No device {self.device!r}.", "For an NVIDIA GPU: --device cuda.")
         for option in options(SpecValues):

@@ -279,10 +279,8 @@ def _folder_card(path: Path) -> ModelCard:
         size = (config.get("num_hidden_layers"), config.get("hidden_size"))
         if size == (card.shape.num_layers, card.shape.hidden_size):
             note = f"Recognised as {card.repo} by the folder's name and shape."
-            return replace(
-                card, name=path.name, repo=str(path), revision="main", wheel="", note=note,
-                is_gated=False,
-            )  # fmt: skip
+            here = {"name": path.name, "repo": str(path), "revision": "main", "wheel": ""}
+            return replace(card, **here, note=note, is_gated=False)
     return own
 
 

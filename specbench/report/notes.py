@@ -23,8 +23,6 @@ from specbench.report.texts import Note, note
 from specbench.report.warning_notes import Numbers, bandwidth_shares, failures, warnings
 
 _MOST_WARNINGS = 3
-_NAMING = "machine", "software", "run"
-"""Facts that say themselves which run they are of."""
 _GIST = 150
 """Characters of a warning on a short screen: two lines."""
 
@@ -40,7 +38,7 @@ def notes(runs: Sequence[RunMetrics], names: Sequence[str]) -> tuple[Note, ...]:
         own += [replace(one, text=prefix + one.text) for one in (*_gaps(run), *warnings(run))]
         facts_of[i] = [
             one
-            if one.key in _NAMING or all(one in others for others in facts_of)
+            if one.key == "run" or all(one in others for others in facts_of)
             else replace(one, text=prefix + one.text)
             for one in facts_of[i]
         ]
@@ -131,8 +129,8 @@ def _slow_on_cpu(run: RunMetrics) -> Numbers:
     ]
     reasons = {name: about.slow_on_cpu for name, about in described().items()}
     by_nature = [
-        {"method": method, "temperature": at, "why": why, "mat": cost.mat, "cost": cost.relative}
-        for method, at, cost in slow
+        {"method": method, "temperature": t, "why": why, "mat": cost.mat, "cost": cost.relative}
+        for method, t, cost in slow
         if (why := reasons.get(method.partition(":")[0]))
     ]
     return {"is_slower": bool(slow), "methods": by_nature}

@@ -76,8 +76,8 @@ class Slots:
         capped = getattr(text, "attn_logit_softcapping", None) or text.model_type == "gpt_oss"
         if windows or capped:
             raise UserError(
-                f"--data self does not compute the attention of {text.model_type}: windows, soft "
-                "caps or sinks.",
+                f"--data self does not compute the attention of {text.model_type}: windows, "
+                "soft caps or sinks.",
                 "Give --data a file with answers of the model.",
             )
         shapes, layers = layer_shapes(model, model.device), []

@@ -1,7 +1,7 @@
 """The numbers of servers: throughput, latency, goodput and acceptance, by load."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -200,8 +200,8 @@ def test_the_recorded_run_of_vllm_was_not_at_8_requests_at_once() -> None:
 
 
 def of_counts(
-    counts: Sequence[dict[str, Any]], stop: StopReason = "eos", **counters: float
-) -> RunMetrics:
+    counts: Sequence[Mapping[str, Any]], stop: StopReason = "eos", **counters: float
+) -> Run:
     """Answers of 11 tokens with these counts of a server, one block of them."""
     records = [
         replace(answer("sps", i, ONE, wall_s=1.0, **one), stop_reason=stop)
@@ -209,7 +209,7 @@ def of_counts(
     ]
     size = {"num_requests": len(counts), "num_tokens": len(counts) * NUM_TOKENS}
     block_ = block("sps", ONE, duration_s=4.0, counters=counters, **size)
-    return measured(run(records, [block_], [ONE]))
+    return run(records, [block_], [ONE])
 
 
 ACCEPTING = [{"num_accepted": 5}] * 4
@@ -236,7 +236,7 @@ def test_steps_are_those_that_the_counts_of_a_server_imply(
     steps: int,
     least: int,
 ) -> None:
-    metrics = of_counts(counts, stop, **counters)
+    metrics = measured(of_counts(counts, stop, **counters))
     assert number(metrics.pooled("sps", 0.0).mat) == pytest.approx(10 * len(counts) / steps)
     found = number(metrics.serving["sps", 0.0].least_mat)
     assert found == pytest.approx(10 * len(counts) / least)
@@ -254,7 +254,7 @@ def test_steps_are_those_that_the_counts_of_a_server_imply(
 def test_a_block_whose_counts_contradict_each_other_has_no_mat_but_its_answers(
     stop: StopReason, counters: dict[str, float], reason: str
 ) -> None:
-    metrics = of_counts(ACCEPTING, stop, num_tokens=44.0, **counters)
+    metrics = measured(of_counts(ACCEPTING, stop, num_tokens=44.0, **counters))
     cell = metrics.cell("sps", 0.0, "gsm8k")
     for mat in (cell.mat, cell.mat_macro, metrics.overall["sps", 0.0].mat):
         assert isinstance(mat, Missing) and re.search(reason, mat.reason)
@@ -282,6 +282,17 @@ def test_recorded_engines_have_the_steps_that_they_counted(
     warned = [one for one in warnings(metrics) if "drafted 45 tokens" in one.text]
     assert len(warned) == (name == "llamacpp-cpu"), "its ngram did not draft 5 tokens, as asked"
     assert not any(one.contradictions for one in metrics.serving.values())
+
+
+@pytest.mark.parametrize(("drafts", "mat"), [(22.0, 40 / 22), (25.0, None)])
+def test_a_category_has_the_steps_of_the_block_of_its_task(
+    drafts: float, mat: float | None
+) -> None:
+    made = of_counts(ACCEPTING, num_drafts=drafts, num_tokens=44.0)
+    metrics = measured(made.of({f"gsm8k/{i}": f"gsm8k / {i % 2}" for i in range(4)}))
+    for task in ("gsm8k / 0", "gsm8k / 1"):
+        found = metrics.cell("sps", 0.0, task).mat
+        assert number(found) == pytest.approx(mat) if mat else isinstance(found, Missing)
 
 
 def test_each_load_is_measured_against_vanilla_at_that_load() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from specbench.log.store import read_run
+from specbench.measure.spec import make_spec
 from specbench.types import Completion, Request, Sampling
 from tests.cli.conftest import Specbench
 from tests.support.backend import Answer, answering
@@ -29,6 +30,10 @@ def test_a_sample_is_drawn_with_the_seed_from_every_task(specbench: Specbench) -
     assert ids("one") == ids("again") != ids("other")
     assert [sum(i.startswith(task) for i in ids("one")) for task in ("gsm8k", "alpaca")] == [3, 3]
     assert "6 of 16 prompts bundled" in specbench("report", "one").out
+
+
+def test_equal_values_of_a_list_count_once() -> None:
+    assert make_spec(temperatures=[0, 0.0, 1]).temperatures == (0.0, 1.0)
 
 
 def test_top_k_reaches_the_sampling_and_the_header(

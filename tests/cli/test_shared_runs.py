@@ -39,6 +39,14 @@ def test_the_command_ends_with_1_for_a_fault_and_lists_it_as_json(
     assert specbench("check", good, "--max-slowdown", "9%").code == 2
 
 
+def test_the_runs_of_a_pool_are_checked(specbench: Specbench, tmp_path: Path) -> None:
+    store(tmp_path / "pool" / "run-1")
+    rewrite(store(tmp_path / "pool" / "run-2"), setting(0, seed=1))
+    said = specbench("check", tmp_path / "pool", "--json")
+    assert said.code == 1
+    assert [one["is_sound"] for one in json.loads(said.out)["runs"]] == [True, False]
+
+
 def test_older_names_do_what_they_did_and_say_where_they_went(
     specbench: Specbench, tmp_path: Path
 ) -> None:

@@ -25,8 +25,9 @@ from transformers import (
 
 from specbench.engine import load
 from specbench.engine.decode import decode
-from specbench.engine.layers.weights import pass_bytes, weight_bytes
+from specbench.engine.layers.weights import weight_bytes
 from specbench.engine.load import load_target
+from specbench.engine.model_parts import pass_bytes
 from specbench.engine.target import Target
 from specbench.errors import CheckpointError
 from specbench.measure.local.engine_setup import make_engine_setup

@@ -16,7 +16,7 @@ from specbench.judge.page import write_site
 from specbench.judge.page_rows import MEAN, engine_name, published_rows, run_rows
 from specbench.log.run import Run
 from tests.analysis.run_factory import full_run
-from tests.judge.changing import with_header
+from tests.judge.changing import with_header, with_records
 from tests.report.browser import Browser, problems_of
 from tests.report.test_html import Outline
 from tests.support.records import store
@@ -68,8 +68,10 @@ def test_a_run_gives_a_row_per_method_task_and_their_mean() -> None:
     assert (row.run, row.machine, row.engine) == (3, CPU, "specbench")
     assert (row.num_samples, row.threads) == (12, 2)
     assert not row.is_claimed  # from one pass
-    of_more = {one.task for one in run_rows(metrics, 3, num_tasks=6)}
-    assert "Mean of 2 of 6 tasks" in of_more and MEAN not in of_more
+    stopped = with_records(full_run(), lambda one: one if one.key.task in TASKS else None)
+    for some in (metrics, measure(stopped, FEW)):
+        of_more = {one.task for one in run_rows(some, 3, num_tasks=6)}
+        assert "Mean of 2 of 6 tasks" in of_more and MEAN not in of_more
 
 
 def test_the_page_shows_no_folder_of_the_machine_but_in_the_command(tmp_path: Path) -> None:
@@ -136,6 +138,13 @@ def test_runs_of_one_name_have_folders_of_their_own(
     write_site([folders["few"]] * 2, tmp_path, bootstrap=FEW, say=lambda text: None)
     assert [run["folder"] for run in data(tmp_path)["runs"]] == ["runs/few", "runs/few-2"]
     assert (tmp_path / "runs/few-2/report.html").is_file()
+
+
+def test_a_pool_has_the_rows_of_its_runs(tmp_path: Path) -> None:
+    for name, run in zip(("run-1", "run-2"), runs().values(), strict=False):
+        store(tmp_path / "pool" / name, run.header, run.records)
+    write_site([tmp_path / "pool"], tmp_path, bootstrap=FEW, say=lambda text: None)
+    assert [run["folder"] for run in data(tmp_path)["runs"]] == ["runs/run-1", "runs/run-2"]
 
 
 def test_a_site_without_runs_is_refused(tmp_path: Path) -> None:

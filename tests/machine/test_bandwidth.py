@@ -72,7 +72,10 @@ def test_the_bytes_of_a_step_are_those_of_the_targets_weights() -> None:
 def test_half_of_the_experts_of_a_mixture_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specbench.machine.bandwidth.bandwidth", lambda *given: 1.0)
     model = random_of(config_of("qwen3_moe", num_experts=4, num_experts_per_tok=2))
-    found = measure_traffic(Target(model))
+    target = Target(model)
+    found = measure_traffic(target)
+    monkeypatch.setitem(vars(target.config), "num_experts_per_tok", [1, 3])  # of each layer
+    assert measure_traffic(target).unread_bytes == found.unread_bytes
     experts = [one for name, one in model.named_parameters() if ".experts." in name]
     assert found.is_mixture_of_experts
     assert found.unread_bytes == sum(one.nbytes for one in experts) / 2 > 0

@@ -17,7 +17,7 @@ from specbench.engine.graphs import cuda as graphs
 from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.target import Forward, Target
 from specbench.measure.local.engine import PRIMING_TOKENS, EngineBackend
-from specbench.measure.local.engine_load import warm_up
+from specbench.measure.local.engine_load import _prompts_to, warm_up
 from specbench.methods._draft_stack import DraftStack
 from specbench.models.memory import GRAPH_RESERVE
 from specbench.registry import names
@@ -136,6 +136,12 @@ def test_no_graph_is_captured_while_samples_are_timed(
             for seed, sampling in enumerate((Sampling(), Sampling(1.0))):
                 complete(label, Request(prompt, BUDGET, sampling, seed=seed))
     assert recorded.num_late == 0
+
+
+def test_each_size_of_the_cache_is_reached_from_the_one_before() -> None:
+    """The last prompt alone may skip a size: its first step needs rows for a whole tree."""
+    lengths = [len(prompt) for prompt in _prompts_to(2270, (1, 5, 6))]
+    assert lengths == [256, 512, 768, 1280, 2238]
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from specbench.engine.clock import DeviceClock, Stopwatch
-from specbench.engine.drafter import Drafter, State
+from specbench.engine.drafter import BuildContext, Drafter, State
 from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree
 from specbench.log.backend import RooflineHeader
@@ -22,6 +22,7 @@ from specbench.log.machine import Threads
 from specbench.machine import threads as machine
 from specbench.measure.local import engine, threads
 from specbench.measure.local.threads import Trial
+from specbench.registry import get
 from specbench.types import Request
 from tests.packaging.shell import ROOT, python
 from tests.support.models import engine_backend, random_target
@@ -226,6 +227,18 @@ def test_a_resumed_run_keeps_its_threads_and_has_the_bandwidth_with_each(
         found = backend.describe()
     assert found.threads == before
     assert found.roofline and found.roofline.bandwidth_by_threads == {"1": 1e9, "2": 2e9}
+
+
+def test_vanilla_alone_reads_prompts_with_their_own_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used: list[int] = []
+    monkeypatch.setattr(engine, "set_threads", used.append)
+    drafters = {"vanilla": get("vanilla").build(None, BuildContext(random_target()))}
+    with engine_backend(random_target(), drafters) as backend:
+        backend._threads = Threads(1, "measured", "brief", prefill=2)
+        backend.complete("vanilla", Request((1, 5, 6), 4))
+    assert used == [2, 1]
 
 
 def test_all_threads_the_cores_and_powers_of_two_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:

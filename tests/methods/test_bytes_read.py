@@ -13,11 +13,13 @@ from torch.overrides import TorchFunctionMode
 from specbench.engine.decode import decode
 from specbench.engine.drafter import State
 from specbench.engine.layers.ops import Ops
-from specbench.engine.layers.weights import pass_bytes, weight_bytes
+from specbench.engine.layers.weights import weight_bytes
+from specbench.engine.model_parts import decoder, pass_bytes
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
 from specbench.registry import names
 from specbench.types import Request
+from tests.support.architectures import config_of, random_of
 from tests.support.models import prompts, random_llama, random_target
 from tests.support.weights import build
 
@@ -83,3 +85,9 @@ def test_a_forward_reads_every_weight_but_an_embedding_that_is_no_head(is_tied: 
     held = weight_bytes(target.model)
     table = weight_bytes(target.model.get_input_embeddings())
     assert held - said == (0 if is_tied else table)
+
+
+def test_the_parts_for_images_are_not_read() -> None:
+    """And of a model with images, the embedding is the head."""
+    model = random_of(config_of("gemma3"))
+    assert weight_bytes(model) > pass_bytes(model) == weight_bytes(decoder(model))

@@ -33,6 +33,7 @@ def test_a_cards_shape_gives_the_published_number_of_parameters(name: str, billi
         ("vicuna-33b", "medusa", "FasterDecoding/medusa-vicuna-33b-v1.3"),
         ("llama2-7b-chat", "sps", "JackFram/llama-68m"),
         ("llama3.3-70b", "sps", "meta-llama/Llama-3.2-1B-Instruct"),
+        ("llama3.1-8b", "pard", "amd/PARD-Llama-3.2-1B"),
     ],
 )
 def test_a_drafter_is_found_by_its_method(model: str, method: str, repo: str) -> None:

@@ -62,6 +62,25 @@ def test_llama_2_is_written_as_its_authors_write_it() -> None:
     assert text.endswith("don't share false information." + end)
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "sha256"),
+    [
+        ("vicuna-v1.1", "<s>Be brief. USER: Hi ASSISTANT:", "1cc63d33"),
+        ("llama2-chat", "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi [/INST]", "3ace6da3"),
+    ],
+)
+def test_a_system_message_takes_the_place_of_the_templates_own(
+    name: str, text: str, sha256: str
+) -> None:
+    system = {"role": "system", "content": "Be brief."}
+    assert text_of(name, system, user("Hi")) == text
+    template = choose_template(name, find_model("org/unknown"), make_tokenizer())
+    assert str(template.sha256).startswith(sha256)  # runs record it
+    for others in ([system], [user("Hi"), system], [{"role": "tool", "content": "4"}]):
+        with pytest.raises(UserError, match="has no place for these roles"):
+            text_of(name, *others)
+
+
 @pytest.mark.parametrize("name", ["vicuna-v1.1", "llama2-chat", "none"])
 @pytest.mark.parametrize("adds_bos", [True, False])
 def test_a_prompt_begins_with_as_many_bos_as_the_tokenizer_puts_there(

@@ -131,6 +131,9 @@ def test_the_memory_of_a_folder_is_read_from_its_headers(folder: Path) -> None:
     need = estimate(folder, "float32", context=10, what="it")
     assert need.weight_bytes == 4000
     assert need.kv_bytes == 4 * 2 * 2 * 2 * 4 * 10  # float32, k and v, layers, heads, size, tokens
+    make_checkpoint(folder, kv_lora_rank=16, qk_rope_head_dim=8)
+    need = estimate(folder, "float32", context=10, what="it")
+    assert need.kv_bytes == 4 * 2 * (16 + 8) * 10  # the latent and its rotary part
 
 
 def test_integer_tensors_and_pickles_count_as_what_they_are(folder: Path) -> None:

@@ -16,6 +16,7 @@ from specbench.measure.spec import make_spec
 from specbench.models.cards import find_model, known_models, pick_dtype
 from specbench.models.checkpoints import identify
 from specbench.models.hub import resolve_model
+from tests.models.making import make_checkpoint
 from tests.support.gguf_files import TEMPLATE, write_gguf
 
 UP = "model.layers.1.mlp.up_proj.weight"
@@ -130,6 +131,9 @@ def test_the_known_model_is_found_in_an_installed_wheel(
     folder = resolve_model(card, offline=True)
     assert (folder / name).resolve() == tmp_path / package / name
     assert pick_dtype(card, "auto", "cpu", folder) == "bfloat16"
+    copy = make_checkpoint(tmp_path / card.title, num_hidden_layers=30, hidden_size=576)
+    known = find_model(str(copy))
+    assert card.repo in known.note and resolve_model(known, offline=True) == copy
 
 
 def test_llamacpp_serves_the_file_that_was_converted(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from io import StringIO
 
 import pytest
 
+from specbench.analysis.cells import Arithmetic
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Bootstrap, Missing
 from specbench.data.prompts import load_prompt_sets, plan_tasks
@@ -67,6 +68,15 @@ def test_a_run_that_lacks_tasks_of_another_has_no_mean_beside_its() -> None:
     assert not any(isinstance(method.tasks[-1].speedup, Missing) for method in alone.methods)
 
 
+def test_runs_of_different_tasks_have_the_speedups_of_their_tasks_on_the_screen() -> None:
+    runs = [with_header(full_run(METHODS, (task,)), id=task) for task in FEW]
+    results = reported(*runs).results
+    table = sections.screen(results, results.blocks[0])
+    assert table.title.startswith("Speedup")
+    shown = [row.cells for group in table.groups for row in group.rows if row.method == "pld"]
+    assert [[cell.text[-1:] for cell in row[-2:]] for row in shown] == [["x", "–"], ["–", "x"]]
+
+
 def test_a_missing_interval_has_its_reason_in_its_place() -> None:
     run = full_run(METHODS, FEW)
     run = with_records(
@@ -113,13 +123,14 @@ def with_categories() -> Run:
     return full_run(("vanilla", "pld", "eagle3"), SPLIT, prompts=prompts)
 
 
-def test_a_category_is_measured_as_a_task_over_its_samples() -> None:
+@pytest.mark.parametrize("arithmetic", ["ours", "paper"])
+def test_a_category_is_measured_as_a_task_over_its_samples(arithmetic: Arithmetic) -> None:
     run = with_categories()
-    found = measure_categories(run)
+    (found,) = make_report(run, arithmetic=arithmetic).category_metrics
     assert found is not None
     assert found.tasks == ("mt_bench / writing", "mt_bench / math")
     own = [r for r in run.records if r.key.sample_id in CATEGORIES["math"]]
-    alone = measure(make_run(own, run.header)).cell("pld", 0.0, "mt_bench")
+    alone = measure(make_run(own, run.header), None, arithmetic).cell("pld", 0.0, "mt_bench")
     cell = found.cell("pld", 0.0, "mt_bench / math")
     assert (cell.speedup, cell.mat, cell.num_samples) == (alone.speedup, alone.mat, 4)
 

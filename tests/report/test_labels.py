@@ -3,6 +3,7 @@
 import pytest
 
 from specbench.report.build import make_report
+from specbench.report.facts import full_command
 from tests.analysis.run_factory import full_run, make_run
 from tests.report.drawing import nine_methods, render, report_of, two_models
 from tests.support.headers import make_header
@@ -35,6 +36,14 @@ def test_published_prompts_and_weights_are_named_with_their_commit(form: str) ->
     text = " ".join(render(two_models()[1], form).split())
     assert "16 published prompts" in text and "-like" not in text
     assert "Vicuna 13B (lmsys/vicuna-13b-v1.3 at 6566e9cb)" in text
+
+
+@pytest.mark.parametrize(
+    ("methods", "named"), [(["vanilla"], "vanilla"), (["vanilla", "pld"], "pld")]
+)
+def test_a_command_names_vanilla_where_it_is_alone(methods: list[str], named: str) -> None:
+    words = full_command(full_run(methods, num_samples=1).header).split()
+    assert words[words.index("--method") + 1] == named
 
 
 def labelled(**prompts: object) -> str:

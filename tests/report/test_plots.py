@@ -22,6 +22,7 @@ from specbench.report.plots import style
 from specbench.report.plots.style import Plot, looks, save
 from specbench.report.report import Report
 from tests.analysis.run_factory import TITLES, full_run, header, make_run, record
+from tests.judge.changing import with_records
 from tests.report.drawing import (
     EVERY_RUN,
     all_failed,
@@ -45,8 +46,8 @@ def drawn(report: Report) -> dict[str, tuple[Plot, Figure]]:
 def test_every_plot_is_drawn_whatever_is_missing(make: Any) -> None:
     pictures = drawn(report_of(make))
     assert bool(pictures) == (make not in (all_failed, make_run))  # the last has no sample
-    for _, picture in pictures.values():
-        image = imread(BytesIO(save(picture).png))
+    for plot, _ in pictures.values():
+        image = imread(BytesIO(plot.images.png))
         assert image.shape[1] == 1080
         assert image.std() > 0.02
 
@@ -61,6 +62,14 @@ def test_a_run_whose_requests_all_paused_has_a_report_without_plots() -> None:
     run = full_run(("vanilla", "sps:num_tokens=4"), num_samples=1)
     paused = tuple(replace(record, is_paused=True) for record in run.records)
     assert make_report(replace(run, records=paused), Bootstrap(200)).plots == ()
+
+
+def test_a_task_without_a_speedup_has_no_point() -> None:
+    done = ("gsm8k", "alpaca")
+    few = with_records(full_run(), lambda one: one if one.key.task in done else None)
+    (axes,) = drawn(make_report(few, Bootstrap(50)))["speedup"][1].axes
+    points = np.array([one.get_xdata() for one in axes.get_lines() if one.get_marker() == "o"])
+    assert points.shape == (3, 2) and points.min() > 1
 
 
 def test_every_plot_has_a_title_caption_and_description() -> None:

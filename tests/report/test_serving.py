@@ -19,7 +19,8 @@ from specbench.report.facts import full_command
 from specbench.report.report import Report
 from specbench.types import Record
 from tests.analysis.run_factory import make_run
-from tests.analysis.test_serving import answer, block, run
+from tests.analysis.test_serving import ACCEPTING, answer, block, of_counts, run
+from tests.judge.changing import with_header
 from tests.report.drawing import render
 
 LOADS = (Load(concurrency=1), Load(concurrency=8), Load(request_rate=2.5))
@@ -87,6 +88,18 @@ def test_the_page_has_both_plots(report: Report) -> None:
     assert "requests/s" not in plots["speedup_by_load"].alt
     assert "requests at once" in plots["speedup_by_load"].images.svg.decode()
     assert "Throughput" in render(report, "html")
+
+
+def test_no_line_over_loads_is_of_two_runs() -> None:
+    runs = [with_header(served(), id=name) for name in "ab"]
+    assert {plot.name for plot in make_report(runs).plots} == {"speedup", "speedup_by_mat"}
+
+
+def test_a_bound_of_one_run_among_several_names_it() -> None:
+    runs = [with_header(of_counts(ACCEPTING, stop), id=stop) for stop in ("eos", "budget")]
+    notes = make_report(runs).results.notes
+    (text,) = [one.text for one in notes if one.key == "least_mat"]
+    assert text.startswith("run eos: sps: at least 1.67")
 
 
 def test_a_server_that_lost_its_counters_in_a_block_is_named() -> None:

@@ -22,6 +22,7 @@ from tests.report.drawing import (
     nine_methods,
     report_of,
     two_machines,
+    two_models,
     two_temperatures,
 )
 from tests.support.headers import values_of
@@ -106,13 +107,20 @@ def test_the_advice_for_too_few_samples_fits_the_prompts(
 
 @pytest.mark.parametrize("device", ["cpu", "cuda:0"])
 @pytest.mark.parametrize("method", ["pld", "lookahead"])
-def test_a_cpu_where_vanilla_is_faster_is_explained(method: str, device: str) -> None:
-    records = [record(decode_s=1.0), record(method, decode_s=2.0, accept_lengths=(2, 1))]
-    described = header(["vanilla", method], ("gsm8k",))
+@pytest.mark.parametrize(("temperatures", "at"), [((0.0,), ""), ((0.0, 1.0), " at T=1")])
+def test_a_cpu_where_vanilla_is_faster_is_explained(
+    temperatures: tuple[float, ...], at: str, method: str, device: str
+) -> None:
+    records = [record(temperature=each) for each in temperatures] + [
+        record(method, temperature=each, decode_s=2.0, accept_lengths=(2, 1))
+        for each in temperatures
+    ]
+    described = header(["vanilla", method], ("gsm8k",), temperatures)
     described["spec"]["values"]["device"] = device
     text = " ".join(drawn(make_run(records, described), 80, is_full=False).split())
-    by_nature = "Lookahead is slow here by nature, since each step also computes a window that is "
-    by_nature += "no draft (1.50 tokens a step, at 3.00 times the time of vanilla's)"
+    by_nature = f"Lookahead{at} is slow here by nature, since each step also computes a "
+    by_nature += "window that is no draft (1.50 tokens a step, at 3.00 times the time of "
+    by_nature += "vanilla's)"
     assert ("docs/metrics.md" in text) is (device == "cpu")
     assert (by_nature in text) is (device == "cpu" and method == "lookahead")
 
@@ -156,6 +164,15 @@ def test_a_warning_of_one_run_among_several_names_it() -> None:
     assert any(text.startswith("gsm8k, alpaca: The run was inter") for text in warnings)
     alone = build_results([measure(interrupted)])
     assert any(note.text.startswith("The run was inter") for note in alone.notes)
+
+
+def test_facts_of_one_run_among_several_name_it_and_shared_ones_stand_once() -> None:
+    notes = report_of(two_models).results.notes
+    (tiny, vicuna), (shared,) = (
+        [one.text for one in notes if one.key == key] for key in ("lossless", "one_pass")
+    )
+    assert tiny.startswith("tiny (embedded, trained by specbench): identical")
+    assert vicuna.startswith("Vicuna 13B: identical") and shared.startswith("one, so")
 
 
 def test_a_warning_about_a_head_comes_before_those_of_a_busy_machine() -> None:

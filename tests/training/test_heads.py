@@ -2,18 +2,22 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaForCausalLM
+from transformers import GPT2Config, LlamaForCausalLM, OPTConfig, PretrainedConfig
 
 from specbench.engine.model_parts import decoder_layers
 from specbench.engine.target import Target
 from specbench.methods._eagle import EagleDrafter
 from specbench.training.eagle import Eagle3Head, EagleHead
 from specbench.training.files import write_head
+from specbench.training.layer import Layer, config_fields, layer_config
 from specbench.training.recipe import HEADS, frequent_tokens, new_head
 from specbench.zoo.heads import feature_layers
+from tests.support.architectures import config_of
 from tests.support.models import static_tree
 from tests.training.head_models import (
     SETTINGS,
@@ -146,6 +150,38 @@ def test_scaled_rotary_positions_reach_the_head(tmp_path: Path) -> None:
         outputs = head.features(ids, target_outputs(head, model, ids).hidden)
         state = started(drafter, Target(model), TEXT)
         assert torch.allclose(fed(drafter, state)[0], outputs[0, -2], atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["linear", "llama3", "yarn", "dynamic", "longrope"])
+def test_a_head_scales_rotary_positions_by_its_targets_constants_alone(kind: str) -> None:
+    scaling = {
+        "rope_type": kind, "rope_theta": 5e4, "factor": 8.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
+        "short_factor": [1.0] * 4, "long_factor": [2.0] * 4,
+    }  # fmt: skip
+    config = config_of("llama", rope_parameters={**scaling, "partial_rotary_factor": 1.0})
+    target: Any = SimpleNamespace(config=config)
+    fields = config_fields(target)
+    kept = {name: value for name, value in scaling.items() if name != "rope_theta"}
+    assert fields["rope_theta"] == 5e4
+    assert fields.get("rope_scaling") == (None if kind in ("dynamic", "longrope") else kept)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        OPTConfig(hidden_size=32, ffn_dim=128, num_attention_heads=4, word_embed_proj_dim=32),
+        GPT2Config(n_embd=32, n_head=4, n_positions=64),
+    ],
+    ids=["opt", "gpt2"],
+)
+def test_a_heads_sizes_are_the_targets_also_by_another_name(config: PretrainedConfig) -> None:
+    target: Any = SimpleNamespace(config=config)
+    fields = config_fields(target)
+    assert fields["num_attention_heads"] == 4
+    layer = Layer(layer_config(fields), 64)
+    assert layer.mlp.down_proj.weight.shape == (32, 128)
+    assert layer.self_attn.o_proj.weight.shape == (32, 32)
 
 
 def test_the_draft_vocabulary_is_that_of_the_heaviest_tokens() -> None:

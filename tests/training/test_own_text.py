@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ from specbench.models.cards import find_model
 from specbench.models.chat import ChatCodec, load_codec
 from specbench.training.command import train_head
 from specbench.training.examples import encode, read_examples
-from specbench.training.own_text import OwnText, read_openings, task_prompts, write_own_text
+from specbench.training.own_text import OwnText, Slots, read_openings, task_prompts, write_own_text
 from specbench.training.recipe import Settings
 from specbench.zoo import TINY
+from tests.support.architectures import config_of, random_of
 
 torch.set_num_threads(1)
 TARGET = TINY / "target"
@@ -145,6 +147,18 @@ def test_a_model_without_a_template_is_refused(codec: ChatCodec, tmp_path: Path)
     plain = load_codec(TARGET, find_model("tiny"), "none")
     with pytest.raises(UserError, match="needs a chat template"):
         write(tmp_path / "self.jsonl", plain, 10)
+
+
+@pytest.mark.parametrize(("kind", "window"), [("mistral", 6), ("gemma2", 128), ("gpt_oss", 128)])
+def test_windows_soft_caps_and_sinks_are_refused(kind: str, window: int) -> None:
+    model = random_of(config_of(kind, sliding_window=window))
+    with pytest.raises(UserError, match=f"does not compute the attention of {kind}: windows"):
+        Slots(model, [], num=1, capacity=7)
+
+
+def test_a_window_that_is_never_exceeded_is_taken() -> None:
+    with closing(Slots(random_of(config_of("mistral")), [], num=1, capacity=6)) as slots:
+        assert slots.step([3], [0]).shape == (1, 50)
 
 
 def test_a_head_is_trained_on_own_text_that_grows(codec: ChatCodec, tmp_path: Path) -> None:

@@ -38,7 +38,8 @@ from specbench.training.loop import (
     train,
 )
 from specbench.training.medusa import MedusaHeads
-from specbench.training.recipe import HEADS, fit, new_head
+from specbench.training.recipe import HEADS, Teacher, fit, new_head
+from tests.support.architectures import config_of, random_of
 from tests.training.head_models import SETTINGS, batches, micro_model, random_head, target_outputs
 
 torch.set_num_threads(1)
@@ -245,6 +246,14 @@ def test_attention_in_blocks_is_plain_causal_attention() -> None:
         expected = model(ids, use_cache=False).logits
         model.set_attn_implementation(register_attention())
         assert torch.allclose(model(ids, use_cache=False).logits, expected, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_target_with_windows_keeps_its_own_attention() -> None:
+    model = random_of(config_of("mistral", num_key_value_heads=4))
+    ids = torch.randint(3, 50, (2, 20))
+    expected = model(ids, use_cache=False).logits
+    assert torch.allclose(Teacher(model)(ids).logits, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ Rows of an embedding table and buffers such as rotary tables are negligible and 
 from collections.abc import Iterator
 
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 _STATES = ("quant_state", "state2", "state")
 """Attributes in which weights and layers of bitsandbytes keep their scales."""
@@ -60,13 +59,3 @@ def _scales(holder: object) -> Iterator[Tensor]:
         if hasattr(state, "__dict__"):
             yield from (part for part in vars(state).values() if isinstance(part, Tensor))
             yield from _scales(state)
-
-
-def pass_bytes(model: PreTrainedModel) -> int:
-    """Bytes of weights read by one forward of a language model, without the input embedding.
-
-    An embedding that is also the output head is read completely, and counted.
-    """
-    table, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
-    is_tied = table.data_ptr() == head.data_ptr()
-    return weight_bytes(model) - (0 if is_tied else weight_bytes(table))

@@ -312,7 +312,7 @@ class EngineBackend:
             is_checked=is_checked or self._setup.checks_drafts,
         )
         threads = self._threads
-        if not (threads and threads.methods):
+        if not (threads and (threads.prefill or threads.methods)):
             return decode()
 
         set_threads(threads.of_prefill)

@@ -256,7 +256,7 @@ def _prompts_to(longest: int, first: tuple[int, ...]) -> list[tuple[int, ...]]:
     """
     from specbench.engine.graphs.cuda import BUCKET, buckets
 
-    lengths = [BUCKET, *buckets(longest)[:-2], longest - WARM_UP_TOKENS]
+    lengths = [BUCKET, *buckets(longest)[:-1], longest - WARM_UP_TOKENS]
     return [
         (first * (length // len(first) + 1))[:length]
         for length in lengths

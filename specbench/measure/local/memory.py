@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from statistics import mean
 from typing import TYPE_CHECKING
 
 from specbench.log.backend import RooflineHeader
@@ -77,12 +78,15 @@ def measure_traffic(target: Target) -> RooflineHeader:
 
     For a mixture of experts, the bytes count all of them, and a row reads those it chooses.
     """
-    from specbench.engine.layers.weights import pass_bytes, weight_bytes
+    from specbench.engine.layers.weights import weight_bytes
+    from specbench.engine.model_parts import pass_bytes
     from specbench.machine.bandwidth import bandwidth, block_bytes, cache_bytes
 
     config, modules = target.config, target.model.named_modules()
     num_experts = max(getattr(config, name, None) or 1 for name in _EXPERTS)
     num_chosen = getattr(config, "num_experts_per_tok", None) or num_experts
+    if not isinstance(num_chosen, int):  # a number for each layer
+        num_chosen = mean(num_chosen)
     experts = weight_bytes(*(module for name, module in modules if name.endswith(".experts")))
     weights = pass_bytes(target.model)
     block = block_bytes(target.device, weights)

@@ -124,9 +124,13 @@ class BlockRunner:
         """Run all blocks. Yields each new record after its block is stored."""
         self._known = {record.key: record for record in done}
         order = blocks(self.plan, is_one_at_a_time=self.backend.source.is_one_at_a_time)
+        repeat = 0
         for block in order:
             missing = [key for key in block.keys if key not in self._known]
             if missing:
+                if block.first.repeat != repeat:
+                    repeat = block.first.repeat
+                    self.backend.run(self.backend.source.end_pass())
                 try:
                     self.backend.run(self._block(block))
                 except BaseExceptionGroup as group:
@@ -327,6 +331,7 @@ class ServerBackend:
         if not server.is_warm:
             await self._warm_up(server)
             server.is_warm = True
+            await asyncio.sleep(SETTLE_S)  # so that its counters do not enter the first block
         return server
 
     async def _warm_up(self, server: OpenServer) -> None:

@@ -132,7 +132,8 @@ class Client:
         try:
             await self.get("/v1/models")
         except RequestFailed as failure:
-            self.dead_reason = f"The server at {self.root} no longer answers: {failure.message}"
+            if not failure.is_refused:  # one that is busy does answer
+                self.dead_reason = f"The server at {self.root} no longer answers: {failure.message}"
 
     async def counters(self) -> dict[str, float]:
         """The server's counters now; empty if it has none."""
@@ -212,6 +213,7 @@ async def _refusal(response: ClientResponse) -> RequestFailed:
     return RequestFailed(
         f"The server answered with HTTP status {response.status}: {text}",
         is_refused=response.status in _REFUSALS,
+        wants_key=response.status in (401, 403),
         retry_after_s=float(wait) if wait.isdigit() else None,
     )
 

@@ -72,7 +72,6 @@ async def find_server(
         ) from failure
     model, context = _served(listed, client.root, card, served_model)
     software, protocols = await _software(client)
-    has_counters = bool(await client.counters())
     probe = ChatRequest(Request(tuple(prompt_ids), PROBE_TOKENS), messages)
     failures = []
     for protocol in protocols:
@@ -88,7 +87,7 @@ async def find_server(
             protocol,
             sends_token_ids=answer.token_ids is not None,
             context=context,
-            has_counters=has_counters,
+            has_counters=bool(await client.counters()),  # some appear with the first answer
         )
     raise UserError(
         f"The server at {client.root} gave no answer. {' '.join(dict.fromkeys(failures))}",

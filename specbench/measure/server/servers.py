@@ -160,6 +160,10 @@ class ServerSource(Protocol):
         """The server of a method, answering. Raises SpecbenchError if it does not."""
         ...
 
+    async def end_pass(self) -> None:
+        """Let no server that was started take what it remembers into the next pass."""
+        ...
+
     async def close(self) -> None: ...
     def describe(self) -> dict[str, ServerHeader]: ...
 
@@ -184,6 +188,8 @@ class RunningServers:
         if server.client.dead_reason:
             raise SpecbenchError(server.client.dead_reason)
         return server
+
+    async def end_pass(self) -> None: ...
 
     async def close(self) -> None:
         await self._stack.aclose()
@@ -240,6 +246,7 @@ class StartedServers:
         elif self._server and self._process and self._process.status is None:
             await self._server.client.check_alive()
             if not self._server.client.dead_reason:
+                self._failures[method] = 1  # its last block ended well
                 return self._server
         if self._failures[method] >= MOST_STARTS:
             raise SpecbenchError(self._reasons[method])
@@ -255,6 +262,10 @@ class StartedServers:
             raise SpecbenchError(reason) from error
         self._reasons[method] = f"The server of {method} died {MOST_STARTS} times."
         return self._server
+
+    async def end_pass(self) -> None:
+        self._method = ""
+        await self.close()
 
     def describe(self) -> dict[str, ServerHeader]:
         return dict(self._headers)
@@ -320,7 +331,9 @@ async def _until_ready(client: Client, process: ServerProcess) -> None:
             raise SpecbenchError(death)
         try:
             await client.get("/v1/models")
-        except RequestFailed:
+        except RequestFailed as failure:
+            if failure.wants_key:  # it is ready, and SPECBENCH_API_KEY is not its key
+                raise
             await asyncio.sleep(_READY_POLL_S)
         else:
             return

@@ -92,15 +92,21 @@ class StreamProtocol:
 class RequestFailed(SpecbenchError):
     """A request that gave no answer. The key is removed from the reason.
 
-    `is_refused` if the server did not begin it. `retry_after_s` is the wait that the server
-    asks for.
+    `is_refused` if the server did not begin it, `wants_key` if it asks for one.
+    `retry_after_s` is the wait that the server asks for.
     """
 
     def __init__(
-        self, reason: str, *, is_refused: bool = False, retry_after_s: float | None = None
+        self,
+        reason: str,
+        *,
+        is_refused: bool = False,
+        wants_key: bool = False,
+        retry_after_s: float | None = None,
     ) -> None:
         super().__init__(without_key(reason))
-        self.is_refused, self.retry_after_s = is_refused, retry_after_s
+        self.is_refused, self.wants_key = is_refused, wants_key
+        self.retry_after_s = retry_after_s
 
 
 @dataclass(frozen=True, slots=True)

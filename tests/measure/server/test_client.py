@@ -163,6 +163,19 @@ def test_a_refused_request_is_sent_again_counted_and_timed_from_its_first_attemp
     assert answer.arrivals[0] - answer.sent >= 0.05
 
 
+@pytest.mark.parametrize(("is_refused", "is_dead"), [(True, False), (False, True)])
+def test_a_server_that_is_busy_is_alive(
+    is_refused: bool, is_dead: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def get(self: Client, path: str) -> str:
+        raise RequestFailed("HTTP status 503", is_refused=is_refused)
+
+    monkeypatch.setattr(Client, "get", get)
+    client = Client("http://127.0.0.1:1", request_s=1)
+    asyncio.run(client.check_alive())
+    assert bool(client.dead_reason) == is_dead
+
+
 def test_reasoning_is_a_part_of_the_answer_and_is_counted_once() -> None:
     delta = {"reasoning": "So ", "reasoning_content": "So ", "content": "four."}
     event = completions(is_chat=True).read(json.dumps({"choices": [{"delta": delta}]}).encode())

@@ -77,6 +77,10 @@ def test_one_server_runs_at_a_time_and_none_is_left(tmp_path: Path) -> None:
             before = pids(children)
             second = await servers.open("ngram")
             assert are_gone(*before)
+            await servers.end_pass()  # what it remembers does not enter the next pass
+            again = await servers.open("ngram")
+            assert again is not second and are_gone(*before)
+            second = again
             counts = (await second.complete(ASK)).counts
             assert counts.accepted_per_step == (2, 1)
             software = servers.describe()["ngram"].software
@@ -128,6 +132,19 @@ def test_an_engine_that_dies_says_so_and_is_started_once_more(tmp_path: Path) ->
     death, refusal = asyncio.run(use())
     assert "ended with status 7" in death and "EngineCore died" in death
     assert "died 2 times" in refusal
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_an_engine_that_asks_for_a_key_is_not_waited_for(
+    status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def get(self: Client, path: str) -> str:
+        raise RequestFailed(f"HTTP status {status}", wants_key=True)
+
+    monkeypatch.setattr(Client, "get", get)
+    servers = started(tmp_path)
+    with pytest.raises(SpecbenchError, match=f"HTTP status {status}"):
+        asyncio.run(servers.open("vanilla"))
 
 
 def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
