@@ -150,5 +150,5 @@ METHOD = Method(
     build=Lookahead,
     paper_order=3,
     colour="#86B9A3",
-    slow_on_cpu="each step also computes a window that is no draft",
+    slow_on_cpu="each step also computes its window, which is never accepted",
 )
