@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
-from specbench.engine.target import Forward, Needs
+from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree
 from specbench.methods._static_tree import TREE, StaticTree, TreeOptions
 
@@ -28,12 +28,94 @@ class Options(TreeOptions):
     )
 
 
+class Table:
+    """The target's best tokens [vocab, candidates] after each token, and trees drafted from them.
+
+    A row that was never written holds the tokens 0, 1, 2 and so on. If a token occurs at several
+    nodes of a step, the last one counts.
+    """
+
+    def __init__(self, tree: StaticTree, target: Target) -> None:
+        self._width, self._ops = tree.num_candidates, target.execution.ops
+        parents = tree.layout.parents
+        sizes = torch.bincount(tree.layout.depths)[1:].tolist()
+        self._above = parents[1:].split(sizes)
+        self._ranks = tree.ranks[1:].split(sizes)
+        self._unknown = torch.arange(self._width, device=target.device)
+        self._rows = self._unknown.repeat(target.vocab_size, 1)
+        self._first = self._rows.clone()
+
+    def start(self) -> None:
+        """Go back to the rows that are kept from prompt to prompt."""
+        self._rows.copy_(self._first)
+
+    def keep(self) -> None:
+        """Start from the rows of now from now on."""
+        self._first.copy_(self._rows)
+
+    def forget(self) -> None:
+        """Start from rows that were never written."""
+        self._first.copy_(self._unknown)
+
+    def fill(self, root: Tensor) -> tuple[Tensor, ...]:
+        """Tokens [nodes] of the tree below `root` [1]."""
+        tokens, entries = root, self._rows.view(-1)
+        for above, ranks in zip(self._above, self._ranks, strict=True):
+            places = tokens.index_select(0, above) * self._width + ranks
+            tokens = torch.cat([tokens, entries.index_select(0, places)])
+        return (tokens,)
+
+    def learn(self, tokens: Tensor, logits: Tensor, num_nodes: Tensor) -> tuple[Tensor, ...]:
+        """Write the best tokens of `logits` [nodes, vocab] to the rows of `tokens` [nodes].
+
+        Nodes from `num_nodes` [1] on are padding.
+        """
+        best = self._ops.topk_ids(logits, self._width)
+        nodes = torch.arange(tokens.shape[0], device=tokens.device)
+        tokens = torch.where(nodes < num_nodes, tokens, tokens[:1])
+        is_same = (tokens[:, None] == tokens) & (nodes < num_nodes)
+        last = torch.where(is_same, nodes, 0).amax(-1)
+        self._rows.index_copy_(0, tokens, best.index_select(0, last))
+        return (best,)
+
+
+class HostTable(Table):
+    """The same table as lists: on a CPU each of a dozen small operations is slow to begin."""
+
+    def __init__(self, tree: StaticTree, target: Target) -> None:
+        self._width, self._ops = tree.num_candidates, target.execution.ops
+        parents, ranks = tree.layout.parents.tolist(), tree.ranks.tolist()
+        self._nodes = [*zip(parents, ranks, strict=True)][1:]
+        self._best: dict[int, list[int]] = {}
+        self._kept: dict[int, list[int]] = {}
+
+    def start(self) -> None:
+        self._best = dict(self._kept)
+
+    def keep(self) -> None:
+        self._kept = dict(self._best)
+
+    def forget(self) -> None:
+        self._kept = {}
+
+    def fill(self, root: Tensor) -> tuple[Tensor, ...]:
+        tokens = root.tolist()
+        for parent, rank in self._nodes:
+            row = self._best.get(tokens[parent])
+            tokens.append(row[rank] if row else rank)
+        return (torch.tensor(tokens),)
+
+    def learn(self, tokens: Tensor, logits: Tensor, num_nodes: Tensor) -> tuple[Tensor, ...]:
+        best = self._ops.topk_ids(logits, self._width)
+        self._best.update(zip(tokens[: int(num_nodes)].tolist(), best.tolist(), strict=False))
+        return (best,)
+
+
 class Recycling(Drafter):
-    """Keeps a table [vocab, candidates] of the target's best tokens after each token.
+    """Keeps a table of the target's best tokens after each token.
 
     A node of the tree is a rank in its parent token's row. After each step, the target's best
-    tokens at every node, accepted or not, replace the row of the node's token. If a token
-    occurs at several nodes, the last one counts.
+    tokens at every node, accepted or not, replace the row of the node's token.
 
     Source: Luo et al. 2024, "Turning Trash into Treasure: Accelerating Inference of Large Language
     Models with Token Recycling"; behaviour checked against Spec-Bench's inference_recycling.py.
@@ -46,68 +128,41 @@ class Recycling(Drafter):
     def __init__(self, options: Options, context: BuildContext) -> None:
         target = context.target
         tree = StaticTree.load(options, target)
-        self._tree, self._width = tree, tree.num_candidates
+        self._tree, self._device = tree, target.device
         self.tree_sizes = (tree.num_nodes,)
-        parents = tree.layout.parents
-        sizes = torch.bincount(tree.layout.depths)[1:].tolist()
-        self._above = parents[1:].split(sizes)
-        self._ranks = tree.ranks[1:].split(sizes)
-        self._unknown = torch.arange(self._width, device=target.device)
-        self._table = self._unknown.repeat(target.vocab_size, 1)
-        self._first = self._table.clone()
+        is_on_host = target.device.type == "cpu" and not target.execution.is_static
+        self._table = (HostTable if is_on_host else Table)(tree, target)
         if options.prompt:
             self.needs = Needs(hidden=True, all_prompt_positions=True)
         self._head, self._ops = target.model.get_output_embeddings(), target.execution.ops
-        self._fill = target.execution.wrap(self._filled)
-        self._learn = self._learned
+        self._fill = target.execution.wrap(self._table.fill)
+        self._learn = self._table.learn
         if not context.skipped_depth:  # steps of many sizes would be captured late
-            self._learn = target.execution.wrap(self._learned)
+            self._learn = target.execution.wrap(self._table.learn)
 
     def start(self, state: State, prefill: Forward) -> None:
-        self._table.copy_(self._first)
+        self._table.start()
         if prefill.hidden is None:
             return
-        prompt = torch.tensor(state.request.prompt_ids, device=self._table.device)
+        prompt = torch.tensor(state.request.prompt_ids, device=self._device)
         for tokens, hidden in zip(prompt.split(ROWS), prefill.hidden.split(ROWS), strict=True):
             logits = self._ops.project(hidden, self._head.weight, self._head.bias)
-            self._learned(tokens, logits, torch.full_like(tokens[:1], len(tokens)))
+            self._table.learn(tokens, logits, torch.full_like(tokens[:1], len(tokens)))
 
     def propose(self, state: State) -> DraftTree:
-        root = torch.full((1,), state.pending, device=self._table.device)
-        (tokens,) = self._fill(root)
+        (tokens,) = self._fill(torch.full((1,), state.pending, device=self._device))
         return DraftTree(tokens, self._tree.layout, self._tree.num_nodes)
-
-    def _filled(self, root: Tensor) -> tuple[Tensor, ...]:
-        """Tokens [nodes] of the tree below `root` [1]."""
-        tokens, entries = root, self._table.view(-1)
-        for above, ranks in zip(self._above, self._ranks, strict=True):
-            places = tokens.index_select(0, above) * self._width + ranks
-            tokens = torch.cat([tokens, entries.index_select(0, places)])
-        return (tokens,)
 
     def observe(self, state: State, result: StepResult) -> None:
         tree = result.tree
-        num_nodes = torch.full((1,), int(tree.num_verify), device=self._table.device)
+        num_nodes = torch.full((1,), int(tree.num_verify), device=self._device)
         self._learn(tree.tokens, result.forward.logits, num_nodes)
 
-    def _learned(self, tokens: Tensor, logits: Tensor, num_nodes: Tensor) -> tuple[Tensor, ...]:
-        """Write the best tokens of `logits` [nodes, vocab] to the rows of `tokens` [nodes].
-
-        Nodes from `num_nodes` [1] on are padding.
-        """
-        best = self._ops.topk_ids(logits, self._width)
-        nodes = torch.arange(tokens.shape[0], device=tokens.device)
-        tokens = torch.where(nodes < num_nodes, tokens, tokens[:1])
-        is_same = (tokens[:, None] == tokens) & (nodes < num_nodes)
-        last = torch.where(is_same, nodes, 0).amax(-1)
-        self._table.index_copy_(0, tokens, best.index_select(0, last))
-        return (best,)
-
     def remember(self) -> None:
-        self._first.copy_(self._table)
+        self._table.keep()
 
     def forget(self) -> None:
-        self._first.copy_(self._unknown)
+        self._table.forget()
 
 
 METHOD = Method(
@@ -118,4 +173,5 @@ METHOD = Method(
     options=Options,
     build=Recycling,
     colour="#D67C1F",
+    slow_on_cpu="a tree small enough to be cheap here holds few of its table's guesses",
 )

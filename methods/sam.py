@@ -146,4 +146,5 @@ METHOD = Method(
     options=Options,
     build=SamDecoding,
     colour="#2E7DFF",
+    slow_on_cpu="where nothing matches it drafts a tree, and a tree cheap enough here gains little",
 )

@@ -23,6 +23,7 @@ from specbench.engine.drafter import BuildContext, State, StepResult
 from specbench.engine.target import Forward
 from specbench.errors import CheckpointError, UserError
 from specbench.measure.methods import find_datastore
+from specbench.methods import recycling
 from specbench.methods._datastore import Datastore
 from specbench.methods._occurrences import SEPARATOR, Occurrences
 from specbench.methods.rest import Options, Tokens, _cut
@@ -334,18 +335,22 @@ def test_the_official_tree_has_80_nodes_below_the_root_and_is_6_deep() -> None:
     assert (tree.num_nodes, tree.num_candidates, len(tree.levels)) == (81, 8, 6)
 
 
-def test_a_row_holds_the_best_tokens_of_the_last_node_with_its_token() -> None:
-    drafter = built("recycling", tree="2x1")
+@pytest.mark.parametrize("make", [recycling.Table, recycling.HostTable])
+def test_a_row_holds_the_best_tokens_of_the_last_node_with_its_token(
+    make: type[recycling.Table],
+) -> None:
+    table = make(static_tree("2x1", vocab_size=50), random_target())
     logits = torch.zeros(3, 50)
     logits[0, 7] = logits[1, 8] = logits[2, 9] = 1.0
     logits[0, 3] = logits[1, 4] = logits[2, 5] = 0.5
     padded = torch.tensor([11, 12, 11, 0]), torch.cat([logits, logits[:1]])
-    drafter._learn(*padded, torch.tensor([3]))
-    assert drafter._table[11].tolist() == [9, 5]
-    assert drafter._table[12].tolist() == [8, 4]
-    assert 7 not in drafter._table[0]
-    (tokens,) = drafter._filled(torch.tensor([12]))
-    assert tokens[:3].tolist() == [12, 8, 4]
+    table.learn(*padded, torch.tensor([3]))
+
+    def best_after(token: int) -> list[int]:
+        (tokens,) = table.fill(torch.tensor([token]))
+        return tokens[1:3].tolist()
+
+    assert [best_after(token) for token in (11, 12, 0)] == [[9, 5], [8, 4], [0, 1]]
 
 
 def test_a_remembered_table_serves_the_next_prompt_until_it_is_forgotten() -> None:
