@@ -39,6 +39,10 @@ _HEAD_NAMES = {
     "norm.": "model.norm.",
     "embed_tokens.": "model.embed_tokens.",
 }
+_OWN_NAMES = {
+    "fc.weight": "fc.weight",
+    "model.layers.0.hidden_norm.weight": "blk.0.attn_norm_2.weight",
+}
 
 
 def main() -> None:
@@ -91,19 +95,14 @@ def write_folder(folder: Path, out: Path, *, target: Path | None = None, kind: s
         "attn_k.weight": config["num_key_value_heads"],
     }
     for name, tensor in tensors.items():
-        values = tensor.float().numpy() if tensor.is_floating_point() else tensor.numpy()
         if name == "d2t":
-            writer.add_tensor("d2t", values.astype(np.int64) + np.arange(len(values)))
+            writer.add_tensor("d2t", tensor.numpy().astype(np.int64) + np.arange(len(tensor)))
         if name in ("d2t", "t2d"):
             continue
+        values = tensor.float().numpy()
         for ours, theirs in _HEAD_NAMES.items() if target else ():
             name = theirs + name.removeprefix(ours) if name.startswith(ours) else name
-        if name == "fc.weight":
-            stored = name
-        elif name.endswith("hidden_norm.weight"):
-            stored = "blk.0.attn_norm_2.weight"
-        else:
-            stored = names.get_name(name, try_suffixes=(".weight",)) or ""
+        stored = _OWN_NAMES.get(name) or names.get_name(name, try_suffixes=(".weight",))
         if not stored:
             raise SystemExit(f"{folder}: llama.cpp has no name for the tensor {name}.")
         if num_heads := heads.get(stored.split(".", 2)[-1]):
@@ -134,17 +133,12 @@ def _add_tokens(writer: GGUFWriter, folder: Path, size: int) -> None:
     """
     tokenizer = load_tokenizer(folder)
     words = {number: word for word, number in tokenizer.get_vocab().items()}
-    special = set(tokenizer.all_special_ids)
-    unused, control, normal = TokenType.UNUSED, TokenType.CONTROL, TokenType.NORMAL
+    kinds = dict.fromkeys(words, TokenType.NORMAL)
+    kinds |= dict.fromkeys(tokenizer.all_special_ids, TokenType.CONTROL)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list([words.get(number, f"[PAD{number}]") for number in range(size)])
-    writer.add_token_types(
-        [
-            unused if number not in words else control if number in special else normal
-            for number in range(size)
-        ]
-    )
+    writer.add_token_types([kinds.get(number, TokenType.UNUSED) for number in range(size)])
     SpecialVocab(folder, load_merges=True).add_to_gguf(writer, quiet=True)
 
 

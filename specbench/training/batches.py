@@ -38,16 +38,12 @@ class Batch:
 
 
 class BatchSource(Protocol):
-    """An endless sequence of batches."""
-
-    def __getitem__(self, index: int) -> Batch: ...
-
-
-class RowSource(BatchSource, Protocol):
-    """Batches of known rows."""
+    """An endless sequence of batches, made of these rows."""
 
     @property
     def rows(self) -> Sequence[Row]: ...
+
+    def __getitem__(self, index: int) -> Batch: ...
 
 
 @dataclass(frozen=True, slots=True)

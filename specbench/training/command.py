@@ -14,10 +14,11 @@ from transformers import PreTrainedModel
 from specbench.engine.load import load_target
 from specbench.errors import UserError, unknown_name
 from specbench.log.files import write_whole
+from specbench.models.chat import ChatCodec
 from specbench.models.checkpoints import check_checkpoint, identify
 from specbench.registry import get
 from specbench.training.batches import Row, ShuffledBatches
-from specbench.training.examples import Codec, encode, read_examples
+from specbench.training.examples import encode, read_examples, reasons
 from specbench.training.files import begin_work, check_folder, read_head
 from specbench.training.head import Head
 from specbench.training.loop import LogLine, Plan
@@ -33,7 +34,7 @@ def train_head(
     model_dir: Path,
     data: Path,
     out: Path,
-    codec: Codec,
+    codec: ChatCodec,
     *,
     settings: Settings,
     device: str = "cpu",
@@ -85,7 +86,7 @@ def train_head(
         plan = Plan(settings.schedule, log, on_log=lambda line: say(_progress(line, settings)))
         name = source or str(model_dir)
         with _memory_errors(settings):
-            rates = fit(head, target.model, settings, batches, held_out, plan, out, name)
+            rates = fit(head, target.model, settings, batches, held_out, plan, out)
         card = _CARD.format(method=method, name=name, begun=begun, text=text, rates=_rates(rates))
         write_whole(out / "README.md", card.encode())
 
@@ -101,19 +102,25 @@ On the examples that are held out: {rates}.
 
 
 def _described(
-    method: str, model_dir: Path, codec: Codec, data: Path, settings: Settings, start: Path | None
+    method: str,
+    model_dir: Path,
+    codec: ChatCodec,
+    data: Path,
+    settings: Settings,
+    start: Path | None,
 ) -> dict[str, object]:
     """The settings that identify a training, for `--resume`."""
-    text: dict[str, object] = {"data": SELF}
-    if str(data) != SELF:
-        content = data.read_bytes()
-        text = {"data": hashlib.sha256(content).hexdigest(), "data_bytes": len(content)}
-    about = {"method": method, "model": str(model_dir), "target_sha256": _digest(model_dir)}
-    text["template"] = list(codec.render([{"role": "user", "content": "?"}]))
+    about: dict[str, object] = {"method": method, "model": str(model_dir)}
+    about["target_sha256"] = _digest(model_dir)
     if start:
         check_checkpoint(start, what="The head to start from", needs_tokenizer=False)
         about["start"] = _digest(start)
-    return {**about, **text, **asdict(settings)}
+    about["data"] = SELF
+    if str(data) != SELF:
+        content = data.read_bytes()
+        about |= {"data": hashlib.sha256(content).hexdigest(), "data_bytes": len(content)}
+    about["template"] = list(codec.render([{"role": "user", "content": "?"}]))
+    return {**about, **asdict(settings)}
 
 
 def _digest(folder: Path) -> str:
@@ -123,14 +130,10 @@ def _digest(folder: Path) -> str:
 
 def _check_enough(rows: Sequence[Row], data: Path, left_out: Counter[str], say: Say) -> None:
     """Say what was left out. Raises UserError if too little remains."""
-    if reasons := _reasons(left_out):
-        say(f"Left out of {data}: {reasons}.")
+    if told := reasons(left_out):
+        say(f"Left out of {data}: {told}.")
     if len(rows) < 2:
         raise UserError(f"--data {data} holds less than two usable examples.", "Give more text.")
-
-
-def _reasons(left_out: Counter[str]) -> str:
-    return "; ".join(f"{why} ({num})" for why, num in left_out.most_common() if num)
 
 
 @contextmanager
@@ -157,22 +160,18 @@ def _begun(
 
 
 def _write_text(
-    path: Path, model: PreTrainedModel, codec: Codec, settings: Settings, say: Say
+    path: Path, model: PreTrainedModel, codec: ChatCodec, settings: Settings, say: Say
 ) -> str:
     """Write the target's own text, and return what the head's card says about it."""
-    prompts = task_prompts()
-    left_out = write_own_text(
-        path, model, codec,
-        num_tokens=settings.num_tokens, seed=settings.seed, avoided=prompts.texts, say=say,
-        openings=settings.openings,
-    )  # fmt: skip
+    prompts, unchecked = task_prompts()
+    left_out = write_own_text(path, model, codec, settings, prompts, say)
     begun = f", with {len(settings.openings)} openings in turn" if settings.openings else ""
     return (
         f"The target wrote the text itself: requests after its chat template{begun}, and "
         f"answers, two in three greedy. No run of {OVERLAP} words is in one of "
-        f"{len(prompts.texts):,} prompts of tasks. Not checked, since they are not on this "
-        f"machine: {', '.join(prompts.unchecked) or 'none'}. "
-        f"Left out: {_reasons(left_out) or 'nothing'}."
+        f"{len(prompts):,} prompts of tasks. Not checked, since they are not on this "
+        f"machine: {', '.join(unchecked) or 'none'}. "
+        f"Left out: {reasons(left_out) or 'nothing'}."
     )
 
 
@@ -202,13 +201,12 @@ def _split(rows: list[Row]) -> tuple[list[Row], list[Row]]:
 
 def _progress(line: LogLine, settings: Settings) -> str:
     """A line of the log for people, with the time that is left at the run's pace."""
-    step, num_steps = int(str(line["step"])), settings.num_steps
+    step, num_steps = line["step"], settings.num_steps
     text = f"step {step}/{num_steps}  loss {line['loss']}"
     if step < num_steps:
-        left = round(float(str(line["seconds"])) / step * (num_steps - step))
+        left = round(line["seconds"] / step * (num_steps - step))
         text += f"  {left // 3600}:{left // 60 % 60:02}:{left % 60:02} left"
-    rates = line.get("held_out")
-    return f"{text}  {_rates(rates)}" if isinstance(rates, dict) else text
+    return f"{text}  {_rates(line['held_out'])}" if "held_out" in line else text
 
 
 def _rates(rates: Mapping[str, float]) -> str:

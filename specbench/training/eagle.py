@@ -1,7 +1,5 @@
 """The draft models of EAGLE and EAGLE-3 in training: one layer over the target's features."""
 
-from collections.abc import Iterable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -12,10 +10,10 @@ from specbench.engine.model_parts import decoder_layers
 from specbench.training.batches import Batch
 from specbench.training.head import (
     Head,
+    Projection,
     TargetOutputs,
     ahead,
-    decayed_sum,
-    target_loss,
+    depth_loss,
     weighted_mean,
 )
 from specbench.training.layer import Chain, Layer, config_fields, layer_config
@@ -39,16 +37,15 @@ class VocabularyHead(Head):
     d2t: Tensor  # [draft vocab] difference between the target's id and the draft's
     t2d: Tensor  # [vocab] bool, true for the tokens of the draft vocabulary
 
-    def __init__(self, model: PreTrainedModel, draft_ids: Tensor | None) -> None:
-        """`draft_ids` are the target's ids of the draft vocabulary, increasing; None is all."""
+    def __init__(self, model: PreTrainedModel, draft_ids: Tensor) -> None:
+        """`draft_ids` are the target's ids of the draft vocabulary, increasing."""
         super().__init__()
         self._fields = config_fields(model)
         self._embedding = (model.get_input_embeddings().weight.detach(),)
         head = model.get_output_embeddings()
         bias: Tensor | None = getattr(head, "bias", None)
-        ids = torch.arange(len(head.weight)) if draft_ids is None else draft_ids.cpu()
-        is_drafted = torch.zeros(len(head.weight), dtype=torch.bool).index_fill(0, ids, True)
-        self.register_buffer("d2t", ids - torch.arange(len(ids)))
+        is_drafted = torch.zeros(len(head.weight), dtype=torch.bool).index_fill(0, draft_ids, True)
+        self.register_buffer("d2t", draft_ids - torch.arange(len(draft_ids)))
         self.register_buffer("t2d", is_drafted)
         self._head = (head.weight.detach(), None if bias is None else bias.detach())
 
@@ -79,7 +76,7 @@ class EagleHead(VocabularyHead):
     its distributions.
     """
 
-    def __init__(self, model: PreTrainedModel, draft_ids: Tensor | None = None) -> None:
+    def __init__(self, model: PreTrainedModel, draft_ids: Tensor) -> None:
         super().__init__(model, draft_ids)
         config = layer_config(self._fields)
         self.fc = nn.Linear(2 * config.hidden_size, config.hidden_size)
@@ -100,7 +97,7 @@ class EagleHead(VocabularyHead):
         expected = ahead(target.hidden, 1).float()
         distances = F.smooth_l1_loss(features.float(), expected, reduction="none").mean(-1)
         logits = F.linear(features, *self.projection())
-        cross_entropy = target_loss(logits, *self.taught(batch, target), depth=1)
+        cross_entropy = depth_loss(logits, *self.taught(batch, target), depth=1)
         regression = weighted_mean(distances, ahead(batch.weights, 2))
         return regression + CLASSIFICATION * cross_entropy
 
@@ -130,9 +127,9 @@ class Eagle3Head(VocabularyHead):
     depth learns the target's distributions.
     """
 
-    def __init__(
-        self, model: PreTrainedModel, draft_ids: Tensor | None = None, num_unrolled: int = 6
-    ) -> None:
+    first_decay = 0
+
+    def __init__(self, model: PreTrainedModel, draft_ids: Tensor, num_unrolled: int = 6) -> None:
         super().__init__(model, draft_ids)
         config = layer_config(self._fields)
         self.layer_ids = feature_layers(model.config.get_text_config().num_hidden_layers)
@@ -141,8 +138,7 @@ class Eagle3Head(VocabularyHead):
         self.fc = nn.Linear(len(self.layer_ids) * hidden, hidden, bias=False)
         self.midlayer = MidLayer(config)
         self.norm = LlamaRMSNorm(hidden, eps=config.rms_norm_eps)
-        self.lm_head = nn.Linear(hidden, len(rows), bias=False)
-        self.lm_head.weight = nn.Parameter(rows.float().clone())
+        self.lm_head = Projection(rows)
         self._start_from(model)
         self.to(rows.device)
 
@@ -179,15 +175,6 @@ class Eagle3Head(VocabularyHead):
 
     def draft_logits(self, ids: Tensor, target: TargetOutputs) -> list[Tensor]:
         return [self.lm_head(self.norm(output)) for output in self.outputs(ids, target)]
-
-    def loss(self, batch: Batch, target: TargetOutputs) -> Tensor:
-        taught = self.taught(batch, target)
-        by_depth = enumerate(self.draft_logits(batch.ids, target), start=1)
-        losses = (target_loss(logits, *taught, depth) for depth, logits in by_depth)
-        return decayed_sum(losses, start=0)
-
-    def vocab_weights(self) -> Iterable[Tensor]:
-        return (self.lm_head.weight,)
 
     def config(self) -> dict[str, object]:
         return {

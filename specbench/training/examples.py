@@ -13,9 +13,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from specbench.errors import UserError, os_errors
+from specbench.models.chat import ChatCodec
 from specbench.training.batches import Row
 
 LISTS = ("messages", "conversations")
@@ -46,33 +47,34 @@ def read_chat(row: dict[str, Any], left_out: Counter[str]) -> Example | None:
     Raises:
         ValueError: the chat is not a list of messages.
     """
-    roles: list[str] = []
-    texts: list[str] = []
+    texts: list[str] = []  # requests and answers in turn
     for role, text in _messages(row):
         if role not in _ROLES.values():
             left_out[f"chats with a message of role {role!r}"] += 1
             return None
         if role == "system":
             left_out["system messages"] += 1
-        elif not roles and role == "assistant":
+        elif not texts and role == "assistant":
             left_out["answers before the first request"] += 1
         elif not text.strip():
             left_out["ends of chats from an empty message on"] += 1
             break
-        elif roles and roles[-1] == role:
+        elif role != ("user", "assistant")[len(texts) % 2]:
             left_out["chats whose messages do not alternate"] += 1
             return None
         else:
-            roles.append(role)
             texts.append(text)
-    is_open = len(texts) % 2 == 1
-    if is_open:
-        texts.pop()
-    if not texts:
+    answers = texts[1::2]
+    if not answers:
         left_out["chats without an answer"] += 1
         return None
-    left_out["last requests without an answer"] += is_open
-    return Example(tuple(texts[::2]), tuple(texts[1::2]))
+    left_out["last requests without an answer"] += len(texts) % 2
+    return Example(tuple(texts[::2][: len(answers)]), tuple(answers))
+
+
+def reasons(left_out: Counter[str]) -> str:
+    """What was left out, with its number, as one sentence."""
+    return "; ".join(f"{why} ({num})" for why, num in left_out.most_common() if num)
 
 
 def _messages(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -97,20 +99,6 @@ _HINT = (
     '{"messages": [...]}, ShareGPT\'s {"conversations": [...]}, or {"text": "plain text"}. '
     "The file must be UTF-8."
 )
-
-
-class Codec(Protocol):
-    """A tokenizer with the chat template of a run, so that training sees what runs see."""
-
-    @property
-    def tokenizer(self) -> Any: ...
-
-    @property
-    def eos_ids(self) -> frozenset[int]: ...
-
-    def render(self, messages: Sequence[dict[str, str]]) -> tuple[int, ...]:
-        """A prompt's token ids, ready for an answer."""
-        ...
 
 
 def read_examples(path: Path, left_out: Counter[str]) -> list[Example]:
@@ -148,7 +136,7 @@ def _entries(data: bytes) -> Iterator[tuple[str, object]]:
 
 
 def encode(
-    codec: Codec,
+    codec: ChatCodec,
     examples: Sequence[Example],
     length: int,
     request_weight: float,
@@ -159,10 +147,7 @@ def encode(
     Tokens of an answer or of plain text have weight 1, tokens of a request `request_weight`.
     """
     for example in examples:
-        if example.ids:
-            row = _own(codec, example, request_weight)
-        else:
-            row = _chat(codec, example, request_weight) if example.turns else _text(codec, example)
+        row = (_chat if example.turns else _plain)(codec, example, request_weight)
         if len(row.ids) <= 2:
             left_out["examples of fewer than three tokens"] += 1
             continue
@@ -171,7 +156,7 @@ def encode(
         yield Row(row.ids[:length], row.weights[:length])
 
 
-def _chat(codec: Codec, example: Example, request_weight: float) -> Row:
+def _chat(codec: ChatCodec, example: Example, request_weight: float) -> Row:
     messages: list[dict[str, str]] = []
     ids: tuple[int, ...] = ()
     weights: list[float] = []
@@ -179,23 +164,21 @@ def _chat(codec: Codec, example: Example, request_weight: float) -> Row:
         messages.append({"role": "user", "content": turn})
         prompt = codec.render(messages)
         messages.append({"role": "assistant", "content": answer})
-        if prompt[: len(ids)] != ids:  # the template rewrites earlier turns
-            weights.clear()
-            ids = ()
-        weights += [request_weight] * (len(prompt) - len(ids))
+        num_same = len(ids) if prompt[: len(ids)] == ids else 0  # a template may rewrite turns
+        weights[num_same:] = [request_weight] * (len(prompt) - num_same)
         ids = (*prompt, *_answer_ids(codec, messages, prompt))
         weights += [1.0] * (len(ids) - len(prompt))
     return Row(ids, (0.0, *weights[1:]))
 
 
 def _answer_ids(
-    codec: Codec, messages: list[dict[str, str]], prompt: tuple[int, ...]
+    codec: ChatCodec, messages: list[dict[str, str]], prompt: tuple[int, ...]
 ) -> tuple[int, ...]:
     """The last answer as the model would give it after `prompt`, with the token that ends it.
 
     That token is what the template writes between the answer and a next request.
     """
-    answer = tuple(codec.tokenizer(messages[-1]["content"], add_special_tokens=False)["input_ids"])
+    answer = codec.token_ids(messages[-1]["content"])
     following = codec.render([*messages, {"role": "user", "content": "?"}])[len(prompt) :]
     end = following[len(answer) : len(answer) + 1]
     if following[: len(answer)] == answer and end and end[0] in codec.eos_ids:
@@ -204,19 +187,14 @@ def _answer_ids(
     return answer if eos is None else (*answer, eos)
 
 
-def _own(codec: Codec, example: Example, request_weight: float) -> Row:
-    """The row of the target's own tokens. A cut answer ends without the token that ends one."""
-    num = example.num_prompt
-    if max(example.ids) >= len(codec.tokenizer):
-        message = f"--data has the token {max(example.ids)}, which the model does not have."
+def _plain(codec: ChatCodec, example: Example, request_weight: float) -> Row:
+    """The row of plain text, or of the target's own tokens, whose cut answers have no end token."""
+    if (largest := max(example.ids, default=0)) >= len(codec.tokenizer):
+        message = f"--data has the token {largest}, which the model does not have."
         raise UserError(message, "Train on text that this model wrote.")
-    answer = [1.0] * (len(example.ids) - num)
-    return Row(example.ids, [0.0, *[request_weight] * (num - 1), *answer])
-
-
-def _text(codec: Codec, example: Example) -> Row:
-    ids = tuple(codec.tokenizer(example.answers[0])["input_ids"])
-    return Row(ids, (0.0, *[1.0] * (len(ids) - 1)))
+    ids = example.ids or tuple(codec.tokenizer(example.answers[0])["input_ids"])
+    num_request = max(example.num_prompt - 1, 0)
+    return Row(ids, [0.0, *[request_weight] * num_request, *[1.0] * (len(ids) - num_request - 1)])
 
 
 def _example(row: object, left_out: Counter[str]) -> Example | None:
@@ -226,9 +204,7 @@ def _example(row: object, left_out: Counter[str]) -> Example | None:
         return read_chat(row, left_out)
     if "answer_ids" in row:
         parts = [row.get("prompt_ids"), row["answer_ids"]]
-        if not all(isinstance(ids, list) and ids for ids in parts) or not all(
-            type(token) is int and token >= 0 for ids in parts for token in ids
-        ):
+        if not all(isinstance(ids, list) and ids and all(map(_is_token, ids)) for ids in parts):
             raise ValueError("`prompt_ids` and `answer_ids` are not lists of tokens")
         return Example((), (), tuple(parts[0] + parts[1]), len(parts[0]))
     if "text" in row:
@@ -244,3 +220,7 @@ def _example(row: object, left_out: Counter[str]) -> Example | None:
     if len(row["turns"]) != len(row["reference"]):
         raise ValueError(f"{len(row['turns'])} turns, but {len(row['reference'])} answers")
     return Example(tuple(row["turns"]), tuple(row["reference"]))
+
+
+def _is_token(value: object) -> bool:
+    return type(value) is int and value >= 0

@@ -37,14 +37,13 @@ def write_head(head: Head, folder: Path) -> None:
         NonFiniteError: a weight does not fit into float16. The files are as before.
         RunFolderError: a file cannot be written. It is as before.
     """
-    fields, tensors = head.config(), dict(head.tensors())
+    fields = head.config()
     vocab = fields.get("vocab_size")
-    if fields.get("draft_vocab_size", vocab) == vocab:  # vLLM then refuses maps
-        for name in ("d2t", "t2d"):
-            tensors.pop(name, None)
+    is_whole = fields.get("draft_vocab_size", vocab) == vocab  # vLLM then refuses maps
     tensors = {
         name: (tensor.half() if tensor.is_floating_point() else tensor).cpu().contiguous()
-        for name, tensor in tensors.items()
+        for name, tensor in head.state_dict().items()
+        if not (is_whole and name in ("d2t", "t2d"))
     }
     for name, tensor in tensors.items():
         if not tensor.isfinite().all():
@@ -176,13 +175,10 @@ def _check_same(path: Path, settings: Mapping[str, object], data: Path | None) -
             f"{path} cannot be read: {reason_of(error)}.",
             "Put the file of this training back, or start anew in another folder.",
         ) from error
-    is_moved = before.get("target_sha256") == settings.get("target_sha256") is not None
     changed = [
         f"{name} was {before.get(name)!r} and is {settings.get(name)!r}"
         for name in sorted({**settings, **before})
-        if not (name == "model" and is_moved)
-        and before.get(name) != settings.get(name)
-        and not _is_extended(name, before, settings, data)
+        if before.get(name) != settings.get(name) and not _may_change(name, before, settings, data)
     ]
     if changed:
         raise UserError(
@@ -192,12 +188,14 @@ def _check_same(path: Path, settings: Mapping[str, object], data: Path | None) -
         )
 
 
-def _is_extended(name: str, before: Any, settings: Mapping[str, Any], data: Path | None) -> bool:
-    """True for more steps, more tokens to write, text that begins with the text before, and a
-    template that an older training does not name.
+def _may_change(name: str, before: Any, settings: Mapping[str, Any], data: Path | None) -> bool:
+    """True for more steps, more tokens to write, text that begins with the text before, the same
+    target in another folder, and a template that an older training does not name.
     """
-    if name == "template" and name not in before:
-        return True
+    if name == "model":
+        return bool(before.get("target_sha256") == settings["target_sha256"])
+    if name == "template":
+        return name not in before
     if name in ("data", "data_bytes") and data is not None:
         size = before.get("data_bytes")
         start = data.read_bytes()[:size] if isinstance(size, int) else b""

@@ -34,6 +34,14 @@ class TargetOutputs:
             return logits
 
 
+class Projection(nn.Linear):
+    """A projection to a vocabulary that starts as the target's, with `weight` [vocab, hidden]."""
+
+    def __init__(self, weight: Tensor, *, bias: bool = False) -> None:
+        super().__init__(weight.shape[1], weight.shape[0], bias=bias)
+        self.weight = nn.Parameter(weight.detach().float().clone())
+
+
 class Head(nn.Module):
     """A head in training. Its state dict has the keys of the official checkpoint format."""
 
@@ -43,6 +51,9 @@ class Head(nn.Module):
     layer_ids: tuple[int, ...] = ()
     """The target layers whose inputs it reads."""
 
+    first_decay = 1
+    """The power of DECAY that weighs the loss of depth 1."""
+
     @abstractmethod
     def draft_logits(self, ids: Tensor, target: TargetOutputs) -> list[Tensor]:
         """Logits of depth 1, 2, ..., each [rows, length, vocabulary of the head].
@@ -51,20 +62,26 @@ class Head(nn.Module):
         """
 
     @abstractmethod
-    def loss(self, batch: Batch, target: TargetOutputs) -> Tensor:
-        """The training loss []; a prediction has the weight of the token it is about."""
+    def taught(self, batch: Batch, target: TargetOutputs) -> tuple[Tensor, Tensor]:
+        """What depth 0 should predict at each position, and the weights of the text's tokens.
+
+        Either token ids [rows, length], or the target's logits [rows, length, vocabulary].
+        """
 
     @abstractmethod
     def config(self) -> dict[str, object]:
         """The official config.json."""
 
-    def vocab_weights(self) -> Iterable[Tensor]:
-        """Its projections to a vocabulary."""
-        return ()
+    def loss(self, batch: Batch, target: TargetOutputs) -> Tensor:
+        """The training loss []; a prediction has the weight of the token it is about."""
+        taught = self.taught(batch, target)
+        by_depth = enumerate(self.draft_logits(batch.ids, target), start=1)
+        losses = (depth_loss(logits, *taught, depth) for depth, logits in by_depth)
+        return decayed_sum(losses, self.first_decay)
 
-    def tensors(self) -> dict[str, Tensor]:
-        """The official weights by name."""
-        return self.state_dict()
+    def vocab_weights(self) -> list[Tensor]:
+        """Its projections to a vocabulary."""
+        return [part.weight for part in self.modules() if isinstance(part, Projection)]
 
     def token_ids(self, head_ids: Tensor) -> Tensor:
         """The target's token ids for ids in the head's vocabulary."""
@@ -81,24 +98,20 @@ def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:  # [rows, length] 
     return (values * weights).sum() / weights.sum().clamp(min=1e-6)
 
 
-def text_loss(logits: Tensor, batch: Batch, depth: int) -> Tensor:
-    """Cross entropy of one depth against the text's tokens."""
-    labels = ahead(batch.ids, depth + 1)
-    losses = F.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), reduction="none")
-    return weighted_mean(losses.view_as(labels), ahead(batch.weights, depth + 1))
+def depth_loss(logits: Tensor, taught: Tensor, weights: Tensor, depth: int) -> Tensor:
+    """Cross entropy of one depth, whose logits are [rows, length, vocab].
 
-
-def target_loss(logits: Tensor, target_logits: Tensor, weights: Tensor, depth: int) -> Tensor:
-    """Cross entropy of one depth against the target's distributions.
-
-    Logits are [rows, length, vocab]; `weights` [rows, length] belong to the text's tokens.
+    `taught` is what depth 0 should predict: the target's logits, or ids of tokens [rows, length].
+    `weights` [rows, length] belong to the text's tokens.
     """
-    labels = ahead(target_logits, depth).float().softmax(-1).flatten(0, 1)
+    labels = ahead(taught, depth).flatten(0, 1)
+    if labels.is_floating_point():
+        labels = labels.float().softmax(-1)
     losses = F.cross_entropy(logits.float().flatten(0, 1), labels, reduction="none")
     return weighted_mean(losses.view_as(weights), ahead(weights, depth + 1))
 
 
-def decayed_sum(losses: Iterable[Tensor], start: int = 1) -> Tensor:
+def decayed_sum(losses: Iterable[Tensor], start: int) -> Tensor:
     """The sum of the losses of all depths, the first one weighted DECAY ** start."""
     return torch.stack([DECAY**i * loss for i, loss in enumerate(losses, start)]).sum()
 

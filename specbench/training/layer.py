@@ -21,7 +21,11 @@ from transformers.models.llama.modeling_llama import (
 Chain = list[tuple[Tensor, Tensor]]
 """Keys and values [rows, heads, length, head_dim] of the rows and of each chain element so far."""
 
-_ATTENTION = "specbench_blocks"
+BLOCKS = "specbench_blocks"
+"""The name of `attend` in transformers.
+
+In bfloat16 on a CPU it takes about half the time of torch's own attention.
+"""
 _BLOCK = 128
 _SHARED = (
     "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "hidden_act",
@@ -78,20 +82,14 @@ def attend(query: Tensor, chain: Chain) -> Tensor:
     return torch.cat(blocks, dim=2)
 
 
-def register_attention() -> str:
-    """Register `attend` with transformers, and return its name there.
+def _attend_rows(
+    _: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: None, scaling: float, **__: object
+) -> tuple[Tensor, None]:
+    out = attend(q.to(v.dtype) * scaling, [(k.to(v.dtype), v)])
+    return out.transpose(1, 2).contiguous(), None  # [rows, length, heads, head_dim]
 
-    In bfloat16 on a CPU it takes about half the time of torch's own attention.
-    """
 
-    def attend_rows(
-        _: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: None, scaling: float, **__: object
-    ) -> tuple[Tensor, None]:
-        out = attend(q.to(v.dtype) * scaling, [(k.to(v.dtype), v)])
-        return out.transpose(1, 2).contiguous(), None  # [rows, length, heads, head_dim]
-
-    AttentionInterface.register(_ATTENTION, attend_rows)
-    return _ATTENTION
+AttentionInterface.register(BLOCKS, _attend_rows)
 
 
 class Attention(nn.Module):

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import cos, pi
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -37,8 +36,6 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
             for param in group["params"]:
-                if param.grad is None:
-                    continue
                 state = self.state[param]
                 if not state:
                     state["momentum"] = torch.zeros_like(param)
@@ -91,11 +88,11 @@ class Schedule:
             return (step + 1) / self.warmup
         num_falling = max(1, round(self.decay * (self.num_steps - self.warmup)))
         done = min(1.0, max(0.0, 1 - (self.num_steps - step) / num_falling))
-        return self.final + (1 - self.final) * 0.5 * (1 + cos(pi * done))
+        return self.final + (1 - self.final) * 0.5 * (1 + math.cos(math.pi * done))
 
 
 def optimizers_for(
-    module: nn.Module, vocab_weights: Iterable[Tensor], *, matrix_lr: float, other_lr: float
+    module: nn.Module, vocab_weights: Iterable[Tensor], matrix_lr: float, other_lr: float
 ) -> list[torch.optim.Optimizer]:
     """Muon for the module's matrices except `vocab_weights`; AdamW for these, norms and biases."""
     excluded = {id(weight) for weight in vocab_weights}
@@ -103,26 +100,15 @@ def optimizers_for(
     others: list[nn.Parameter] = []
     for param in module.parameters():
         (matrices if param.ndim == 2 and id(param) not in excluded else others).append(param)
-    muon = Muon([{"params": matrices, "peak_lr": matrix_lr}])
-    adam = torch.optim.AdamW(
-        [{"params": others, "peak_lr": other_lr}], betas=(0.9, 0.98), weight_decay=0.0
-    )
-    return [muon, adam]
-
-
-def step(optimizers: Sequence[torch.optim.Optimizer], factor: float) -> None:
-    """Apply and clear the gradients, with the peak learning rates times `factor`."""
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            group["lr"] = group["peak_lr"] * factor
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+    rest = [{"params": others, "peak_lr": other_lr}]
+    adam = torch.optim.AdamW(rest, betas=(0.9, 0.98), weight_decay=0.0)
+    return [Muon([{"params": matrices, "peak_lr": matrix_lr}]), adam]
 
 
 Loss = Callable[[Batch], Tensor]
 Evaluation = Callable[[], Mapping[str, float]]
 Optimizers = Sequence[torch.optim.Optimizer]
-LogLine = Mapping[str, object]
+LogLine = dict[str, Any]
 
 MAX_GRAD_NORM = 1.0
 
@@ -138,7 +124,7 @@ class Plan:
     log: LineFile
     log_every: int = 20
     save_every: int = 100
-    on_log: Callable[[LogLine], None] | None = None
+    on_log: Callable[[LogLine], None] = lambda line: None
 
 
 _KEEP = ((-4, 0), (-1, 2**31 - 1), (-8, 1))  # M_MMAP_MAX, M_TRIM_THRESHOLD, M_ARENA_MAX
@@ -177,15 +163,13 @@ def train(
         UserError: the checkpoint or the log is damaged, or the disk is full.
     """
     keep_memory()
-    device = next(module.parameters()).device
     checkpoint = plan.log.path.with_name("checkpoint.pt")
-    progress = _resume(checkpoint, module, optimizers, device)
+    progress = _resume(checkpoint, module, optimizers)
     _cut(plan.log, progress.step)
     started = time.perf_counter() - progress.seconds
     losses: list[float] = []
     while progress.step < plan.schedule.num_steps:
-        factor = plan.schedule.factor(progress.step)
-        batch = batches[progress.step].to(device)
+        batch = batches[progress.step].to(next(module.parameters()).device)
         loss = loss_of(batch)
         loss.backward()
         norm = nn.utils.clip_grad_norm_(module.parameters(), MAX_GRAD_NORM)
@@ -193,7 +177,11 @@ def train(
         if not math.isfinite(losses[-1] + float(norm)):
             told = f"The loss of step {progress.step + 1} is {losses[-1]:g}, its gradient {norm:g}."
             raise NonFiniteError(told, NO_NUMBERS)
-        step(optimizers, factor)
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["peak_lr"] * plan.schedule.factor(progress.step)
+            optimizer.step()
+            optimizer.zero_grad()
         progress.step += 1
         progress.tokens += batch.num_tokens
         progress.seconds = time.perf_counter() - started
@@ -207,15 +195,14 @@ def train(
                 line["held_out"] = {name: round(rate, 4) for name, rate in evaluate().items()}
                 module.train()
             plan.log.append(f"{json.dumps(line)}\n".encode())
-            if plan.on_log:
-                plan.on_log(line)
+            plan.on_log(line)
         if is_saved:
             _save(checkpoint, module, optimizers, progress)
 
 
 def _line(
     progress: _Progress, losses: Sequence[float], norm: Tensor, optimizers: Optimizers
-) -> dict[str, object]:
+) -> LogLine:
     return {
         "step": progress.step,
         "tokens": progress.tokens,
@@ -236,9 +223,7 @@ def _save(path: Path, module: nn.Module, optimizers: Optimizers, progress: _Prog
         torch.save(state, scratch)
 
 
-def _resume(
-    path: Path, module: nn.Module, optimizers: Optimizers, device: torch.device
-) -> _Progress:
+def _resume(path: Path, module: nn.Module, optimizers: Optimizers) -> _Progress:
     """Load the checkpoint, if there is one."""
     if not path.exists():
         return _Progress()
@@ -247,6 +232,7 @@ def _resume(
         with ZipFile(path) as archive:
             if damaged := archive.testzip():  # torch.load does not look at checksums
                 raise ValueError(f"{damaged} in it is damaged")
+        device = next(module.parameters()).device
         state = torch.load(path, map_location=device, weights_only=True)
         module.load_state_dict(state["module"])
         for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):

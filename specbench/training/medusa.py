@@ -1,14 +1,12 @@
 """The heads of Medusa and Hydra in training, one for each depth."""
 
-from collections.abc import Iterable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from specbench.training.batches import Batch
-from specbench.training.head import Head, TargetOutputs, ahead, decayed_sum, target_loss, text_loss
+from specbench.training.head import Head, Projection, TargetOutputs, ahead
 
 
 class ResBlock(nn.Module):
@@ -34,22 +32,16 @@ class MedusaHeads(Head):
     def __init__(self, model: PreTrainedModel, num_heads: int = 4) -> None:
         super().__init__()
         weight = model.get_output_embeddings().weight
-        vocab, hidden = weight.shape
         for i in range(num_heads):
-            projection = nn.Linear(hidden, vocab, bias=False)
-            projection.weight = nn.Parameter(weight.detach().float().clone())
-            self.add_module(str(i), nn.Sequential(ResBlock(hidden), projection))
+            projection = Projection(weight)
+            self.add_module(str(i), nn.Sequential(ResBlock(weight.shape[1]), projection))
         self.to(weight.device)
 
     def draft_logits(self, ids: Tensor, target: TargetOutputs) -> list[Tensor]:
         return [head(target.hidden) for head in self.children()]
 
-    def loss(self, batch: Batch, target: TargetOutputs) -> Tensor:
-        by_depth = enumerate(self.draft_logits(batch.ids, target), start=1)
-        return decayed_sum(text_loss(logits, batch, depth) for depth, logits in by_depth)
-
-    def vocab_weights(self) -> Iterable[Tensor]:
-        return [self.get_parameter(f"{i}.1.weight") for i in range(len(self._modules))]
+    def taught(self, batch: Batch, target: TargetOutputs) -> tuple[Tensor, Tensor]:
+        return ahead(batch.ids, 1), batch.weights
 
     def config(self) -> dict[str, object]:
         return {"medusa_num_heads": len(self._modules), "medusa_num_layers": 1}
@@ -82,11 +74,10 @@ class HydraHeads(Head):
     def __init__(self, model: PreTrainedModel, num_heads: int = 4) -> None:
         super().__init__()
         weight = model.get_output_embeddings().weight
-        vocab, hidden = weight.shape
+        hidden = weight.shape[1]
         self._embedding = (model.get_input_embeddings().weight.detach(),)  # not in the state dict
-        projections = [nn.Linear(hidden, vocab) for _ in range(num_heads)]
+        projections = [Projection(weight, bias=True) for _ in range(num_heads)]
         for projection in projections:
-            projection.weight = nn.Parameter(weight.detach().float().clone())
             nn.init.zeros_(projection.bias)
         blocks = (FirstBlock((i + 2) * hidden, hidden) for i in range(num_heads))
         self.hydra_mlp = nn.ModuleList(nn.Sequential(block) for block in blocks)
@@ -102,14 +93,8 @@ class HydraHeads(Head):
             logits.append(projection(block(path)))
         return logits
 
-    def loss(self, batch: Batch, target: TargetOutputs) -> Tensor:
-        by_depth = enumerate(self.draft_logits(batch.ids, target), start=1)
-        return decayed_sum(
-            target_loss(logits, target.logits, batch.weights, depth) for depth, logits in by_depth
-        )
-
-    def vocab_weights(self) -> Iterable[Tensor]:
-        return [weight for weight in self.hydra_lm_head.parameters() if weight.ndim == 2]
+    def taught(self, batch: Batch, target: TargetOutputs) -> tuple[Tensor, Tensor]:
+        return target.logits, batch.weights
 
     def config(self) -> dict[str, object]:
         return {

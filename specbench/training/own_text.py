@@ -24,11 +24,13 @@ from transformers.cache_utils import Cache
 
 from specbench.data.prompts import load_prompts
 from specbench.data.tasks import load_cards
-from specbench.engine.kv import FixedLayer, layer_shapes
+from specbench.engine.kv import FixedLayer, LayerShape, layer_shapes
 from specbench.engine.layers.torch_attention import attention_kinds
 from specbench.errors import UserError, reading
 from specbench.log.files import LineFile
-from specbench.training.examples import Codec
+from specbench.models.chat import ChatCodec
+from specbench.training.examples import reasons
+from specbench.training.recipe import Settings
 
 _ATTENTION = "specbench_slots"
 
@@ -36,10 +38,13 @@ _ATTENTION = "specbench_slots"
 class _Layer(FixedLayer):
     """Keys and values [slots, heads, capacity, head_dim] of one layer."""
 
-    def __init__(self, slots: "Slots", keys: Tensor, values: Tensor) -> None:
+    def __init__(self, slots: "Slots", shape: LayerShape, num: int, capacity: int) -> None:
         super().__init__()
         self._slots = slots
-        self.keys, self.values = keys, values
+        self.keys, self.values = (
+            torch.zeros(num, heads, capacity, width, dtype=shape.dtype, device=shape.device)
+            for heads, width in (shape.key, shape.value)
+        )
         self.is_initialized = True
 
     def update(
@@ -80,16 +85,10 @@ class Slots:
                 "soft caps or sinks.",
                 "Give --data a file with answers of the model.",
             )
-        shapes, layers = layer_shapes(model, model.device), []
+        shapes = layer_shapes(model, model.device)
+        self._cache = Cache(layers=[_Layer(self, shape, num, capacity) for shape in shapes])
         self._attention = model.config._attn_implementation
-        model.set_attn_implementation(_registered())
-        for shape in shapes:
-            made = {"dtype": shape.dtype, "device": shape.device}
-            (heads, width), (_, value_width) = shape.key, shape.value
-            keys = torch.zeros(num, heads, capacity, width, **made)  # type: ignore[call-overload]
-            values = torch.zeros(num, heads, capacity, value_width, **made)  # type: ignore[call-overload]
-            layers.append(_Layer(self, keys, values))
-        self._cache = Cache(layers=layers)
+        model.set_attn_implementation(_ATTENTION)
         self.positions: Tensor | None = None  # [slots in use] int64, where new tokens are written
         if prefix:
             ids = torch.tensor([prefix], device=model.device)
@@ -125,22 +124,20 @@ class Slots:
         return logits
 
 
-def _registered() -> str:
-    """Register attention that does not repeat shared keys with transformers; return its name."""
+def _attend(
+    _: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scaling: float, **__: object
+) -> tuple[Tensor, None]:
+    """Attention that does not repeat shared keys."""
+    rows, heads, length, width = q.shape
+    is_step = length == 1  # the heads that share keys are then the queries of one head
+    q = q.reshape(rows, k.shape[1], -1, width) if is_step else q
+    mixed = scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, scale=scaling, enable_gqa=not is_step
+    )
+    return mixed.reshape(rows, heads, length, -1).transpose(1, 2).contiguous(), None
 
-    def attend(
-        _: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scaling: float, **__: object
-    ) -> tuple[Tensor, None]:
-        rows, heads, length, width = q.shape
-        is_step = length == 1  # the heads that share keys are then the queries of one head
-        q = q.reshape(rows, k.shape[1], -1, width) if is_step else q
-        mixed = scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, scale=scaling, enable_gqa=not is_step
-        )
-        return mixed.reshape(rows, heads, length, -1).transpose(1, 2).contiguous(), None
 
-    AttentionInterface.register(_ATTENTION, attend)
-    return _ATTENTION
+AttentionInterface.register(_ATTENTION, _attend)
 
 
 SELF = "self"
@@ -163,16 +160,8 @@ _WORD = re.compile(r"\w+")
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class TaskPrompts:
-    """The prompts of all tasks; `unchecked` names the sources that are not on this machine."""
-
-    texts: tuple[str, ...]
-    unchecked: tuple[str, ...]
-
-
-def task_prompts() -> TaskPrompts:
-    """The bundled prompts, and the published ones that are in the cache."""
+def task_prompts() -> tuple[list[str], list[str]]:
+    """The prompts of all tasks, bundled or in the cache, and the sources that are not there."""
     texts: list[str] = []
     unchecked = []
     for card in load_cards().values():
@@ -183,7 +172,7 @@ def task_prompts() -> TaskPrompts:
                 unchecked.append(f"{card.name} ({source})")
                 continue
             texts += (turn for prompt in prompts for turn in prompt.turns)
-    return TaskPrompts(tuple(texts), tuple(unchecked))
+    return texts, unchecked
 
 
 def word_runs(text: str) -> Iterator[tuple[str, ...]]:
@@ -248,24 +237,19 @@ class OwnText:
         self._openings[" ".join(words[:_OPENING])] += by
 
 
-@dataclass(frozen=True, slots=True)
 class _Frame:
-    """The tokens of the template before and after a request."""
+    """A codec, and the tokens of its template `before` and `after` a request."""
 
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-
-    @classmethod
-    def of(cls, codec: Codec) -> "_Frame":
+    def __init__(self, codec: ChatCodec) -> None:
+        self.codec = codec
         one, other = (codec.render([{"role": "user", "content": text}]) for text in ("x", "7"))
-        before = _common(one, other)
-        after = _common(one[: len(before) - 1 : -1], other[: len(before) - 1 : -1])[::-1]
-        if not before or not after:
+        self.before = before = _common(one, other)
+        self.after = _common(one[: len(before) - 1 : -1], other[: len(before) - 1 : -1])[::-1]
+        if not before or not self.after:
             raise UserError(
                 "--data self needs a chat template, to know where a request begins and ends.",
                 "Name one by --template, or give a file of text.",
             )
-        return cls(before, after)
 
 
 def read_openings(path: Path) -> list[str]:
@@ -284,13 +268,10 @@ def read_openings(path: Path) -> list[str]:
 def write_own_text(
     path: Path,
     model: PreTrainedModel,
-    codec: Codec,
-    *,
-    num_tokens: int,
-    seed: int,
+    codec: ChatCodec,
+    settings: Settings,
     avoided: Iterable[str],
     say: Say,
-    openings: Sequence[str] | None = None,
 ) -> Counter[str]:
     """Write dialogues until there are `num_tokens` tokens of answers, or go on with a file.
 
@@ -301,32 +282,31 @@ def write_own_text(
     Raises:
         UserError: the model writes no usable requests, or another process writes the file.
     """
-    frame = _Frame.of(codec)
+    frame = _Frame(codec)
     with closing(LineFile(path)) as file:
-        rows, size = _complete_chunks(path)
-        with path.open("r+b") as whole:
-            whole.truncate(size)
+        rows = _complete_chunks(file)
         own = OwnText(avoided, rows)
         count = sum(len(row["answer_ids"]) for row in rows)
-        if count >= num_tokens:
+        if count >= settings.num_tokens:
             return own.left_out
-        num, capacity = _SLOTS, len(frame.before) + _REQUEST + len(frame.after) + _ANSWER + 1
-        begun = [codec.tokenizer.encode(t, add_special_tokens=False) for t in openings or [""]]
-        with closing(Slots(model, frame.before[:-1], num=num, capacity=capacity)) as slots:
+        capacity = len(frame.before) + _REQUEST + len(frame.after) + _ANSWER + 1
+        begun = [codec.token_ids(text) for text in settings.openings or [""]]
+        with closing(Slots(model, frame.before[:-1], num=_SLOTS, capacity=capacity)) as slots:
             chunk = len(rows) // _CHUNK
-            while count < num_tokens:
+            while count < settings.num_tokens:
                 before = own.left_out.copy()
-                new = list(_chunk(slots, frame, codec, own, f"{seed}/{chunk}", begun))
+                new = list(_chunk(slots, frame, own, f"{settings.seed}/{chunk}", begun))
                 new[-1]["left_out"] = dict(own.left_out - before)
                 file.append("".join(json.dumps(row) + "\n" for row in new).encode())
                 chunk += 1
                 count += sum(len(row["answer_ids"]) for row in new)
-                say(f"Own text: {count:,} of {num_tokens:,} tokens in {chunk * _CHUNK} answers.")
+                made = f"{count:,} of {settings.num_tokens:,} tokens in {chunk * _CHUNK} answers"
+                say(f"Own text: {made}.")
         return own.left_out
 
 
 def _chunk(
-    slots: Slots, frame: _Frame, codec: Codec, own: OwnText, seed: str, begun: list[list[int]]
+    slots: Slots, frame: _Frame, own: OwnText, seed: str, begun: list[tuple[int, ...]]
 ) -> Iterator[dict[str, Any]]:
     """The dialogues of one chunk, in the order in which they end."""
     num_made = num_tried = num_accepted = 0
@@ -337,9 +317,8 @@ def _chunk(
             opening = list(begun[num_tried % len(begun)])
             open_.append(_Dialogue(Random(f"{seed}/{num_tried}"), list(frame.before), opening))
         if num_tried > _MOST_ATTEMPTS * _CHUNK:
-            reasons = "; ".join(f"{why} ({num})" for why, num in own.left_out.most_common())
             raise UserError(
-                f"The model writes too few usable requests. Left out: {reasons}.",
+                f"The model writes too few usable requests. Left out: {reasons(own.left_out)}.",
                 "Train it on a file of text.",
             )
         logits = slots.step([one.ids[-1] for one in open_], [len(one.ids) - 1 for one in open_])
@@ -349,15 +328,15 @@ def _chunk(
                 one.ids.append(one.forced.pop(0))
                 continue
             if not one.num_prompt:
-                is_open = _write_request(one, token, frame, codec, own)
+                is_open = _write_request(one, token, frame, own)
                 if one.num_prompt:
                     num_accepted += 1
                     one.is_sampled = num_accepted % _SAMPLED_EVERY == 0
             else:
                 one.ids.append(token)
-                is_eos = token in codec.eos_ids
+                is_eos = token in frame.codec.eos_ids
                 is_open = not is_eos and len(one.ids) - one.num_prompt < _ANSWER
-                if not is_open and (row := _row(one, codec, own, is_eos=is_eos)):
+                if not is_open and (row := _row(one, frame, own, is_eos=is_eos)):
                     num_made += 1
                     yield row
             if not is_open:
@@ -369,15 +348,14 @@ def _chunk(
                 slots.move(len(open_), slot)
 
 
-def _write_request(one: _Dialogue, token: int, frame: _Frame, codec: Codec, own: OwnText) -> bool:
+def _write_request(one: _Dialogue, token: int, frame: _Frame, own: OwnText) -> bool:
     """Add a token to a request, or end it. False if the request is dropped."""
-    if token != frame.after[0] and token not in codec.eos_ids:
+    if token != frame.after[0] and token not in frame.codec.eos_ids:
         one.ids.append(token)
         is_long = len(one.ids) - len(frame.before) > _REQUEST
-        if is_long:
-            own.left_out[f"requests of more than {_REQUEST} tokens"] += 1
+        own.left_out[f"requests of more than {_REQUEST} tokens"] += is_long
         return not is_long
-    one.request = codec.tokenizer.decode(one.ids[len(frame.before) :])
+    one.request = frame.codec.tokenizer.decode(one.ids[len(frame.before) :])
     if not own.takes(one.request):
         return False
     one.forced = list(frame.after)
@@ -386,10 +364,10 @@ def _write_request(one: _Dialogue, token: int, frame: _Frame, codec: Codec, own:
     return True
 
 
-def _row(one: _Dialogue, codec: Codec, own: OwnText, *, is_eos: bool) -> dict[str, Any] | None:
+def _row(one: _Dialogue, frame: _Frame, own: OwnText, *, is_eos: bool) -> dict[str, Any] | None:
     """The line of a dialogue; None if it shares words with a prompt."""
     answer = one.ids[one.num_prompt :]
-    if own.overlaps(one.request, codec.tokenizer.decode(answer)):
+    if own.overlaps(one.request, frame.codec.tokenizer.decode(answer)):
         return None
     return {
         "request": one.request,
@@ -417,11 +395,12 @@ def _next(logits: Tensor, open_: Sequence[_Dialogue]) -> list[int]:
     return tokens
 
 
-def _complete_chunks(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """The rows of the chunks that were finished, and the bytes that they take."""
-    lines = path.read_bytes().splitlines(keepends=True)
+def _complete_chunks(file: LineFile) -> list[dict[str, Any]]:
+    """The rows of the chunks that were finished. What follows them is cut off."""
+    lines = file.path.read_bytes().splitlines(keepends=True)
     whole = lines[: len(lines) // _CHUNK * _CHUNK]
-    return [json.loads(line) for line in whole], sum(map(len, whole))
+    file.cut(sum(map(len, whole)))
+    return [json.loads(line) for line in whole]
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:

@@ -17,20 +17,15 @@ from statistics import mean
 
 import pytest
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    LlamaForCausalLM,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
+from specbench.api import load
 from specbench.log.store import read_run
 from specbench.zoo import TINY
 from tests.packaging.shell import ROOT
 from tests.support.models import random_llama
 from tools.zoo.__main__ import JOBS, PROMPTS, main, parser
-from tools.zoo.evaluate import answers, has_form
+from tools.zoo.evaluate import answers, has_form, is_ended
 from tools.zoo.held_out import bundled_requests, held_out_dialogues, prompt_lines
 from tools.zoo.language_models import SPS_DISTILLED, SPS_TEXT, TARGET
 from tools.zoo.models import load_model, write_model
@@ -88,9 +83,10 @@ TOKENIZER = train_tokenizer(seed=3, num_dialogues=300)
 
 def test_a_written_model_loads_with_its_tokenizer(tmp_path: Path) -> None:
     model = random_llama(layers=1, vocab_size=2048).float()
-    write_model(model.state_dict(), model.config, TOKENIZER, tmp_path / "model")
+    weight = model.lm_head.weight.clone()
+    write_model(model, TOKENIZER, tmp_path / "model")
     loaded = load_model(tmp_path / "model")
-    assert torch.allclose(loaded.lm_head.weight, model.lm_head.weight, atol=1e-3)
+    assert torch.allclose(loaded.lm_head.weight, weight, atol=1e-3)
     assert (tmp_path / "model" / "tokenizer.json").is_file()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
 
@@ -166,30 +162,18 @@ def test_a_training_job_writes_weights_and_a_log(
 NUM_CHATS = 2
 
 
-@pytest.fixture(scope="module")
-def target() -> LlamaForCausalLM:
-    return AutoModelForCausalLM.from_pretrained(TINY / "target", dtype=torch.float32).eval()
-
-
-@pytest.fixture(scope="module")
-def fast_tokenizer() -> PreTrainedTokenizerFast:
-    return AutoTokenizer.from_pretrained(TINY / "target")
-
-
 def test_all_weights_together_stay_under_32_megabytes() -> None:
     files = [path for path in TINY.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 32_000_000
 
 
-def test_every_answer_ends_and_has_its_familys_form(
-    target: LlamaForCausalLM, fast_tokenizer: PreTrainedTokenizerFast
-) -> None:
+def test_every_answer_ends_and_has_its_familys_form() -> None:
     """The target's greedy answers to the first bundled prompts of every family."""
+    target = load("tiny", device="cpu", dtype="float32")
     for family in FAMILIES:
         for dialogue in held_out_dialogues(family, NUM_CHATS):
-            users = [turn.user for turn in dialogue.turns]
-            for answer in answers(target, fast_tokenizer, users):
-                assert answer.is_ended and has_form(family, answer.text), family
+            for answer in answers(target, dialogue):
+                assert is_ended(answer) and has_form(family, answer.text), family
 
 
 def test_the_heads_accept_in_the_papers_order() -> None:

@@ -48,9 +48,8 @@ def write(
 ) -> Counter[str]:
     model = load_target(TARGET, dtype=torch.float32, device=torch.device("cpu")).model
     before = model.config._attn_implementation
-    left_out = write_own_text(
-        path, model, codec, num_tokens=num_tokens, seed=3, avoided=avoided, say=print, **more
-    )
+    settings = Settings(num_tokens=num_tokens, seed=3, **more)
+    left_out = write_own_text(path, model, codec, settings, avoided, print)
     assert model.config._attn_implementation == before
     return left_out
 
@@ -138,9 +137,9 @@ def test_bundled_prompts_are_checked_and_missing_ones_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path))
-    found = task_prompts()
-    assert len(found.texts) > 50
-    assert {"gsm8k (paper)", "mt_bench (paper)"} <= set(found.unchecked)
+    texts, unchecked = task_prompts()
+    assert len(texts) > 50
+    assert {"gsm8k (paper)", "mt_bench (paper)"} <= set(unchecked)
 
 
 def test_a_model_without_a_template_is_refused(codec: ChatCodec, tmp_path: Path) -> None:

@@ -17,18 +17,12 @@ import torch.nn.functional as F
 from transformers import LlamaForCausalLM
 
 from specbench.log.files import LineFile
-from specbench.training.batches import Batch, RowSource, ShuffledBatches
+from specbench.training.batches import Batch, BatchSource, ShuffledBatches
 from specbench.training.eagle import Eagle3Head
+from specbench.training.features import Teacher
 from specbench.training.files import locked_log
-from specbench.training.head import (
-    TargetOutputs,
-    agreement,
-    ahead,
-    decayed_sum,
-    target_loss,
-    text_loss,
-)
-from specbench.training.layer import register_attention
+from specbench.training.head import TargetOutputs, agreement, ahead, decayed_sum, depth_loss
+from specbench.training.layer import BLOCKS
 from specbench.training.loop import (
     Plan,
     Schedule,
@@ -38,7 +32,7 @@ from specbench.training.loop import (
     train,
 )
 from specbench.training.medusa import MedusaHeads
-from specbench.training.recipe import HEADS, Teacher, fit, new_head
+from specbench.training.recipe import HEADS, fit, new_head
 from tests.support.architectures import config_of, random_of
 from tests.training.head_models import SETTINGS, batches, micro_model, random_head, target_outputs
 
@@ -75,7 +69,9 @@ def sharp_model() -> LlamaForCausalLM:
     return model
 
 
-def trained(method: str, folder: Path, source: RowSource, seed: int = 0) -> list[dict[str, object]]:
+def trained(
+    method: str, folder: Path, source: BatchSource, seed: int = 0
+) -> list[dict[str, object]]:
     """The log of a short run."""
     model, settings = sharp_model(), replace(SETTINGS, seed=seed)
     head = new_head(method, model, settings, batches())
@@ -140,7 +136,7 @@ def test_every_parameter_of_a_head_is_trained_by_one_optimizer(method: str) -> N
     batch = batches()[0]
     head.loss(batch, target_outputs(head, model, batch.ids)).backward()
     assert all(parameter.grad is not None for parameter in head.parameters())
-    parts = optimizers_for(head, head.vocab_weights(), matrix_lr=0.02, other_lr=0.002)
+    parts = optimizers_for(head, head.vocab_weights(), 0.02, 0.002)
     muon, adam = ([id(p) for p in part.param_groups[0]["params"]] for part in parts)
     assert sorted(muon + adam) == sorted(id(parameter) for parameter in head.parameters())
     assert {id(weight) for weight in head.vocab_weights()} <= set(adam)
@@ -163,19 +159,18 @@ def test_depth_d_at_position_t_reads_the_tokens_up_to_t_plus_d_at_most(method: s
 def test_losses_count_the_weight_of_the_predicted_token() -> None:
     logits = torch.randn(1, 4, 8)
     batch = Batch(torch.tensor([[1, 5, 6, 2]]), torch.tensor([[0.0, 0.0, 0.0, 1.0]]), 4)
-    # Token 3 is predicted by depth 1 of position 1, and by depth 2 of position 0.
-    assert torch.allclose(text_loss(logits, batch, 1), -logits[0, 1].log_softmax(-1)[2])
-    assert torch.allclose(text_loss(logits, batch, 2), -logits[0, 0].log_softmax(-1)[2])
     teacher = torch.full((1, 4, 8), -1e4)
     teacher[..., 2] = 0.0
-    for depth in (1, 2):
-        soft = target_loss(logits, teacher, batch.weights, depth)
-        assert torch.allclose(soft, text_loss(logits, batch, depth))
+    # Token 3 is predicted by depth 1 of position 1, and by depth 2 of position 0.
+    for depth, at in ((1, 1), (2, 0)):
+        for taught in (ahead(batch.ids, 1), teacher):
+            loss = depth_loss(logits, taught, batch.weights, depth)
+            assert torch.allclose(loss, -logits[0, at].log_softmax(-1)[2])
 
 
 def test_each_depth_counts_four_fifths_of_the_depth_before_it() -> None:
     losses = torch.tensor([1.0, 10.0, 100.0]).unbind()
-    assert decayed_sum(losses).item() == pytest.approx(0.8 + 6.4 + 51.2)
+    assert decayed_sum(losses, start=1).item() == pytest.approx(0.8 + 6.4 + 51.2)
     assert decayed_sum(losses, start=0).item() == pytest.approx(1 + 8 + 64)
 
 
@@ -213,7 +208,7 @@ def vocab_weights(model: LlamaForCausalLM) -> list[torch.Tensor]:
 def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
     model, file = micro_model(num_hidden_layers=1), LineFile(tmp_path / "log.jsonl")
     plan = Plan(Schedule(3, warmup=2), file, log_every=1, save_every=2)
-    optimizers = optimizers_for(model, vocab_weights(model), matrix_lr=0.02, other_lr=0.02)
+    optimizers = optimizers_for(model, vocab_weights(model), 0.02, 0.02)
 
     def loss_of(batch: Batch) -> torch.Tensor:
         logits = model(batch.ids, use_cache=False).logits
@@ -244,7 +239,7 @@ def test_attention_in_blocks_is_plain_causal_attention() -> None:
     ids = torch.randint(5, 2000, (2, 300))
     with torch.no_grad():
         expected = model(ids, use_cache=False).logits
-        model.set_attn_implementation(register_attention())
+        model.set_attn_implementation(BLOCKS)
         assert torch.allclose(model(ids, use_cache=False).logits, expected, atol=1e-5)
 
 

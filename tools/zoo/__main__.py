@@ -68,11 +68,10 @@ def _train(arguments: argparse.Namespace, out: Path, work: Path) -> None:
     from tools.zoo.models import load_model, write_model
     from tools.zoo.tokenizer import load_tokenizer
 
-    job, steps, device = arguments.job, arguments.steps, arguments.device
-    tokenizer = load_tokenizer(TINY / "target")
+    job, device, tokenizer = arguments.job, arguments.device, load_tokenizer(TINY / "target")
 
     def changed(settings: Settings) -> Settings:
-        return replace(settings, num_steps=steps or settings.num_steps)
+        return replace(settings, num_steps=arguments.steps or settings.num_steps)
 
     if job == "target":
         settings = changed(language_models.TARGET)
@@ -80,11 +79,12 @@ def _train(arguments: argparse.Namespace, out: Path, work: Path) -> None:
     else:
         target = load_model(TINY / "target", device)
         if job in HEADS:
-            heads.train_tiny_head(job, target, tokenizer, out, work, steps)
+            settings = changed(heads.SETTINGS[job])
+            heads.train_tiny_head(job, target, tokenizer, settings, out, work)
             return
         on_text, distilled = map(changed, (language_models.SPS_TEXT, language_models.SPS_DISTILLED))
         model = language_models.train_sps(target, tokenizer, on_text, distilled, work)
-    write_model(model.state_dict(), model.config, tokenizer, out)
+    write_model(model, tokenizer, out)
 
 
 if __name__ == "__main__":

@@ -6,14 +6,12 @@ measured.
 """
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import torch
-from transformers import AutoTokenizer, GenerationConfig
 
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
@@ -22,6 +20,7 @@ from specbench.measure.local.device import EAGER
 from specbench.measure.local.engine_load import make_execution
 from specbench.models.acceptance import Acceptance, AcceptanceFile
 from specbench.models.cards import ModelCard
+from specbench.models.chat import load_codec
 from specbench.registry import get
 from specbench.types import Request
 from specbench.zoo import TINY
@@ -63,13 +62,13 @@ SETTINGS: Mapping[str, tuple[dict[str, Any], ...]] = {
 
 def acceptance(card: ModelCard, folder: Path) -> AcceptanceFile:
     """The file of a model whose target is in `folder`."""
-    device, dtype = torch.device("cpu"), _dtype(folder)
+    device = torch.device("cpu")
+    dtype = torch.float32 if folder == TINY / "target" else torch.bfloat16
     execution = make_execution(EAGER, device, dtype)
     target = load_target(folder, dtype=dtype, device=device, execution=execution)
-    ends = GenerationConfig.from_pretrained(folder).eos_token_id
-    eos_ids = frozenset(ends if isinstance(ends, list) else [ends])
-    request = partial(Request, max_new_tokens=_MAX_NEW_TOKENS, eos_ids=eos_ids)
-    requests = [request(tuple(ids)) for ids in _prompts(folder)]
+    codec = load_codec(folder, card, "auto")
+    prompts = [codec.render([{"role": "user", "content": text}]) for text in _requests()]
+    requests = [Request(ids, _MAX_NEW_TOKENS, eos_ids=codec.eos_ids) for ids in prompts]
     weights = {one.method: Path(one.repo) for one in card.draft_weights if one.is_shipped}
     hashes = {kind: _hash(path) for kind, path in {"target": folder, **weights}.items()}
     methods = {}
@@ -91,20 +90,11 @@ def acceptance(card: ModelCard, folder: Path) -> AcceptanceFile:
     return AcceptanceFile(card.name, about, hashes, methods)
 
 
-def _dtype(folder: Path) -> torch.dtype:
-    is_tiny = folder == TINY / "target"
-    return torch.float32 if is_tiny else torch.bfloat16
-
-
-def _prompts(folder: Path) -> Iterator[list[int]]:
+def _requests() -> Iterator[str]:
     """First turns of two dialogues of each family that no bundled prompt has."""
-    tokenizer, known = AutoTokenizer.from_pretrained(folder), bundled_requests()
     for family in FAMILIES:
         texts = [one.turns[0].user for one in held_out_dialogues(family, 100, SETTINGS_SEED)]
-        for text in [text for text in texts if text not in known][:2]:
-            chat = [{"role": "user", "content": text}]
-            prompt = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-            yield tokenizer(prompt, add_special_tokens=False)["input_ids"]
+        yield from [text for text in texts if text not in bundled_requests()][:2]
 
 
 def _hash(folder: Path) -> str:

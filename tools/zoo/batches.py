@@ -3,7 +3,6 @@
 Batch `i` is a function of the seed and `i` alone.
 """
 
-from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import torch.nn.functional as F
@@ -11,8 +10,9 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from specbench.training.batches import Batch, Row, stack
+from specbench.training.head import weighted_mean
 from specbench.training.recipe import Settings
-from tools.zoo.held_out import bundled_requests
+from tools.zoo.held_out import bundled_requests, held_out_dialogues
 from tools.zoo.text import Dialogue, stream
 from tools.zoo.tokenizer import EOS_ID, encode_dialogue
 
@@ -26,26 +26,13 @@ _COUNTED = 50
 
 @dataclass(frozen=True, slots=True)
 class ChatBatches:
-    """The endless, seeded sequence of batches: rows of `length` tokens that hold whole chats."""
+    """The endless, seeded sequence of batches: rows of `length` tokens that hold whole chats.
+
+    The bundled prompts are left out.
+    """
 
     core: Tokenizer
-    seed: int
-    num_rows: int
-    length: int
-    request_weight: float
-    held_out: Container[str]
-
-    @classmethod
-    def of(cls, core: Tokenizer, settings: Settings) -> "ChatBatches":
-        """The batches of a training run, without the bundled prompts."""
-        return cls(
-            core,
-            seed=settings.seed,
-            num_rows=settings.num_rows,
-            length=settings.length,
-            request_weight=settings.request_weight,
-            held_out=bundled_requests(),
-        )
+    settings: Settings
 
     @property
     def rows(self) -> list[Row]:
@@ -55,27 +42,28 @@ class ChatBatches:
         return [Row(ids.tolist(), weights.tolist()) for ids, weights in pairs]
 
     def __getitem__(self, index: int) -> Batch:
-        rows: list[tuple[list[int], list[float]]] = [([], []) for _ in range(self.num_rows)]
+        given = self.settings
+        rows: list[tuple[list[int], list[float]]] = [([], []) for _ in range(given.num_rows)]
         misses = 0
-        for dialogue in stream(self.seed, index * _DIALOGUES_PER_BATCH, self.held_out):
-            chat = _encode(self.core, dialogue, self.request_weight)
-            row = next((row for row in rows if len(row[0]) + len(chat.ids) <= self.length), None)
+        for dialogue in stream(given.seed, index * _DIALOGUES_PER_BATCH, bundled_requests()):
+            chat = _encode(self.core, dialogue, given.request_weight)
+            row = next((row for row in rows if len(row[0]) + len(chat.ids) <= given.length), None)
             if row is not None:
                 row[0].extend(chat.ids)
                 row[1].extend(chat.weights)
             elif (misses := misses + 1) == _MISSES:
                 break
-        return stack([Row(*row) for row in rows], EOS_ID, self.length)
+        return stack([Row(*row) for row in rows], EOS_ID, given.length)
 
 
-def chats_in_rows(core: Tokenizer, dialogues: Sequence[Dialogue]) -> Batch:
-    """The dialogues as one batch, one to a row. Only their answers have a weight."""
-    return stack(chat_rows(core, dialogues), EOS_ID)
+def held_out_rows(core: Tokenizer, family: str, num: int, seed: int) -> list[Row]:
+    """The row of each of the family's first held-out dialogues. Only answers have a weight."""
+    return [_encode(core, dialogue, 0.0) for dialogue in held_out_dialogues(family, num, seed)]
 
 
-def chat_rows(core: Tokenizer, dialogues: Sequence[Dialogue]) -> list[Row]:
-    """The row of each dialogue. Only answers have a weight."""
-    return [_encode(core, dialogue, 0.0) for dialogue in dialogues]
+def held_out_batch(core: Tokenizer, family: str, num: int, seed: int) -> Batch:
+    """These rows as one batch."""
+    return stack(held_out_rows(core, family, num, seed), EOS_ID)
 
 
 def _encode(core: Tokenizer, dialogue: Dialogue, request_weight: float) -> Row:
@@ -88,7 +76,7 @@ def text_loss(logits: Tensor, batch: Batch) -> Tensor:  # [rows, length, vocab] 
     losses = F.cross_entropy(
         logits[:, :-1].flatten(0, 1).float(), batch.ids[:, 1:].flatten(), reduction="none"
     )
-    return _weighted_mean(losses, batch)
+    return weighted_mean(losses, batch.weights[:, 1:].flatten())
 
 
 def distillation_loss(logits: Tensor, teacher: Tensor, batch: Batch) -> Tensor:
@@ -96,9 +84,4 @@ def distillation_loss(logits: Tensor, teacher: Tensor, batch: Batch) -> Tensor:
     model = logits[:, :-1].flatten(0, 1).float().log_softmax(-1)
     truth = teacher[:, :-1].flatten(0, 1).float().log_softmax(-1)
     losses = F.kl_div(model, truth, reduction="none", log_target=True).sum(-1)
-    return _weighted_mean(losses, batch)
-
-
-def _weighted_mean(losses: Tensor, batch: Batch) -> Tensor:
-    weights = batch.weights[:, 1:].flatten()
-    return (losses * weights).sum() / weights.sum()
+    return weighted_mean(losses, batch.weights[:, 1:].flatten())

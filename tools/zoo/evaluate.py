@@ -1,23 +1,24 @@
 """Figures of the trained models on held-out text, for the README.
 
-They are about the tokens that the models generate, through transformers' own generation. What
-the drafters accept is in the report of `specbench run`.
+They are about the tokens that the models generate. What the drafters accept is in the report of
+`specbench run`.
 """
 
 import ast
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 import torch
-from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM
 
-from tools.zoo.batches import chats_in_rows, text_loss
+from specbench.api import Generation, LoadedModel, load
+from specbench.training.batches import Batch
+from tools.zoo.batches import held_out_batch, text_loss
 from tools.zoo.held_out import EVALUATION_SEED, held_out_dialogues
 from tools.zoo.models import load_model
 from tools.zoo.text import FAMILIES, Dialogue
-from tools.zoo.tokenizer import EOS_ID, load_tokenizer
+from tools.zoo.tokenizer import load_tokenizer
 
 _EQUATION = re.compile(r"(\d+) ([-+*/]) (\d+) = (\d+)")
 _FINAL = re.compile(r"\n#### (\d+)$")
@@ -73,73 +74,54 @@ def has_form(family: str, answer: str) -> bool:
     return bool(answer.strip())
 
 
-_MAX_NEW_TOKENS = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A greedy answer: its token ids and its text."""
-
-    answer_ids: tuple[int, ...]
-    text: str
-
-    @property
-    def is_ended(self) -> bool:
-        return self.answer_ids[-1] == EOS_ID
-
-
-@torch.no_grad()
 def evaluate(folder: Path, num: int) -> dict[str, dict[str, float]]:
     """Held-out figures per family of the model in the folder.
 
     `eos` and `form` are rates over all answers, `right` the rate of right answers where that can
     be computed.
     """
-    model, tokenizer = load_model(folder).eval(), load_tokenizer(folder)
+    plain, loaded = load_model(folder).eval(), load(str(folder), device="cpu", dtype="float32")
+    core = load_tokenizer(folder).backend_tokenizer
     return {
-        family: _figures(model, tokenizer, held_out_dialogues(family, num, EVALUATION_SEED))
+        family: {
+            "loss": _loss(plain, held_out_batch(core, family, num, EVALUATION_SEED)),
+            **_figures(loaded, held_out_dialogues(family, num, EVALUATION_SEED)),
+        }
         for family in FAMILIES
     }
 
 
-def _figures(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, dialogues: Sequence[Dialogue]
-) -> dict[str, float]:
-    batch = chats_in_rows(tokenizer.backend_tokenizer, dialogues)
-    given = [
-        (dialogue, answer)
-        for dialogue in dialogues
-        for answer in answers(model, tokenizer, [turn.user for turn in dialogue.turns])
-    ]
-    tokens = sum(len(answer.answer_ids) - 1 for _, answer in given)
+@torch.no_grad()
+def _loss(model: LlamaForCausalLM, batch: Batch) -> float:
+    return round(text_loss(model(batch.ids, use_cache=False).logits, batch).item(), 3)
+
+
+def _figures(model: LoadedModel, dialogues: list[Dialogue]) -> dict[str, float]:
+    given = [(one, answer) for one in dialogues for answer in answers(model, one)]
     figures = {
-        "loss": text_loss(model(batch.ids, use_cache=False).logits, batch).item(),
-        "eos": sum(answer.is_ended for _, answer in given) / len(given),
-        "form": sum(a.is_ended and has_form(d.family, a.text) for d, a in given) / len(given),
-        "answer_tokens": tokens / len(given),
+        "eos": fmean(is_ended(answer) for _, answer in given),
+        "form": fmean(is_ended(a) and has_form(d.family, a.text) for d, a in given),
+        "answer_tokens": fmean(answer.completion.num_tokens - 1 for _, answer in given),
     }
     if dialogues[0].family in ("gsm8k", "humaneval", "natural_questions"):
-        figures["right"] = sum(_is_right(d, a.text) for d, a in given) / len(given)
+        figures["right"] = fmean(_is_right(d, a.text) for d, a in given)
     return {name: round(value, 3) for name, value in figures.items()}
 
 
-@torch.no_grad()
-def answers(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, requests: list[str]
-) -> list[Answer]:
-    """The model's greedy answers to the turns of one chat, each after the answers before it."""
+def answers(model: LoadedModel, dialogue: Dialogue) -> list[Generation]:
+    """The model's greedy answers to the turns of a chat, each after its own answers before."""
     chat: list[dict[str, str]] = []
     given = []
-    for request in requests:
-        chat.append({"role": "user", "content": request})
-        text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-        prompt = tokenizer(text, add_special_tokens=False, return_tensors="pt")
-        ids = model.generate(**prompt, do_sample=False, max_new_tokens=_MAX_NEW_TOKENS)[0].tolist()
-        start = prompt.input_ids.shape[1]
-        answer = tokenizer.decode(ids[start:], skip_special_tokens=True)
-        given.append(Answer(tuple(ids[start:]), answer))
-        chat.append({"role": "assistant", "content": answer})
+    for turn in dialogue.turns:
+        chat.append({"role": "user", "content": turn.user})
+        given.append(model.generate(chat, max_new_tokens=200))
+        chat.append({"role": "assistant", "content": given[-1].text})
     return given
+
+
+def is_ended(answer: Generation) -> bool:
+    """True if the answer ended by itself."""
+    return answer.completion.stop_reason == "eos"
 
 
 def _is_right(dialogue: Dialogue, answer: str) -> bool:

@@ -1,6 +1,5 @@
 """The training of the heads of tiny, each with its own settings and stretch of the text stream."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
@@ -9,8 +8,8 @@ from specbench.training.batches import ShuffledBatches
 from specbench.training.files import locked_log
 from specbench.training.loop import Plan
 from specbench.training.recipe import Settings, fit, new_head
-from tools.zoo.batches import ChatBatches, chat_rows
-from tools.zoo.held_out import LOG_SEED, held_out_dialogues
+from tools.zoo.batches import ChatBatches, held_out_rows
+from tools.zoo.held_out import LOG_SEED
 from tools.zoo.text import FAMILIES
 from tools.zoo.tokenizer import EOS_ID
 
@@ -33,20 +32,15 @@ def train_tiny_head(
     method: str,
     model: LlamaForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
+    settings: Settings,
     out: Path,
     work: Path,
-    num_steps: int | None = None,
 ) -> None:
     """Train the method's head for the tiny target and write it to `out`."""
-    settings = SETTINGS[method]
-    settings = replace(settings, num_steps=num_steps or settings.num_steps)
     core = tokenizer.backend_tokenizer
-    chats = [
-        chat for family in FAMILIES for chat in held_out_dialogues(family, _NUM_LOGGED, LOG_SEED)
-    ]
-    batches = ChatBatches.of(core, settings)
+    batches = ChatBatches(core, settings)
     head = new_head(method, model, settings, batches)
-    rows = chat_rows(core, chats)
+    rows = [row for name in FAMILIES for row in held_out_rows(core, name, _NUM_LOGGED, LOG_SEED)]
     held_out = ShuffledBatches(rows, settings.seed, len(rows), EOS_ID)
     with locked_log(work) as log:
         fit(head, model, settings, batches, held_out, Plan(settings.schedule, log), out)

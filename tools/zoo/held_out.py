@@ -2,6 +2,7 @@
 
 import json
 import random
+from functools import cache
 from pathlib import Path
 
 from tools.zoo.text import FAMILIES, Dialogue, sample
@@ -21,6 +22,7 @@ def held_out_dialogues(family: str, num: int, seed: int = PROMPT_SEED) -> list[D
     return list(chosen.values())
 
 
+@cache
 def bundled_requests() -> frozenset[str]:
     """The first requests that training leaves out, those of all bundled prompts among them."""
     return frozenset(

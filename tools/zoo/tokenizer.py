@@ -6,44 +6,29 @@ text is to be encoded with `add_special_tokens=False`, or it starts with two.
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
+from specbench.zoo import TINY
 from tools.zoo.text import Dialogue, stream
 
 VOCAB_SIZE = 2048
 UNK, BOS, EOS, USER, ASSISTANT = "<unk>", "<s>", "</s>", "<|user|>", "<|assistant|>"
-SPECIAL_TOKENS = (UNK, BOS, EOS, USER, ASSISTANT)
 BOS_ID, EOS_ID, USER_ID, ASSISTANT_ID = 1, 2, 3, 4
-
-CHAT_TEMPLATE = (
-    "{{- '<s>' -}}"
-    "{%- for message in messages -%}"
-    "{%- if message['role'] == 'assistant' -%}"
-    "{{- '<|assistant|>' + message['content'] + '</s>' -}}"
-    "{%- else -%}"
-    "{{- '<|user|>' + message['content'] -}}"
-    "{%- endif -%}"
-    "{%- endfor -%}"
-    "{%- if add_generation_prompt -%}{{- '<|assistant|>' -}}{%- endif -%}"
-)
 
 
 def train_tokenizer(seed: int, num_dialogues: int) -> PreTrainedTokenizerFast:
     """Train the tokenizer on the first dialogues of the stream with this seed."""
     core = Tokenizer(models.BPE(unk_token=UNK))
-    core.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False),
-        ]
-    )
+    parts = pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(False)
+    core.pre_tokenizer = pre_tokenizers.Sequence([*parts])
     core.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=VOCAB_SIZE,
-        special_tokens=list(SPECIAL_TOKENS),
+        special_tokens=[UNK, BOS, EOS, USER, ASSISTANT],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
@@ -58,7 +43,7 @@ def train_tokenizer(seed: int, num_dialogues: int) -> PreTrainedTokenizerFast:
         eos_token=EOS,
         pad_token=EOS,
         extra_special_tokens=[USER, ASSISTANT],
-        chat_template=CHAT_TEMPLATE,
+        chat_template=(TINY / "target" / "chat_template.jinja").read_text("utf-8"),
         model_max_length=2048,
         clean_up_tokenization_spaces=False,
     )
@@ -85,7 +70,7 @@ def encode_dialogue(core: Tokenizer, dialogue: Dialogue) -> tuple[list[int], lis
 
 
 def _texts(seed: int, num_dialogues: int) -> Iterator[str]:
-    for dialogue, _ in zip(stream(seed), range(num_dialogues), strict=False):
+    for dialogue in islice(stream(seed), num_dialogues):
         for turn in dialogue.turns:
             yield turn.user
             yield turn.assistant
