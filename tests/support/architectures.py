@@ -24,6 +24,8 @@ _LATENT = {
 _WINDOW = {**_GROUPED, "sliding_window": WINDOW}
 _MIXED = {**_WINDOW, "layer_types": ["sliding_attention", "full_attention"]}
 _USED = {"use_sliding_window": True}
+_MIXED_USED = {**_MIXED, **_USED}
+_LOCAL = {"num_local_experts": 4, "num_experts_per_tok": 2}
 _CHUNKED = {
     **_GROUPED, "attention_chunk_size": WINDOW, "num_local_experts": 2, "intermediate_size_mlp": 64,
     "layer_types": ["chunked_attention", "full_attention"],
@@ -35,75 +37,50 @@ _IMAGES = {
 }  # fmt: skip
 
 FULL: dict[str, dict[str, Any]] = {
-    "apertus": _GROUPED,
-    "arcee": _GROUPED,
-    "biogpt": SMALL,
-    "codegen": _ROTARY_GPT,
-    "cohere": _GROUPED,
-    "deepseek_v2": _LATENT,
-    "deepseek_v3": _LATENT,
-    "ernie4_5": _GROUPED,
+    **dict.fromkeys(
+        (
+            "apertus", "arcee", "cohere", "ernie4_5", "gemma", "glm", "glm4", "granite",
+            "helium", "hunyuan_v1_dense", "llama", "nemotron", "olmo", "olmo2", "seed_oss",
+            "stablelm",
+        ),
+        _GROUPED,
+    ),
+    **dict.fromkeys(("biogpt", "gpt_neox", "persimmon", "phi"), SMALL),
+    **dict.fromkeys(("codegen", "gptj"), _ROTARY_GPT),
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "glm4_moe_lite"), _LATENT),
+    **dict.fromkeys(("gpt2", "gpt_bigcode"), _GPT),
+    "granitemoe": {**_GROUPED, **_LOCAL},
+    "minimax_m2": {**_GROUPED, **_LOCAL},
     "ernie4_5_moe": {**_GROUPED, **_EXPERTS, "moe_num_experts": 4, "moe_k": 2},
     "falcon": {**SMALL, "alibi": False},
-    "gemma": _GROUPED,
-    "glm": _GROUPED,
-    "glm4": _GROUPED,
     "glm4_moe": {**_GROUPED, **_ROUTED, "first_k_dense_replace": 1},
-    "glm4_moe_lite": _LATENT,
-    "gpt2": _GPT,
-    "gpt_bigcode": _GPT,
-    "gpt_neox": SMALL,
-    "gptj": _ROTARY_GPT,
-    "granite": _GROUPED,
-    "granitemoe": {**_GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2},
-    "helium": _GROUPED,
-    "hunyuan_v1_dense": _GROUPED,
     "hunyuan_v1_moe": {**_GROUPED, "num_experts": 4, "moe_topk": 2},
-    "llama": _GROUPED,
-    "minimax_m2": {**_GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2},
-    "nemotron": _GROUPED,
-    "olmo": _GROUPED,
-    "olmo2": _GROUPED,
     "opt": {**SMALL, "ffn_dim": 64, "word_embed_proj_dim": 32},
-    "persimmon": SMALL,
-    "phi": SMALL,
-    "seed_oss": _GROUPED,
-    "stablelm": _GROUPED,
-}
+}  # fmt: skip
 """Configs by model type: attention over all earlier tokens."""
 
 LIMITED: dict[str, dict[str, Any]] = {
-    "cohere2": _MIXED,
-    "cwm": _MIXED,
-    "exaone4": _MIXED,
+    **dict.fromkeys(("cohere2", "cwm", "exaone4", "granite_swa"), _MIXED),
+    **dict.fromkeys(("ministral", "olmo3"), _MIXED),
+    **dict.fromkeys(("ministral3", "mistral", "phi3", "starcoder2"), _WINDOW),
+    **dict.fromkeys(("qwen2", "qwen3", "smollm3"), _MIXED_USED),
     "gemma2": {**_WINDOW, "query_pre_attn_scalar": 8},
     "gemma3": {"text_config": {**_MIXED, "model_type": "gemma3_text"}, "vision_config": _IMAGES},
     "gemma3_text": {**_MIXED, "query_pre_attn_scalar": 8},
     "gemma4": {"text_config": _GEMMA4},
     "gemma4_text": _GEMMA4,
     "gpt_oss": {
-        **_WINDOW, "num_local_experts": 4, "num_experts_per_tok": 2,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+        **_WINDOW, **_LOCAL, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
     },
-    "granite_swa": _MIXED,
     "llama4": {"text_config": _CHUNKED, "vision_config": _IMAGES},
     "llama4_text": _CHUNKED,
-    "mimo_v2_flash": {**_MIXED, **_ROUTED, "v_head_dim": 8},
-    "ministral": _MIXED,
-    "ministral3": _WINDOW,
-    "mistral": _WINDOW,
     "mixtral": {**_WINDOW, "num_local_experts": 4},
-    "olmo3": _MIXED,
-    "phi3": _WINDOW,
     "phimoe": {**_WINDOW, "num_local_experts": 4},
-    "qwen2": {**_MIXED, **_USED},
+    "mimo_v2_flash": {**_MIXED, **_ROUTED, "v_head_dim": 8},
     "qwen2_moe": {
-        **_MIXED, **_USED, **_EXPERTS, "num_experts": 4, "shared_expert_intermediate_size": 16,
+        **_MIXED_USED, **_EXPERTS, "num_experts": 4, "shared_expert_intermediate_size": 16,
     },
-    "qwen3": {**_MIXED, **_USED},
     "qwen3_moe": {**_WINDOW, **_USED, **_EXPERTS, "num_experts": 4},
-    "smollm3": {**_MIXED, **_USED},
-    "starcoder2": _WINDOW,
 }  # fmt: skip
 """Configs by model type: a window or chunk of `WINDOW` tokens in all layers, or in every other."""
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from unittest import mock
 
 import torch
@@ -25,16 +24,12 @@ from specbench.engine.tree import DraftTree
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
 from specbench.measure.base import Message, SetupInfo
-from specbench.measure.local.device import EAGER, Device
-from specbench.measure.local.engine import EngineBackend
-from specbench.measure.local.engine_load import LoadedEngine
 from specbench.measure.local.fingerprint import Fingerprint
-from specbench.measure.local.memory import MemoryLedger
 from specbench.measure.session import run_plan
 from specbench.measure.spec import RunSpec
 from specbench.types import Request
 from tests.support.backend import FakeSetup, Words, answering, fake_plan
-from tests.support.models import random_llama
+from tests.support.models import engine_backend, random_llama
 from tests.support.watching import Watcher
 
 BUDGET, MOST = 24, 8
@@ -172,17 +167,13 @@ class OnOurEngine(FakeSetup):
         return structs.replace(about, model=structs.replace(about.model, dtype="float32"))
 
     def open(self, folder: Path, before: RunHeader | None = None) -> Any:
-        target, build_s = Target(random_llama(layers=2)), {}
+        target = Target(random_llama(layers=2))
         weights = Fingerprint(target.model)
         began = time.perf_counter()
         drafters = {"vanilla": Plain(), "cheat": self.build(target, folder)}
         build_s = {"cheat": time.perf_counter() - began}
-        loaded = LoadedEngine(target, drafters, 0.0, MemoryLedger(target), build_s, weights)
-        parts = SimpleNamespace(
-            has_phases=False, is_traced=False, checks_drafts=False, threads=1, methods=(),
-            device=Device("cpu"), mode=EAGER, settings="paper",
-        )  # fmt: skip
-        return EngineBackend(cast(Any, parts), is_metered=True, loaded=loaded)
+        more = {"build_s": build_s, "weights": weights}
+        return engine_backend(target, drafters, is_metered=True, **more)
 
 
 def cheating_run(name: str, folder: Path, *, repeats: int = 2) -> Run:

@@ -10,7 +10,7 @@ import copy
 import copyreg
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -25,6 +25,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from specbench.engine.graphs.cuda import Graphs
 
 DEVICE = torch.device("cuda:0")
+Capability = tuple[int, int]
 ROOT = Path(__file__).parents[2]
 SOURCES = tuple(str(ROOT / folder) + "/" for folder in ("specbench", "methods", "tests"))
 
@@ -35,7 +36,7 @@ class CheckedGraphs(Graphs):
     `num_checked` counts these functions, and `refused` says what a capture would refuse in them.
     """
 
-    def __init__(self, *args: Any, capability: tuple[int, int] = (9, 0), **named: Any) -> None:
+    def __init__(self, *args: Any, capability: Capability = (9, 0), **named: Any) -> None:
         super().__init__(*args, **named)
         self.capability = capability
         self.num_checked = 0
@@ -52,25 +53,18 @@ class CheckedGraphs(Graphs):
 
 def refusals(
     function: Callable[..., Any], inputs: Any, named: Any = None, *, keep: tuple[object, ...] = (),
-    capability: tuple[int, int] = (9, 0),
+    capability: Capability = (9, 0),
 ) -> set[str]:  # fmt: skip
     """Operations of this call that a CUDA graph's capture would refuse, with their lines.
 
     The GPU is of this compute capability. Every tensor that the function can reach is replaced
     by a fake one, except through `keep`.
     """
-    fake, watch = FakeTensorMode(), _Watch(capability)
+    fake = FakeTensorMode()
     memo: dict[int, Any] = {id(one): one for one in keep}
     with _twins(fake):
         function, inputs, named = copy.deepcopy((function, inputs, named or {}), memo)
-    with ExitStack() as modes:
-        for mode in (torch.inference_mode(), fake, watch):
-            modes.enter_context(mode)
-        if torch.version.cuda is None:
-            modes.enter_context(_Bindings())
-            modes.enter_context(
-                patch.object(torch.cuda, "get_device_capability", lambda *_: capability)
-            )
+    with watching(capability, fake) as watch:
         try:
             function(*inputs, **named)
         except Exception as error:  # a value that is asked for, or tensors of two devices
@@ -79,11 +73,12 @@ def refusals(
 
 
 @contextmanager
-def watching(capability: tuple[int, int]) -> Iterator[_Watch]:
+def watching(capability: Capability, fake: FakeTensorMode | None = None) -> Iterator[_Watch]:
     """Tensors of any size without values, on a GPU of this compute capability."""
+    fake = fake or FakeTensorMode()
     patched = patch.object(torch.cuda, "get_device_capability", lambda *_: capability)
     bindings = _Bindings() if torch.version.cuda is None else nullcontext()
-    with patched, torch.inference_mode(), FakeTensorMode(), _Watch(capability) as watch, bindings:
+    with patched, torch.inference_mode(), fake, _Watch(capability) as watch, bindings:
         yield watch
 
 
@@ -91,12 +86,9 @@ def watching(capability: tuple[int, int]) -> Iterator[_Watch]:
 def fake_gpus(devices: Sequence[torch.device], *, free_bytes: int) -> Iterator[None]:
     """Tensors made in this block have no values, and must be on one device to be used together."""
     fake_free = dict.fromkeys(devices, (free_bytes, free_bytes))
-    with ExitStack() as stack:
-        stack.enter_context(patch.object(torch.cuda, "mem_get_info", fake_free.__getitem__))
-        for mode in (FakeTensorMode(), torch.inference_mode()):
-            stack.enter_context(mode)
-        if torch.version.cuda is None:
-            stack.enter_context(_CopyingBindings())
+    patched = patch.object(torch.cuda, "mem_get_info", fake_free.__getitem__)
+    bindings = _CopyingBindings() if torch.version.cuda is None else nullcontext()
+    with patched, FakeTensorMode(), torch.inference_mode(), bindings:
         yield
 
 
@@ -106,7 +98,7 @@ class _Watch(TorchDispatchMode):
     `most_bytes` is the size of the largest result.
     """
 
-    def __init__(self, capability: tuple[int, int] = (9, 0)) -> None:
+    def __init__(self, capability: Capability = (9, 0)) -> None:
         super().__init__()
         self._capability = capability
         self.most_bytes = 0

@@ -47,12 +47,8 @@ def main() -> None:
             os._exit(7)
         return (40, 41, 42, 43, 44, given.eos)
 
-    stub.answer = answer
-    web.run_app(stub.app(), host="127.0.0.1", port=given.port, print=None, loop=_loop())
-
-
-def _loop() -> asyncio.AbstractEventLoop:
-    return asyncio.new_event_loop()
+    stub.answer, loop = answer, asyncio.new_event_loop()
+    web.run_app(stub.app(), host="127.0.0.1", port=given.port, print=None, loop=loop)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,16 @@
 """Small GGUF files as llama.cpp's converter writes them, with queries and keys permuted."""
 
-import re
 from pathlib import Path
 
 import numpy as np
 import torch
-from gguf import GGMLQuantizationType, GGUFWriter, RopeScalingType
+from gguf import (
+    MODEL_ARCH,
+    GGMLQuantizationType,
+    GGUFWriter,
+    RopeScalingType,
+    get_tensor_name_map,
+)
 from gguf.quants import dequantize, quantize
 from tokenizers import pre_tokenizers
 from transformers import LlamaForCausalLM
@@ -14,13 +19,6 @@ from tests.support.checkpoint import NUM_TOKENS, SPECIAL
 from tests.support.models import random_llama
 
 TEMPLATE = "{% for message in messages %}{{ '<s>' + message['content'] + '</s>' }}{% endfor %}"
-_NAMES = {
-    "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
-    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-}  # fmt: skip
 
 
 def write_gguf(
@@ -59,42 +57,24 @@ def write_gguf(
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_chat_template(TEMPLATE)
+    names = get_tensor_name_map(MODEL_ARCH.LLAMA, config.num_hidden_layers)
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name == lacking:
                 continue
-            values = parameter.numpy()
+            values, stored = parameter.numpy(), names.get_name(name, try_suffixes=(".weight",))
             if parameter.ndim == 1:
-                writer.add_tensor(_name(name), values)
+                writer.add_tensor(stored, values)
                 continue
-            heads = {"q": config.num_attention_heads, "k": config.num_key_value_heads}
-            permuted = name[-13:-12] in heads and name.endswith("_proj.weight")
-            stored = _permuted(values, heads[name[-13]]) if permuted else values
-            packed = quantize(stored, quantisation)
-            writer.add_tensor(_name(name), packed, raw_dtype=quantisation)
-            read = dequantize(packed, quantisation).reshape(stored.shape)
-            read = _unpermuted(read, heads[name[-13]]) if permuted else read
-            parameter.copy_(torch.from_numpy(read.copy()))
+            order = np.arange(len(values))
+            if num_heads := heads.get(name.split(".")[-2]):  # rotary halves become neighbours
+                order = order.reshape(num_heads, 2, -1).swapaxes(1, 2).flatten()
+            packed = quantize(values[order], quantisation)
+            writer.add_tensor(stored, packed, raw_dtype=quantisation)
+            values[order] = dequantize(packed, quantisation).reshape(values.shape)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return model
-
-
-def _name(name: str) -> str:
-    """llama.cpp's name of a tensor."""
-    layer = re.match(r"model\.layers\.(\d+)\.", name)
-    part = name[layer.end() if layer else 0 :].removesuffix(".weight")
-    return f"blk.{layer[1]}.{_NAMES[part]}.weight" if layer else f"{_NAMES[part]}.weight"
-
-
-def _permuted(values: np.ndarray, heads: int) -> np.ndarray:
-    """Rotary halves as neighbours, as `permute` in convert_hf_to_gguf.py."""
-    rows = values.shape[0] // heads // 2
-    return values.reshape(heads, 2, rows, -1).swapaxes(1, 2).reshape(values.shape)
-
-
-def _unpermuted(values: np.ndarray, heads: int) -> np.ndarray:
-    rows = values.shape[0] // heads // 2
-    return values.reshape(heads, rows, 2, -1).swapaxes(1, 2).reshape(values.shape)

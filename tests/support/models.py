@@ -10,6 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from specbench.engine.drafter import Drafter
 from specbench.engine.target import Target
+from specbench.measure.local.device import EAGER, Device
 from specbench.measure.local.engine import EngineBackend
 from specbench.measure.local.engine_load import LoadedEngine
 from specbench.measure.local.memory import MemoryLedger
@@ -45,14 +46,16 @@ def random_target(layers: int = 4, seed: int = 0, **changes: object) -> Target:
     return Target(random_llama(layers, seed, **changes))
 
 
-def engine_backend(target: Target, drafters: Mapping[str, Drafter]) -> EngineBackend:
+def engine_backend(
+    target: Target, drafters: Mapping[str, Drafter], *, is_metered: bool = False, **more: Any
+) -> EngineBackend:
     """The engine with these drafters, on one thread, eager and with the papers' settings."""
     setup = SimpleNamespace(
         has_phases=False, is_traced=False, checks_drafts=False, threads=1, methods=(),
-        mode=SimpleNamespace(name="eager", reason=None), settings="paper",
+        device=Device("cpu"), mode=EAGER, settings="paper",
     )  # fmt: skip
-    loaded = LoadedEngine(target, drafters, 0.0, MemoryLedger(target))
-    return EngineBackend(cast(Any, setup), loaded=loaded)
+    loaded = LoadedEngine(target, drafters, 0.0, MemoryLedger(target), **more)
+    return EngineBackend(cast(Any, setup), is_metered=is_metered, loaded=loaded)
 
 
 def save(model: PreTrainedModel, folder: Path) -> Path:

@@ -53,10 +53,7 @@ class ToyModel:
             for number, prompt in enumerate(self._prompts):
                 for method, drafter in drafters.items():
                     key = RecordKey(method, temperature, "gsm8k", str(number), 0, 0)
-                    sampling = self.sampling(temperature)
-                    seed = self._first_seed + number
-                    request = Request(prompt, self._budget, sampling, seed=seed)
-                    done = decode(self.target, drafter, request)
+                    done = decode(self.target, drafter, self._request(number, temperature))
                     records.append(
                         Record(key, "ok", len(prompt), done.token_ids, "", done.stop_reason,
                                0.1, 0.1, done.accept_lengths, done.num_nodes)
@@ -67,8 +64,10 @@ class ToyModel:
         return self._prompts[int(record.key.sample_id)]
 
     def request(self, record: Record) -> Request:
-        number, sampling = int(record.key.sample_id), self.sampling(record.key.temperature)
-        seed = self._first_seed + number
+        return self._request(int(record.key.sample_id), record.key.temperature)
+
+    def _request(self, number: int, temperature: float) -> Request:
+        sampling, seed = self.sampling(temperature), self._first_seed + number
         return Request(self._prompts[number], self._budget, sampling, seed=seed)
 
     def logits(self, token_ids: Sequence[int]) -> FloatArray:

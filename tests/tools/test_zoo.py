@@ -17,7 +17,7 @@ from statistics import mean
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from specbench.api import load
 from specbench.log.store import read_run
@@ -105,9 +105,8 @@ def tokenizer() -> PreTrainedTokenizerBase:
 
 
 def test_training_again_gives_the_shipped_kind_of_tokenizer() -> None:
-    one, two = train_tokenizer(3, 300), train_tokenizer(3, 300)
-    assert one.get_vocab() == two.get_vocab()
-    assert one.convert_tokens_to_ids(["<unk>", "<s>", "</s>"]) == [0, 1, 2]
+    assert TOKENIZER.get_vocab() == train_tokenizer(3, 300).get_vocab()
+    assert TOKENIZER.convert_tokens_to_ids(["<unk>", "<s>", "</s>"]) == [0, 1, 2]
 
 
 def test_a_chat_starts_with_one_bos(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -143,20 +142,21 @@ def test_the_readme_has_a_command_for_every_job_and_no_other() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("job", ["sps", "medusa"])
+@pytest.mark.parametrize(
+    ("job", "weights", "log"),
+    [
+        ("sps", "model.safetensors", "distilled/log.jsonl"),
+        ("medusa", "medusa_lm_head.pt", "log.jsonl"),
+    ],
+)
 def test_a_training_job_writes_weights_and_a_log(
-    job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: str, weights: str, log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, work = tmp_path / "out", tmp_path / "work"
     words = [job, "--out", out, "--work", work, "--steps", "1", "--threads", "1"]
     monkeypatch.setattr(sys, "argv", ["zoo", *map(str, words)])
     main()
-    if job == "sps":
-        assert AutoModelForCausalLM.from_pretrained(out).config.hidden_size == 64
-        assert (work / "sps" / "distilled" / "log.jsonl").is_file()
-    else:
-        assert (out / "medusa_lm_head.pt").is_file()
-        assert (work / "medusa" / "log.jsonl").is_file()
+    assert (out / weights).is_file() and (work / job / log).is_file()
 
 
 NUM_CHATS = 2

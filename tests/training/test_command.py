@@ -124,15 +124,13 @@ def test_a_training_starts_from_a_trained_head(train: Train, tmp_path: Path) -> 
         train("eagle3", out="fifth", start=tmp_path / "nowhere")
 
 
-def test_a_folder_with_something_in_it_is_refused(train: Train, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_empty_or_a_file_is_refused(train: Train, tmp_path: Path) -> None:
     (tmp_path / "head").mkdir()
     (tmp_path / "head" / "thesis.txt").write_text("mine")
     with pytest.raises(UserError, match="not empty") as caught:
         train("medusa")
     assert "--resume" in caught.value.hint
 
-
-def test_a_file_as_the_folder_is_refused(train: Train) -> None:
     with pytest.raises(UserError, match="is a file"):
         train("medusa", out="data.jsonl")
     with pytest.raises(UserError, match="cannot be written"):
@@ -143,9 +141,10 @@ def test_only_more_steps_extend_a_training(train: Train, tmp_path: Path) -> None
     with pytest.raises(UserError, match="no training to resume"):
         train("medusa", is_resumed=True)
     train("medusa")
-    card = (tmp_path / "head" / "README.md").read_text()
+    kept = [tmp_path / "head" / name for name in ("README.md", "training/log.jsonl")]
+    before = [file.read_text() for file in kept]
     train("medusa", is_resumed=True)
-    assert (tmp_path / "head" / "README.md").read_text() == card and "; one path: MAT" in card
+    assert [file.read_text() for file in kept] == before and "; one path: MAT" in before[0]
     with pytest.raises(UserError, match="method was 'medusa' and is 'hydra'"):
         train("hydra", is_resumed=True)
     lines = train("medusa", replace(SETTINGS, num_steps=6), is_resumed=True)

@@ -135,12 +135,14 @@ def test_maps_of_a_draft_vocabulary_are_written_if_it_is_smaller(
     assert ("d2t" in stored, "t2d" in stored) == ((draft_vocab < 2048,) * 2)  # as vLLM expects
 
 
+SCALING = {
+    "rope_type": "llama3", "rope_theta": 5e4, "factor": 8.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
+}  # fmt: skip
+
+
 def test_scaled_rotary_positions_reach_the_head(tmp_path: Path) -> None:
-    scaling = {
-        "rope_type": "llama3", "rope_theta": 50000.0, "factor": 8.0, "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
-    }  # fmt: skip
-    model = micro_model(rope_parameters=scaling)
+    model = micro_model(rope_parameters=SCALING)
     head = random_head("eagle", model)
     assert isinstance(head, EagleHead)
     drafter = loaded("eagle", head, model, tmp_path)
@@ -154,11 +156,8 @@ def test_scaled_rotary_positions_reach_the_head(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["linear", "llama3", "yarn", "dynamic", "longrope"])
 def test_a_head_scales_rotary_positions_by_its_targets_constants_alone(kind: str) -> None:
-    scaling = {
-        "rope_type": kind, "rope_theta": 5e4, "factor": 8.0, "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
-        "short_factor": [1.0] * 4, "long_factor": [2.0] * 4,
-    }  # fmt: skip
+    factors = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+    scaling = {**SCALING, **factors, "rope_type": kind}
     config = config_of("llama", rope_parameters={**scaling, "partial_rotary_factor": 1.0})
     target: Any = SimpleNamespace(config=config)
     fields = config_fields(target)
