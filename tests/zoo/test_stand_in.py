@@ -20,7 +20,7 @@ from specbench.engine.target import Target
 from specbench.errors import UserError
 from specbench.measure.stand_ins import stand_in_of
 from specbench.models.cards import find_model
-from specbench.models.tokenizers import load_tokenizer
+from specbench.models.chat import load_codec
 from specbench.registry import get
 from specbench.types import Request, Sampling, Shape
 from specbench.zoo import TINY
@@ -55,11 +55,8 @@ def big(made: StandIn) -> Target:
 
 @cache
 def prompts() -> tuple[tuple[int, ...], ...]:
-    tokenizer = load_tokenizer(TINY / "target")
-    chats = ([{"role": "user", "content": text}] for text in REQUESTS)
-    texts = (tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-             for chat in chats)  # fmt: skip
-    return tuple(tuple(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts)
+    codec = load_codec(TINY / "target", find_model("tiny"), "auto")
+    return tuple(codec.render([{"role": "user", "content": text}]) for text in REQUESTS)
 
 
 def logits(target: Target, prompt: tuple[int, ...]) -> torch.Tensor:

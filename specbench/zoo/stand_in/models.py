@@ -86,17 +86,13 @@ def spread_layers(
 
 def medusa(folder: Path, target: Placement, *, name: str, seed: int) -> Blueprint:
     """x + SiLU(W x + b) leaves silent channels and the constant as they are."""
-    small = read_config(folder)
-    num_heads = max(NUM_MEDUSA_HEADS, small["medusa_num_heads"])
-    num_blocks = small["medusa_num_layers"]
+    num_small = read_config(folder)["medusa_num_heads"]
     pieces: Pieces = {}
-    for head in range(num_heads):
-        source = min(head, small["medusa_num_heads"] - 1)
-        for block in range(num_blocks):
-            names = f"{head}.{block}.linear", f"{source}.{block}.linear"
-            pieces |= linear(names[0], target.update, target.stream, names[1])
-        pieces[f"{head}.{num_blocks}.weight"] = target.head(f"{source}.{num_blocks}.weight")
-    config = {"medusa_num_heads": num_heads, "medusa_num_layers": num_blocks}
+    for head in range(NUM_MEDUSA_HEADS):
+        source = min(head, num_small - 1)
+        pieces |= linear(f"{head}.0.linear", target.update, target.stream, f"{source}.0.linear")
+        pieces[f"{head}.1.weight"] = target.head(f"{source}.1.weight")
+    config = {"medusa_num_heads": NUM_MEDUSA_HEADS, "medusa_num_layers": 1}
     return Blueprint(name, folder, config, pieces, seed)
 
 
@@ -111,8 +107,6 @@ def hydra(folder: Path, target: Placement, *, name: str, seed: int) -> Blueprint
         pieces |= linear(f"{first}.linear", update, concat(parts))
         pieces[f"{residual}.weight"] = target.to_stream(f"{residual}.weight", *parts)
         pieces[f"{residual}.bias"] = vector(update, f"{residual}.bias")
-        for block in range(1, config["hydra_num_layers"]):
-            pieces |= linear(f"hydra_mlp.{head}.{block}.linear", update, stream)
         pieces[f"{projection}.weight"] = target.head(f"{projection}.weight")
         pieces[f"{projection}.bias"] = vector(target.vocabulary, f"{projection}.bias")
     return Blueprint(name, folder, config, pieces, seed)
