@@ -20,7 +20,7 @@ from specbench.errors import (
     reading,
     reason_of,
 )
-from specbench.log.files import LineFile, folder_errors, write_whole
+from specbench.log.files import LineFile, folder_errors, sync, write_whole
 from specbench.training.head import Head
 
 _WORK, _SETTINGS = "training", "settings.json"
@@ -90,8 +90,7 @@ def replacing(path: Path) -> Iterator[Path]:
     scratch = path.with_name(f".{path.name}.new")  # one name: a kill leaves at most one behind
     try:
         yield scratch
-        with scratch.open("rb") as file:
-            os.fsync(file.fileno())
+        sync(scratch)
         scratch.chmod(0o644)
         scratch.replace(path)
     except SpecbenchError:

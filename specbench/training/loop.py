@@ -106,7 +106,6 @@ def optimizers_for(
 
 
 Loss = Callable[[Batch], Tensor]
-Evaluation = Callable[[], Mapping[str, float]]
 Optimizers = Sequence[torch.optim.Optimizer]
 LogLine = dict[str, Any]
 
@@ -154,7 +153,7 @@ def train(
     batches: BatchSource,
     optimizers: Optimizers,
     plan: Plan,
-    evaluate: Evaluation,
+    evaluate: Callable[[], Mapping[str, float]],
 ) -> None:
     """Train the module in place, from the checkpoint beside the plan's log if there is one.
 

@@ -168,10 +168,9 @@ def task_prompts() -> tuple[list[str], list[str]]:
         for source in card.sources:
             try:
                 prompts = load_prompts(card.name, source, offline=True)
+                texts += (turn for prompt in prompts for turn in prompt.turns)
             except UserError:
                 unchecked.append(f"{card.name} ({source})")
-                continue
-            texts += (turn for prompt in prompts for turn in prompt.turns)
     return texts, unchecked
 
 

@@ -129,5 +129,4 @@ def fit(
         train(head, loss_of, batches, optimizers, plan, evaluate)
         if not last:  # a resumed training that had all its steps
             evaluate()
-    write_head(head, out)
     return last

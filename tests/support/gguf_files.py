@@ -63,7 +63,8 @@ def write_gguf(
         for name, parameter in model.named_parameters():
             if name == lacking:
                 continue
-            values, stored = parameter.numpy(), names.get_name(name, try_suffixes=(".weight",))
+            values = parameter.numpy()
+            stored = names.get_name(name, try_suffixes=(".weight",)) or name
             if parameter.ndim == 1:
                 writer.add_tensor(stored, values)
                 continue

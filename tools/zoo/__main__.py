@@ -40,14 +40,9 @@ def main() -> None:
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     if arguments.job == "acceptance":
-        from specbench.models.acceptance import FOLDER
-        from specbench.models.cards import find_model
-        from specbench.models.hub import resolve_model
         from tools.zoo.acceptance import write_acceptance
 
-        card = find_model(arguments.model)
-        folder = resolve_model(card, offline=False)
-        write_acceptance(card, folder, arguments.out or FOLDER / f"{card.name}.json")
+        write_acceptance(arguments.model, arguments.out)
     elif arguments.job == "evaluate":
         from tools.zoo.evaluate import evaluate
 

@@ -18,9 +18,10 @@ from specbench.engine.drafter import BuildContext
 from specbench.engine.load import load_target
 from specbench.measure.local.device import EAGER
 from specbench.measure.local.engine_load import make_execution
-from specbench.models.acceptance import Acceptance, AcceptanceFile
-from specbench.models.cards import ModelCard
+from specbench.models.acceptance import FOLDER, Acceptance, AcceptanceFile
+from specbench.models.cards import ModelCard, find_model
 from specbench.models.chat import load_codec
+from specbench.models.hub import resolve_model
 from specbench.registry import get
 from specbench.types import Request
 from specbench.zoo import TINY
@@ -102,8 +103,10 @@ def _hash(folder: Path) -> str:
     return sha256(largest.read_bytes()).hexdigest()
 
 
-def write_acceptance(card: ModelCard, folder: Path, path: Path) -> None:
-    """Write the file, one number a line."""
+def write_acceptance(model: str, path: Path | None) -> None:
+    """Write the file of a known model, one number a line; by default in its place."""
+    card = find_model(model)
+    path = path or FOLDER / f"{card.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    found = acceptance(card, folder)
+    found = acceptance(card, resolve_model(card, offline=False))
     path.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
