@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specbench.errors import UserError, cut, unknown_name, visible
-from specbench.log.options import options
+from specbench.log.options import Option, options
 from specbench.log.spec import SpecValues
 from specbench.machine.threads import wait_briefly
 from specbench.types import RUNS, Completion, Request
@@ -128,13 +128,8 @@ class LoadedModel:
             )
         from specbench.measure.spec import make_spec
 
-        spec = make_spec(
-            temperatures=temperature,
-            top_p=top_p,
-            top_k=top_k,
-            max_new_tokens=max_new_tokens,
-            seed=seed,
-        )
+        drawn = {"temperatures": temperature, "top_p": top_p, "top_k": top_k, "seed": seed}
+        spec = make_spec(max_new_tokens=max_new_tokens, **drawn)
         request = Request(ids, max_new_tokens, spec.sampling(temperature), codec.eos_ids, seed)
         done = self._backend.complete(self._setup.labels[0], request)
         return Generation(codec.text(done.token_ids), ids, done)
@@ -163,7 +158,7 @@ def load(
     from specbench.measure.local.engine_setup import make_engine_setup
     from specbench.measure.spec import make_spec
 
-    known = ["model", "method", "offline", *_option_names("model")]
+    known = ["model", "method", "offline", *(one.name for one in _options("model"))]
     for name, value in {"model": model, "method": method}.items():
         if not isinstance(value, str):
             raise UserError(f"load takes {name} as a text, not {value!r}.", "Name one.")
@@ -310,8 +305,8 @@ def run(
             return Run(run_plan(plan, path, progress, given=chosen.given))
 
 
-def _option_names(group: str = "") -> list[str]:
-    return [one.name for one in options(SpecValues) if group in ("", one.group)]
+def _options(group: str = "") -> list[Option]:
+    return [one for one in options(SpecValues) if group in ("", one.group)]
 
 
 def _show_options(function: Callable[..., Any], group: str = "") -> None:
@@ -321,8 +316,8 @@ def _show_options(function: Callable[..., Any], group: str = "") -> None:
     known = {one.name for one in shown}
     shown += [
         Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=one.kind)
-        for one in options(SpecValues)
-        if group in ("", one.group) and one.name not in known
+        for one in _options(group)
+        if one.name not in known
     ]
     function.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
 

@@ -1,4 +1,4 @@
-"""The command line: `main` is the console script, and each command has a file of its own.
+"""The command line: `main` is the console script, and commands are in files of their own.
 
 Importing this package imports no command, so that parts of it stay cheap to use alone.
 """

@@ -1,4 +1,4 @@
-"""The program: its commands, each in a module that is loaded when the command is called."""
+"""The program: its commands, in modules that are loaded when a command is called."""
 
 from __future__ import annotations
 
@@ -28,14 +28,18 @@ class Listed(NamedTuple):
 
 COMMANDS = {
     "run": Listed("Measure", "Measure methods on tasks; keep the run and its report."),
-    "suite": Listed("Measure", "Measure all runs of a recipe; keep them and one report."),
+    "suite": Listed(
+        "Measure", "Measure all runs of a recipe; keep them and one report.", "run.suite"
+    ),
     "tune": Listed(
         "Measure", "Find the fastest settings of methods here, and measure them.", "tune.commands"
     ),
     "race": Listed("Measure", "Watch methods answer one prompt."),
     "report": Listed("Look", "Print the table of finished runs, in any format."),
-    "compare": Listed("Look", "Compare runs, versions or GPUs on the samples that they share."),
-    "site": Listed("Look", "Write a page over many runs."),
+    "compare": Listed(
+        "Look", "Compare runs, versions or GPUs on the samples that they share.", "report.compare"
+    ),
+    "site": Listed("Look", "Write a page over many runs.", "report.site"),
     "check": Listed("Judge", "Fail if a run is slower or accepts less than its baseline runs."),
     "audit": Listed("Judge", "Check that outputs are lossless; tell numerics from bugs."),
     "list": Listed("Prepare", "List methods, models, datasets or runs.", "catalog.list_"),
@@ -44,7 +48,7 @@ COMMANDS = {
     "fetch": Listed("Prepare", "Download prompts, models and draft weights ahead of a run."),
     "train": Listed("Prepare", "Train a method's head for a model that has none."),
     "init": Listed("Prepare", "Write a package with a working method, for you to change."),
-    "merge": Listed("", "Join runs of the same work."),
+    "merge": Listed("", "Join runs of the same work.", "report.merge"),
     "verify": Listed("", "Check the files of runs.", "old_names.verify", "check RUN"),
     "contract": Listed(
         "", "Check that a method is lossless.", "old_names.contract", "audit --method METHOD"

@@ -1,4 +1,4 @@
-"""`specbench report`: the table of finished runs, in any format."""
+"""Commands for finished runs: `specbench report`, `compare`, `site` and `merge`."""
 
 from __future__ import annotations
 
@@ -73,3 +73,67 @@ def print_power(run: Sequence[Path]) -> None:
 
     for path in run:
         typer.echo("\n".join(power_lines(path.name, measure(read_runs(path)))))
+
+
+def compare(
+    run: RunArguments,
+    cross: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="METHOD METHOD", help="Compare a method of the first run with one of another."
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Compare runs of different work; the table says so.")
+    ] = False,
+    format: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="table, markdown, csv or json.")
+    ] = "table",
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for all formats.")] = None,
+) -> None:
+    """Compare runs, versions or GPUs on the samples that they share.
+
+    The first run is the reference. A folder of several runs, as of `run --runs`, is one side.
+    """
+    from specbench.judge.comparison import compare_runs
+    from specbench.judge.comparison_formats import (
+        check_format,
+        print_comparison,
+        render_comparison,
+        write_comparison,
+    )
+    from specbench.log.store import read_runs
+
+    check_format(format)
+    comparisons = compare_runs([read_runs(path) for path in run], cross, is_forced=force)
+    if format == "table":
+        print_comparison(comparisons)
+    else:
+        write_data(render_comparison(comparisons, format))
+    if out is not None:
+        for path in write_comparison(comparisons, out):
+            say(str(path))
+
+
+def site(
+    run: RunArguments,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the page and its files.")],
+) -> None:
+    """Write a page over many runs: filters, machines and models side by side, published numbers."""
+    from specbench.judge.page import write_site
+
+    write_site(run, out, say=say)
+    say(str(out / "index.html"))
+
+
+def merge(
+    run: RunArguments,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the merged run.")],
+) -> None:
+    """Join runs of the same work: more prompts or passes, from other times or machines."""
+    from specbench.log.merge import merged, write_run
+    from specbench.log.store import read_run
+
+    joined = merged([read_run(path) for path in run])
+    write_run(joined, out)
+    say(f"{out}: {len(joined.records)} records of {len(joined.header.origins)} runs")

@@ -1,11 +1,11 @@
-"""`specbench run`: measure methods on tasks."""
+"""`specbench run` and `specbench suite`: one run, or several with one report."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from specbench.cli.progress import ProgressView
     from specbench.log.run import Run
     from specbench.measure.spec import RunSpec
+    from specbench.measure.suite.recipe import Suite
+    from specbench.measure.suite.runs import SuiteResult
 
 
 FIRST_LIMIT, FIRST_PASSES = 3, 1
@@ -30,6 +32,8 @@ _ASKING = [
     if one.name not in ("settings", "device", "threads", "seed", "kernels")
 ]
 """Options that ask for more than a first look."""
+SUITES = Path("results/suites")
+"""Default folder of suites."""
 
 
 @takes(*options(SpecValues), *options(Call))
@@ -58,10 +62,51 @@ def run(values: dict[str, Any], call: Call, given: Sequence[str]) -> None:
     raise typer.Exit(0 if all(record.is_ok for record in done.records) else 1)
 
 
+@takes(
+    *options(
+        Call, "output", "resume", "force", "offline", "dry_run", "ray", "full", "sort", "quiet"
+    )
+)
+def suite(
+    recipe: Annotated[
+        Path, typer.Argument(metavar="RECIPE.toml", help="The runs: see docs/suites.md.")
+    ],
+    call: Call,
+) -> None:
+    """Measure all runs of a recipe; keep them and one report."""
+    from specbench.cli.progress import progress_view
+    from specbench.measure.suite.recipe import read_recipe
+
+    chosen = read_recipe(recipe)
+    if call.dry_run:
+        from specbench.cli.dry_run import print_dry_run
+
+        print_dry_run(chosen)
+        return
+    quiet_libraries()
+    folder = call.output or SUITES / chosen.name
+    view = progress_view(is_quiet=call.quiet)
+    result = _run_suite(chosen, folder, call, view)
+    if result.runs:
+        place = call.output / "report" if call.output else REPORTS / chosen.name
+        _report(result.runs, folder, place, call, view)
+    for name, reason in result.failures.items():
+        view.message(f"Failed: {name}: {reason}")
+    is_ok = all(record.is_ok for run in result.runs for record in run.records)
+    raise typer.Exit(0 if is_ok and not result.failures else 1)
+
+
 def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView) -> Run:
-    """Several runs and the report of their pool; with --dry-run, print what they would do."""
-    from specbench.log.store import HEADER
-    from specbench.measure.folder import resumed_run
+    """The runs `run-1`, `run-2`, ..., each in its own process, and the report of their pool.
+
+    With `--resume`, runs that are there are completed, and the others made. With `--dry-run`,
+    print what they would do.
+
+    Raises:
+        UserError: a run failed, or the folder has runs and `--resume` is not given.
+    """
+    from specbench.log.store import HEADER, pooled_in
+    from specbench.measure.folder import claim_folder, new_run, resumed_run
     from specbench.measure.spec import AUTO
     from specbench.measure.suite.recipe import equal_runs
 
@@ -69,24 +114,52 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
         # The others are as it is. Settings that it chose are named by its folder there.
         _, spec, found = resumed_run(spec, names, first.parent, RUNS)
         names = [name for name in found if name != "settings" or spec.settings != AUTO]
-    suite = equal_runs(spec, names, call.runs)
+    several = equal_runs(spec, names, call.runs)
     if call.dry_run:
         from specbench.cli.dry_run import print_dry_run, print_power
 
-        if not print_dry_run(suite):
+        if not print_dry_run(several):
             raise typer.Exit  # what it could show is known once its files are here
         print_power(spec, is_offline=call.offline)
         raise typer.Exit
-    from specbench.cli.runs import run_several
-
     if call.ray:
         raise UserError(
             f"--runs {call.runs} makes each run in a process of this machine, and --ray on others.",
             "Use --repeats with --ray.",
         )
-    folder, done = run_several(suite, call, view)
+    if call.resume and call.output is None:
+        raise UserError(
+            "--resume of several runs needs their folder.", "Name it with --output DIR."
+        )
+    folder = call.output or claim_folder(new_run(several.runs[0].spec, (), None, RUNS).path)
+    result = _run_suite(several, folder, call, view)
+    for name, reason in result.failures.items():
+        raise UserError(
+            f"The run {folder / name} failed: {reason}",
+            "Repair the cause, then repeat the command with --output and --resume.",
+        )
+    done = pooled_in(folder, result.runs)
     _report(done, folder, REPORTS / folder.name, call, view)
     return done
+
+
+def _run_suite(suite: Suite, folder: Path, call: Call, view: ProgressView) -> SuiteResult:
+    """Make the runs that the folder lacks."""
+    from specbench.measure.plan import setup_maker
+    from specbench.measure.suite.runs import run_suite
+
+    words = sys.argv[1:]
+    with resumable(folder, "--output", words), setup_maker(call.ray) as maker, view:
+        return run_suite(
+            suite,
+            folder,
+            view,
+            command=words,
+            is_resumed=call.resume,
+            is_forced=call.force,
+            is_offline=call.offline,
+            setup_maker=maker,
+        )
 
 
 def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str]) -> Run:
@@ -116,13 +189,15 @@ def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str])
     return stored
 
 
-def _report(run: Run, path: Path, folder: Path, call: Call, view: ProgressView) -> None:
-    """Print the report of a run, or of a pool, and write it to `folder`."""
+def _report(
+    runs: Run | Sequence[Run], path: Path, folder: Path, call: Call, view: ProgressView
+) -> None:
+    """Print the report of runs, or of a pool, in `path`, and write it to `folder`."""
     from specbench.report.build import make_report, write_report
     from specbench.report.export.terminal import print_report
 
     with no_garbage_collection():
-        report = make_report(run, sort=call.sort)
+        report = make_report(runs, sort=call.sort)
         print_report(report, is_full=call.full)
         write_report(report, folder)
     view.saved(path, folder)

@@ -101,10 +101,8 @@ def paper_file(task: str, source: PaperSource, *, offline: bool, hint: str = "")
     where = f"put {source.url} at {path} ({CACHE_VARIABLE} moves the folder)."
     where = f"{hint} Or {where}" if hint else f"P{where[1:]}"
     if is_offline(offline):
-        message = (
-            f"The paper prompts of {task} are not in the cache, and the run is offline: {path}"
-        )
-        raise UserError(message, where)
+        lack = "are not in the cache, and the run is offline"
+        raise UserError(f"The paper prompts of {task} {lack}: {path}", where)
     _download(task, source, path, where)
     return path
 
@@ -178,8 +176,6 @@ def _download(task: str, source: PaperSource, path: Path, where: str) -> None:
 
 
 def _load_file(load: Callable[..., object], url: str, output: str, pooch: object) -> None:
-    from specbench.data.cache import is_html
-
     load(url, output, pooch)
     with Path(output).open("rb") as file:
         if is_html(file.read(99)):

@@ -110,8 +110,6 @@ def load_prompt_sets(
     Raises:
         UserError: the source is missing or broken.
     """
-    if limit is not None and limit < 1:
-        raise UserError(f"--limit {limit} leaves no prompt.", "Give a number of at least 1.")
     return tuple(_load_set(task, source, limit, offline) for task in tasks)
 
 
@@ -133,37 +131,28 @@ def known_prompts(header: RunHeader, one: PromptsHeader) -> PromptSet | None:
 
 
 def _load_set(task: Task, source: str, limit: int | None, offline: bool) -> PromptSet:
-    if task.card is None:
-        path = own_file(source)
-        return _from_file(task, "file", path.name, path, file_sha256(path), limit)
-    card = _require_source(task, source)
-    if source == "bundled":
-        assert card.bundled_path is not None
-        path = card.bundled_path
-        return _from_file(task, source, path.name, path, file_sha256(path), limit)
-    if source == "paper":
-        assert card.paper is not None
+    card = _require_source(task, source) if task.card else None
+    if card and card.hub and source == "hub":
+        from specbench.data.hub_prompts import hub_prompts
+
+        rows = hub_prompts(task.name, card.hub, limit=limit, offline=offline)
+        return PromptSet(task, source, rows.origin, None, rows.num_available, rows.prompts)
+    if card and card.paper and source == "paper":
         hint = f"Where there is network: `specbench fetch --dataset {card.name}`."
         hint += " Or use `--prompts bundled`." if "bundled" in card.sources else ""
         path = paper_file(card.name, card.paper, offline=offline, hint=hint)
-        return _from_file(task, source, card.paper.url, path, card.paper.sha256, limit)
-    from specbench.data.hub_prompts import hub_prompts
-
-    assert card.hub is not None
-    rows = hub_prompts(task.name, card.hub, limit=limit, offline=offline)
-    return PromptSet(task, source, rows.origin, None, rows.num_available, rows.prompts)
-
-
-def _from_file(
-    task: Task, source: str, origin: str, path: Path, sha256: str, limit: int | None
-) -> PromptSet:
+        origin, sha256 = card.paper.url, card.paper.sha256
+    else:
+        path = (card and card.bundled_path) or own_file(source)
+        origin, sha256 = path.name, file_sha256(path)
     prompts = parse_prompts(path, task.name)
     if task.categories:
         prompts = tuple(prompt for prompt in prompts if prompt.category in task.categories)
     if not prompts:
         wanted = ", ".join(task.categories)
         raise UserError(f"{path} holds no prompt of {task.name}: no category is {wanted}.")
-    return PromptSet(task, source, origin, sha256, len(prompts), prompts[:limit])
+    kind = source if card else "file"
+    return PromptSet(task, kind, origin, sha256, len(prompts), prompts[:limit])
 
 
 def _require_source(task: Task, source: str) -> TaskCard:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from specbench.errors import UserError
 from specbench.measure.methods import ResolvedWeights, find_datastore
-from specbench.models.cards import Dtype, ModelCard, draft_shapes, known_models
+from specbench.models.cards import Dtype, ModelCard, known_models, models_file
 from specbench.models.checkpoints import read_config
 from specbench.models.memory import BYTES, GRAPH_RESERVE, MemoryNeed, check_need, estimate
 from specbench.types import Shape
@@ -49,7 +49,9 @@ def stand_in_of(card: ModelCard) -> StandIn:
             f"Give a folder with the model's config.json, or one of {', '.join(known)}.",
         )
     draft = card.weights_of("sps")
-    return plan_stand_in(card.name, shape, draft_shapes().get(draft.repo) if draft else None)
+    return plan_stand_in(
+        card.name, shape, models_file().draft_shape.get(draft.repo) if draft else None
+    )
 
 
 def find_weights(stand_in: StandIn, method: Method, options: Any) -> ResolvedWeights:

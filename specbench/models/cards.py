@@ -122,7 +122,10 @@ class TemplateText(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ModelsFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """The file `models.toml`. `draft_parameters` are in millions, by repository."""
+    """The file `models.toml`: known models, and our own chat templates, by name.
+
+    `draft_parameters` (in millions) and `draft_shape` are of draft models, by repository.
+    """
 
     model: dict[str, ModelTable]
     template: dict[str, TemplateText]
@@ -133,27 +136,20 @@ class ModelsFile(Struct, frozen=True, forbid_unknown_fields=True):
 def known_models() -> Mapping[str, ModelCard]:
     """The models of `models.toml` in order, after `tiny`."""
     models = {"tiny": _tiny_card()}
-    for name, table in _models_file().model.items():
+    for name, table in models_file().model.items():
         given = {name: getattr(table, name) for name in ModelFields.__struct_fields__}
-        layers = table.layers
-        weights = _shipped_weights(name) + tuple(
-            DraftWeights(method, repo, layers=layers.get(repo, ""))
-            for method, repo in table.drafters.items()
+        others = ((kind, repo) for kind, repos in table.alternatives.items() for repo in repos)
+        weights, alternatives = (
+            tuple(
+                DraftWeights(kind, repo, layers=table.layers.get(repo, "")) for kind, repo in pairs
+            )
+            for pairs in (table.drafters.items(), others)
         )
-        others = tuple(
-            DraftWeights(method, repo, layers=layers.get(repo, ""))
-            for method, repos in table.alternatives.items()
-            for repo in repos
+        weights = _shipped_weights(name) + weights
+        models[name] = ModelCard(
+            name=name, draft_weights=weights, alternatives=alternatives, **given
         )
-        models[name] = ModelCard(name=name, draft_weights=weights, alternatives=others, **given)
     return models
-
-
-@functools.cache
-def draft_parameters() -> Mapping[str, int]:
-    """Parameters of known draft models, by repository."""
-    file = _models_file()
-    return {repo: millions * 10**6 for repo, millions in file.draft_parameters.items()}
 
 
 def find_model(name: str) -> ModelCard:
@@ -176,7 +172,9 @@ def find_model(name: str) -> ModelCard:
         hint = "Give the folder that holds config.json and the weights, or a GGUF file."
         raise UserError(f"--model {name} is a file.", hint)
     if HUB_ID.fullmatch(name):
-        return _hub_card(name)
+        same = (card for card in known.values() if card.repo.lower() == name.lower())
+        title = name.partition("/")[2]
+        return next(same, ModelCard(name=name, title=title, repo=name, is_known=False))
     if "/" in name or name.startswith((".", "~")):
         hint = f"Give a folder that exists, a Hugging Face id, or one of {', '.join(known)}."
         raise UserError(f"The model folder {name!r} does not exist.", hint)
@@ -210,18 +208,9 @@ def pick_dtype(card: ModelCard, requested: str, device: str, path: Path | None =
     return next((dtype for dtype in DTYPES if dtype == stored), "float16")
 
 
-def draft_shapes() -> Mapping[str, Shape]:
-    """Shapes of known draft models, by repository."""
-    return _models_file().draft_shape
-
-
-def chat_templates() -> Mapping[str, TemplateText]:
-    """Our own chat templates by name."""
-    return _models_file().template
-
-
 @functools.cache
-def _models_file() -> ModelsFile:
+def models_file() -> ModelsFile:
+    """The known models, their chat templates, and sizes of draft models."""
     path = Path(__file__).with_name("models.toml")
     hint = "The comments at its top describe the fields."
     return read_toml(path, ModelsFile, what="The list of models", hint=hint)
@@ -245,13 +234,6 @@ def _shipped_weights(model: str) -> tuple[DraftWeights, ...]:
         for config in sorted((_ZOO / model).glob("*/config.json"))
         if config.parent.name != "target"
     )
-
-
-def _hub_card(repo: str) -> ModelCard:
-    for card in known_models().values():
-        if card.repo.lower() == repo.lower():
-            return card
-    return ModelCard(name=repo, title=repo.partition("/")[2], repo=repo, is_known=False)
 
 
 def _folder_card(path: Path) -> ModelCard:

@@ -16,23 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specbench.errors import UserError, memory_limit, reading, reason_of, time_limit, unknown_name
-from specbench.models.cards import ModelCard, chat_templates
+from specbench.models.cards import ModelCard, models_file
 from specbench.models.tokenizers import TURN_ENDS, answer_text, eos_ids, load_tokenizer, vocab_size
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
+Message = Mapping[str, str]
+"""A message: {"role": "user" or "assistant", "content": text without special tokens}."""
+
 _PRIVATE_USE = range(0xE000, 0xF8FF)
 _ANCHORS = ("\n", ".", "a")
-
-
-@dataclass(frozen=True, slots=True)
-class Marked:
-    """Messages without special tokens, and the special token that each mark stands for."""
-
-    messages: tuple[Mapping[str, str], ...]
-    tokens: Mapping[str, str]
 
 
 def special_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
@@ -41,39 +36,25 @@ def special_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     return {str(token): i for i, token in added if token.special and str(token)}
 
 
-def mark_special_tokens(messages: Sequence[Mapping[str, str]], special: Sequence[str]) -> Marked:
-    """Replace each special token in the messages' content by a character that no message has."""
+def _marked(
+    messages: Sequence[Message], special: Sequence[str]
+) -> tuple[Sequence[Message], Mapping[str, str]]:
+    """The messages with a character that none has in the place of each special token.
+
+    Also the special token that each of these marks stands for.
+    """
     text = "".join(message["content"] for message in messages)
     found = sorted({token for token in special if token in text}, key=len, reverse=True)
     free = (chr(code) for code in _PRIVATE_USE if chr(code) not in text)
     marks = dict(zip(found, free, strict=False))
     if not marks:
-        return Marked(tuple(messages), {})
+        return messages, {}
     pattern = re.compile("|".join(map(re.escape, marks)))
-
-    def marked(content: str) -> str:
-        return pattern.sub(lambda match: marks[match[0]], content)
-
-    return Marked(
-        tuple({**message, "content": marked(message["content"])} for message in messages),
-        {mark: token for token, mark in marks.items()},
-    )
-
-
-def cut(text: str, marked: Marked) -> list[str]:
-    """The pieces of a rendered text: before the first mark, the mark, and so on."""
-    return re.split(f"([{''.join(marked.tokens)}])", text) if marked.tokens else [text]
-
-
-def continuation_ids(
-    tokenizer: PreTrainedTokenizerBase, pieces: Sequence[str], marked: Marked
-) -> list[int]:
-    """Token ids of pieces that follow other text. A mark becomes the text of its special token."""
-    ids: list[int] = []
-    for piece in filter(None, pieces):
-        token = marked.tokens.get(piece)
-        ids += _following(tokenizer, token or piece, is_plain=token is not None)
-    return ids
+    marked = [
+        {**message, "content": pattern.sub(lambda match: marks[match[0]], message["content"])}
+        for message in messages
+    ]
+    return marked, {mark: token for token, mark in marks.items()}
 
 
 def _following(tokenizer: PreTrainedTokenizerBase, text: str, *, is_plain: bool) -> list[int]:
@@ -91,9 +72,6 @@ def _following(tokenizer: PreTrainedTokenizerBase, text: str, *, is_plain: bool)
             return both[len(before) :]
     return encoded(text)
 
-
-Message = Mapping[str, str]
-"""A message: {"role": "user" or "assistant", "content": text without special tokens}."""
 
 RENDER_LIMIT_S, MOST_RENDERED, MOST_MEMORY = 10.0, 10_000_000, 2**30
 """Seconds that a template may take, characters that it may render, and bytes that it may need."""
@@ -139,9 +117,8 @@ class Template:
         """Hash of the template, its system message and thinking mode; None without a template."""
         if self.jinja is None:
             return None
-        if self.is_thinking:
-            return hashlib.sha256(f"{self.jinja}\n{self.system}\nthinking".encode()).hexdigest()
-        return hashlib.sha256(f"{self.jinja}\n{self.system}".encode()).hexdigest()
+        mode = "\nthinking" * self.is_thinking
+        return hashlib.sha256(f"{self.jinja}\n{self.system}{mode}".encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +179,7 @@ def load_codec(path: Path, card: ModelCard, template: str) -> ChatCodec:
 
 def check_template(name: str) -> None:
     """Raise UserError unless `--template name` is one of ours, auto, thinking or none."""
-    words = ("auto", "none", _THINKING, *chat_templates())
+    words = ("auto", "none", _THINKING, *models_file().template)
     if name not in words:
         raise unknown_name("template", name, words)
 
@@ -230,7 +207,7 @@ def choose_template(name: str, card: ModelCard, tokenizer: PreTrainedTokenizerBa
     the model's thinking mode on, which is off otherwise. Raises UserError for an unknown name,
     and for a template without a thinking mode.
     """
-    ours = chat_templates()
+    ours = models_file().template
     if name == _THINKING:
         usual = choose_template("auto", card, tokenizer)
         if not usual.modes:
@@ -241,10 +218,8 @@ def choose_template(name: str, card: ModelCard, tokenizer: PreTrainedTokenizerBa
     if name == "none":
         return Template("none")
     check_template(name)
-    if name != "auto":
-        return Template(name, ours[name].jinja, ours[name].system)
-    if card.template is not None:
-        return Template(card.template, ours[card.template].jinja, ours[card.template].system)
+    if chosen := card.template if name == "auto" else name:
+        return Template(chosen, ours[chosen].jinja, ours[chosen].system)
     if isinstance(own := tokenizer.chat_template, str):
         return Template("tokenizer", own)
     if isinstance(own, dict) and "default" in own:
@@ -267,8 +242,9 @@ def render(
     and a blank line separates later user turns.
     """
     special = () if template.jinja is None else tuple(special_tokens(tokenizer))
-    marked = mark_special_tokens(messages, special)
-    text, *rest = cut(_text(template, tokenizer, marked.messages), marked)
+    messages, tokens = _marked(messages, special)
+    rendered = _text(template, tokenizer, messages)
+    text, *rest = re.split(f"([{''.join(tokens)}])", rendered) if tokens else [rendered]
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
     has_bos = isinstance(tokenizer.bos_token, str) and text.startswith(tokenizer.bos_token)
     ids: list[int] = tokenizer(text, add_special_tokens=not has_bos)["input_ids"]
@@ -277,7 +253,9 @@ def render(
             ids = ids[:-1]
     while bos is not None and ids[:2] == [bos, bos]:
         ids = ids[1:]
-    ids += continuation_ids(tokenizer, rest, marked)
+    for piece in filter(None, rest):  # a mark becomes the text of its special token
+        token = tokens.get(piece)
+        ids += _following(tokenizer, token or piece, is_plain=token is not None)
     if not ids:
         raise UserError("A prompt has no tokens.", "Give it text, or use a chat template.")
     return ids
@@ -312,12 +290,11 @@ def _text(
                 **template.modes,
                 **extra,
             )
-        except MemoryError as error:
-            raise _template_error(template, f"needs over {MOST_MEMORY >> 30} GiB") from error
         except Exception as error:  # a template is a program
-            raise _template_error(
-                template, f"fails on this dialogue: {reason_of(error)}"
-            ) from error
+            told = f"fails on this dialogue: {reason_of(error)}"
+            if isinstance(error, MemoryError):
+                told = f"needs over {MOST_MEMORY >> 30} GiB"
+            raise _template_error(template, told) from error
     if not isinstance(text, str) or not text.strip():
         raise _template_error(template, "renders no text")
     if len(text) > MOST_RENDERED:

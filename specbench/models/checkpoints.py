@@ -204,19 +204,15 @@ def _read_entries(file: Path, size: int) -> tuple[dict[str, TensorEntry], int]:
 
 def identify(path: Path) -> WeightsHeader:
     """The commit of a folder and the hashes of its files, or the hash of a single file."""
-    if path.is_file():
-        file = FileHeader(path.stat().st_size, cached_sha256(path))
-        return WeightsHeader(revision=None, files={path.name: file})
-    revision = path.name if path.parent.name == "snapshots" else None
-    suffixes = (".json", ".model", ".jinja", ".txt", ".gguf")
-    files = [file for file in sorted(path.iterdir()) if file.suffix in suffixes and file.is_file()]
-    return WeightsHeader(
-        revision=revision,
-        files={
-            file.name: FileHeader(file.stat().st_size, cached_sha256(file))
-            for file in [*files, *weight_files(path)]
-        },
-    )
+    files, revision = [path], None
+    if path.is_dir():
+        revision = path.name if path.parent.name == "snapshots" else None
+        suffixes = (".json", ".model", ".jinja", ".txt", ".gguf")
+        here = sorted(path.iterdir())
+        files = [one for one in here if one.suffix in suffixes and one.is_file()]
+        files += weight_files(path)
+    hashed = {one.name: FileHeader(one.stat().st_size, cached_sha256(one)) for one in files}
+    return WeightsHeader(revision=revision, files=hashed)
 
 
 def check_same_vocabulary(

@@ -127,14 +127,10 @@ def _checked_type(file: Path, what: str) -> str:
             "Join them with llama.cpp's `llama-gguf-split --merge`.",
         )
     if architecture not in GGUF_SUPPORTED_ARCHITECTURES:
-        raise CheckpointError(
-            f"{what}: {file} holds a {printable(architecture)} model, which is not converted.",
-            "Give the model's folder or Hub id instead.",
-        )
-    if is_scaled:
-        raise CheckpointError(
-            f"{what}: {file} scales its rotary embedding, which transformers does not read "
-            "from a GGUF file.",
-            "Give the model's folder or Hub id instead.",
-        )
-    return kind
+        reason = f"holds a {printable(architecture)} model, which is not converted"
+    elif is_scaled:
+        reason = "scales its rotary embedding, which transformers does not read from a GGUF file"
+    else:
+        return kind
+    hint = "Give the model's folder or Hub id instead."
+    raise CheckpointError(f"{what}: {file} {reason}.", hint)

@@ -7,7 +7,6 @@ import errno
 import fnmatch
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from specbench.data.cache import TIMEOUT_S, NoModelFiles, failure_reason, is_offline
@@ -105,11 +104,12 @@ def resolve(
         return folder
     failure: Exception | None = None
     if not is_offline(offline):
-        wanted = wanted_files if needs_weights else _files_without_weights
-        found = _from_hub(repo, revision, what, wanted, before_download)
-        if isinstance(found, Path):
-            return found
-        failure = found
+        try:
+            return _from_hub(repo, revision, what, needs_weights, before_download)
+        except UserError:
+            raise
+        except Exception as error:  # the Hub's, the network's and the disk's share no base
+            failure = error
     cached = _cached(repo, revision)
     missing = ["config.json"]
     if cached is not None:
@@ -156,24 +156,27 @@ def _from_hub(
     repo: str,
     revision: str,
     what: str,
-    wanted: Callable[[Iterable[str]], list[str]],
-    before_download: Callable[[], object] | None = None,
-) -> Path | Exception:
+    needs_weights: bool,
+    before_download: Callable[[], object] | None,
+) -> Path:
     """The folder with the wanted files of a repository, downloaded if they are not here."""
+    from huggingface_hub import HfApi
+
     try:
-        listing = _list_files(repo, revision)
-        files = wanted(listing.names)
-        if before_download is not None:
-            before_download()
-        if not files:
-            return NoModelFiles()
-        return _cached_files(repo, revision, listing.commit, files) or _download(
-            repo, revision, files, what=what
-        )
-    except UserError:
-        raise
-    except Exception as error:  # the Hub's, the network's and the disk's errors share no base
-        return error
+        with time_limit(LIST_LIMIT_S, "its answer"):  # the library tries again after a reset
+            info = HfApi().model_info(repo, revision=revision, timeout=TIMEOUT_S)
+    except UserError as error:
+        raise TimeoutError(error.message) from error
+    listed = wanted_files(file.rfilename for file in info.siblings or ())
+    files = [name for name in listed if needs_weights or not is_weight_name(name)]
+    if before_download is not None:
+        before_download()
+    if not files:
+        raise NoModelFiles
+    here = _cached(repo, revision)
+    if here and here.name == info.sha and all((here / name).is_file() for name in files):
+        return here
+    return _download(repo, revision, files, what=what)
 
 
 def _download(repo: str, revision: str, names: Collection[str], *, what: str) -> Path:
@@ -205,10 +208,6 @@ def _remove_partial_files(cache: Path, folder: str) -> None:
             partial.unlink(missing_ok=True)
 
 
-def _files_without_weights(names: Iterable[str]) -> list[str]:
-    return [name for name in wanted_files(names) if not is_weight_name(name)]
-
-
 def wanted_files(names: Iterable[str]) -> list[str]:
     """The files of a repository to load: no subfolders, and weights in one format only."""
     here = [name for name in names if "/" not in name]
@@ -233,32 +232,6 @@ def _cached(repo: str, revision: str) -> Path | None:
         message = f"{repo!r} is neither a folder that exists nor a Hugging Face id."
         raise CheckpointError(message, "Give a folder, or an id `org/name`.") from error
     return Path(found).parent if isinstance(found, str) else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Listing:
-    """The files of a revision at the Hub, and its commit."""
-
-    commit: str
-    names: tuple[str, ...]
-
-
-def _list_files(repo: str, revision: str) -> _Listing:
-    from huggingface_hub import HfApi
-
-    try:
-        with time_limit(LIST_LIMIT_S, "its answer"):  # the library tries again after a reset
-            info = HfApi().model_info(repo, revision=revision, timeout=TIMEOUT_S)
-    except UserError as error:
-        raise TimeoutError(error.message) from error
-    return _Listing(str(info.sha), tuple(file.rfilename for file in info.siblings or ()))
-
-
-def _cached_files(repo: str, revision: str, commit: str, names: Iterable[str]) -> Path | None:
-    """The local folder of a revision, if it is this commit and has all these files."""
-    folder = _cached(repo, revision)
-    has_all = folder is not None and all((folder / name).is_file() for name in names)
-    return folder if has_all and folder is not None and folder.name == commit else None
 
 
 def _raise_refusal(failure: Exception, repo: str, revision: str, what: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from specbench.errors import CheckpointError, TooLarge
 from specbench.log.machine import gpu_numbers
 from specbench.machine.memory import free_bytes
-from specbench.models.cards import DraftWeights, Dtype, ModelCard, Shape, draft_parameters
+from specbench.models.cards import DraftWeights, Dtype, ModelCard, Shape, models_file
 from specbench.models.checkpoints import (
     count_parameters,
     read_config,
@@ -36,7 +36,8 @@ def num_parameters(card: ModelCard, weights: DraftWeights) -> int | None:
     if Path(weights.repo).is_dir():
         return count_parameters(Path(weights.repo))
     if weights.is_model:
-        return draft_parameters().get(weights.repo)
+        millions = models_file().draft_parameters.get(weights.repo)
+        return None if millions is None else millions * 10**6
     if card.shape is None:
         return None
     from specbench.zoo.heads import num_head_parameters
@@ -104,7 +105,9 @@ def check_fits(
     """
     need = estimate(source, dtype, context=context, what=what, is_dequantized=is_dequantized)
     # A config may claim more than its files hold, and the model is made by the config.
-    layers, hidden, vocab = _dimensions(source, what)
+    config = _config(source, what)
+    names = ("num_hidden_layers", "hidden_size", "vocab_size")
+    layers, hidden, vocab = (config.get(name) or 0 for name in names)
     claimed = (vocab + layers * hidden) * hidden * BYTES[dtype]
     draft_bytes = sum(folder_bytes(folder, dtype) for folder in drafts if folder != source)
     need = replace(
@@ -166,31 +169,31 @@ def estimate(
     source: Path | Shape, dtype: Dtype, *, context: int, what: str, is_dequantized: bool = False
 ) -> MemoryNeed:
     """The memory of a checkpoint folder, from its files' headers, or of a shape."""
-    size = BYTES[dtype]
+    config, size = _config(source, what), BYTES[dtype]
     if isinstance(source, Shape):
-        kv_numbers = 2 * source.num_layers * source.num_kv_heads * source.head_dim
-        tokens = min(context, source.context)
-        prefill = _PREFILL_NUMBERS * source.hidden_size * tokens * size
-        kv = kv_numbers * tokens * size
-        return MemoryNeed(source.num_parameters * size, kv, prefill, context=tokens)
-    config = read_config(source, what)
-    config = config.get("text_config") or config
-    wide = _DEQUANTIZED_NUMBERS if is_dequantized else {}
-    weights = sum(_weight_bytes(file, config, size, what, wide) for file in weight_files(source))
+        context = min(context, source.context)
+        weights = source.num_parameters * size
+    else:
+        wide = _DEQUANTIZED_NUMBERS if is_dequantized else {}
+        files = weight_files(source)
+        weights = sum(_weight_bytes(file, config, size, what, wide) for file in files)
     prefill = _PREFILL_NUMBERS * (config.get("hidden_size") or 0) * context * size
     return MemoryNeed(weights, _kv_numbers(config) * context * size, prefill, context=context)
 
 
-def _dimensions(source: Path | Shape, what: str) -> tuple[int, int, int]:
-    """Layers, hidden size and vocabulary; zeros for a config that does not say."""
+def _config(source: Path | Shape, what: str) -> dict[str, Any]:
+    """The sizes of a model, named as in its config.json."""
     if isinstance(source, Shape):
-        return source.num_layers, source.hidden_size, source.vocab_size
+        return {
+            "num_hidden_layers": source.num_layers,
+            "num_attention_heads": source.num_heads,
+            "num_key_value_heads": source.num_kv_heads,
+            "head_dim": source.head_dim,
+            "hidden_size": source.hidden_size,
+            "vocab_size": source.vocab_size,
+        }
     config = read_config(source, what)
-    config = config.get("text_config") or config
-    layers, hidden, vocab = (
-        config.get(name) or 0 for name in ("num_hidden_layers", "hidden_size", "vocab_size")
-    )
-    return layers, hidden, vocab
+    return config.get("text_config") or config
 
 
 def folder_bytes(folder: Path, dtype: Dtype) -> int:

@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Specbench
-from tests.packaging.shell import ROOT
 from tests.support.checkpoint import save_checkpoint, write_prompts
 
-RECORDED = ROOT / "results/recorded/vllm-cpu"
-_LINES = (ROOT / "tests/cli/mistakes.txt").read_text(encoding="utf-8").splitlines()
-MISTAKES = [line for line in _LINES if not line.startswith("#")]
 SMALL = ("--template", "none", "--max-new-tokens", "4", "--offline", "--quiet")
-
-
-@pytest.mark.parametrize("line", MISTAKES)
-def test_a_mistake_is_told_in_one_message_with_value_reason_and_fix(
-    specbench: Specbench, line: str
-) -> None:
-    command, reason, fix = line.split(" => ")
-    Path("bad.jsonl").write_text("{]\n")
-    Path("empty.toml").touch()
-    said = specbench(*[RECORDED if word == "RUN" else word for word in shlex.split(command)])
-    assert said.code == 2
-    first, _, told = said.err.partition("Error: ")
-    assert reason in told and fix in told
-    assert 2 <= len(told.splitlines()) <= 5  # the reason, and the fix below it
-    assert not first or first.startswith("Starting: ")
-    assert "Traceback" not in said.err
-    assert not Path("results").exists()
 
 
 @pytest.mark.parametrize(

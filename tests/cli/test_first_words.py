@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -16,10 +18,12 @@ import pytest
 from specbench import registry
 from specbench.methods import described
 from specbench.methods._source import read_options
+from tests.cli.conftest import Specbench
+from tests.packaging.shell import ROOT
 
 SLOW = ("numpy", "torch", "transformers", "pandas", "scipy", "matplotlib")
 PROGRAM = """
-import os, sys
+import os, shlex, sys
 
 slow, is_first = sys.argv[1].split(","), sys.argv[2] == "first"
 
@@ -44,7 +48,7 @@ for number, words in enumerate(sys.stdin.read().splitlines()):
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7, words
         continue
     spy.stream = open(f"{number}.err", "w", encoding="utf-8")
-    sys.argv = ["specbench", *words.split()]
+    sys.argv = ["specbench", *shlex.split(words)]
     try:
         main()
     except SystemExit as error:
@@ -61,31 +65,33 @@ FIRST = {
     "audit --method pld": "Starting: the audit of pld on tiny",
     "train eagle --model tiny --data self --out o": "Starting: eagle for tiny",
 }
-MISTAKES = {
-    "run --method pld:ngram=two": "Option ngram='two' of method 'pld' is not of type",
-    "run --method eagle3:dpth=3": "Did you mean 'depth'?",
-    "run --method sps:schedule=x": "No value 'x' of sps:schedule",
-    "run --method suffix:num_tokens=0": "Give at least 1.",
-    "run --method rest": "specbench datastore build FILE.jsonl --model tiny",
-    "run --method rest:datastore=none": "Datastore none is not a file.",
-    "run --method rest:datastore=model/model.safetensors": "is not a datastore: it has",
-    "run --method sam:datastore=model/config.json": "is not a datastore: it: ",
-    "run --model model": "computes a power",
-    "run --method medusa:weights=head": "there is no folder 'head' here",
-    "run --method medusa:weights=.": "has no config.json",
-    "run --model .": "has no config.json",
-    "run --template nosuch": "No template 'nosuch'.",
-    "race --method plt hello": "Did you mean 'pld'?",
-    "doctor --model nope": "No model 'nope'.",
-    "audit --method pld:ngrm=3": "Did you mean 'ngram'?",
-    "run --method eagle2:depth=1000000": "is too large.\nGive at most 1000.",
-    "run --settings none.toml": "is neither a file nor a run.",
-    "run --output model/config.json/out": "cannot be written to.",
-    "run --until-ci 10% --limit 1": "cannot be reached: too few prompts",
-    "run --until-ci 10% --method vanilla": "needs vanilla and another method",
-    "train eagle --model tiny --data x --out o": "There is no file x.",
-    "train eagle --model tiny --data x --out o --openings y": "--openings are for",
-}
+_LINES = Path(__file__).with_name("mistakes.txt").read_text(encoding="utf-8").splitlines()
+MISTAKES = [line.partition(" => ")[::2] for line in _LINES if not line.startswith("#")]
+RECORDED = ROOT / "results/recorded/vllm-cpu"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder in which mistakes are made."""
+    (tmp_path / "bad.jsonl").write_text("{]\n")
+    (tmp_path / "empty.toml").touch()
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    header = json.dumps({"other": {"dtype": "I32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    content = len(header).to_bytes(8, "little") + header + bytes(4)
+    (model / "model.safetensors").write_bytes(content)
+    (model / "tokenizer.json").write_text("{}")
+    (model / "tokenizer_config.json").write_text('{"chat_template": "{{ 9 ** 9 }}"}')
+    return tmp_path
+
+
+def is_told(said: str, told: str) -> bool:
+    """True if one message of two to five lines has the reason and the fix."""
+    first, _, error = said.partition("Error: ")
+    is_first = not first or first.startswith(("Starting: ", "Checking this machine"))
+    is_short = first.count("\n") <= 1 and 2 <= len(error.splitlines()) <= 5
+    return is_first and is_short and all(part in error for part in told.split(" => "))
 
 
 def _wrong(until: str, commands: Mapping[str, str], folder: Path) -> list[str]:
@@ -96,13 +102,14 @@ def _wrong(until: str, commands: Mapping[str, str], folder: Path) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, ",".join(SLOW), until],
         input="\n".join(commands), cwd=folder, capture_output=True, text=True, timeout=120,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = []
     for number, (words, told) in enumerate(commands.items()):
         said, _, slow = (folder / f"{number}.err").read_text("utf-8").rpartition("END")
-        is_told = said.startswith(told) if until == "first" else told in said
-        found += [] if is_told and not slow.strip() else [f"{words}: {said} {slow}"]
+        is_right = said.startswith(told) if until == "first" else is_told(said, told)
+        found += [] if is_right and not slow.strip() else [f"{words}: {said} {slow}"]
     return found
 
 
@@ -110,16 +117,24 @@ def test_the_first_line_comes_before_slow_imports(tmp_path: Path) -> None:
     assert _wrong("first", FIRST, tmp_path) == []
 
 
-def test_a_mistake_is_told_without_slow_imports(tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    folder.mkdir()
-    (folder / "config.json").write_text("{}")
-    header = json.dumps({"other": {"dtype": "I32", "shape": [1], "data_offsets": [0, 4]}}).encode()
-    content = len(header).to_bytes(8, "little") + header + bytes(4)
-    (folder / "model.safetensors").write_bytes(content)
-    (folder / "tokenizer.json").write_text("{}")
-    (folder / "tokenizer_config.json").write_text('{"chat_template": "{{ 9 ** 9 }}"}')
-    assert _wrong("last", MISTAKES, tmp_path) == []
+def test_a_mistake_is_told_with_its_fix_and_without_slow_imports(folder: Path) -> None:
+    commands = {
+        words.replace("RUN", str(RECORDED)): told
+        for words, told in MISTAKES
+        if not words.startswith("~")
+    }
+    assert _wrong("last", commands, folder) == []
+    assert not (folder / "results").exists()
+
+
+@pytest.mark.parametrize(("words", "told"), [one for one in MISTAKES if one[0][0] == "~"])
+def test_a_mistake_that_needs_libraries_to_be_found_is_told_in_the_same_way(
+    specbench: Specbench, folder: Path, words: str, told: str
+) -> None:
+    given = [RECORDED if word == "RUN" else word for word in shlex.split(words)[1:]]
+    said = specbench(*given)
+    assert said.code == 2 and is_told(said.err, told), said.err
+    assert not (folder / "results").exists()
 
 
 def _options(options: Any) -> list[tuple[object, ...]]:

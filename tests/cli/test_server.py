@@ -203,29 +203,6 @@ def test_a_load_that_the_prompts_cannot_fill_is_refused(
     assert run(specbench, servers, "--prompts", prompts, "--concurrency", "1,2").code == 0
 
 
-def test_a_run_goes_on_after_answers_that_contradict_themselves(
-    specbench: Specbench, prompts: Path
-) -> None:
-    liar, plain = stub(accepted_per_step=(10**9,)), stub()
-    with serving(plain), serving(liar):
-        said = run(specbench, [plain, liar], "--prompts", prompts)
-    assert said.code == 1 and "EAGLE-3" in said.out
-    stored = read_run(Path("out"))
-    assert stored.header.status == "complete"
-    assert [one.is_ok for one in stored.records] == [True] * 4 + [False] * 4
-    assert "1000000000 tokens were accepted of at most" in (stored.records[4].error or "")
-
-
-def test_a_prompt_that_outgrows_the_context_is_refused_before_anything_is_sent(
-    specbench: Specbench, prompts: Path
-) -> None:
-    with serving(stub(context=52)) as server:
-        said = run(specbench, [server], "--prompts", prompts, "--max-new-tokens", 50)
-    assert said.code == 2
-    assert "do not fit into the 52 tokens of the server's context" in said.err
-    assert not Path("out").exists()
-
-
 def test_an_engine_is_started_for_each_method_and_one_that_dies_fails_alone(
     specbench: Specbench, prompts: Path
 ) -> None:

@@ -12,7 +12,6 @@ from specbench.data.hub_prompts import hub_prompts, import_datasets
 from specbench.data.prompts import load_prompt_sets, load_prompts, plan_tasks
 from specbench.data.tasks import HubSource, PaperSource
 from specbench.errors import UserError
-from specbench.measure.fetch import fetch
 from tests.support.hub_server import hub_server
 
 CONTENT = b'{"question_id": 1, "turns": ["Why?"]}\n'
@@ -113,22 +112,6 @@ def test_a_cache_folder_that_cannot_be_written_is_one_message(
     with pytest.raises(UserError, match="Cannot write the prompts of demo") as caught:
         paper_file("demo", PaperSource(url, SHA256, "a/question.jsonl", 1), offline=False)
     assert "SPECBENCH_CACHE" in caught.value.hint
-
-
-@pytest.mark.usefixtures("cache")
-def test_fetch_goes_on_after_a_task_that_fails_and_says_why() -> None:
-    done = list(fetch(["gsm8k", "alpaca"], offline=True))
-    assert [(one.what, one.is_ok) for one in done] == [
-        ("80 prompts of gsm8k", False),
-        ("80 prompts of alpaca", False),
-    ]
-    assert all(one.error is not None for one in done)
-
-
-@pytest.mark.usefixtures("cache")
-def test_fetch_refuses_an_unknown_task_before_it_downloads_anything() -> None:
-    with pytest.raises(UserError, match="No task 'nothing'"):
-        next(fetch(["gsm8k", "nothing"]))
 
 
 needs_papers = pytest.mark.skipif(

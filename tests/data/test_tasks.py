@@ -59,14 +59,6 @@ def test_one_sub_task_can_be_named_alone_and_no_task_comes_twice() -> None:
     assert [task.name for task in tasks] == ["spec_bench/rag", "gsm8k"]
 
 
-def test_an_unknown_task_is_an_error_with_a_guess() -> None:
-    with pytest.raises(UserError) as caught:
-        find_tasks(["gsm8"])
-    assert "'gsm8'" in caught.value.message
-    assert "'gsm8k'" in caught.value.message
-    assert "mt_bench" in caught.value.hint
-
-
 def test_a_new_task_is_one_card_and_nothing_else(root: Path) -> None:
     drop_card(root)
     write_jsonl(root / "datasets/prompts/haiku.jsonl", [{"turns": ["Write one."]}])

@@ -71,11 +71,6 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
         read_run(tmp_path)
 
 
-def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match=r"has no run\.json"):
-        read_run(tmp_path)
-
-
 def test_a_file_in_the_folders_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     with pytest.raises(RunFolderError, match="cannot be written"), RunFolder(tmp_path / "taken"):

@@ -84,15 +84,6 @@ def test_only_the_needed_files_are_downloaded(cache: Path, monkeypatch: pytest.M
     assert downloads == [(REPO, "v2", "config.json"), (REPO, "v2", "model.safetensors")]
 
 
-def test_a_revision_that_is_in_the_cache_is_not_downloaded_again(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    snapshot = in_cache(cache)
-    downloads = hub_says(monkeypatch, ["config.json", "model.safetensors"])
-    assert resolve(REPO, offline=False, what="x") == snapshot
-    assert downloads == []
-
-
 @pytest.mark.parametrize("offline", [True, False])
 def test_a_complete_cache_is_enough_without_network(cache: Path, offline: bool) -> None:
     snapshot = in_cache(cache)
@@ -135,45 +126,30 @@ def answer(kind: type[Exception], status: int) -> Exception:
     """An HTTP answer of the Hub, for any client library."""
     made = kind.__new__(kind)
     Exception.__init__(made, "401 Client Error.\n\nlong text")
-    made.response = httpx_like(status)  # type: ignore[attr-defined]
+    response = SimpleNamespace(status_code=status, headers={})
+    made.response = response  # type: ignore[attr-defined]
     return made
-
-
-def httpx_like(status: int) -> SimpleNamespace:
-    return SimpleNamespace(status_code=status, headers={})
 
 
 @pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize(
-    ("kind", "status", "message", "hint"),
+    ("failure", "message", "hint"),
     [
-        (errors.GatedRepoError, 403, "licence", "hf auth login"),
-        (errors.HfHubHTTPError, 403, "licence", "https://huggingface.co/org/model"),
-        (errors.RepositoryNotFoundError, 401, "there is no org/model", "hf auth login"),
-        (errors.RevisionNotFoundError, 404, "no revision 'main'", "lists the revisions"),
-        (errors.HfHubHTTPError, 500, "cannot be reached", "hf download org/model"),
+        (answer(errors.GatedRepoError, 403), "licence", "hf auth login"),
+        (answer(errors.HfHubHTTPError, 403), "licence", "https://huggingface.co/org/model"),
+        (answer(errors.RepositoryNotFoundError, 401), "there is no org/", "hf auth login"),
+        (answer(errors.RevisionNotFoundError, 404), "no revision 'main'", "lists the revisions"),
+        (answer(errors.HfHubHTTPError, 500), "cannot be reached", "hf download org/model"),
+        (OSError(errno.ENOSPC, "No space left on device"), "the disk is full", "HF_HOME moves"),
     ],
 )
-def test_every_error_of_the_hub_is_one_message_with_the_fix(
-    monkeypatch: pytest.MonkeyPatch, kind: type[Exception], status: int, message: str, hint: str
+def test_every_error_of_the_hub_or_the_disk_is_one_message_with_the_fix(
+    monkeypatch: pytest.MonkeyPatch, failure: Exception, message: str, hint: str
 ) -> None:
-    hub_says(monkeypatch, answer(kind, status))
+    hub_says(monkeypatch, failure)
     error = refusal()
-    assert message in error.message
+    assert message in error.message and "\n" not in error.message
     assert hint in error.hint
-    assert "\n" not in error.message
-
-
-@pytest.mark.usefixtures("cache")
-def test_a_full_disk_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    hub_says(monkeypatch, OSError(errno.ENOSPC, "No space left on device"))
-    assert "the disk is full" in refusal().message
-
-
-@pytest.mark.usefixtures("cache")
-def test_a_name_that_is_no_repository_is_one_message() -> None:
-    with pytest.raises(CheckpointError, match="not an id of the Hub"):
-        resolve("not a repo!", offline=True, what="x")
 
 
 def test_a_models_files_are_checked_when_they_are_found(cache: Path) -> None:

@@ -45,7 +45,7 @@ def import_graph(sources: Mapping[str, str]) -> nx.DiGraph:
     graph.add_nodes_from(sources)
     for name, source in sources.items():
         tree = ast.parse(source)
-        for found in (*_imported(tree, name), *_named_by_strings(tree, name, sources)):
+        for found in (*imported(tree, name), *_named_by_strings(tree, name, sources)):
             target = _module_of(found, sources)
             if target and target != name:
                 graph.add_edge(name, target)
@@ -56,7 +56,8 @@ def read_sources() -> dict[str, str]:
     return {name: path.read_text(encoding="utf-8") for name, path in modules().items()}
 
 
-def _imported(tree: ast.AST, module: str) -> Iterator[str]:
+def imported(tree: ast.AST, module: str) -> Iterator[str]:
+    """The absolute dotted names that a module imports, also in functions."""
     package = module.split(".")[:-1]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

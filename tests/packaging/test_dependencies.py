@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tests.packaging.rooms import modules
+from tests.packaging import rooms
 from tests.packaging.shell import ROOT
 
 NEVER_IMPORTED = {
@@ -30,13 +30,11 @@ def declared(texts: list[str]) -> dict[str, Requirement]:
 
 def imported() -> set[str]:
     """The installed distributions that the package imports."""
-    found = set()
-    for path in modules().values():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                found |= {alias.name.partition(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                found.add(node.module.partition(".")[0])
+    found = {
+        name.partition(".")[0]
+        for module, source in rooms.read_sources().items()
+        for name in rooms.imported(ast.parse(source), module)
+    }
     installed = packages_distributions()
     foreign = found - set(sys.stdlib_module_names) - {"specbench"}
     return {canonicalize_name(installed.get(name, [name])[0]) for name in foreign}
