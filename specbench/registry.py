@@ -297,6 +297,7 @@ def _plugins() -> Sequence[EntryPoint]:
 
 
 _COMMA = re.compile(r",(?![^\[\]]*\])")
+"""A comma outside brackets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +319,7 @@ def parse_choices(texts: Sequence[str]) -> list[MethodChoice]:
     `eagle2:depth=3|5`, gives a choice for each value.
     """
     choices: list[tuple[str, dict[str, str]]] = []
-    for piece in (piece for text in texts for piece in _split(text)):
+    for piece in (part.strip() for text in texts for part in _COMMA.split(text)):
         if not piece:
             continue
         name, _, rest = piece.partition(":")
@@ -352,11 +353,6 @@ def _add_option(choice: tuple[str, dict[str, str]], text: str) -> None:
             f"To run both: --method '{name}:{key}={earlier}|{value}'.",
         )
     choice[1][key] = value
-
-
-def _split(text: str) -> list[str]:
-    """The parts of a list of methods and options, separated by the commas outside brackets."""
-    return [part.strip() for part in _COMMA.split(text)]
 
 
 def _sweep(given: Mapping[str, str]) -> list[dict[str, str]]:

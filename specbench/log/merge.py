@@ -19,7 +19,7 @@ from specbench.log.differences import MERGE, in_words
 from specbench.log.files import folder_errors, sync
 from specbench.log.header import PromptsHeader, RunHeader
 from specbench.log.machine import Origin
-from specbench.log.run import Run, added_hooks, changed_print
+from specbench.log.run import Run, added_hooks, changed_print, renumbered
 from specbench.log.store import (
     HEADER,
     SAMPLES,
@@ -29,7 +29,7 @@ from specbench.log.store import (
     read_header,
     read_trace,
 )
-from specbench.types import Record, RecordKey, TracedStep
+from specbench.types import Record
 
 Prompt = tuple[str, str]
 """Task and sample id."""
@@ -64,11 +64,12 @@ def merged(runs: Sequence[Run]) -> Run:
         every_offset.append(offsets)
         traces = {line.key: line.steps for line in (read_trace(run.path) if run.path else ())}
         for record in run.records:
-            moved = _moved(record, offsets, traces.get(record.key, ()))
+            prompt = record.key.task, record.key.sample_id
+            moved = renumbered(record, offsets.get(prompt, 0))
+            trace = traces.get(record.key, ())
             origin = record.origin or run.header.id
             worker = record.worker and _worker(record.worker, run.header)
-            records.append(replace(moved, origin=origin, worker=worker))
-            prompt = record.key.task, record.key.sample_id
+            records.append(replace(moved, trace=trace, origin=origin, worker=worker))
             passes[prompt] = max(passes[prompt], moved.key.repeat + 1)
     return Run(_header(runs, records, every_offset), tuple(records))
 
@@ -177,13 +178,6 @@ def _timed(run: Run) -> Iterator[tuple[object, tuple[float, float]]]:
         if record.prefill_s is not None and record.decode_s:
             answered = replace(record.key, repeat=0), record.token_ids
             yield answered, (record.prefill_s, record.decode_s)
-
-
-def _moved(record: Record, offsets: Offsets, trace: tuple[TracedStep, ...]) -> Record:
-    """The record as one of a later pass, with its trace."""
-    key: RecordKey = record.key
-    offset = offsets.get((key.task, key.sample_id), 0)
-    return replace(record, key=replace(key, repeat=key.repeat + offset), trace=trace)
 
 
 def _header(

@@ -138,7 +138,7 @@ class Run:
         run_of_repeat: list[int] = []
         for number, run in enumerate(runs):
             offset = len(run_of_repeat)
-            records += (_renumbered(record, offset) for record in run.records)
+            records += (renumbered(record, offset) for record in run.records)
             run_of_repeat += [number] * (run.header.spec.values.repeats or 1)
         return Run(
             _pooled_header([run.header for run in runs], num_repeats=len(run_of_repeat)),
@@ -148,7 +148,8 @@ class Run:
         )
 
 
-def _renumbered(record: Record, offset: int) -> Record:
+def renumbered(record: Record, offset: int) -> Record:
+    """The record as one of a later pass."""
     return replace(record, key=replace(record.key, repeat=record.key.repeat + offset))
 
 

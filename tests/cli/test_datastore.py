@@ -44,12 +44,6 @@ def test_training_says_what_it_left_out_and_ends_with_the_command_that_runs_the_
     data = tmp_path / "chats.json"
     data.write_text(json.dumps([chat, chat, chat, lost]))
     options = ("--template", "none", "--device", "cpu")
-    wrong = ("rows", 0), ("rows", 10**9), ("steps", -1), ("length", 2), ("seed", 1 << 64)
-    for flag, value in wrong:
-        command = ("train", "medusa", "--model", model, "--data", data, "--out", tmp_path / "none")
-        refused = specbench(*command, f"--{flag}={value}", *options)
-        assert refused.code == 2 and f"Error: --{flag} {value:g} is too" in refused.err
-        assert f"Give --{flag} from " in refused.err and not (tmp_path / "none").exists()
     small = ("--steps", 2, "--rows", 1, "--length", 32)
     head = tmp_path / "head"
     command = ("train", "medusa", "--model", model, "--data", data, "--out", head)

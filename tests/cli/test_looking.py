@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from importlib import metadata
 from itertools import islice
@@ -203,11 +202,6 @@ def test_a_shell_completes_names(
     monkeypatch.setenv("COMP_WORDS", f"specbench {words}")
     monkeypatch.setenv("COMP_CWORD", str(len(words.split())))
     assert expected in specbench().out.split()
-
-
-def test_the_schema_of_each_file_is_printed(specbench: Specbench) -> None:
-    for kind in ("header", "record", "trace"):
-        assert "$defs" in json.loads(specbench("show", "schema", kind).out)
 
 
 def test_debug_shows_the_traceback_and_then_the_message(

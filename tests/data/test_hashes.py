@@ -18,21 +18,25 @@ def _large_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path / "cache"))
 
 
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A large file."""
+    path = tmp_path / "weights"
+    path.write_bytes(b"large")
+    return path
+
+
 def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def test_a_large_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "weights"
-    file.write_bytes(b"large")
+def test_a_large_file_is_read_once(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cached_sha256(file) == sha256(b"large")
     monkeypatch.delattr(cache, "file_sha256")
     assert cached_sha256(file) == sha256(b"large")
 
 
-def test_a_file_of_the_same_size_and_time_is_read_again(tmp_path: Path) -> None:
-    file = tmp_path / "weights"
-    file.write_bytes(b"large")
+def test_a_file_of_the_same_size_and_time_is_read_again(file: Path) -> None:
     cached_sha256(file)
     about = file.stat()
     time.sleep(0.02)  # a tick of the filesystem's clock
@@ -42,26 +46,21 @@ def test_a_file_of_the_same_size_and_time_is_read_again(tmp_path: Path) -> None:
 
 
 def test_the_hash_of_a_file_that_was_just_written_is_not_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache, "_FRESH_NS", 10**12)
-    file = tmp_path / "weights"
     for content in (b"large", b"other"):
         file.write_bytes(content)
         assert cached_sha256(file) == sha256(content)
 
 
-def test_a_truncated_cache_entry_is_ignored(tmp_path: Path) -> None:
-    file = tmp_path / "weights"
-    file.write_bytes(b"large")
+def test_a_truncated_cache_entry_is_ignored(file: Path, tmp_path: Path) -> None:
     cached_sha256(file)
     (kept,) = (tmp_path / "cache" / "sha256").iterdir()
     kept.write_text("0123")
     assert cached_sha256(file) == sha256(b"large")
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_no_error(file: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file in its place")
-    file = tmp_path / "weights"
-    file.write_bytes(b"large")
     assert cached_sha256(file) == sha256(b"large")

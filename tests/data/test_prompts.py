@@ -111,13 +111,6 @@ def test_what_a_run_records_of_its_prompts_is_json_without_a_path(tmp_path: Path
     assert str(tmp_path) not in text
 
 
-def test_a_source_that_a_task_lacks_is_named_with_those_it_has() -> None:
-    with pytest.raises(UserError) as caught:
-        plan_tasks(["spec_bench"], "bundled")
-    assert "'spec_bench' has no bundled prompts" in caught.value.message
-    assert "`--prompts paper`" in caught.value.hint
-
-
 def test_the_bundled_prompts_of_every_default_task_load() -> None:
     sets = load_prompt_sets(plan_tasks([], "bundled"), "bundled", limit=3, offline=True)
     assert [len(one.prompts) for one in sets] == [3] * 6

@@ -18,14 +18,11 @@ from specbench.log.store import (
     HEADER,
     SAMPLES,
     RunFolder,
-    is_being_written,
     num_records,
     pooled_folders,
     read_run,
     read_trace,
-    run_folder,
     run_folders,
-    state,
 )
 from specbench.report.notes import audit_note
 from specbench.types import TracedStep
@@ -155,12 +152,6 @@ def make_run(path: Path) -> Path:
     return path
 
 
-def test_a_run_is_its_folder_or_a_file_in_it(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run")
-    assert run_folder(run) == run_folder(run / HEADER) == run_folder(run / SAMPLES) == run
-    assert run_folder(run / "other.json") == run / "other.json"
-
-
 def test_a_suite_has_a_folder_for_each_run_and_a_pool_or_a_run_is_one(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / "suite" / name) for name in ("b", "a")]
     assert run_folders(tmp_path / "suite") == sorted(runs)
@@ -169,16 +160,6 @@ def test_a_suite_has_a_folder_for_each_run_and_a_pool_or_a_run_is_one(tmp_path: 
     assert pooled_folders(tmp_path / "pool") == pooled
     assert run_folders(tmp_path / "pool") == [tmp_path / "pool"]
     assert run_folders(runs[0] / HEADER) == [runs[0]]
-
-
-def test_a_run_whose_process_is_gone_has_stopped(tmp_path: Path) -> None:
-    running = make_header({"status": "running"})
-    with RunFolder(tmp_path / "run"):
-        assert is_being_written(tmp_path / "run")
-        assert state(tmp_path / "run", running) == "running"
-    assert state(tmp_path / "run", running) == "stopped"
-    assert state(tmp_path / "run", make_header({"status": "failed"})) == "failed"
-    assert not is_being_written(tmp_path / "nowhere")
 
 
 def test_records_are_whole_lines(tmp_path: Path) -> None:

@@ -94,33 +94,27 @@ def test_another_machine_is_merged_and_named() -> None:
     assert "Small CPU" in joined.header.machine.device
 
 
+CUT = stored(only([3, 4]), "cut", num_records=12)
+
+
 @pytest.mark.parametrize(
-    ("changes", "difference"),
+    ("other", "difference"),
     [
-        ({"spec__values__max_new_tokens": 7}, "--max-new-tokens: 128 in first, 7 in"),
-        ({"status": "running"}, "second is not finished"),
+        (stored(only([3]), "second", spec__values__max_new_tokens=7), "--max-new-tokens: 128 in"),
+        (stored(only([3]), "second", status="running"), "second is not finished"),
+        (stored(only([3]), "first"), "Two runs are named first"),
+        (CUT, "cut says that it is complete, but 8 of 12 records are"),
     ],
 )
-def test_what_does_not_fit_is_named(changes: dict[str, object], difference: str) -> None:
+def test_what_does_not_fit_is_named(other: Run, difference: str) -> None:
     with pytest.raises(UserError, match="cannot be merged") as refused:
-        merged([FIRST, stored(only([3]), "second", **changes)])
+        merged([FIRST, other])
     assert difference in refused.value.message
 
 
-def test_a_run_alone_twice_or_under_the_same_name_is_refused() -> None:
-    with pytest.raises(UserError, match="One run cannot be merged"):
-        merged([FIRST])
-    with pytest.raises(UserError, match="given twice"):
-        merged([FIRST, FIRST])
-    with pytest.raises(UserError, match="Two runs are named first"):
-        merged([FIRST, stored(only([3]), "first")])
-
-
-def test_a_full_folder_is_not_written_to(tmp_path: Path) -> None:
-    joined = merged([FIRST, stored(only([3]), "second")])
-    write_run(joined, tmp_path / "new")
-    with pytest.raises(UserError, match="holds a run already"):
-        write_run(joined, tmp_path / "new")
+def test_an_interrupted_run_is_merged() -> None:
+    joined = merged([FIRST, stored(CUT, "cut", status="interrupted")])
+    assert (joined.header.status, joined.header.num_records) == ("interrupted", 10)
 
 
 def test_other_files_are_kept_and_what_a_killed_merge_left_is_not(tmp_path: Path) -> None:
@@ -141,6 +135,8 @@ def test_other_files_are_kept_and_what_a_killed_merge_left_is_not(tmp_path: Path
     write_run(joined, folder)
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
     assert read_run(folder).header.status == "complete"
+    with pytest.raises(UserError, match="holds a run already"):
+        write_run(joined, folder)
 
 
 def test_a_merge_that_cannot_be_written_leaves_nothing(
@@ -257,14 +253,6 @@ def test_passes_with_one_equal_time_and_short_answers_are_merged() -> None:
         FIRST, lambda one: replace(one, token_ids=(1,), accept_lengths=(), decode_s=0.0)
     )
     assert len(merged([stored(short, "one"), stored(short, "two")]).records) == 12
-
-
-def test_a_run_cut_short_is_refused_and_an_interrupted_one_is_not() -> None:
-    cut = stored(only([3, 4]), "cut", num_records=12)
-    with pytest.raises(UserError, match="cut says that it is complete, but 8 of 12 records are"):
-        merged([FIRST, cut])
-    joined = merged([FIRST, stored(cut, "cut", status="interrupted")])
-    assert (joined.header.status, joined.header.num_records) == ("interrupted", 10)
 
 
 def test_another_template_is_refused_and_threads_and_kernels_are_told() -> None:

@@ -63,14 +63,6 @@ def test_a_file_of_one_cut_line_is_emptied(tmp_path: Path) -> None:
     assert read_run(tmp_path).records == (record(3),)
 
 
-def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
-    write(tmp_path)
-    header = json.loads((tmp_path / "run.json").read_text())
-    (tmp_path / "run.json").write_text(json.dumps({**header, "schema": 99}))
-    with pytest.raises(RunFolderError, match=r"newer specbench \(schema 99"):
-        read_run(tmp_path)
-
-
 def test_a_file_in_the_folders_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     with pytest.raises(RunFolderError, match="cannot be written"), RunFolder(tmp_path / "taken"):
@@ -90,36 +82,24 @@ def test_runs_are_listed_newest_first_and_one_that_cannot_be_read_with_its_reaso
     assert "cannot be read" in runs[2].header.message
 
 
-def spoiled(path: Path, **changes: Any) -> str:
-    """The error for a header with values changed at dotted paths."""
-    write(path)
-    values = json.loads((path / "run.json").read_text())
-    for dotted, value in changes.items():
-        *parents, last = dotted.split("__")
-        place = values
-        for name in parents:
-            place = place[name]
-        place[last] = value
-    (path / "run.json").write_text(json.dumps(values))
-    with pytest.raises(RunFolderError) as refused:
-        read_run(path)
-    return refused.value.message
-
-
 @pytest.mark.parametrize(
-    ("changes", "reason"),
+    ("old", "new", "reason"),
     [
-        ({"spec__values__limit": "5"}, "$.spec.values.limit: expected int | null, got str"),
-        ({"status": "done"}, "$.status: invalid enum value 'done'"),
-        ({"schema": True}, "is not the header of a run"),
+        ('"limit": null', '"limit": "5"', "$.spec.values.limit: expected int | null, got str"),
+        ('"complete"', '"done"', "$.status: invalid enum value 'done'"),
+        ('"schema": 1', '"schema": true', "is not the header of a run"),
+        ('"schema": 1', '"schema": 99', "was written by a newer specbench (schema 99"),
     ],
 )
 def test_a_wrong_header_is_refused_with_the_path_of_the_value(
-    changes: dict[str, Any], reason: str, tmp_path: Path
+    old: str, new: str, reason: str, tmp_path: Path
 ) -> None:
-    message = spoiled(tmp_path, **changes)
-    assert reason in message
-    assert "run.json" in message
+    write(tmp_path)
+    header = tmp_path / "run.json"
+    header.write_text(header.read_text().replace(old, new))
+    with pytest.raises(RunFolderError) as refused:
+        read_run(tmp_path)
+    assert reason in refused.value.message and str(tmp_path) in refused.value.message
 
 
 def test_unknown_fields_are_ignored(tmp_path: Path) -> None:

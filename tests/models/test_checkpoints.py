@@ -93,37 +93,31 @@ def test_a_checkpoint_is_identified_by_commit_and_hashes(tmp_path: Path) -> None
     assert str(tmp_path) not in repr(found)
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs"), [((), ()), (("<|reserved_1|>",), ("<|pad|>", "<|more|>"))]
-)
-def test_special_tokens_may_have_other_names_and_only_a_draft_may_have_more_of_them(
-    ours: tuple[str, ...], theirs: tuple[str, ...]
-) -> None:
-    target, draft = make_tokenizer(extra=ours), make_tokenizer(extra=theirs)
-    check_same_vocabulary(target, draft)
-    with pytest.raises(CheckpointError, match="1 differ"):
-        check_same_vocabulary(make_tokenizer(extra=(*theirs, "<|last|>")), draft)
+PADS = ("<|pad|>", "<|more|>")
 
 
 @pytest.mark.parametrize(
     ("target", "draft", "said"),
     [
-        (("one", "two"), ("one",), "260 tokens against 261, 1 differ. Id 260 is None there"),
-        (("one",), ("one", "two"), "261 tokens against 260, 1 differ. Id 260 is 'two' there"),
-        (("one", "two"), ("two", "one"), "2 differ. Id 259 is 'two' there and 'one'"),
+        ({}, {}, ""),
+        ({"extra": ("<|reserved_1|>",)}, {"extra": PADS}, ""),
+        ({"extra": (*PADS, "<|last|>")}, {"extra": PADS}, "1 differ"),
+        ({"extra": ("<|eot_id|>",)}, {}, "1 differ"),
+        ({"words": ("one", "two")}, {"words": ("one",)}, "261, 1 differ. Id 260 is None there"),
+        ({"words": ("one",)}, {"words": ("one", "two")}, "260, 1 differ. Id 260 is 'two' there"),
+        ({"words": ("one", "two")}, {"words": ("two", "one")}, "2 differ. Id 259 is 'two' there"),
     ],
 )
-def test_a_draft_that_knows_other_tokens_is_refused_with_the_first_that_differs(
-    target: tuple[str, ...], draft: tuple[str, ...], said: str
+def test_a_draft_may_have_more_special_tokens_by_other_names_and_no_other_words(
+    target: dict[str, Any], draft: dict[str, Any], said: str
 ) -> None:
+    tokenizers = make_tokenizer(**target), make_tokenizer(**draft)
+    if not said:
+        check_same_vocabulary(*tokenizers)
+        return
     with pytest.raises(CheckpointError) as caught:
-        check_same_vocabulary(make_tokenizer(words=target), make_tokenizer(words=draft))
+        check_same_vocabulary(*tokenizers)
     assert said in caught.value.message
-
-
-def test_a_special_token_of_the_target_that_the_draft_lacks_is_refused() -> None:
-    with pytest.raises(CheckpointError, match="1 differ"):
-        check_same_vocabulary(make_tokenizer(extra=("<|eot_id|>",)), make_tokenizer())
 
 
 def test_the_memory_of_a_folder_is_read_from_its_headers(folder: Path) -> None:

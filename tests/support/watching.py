@@ -1,20 +1,17 @@
 """A progress view that keeps what it is told."""
 
+from specbench.measure.progress import Messages
 from specbench.types import Record
 
 
-class Watcher:
+class Watcher(Messages):
     """Keeps the records and methods it is told."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.started_methods: list[str] = []
         self.messages: list[str] = []
-
-    def started(self, total: int) -> None: ...
-    def finished(self) -> None: ...
-    def message(self, text: str) -> None:
-        self.messages.append(text)
+        super().__init__(self.messages.append)
 
     def sample_started(self, method: str, task: str, sample_id: str) -> None:
         self.started_methods.append(method)
