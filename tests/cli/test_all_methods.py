@@ -48,6 +48,7 @@ def test_all_runs_each_method_that_has_a_checkpoint_and_says_which_has_none(
     said = specbench(*call)
     assert said.code == 0, said.err
     assert f"{LEFT_OUT}: no checkpoint for" in said.err
+    assert "no checkpoint" in said.out.lower()  # a row of the table
     (path,) = Path("results/runs").iterdir()
     run = read_run(path)
     ran = sorted(record.key.method.partition(":")[0] for record in run.records)

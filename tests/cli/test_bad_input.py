@@ -51,16 +51,6 @@ def test_nothing_is_fetched_before_names_are_known_nor_offline(
     assert not asked
 
 
-def test_a_method_without_checkpoint_is_a_cell_beside_others(
-    specbench: Specbench, model: Path, prompt_file: Path
-) -> None:
-    said = specbench(
-        "run", "--model", model, "--method", "sps,pld", "--prompts", prompt_file, *SMALL
-    )
-    assert said.code == 0
-    assert "no checkpoint" in said.out.lower()
-
-
 def test_a_prompt_longer_than_the_context_is_named_with_its_length(
     specbench: Specbench, model: Path
 ) -> None:

@@ -40,7 +40,8 @@ def test_lists_name_everything_there_is(specbench: Specbench) -> None:
     [
         ("pld", ("num_tokens", "Prompt Lookup")),
         ("vicuna-13b", ("yuhuili/EAGLE-Vicuna-13B-v1.3", "13.02 billion")),
-        ("qwen3-8b", ("eagle3:weights=REPO  or AngelSlim/Qwen3-8B_eagle3",)),
+        ("qwen3-8b", ("eagle3:weights=REPO  or AngelSlim/Qwen3-8B_eagle3", "or RedHatAI/Qwen3-8B")),
+        ("tiny", ("embedded", "this project trained", "the tokenizer's own")),
         ("gsm8k", ("openai/gsm8k",)),
     ],
 )

@@ -67,12 +67,6 @@ def test_ray_needs_no_value(words: list[str], filled: list[str]) -> None:
     assert with_address(words) == filled
 
 
-def test_several_runs_in_processes_of_their_own_use_no_cluster(specbench: Specbench) -> None:
-    said = specbench(*RUN, "--ray", "local", "--runs", 2)
-    assert said.code == 2
-    assert "--runs 2 makes each run in a process of this machine" in said.err
-
-
 def test_without_the_option_no_module_of_clusters_is_loaded(
     specbench: Specbench, answers: dict[str, Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,16 +42,6 @@ def test_a_drafter_is_found_by_its_method(model: str, method: str, repo: str) ->
     assert drafter.repo == repo
 
 
-def test_a_card_names_other_checkpoints_for_a_method() -> None:
-    card = find_model("qwen3-8b")
-    default = card.weights_of("eagle3")
-    assert default is not None and default.repo == "RedHatAI/Qwen3-8B-speculator.eagle3"
-    others = [(other.method, other.repo) for other in card.alternatives]
-    assert others == [("eagle3", "AngelSlim/Qwen3-8B_eagle3"),
-                      ("eagle3", "Tengyunw/qwen3_8b_eagle3"),
-                      ("dflash", "RedHatAI/Qwen3-8B-speculator.dflash")]  # fmt: skip
-
-
 @pytest.mark.parametrize("name", ["lmsys/vicuna-13b-v1.3", "LMSYS/Vicuna-13b-v1.3", "Vicuna-13B"])
 def test_a_known_model_is_known_by_its_hub_id_and_in_any_case(name: str) -> None:
     assert find_model(name) == known_models()["vicuna-13b"]
@@ -89,14 +79,6 @@ def test_a_folder_is_called_by_its_models_own_name_or_by_kind_and_size(tmp_path:
     assert find_model(str(folder)).title.startswith("hf: llama")
     shutil.copytree(find_model("tiny").repo, tmp_path / "copy")
     assert find_model(str(tmp_path / "copy")).title == "copy: llama, 6.1 M parameters"
-
-
-def test_tiny_lies_in_the_package_and_says_who_trained_it() -> None:
-    card = find_model("tiny")
-    assert card.is_embedded
-    assert Path(card.repo).parts[-4:] == ("specbench", "zoo", "tiny", "target")
-    assert "this project trained" in card.note
-    assert card.template is None
 
 
 def test_the_drafters_of_tiny_are_the_folders_beside_it(
