@@ -25,8 +25,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_checkpoint(tmp_path_factory.mktemp("api") / "target")
 
 
-def test_a_loaded_method_generates_vanillas_tokens_with_steps_and_times(model: Path) -> None:
-    plain = specbench.load(str(model), template="none").generate("ab ab ab", max_new_tokens=20)
+@pytest.fixture(scope="module")
+def loaded(model: Path) -> api.LoadedModel:
+    return specbench.load(str(model), template="none")
+
+
+def test_a_loaded_method_generates_vanillas_tokens_with_steps_and_times(
+    model: Path, loaded: api.LoadedModel
+) -> None:
+    plain = loaded.generate("ab ab ab", max_new_tokens=20)
     quick = specbench.load(str(model), "pld:ngram=2,num_tokens=4", template="none").generate(
         "ab ab ab", max_new_tokens=20
     )
@@ -37,15 +44,13 @@ def test_a_loaded_method_generates_vanillas_tokens_with_steps_and_times(model: P
     assert quick.completion.prefill_s > 0 and quick.tokens_per_s > 0
 
 
-def test_input_ids_are_used_unchanged(model: Path) -> None:
-    loaded = specbench.load(str(model), template="none")
+def test_input_ids_are_used_unchanged(loaded: api.LoadedModel) -> None:
     by_text = loaded.generate("abc", max_new_tokens=4)
     for ids in (by_text.prompt_ids, torch.tensor([by_text.prompt_ids])):
         assert loaded.generate(input_ids=ids, max_new_tokens=4).token_ids == by_text.token_ids
 
 
-def test_sampling_follows_the_seed(model: Path) -> None:
-    loaded = specbench.load(str(model), template="none")
+def test_sampling_follows_the_seed(loaded: api.LoadedModel) -> None:
     one, same, other = (
         loaded.generate("abc", temperature=0.9, top_p=0.9, top_k=50, max_new_tokens=24, seed=seed)
         for seed in (1, 1, 2)
@@ -54,7 +59,7 @@ def test_sampling_follows_the_seed(model: Path) -> None:
 
 
 NO_CHAT = ([1, 2, 3], 5, ["a", "b"], [{"role": "user"}], b"text")
-NO_IDS = ("abc", 5, ["a"], [1.5], [-1], [])
+NO_IDS: tuple[Any, ...] = ("abc", 5, ["a"], [1.5], [-1], [])
 
 
 @pytest.mark.parametrize(
@@ -74,9 +79,8 @@ NO_IDS = ("abc", 5, ["a"], [1.5], [-1], [])
     ],
 )
 def test_generating_from_anything_else_is_refused_with_what_is_right(
-    model: Path, given: dict[str, Any], message: str, hint: str
+    loaded: api.LoadedModel, given: dict[str, Any], message: str, hint: str
 ) -> None:
-    loaded = specbench.load(str(model), template="none")
     with pytest.raises(UserError, match=message) as caught:
         loaded.generate(**given)
     assert hint in caught.value.hint
@@ -113,8 +117,7 @@ def test_a_run_shows_its_result_and_a_table_that_fits_a_screen() -> None:
     assert len(run.table.columns) == 6 and run.table["speedup"].is_monotonic_decreasing
 
 
-def test_an_answer_in_a_notebook_is_text_with_a_table(model: Path) -> None:
-    loaded = specbench.load(str(model), template="none")
+def test_an_answer_in_a_notebook_is_text_with_a_table(loaded: api.LoadedModel) -> None:
     answer = replace(loaded.generate("ab", max_new_tokens=4), text="<b>")
     assert "&lt;b&gt;" in answer._repr_html_() and "<td>4</td>" in answer._repr_html_()
 

@@ -183,13 +183,8 @@ def share(flag: str, text: str) -> float:
     except ValueError:
         found = math.nan
     if not 0 <= found < 1:
-        why = (
-            "is not a number"
-            if math.isnan(found)
-            else "is below 0"
-            if found < 0
-            else "is 100 % or more"
-        )
+        why = "is below 0" if found < 0 else "is 100 % or more"
+        why = "is not a number" if math.isnan(found) else why
         raise UserError(f"{flag} {text} {why}.", f"Give a share such as {flag} 5% or {flag} 0.05.")
     return found
 

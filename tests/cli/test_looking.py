@@ -90,6 +90,15 @@ def test_doctor_compares_tokens_of_the_embedded_model_in_float32(
     assert asked == ["float32", "float16"]
 
 
+def see(monkeypatch: pytest.MonkeyPatch, device: str, **torch: str) -> None:
+    """Let doctor see this device and these facts of torch, without loading a model."""
+    facts = environment.capture()
+    facts = structs.replace(facts, torch=structs.replace(facts.torch, **torch))
+    monkeypatch.setattr(environment, "capture", lambda: facts)
+    setup = SimpleNamespace(device=Device(device))
+    monkeypatch.setattr(doctor, "make_engine_setup", lambda spec, is_offline: setup)
+
+
 @pytest.mark.parametrize(
     ("version", "device", "second"),
     [("2.8.1", "cuda:0", "torch"), ("2.10.0", "cuda:0", "device"), ("2.8.1", "cpu", "device")],
@@ -97,11 +106,7 @@ def test_doctor_compares_tokens_of_the_embedded_model_in_float32(
 def test_doctor_recommends_a_torch_whose_launches_overlap(
     version: str, device: str, second: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    facts = environment.capture()
-    facts = structs.replace(facts, torch=structs.replace(facts.torch, version=version))
-    monkeypatch.setattr(environment, "capture", lambda: facts)
-    setup = SimpleNamespace(device=Device(device))
-    monkeypatch.setattr(doctor, "make_engine_setup", lambda spec, is_offline: setup)
+    see(monkeypatch, device, version=version)
     found = islice(doctor.examine(RunSpec(), is_offline=True), 2)
     assert [one.name for one in found] == ["software", second]
 
@@ -121,9 +126,7 @@ def test_doctor_names_engines_and_models_that_are_here(
             raise CheckpointError("It is not in the cache.", "Fetch it.")
         return tmp_path
 
-    setup, facts = SimpleNamespace(device=Device("cpu")), environment.capture()
-    monkeypatch.setattr(environment, "capture", lambda: facts)
-    monkeypatch.setattr(doctor, "make_engine_setup", lambda spec, is_offline: setup)
+    see(monkeypatch, "cpu")
     monkeypatch.setattr(doctor, "resolve", resolve)
     (tmp_path / "vllm").touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,22 +9,16 @@ import pytest
 
 from specbench.cli.interrupts import check_arguments
 from specbench.errors import UserError
-from tests.packaging.shell import ROOT
+from tests.packaging.shell import ROOT, run
 
 LIST = "list models"
 
 
-def shell(script: str, folder: Path, **environment: str) -> tuple[int, str, str]:
+def shell(script: str, folder: Path) -> tuple[int, str, str]:
     """A shell script with the program as `$SB`: its exit code, stdout and stderr."""
-    done = subprocess.run(
-        ["bash", "-c", script],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "SB": f"{sys.executable} -m specbench",
-             **environment},
-        capture_output=True,
-        check=False,
-    )  # fmt: skip
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
+    given = f"SB='{sys.executable} -m specbench'; {script}"
+    done = run(["bash", "-c", given], folder, path=[ROOT])
+    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(
@@ -47,7 +39,7 @@ def test_a_broken_stdout_is_one_message(tmp_path: Path, to: str, told: str) -> N
 
 
 def test_an_ascii_terminal_shows_a_list(tmp_path: Path) -> None:
-    code, out, err = shell(f"$SB {LIST}", tmp_path, PYTHONIOENCODING="ascii", LC_ALL="C")
+    code, out, err = shell(f"PYTHONIOENCODING=ascii LC_ALL=C $SB {LIST}", tmp_path)
     assert (code, err) == (0, "More about one of them: specbench show NAME\n")
     assert "vicuna-13b" in out
 

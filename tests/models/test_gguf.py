@@ -29,13 +29,17 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "gguf"
 
 
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "small.gguf"
+
+
 def convert(file: Path) -> Path:
     return resolve_model(find_model(str(file)), offline=True)
 
 
 @pytest.mark.parametrize("kind", ["Q4_1", "Q8_0", "F16", "BF16", "F32"])
-def test_a_converted_file_has_the_weights_that_it_says(tmp_path: Path, kind: str) -> None:
-    file = tmp_path / "small.gguf"
+def test_a_converted_file_has_the_weights_that_it_says(file: Path, kind: str) -> None:
     expected = write_gguf(file, kind)
     folder = convert(file)
     dtype = DTYPES.get(kind, "bfloat16")
@@ -52,8 +56,7 @@ def test_a_converted_file_has_the_weights_that_it_says(tmp_path: Path, kind: str
 
 
 @pytest.mark.parametrize(("kind", "shown"), [("Q4_1", "Q4_1 → bfloat16"), ("F32", "float32")])
-def test_type_and_hash_of_the_file_are_in_the_header(tmp_path: Path, kind: str, shown: str) -> None:
-    file = tmp_path / "small.gguf"
+def test_type_and_hash_of_the_file_are_in_the_header(file: Path, kind: str, shown: str) -> None:
     write_gguf(file, kind)
     spec = make_spec(model=str(file), methods=("pld",))
     model = make_engine_setup(spec, is_offline=True).describe().model
@@ -63,9 +66,8 @@ def test_type_and_hash_of_the_file_are_in_the_header(tmp_path: Path, kind: str, 
 
 
 def test_a_killed_conversion_is_made_anew(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "small.gguf"
     write_gguf(file)
 
     def killed(file: Path, folder: Path, what: str) -> None:
@@ -97,9 +99,8 @@ def test_a_killed_conversion_is_made_anew(
     ],
 )
 def test_files_that_cannot_be_converted_are_refused(
-    tmp_path: Path, cache: Path, made: dict[str, Any], content: int | None, message: str
+    file: Path, cache: Path, made: dict[str, Any], content: int | None, message: str
 ) -> None:
-    file = tmp_path / "small.gguf"
     write_gguf(file, **made)
     if content is not None:
         file.write_bytes(file.read_bytes()[:content])
