@@ -7,7 +7,7 @@ planted in its trees.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, product
 
 import numpy as np
@@ -141,39 +141,31 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
     yield from _logits(rows, subject, "planted")
 
 
-def _logits(rows: Sequence[LogitNumbers], subject: Subject, what: str) -> Iterator[AuditTest]:
+def _logits(rows: Sequence[LogitNumbers], subject: Subject, what: str) -> list[AuditTest]:
     limit = deviation_limit(subject.dtype)
     tests = logit_tests(LogitNumbers.join(rows), None, epsilon=EPSILON[subject.dtype], limit=limit)
-    yield from (_named(test, what) for test in tests)
+    return _named(tests, what)
 
 
-def _named(test: AuditTest, what: str) -> AuditTest:
-    return replace(test, name=f"{test.name}, {what}")
+def _named(tests: Iterable[AuditTest], what: str) -> list[AuditTest]:
+    return [replace(test, name=f"{test.name}, {what}") for test in tests]
 
 
 def sampled(subject: Subject) -> Iterator[AuditTest]:
     """Tokens and guesses as draws, in several settings."""
     for sampling in SAMPLINGS:
         what = f"T={sampling.temperature:g}, top-p {sampling.top_p:g}"
-        found = list(_draws(subject, sampling))
+        found: list[Evidence] = []
+        while sum(len(one.token_ids) for one in found) < NUM_TOKENS:
+            prompt = subject.prompts[len(found) % len(subject.prompts)]
+            request = Request(prompt, subject.budget, sampling, seed=1000 + len(found))
+            found.append(watched_evidence(subject.target, subject.drafter, request))
+        tokens = TokenNumbers.join([one.tokens for one in found])
         if sampling.temperature == 1.0:
-            subject.drawn.extend(one.tokens for one in found)
-        for tests in (
-            token_tests(TokenNumbers.join([one.tokens for one in found])),
-            guess_tests(GuessNumbers.join([one.guesses for one in found])),
-        ):
-            yield from (_named(test, what) for test in tests)
+            subject.drawn.append(tokens)
+        guesses = GuessNumbers.join([one.guesses for one in found])
+        yield from _named([*token_tests(tokens), *guess_tests(guesses)], what)
         yield from _logits([one.logits for one in found], subject, what)
-
-
-def _draws(subject: Subject, sampling: Sampling) -> Iterator[Evidence]:
-    num_tokens, seed = 0, 0
-    while num_tokens < NUM_TOKENS:
-        prompt = subject.prompts[seed % len(subject.prompts)]
-        request = Request(prompt, subject.budget, sampling, seed=1000 + seed)
-        found = watched_evidence(subject.target, subject.drafter, request)
-        num_tokens, seed = num_tokens + len(found.token_ids), seed + 1
-        yield found
 
 
 def rule(subject: Subject) -> Iterator[AuditTest]:
@@ -366,14 +358,14 @@ def run_contract(
     status: AuditStatus = "no difference"
     if faults or result.failures:
         status = "bug" if faults or not _is_allowed(result, is_lossless) else "lossy"
-    found = subject.sampled
+    found = TokenNumbers.join(subject.drawn)
     num_tests = sum(test.p_value is not None for test in tests)
     return replace(
         result,
         status=status,
         fault="\n".join(faults),
-        num_tokens=len(found) if found else 0,
-        smallest_tv=smallest_tv(found, ALPHA / num_tests) if found else None,
+        num_tokens=len(found),
+        smallest_tv=smallest_tv(found, ALPHA / num_tests) if len(found) else None,
     )
 
 

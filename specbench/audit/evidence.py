@@ -10,35 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from specbench.analysis.stats.bootstrap import FloatArray
 from specbench.engine.accept import Sampler
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter, State, StepResult
 from specbench.engine.layers.torch_attention import without_cudnn_attention
 from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree
-from specbench.types import Request, Sampling
+from specbench.types import Record, Request, Sampling
 
 
-@dataclass(frozen=True, slots=True)
-class ProposedTree:
+class ProposedTree(NamedTuple):
     """A draft tree on the host, without scratch nodes. The root's parent is itself."""
 
     tokens: Sequence[int]
     parents: Sequence[int]
-
-    def child(self, node: int, token: int) -> int | None:
-        """The child of a node that carries a token; None without one."""
-        return next((i for i in self.children(node) if self.tokens[i] == token), None)
-
-    def children(self, node: int) -> list[int]:
-        return [i for i, parent in enumerate(self.parents) if parent == node and i]
 
 
 class WatchedDrafter(Drafter):
@@ -118,9 +111,11 @@ class Columns:
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
-        """One object with the rows of all of them."""
+        """One object with the rows of all of them, which may be none."""
+        if not parts:
+            return cls(*np.zeros((len(fields(cls)), 0)))
         columns = zip(*(part._arrays() for part in parts), strict=True)
-        return cls(*(np.concatenate(arrays) for arrays in columns))
+        return cls(*map(np.concatenate, columns))
 
     def where(self, is_kept: Array) -> Self:
         """The rows at which the array [rows] is true."""
@@ -210,30 +205,22 @@ def watched_evidence(target: Target, drafter: Drafter, request: Request) -> Evid
     if max(done.num_nodes, default=0) <= target.max_exact_rows:
         plain = plain_steps(target, request.prompt_ids, done.token_ids[: len(rows)])
         logits = replace(logits, is_exact=(rows == plain).all(-1).long().cpu().numpy())
-    return Evidence(
-        done.token_ids,
-        replace(tokens, depth=depth, has_draft=has_draft),
-        logits,
-        GuessNumbers(*_columns(watched.guesses)),
-    )
+    tokens = replace(tokens, depth=depth, has_draft=has_draft)
+    guesses = GuessNumbers.join([GuessNumbers(*one.numpy().T) for one in watched.guesses])
+    return Evidence(done.token_ids, tokens, logits, guesses)
 
 
 @torch.inference_mode()
 @without_cudnn_attention()
 def answer_evidence(
-    target: Target,
-    prompt_ids: Sequence[int],
-    token_ids: Sequence[int],
-    *,
-    accept_lengths: Sequence[int],
-    sampling: Sampling,
+    target: Target, prompt_ids: Sequence[int], answer: Record, sampling: Sampling
 ) -> TokenNumbers:
     """Numbers about the tokens of an answer from anywhere. Unknown steps are empty."""
+    token_ids, accept_lengths = answer.token_ids, answer.accept_lengths
     numbers = token_numbers(plain_logits(target, prompt_ids, token_ids), token_ids, sampling)
     if 1 + sum(accept_lengths) != len(token_ids):
         return numbers
-    depth, _ = places(accept_lengths, token_ids, [])
-    return replace(numbers, depth=depth)
+    return replace(numbers, depth=places(accept_lengths, token_ids, [])[0])
 
 
 @torch.inference_mode()
@@ -250,7 +237,14 @@ def chain_evidence(
         found = target.forward(DraftTree.chain(chain)).logits
         parts.append(logit_numbers(found, reference[start + 1 : start + 1 + num_rows]))
     target.cache.reset()
-    return LogitNumbers.join(parts) if parts else _NO_LOGITS
+    return LogitNumbers.join(parts)
+
+
+@torch.inference_mode()
+@without_cudnn_attention()
+def last_logits(target: Target, token_ids: Sequence[int]) -> FloatArray:
+    """The logits [vocab] after these tokens, by the engine."""
+    return target.prefill(token_ids).logits[0].double().cpu().numpy().copy()
 
 
 def plain_logits(target: Target, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> Tensor:
@@ -353,9 +347,6 @@ def logit_numbers(found: Tensor, expected: Tensor) -> LogitNumbers:
     return LogitNumbers(*(column.cpu().numpy() for column in columns))
 
 
-_NO_LOGITS = LogitNumbers(*np.zeros((4, 0)))
-
-
 def places(
     accept_lengths: Sequence[int], token_ids: Sequence[int], trees: Sequence[ProposedTree]
 ) -> tuple[Array, Array]:
@@ -368,10 +359,7 @@ def places(
             continue
         tree, node = trees[step], 0
         for token in token_ids[len(has_draft) : len(has_draft) + count]:
-            has_draft.append(int(bool(tree.children(node))))
-            node = tree.child(node, token) or 0
+            children = [i for i, parent in enumerate(tree.parents) if parent == node and i]
+            has_draft.append(int(bool(children)))
+            node = next((i for i in children if tree.tokens[i] == token), 0)
     return np.array(depth), np.array(has_draft)
-
-
-def _columns(guesses: Sequence[Tensor]) -> Array:
-    return torch.cat(list(guesses)).numpy().T if guesses else np.zeros((4, 0))

@@ -5,13 +5,13 @@ Restores what a run was made with, and refuses anything else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from specbench.errors import UserError, containing
+from specbench.audit.model import RunModel
+from specbench.engine.drafter import Drafter
+from specbench.errors import UserError
 from specbench.log.differences import REPLAY
 from specbench.log.header import RunHeader
 from specbench.log.options import options
@@ -27,20 +27,12 @@ from specbench.measure.spec import PAPER, RunSpec
 from specbench.models.cards import DTYPES
 from specbench.types import Record, RecordKey, Request, Sampling
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from specbench.audit.evidence import Evidence, LogitNumbers, TokenNumbers
-    from specbench.audit.rule_cases import Outcomes
-    from specbench.engine.accept import Rule
-
 _NO_SERVER = {one.name: one.default for one in options(SpecValues) if one.group == "server"}
 """The values of a run on servers, for the engine in this process."""
 _RESTORE = "Restore them as they were, or make the run again."
 
 
-class Replay:
+class Replay(RunModel):
     """The target of a run with its methods or vanilla alone.
 
     `dtype` and `device` are the run's own unless they are given.
@@ -82,7 +74,7 @@ class Replay:
         self._records = {record.key: record for record in run.records}
         self._first = next(iter(run.header.spec.values.methods), BASELINE)
         self._backend = EngineBackend(plan.setup, before=run.header).__enter__()
-        self._outcomes: dict[Rule, Sequence[Outcomes]] = {}
+        self.target = self._backend.target
         self.dtype, self.device = plan.setup.dtype, plan.setup.device.name
 
     def prompt_ids(self, record: Record) -> tuple[int, ...]:
@@ -104,14 +96,9 @@ class Replay:
             )
         return ids
 
-    def logits(self, token_ids: Sequence[int]) -> NDArray[np.float64]:
-        """The target's logits [vocab] after these tokens, in one pass over all of them."""
-        import torch
-
-        from specbench.engine.layers.torch_attention import without_cudnn_attention
-
-        with torch.inference_mode(), without_cudnn_attention():
-            return self._backend.target.prefill(token_ids).logits[0].double().cpu().numpy()
+    def drafter(self, method: str) -> Drafter:
+        """The drafter of a method, as records spell it."""
+        return self._backend.drafter(method)
 
     def complete(self, method: str, request: Request) -> tuple[int, ...]:
         """The tokens with which a method, as records spell it, completes a request."""
@@ -125,46 +112,6 @@ class Replay:
         """The request that a record answers, with its seed; errors as for `prompt_ids`."""
         request = make_request(self._plan, self.prompt_ids(record), record.key.request)
         return replace(request, seed=record.seed)  # of a merged run, it was another repeat's
-
-    def watch(self, method: str, request: Request) -> Evidence:
-        """A method's answer to a request, watched, with its numbers.
-
-        Raises:
-            SpecbenchError: the method fails.
-        """
-        from specbench.audit.evidence import watched_evidence
-
-        with containing(f"Method {method!r}"):
-            return watched_evidence(self._backend.target, self._backend.drafter(method), request)
-
-    def token_numbers(self, record: Record) -> TokenNumbers:
-        """Numbers about the tokens of a record."""
-        from specbench.audit.evidence import answer_evidence
-
-        return answer_evidence(
-            self._backend.target,
-            self.prompt_ids(record),
-            record.token_ids,
-            accept_lengths=record.accept_lengths,
-            sampling=self.sampling(record.key.temperature),
-        )
-
-    def chains(self, record: Record, num_rows: int) -> LogitNumbers:
-        """Logits of chains of `num_rows` of a record's tokens, each after a clean prefill."""
-        from specbench.audit.evidence import chain_evidence
-
-        prompt_ids = self.prompt_ids(record)
-        return chain_evidence(self._backend.target, prompt_ids, record.token_ids, num_rows)
-
-    def rule_outcomes(self, method: str, num_draws: int) -> Sequence[Outcomes]:
-        """Outcomes of a method's acceptance rule on small trees; drawn once for each rule."""
-        from specbench.audit.rule_cases import rule_outcomes
-
-        rule = self._backend.drafter(method).rule
-        if rule not in self._outcomes:
-            with containing(f"The acceptance rule of {method!r}"):
-                self._outcomes[rule] = rule_outcomes(rule, num_draws)
-        return self._outcomes[rule]
 
     def _history(self, key: RecordKey) -> list[Record]:
         """The replies to the turns before this one, as the run's `history` had them."""

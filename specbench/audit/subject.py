@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -42,20 +42,13 @@ class Subject:
     budget: int = 64
     known: Sequence[tuple[int, ...]] = ()
     unknown: Sequence[tuple[int, ...]] = ()
-    drafters: list[Drafter] = field(default_factory=list)
     drawn: list[TokenNumbers] = field(default_factory=list)
+    """The sampled tokens of the checks so far at temperature 1."""
 
-    @property
-    def sampled(self) -> TokenNumbers | None:
-        """The sampled tokens of the checks so far at temperature 1."""
-        return TokenNumbers.join(self.drawn) if self.drawn else None
-
-    @property
+    @cached_property
     def drafter(self) -> Drafter:
         """The drafter that most checks share: its state is carried over."""
-        if not self.drafters:
-            self.drafters.append(self.build())
-        return self.drafters[0]
+        return self.build()
 
     @property
     def dtype(self) -> str:
@@ -75,11 +68,9 @@ class Subject:
     def wrong_tokens(self, prompt: tuple[int, ...], token_ids: Sequence[int]) -> int:
         """The number of tokens that are not the best ones, beyond rounding."""
         with torch.inference_mode(), without_cudnn_attention():
-            return sum(self._gaps_beyond_rounding(prompt, token_ids))
-
-    def _gaps_beyond_rounding(
-        self, prompt: tuple[int, ...], token_ids: Sequence[int]
-    ) -> Iterator[bool]:
-        for row, token in zip(plain_logits(self.target, prompt, token_ids), token_ids, strict=True):
-            best = row.topk(min(NUM_BEST, len(row))).values
-            yield float(best[0] - row[token]) > near_tie(self.dtype, float(best.abs().max()))
+            logits = plain_logits(self.target, prompt, token_ids)
+            best = logits.topk(min(NUM_BEST, logits.shape[1])).values
+            own = logits.gather(1, torch.tensor(token_ids, device=logits.device)[:, None])
+            gaps, scales = (best[:, :1] - own)[:, 0].tolist(), best.abs().amax(1).tolist()
+            pairs = zip(gaps, scales, strict=True)
+            return sum(gap > near_tie(self.dtype, scale) for gap, scale in pairs)

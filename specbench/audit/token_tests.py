@@ -29,18 +29,15 @@ _LEAST = 50
 
 def token_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
     """Tests of sampled tokens: all, by depth in the step, after guesses and without any."""
-    num = len(tokens)
-    impossible = int((~tokens.is_possible).sum())
-    if impossible:
+    if not (num := len(tokens)):
+        return
+    if impossible := int((~tokens.is_possible).sum()):
         yield AuditTest("tokens", "impossible tokens", num, impossible, "tokens", p_value=0.0)
-    if num:
-        smallest = float(tokens.tail.min())
-        p_value = min(1.0, num * smallest)
-        yield AuditTest("tokens", "least likely token", num, smallest, "tail mass", p_value)
+    smallest = float(tokens.tail.min())
+    p_value = min(1.0, num * smallest)
+    yield AuditTest("tokens", "least likely token", num, smallest, "tail mass", p_value)
     for name, is_kept in _strata(tokens).items():
-        part = tokens.where(is_kept)
-        for test in _mean_tests(part):
-            yield AuditTest("tokens", f"{test.name}{name}", *_rest(test))
+        yield from _mean_tests(tokens.where(is_kept), name)
     yield from _serial_tests(tokens)
 
 
@@ -62,11 +59,7 @@ def _strata(tokens: TokenNumbers) -> dict[str, Any]:
     }
 
 
-def _rest(test: AuditTest) -> tuple[int, float, str, float | None]:
-    return test.num, test.effect, test.unit, test.p_value
-
-
-def _mean_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
+def _mean_tests(tokens: TokenNumbers, stratum: str) -> Iterator[AuditTest]:
     best = tokens.best
     spread = best * (1 - best)
     for name, residual, variance, third, unit, step in (
@@ -78,7 +71,7 @@ def _mean_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
         p_value = sum_test(residual, variance, third, step)
         if p_value is not None:
             effect = float(residual.mean())
-            yield AuditTest("tokens", name, len(tokens), effect, unit, p_value)
+            yield AuditTest("tokens", f"{name}{stratum}", len(tokens), effect, unit, p_value)
 
 
 def sum_test(residual: Any, variance: Any, third: Any, step: float = 0.0) -> float | None:

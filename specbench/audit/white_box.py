@@ -14,13 +14,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from itertools import count
+from typing import TypeAlias
 
 import numpy as np
 from msgspec.structs import replace as replace_part
 
 from specbench.analysis.records import BASELINE, RecordTable
 from specbench.analysis.stats.significance import holm
+from specbench.audit.evidence import Evidence, GuessNumbers, LogitNumbers, TokenNumbers
 from specbench.audit.model import RunModel
 from specbench.audit.results import ALPHA, EPSILON, deviation_limit
 from specbench.audit.token_tests import (
@@ -33,11 +35,7 @@ from specbench.audit.token_tests import (
 from specbench.errors import MethodFault, NonFiniteError, UserError
 from specbench.log.audit import AuditTest, MethodAudit
 from specbench.log.header import RunHeader
-from specbench.types import Record, Request, Sampling
-
-if TYPE_CHECKING:
-    from specbench.audit.evidence import GuessNumbers, LogitNumbers, TokenNumbers
-
+from specbench.types import Record, Sampling
 
 LONGEST = 256
 """Most tokens of an answer that is drawn anew."""
@@ -47,35 +45,21 @@ LONGEST = 256
 class Answers:
     """The answers of one method at one temperature, with the numbers of all of them."""
 
-    parts: dict[str, list[Any]] = field(default_factory=dict)
+    tokens: TokenNumbers = field(default_factory=lambda: TokenNumbers.join([]))
+    logits: list[LogitNumbers] = field(default_factory=list)
+    guesses: list[GuessNumbers] = field(default_factory=list)
     num: int = 0
-    num_tokens: int = 0
     num_replayed: int = 0
     num_same: int = 0
     fault: str = ""
 
-    def add(self, **parts: Any) -> None:
-        """Add one answer's numbers by kind."""
+    def add(self, tokens: TokenNumbers, found: Evidence | None = None) -> None:
+        """Add one answer: the numbers of its tokens, and what else was watched, if it was."""
         self.num += 1
-        for kind, part in parts.items():
-            self.parts.setdefault(kind, []).append(part)
-        self.num_tokens += len(parts["tokens"])
-
-    def _joined(self, kind: str) -> Any:
-        parts = self.parts.get(kind)
-        return type(parts[0]).join(parts) if parts else None
-
-    @property
-    def tokens(self) -> TokenNumbers | None:
-        return self._joined("tokens")
-
-    @property
-    def logits(self) -> LogitNumbers | None:
-        return self._joined("logits")
-
-    @property
-    def guesses(self) -> GuessNumbers | None:
-        return self._joined("guesses")
+        self.tokens = TokenNumbers.join([self.tokens, tokens]) if len(self.tokens) else tokens
+        if found:
+            self.logits.append(found.logits)
+            self.guesses.append(found.guesses)
 
 
 def replay(
@@ -90,13 +74,10 @@ def replay(
         if is_enough():
             return
         found = model.watch(record.key.method, model.request(record))
-        tokens = found.tokens
+        is_same = found.token_ids == record.token_ids
         answers.num_replayed += 1
-        if found.token_ids == record.token_ids:
-            answers.num_same += 1
-        else:
-            tokens = model.token_numbers(record)
-        answers.add(tokens=tokens, logits=found.logits, guesses=found.guesses)
+        answers.num_same += is_same
+        answers.add(found.tokens if is_same else model.token_numbers(record), found)
 
 
 def draw(
@@ -108,42 +89,25 @@ def draw(
 ) -> None:
     """Draw new answers to the prompts of records, on new seeds, until they are enough.
 
-    They do not end at an end token.
+    They do not end at an end token. The seeds of two methods differ.
     """
-    requests = _new_requests(model, spread(records), sampling)
-    while not is_enough():
-        method, request = next(requests)
+    order = spread(records)
+    for number in count():
+        if is_enough():
+            return
+        round_, place = divmod(number, len(order))
+        method, asked = order[place].key.method, model.request(order[place])
+        name = (method, sampling, asked.prompt_ids, round_)
+        digest = hashlib.sha256(repr(name).encode()).digest()
+        request = replace(
+            asked,
+            sampling=sampling,
+            max_new_tokens=min(asked.max_new_tokens, LONGEST),
+            eos_ids=frozenset(),
+            seed=int.from_bytes(digest[:8], "big") >> 1,
+        )
         found = model.watch(method, request)
-        answers.add(tokens=found.tokens, logits=found.logits, guesses=found.guesses)
-
-
-def recorded(answers: Answers, model: RunModel, records: Sequence[Record]) -> None:
-    """Take the tokens of records as they are."""
-    for record in records:
-        answers.add(tokens=model.token_numbers(record))
-
-
-def _new_requests(
-    model: RunModel, records: Sequence[Record], sampling: Sampling
-) -> Iterator[tuple[str, Request]]:
-    """A method's requests without end. The seeds of two methods differ."""
-    round_ = 0
-    while True:
-        for record in records:
-            asked = model.request(record)
-            name = (record.key.method, sampling, asked.prompt_ids, round_)
-            digest = hashlib.sha256(repr(name).encode()).digest()
-            yield (
-                record.key.method,
-                replace(
-                    asked,
-                    sampling=sampling,
-                    max_new_tokens=min(asked.max_new_tokens, LONGEST),
-                    eos_ids=frozenset(),
-                    seed=int.from_bytes(digest[:8], "big") >> 1,
-                ),
-            )
-        round_ += 1
+        answers.add(found.tokens, found)
 
 
 def spread(records: Sequence[Record]) -> list[Record]:
@@ -229,9 +193,9 @@ def audit_servers(
                 say(f"{method}: sampled answers are not audited, its server sends no token ids.")
                 continue
             answers = Answers()
-            recorded(answers, model, own)
-            tokens = answers.tokens
-            tests = [] if tokens is None else [*token_tests(tokens)]
+            for record in own:
+                answers.add(model.token_numbers(record))
+            tests = [*token_tests(answers.tokens)]
             found.append(tester.result(method, (temperature, temperature), answers, tests))
     return [_with_verdict(one, info) for one in corrected(found)]
 
@@ -282,9 +246,14 @@ class _Tester:
                 for method in sorted(methods, key=lambda name: name != BASELINE):
                     self._say(f"T={level:g}: {method} …")
                     answers = self._answers(methods[method], (temperature, level))
-                    tests = [*self._tests(answers, baseline, limit, is_sampled=level > 0)]
+                    logits = LogitNumbers.join(answers.logits)
+                    epsilon = EPSILON[self._dtype]
+                    tests = [*logit_tests(logits, baseline, epsilon=epsilon, limit=limit)]
+                    if level:
+                        tests += guess_tests(GuessNumbers.join(answers.guesses))
+                        tests += token_tests(answers.tokens)
                     if method == BASELINE:
-                        baseline = answers.logits
+                        baseline = logits
                     elif level == temperature > 0 and not answers.fault:
                         outcomes = self._model.rule_outcomes(method, self._effort.num_outcomes)
                         tests += rule_tests(outcomes)
@@ -296,12 +265,12 @@ class _Tester:
         sampling = replace(self._model.sampling(temperature), temperature=level)
 
         def is_enough() -> bool:
-            if answers.num_tokens < self._effort.num_tokens:
+            if len(answers.tokens) < self._effort.num_tokens:
                 return False
-            power, tokens = self._effort.power, answers.tokens
-            if not power or not level or tokens is None:
+            power = self._effort.power
+            if not power or not level or not answers.num:
                 return True
-            return smallest_tv(tokens, self._error_rate) <= power
+            return smallest_tv(answers.tokens, self._error_rate) <= power
 
         try:
             if level == temperature:
@@ -312,23 +281,12 @@ class _Tester:
             answers.fault = error.message
         return answers
 
-    def _tests(
-        self, answers: Answers, baseline: LogitNumbers | None, limit: float, *, is_sampled: bool
-    ) -> Iterator[AuditTest]:
-        if (logits := answers.logits) is not None:
-            epsilon = EPSILON[self._dtype]
-            yield from logit_tests(logits, baseline, epsilon=epsilon, limit=limit)
-        if is_sampled and (guesses := answers.guesses) is not None:
-            yield from guess_tests(guesses)
-        if is_sampled and (tokens := answers.tokens) is not None:
-            yield from token_tests(tokens)
-
     def result(
         self, method: str, at: tuple[float, float], answers: Answers, tests: Sequence[AuditTest]
     ) -> MethodAudit:
         """The result of tests, not corrected yet."""
         temperature, level = at
-        tokens = answers.tokens if level else None
+        tokens = answers.tokens if level and answers.num else None
         return MethodAudit(
             method=method,
             temperature=temperature,

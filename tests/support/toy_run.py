@@ -1,32 +1,20 @@
 """A run of a small target with drafters given as objects, as the audit sees it."""
 
 from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import Any
 
 import torch
 
-from specbench.analysis.stats.bootstrap import FloatArray
-from specbench.audit.evidence import (
-    Evidence,
-    LogitNumbers,
-    TokenNumbers,
-    answer_evidence,
-    chain_evidence,
-    watched_evidence,
-)
-from specbench.audit.rule_cases import Outcomes, rule_outcomes
+from specbench.audit.model import RunModel
 from specbench.audit.subject import Plain
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter
 from specbench.engine.target import Target
-from specbench.errors import containing
 from specbench.log.run import Run
 from specbench.types import Record, RecordKey, Request, Sampling
 from tests.analysis.run_factory import header, make_run
 
 
-class ToyModel:
+class ToyModel(RunModel):
     """A target with its methods. Its run has `prompts`, a budget and consecutive seeds."""
 
     def __init__(
@@ -70,9 +58,8 @@ class ToyModel:
         sampling, seed = self.sampling(temperature), self._first_seed + number
         return Request(self._prompts[number], self._budget, sampling, seed=seed)
 
-    def logits(self, token_ids: Sequence[int]) -> FloatArray:
-        with torch.inference_mode():
-            return self.target.prefill(token_ids).logits[0].double().numpy().copy()
+    def drafter(self, method: str) -> Drafter:
+        return self._drafters[method]
 
     def complete(self, method: str, request: Request) -> tuple[int, ...]:
         return decode(self.target, self._drafters[method], request).token_ids
@@ -80,25 +67,3 @@ class ToyModel:
     def sampling(self, temperature: float) -> Sampling:
         one = self._sampling
         return Sampling(temperature, one.top_p, one.top_k) if temperature else Sampling()
-
-    def watch(self, method: str, request: Request) -> Evidence:
-        with containing(method):
-            return watched_evidence(self.target, self._drafters[method], request)
-
-    def token_numbers(self, record: Record) -> TokenNumbers:
-        return answer_evidence(
-            self.target, self.prompt_ids(record), record.token_ids,
-            accept_lengths=record.accept_lengths,
-            sampling=self.sampling(record.key.temperature),
-        )  # fmt: skip
-
-    def chains(self, record: Record, num_rows: int) -> LogitNumbers:
-        prompt_ids = self.prompt_ids(record)
-        return chain_evidence(self.target, prompt_ids, record.token_ids, num_rows)
-
-    def rule_outcomes(self, method: str, num_draws: int) -> Sequence[Outcomes]:
-        rule: Any = self._drafters[method].rule
-        return _rule_outcomes(rule, num_draws)
-
-
-_rule_outcomes = cache(rule_outcomes)  # many drafters share a rule
