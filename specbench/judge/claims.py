@@ -13,7 +13,7 @@ from specbench.analysis.cells import CellKey
 from specbench.analysis.records import BASELINE, POOLED
 from specbench.analysis.stats.bootstrap import Estimate
 from specbench.analysis.stats.significance import differs, holm
-from specbench.judge.pairs import CellPair, Pair
+from specbench.judge.pairs import CellPair
 
 
 class Claim(NamedTuple):
@@ -37,7 +37,7 @@ def find_p_values(
         counts = () if key.method == BASELINE else ("mat",)
         times = ("tokens_per_s",) if key.method == BASELINE else ("tokens_per_s", "speedup")
         for number in (*counts, *times) if has_times else counts:
-            pair: Pair = getattr(cell, number)
+            pair = cell.pair(number)
             machine = pair.ratio.machine if isinstance(pair.ratio, Estimate) else None
             p_value = differs(pair.subject, pair.reference, machine)
             families[key.task != mean][Claim(key, number)] = p_value

@@ -20,15 +20,7 @@ from specbench.analysis.records import make_table
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Scope, unit_sd
 from specbench.errors import UserError, unknown_name
 from specbench.judge.claims import Claim, find_p_values
-from specbench.judge.pairs import (
-    ONCE,
-    CellPair,
-    Pair,
-    Repetition,
-    mean_cell,
-    pair_cell,
-    pair_requests,
-)
+from specbench.judge.pairs import ONCE, CellPair, Repetition, mean_cell, pair_cell, pair_requests
 from specbench.log.differences import COMPARE, Difference, require_same_work
 from specbench.log.header import RunHeader
 from specbench.log.run import NO_LOAD, Load, Run, loads_of
@@ -82,8 +74,7 @@ class Comparison:
 
     def is_alone(self, claim: Claim) -> bool:
         """True if the interval alone shows a difference, and the corrected test does not."""
-        pair: Pair = getattr(self.cells[claim.cell], claim.number)
-        return is_alone(pair.ratio, self.p_values.get(claim))
+        return is_alone(self.cells[claim.cell].pair(claim.number).ratio, self.p_values.get(claim))
 
     def cell(self, method: str, temperature: float, task: str) -> CellPair:
         return self.cells[CellKey(method, temperature, task)]
@@ -105,9 +96,9 @@ def compare_runs(
             "Name two or more. To compare two methods of one run, name it twice and add "
             "--cross METHOD METHOD.",
         )
-    if methods and len(runs) > 2:
-        raise UserError(f"--cross compares two runs, not {len(runs)}.", "Name two.")
     if methods:
+        if len(runs) > 2:
+            raise UserError(f"--cross compares two runs, not {len(runs)}.", "Name two.")
         return [
             compare(other, own, crossed=methods, is_forced=is_forced)
             for own, other in _pairs(*runs)
@@ -144,7 +135,6 @@ def compare(
     crossed: tuple[str, str] | None = None,
     is_forced: bool = False,
     may_be_empty: bool = False,
-    bootstrap: Bootstrap | None = None,
 ) -> Comparison:
     """Compare two runs of one load in every method, temperature and task that both have.
 
@@ -164,7 +154,7 @@ def compare(
                 raise unknown_name(f"method in run {cells.run.header.id}", method, cells.methods)
     shared = {method: method for method in sides[0].methods if method in sides[1].methods}
     methods = dict([crossed]) if crossed else shared
-    compared = _compare(*sides, methods=methods, bootstrap=bootstrap)
+    compared = _compare(*sides, methods)
     if not (compared.cells or may_be_empty):
         raise UserError(
             f"The runs {reference.header.id} and {subject.header.id} have no finished sample "
@@ -193,9 +183,7 @@ class _Cells:
         self.tasks = {task: run.header.task_title(task) for task in known if task in tasks}
 
 
-def _compare(
-    reference: _Cells, subject: _Cells, methods: Mapping[str, str], bootstrap: Bootstrap | None
-) -> Comparison:
+def _compare(reference: _Cells, subject: _Cells, methods: Mapping[str, str]) -> Comparison:
     """The comparison of the methods of the subject, each mapped to one of the reference."""
     temperatures = [t for t in reference.temperatures if t in subject.temperatures]
     tasks = {task: title for task, title in reference.tasks.items() if task in subject.tasks}
@@ -204,24 +192,18 @@ def _compare(
     repetition = _repetition(reference, subject)
     pairs = pair_requests(subject.frame, reference.frame, methods)
     rows = rows_by_cell(pairs)
-    draws = {task: Draws(bootstrap or Bootstrap(), task) for task in tasks}
+    draws = {task: Draws(Bootstrap(), task) for task in tasks}
     cells: dict[CellKey, CellPair] = {}
     for temperature, method in product(temperatures if tasks else (), methods):
-        key = CellKey(method, temperature, MEAN)
-        by_task = {
+        keys = {task: CellKey(method, temperature, task) for task in (*tasks, MEAN, POOLED)}
+        found = {
             task: pair_cell(
-                pairs.iloc[rows.get(replace(key, task=task), [])],
-                draws.get(task),
-                no_times,
-                repetition,
+                pairs.iloc[rows.get(keys[task], [])], draws.get(task), no_times, repetition
             )
             for task in (*tasks, POOLED)
         }
-        by_task[MEAN] = mean_cell(
-            [by_task[task] for task in tasks], is_one_run=repetition.is_one_run
-        )
-        for task in (*tasks, MEAN, POOLED):
-            cells[replace(key, task=task)] = by_task[task]
+        found[MEAN] = mean_cell([found[task] for task in tasks], is_one_run=repetition.is_one_run)
+        cells |= {key: found[task] for task, key in keys.items()}
     return Comparison(
         reference=reference.run.header,
         subject=subject.run.header,
@@ -246,11 +228,9 @@ def _unshared_loads(first: Run, second: Run) -> Iterator[str]:
 def _repetition(reference: _Cells, subject: _Cells) -> Repetition:
     """The passes that both sides have, or for two pools the runs."""
     number = min(reference.num_units, subject.num_units)
-    runs = reference.run, subject.run
-    is_one_run = (runs[0].header, runs[0].records) == (runs[1].header, runs[1].records)
-    if all(run.run_of_repeat for run in runs):
-        return Repetition(Scope("runs", number), is_one_run)
-    return Repetition(Scope("passes", number), is_one_run)
+    one, other = reference.run, subject.run
+    scope = Scope("runs" if one.run_of_repeat and other.run_of_repeat else "passes", number)
+    return Repetition(scope, (one.header, one.records) == (other.header, other.records))
 
 
 def _unshared(reference: _Cells, subject: _Cells) -> Iterator[str]:

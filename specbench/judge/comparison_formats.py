@@ -87,8 +87,7 @@ def comparison_csv(comparisons: Sequence[Comparison]) -> str:
     """A line per pair of runs, temperature, method and task. "mean" and "pooled" are over tasks."""
     import pandas as pd
 
-    rows = [row for comparison in comparisons for row in _rows(comparison)]
-    return csv_text(pd.DataFrame(rows))
+    return csv_text(pd.DataFrame([row for one in comparisons for row in _rows(one)]))
 
 
 def comparison_json(comparisons: Sequence[Comparison]) -> str:
@@ -123,7 +122,7 @@ def _rows(one: Comparison) -> Iterable[dict[str, Any]]:
             "num_samples": cell.num_samples,
         }
         for number in NUMBERS:
-            pair, name = number.of(cell), number.name
+            pair, name = cell.pair(number.name), number.name
             row[f"{name}_reference"] = value_or_none(pair.reference)
             row[f"{name}_subject"] = value_or_none(pair.subject)
             row |= value_columns(f"{name}_ratio", pair.ratio)
@@ -133,6 +132,5 @@ def _rows(one: Comparison) -> Iterable[dict[str, Any]]:
 
 
 def _difference(difference: Difference) -> dict[str, str]:
-    return {
-        "what": difference.what, "reference": difference.first, "subject": difference.second
-    }  # fmt: skip
+    first, second = difference.first, difference.second
+    return {"what": difference.what, "reference": first, "subject": second}

@@ -4,16 +4,14 @@ The runs have letters: A is the reference, unless methods are crossed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from operator import attrgetter
 from string import ascii_uppercase
+from typing import NamedTuple
 
 from specbench.analysis.cells import CellKey
 from specbench.analysis.ranking import ALONE
 from specbench.analysis.stats.bootstrap import Estimate, Value
 from specbench.judge.claims import Claim
 from specbench.judge.comparison import MEAN, Comparison
-from specbench.judge.pairs import CellPair, Pair
 from specbench.judge.sentences import change_sentences, cross_sentence
 from specbench.log.header import RunHeader
 from specbench.report import facts, formats
@@ -23,24 +21,23 @@ from specbench.report.texts import Note
 NOT_COMPARABLE = "NOT COMPARABLE: these runs did not do the same work"
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedNumber:
-    """A compared number: how to get it from a cell, and how to write it."""
+class ComparedNumber(NamedTuple):
+    """A compared number: its name in a cell, and how to write it."""
 
     name: str
     heading: str
-    of: Callable[[CellPair], Pair]
     text: Callable[[Value], str]
 
 
-SPEEDUP = ComparedNumber("speedup", "speedup", of=attrgetter("speedup"), text=formats.speedup)
-MAT = ComparedNumber("mat", "MAT", of=attrgetter("mat"), text=formats.mat)
-RATE = ComparedNumber("tokens_per_s", "tokens/s", of=attrgetter("tokens_per_s"), text=formats.rate)
-NUMBERS = (SPEEDUP, MAT, RATE)
+RATE = ComparedNumber("tokens_per_s", "tokens/s", formats.rate)
+NUMBERS = (
+    ComparedNumber("speedup", "speedup", formats.speedup),
+    ComparedNumber("mat", "MAT", formats.mat),
+    RATE,
+)
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedBlock:
+class ComparedBlock(NamedTuple):
     """Two runs at one temperature."""
 
     heading: str
@@ -48,8 +45,7 @@ class ComparedBlock:
     sentence: str
 
 
-@dataclass(frozen=True, slots=True)
-class ComparisonTable:
+class ComparisonTable(NamedTuple):
     """All that a rendering shows. `legend` has the letter and the text of each run."""
 
     legend: tuple[Note, ...]
@@ -70,11 +66,10 @@ def build_comparison(comparisons: Sequence[Comparison]) -> ComparisonTable:
         runs.setdefault(letters[1 + one.number], one.subject)
     pairs = [(one, (letters[1 + one.number], letters[0])) for one in comparisons]
     notes = dict.fromkeys(note for one, pair in pairs for note in _notes(one, pair))
-    own = dict.fromkeys(
-        note for letter in sorted(runs) for note in _run_notes(letter, runs[letter])
-    )
+    ordered = sorted(runs.items())
+    own = dict.fromkeys(note for letter, run in ordered for note in _run_notes(letter, run))
     return ComparisonTable(
-        legend=tuple(Note(letter, _legend(runs[letter])) for letter in sorted(runs)),
+        legend=tuple(Note(letter, _legend(run)) for letter, run in ordered),
         blocks=tuple(_block(one, pair, t) for one, pair in pairs for t in one.temperatures),
         notes=(*_definitions(comparisons), *notes, *own),
         is_comparable=not any(one.differences for one in comparisons),
@@ -115,7 +110,7 @@ def _table(
         key, cells = CellKey(method, temperature, task), list[Cell]()
         cell = one.cells[key]
         for number in numbers:
-            pair = number.of(cell)
+            pair = cell.pair(number.name)
             values = [pair.subject, pair.reference][:: 1 if letters[0] < letters[1] else -1]
             cells += [Cell(number.text(value)) for value in values]
             claim = Claim(key, number.name)
@@ -127,12 +122,12 @@ def _table(
     if is_cross:
         rows = tuple(row(one.methods[0], task, title) for task, title in tasks.items())
         return Table("", columns, (Group("", rows),), heading="Task")
-    return Table("", columns, tuple(
-        Group(title if len(tasks) > 1 else "", tuple(
-            row(method, task, one.subject.method(method).label) for method in one.methods
-        ))
-        for task, title in tasks.items()
-    ))  # fmt: skip
+    labels = {method: one.subject.method(method).label for method in one.methods}
+    groups = []
+    for task, title in tasks.items():
+        rows = tuple(row(method, task, label) for method, label in labels.items())
+        groups.append(Group(title if len(tasks) > 1 else "", rows))
+    return Table("", columns, tuple(groups))
 
 
 def _tone(one: Comparison, claim: Claim, ratio: Value) -> Tone:
@@ -181,9 +176,8 @@ def _notes(one: Comparison, letters: tuple[str, str]) -> Iterator[Note]:
         text = f"Different work: {difference.describe(reference, subject)}."
         yield Note("Warning", text, is_warning=True)
     for caution in one.cautions:
-        yield Note(
-            "Warning", f"May explain a difference: {caution.describe(reference, subject)}.", True
-        )
+        text = f"May explain a difference: {caution.describe(reference, subject)}."
+        yield Note("Warning", text, is_warning=True)
 
 
 def _run_notes(letter: str, info: RunHeader) -> Iterator[Note]:

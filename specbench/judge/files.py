@@ -49,7 +49,9 @@ def _checked(
     name: str, run: Run | None, faults: Mapping[str, Sequence[str]], for_leaderboard: bool
 ) -> CheckedRun:
     exclusions = dict.fromkeys(find_exclusions(run.header, run.records, run.audit) if run else ())
-    unchecked = [*unknown_hashes(run.header), *_void_audit(run)] if run else []
+    unchecked = [*unknown_hashes(run.header)] if run else []
+    if run and run.audit is None and run.path and read_audit(run.path):
+        unchecked.append("audit.json judged other records. Run `specbench audit` again.")
     every = [text for texts in faults.values() for text in texts]
     checks = [
         Check(about, "failed" if text else "passed", text)
@@ -80,12 +82,6 @@ def _checked(
         },
         is_doubtful=bool(exclusions),
     )
-
-
-def _void_audit(run: Run) -> Iterator[str]:
-    """The stored audit, if it judged other records than the run has."""
-    if run.audit is None and run.path and read_audit(run.path):
-        yield "audit.json judged other records. Run `specbench audit` again."
 
 
 def _against_audit(run: Run) -> Iterator[str]:

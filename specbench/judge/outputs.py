@@ -45,17 +45,20 @@ def join_completions(run: Run, baseline: Run) -> DataFrame:
       run has nothing to compare. For vanilla itself, -1 if the answer changed.
     - `lead`: the tokens that the answer follows vanilla's, less those of the baseline run; or NaN.
     """
+    import pandas as pd
+
     before, now = make_table(baseline.records), make_table(run.records)
     key = ["method", *REQUEST_KEY]
     sides = []
     for table in (before, now):
-        columns = table.frame[[*key, "is_measured", "error", "is_same", "baseline_row"]]
-        names = columns.astype(dict.fromkeys(("method", "task", "sample_id"), object))
-        sides.append(names.assign(row=names.index))
+        part = table.frame[[*key, "is_measured", "error", "is_same", "baseline_row"]]
+        named = part.astype(dict.fromkeys(("method", "task", "sample_id"), object))
+        sides.append(named.assign(row=named.index))
     measured = sides[0][sides[0]["is_measured"]]
     rows = measured.merge(sides[1], on=key, how="left", suffixes=("_before", ""))
-    rows = _mark(rows, "has_cell", sides[1], CELL_KEY)
-    rows = _mark(rows, "is_asked", sides[1], REQUEST_KEY)
+    for name, columns in (("has_cell", CELL_KEY), ("is_asked", REQUEST_KEY)):
+        known = pd.MultiIndex.from_frame(sides[1][columns])
+        rows[name] = pd.MultiIndex.from_frame(rows[columns]).isin(known)
     rows["is_present"] = rows["row"].notna()
     rows["is_measured"] = rows["is_measured"].eq(True)
     is_compared = rows["is_measured"] & (rows["baseline_row"] >= 0)
@@ -78,13 +81,6 @@ def _common(table: RecordTable, row: int) -> int:
     other = table.records[table.columns["baseline_row"][row]].token_ids
     pairs = zip(own, other, strict=False)
     return next((i for i, (mine, theirs) in enumerate(pairs) if mine != theirs), len(own))
-
-
-def _mark(rows: DataFrame, name: str, other: DataFrame, key: list[str]) -> DataFrame:
-    """The rows with a column that is True if their key is one of the other frame's."""
-    found = other[key].drop_duplicates().assign(**{name: True})
-    marked = rows.merge(found, on=key, how="left")
-    return marked.assign(**{name: marked[name].eq(True)})
 
 
 def _check_samples(key: CellKey, cell: DataFrame) -> Check:

@@ -42,10 +42,6 @@ class SiteRun:
     checked: CheckedRun
     raw: tuple[str, ...]
 
-    @property
-    def command(self) -> str:
-        return facts.full_command(self.header)
-
 
 def write_site(
     paths: Sequence[Path],

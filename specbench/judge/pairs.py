@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 NO_SHARED = Missing("no shared completions")
+_REASONS = {"tokens_per_s": NO_SHARED, "speedup": NO_BASELINE, "mat": NO_STEPS}
+"""The numbers of a cell, and the reason why one is missing."""
 
 _REQUEST = [name for name in REQUEST_KEY if name not in Load._fields]
 """Columns that identify a request in two runs at one load; runs of the engine have no load."""
@@ -80,6 +82,11 @@ class CellPair:
     num_completions: int = 0
     num_samples: int = 0
 
+    def pair(self, number: str) -> Pair:
+        """One of the three numbers by its name."""
+        found: Pair = getattr(self, number)
+        return found
+
 
 def pair_requests(
     subject: DataFrame, reference: DataFrame, methods: Mapping[str, str]
@@ -115,32 +122,22 @@ def pair_cell(
     `no_times` is the reason why the times of a run are not evidence, if they are not.
     """
     if not len(rows):
-        blank = _missing(NO_SHARED)
-        return CellPair(blank, blank, blank)
+        return CellPair(*[_pair(NO_SHARED, NO_SHARED)] * 3)
     sides = row_ratios(_columns(rows, "")), row_ratios(_columns(rows, "_reference"))
     places = _places(rows, "", repetition), _places(rows, "_reference", repetition)
-    pairs = {"tokens_per_s": NO_SHARED, "speedup": NO_BASELINE, "mat": NO_STEPS}
     ratios: dict[tuple[str, int], Ratio] = {}
-    for name in pairs:
+    for name in _REASONS:
         has_both = sides[0][name].where & sides[1][name].where
         for i in (0, 1) if has_both.any() else ():
             ratios[name, i] = replace(sides[i][name], where=has_both).summed(places[i])
     found = draws.estimates(ratios) if draws else {key: r.estimate for key, r in ratios.items()}
-
-    def pair(name: str) -> Pair:
-        reason = pairs[name]
-        if no_times and name != "mat":
-            return _missing(no_times)
+    pairs = {}
+    for name, reason in _REASONS.items():
         subject, reference = (found.get((name, i), reason) for i in (0, 1))
-        return _pair(subject, reference, repetition.is_one_run)
-
-    return CellPair(
-        tokens_per_s=pair("tokens_per_s"),
-        speedup=pair("speedup"),
-        mat=pair("mat"),
-        num_completions=len(rows),
-        num_samples=rows["cluster"].nunique(),
-    )
+        if no_times and name != "mat":
+            subject = reference = no_times
+        pairs[name] = _pair(subject, reference, is_one_run=repetition.is_one_run)
+    return CellPair(**pairs, num_completions=len(rows), num_samples=rows["cluster"].nunique())
 
 
 def _columns(rows: DataFrame, suffix: str) -> dict[str, FloatArray]:
@@ -155,25 +152,21 @@ def _places(rows: DataFrame, suffix: str, repetition: Repetition) -> Places:
 
 def mean_cell(cells: Sequence[CellPair], *, is_one_run: bool = False) -> CellPair:
     """Arithmetic means of the values over tasks, and their ratio; missing if a task is missing."""
+    means = {}
+    for name in _REASONS:
+        pairs = [cell.pair(name) for cell in cells]
+        subject = mean_over_tasks([pair.subject for pair in pairs])
+        reference = mean_over_tasks([pair.reference for pair in pairs])
+        means[name] = _pair(subject, reference, is_one_run=is_one_run)
+    num_completions = sum(cell.num_completions for cell in cells)
     return CellPair(
-        tokens_per_s=_mean_pair([cell.tokens_per_s for cell in cells], is_one_run),
-        speedup=_mean_pair([cell.speedup for cell in cells], is_one_run),
-        mat=_mean_pair([cell.mat for cell in cells], is_one_run),
-        num_completions=sum(cell.num_completions for cell in cells),
+        **means,
+        num_completions=num_completions,
         num_samples=sum(cell.num_samples for cell in cells),
     )
 
 
-def _missing(reason: Missing) -> Pair:
-    return Pair(reason, reason, reason)
-
-
-def _mean_pair(pairs: Sequence[Pair], is_one_run: bool) -> Pair:
-    subject = mean_over_tasks([pair.subject for pair in pairs])
-    return _pair(subject, mean_over_tasks([pair.reference for pair in pairs]), is_one_run)
-
-
-def _pair(subject: Value, reference: Value, is_one_run: bool) -> Pair:
+def _pair(subject: Value, reference: Value, *, is_one_run: bool = False) -> Pair:
     if isinstance(subject, Missing) or isinstance(reference, Missing):
         return Pair(subject, reference, subject if isinstance(subject, Missing) else reference)
     return Pair(subject, reference, quotient(subject, reference, is_one_run=is_one_run))

@@ -1,13 +1,12 @@
 """The results of a comparison in sentences. They claim what the intervals support, and no more."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from specbench.analysis.cells import BASELINE, CellKey
-from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
+from specbench.analysis.stats.bootstrap import Estimate, Missing
 from specbench.errors import few
 from specbench.judge.claims import Claim
 from specbench.judge.comparison import Comparison
-from specbench.judge.pairs import Pair
 from specbench.log.header import RunHeader
 from specbench.report import formats
 
@@ -38,17 +37,12 @@ def change_sentences(
             sentences.append(f"{text}{doubt}.")
             if not (cells or comparison.repetition.is_judged):
                 sentences.append(no_verdict(comparison))
-    speed = "speedup" if vanilla else "tokens_per_s"
+    labels = {method: comparison.subject.method(method).label for method in cells}
     names = {"speedup": "Speedup over vanilla", "tokens_per_s": "Tokens per second", "mat": "MAT"}
-    for number in (speed, "mat") if cells else ():
-        labels = {m: comparison.subject.method(m).label for m in cells}
-        ratios = {labels[m]: getattr(cell, number).ratio for m, cell in cells.items()}
-        claims = {labels[m]: Claim(CellKey(m, temperature, task), number) for m in cells}
-        p_values = {label: comparison.p_values.get(claim) for label, claim in claims.items()}
-        claimed = {label for label, claim in claims.items() if comparison.is_claimed(claim)}
-        is_judged = number == "mat" or comparison.repetition.is_judged
-        unjudged = "" if is_judged else no_verdict(comparison)
-        sentences.append(_changes(names[number], ratios, p_values, claimed, subject, unjudged))
+    for number in ("speedup" if vanilla else "tokens_per_s", "mat") if cells else ():
+        keys = {label: CellKey(method, temperature, task) for method, label in labels.items()}
+        claims = {label: Claim(key, number) for label, key in keys.items()}
+        sentences.append(_changes(comparison, names[number], claims, subject))
     return " ".join(sentences)
 
 
@@ -90,7 +84,7 @@ def _doubt(comparison: Comparison, claim: Claim) -> str:
     """The doubt about a difference in speed as the end of a sentence; empty if it is not judged,
     if it is claimed, or if there is none.
     """
-    pair: Pair = getattr(comparison.cells[claim.cell], claim.number)
+    pair = comparison.cells[claim.cell].pair(claim.number)
     if not comparison.repetition.is_judged or isinstance(pair.ratio, Missing):
         return ""
     if pair.ratio.interval is None:
@@ -112,29 +106,26 @@ def _places(subject: RunHeader, reference: RunHeader, letters: tuple[str, str]) 
     return f"in {letters[0]}", f"in {letters[1]}"
 
 
-def _changes(
-    name: str,
-    ratios: Mapping[str, Value],
-    p_values: Mapping[str, float | None],
-    claimed: Collection[str],
-    subject: str,
-    unjudged: str,
-) -> str:
-    """The methods (label -> ratio) whose change is claimed, the largest changes first; or
-    `unjudged`, if there is a text why no change can be claimed.
+def _changes(comparison: Comparison, name: str, claims: Mapping[str, Claim], subject: str) -> str:
+    """The methods (label -> claim) whose change is claimed, the largest changes first; or why no
+    change can be claimed.
     """
+    pairs = {k: comparison.cells[one.cell].pair(one.number) for k, one in claims.items()}
+    ratios = {label: pair.ratio for label, pair in pairs.items()}
+    is_judged = name == "MAT" or comparison.repetition.is_judged
     known = {label: ratio for label, ratio in ratios.items() if isinstance(ratio, Estimate)}
     if not known:
         reasons = {ratio.reason for ratio in ratios.values() if isinstance(ratio, Missing)}
         return f"{name} is not compared: {', '.join(sorted(reasons))}."
     few_samples = [k for k in ratios if k not in known or known[k].interval is None]
-    blank = few_samples if unjudged else [label for label in ratios if p_values[label] is None]
+    untested = [k for k, claim in claims.items() if comparison.p_values.get(claim) is None]
+    blank = untested if is_judged else few_samples
     doubt = f"; not judged: {', '.join(blank)}" if blank else ""
     if all(map(_is_same, known.values())):
         return f"{name} is the same in both{doubt}."
-    if unjudged:
-        return unjudged
-    changed = {label: ratio for label, ratio in known.items() if label in claimed}
+    if not is_judged:
+        return no_verdict(comparison)
+    changed = {k: ratio for k, ratio in known.items() if comparison.is_claimed(claims[k])}
     if not changed:
         if len(few_samples) == len(ratios):
             return f"{name}: too few samples to see a change."
