@@ -14,7 +14,7 @@ from typing import Any
 
 from specbench import types
 from specbench.log.machine import Cpu, Environment, Git, Gpu, Torch
-from specbench.machine.nvml import driver
+from specbench.machine.nvml import Card, driver
 from specbench.machine.threads import usable_threads
 
 VARIABLES = (
@@ -97,8 +97,8 @@ def gpus() -> list[Gpu]:
             return []
         try:
             version = _text(nvml.nvmlSystemGetDriverVersion())
-            count = nvml.nvmlDeviceGetCount()
-            return [_gpu(nvml, nvml.nvmlDeviceGetHandleByIndex(i), version) for i in range(count)]
+            handles = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
+            return [_gpu(nvml, handle, version) for handle in handles]
         except nvml.NVMLError:
             return []
 
@@ -111,15 +111,15 @@ def git_state() -> Git | None:
     root = types.CHECKOUT
     if not ((root / ".git").exists() and (root / "pyproject.toml").is_file()):
         return None
-    commit = _git(root, "rev-parse", "HEAD")
+    commit = _said("git", "-C", str(root), "rev-parse", "HEAD")
     if commit is None:
         return None
-    changes = _git(root, "status", "--porcelain")
+    changes = _said("git", "-C", str(root), "status", "--porcelain")
     return Git(commit=commit, is_dirty=changes is None or changes != "")
 
 
-def _git(root: Path, *arguments: str) -> str | None:
-    command = ["git", "-C", str(root), *arguments]
+def _said(*command: str) -> str | None:
+    """What a program prints; None if it fails, is not there, or takes too long."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -128,18 +128,15 @@ def _git(root: Path, *arguments: str) -> str | None:
 
 
 def _gpu(nvml: Any, handle: Any, version: str) -> Gpu:
-    capability = limit = None
-    with suppress(nvml.NVMLError):  # not every card answers
-        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
-        capability = f"{major}.{minor}"
-    with suppress(nvml.NVMLError):
-        limit = nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000
+    query = Card(nvml, handle).query  # not every card answers
+    capability = query("nvmlDeviceGetCudaComputeCapability")
+    milliwatts = query("nvmlDeviceGetEnforcedPowerLimit")
     return Gpu(
         name=_text(nvml.nvmlDeviceGetName(handle)),
         memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
         driver=version,
-        compute_capability=capability,
-        power_limit_w=limit,
+        compute_capability=capability and "{}.{}".format(*capability),
+        power_limit_w=None if milliwatts is None else milliwatts / 1000,
     )
 
 
@@ -168,10 +165,9 @@ def _cpu_model() -> str:
             if key.strip() in {"model name", "Model", "cpu model"} and value.strip():
                 return value.strip()
     if sys.platform == "darwin":
-        command = ["sysctl", "-n", "machdep.cpu.brand_string"]
-        with suppress(OSError, subprocess.SubprocessError):
-            done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
-            return done.stdout.strip()
+        name = _said("sysctl", "-n", "machdep.cpu.brand_string")
+        if name is not None:
+            return name
     return platform.processor() or platform.machine()
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Literal
 
-from specbench.log.machine import GpuUse
-from specbench.machine.nvml import Card, open_card
+from specbench.log.machine import GpuUse, gpu_numbers
+from specbench.machine.nvml import Card, driver, find_card
 from specbench.machine.sampler import Sampler, Spread
 
 PROCESS_ROUNDS = 20
@@ -152,12 +152,16 @@ def gpu_sampler(device: str) -> Iterator[GpuSampler | None]:
 
     Of several, it samples the first. None on a CPU, or where the driver cannot be asked.
     """
-    with open_card(device) as card:
+    import torch
+
+    with driver() if device.startswith("cuda") else nullcontext() as nvml:
+        card = None
+        if nvml is not None:
+            number = gpu_numbers(device)[0]
+            card = find_card(nvml, torch.cuda.get_device_properties(number))
         if card is None:
             yield None
             return
-        import torch
-
         sampler = GpuSampler(card, holds_card=torch.cuda.is_initialized)
         try:
             yield sampler

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from specbench.log.machine import gpu_numbers
-
 _NEVER = ("NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_NO_PERMISSION", "NVML_ERROR_FUNCTION_NOT_FOUND")
 """Errors after which a query is not repeated."""
 
@@ -59,21 +57,6 @@ def driver() -> Iterator[Any]:
         yield nvml
     finally:
         nvml.nvmlShutdown()
-
-
-@contextmanager
-def open_card(device: str) -> Iterator[Card | None]:
-    """The GPU of "cuda" or "cuda:1", the first of "cuda:0-1"; None on a CPU or without a driver."""
-    if not device.startswith("cuda"):
-        yield None
-        return
-    with driver() as nvml:
-        if nvml is None:
-            yield None
-            return
-        import torch
-
-        yield find_card(nvml, torch.cuda.get_device_properties(gpu_numbers(device)[0]))
 
 
 def find_card(nvml: Any, properties: Any) -> Card | None:
