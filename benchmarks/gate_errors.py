@@ -76,7 +76,7 @@ class Simulator:
                 lengths = answer[method]
                 seconds = float(0.02 * len(lengths) * factor * drift * slower[method])
                 records.append(_record(method, task, sample, lengths, seconds))
-        return Run(_header(self._methods), tuple(records))
+        return Run(simulated_header(self._methods), tuple(records))
 
 
 def _answer(generator: np.random.Generator) -> dict[str, tuple[int, ...]]:
@@ -112,16 +112,12 @@ def _record(
     )
 
 
-def _header(methods: Sequence[str]) -> RunHeader:
+def simulated_header(methods: Sequence[str]) -> RunHeader:
+    """The header of a run of these methods on all tasks."""
+    spec = SpecHeader(values=SpecValues(device="cpu", methods=tuple(methods)))
+    columns = {task: task for task in TASKS}
     recorded = read_header(RECORDED)
-    values = SpecValues(device="cpu", methods=tuple(methods))
-    return replace(
-        recorded,
-        id="simulated",
-        spec=SpecHeader(values=values),
-        columns={t: t for t in TASKS},
-        num_records=None,
-    )
+    return replace(recorded, id="simulated", spec=spec, columns=columns, num_records=None)
 
 
 def is_blamed(gate: CheckedRun, method: str) -> bool:

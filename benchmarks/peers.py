@@ -15,21 +15,21 @@ completed by all of them one after the other, and the first round is not counted
 
 from __future__ import annotations
 
-import argparse
-import subprocess
 import sys
 import time
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from subprocess import Popen
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from specbench.machine.threads import usable_threads, wait_briefly
 from specbench.measure.server.engines.llamacpp import FLOAT32
 
+T = TypeVar("T")
 Complete: TypeAlias = Callable[[Sequence[int]], int]
 """Completes a prompt and returns the number of new tokens."""
 
@@ -37,20 +37,6 @@ OURS = ("vanilla", "sps", "pld")
 PROMPT_LOOKUP_TOKENS = 10
 BUSY = "import torch\ntorch.set_num_threads(2)\na = torch.randn(1000, 1000)\nwhile True: a @ a"
 SETTLE_S, START_S = 2.0, 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """The arguments of the benchmark."""
-
-    num_tokens: int
-    rounds: int
-    llama_server: Path | None
-    gguf: Path | None
-    vllm: Path | None
-    stand_in: str = ""
-    dtype: str = "float32"
-    limit: int | None = None
 
 
 def main() -> None:
@@ -68,9 +54,9 @@ def main() -> None:
     print("\n".join(table(cells)))
 
 
-def parse(words: Sequence[str]) -> Given:
+def parse(words: Sequence[str]) -> Namespace:
     """The arguments of a command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--num-tokens", type=int, default=96)
     parser.add_argument("--rounds", type=int, default=5, help="the first one is not counted")
     parser.add_argument("--llama-server", type=Path, help="llama.cpp's server, with --gguf")
@@ -79,7 +65,7 @@ def parse(words: Sequence[str]) -> Given:
     parser.add_argument("--stand-in", default="", help="a model card, in place of tiny")
     parser.add_argument("--dtype", default="float32", help="of the stand-in")
     parser.add_argument("--limit", type=int, help="number of prompts")
-    return Given(**vars(parser.parse_args(words)))
+    return parser.parse_args(words)
 
 
 def texts() -> list[str]:
@@ -133,12 +119,12 @@ def table(cells: Mapping[tuple[int, bool], Mapping[str, float]]) -> Iterator[str
 
 
 @contextmanager
-def neighbour(is_busy: bool) -> Iterator[None]:
-    """Another process with two busy threads, while the block runs."""
+def neighbour(is_busy: bool, program: str = BUSY) -> Iterator[None]:
+    """Another process, with two busy threads unless another program is given, if asked for."""
     if not is_busy:
         yield
         return
-    process = subprocess.Popen([sys.executable, "-c", BUSY])
+    process = Popen([sys.executable, "-c", program])
     try:
         time.sleep(SETTLE_S)
         yield
@@ -148,7 +134,7 @@ def neighbour(is_busy: bool) -> Iterator[None]:
 
 
 @contextmanager
-def peers(given: Given, num_threads: int) -> Iterator[dict[str, Complete]]:
+def peers(given: Namespace, num_threads: int) -> Iterator[dict[str, Complete]]:
     """Every program that there is, ready with this number of threads."""
     import torch
 
@@ -164,7 +150,7 @@ def peers(given: Given, num_threads: int) -> Iterator[dict[str, Complete]]:
         yield found
 
 
-def ours(stack: ExitStack, given: Given, num_threads: int) -> dict[str, Complete]:
+def ours(stack: ExitStack, given: Namespace, num_threads: int) -> dict[str, Complete]:
     """Our methods on our engine; on a stand-in, vanilla."""
     from specbench.measure.local.engine import EngineBackend
     from specbench.measure.local.engine_setup import make_engine_setup
@@ -211,7 +197,7 @@ def transformers(num_tokens: int) -> dict[str, Complete]:
     }
 
 
-def llama_cpp(stack: ExitStack, given: Given, num_threads: int) -> Complete:
+def llama_cpp(stack: ExitStack, given: Namespace, num_threads: int) -> Complete:
     """llama.cpp's server."""
     flags = ["-t", num_threads, "-tb", num_threads, "-np", 1]
     if given.dtype == "float32":
@@ -221,7 +207,7 @@ def llama_cpp(stack: ExitStack, given: Given, num_threads: int) -> Complete:
     return served(stack, command, "/completion", asked, lambda answer: answer["tokens_predicted"])
 
 
-def vllm(stack: ExitStack, given: Given, num_threads: int) -> Complete:
+def vllm(stack: ExitStack, given: Namespace, num_threads: int) -> Complete:
     """vLLM's server, which takes its number of threads from the environment."""
     from specbench.zoo import TINY
 
@@ -235,10 +221,8 @@ def vllm(stack: ExitStack, given: Given, num_threads: int) -> Complete:
         "--max-model-len", 2048, "--max-num-seqs", 1, "--no-enable-prefix-caching",
     )  # fmt: skip
     asked = {"model": "tiny", "max_tokens": given.num_tokens}
-    return served(
-        stack, command, "/v1/completions", asked,
-        lambda answer: answer["usage"]["completion_tokens"],
-    )  # fmt: skip
+    path = "/v1/completions"
+    return served(stack, command, path, asked, lambda answer: answer["usage"]["completion_tokens"])
 
 
 def served(
@@ -246,9 +230,9 @@ def served(
     command: Sequence[object],
     path: str,
     asked: Mapping[str, Any],
-    count: Callable[[Any], int],
-) -> Complete:
-    """A server in a process of its own, asked at `path`. `count` reads the tokens of its answer."""
+    read: Callable[[Any], T],
+) -> Callable[[Sequence[int]], T]:
+    """A server in a process of its own, asked at `path`. `read` takes a number from its answer."""
     import requests
 
     from specbench.measure.server.servers import ServerProcess, free_port
@@ -269,11 +253,11 @@ def served(
             raise SystemExit(f"A server does not answer. Its last lines: {process.last_lines()}")
         time.sleep(0.1)
 
-    def complete(ids: Sequence[int]) -> int:
+    def complete(ids: Sequence[int]) -> T:
         body = {"prompt": list(ids), "temperature": 0, "ignore_eos": True, **asked}
         answer = session.post(f"{root}{path}", json=body, timeout=600)
         answer.raise_for_status()
-        return count(answer.json())
+        return read(answer.json())
 
     return complete
 

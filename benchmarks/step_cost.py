@@ -20,23 +20,21 @@ for a token stands below the table.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from subprocess import DEVNULL, PIPE, Popen
 from tempfile import TemporaryDirectory
-from urllib.request import Request as Post
-from urllib.request import urlopen
+from typing import Any, TypeAlias
 
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 import specbench
+from benchmarks.peers import neighbour, served
 from specbench.engine.clock import PHASES, HostStopwatch
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext, Drafter, State
@@ -63,6 +61,7 @@ LLAMA_SERVER = Path(specbench.__file__).with_name("measure") / "server" / "llama
 PRODUCT = 2048
 """Rows and columns of the product that measures the speed of multiplications."""
 DRAFT_VOCAB, DEPTHS, TOP_K = 4096, (1, 5), 10
+LlamaCpp: TypeAlias = Callable[[Sequence[int]], float]
 
 
 class WrongTokens(Drafter):
@@ -101,52 +100,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     ways = {"ours": pick_native_ops(dtype, user_folder()), "torch": Ops()}
     targets = {name: load(given.model, dtype, Execution(ops)) for name, ops in ways.items()}
     drafts = heads_of(targets["ours"])
-    with neighbour(given.neighbour):
+    with neighbour(given.neighbour, "while True: pass"):
         for threads in given.threads:
             torch.set_num_threads(threads)
-            with llama_cpp(given.gguf, threads) as token_s:
+            with ExitStack() as stack:
+                token_s = llama_cpp(stack, given, threads)
                 print("\n".join(table(given, targets, drafts, dtype, token_s)), flush=True)
     return 0
 
 
-@contextmanager
-def neighbour(is_busy: bool) -> Iterator[None]:
-    """A process that keeps one core busy within the block, if asked for."""
-    process = Popen([sys.executable, "-c", "while True: pass"]) if is_busy else None
-    try:
-        yield
-    finally:
-        if process:
-            process.kill()
-            process.wait()
+def llama_cpp(stack: ExitStack, given: argparse.Namespace, threads: int) -> LlamaCpp | None:
+    """llama.cpp's seconds for a token after a prompt, if there is a file for it."""
+    if given.gguf is None:
+        return None
+    flags = ("--threads", threads, "--threads-batch", threads)
+    command = (sys.executable, LLAMA_SERVER, "--model", given.gguf, *flags)
+    asked = {"n_predict": given.steps}
 
+    def token_s(answer: Any) -> float:
+        return float(answer["timings"]["predicted_per_token_ms"]) / 1e3
 
-@contextmanager
-def llama_cpp(file: str | None, threads: int) -> Iterator[Callable[[int, int], float] | None]:
-    """llama.cpp's seconds for a token, as a function of the prompt's length and of their number."""
-    if file is None:
-        yield None
-        return
-    flags = (f"--threads={threads}", f"--threads-batch={threads}")
-    command = [sys.executable, str(LLAMA_SERVER), "--model", file, "--port=0", *flags]
-    process = Popen(command, stdout=PIPE, stderr=DEVNULL, text=True)
-    assert process.stdout is not None
-    address = next(line for line in process.stdout if line.startswith("Serving at ")).split()[-1]
-
-    def token_s(prompt: int, count: int) -> float:
-        asked = {
-            "prompt": [i % 9000 + 5 for i in range(prompt)], "n_predict": count,
-            "temperature": 0, "ignore_eos": True,
-        }  # fmt: skip
-        headers = {"Content-Type": "application/json"}
-        with urlopen(Post(f"{address}/completion", json.dumps(asked).encode(), headers)) as answer:
-            return float(json.load(answer)["timings"]["predicted_per_token_ms"]) / 1e3
-
-    try:
-        yield token_s
-    finally:
-        process.kill()
-        process.wait()
+    return served(stack, command, "/completion", asked, token_s)
 
 
 def heads_of(target: Target) -> dict[int, Drafter]:
@@ -188,7 +162,7 @@ def table(
     targets: Mapping[str, Target],
     drafts: Mapping[int, Drafter],
     dtype: torch.dtype,
-    llama_token_s: Callable[[int, int], float] | None,
+    llama_token_s: LlamaCpp | None,
 ) -> list[str]:
     """The lines of the table for torch's present number of threads."""
     ours = targets["ours"]
@@ -214,7 +188,7 @@ def table(
             level = (deep - short) / (DEPTHS[1] - DEPTHS[0])
             drafted.append([level, level / found["ours", 1][-1].step_s, deep])
         if llama_token_s:
-            llama.append(llama_token_s(given.prompt, given.steps))
+            llama.append(llama_token_s([i % 9000 + 5 for i in range(given.prompt)]))
     names = " | ".join(PHASES)
     lines = [
         "",

@@ -68,7 +68,8 @@ def test_a_table_has_a_row_for_each_number_of_rows(
         started.append(subprocess.Popen(command))
         return started[-1]
 
-    monkeypatch.setattr(step_cost, "Popen", start)
+    monkeypatch.setattr(peers, "Popen", start)
+    monkeypatch.setattr(peers, "SETTLE_S", 0)
     before = torch.get_num_threads()
     words = "--model tiny --dtype float32 --rows 1 3 --threads 1 --prompt 20 --steps 4 --rounds 1"
     words += " --neighbour"
