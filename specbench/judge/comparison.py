@@ -12,14 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from statistics import median
+from typing import NamedTuple
 
 from specbench.analysis.cells import BASELINE, WITH_PHASES, CellKey
 from specbench.analysis.metrics import POOLED, rows_by_cell
 from specbench.analysis.ranking import is_alone, is_claimed
 from specbench.analysis.records import make_table
-from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Scope, unit_sd
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Estimate, Scope, unit_sd
+from specbench.analysis.stats.significance import differs, holm
 from specbench.errors import UserError, unknown_name
-from specbench.judge.claims import Claim, find_p_values
 from specbench.judge.pairs import ONCE, CellPair, Repetition, mean_cell, pair_cell, pair_requests
 from specbench.log.differences import COMPARE, Difference, require_same_work
 from specbench.log.header import RunHeader
@@ -27,6 +28,13 @@ from specbench.log.run import NO_LOAD, Load, Run, loads_of
 
 MEAN = "mean"
 """The task of a cell with the means over tasks."""
+
+
+class Claim(NamedTuple):
+    """A number of a cell: "speedup", "tokens_per_s" or "mat"."""
+
+    cell: CellKey
+    number: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +223,29 @@ def _compare(reference: _Cells, subject: _Cells, methods: Mapping[str, str]) -> 
         cautions=COMPARE.cautions(reference.run.header, subject.run.header),
         unshared=tuple(_unshared(reference, subject)),
         repetition=repetition,
-        p_values=find_p_values(cells, MEAN, has_times=repetition.is_judged),
+        p_values=_p_values(cells, has_times=repetition.is_judged),
     )
+
+
+def _p_values(cells: Mapping[CellKey, CellPair], *, has_times: bool) -> dict[Claim, float | None]:
+    """The corrected p-values of "the ratio is 1"; without `has_times`, those of MAT alone.
+
+    The means over tasks, which sentences are about, are one family of tests; the single tasks,
+    which are only coloured, are another. Vanilla's speedup and MAT are 1 in every run, and are
+    not tested.
+    """
+    families: tuple[dict[Claim, float | None], dict[Claim, float | None]] = ({}, {})
+    for key, cell in cells.items():
+        if key.task == POOLED:
+            continue
+        counts = () if key.method == BASELINE else ("mat",)
+        times = ("tokens_per_s",) if key.method == BASELINE else ("tokens_per_s", "speedup")
+        for number in (*counts, *times) if has_times else counts:
+            pair = cell.pair(number)
+            machine = pair.ratio.machine if isinstance(pair.ratio, Estimate) else None
+            p_value = differs(pair.subject, pair.reference, machine)
+            families[key.task != MEAN][Claim(key, number)] = p_value
+    return {**holm(families[0]), **holm(families[1])}
 
 
 def _unshared_loads(first: Run, second: Run) -> Iterator[str]:

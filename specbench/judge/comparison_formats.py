@@ -14,8 +14,7 @@ from rich.text import Text
 from specbench.analysis.frames import value_columns, value_or_none
 from specbench.analysis.metrics import POOLED
 from specbench.errors import unknown_name
-from specbench.judge.claims import Claim
-from specbench.judge.comparison import Comparison
+from specbench.judge.comparison import Claim, Comparison
 from specbench.judge.comparison_table import (
     NOT_COMPARABLE,
     NUMBERS,

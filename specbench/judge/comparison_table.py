@@ -10,8 +10,7 @@ from typing import NamedTuple
 from specbench.analysis.cells import CellKey
 from specbench.analysis.ranking import ALONE
 from specbench.analysis.stats.bootstrap import Estimate, Value
-from specbench.judge.claims import Claim
-from specbench.judge.comparison import MEAN, Comparison
+from specbench.judge.comparison import MEAN, Claim, Comparison
 from specbench.judge.sentences import change_sentences, cross_sentence
 from specbench.log.header import RunHeader
 from specbench.report import facts, formats

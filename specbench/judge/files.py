@@ -11,7 +11,7 @@ from specbench.analysis.divergence import find_agreements
 from specbench.analysis.records import make_table
 from specbench.errors import RunFolderError
 from specbench.judge.checks import Check, CheckedRun, Status
-from specbench.judge.hashes import hash_faults, unknown_hashes, vocabulary_faults
+from specbench.judge.hashes import hash_faults, unknown_hashes
 from specbench.judge.leaderboard import find_exclusions
 from specbench.log.audit import read_audit
 from specbench.log.faults import find_faults
@@ -37,10 +37,7 @@ def check_files(path: Path, *, for_leaderboard: bool = False) -> CheckedRun:
     faults = {
         "lines": [*run.left_out, *cut],
         "records": [*find_faults(run.header, run.records), *_against_audit(run)],
-        "hashes": [
-            *hash_faults(run.header, run.records),
-            *vocabulary_faults(run.header, run.records),
-        ],
+        "hashes": [*hash_faults(run.header, run.records)],
     }
     return _checked(run.header.id, run, faults, for_leaderboard)
 

@@ -18,19 +18,25 @@ The checks of each cell of the baseline are:
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from specbench.analysis.cells import BASELINE
+from specbench.analysis.cells import BASELINE, CellKey
+from specbench.analysis.cheats import FAST_STEP, SLOW_VANILLA, find_cheats
 from specbench.analysis.records import make_table
-from specbench.judge.audited import check_audit
+from specbench.analysis.warnings import RunWarning
 from specbench.judge.checks import Check, CheckedRun
 from specbench.judge.comparison import MEAN, compare
 from specbench.judge.gate_notes import caution_text, gate_notes, summary, unjudged
 from specbench.judge.limits import Limits, SpeedRule
 from specbench.judge.outputs import check_outputs
 from specbench.judge.performance import check_performance, check_speeds
-from specbench.judge.sources import check_sources
+from specbench.log.audit import StoredAudit
 from specbench.log.differences import CHECK, require_same_work
 from specbench.log.header import RunHeader
 from specbench.log.run import NO_LOAD, Load, Run
+from specbench.report.texts import note
+from specbench.report.warning_notes import audit_failure
+
+SOURCE = "source of speed"
+STEPS = (FAST_STEP, SLOW_VANILLA)
 
 
 def check(
@@ -161,21 +167,66 @@ def _in_order(checks: Sequence[Check], baseline: RunHeader) -> list[Check]:
     """The checks with their cells in words; by load, temperature, then method and task as there."""
     methods = [method.spelling for method in baseline.method_labels]
     tasks = [MEAN, *baseline.columns]
-    has_temperatures = len({check.cell.temperature for check in checks if check.cell}) > 1
+    pairs = [(check.cell, check) for check in checks if check.cell]
+    has_temperatures = len({cell.temperature for cell, _ in pairs}) > 1
 
-    def place(check: Check) -> tuple[Load, float, bool, int, int]:
-        assert check.cell
-        cell = check.cell
+    def place(pair: tuple[CellKey, Check]) -> tuple[Load, float, bool, int, int]:
+        cell = pair[0]
         method = [*methods, cell.method].index(cell.method)
         task = [*tasks, cell.task].index(cell.task)
         return cell.load, cell.temperature, cell.method != BASELINE, method, task
 
-    def named(check: Check) -> Check:
-        assert check.cell
-        cell = check.cell
+    named = []
+    for cell, check in sorted(pairs, key=place):
         temperature = f"T={cell.temperature:g}" if has_temperatures else ""
         words = (baseline.method(cell.method).label, temperature, cell.load.text)
         task = "Mean of the tasks" if cell.task == MEAN else baseline.task_title(cell.task)
-        return replace(check, method=", ".join(filter(None, words)), task=task)
+        named.append(replace(check, method=", ".join(filter(None, words)), task=task))
+    return named
 
-    return [named(check) for check in sorted(checks, key=place)]
+
+def check_audit(audit: StoredAudit | None, baseline: RunHeader) -> Iterator[Check]:
+    """A check of each lossless method at each temperature of the baseline.
+
+    Greedy answers are compared anyway (see `outputs`), so without an audit only sampled ones
+    are skipped.
+    """
+    for method in baseline.method_labels:
+        if not method.is_lossless or method.spelling in baseline.no_checkpoint:
+            continue
+        for temperature in baseline.spec.values.temperatures:
+            key = CellKey(method.spelling, float(temperature), MEAN)
+            results = audit.at(method.spelling, temperature) if audit else ()
+            failed = [one for one in results if one.status == "bug"]
+            if failed:
+                at = f" at T={failed[0].level:g}" if failed[0].is_raised else ""
+                yield Check("audit", "failed", f"{audit_failure(failed[0])}{at}", key)
+            elif audit and results and (reason := audit.unjudged(method.spelling, temperature)):
+                yield Check("audit", "skipped", f"not judged: {reason}", key)
+            elif results:
+                yield Check("audit", "passed", "no bug found", key)
+            elif temperature and method.spelling != BASELINE:
+                text = "not audited: run `specbench audit` on the run first"
+                yield Check("audit", "skipped", text, key)
+
+
+def check_sources(run: Run, baseline: Run | None = None) -> Iterator[Check]:
+    """A failed check for each kind of finding, or one that passed.
+
+    Two findings have honest causes too. A step that is faster than vanilla's fails only if it
+    is not so in the baseline run, and is skipped without one; untimed work is always skipped.
+    """
+    found, before = (
+        find_cheats(make_table(one.records), one.header) for one in (run, baseline or run)
+    )
+    known = {method for one in before if one.key in STEPS for method in _methods(one)}
+    for one in found:
+        is_known = (one.key in STEPS and known >= _methods(one)) or one.key == "untimed_work"
+        text = note(one.key, run.header, **one.numbers).text
+        yield Check(SOURCE, "skipped" if is_known else "failed", text)
+    if not found:
+        yield Check(SOURCE, "passed", "")
+
+
+def _methods(warning: RunWarning) -> set[str]:
+    return {one["method"] for one in warning.numbers["methods"]}

@@ -95,17 +95,16 @@ def gate_notes(
         "one-sided, over paired samples, corrected for their number: fewer than 1 of 100 equal "
         f"runs fail by chance{_noise_text(no_speed, num_baselines)}. Intervals are 95 %.",
     )
-    if any(
-        (check.name, check.status) == ("speed", "failed")
-        and check.cell
-        and check.cell.method == BASELINE
+    slower = {
+        check.cell.method
         for check in checks
-    ):
+        if check.cell and (check.name, check.status) == ("speed", "failed")
+    }
+    if BASELINE in slower:
         text = (
-            "Vanilla itself is slower. The cause is the engine or the machine; a second run tells "
-            "which."
+            "Vanilla itself is slower. The cause is the engine or the machine; a second run tells"
         )
-        yield Note("Warning", text, is_warning=True)
+        yield Note("Warning", f"{text} which.", is_warning=True)
     yield from (Note("Warning", text, is_warning=True) for text in warnings)
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from specbench.data.prompts import known_prompts
 from specbench.log.header import FileHeader, RunHeader
-from specbench.models.cards import find_model
 from specbench.models.checkpoints import identify
 from specbench.types import Record
+from specbench.zoo import TINY
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _EMBEDDED, _WEIGHTS = "embedded", "model.safetensors"
@@ -21,13 +21,15 @@ UNKNOWN_WEIGHTS = "The weights are unknown: the run names neither a commit nor a
 
 def is_embedded(header: RunHeader) -> bool:
     """True if the target is the model that ships with this program, by its name or its weights."""
-    model, weights = header.model, identify(Path(find_model("tiny").repo)).files[_WEIGHTS]
+    model, weights = header.model, identify(TINY / "target").files[_WEIGHTS]
     is_named = model.is_embedded or model.source == _EMBEDDED
     return is_named or weights in model.files.values()
 
 
 def hash_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """Missing and wrong hashes, and samples that belong to no prompt; a sentence each."""
+    """Missing and wrong hashes, samples that belong to no prompt, and tokens that belong to no
+    vocabulary; a sentence each.
+    """
     yield from _files("The model", header.model.files)
     for spelling, about in header.methods.items():
         yield from _files(spelling, about.weights.files if about.weights else {})
@@ -43,18 +45,17 @@ def hash_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
         found = {record.key.sample_id for record in records if record.key.task == one.task}
         if strange := sorted(found - ids):
             yield f"{one.origin} has no prompt {strange[0]!r}."
+    yield from _beyond_vocabulary(header, records)
 
 
-def vocabulary_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
+def _beyond_vocabulary(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
     """Token ids beyond the vocabulary, where the files tell its size."""
-    shape = header.model.shape
-    if shape is None and is_embedded(header):
-        config = Path(find_model("tiny").repo) / "config.json"
-        size = json.loads(config.read_bytes())["vocab_size"]
-    elif shape is None:
-        return
-    else:
+    if shape := header.model.shape:
         size = shape.vocab_size
+    elif is_embedded(header):
+        size = json.loads((TINY / "target" / "config.json").read_bytes())["vocab_size"]
+    else:
+        return
     for one in records:
         if (largest := max(one.token_ids, default=0)) >= size:
             where = f"{one.key.method} on {one.key.sample_id}"
@@ -64,7 +65,7 @@ def vocabulary_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[
 def unknown_hashes(header: RunHeader) -> Iterator[str]:
     """Hashes that cannot be checked on this machine, a sentence each."""
     if is_embedded(header):
-        known = identify(Path(find_model("tiny").repo)).files
+        known = identify(TINY / "target").files
         changed = [name for name in known if known[name] != header.model.files.get(name)]
         if changed:
             yield f"The embedded model is not this version's: {', '.join(sorted(changed))} differ."

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Missing, Value
+from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Missing
 from specbench.errors import UserError, without_password
 from specbench.judge.checks import CheckedRun
 from specbench.judge.files import check_files
@@ -126,17 +126,15 @@ def _write_run(run: Run, report: Report, folder: Path) -> tuple[str, ...]:
 
 def _plain(row: SiteRow) -> dict[str, Any]:
     """The row as values of JSON."""
-    values = ((field.name, getattr(row, field.name)) for field in fields(row))
-    return {
-        name: _numbers(value) if isinstance(value, Estimate | Missing) else value
-        for name, value in values
-    }
+    return {field.name: _value(getattr(row, field.name)) for field in fields(row)}
 
 
-def _numbers(value: Value) -> list[float] | None:
-    """The value and the ends of its interval, if it has one."""
-    if not isinstance(value, Estimate):
+def _value(value: Any) -> Any:
+    """Of an estimate, the value and the ends of its interval, if it has one."""
+    if isinstance(value, Missing):
         return None
+    if not isinstance(value, Estimate):
+        return value
     span = interval_of(value)
     numbers = [value.value, *([span.low, span.high] if span else [])]
     return [json.loads(f"{number:.6g}") for number in numbers]

@@ -221,19 +221,15 @@ def check_speeds(
     whole = np.median(values, axis=0)
     level = GATE_ALPHA / ((len(values) + 1) * num_loads)
     if len(values) > 1:
-        relative = values - whole
+        relative, against = values - whole, "than the run's other methods"
         spread = _spread(relative, num, degrees=(num - 1) * (len(values) - 1))
         for (method, temperature), row in zip(changes.index, relative, strict=True):
             key = CellKey(method, float(temperature), MEAN, load)
-            change = float(row[:num].mean())
-            yield _pool_check(
-                key, change, spread, max_slowdown, level, "than the run's other methods"
-            )
+            yield _pool_check(key, row[:num], spread, max_slowdown, level, against)
     whose = BASELINE if len(values) > 1 else changes.index[0][0]
-    key = CellKey(whose, float(changes.index[0][1]), MEAN, load)
+    key, against = CellKey(whose, float(changes.index[0][1]), MEAN, load), "in all methods together"
     spread = _spread(whole, num, degrees=num - 1)
-    change = float(whole[:num].mean())
-    yield _pool_check(key, change, spread, max_slowdown, level, "in all methods together")
+    yield _pool_check(key, whole[:num], spread, max_slowdown, level, against)
 
 
 def _changes(runs: Sequence[Run]) -> DataFrame:
@@ -265,13 +261,16 @@ def _spread(changes: FloatArray, num: int, degrees: int) -> Variance:
 
 def _pool_check(
     key: CellKey,
-    change: float,
+    changes: FloatArray,
     machine: Variance,
     max_slowdown: float,
     level: float,
     against: str,
 ) -> Check:
-    """The check of a change of log time per token, where equal runs have the variance `machine`."""
+    """The check of the mean of changes of log time per token, where equal runs have the variance
+    `machine`.
+    """
+    change = float(changes.mean())
     half = quantile(machine.degrees, 1 - level) * math.sqrt(machine.value)
     p_value = slower(without_spread(math.exp(-change)), without_spread(1.0), max_slowdown, machine)
     status: Status = "passed"

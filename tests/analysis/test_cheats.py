@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from specbench.analysis.cheats import find_cheats
 from specbench.analysis.metrics import measure
 from specbench.analysis.records import make_table
-from specbench.judge.sources import check_sources
+from specbench.judge.gate import check_sources
 from specbench.log.header import RunHeader
 from specbench.log.machine import Threads
 from specbench.log.record import RecordLine, RecordReader
