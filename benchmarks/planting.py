@@ -14,8 +14,7 @@ from typing import Any
 
 from specbench.audit import contract as checks
 from specbench.audit.contract import run_contract
-from specbench.audit.results import ALPHA, Audit, GreedyAudit
-from specbench.audit.run import audit
+from specbench.audit.results import ALPHA, GreedyAudit
 from specbench.audit.subject import Subject
 from specbench.audit.white_box import Effort
 from specbench.engine.drafter import Drafter
@@ -120,7 +119,8 @@ def _found_by_audit(target: Target, drafter: Drafter, ground: Ground, effort: Ef
         texts = [ground.prompts[i % len(ground.prompts)] for i in range(num_texts)]
         model = ToyModel(target, {PLANTED: drafter}, texts, budget=BUDGET)
         try:
-            one = _audited(model, size, (temperature,), has_vanilla=temperature == 0)
+            run = model.run(temperature, has_vanilla=temperature == 0)
+            one = model.audited(run, size)
         except Exception as error:  # the bug may break the run itself, which shows it too
             return {"audit": True, "answers": 0, "by": f"{type(error).__name__}: {error}"}
         found += [result for result in one.methods if result.method == PLANTED]
@@ -142,13 +142,6 @@ def _failures(results: Sequence[MethodAudit]) -> Iterator[tuple[str, float]]:
             yield one.fault, 0.0
         for test in one.failures:
             yield f"{test.subject}, {test.name}, T={one.level:g}", test.p_value or 0.0
-
-
-def _audited(
-    model: ToyModel, effort: Effort, temperatures: Sequence[float], *, has_vanilla: bool = True
-) -> Audit:
-    run = model.run(*temperatures, has_vanilla=has_vanilla)
-    return audit(run, lambda _: model, is_recheck=False, effort=effort, say=lambda _: None)
 
 
 def audit_sound(variant: Variant, ground: Ground, effort: Effort = EFFORT) -> Figures:
@@ -173,7 +166,8 @@ def audit_real(ground: Ground, seeds: Iterable[int], effort: Effort = REPEATED) 
         model = ToyModel(
             ground.target, ground.drafters, texts, budget=SHORT, first_seed=1000 * seed
         )
-        found = _audited(model, effort, (TEMPERATURE,) if i else (0.0, TEMPERATURE))
+        temperatures = (TEMPERATURE,) if i else (0.0, TEMPERATURE)
+        found = model.audited(model.run(*temperatures), effort)
         failed = {one.method for one in found.methods if one.status == "bug"}
         failed |= {one.agreement.method for one in found.greedy if one.status == "bug"}
         alarms += [f"{name}, seed {seed}" for name in sorted(failed)]

@@ -24,10 +24,9 @@ from specbench.audit.evidence import (
     WatchedDrafter,
     watched_evidence,
 )
-from specbench.audit.oracle import Planted
 from specbench.audit.results import ALPHA, EPSILON, PLANTED, deviation_limit
 from specbench.audit.rule_cases import rule_outcomes
-from specbench.audit.subject import Subject
+from specbench.audit.subject import Planted, Subject
 from specbench.audit.token_tests import (
     guess_tests,
     logit_tests,
@@ -78,13 +77,11 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
         num_fewer += sum(now < before for now, before in zip(again, first, strict=True))
     yield count("steps of prompts met again", 2 * len(first), num_fewer, "answers in fewer steps")
     if subject.known:
-        fresh, known = (_tokens_a_step(subject, one) for one in (subject.unknown, subject.known))
-        values = [
-            Draws(Bootstrap(), name).estimates({"": one})[""]
-            for name, one in (("fresh", fresh), ("known", known))
-        ]
-        p_value = slower(values[0], values[1], MOST_KNOWN - 1, EXACT)
-        effect = values[1].value / values[0].value
+        fresh, known = (
+            Draws(Bootstrap(), name).estimates({"": _tokens_a_step(subject, prompts)})[""]
+            for name, prompts in (("fresh", subject.unknown), ("known", subject.known))
+        )
+        p_value, effect = slower(fresh, known, MOST_KNOWN - 1, EXACT), known.value / fresh.value
         name = "tokens a step on prompts of tasks, against new ones"
         yield AuditTest("guesses", name, len(subject.known), effect, "times", p_value)
 

@@ -18,7 +18,7 @@ from specbench.analysis.stats.bootstrap import FloatArray
 from specbench.audit.model import RunModel
 from specbench.audit.results import Difference, GreedyAudit, near_tie
 from specbench.log.header import RunHeader
-from specbench.log.run import loads_of
+from specbench.log.run import load_of, loads_of
 from specbench.models.cards import DTYPES
 from specbench.types import Record, Request
 
@@ -40,10 +40,7 @@ def audit_greedy(
     if agreement.divergences:
         assert model is not None
         say(f"{agreement.method}: looking at {len(agreement.divergences)} differences …")
-        known = info.model.dtype in DTYPES  # a server's may be unknown
-        run_dtype = info.model.dtype if known else model.dtype
-        dtypes = info.model.rounding(run_dtype), info.model.rounding(model.dtype)
-        examiner = _Examiner(table, model, dtypes=dtypes, is_recheck=is_recheck)
+        examiner = _Examiner(table, info, model, is_recheck=is_recheck)
         differences = [examiner.examine(divergence) for divergence in agreement.divergences]
     is_lossless = info.method(agreement.method).is_lossless
     return GreedyAudit(agreement, tuple(differences), is_lossless)
@@ -56,23 +53,17 @@ def agreement_with_ours(table: RecordTable, info: RunHeader, model: RunModel) ->
     counts once. Ours has as many tokens as the server's, so an answer that ends too early is
     not noticed.
     """
-    load = loads_of(info.spec.values)[0]
-    records = [
-        record
-        for record in table.records
-        if record.is_ok
-        and (record.key.method, record.key.temperature) == (BASELINE, 0.0)
-        and (record.key.repeat, record.key.concurrency) == (0, load.concurrency)
-        and record.key.request_rate == load.request_rate
-    ]
-    divergences = []
-    for record in records:
-        request = Request(model.prompt_ids(record), len(record.token_ids))
-        ours = model.complete(BASELINE, request)
-        pairs = enumerate(zip_longest(ours, record.token_ids))
-        for position, (expected, token) in pairs:
+    wanted = (BASELINE, 0.0, 0, loads_of(info.spec.values)[0])
+    records, divergences = [], []
+    for record in table.records:
+        key = record.key
+        if not record.is_ok or (key.method, key.temperature, key.repeat, load_of(key)) != wanted:
+            continue
+        records.append(record)
+        ours = model.complete(BASELINE, Request(model.prompt_ids(record), len(record.token_ids)))
+        for position, (expected, token) in enumerate(zip_longest(ours, record.token_ids)):
             if expected != token:
-                divergences.append(Divergence(record.key, position, expected, token))
+                divergences.append(Divergence(key, position, expected, token))
                 break
     return Agreement(BASELINE, len(records), tuple(divergences))
 
@@ -81,11 +72,13 @@ class _Examiner:
     """Examines single steps of greedy completions with the run's model."""
 
     def __init__(
-        self, table: RecordTable, model: RunModel, *, dtypes: tuple[str, str], is_recheck: bool
+        self, table: RecordTable, info: RunHeader, model: RunModel, *, is_recheck: bool
     ) -> None:
         self._records = {record.key: record for record in table.records}
         self._model, self._is_recheck = model, is_recheck
-        self._run_dtype, self._own_dtype = dtypes
+        known = info.model.dtype in DTYPES  # a server's may be unknown
+        self._run_dtype = info.model.rounding(info.model.dtype if known else model.dtype)
+        self._own_dtype = info.model.rounding(model.dtype)
 
     def examine(self, divergence: Divergence) -> Difference:
         """The status on one difference, from the logits at its position."""

@@ -8,7 +8,7 @@ at. The audit is stored in the run's folder.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeAlias
@@ -20,7 +20,7 @@ from specbench.analysis.records import BASELINE, make_table
 from specbench.audit.greedy import agreement_with_ours, audit_greedy
 from specbench.audit.model import RunModel
 from specbench.audit.results import Audit, GreedyAudit
-from specbench.audit.white_box import Effort, audit_methods, audit_servers, usable_records
+from specbench.audit.white_box import Effort, audit_methods, usable_records
 from specbench.errors import RunFolderError, UserError
 from specbench.log.audit import (
     AuditTest,
@@ -73,11 +73,7 @@ def audit(
         audit_greedy(agreement, table, info, model=model, is_recheck=is_recheck, say=say)
         for agreement in agreements.values()
     ]
-    methods: Sequence[MethodAudit] = ()
-    if model and info.servers:
-        methods = audit_servers(records, info, model, say)
-    elif model and records:
-        methods = audit_methods(records, info, model, effort, say)
+    methods = audit_methods(records, info, model, effort, say) if model and records else ()
     found = Audit(
         run_id=info.id,
         dtype=info.model.dtype,
@@ -129,14 +125,10 @@ def _joined(result: MethodAudit, greedy: GreedyAudit) -> MethodAudit:
     """The result with the greedy answers' own; the worse status counts."""
     statuses = {result.status, greedy.status}
     status = next((one for one in ("bug", "lossy") if one in statuses), greedy.status)
-    agreement = greedy.agreement
+    num, num_other = greedy.agreement.num_compared, len(greedy.agreement.divergences)
+    is_failed = greedy.status in ("bug", "lossy")
     test = AuditTest(
-        "answers",
-        "equal to vanilla's",
-        agreement.num_compared,
-        len(agreement.divergences),
-        "answers",
-        is_failed=greedy.status in ("bug", "lossy"),
+        "answers", "equal to vanilla's", num, num_other, "answers", is_failed=is_failed
     )
     return replace_part(result, status=status, tests=(test, *result.tests))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import compress
 
 from msgspec.structs import replace
 from rich.console import Console, RenderableType
@@ -55,23 +54,23 @@ def print_contract(result: MethodAudit, console: Console, *, is_full: bool) -> N
         name, out_of, effect, bound = _test(test)
         parts += _failed(name, f"{effect} in {out_of} ({'p = ' * (bound[0] != '<')}{bound})")
     num, failed = len(result.tests) + len(faults), len(result.failures) + len(faults)
-    if result.status == "no difference" and is_idle(result):
+    counted = f"{failed} of {num} tests of {result.method}."
+    if result.status == "lossy":
+        parts.append(Text(f"not lossless, as it says: {counted}", style="bold yellow"))
+    elif result.status != "no difference":
+        parts.append(Text(f"FAILED: {counted}", style="bold red"))
+    elif is_idle(result):
         text = f"Not judged: {result.method} proposed no guess on the prompts of the audit."
         parts.append(Text(text, style="bold yellow"))
-    elif result.status == "no difference":
-        parts.append(Text(f"Passed: {num} tests of {result.method}.", style="bold green"))
     else:
-        what = "not lossless, as it says" if result.status == "lossy" else "FAILED"
-        style = "bold yellow" if result.status == "lossy" else "bold red"
-        parts.append(Text(f"{what}: {failed} of {num} tests of {result.method}.", style=style))
+        parts.append(Text(f"Passed: {num} tests of {result.method}.", style="bold green"))
     if result.smallest_tv is not None:
-        parts.append(
-            Text(
-                f"Power: sampled tokens of {result.num_tokens} draws would have shown a mean total "
-                f"variation of {result.smallest_tv:.3f}, to or from the likeliest token, in "
-                f"{POWER:.0%} of runs. --full shows every test."
-            )
+        text = (
+            f"Power: sampled tokens of {result.num_tokens} draws would have shown a mean total "
+            f"variation of {result.smallest_tv:.3f}, to or from the likeliest token, in "
+            f"{POWER:.0%} of runs. --full shows every test."
         )
+        parts.append(Text(text))
     print_parts(parts, console)
 
 
@@ -110,8 +109,7 @@ def _differences(audit: Audit, info: RunHeader, width: int) -> Iterable[Renderab
         return
     found.sort(key=lambda pair: _severity(pair[1]), reverse=True)
     headings = ["token", "vanilla", "method", "gap", "near-tie\nup to"]
-    if audit.recheck_dtype:
-        headings.append(f"again in\n{audit.recheck_dtype}")
+    headings += [f"again in\n{audit.recheck_dtype}"] if audit.recheck_dtype else []
     rows = [_difference(*pair, audit, info=info) for pair in found[:MOST_DIFFERENCES]]
     yield from draw(_table([*headings, "status"], rows, heading="Difference"), width)
     if len(found) > MOST_DIFFERENCES:
@@ -144,34 +142,29 @@ def _difference(one: GreedyAudit, difference: Difference, audit: Audit, *, info:
 
 
 def _methods(audit: Audit, info: RunHeader) -> Table:
+    """A row a method and temperature; columns that are empty in all rows are left out."""
+    every = [_texts(one) for one in audit.methods]
+    shown = [heading for heading in every[0] if any(texts[heading] for texts in every)]
     rows = []
-    for one in audit.methods:
-        texts = (
-            f"{one.level:g}",
-            f"{one.num_same} of {one.num_replayed}" if one.num_replayed else "",
-            _largest(one, "deviation"),
-            *(_p_value(one, subject) for subject in ("guesses", "tokens", "rule")),
-            str(one.num_tokens or ""),
-            "" if one.smallest_tv is None else f"{one.smallest_tv:.3f}",
-        )
-        rows.append((one, texts))
-    headings = (
-        "T", "same\nagain", "logits\n(epsilon)", "p of\nguesses", "p of\ntokens", "p of\nrule",
-        "tokens\ntested", "smallest\nTV",
-    )  # fmt: skip
-    is_shown = [any(column) for column in zip(*(texts for _, texts in rows), strict=True)]
-    return _table(
-        [*compress(headings, is_shown), "status"],
-        [
-            _row(one.method, info.method(one.method).label, compress(texts, is_shown), one.status)
-            for one, texts in rows
-        ],
-    )
+    for one, texts in zip(audit.methods, every, strict=True):
+        label = info.method(one.method).label
+        rows.append(_row(one.method, label, [texts[heading] for heading in shown], one.status))
+    return _table([*shown, "status"], rows)
 
 
-def _largest(one: MethodAudit, name: str) -> str:
-    found = [test.effect for test in one.tests if test.name == name]
-    return f"{max(found):.3g}" if found else ""
+def _texts(one: MethodAudit) -> dict[str, str]:
+    """The texts of a row by the headings of their columns."""
+    deviations = [test.effect for test in one.tests if test.name == "deviation"]
+    return {
+        "T": f"{one.level:g}",
+        "same\nagain": f"{one.num_same} of {one.num_replayed}" if one.num_replayed else "",
+        "logits\n(epsilon)": f"{max(deviations):.3g}" if deviations else "",
+        "p of\nguesses": _p_value(one, "guesses"),
+        "p of\ntokens": _p_value(one, "tokens"),
+        "p of\nrule": _p_value(one, "rule"),
+        "tokens\ntested": str(one.num_tokens or ""),
+        "smallest\nTV": "" if one.smallest_tv is None else f"{one.smallest_tv:.3f}",
+    }
 
 
 def _p_value(one: MethodAudit, subject: Subject) -> str:

@@ -174,30 +174,13 @@ def usable_records(table: RecordTable) -> Records:
 def audit_methods(
     records: Records, info: RunHeader, model: RunModel, effort: Effort, say: Callable[[str], None]
 ) -> list[MethodAudit]:
-    """Test every method at every temperature; p-values are corrected for their number."""
-    found = list(_Tester(records, info, model, effort, say).results())
-    return [_with_verdict(one, info) for one in corrected(found)]
+    """Test every method at every temperature; p-values are corrected for their number.
 
-
-def audit_servers(
-    records: Records, info: RunHeader, model: RunModel, say: Callable[[str], None]
-) -> list[MethodAudit]:
-    """Test the recorded sampled tokens of servers: these cannot draw further ones for us."""
-    tester, found = _Tester(records, info, model, Effort(), say), []
-    for temperature, methods in records.items():
-        for method, own in methods.items():
-            if not temperature:
-                continue
-            server = info.servers.get(method)
-            if server is None or not server.sends_token_ids:
-                say(f"{method}: sampled answers are not audited, its server sends no token ids.")
-                continue
-            answers = Answers()
-            for record in own:
-                answers.add(model.token_numbers(record))
-            tests = [*token_tests(answers.tokens)]
-            found.append(tester.result(method, (temperature, temperature), answers, tests))
-    return [_with_verdict(one, info) for one in corrected(found)]
+    Of servers, the recorded sampled tokens are tested: these cannot draw further ones for us.
+    """
+    tester = _Tester(records, info, model, effort, say)
+    found = tester.of_servers(info) if info.servers else tester.results()
+    return [_with_verdict(one, info) for one in corrected([*found])]
 
 
 def corrected(results: Sequence[MethodAudit]) -> list[MethodAudit]:
@@ -258,6 +241,21 @@ class _Tester:
                         outcomes = self._model.rule_outcomes(method, self._effort.num_outcomes)
                         tests += rule_tests(outcomes)
                     yield self.result(method, (temperature, level), answers, tests)
+
+    def of_servers(self, info: RunHeader) -> Iterator[MethodAudit]:
+        for temperature, methods in self._records.items():
+            for method, own in methods.items() if temperature else ():
+                server = info.servers.get(method)
+                if server is None or not server.sends_token_ids:
+                    self._say(
+                        f"{method}: sampled answers are not audited, its server sends no token ids."
+                    )
+                    continue
+                answers = Answers()
+                for record in own:
+                    answers.add(self._model.token_numbers(record))
+                tests = [*token_tests(answers.tokens)]
+                yield self.result(method, (temperature, temperature), answers, tests)
 
     def _answers(self, records: Sequence[Record], at: tuple[float, float]) -> Answers:
         """Recorded answers and, above temperature 0, drawn ones; drawn ones alone if raised."""

@@ -5,7 +5,10 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from specbench.audit.model import RunModel
+from specbench.audit.results import Audit
+from specbench.audit.run import audit
 from specbench.audit.subject import Plain
+from specbench.audit.white_box import Effort
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter
 from specbench.engine.target import Target
@@ -47,6 +50,10 @@ class ToyModel(RunModel):
                                0.1, 0.1, done.accept_lengths, done.num_nodes)
                     )  # fmt: skip
         return make_run(records, header([*drafters], ("gsm8k",), temperatures))
+
+    def audited(self, run: Run, effort: Effort, *, is_recheck: bool = False) -> Audit:
+        """The audit of a run of this model."""
+        return audit(run, lambda _: self, is_recheck=is_recheck, effort=effort, say=lambda _: None)
 
     def prompt_ids(self, record: Record) -> tuple[int, ...]:
         return self._prompts[int(record.key.sample_id)]
