@@ -51,10 +51,8 @@ def toy(target: Target, methods: Mapping[str, Drafter]) -> ToyModel:
     return ToyModel(target, methods, PROMPTS, budget=BUDGET)
 
 
-def audited(run: Run, model: ToyModel, *, is_recheck: bool = False, num_tokens: int = 0) -> Audit:
-    return audit(
-        run, lambda _: model, is_recheck=is_recheck, effort=Effort(num_tokens), say=lambda _: None
-    )
+def audited(run: Run, model: ToyModel, *, is_recheck: bool = False) -> Audit:
+    return model.audited(run, Effort(0), is_recheck=is_recheck)
 
 
 @pytest.mark.parametrize("is_recheck", [False, True])

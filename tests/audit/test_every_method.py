@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from specbench.audit import contract
+from specbench.audit.contract import run_contract
+from specbench.audit.subject import Subject
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter
 from specbench.engine.target import Target
-from specbench.engine.tree import padded_size
 from specbench.registry import names
 from specbench.types import Completion, Request, Sampling
 from tests.methods.building import build_in
@@ -55,51 +57,18 @@ def test_greedy_output_is_that_of_generate(
     assert list(done.token_ids) == expected(prompt)
 
 
-def test_the_count_of_a_completion_adds_up(target: Target, drafter: Drafter) -> None:
-    done = complete(target, drafter, prompts()[0])
-    assert 1 + sum(done.accept_lengths) == done.num_tokens
-    assert all(1 <= a <= n for a, n in zip(done.accept_lengths, done.num_nodes, strict=True))
-
-
-def test_a_prompt_leaves_no_state_for_the_next_one(target: Target, drafter: Drafter) -> None:
-    first, second = prompts()[:2]
-    fresh = complete(target, drafter, second)
-    complete(target, drafter, first)
-    again = complete(target, drafter, second)
-    assert (again.token_ids, again.steps) == (fresh.token_ids, fresh.steps)
-
-
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0)], ids=["greedy", "sampling"])
-def test_the_size_of_every_tree_is_known_beforehand(
-    target: Target, drafter: Drafter, sampling: Sampling
-) -> None:
-    budget, found = 60, set()
-    for prompt in prompts()[1::2]:  # one that repeats itself, and one that does not
-        found |= set(complete(target, drafter, prompt, sampling=sampling).num_nodes)
-    if drafter.has_fixed_size:
-        assert len(found) == 1
-    known = drafter.trees_to_record(budget, target.sampler(sampling, seed=0))
-    sizes = {padded_size(tree.num_nodes) for tree in known}
-    assert drafter.has_fixed_size or set(map(padded_size, found)) <= sizes
-
-
-def test_the_same_seed_gives_the_same_tokens(target: Target, drafter: Drafter) -> None:
-    draws = [
-        complete(target, drafter, prompts()[1], sampling=Sampling(1.0), seed=seed)
-        for seed in (5, 5, 6)
-    ]
-    assert draws[0].token_ids == draws[1].token_ids != draws[2].token_ids
-
-
-@pytest.mark.parametrize("budget", [1, 2, 3, 7])
-def test_a_budget_is_never_exceeded(target: Target, drafter: Drafter, budget: int) -> None:
-    done = complete(target, drafter, prompts()[3], max_new_tokens=budget, eos_ids=frozenset())
-    assert done.num_tokens == budget
-    assert done.stop_reason == "budget"
+@pytest.mark.parametrize("name", names())
+def test_counts_ends_state_seeds_and_sizes_hold(name: str, target: Target, tmp_path: Path) -> None:
+    two = prompts()[1::2]  # one that repeats itself, and one that does not
+    subject = Subject(target, lambda: build(name, target, tmp_path), two, budget=32)
+    kinds = [contract.greedy, contract.ends, contract.repeats, contract.sizes]
+    found = run_contract(name, subject, checks=kinds)
+    assert (found.fault, found.failures) == ("", ())
 
 
 def test_nothing_after_eos_is_emitted(target: Target, drafter: Drafter) -> None:
     free = complete(target, drafter, prompts()[3], eos_ids=frozenset())
+    assert (free.num_tokens, free.stop_reason) == (60, "budget")
     eos = free.token_ids[len(free.token_ids) // 2]
     done = complete(target, drafter, prompts()[3], eos_ids=frozenset({eos}))
     assert done.token_ids == free.token_ids[: free.token_ids.index(eos) + 1]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import io
+from functools import partial
 
 import pytest
-from rich.console import Console
 
 from specbench.audit.results import PLANTED, Audit, is_idle
 from specbench.audit.terminal import print_audit, print_contract
 from specbench.log.audit import AuditTest, MethodAudit, find_unjudged
 from tests.analysis.run_factory import header, make_run
 from tests.support.audits import passed_audit, stored_audit
+from tests.support.printing import printed
 
 
 @pytest.mark.parametrize(
@@ -28,10 +28,8 @@ def test_an_audit_in_half_precision_says_what_it_cannot_see(
 ) -> None:
     tests = tuple(AuditTest("logits", one, 9, 0.0, "", limit=1.0) for one in {"deviation", name})
     method = MethodAudit("pld", 0.0, 0.0, num_answers=1, tests=tests)
-    shown = Console(file=io.StringIO(), width=200)
     info = make_run([], header(("vanilla", "pld"), ("gsm8k",))).header
-    print_audit(Audit("run", dtype, again, (), (method,)), info, shown)
-    said = shown.file.getvalue()  # type: ignore[attr-defined]
+    said = printed(partial(print_audit, Audit("run", dtype, again, (), (method,)), info), 200)
     assert ("--dtype float32 finds them" in " ".join(said.split())) == is_told
 
 
@@ -40,9 +38,8 @@ def test_failed_tests_of_a_method_are_lines_with_the_message_below() -> None:
     passed = AuditTest("answers", "budget", 4, 0.0, "wrong answers", limit=0.0)
     fault = "recall: KeyError: 'x' (my_idea.py:21 in propose)\nsampled: ValueError: 1; 2"
     result = MethodAudit("my_idea", 0.0, 0.0, tests=(failed, passed), status="bug", fault=fault)
-    shown = Console(file=io.StringIO(), width=80)
-    print_contract(result, shown, is_full=False)
-    assert [line.rstrip() for line in shown.file.getvalue().splitlines()] == [  # type: ignore[attr-defined]
+    shown = printed(partial(print_contract, result, is_full=False))
+    assert [line.rstrip() for line in shown.splitlines()] == [
         "FAILED  recall",
         "        KeyError: 'x' (my_idea.py:21 in propose)",
         "FAILED  sampled",
@@ -65,9 +62,7 @@ def test_methods_without_evidence_are_named_and_the_command_ends_with_3() -> Non
         (1.0, "not in the audit"),
     ]
     audit = Audit("run", "float32", None, (), (few,), unjudged=("PLD at T=1: too few",))
-    shown = Console(file=io.StringIO(), width=80)
-    print_audit(audit, info, shown)
-    assert "Not judged: PLD at T=1: too few." in shown.file.getvalue()  # type: ignore[attr-defined]
+    assert "Not judged: PLD at T=1: too few." in printed(partial(print_audit, audit, info))
     assert audit.exit_code == 3
     assert Audit("run", "float32", None, (), (passed_audit("pld", 1.0),)).exit_code == 0
 
@@ -75,8 +70,6 @@ def test_methods_without_evidence_are_named_and_the_command_ends_with_3() -> Non
 def test_a_method_that_proposes_nothing_did_not_pass() -> None:
     for num, said in ((0, "Not judged: x proposed no guess"), (3, "Passed: 1 tests of x")):
         result = MethodAudit("x", 0.0, 0.0, tests=(AuditTest("answers", PLANTED, num, 0.0),))
-        shown = Console(file=io.StringIO(), width=80)
-        print_contract(result, shown, is_full=True)
-        assert f"answers: {PLANTED}" in shown.file.getvalue()  # type: ignore[attr-defined]
-        assert said in shown.file.getvalue()  # type: ignore[attr-defined]
+        shown = printed(partial(print_contract, result, is_full=True))
+        assert f"answers: {PLANTED}" in shown and said in shown
         assert is_idle(result) is (num == 0)

@@ -17,7 +17,7 @@ from specbench.audit.evidence import GuessNumbers, TokenNumbers, guess_positions
 from specbench.audit.rule_cases import CASES, rule_outcomes
 from specbench.audit.subject import Plain
 from specbench.audit.token_tests import guess_tests, rule_test, smallest_tv, sum_test, token_tests
-from specbench.audit.white_box import audit_servers, usable_records
+from specbench.audit.white_box import Effort, audit_methods, usable_records
 from specbench.engine.accept import lossless
 from specbench.engine.target import Target
 from specbench.log.audit import MethodAudit
@@ -155,7 +155,8 @@ def audited(
     said: list[str] = []
     # Servers report no single steps.
     bare = [replace(record, accept_lengths=(), num_nodes=()) for record in records]
-    found = audit_servers(usable_records(make_table(bare)), header, MODEL, said.append)
+    usable = usable_records(make_table(bare))
+    found = audit_methods(usable, header, MODEL, Effort(), said.append)
     return {one.method: one for one in found}, said
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specbench.audit.run import audit
 from specbench.audit.white_box import Effort, make_effort
 from specbench.engine.drafter import Drafter, State
 from specbench.engine.execution import Execution
@@ -32,10 +31,7 @@ CLEAR = ("temperature applied twice", "stale keys in one layer", "seed reused in
 
 def audited(target: Target, drafter: Drafter, *temperatures: float) -> Sequence[MethodAudit]:
     model = ToyModel(target, {"sps": drafter}, PROMPTS, budget=48)
-    run = model.run(*temperatures)
-    found = audit(
-        run, lambda _: model, is_recheck=False, effort=EFFORT, say=lambda _: None
-    )  # fmt: skip
+    found = model.audited(model.run(*temperatures), EFFORT)
     return [one for one in found.methods if one.method == "sps"]
 
 
@@ -107,10 +103,7 @@ def test_a_method_that_fails_in_the_audit_is_named_with_its_reason() -> None:
 def test_power_draws_the_tokens_that_a_difference_needs() -> None:
     target = Target(MODEL)
     model = ToyModel(target, {"sps": NoisyTarget(target)}, PROMPTS, budget=48)
-    found = audit(
-        model.run(1.0), lambda _: model, is_recheck=False,
-        effort=Effort(50, power=0.12, num_outcomes=500), say=lambda _: None,
-    )  # fmt: skip
+    found = model.audited(model.run(1.0), Effort(50, power=0.12, num_outcomes=500))
     for one in found.methods:
         assert one.smallest_tv is not None
         assert 0.06 < one.smallest_tv <= 0.12
@@ -127,15 +120,10 @@ def test_an_answer_that_is_not_reproduced_is_tested_as_recorded() -> None:
     model = ToyModel(target, {"sps": NoisyTarget(target)}, PROMPTS, budget=48)
     run = model.run(1.0)
     spoiled = [
-        replace(record, token_ids=(7, *record.token_ids[1:]))
-        if record.key.method == "sps"
-        else record
-        for record in run.records
+        replace(one, token_ids=(7, *one.token_ids[1:])) if one.key.method == "sps" else one
+        for one in run.records
     ]
-    found = audit(
-        replace(run, records=tuple(spoiled)), lambda _: model, is_recheck=False, effort=EFFORT,
-        say=lambda _: None,
-    )  # fmt: skip
+    found = model.audited(replace(run, records=tuple(spoiled)), EFFORT)
     own = next(one for one in found.methods if one.method == "sps" and not one.is_raised)
     assert own.num_same == 0 < own.num_replayed
     assert own.status == "bug"

@@ -7,11 +7,10 @@ import csv
 import json
 import random
 from dataclasses import replace
+from functools import partial
 from io import StringIO
-from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from specbench.analysis.cells import WITH_PHASES
 from specbench.analysis.metrics import POOLED, measure
@@ -22,7 +21,6 @@ from specbench.judge.comparison_formats import (
     FORMATS,
     print_comparison,
     render_comparison,
-    write_comparison,
 )
 from specbench.judge.comparison_table import NOT_COMPARABLE, build_comparison
 from specbench.judge.pairs import NO_SHARED
@@ -30,6 +28,7 @@ from specbench.log.run import Run
 from specbench.types import Phases, Serving
 from tests.analysis.run_factory import TASKS, full_run, header, make_run, number, record
 from tests.judge.changing import at_loads, broken, several, slower, with_header, with_records
+from tests.support.printing import printed
 
 
 def width(value: Value) -> float:
@@ -231,17 +230,6 @@ def test_runs_that_share_nothing_are_refused(crossed: tuple[str, str] | None) ->
         compare(one, other, crossed=crossed)
 
 
-def test_force_shows_what_is_not_comparable_and_says_so() -> None:
-    run = full_run()
-    other = with_header(run, model__dtype="float16")
-    with pytest.raises(UserError, match=r"dtype: float32 in .* float16"):
-        compare(run, other)
-    (difference,) = compare(run, other, is_forced=True).differences
-    assert (difference.what, difference.first, difference.second) == (
-        "dtype", "float32", "float16"
-    )  # fmt: skip
-
-
 RUN = full_run(id="old")
 EVERYBODY = ("vanilla", "pld", "sps", "lookahead")
 
@@ -251,11 +239,7 @@ def new(factors: dict[str, float], **changes: object) -> Run:
 
 
 def shown(comparisons: list[Comparison], width: int = 120) -> str:
-    console = Console(
-        width=width, record=True, file=StringIO(), highlight=False, force_terminal=True
-    )
-    print_comparison(comparisons, console)
-    return console.export_text()
+    return printed(partial(print_comparison, comparisons), width)
 
 
 def sentences(comparison: Comparison) -> str:
@@ -408,9 +392,3 @@ def test_csv_and_json_hold_every_cell_with_its_interval() -> None:
     (one,) = json.loads(render_comparison(compared, "json"))["comparisons"]
     assert len(one["cells"]) == len(rows)
     assert one["cells"][0]["speedup_ratio"] == pytest.approx(1.0)
-
-
-def test_all_forms_are_written_into_a_folder(tmp_path: Path) -> None:
-    paths = write_comparison([compare(RUN, RUN)], tmp_path / "new" / "folder")
-    assert [path.name for path in paths] == ["comparison.md", "comparison.csv", "comparison.json"]
-    assert all(path.stat().st_size for path in paths)

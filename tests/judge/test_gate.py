@@ -7,8 +7,9 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pytest
 
@@ -95,6 +96,7 @@ def elsewhere(run: Run) -> Run:
 
 FEW = [f"gsm8k/{i}" for i in range(4)]
 MANY = [f"{task}/{i}" for i in range(5) for task in ("gsm8k", "alpaca")]
+ALL_OF_GSM8K = changed(lambda r: r.key.task == "gsm8k", other_answer)
 OTHERWISE = changed(of("pld", ["gsm8k/3"]), other_answer)
 FAILING = changed(of("pld", FEW[:2]), lambda r: broken(r, "out of memory\nTraceback"))
 WITHOUT_VANILLA = full_run(methods=("pld", "sps"))
@@ -106,97 +108,91 @@ def everywhere(*methods: str, name: str = "speed") -> Mapping[str, Collection[tu
     return {name: {(method, task) for method in methods for task in EVERYWHERE}}
 
 
-CASES: Mapping[str, tuple[Run, Run, Limits, Mapping[str, Collection[tuple[str, str]]]]] = {
-    "nothing changed": (RUN, RUN, Limits(), {}),
-    "a slower method": (slower(RUN, {"pld": 1.1}), RUN, Limits(), everywhere("pld")),
-    "slower within the limit": (slower(RUN, {"pld": 1.04}), RUN, Limits(), {}),
-    "slower beyond the limit given": (
-        slower(RUN, {"pld": 1.04}), RUN, Limits(max_slowdown=0.03), everywhere("pld"),
+class Case(NamedTuple):
+    """A run, and for each kind of check the cells that fail against the baseline."""
+
+    run: Run
+    blamed: Mapping[str, Collection[tuple[str, str]]] = {}
+    baseline: Run = RUN
+    limits: Limits = Limits()
+
+
+PLD_ON_GSM8K = {"output": {("pld", "gsm8k")}}
+PLD_ON_TWO = {"output": {("pld", "gsm8k"), ("pld", "alpaca")}}
+CASES = {
+    "nothing changed": Case(RUN),
+    "a slower method": Case(slower(RUN, {"pld": 1.1}), everywhere("pld")),
+    "slower within the limit": Case(slower(RUN, {"pld": 1.04})),
+    "slower beyond the limit given": Case(
+        slower(RUN, {"pld": 1.04}), everywhere("pld"), limits=Limits(max_slowdown=0.03)
     ),
-    "everything slower blames vanilla": (
-        slower(RUN, dict.fromkeys(EVERYBODY, 1.2)), RUN, Limits(), everywhere("vanilla"),
+    "everything slower blames vanilla": Case(
+        slower(RUN, dict.fromkeys(EVERYBODY, 1.2)), everywhere("vanilla")
     ),
-    "a faster vanilla blames nobody": (slower(RUN, {"vanilla": 0.5}), RUN, Limits(), {}),
-    "without vanilla seconds decide": (
-        slower(WITHOUT_VANILLA, {"pld": 1.2}), WITHOUT_VANILLA, Limits(), everywhere("pld"),
+    "a faster vanilla blames nobody": Case(slower(RUN, {"vanilla": 0.5})),
+    "without vanilla seconds decide": Case(
+        slower(WITHOUT_VANILLA, {"pld": 1.2}), everywhere("pld"), WITHOUT_VANILLA
     ),
-    "fewer accepted, on any machine": (
-        slower(elsewhere(changed(of("sps"), fewer_accepted)), {"sps": 2.0}), RUN, Limits(),
+    "fewer accepted, on any machine": Case(
+        slower(elsewhere(changed(of("sps"), fewer_accepted)), {"sps": 2.0}),
         everywhere("sps", name="MAT"),
     ),
-    "fewer accepted in one answer": (
-        changed(of("sps", ["gsm8k/3"]), fewer_accepted), RUN, Limits(), {},
-    ),
-    "more accepted": (
-        changed(of("sps"), more_accepted), RUN, Limits(), everywhere("sps", name="MAT"),
-    ),
-    "completions that fail now": (FAILING, RUN, Limits(), {"samples": {("pld", "gsm8k")}}),
-    "completions that fail in both": (FAILING, FAILING, Limits(), {}),
-    "completions that failed before": (RUN, FAILING, Limits(), {}),
-    "everything fails": (
-        with_records(RUN, broken), RUN, Limits(),
-        {"samples": {(method, task) for method in EVERYBODY for task in TASKS}},
-    ),
-    "a cell is gone": (
+    "fewer accepted in one answer": Case(changed(of("sps", ["gsm8k/3"]), fewer_accepted)),
+    "more accepted": Case(changed(of("sps"), more_accepted), everywhere("sps", name="MAT")),
+    "completions that fail now": Case(FAILING, {"samples": {("pld", "gsm8k")}}),
+    "completions that fail in both": Case(FAILING, baseline=FAILING),
+    "completions that failed before": Case(RUN, baseline=FAILING),
+    "everything fails": Case(with_records(RUN, broken), {"samples": {*product(EVERYBODY, TASKS)}}),
+    "a cell is gone": Case(
         changed(lambda r: (r.key.method, r.key.task) == ("sps", "alpaca"), lambda r: None),
-        RUN, Limits(), {"samples": {("sps", "alpaca")}},
+        {"samples": {("sps", "alpaca")}},
     ),
-    "a completion is gone": (
-        changed(of("sps", ["gsm8k/1"]), lambda r: None), RUN, Limits(),
-        {"samples": {("sps", "gsm8k")}},
+    "a completion is gone": Case(
+        changed(of("sps", ["gsm8k/1"]), lambda r: None), {"samples": {("sps", "gsm8k")}}
     ),
-    "fewer prompts": (
-        with_records(RUN, lambda r: r if r.key.sample_id[-1] in "0123" else None), RUN, Limits(),
-        {},
+    "fewer prompts": Case(
+        with_records(RUN, lambda r: r if r.key.sample_id[-1] in "0123" else None)
     ),
-    "one other answer in float32": (
-        OTHERWISE, RUN, Limits(), {"output": {("pld", "gsm8k")}},
+    "one other answer in float32": Case(OTHERWISE, PLD_ON_GSM8K),
+    "the same other answer in both": Case(OTHERWISE, baseline=OTHERWISE),
+    "an answer that became vanilla's": Case(RUN, baseline=OTHERWISE),
+    "as many other answers as allowed": Case(OTHERWISE, limits=Limits(max_mismatch=0.05)),
+    "more other answers than allowed": Case(
+        OTHERWISE, PLD_ON_GSM8K, limits=Limits(max_mismatch=0.01)
     ),
-    "the same other answer in both": (OTHERWISE, OTHERWISE, Limits(), {}),
-    "an answer that became vanilla's": (RUN, OTHERWISE, Limits(), {}),
-    "as many other answers as allowed": (OTHERWISE, RUN, Limits(max_mismatch=0.05), {}),
-    "more other answers than allowed": (
-        OTHERWISE, RUN, Limits(max_mismatch=0.01), {"output": {("pld", "gsm8k")}},
+    "few other answers in half precision": Case(
+        half(changed(of("pld", FEW), other_answer)), baseline=half(RUN)
     ),
-    "few other answers in half precision": (
-        half(changed(of("pld", FEW), other_answer)), half(RUN), Limits(), {},
+    "few other answers in each pass in half precision": Case(
+        half(changed(of("pld", FEW), other_answer, PASSES)), baseline=half(PASSES)
     ),
-    "few other answers in each pass in half precision": (
-        half(changed(of("pld", FEW), other_answer, PASSES)), half(PASSES), Limits(), {},
+    "as many other answers as chance gives one of several methods in half precision": Case(
+        half(changed(of("pld", MANY[:8]), other_answer)), baseline=half(RUN)
     ),
-    "as many other answers as chance gives one of several methods in half precision": (
-        half(changed(of("pld", MANY[:8]), other_answer)), half(RUN), Limits(), {},
+    "more other answers than chance gives one method in half precision": Case(
+        half(changed(of("pld", MANY[:8]), other_answer, WITHOUT_OTHERS)),
+        PLD_ON_TWO,
+        half(WITHOUT_OTHERS),
     ),
-    "more other answers than chance gives one method in half precision": (
-        half(changed(of("pld", MANY[:8]), other_answer, WITHOUT_OTHERS)), half(WITHOUT_OTHERS),
-        Limits(), {"output": {("pld", "gsm8k"), ("pld", "alpaca")}},
+    "many other answers in half precision": Case(
+        half(changed(of("pld", MANY), other_answer)), PLD_ON_TWO, half(RUN)
     ),
-    "many other answers in half precision": (
-        half(changed(of("pld", MANY), other_answer)), half(RUN), Limits(),
-        {"output": {("pld", "gsm8k"), ("pld", "alpaca")}},
-    ),
-    "as many answers mended as broken in half precision": (
+    "as many answers mended as broken in half precision": Case(
         half(changed(of("pld", [f"gsm8k/{i}" for i in range(8)]), other_answer)),
-        half(changed(of("pld", [f"alpaca/{i}" for i in range(8)]), other_answer)), Limits(), {},
+        baseline=half(changed(of("pld", [f"alpaca/{i}" for i in range(8)]), other_answer)),
     ),
-    "other answers of a lossy method": (lossy(OTHERWISE), lossy(RUN), Limits(), {}),
-    "two answers of vanilla": (
-        changed(lambda r: r.key.sample_id in ("gsm8k/3", "alpaca/0"), other_answer), RUN, Limits(),
-        {},
+    "other answers of a lossy method": Case(lossy(OTHERWISE), baseline=lossy(RUN)),
+    "two answers of vanilla": Case(
+        changed(lambda r: r.key.sample_id in ("gsm8k/3", "alpaca/0"), other_answer)
     ),
-    "all answers of a task": (
-        changed(lambda r: r.key.task == "gsm8k", other_answer), RUN, Limits(),
-        {"output": {("vanilla", "gsm8k")}},
-    ),
-    "all answers of a task in half precision": (
-        half(changed(lambda r: r.key.task == "gsm8k", other_answer)), half(RUN), Limits(), {},
-    ),
-}  # fmt: skip
+    "all answers of a task": Case(ALL_OF_GSM8K, {"output": {("vanilla", "gsm8k")}}),
+    "all answers of a task in half precision": Case(half(ALL_OF_GSM8K), baseline=half(RUN)),
+}
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_gate_blames_what_is_worse_and_nothing_else(name: str) -> None:
-    run, baseline, limits, blamed = CASES[name]
+    run, blamed, baseline, limits = CASES[name]
     gate = check(run, baseline, limits)
     assert {f.name for f in gate.failures} == {*blamed}
     for kind, cells in blamed.items():
@@ -289,10 +285,8 @@ def test_an_unfinished_run_is_stopped() -> None:
 
 def test_a_run_that_lacks_records_is_stopped_and_such_a_baseline_is_told() -> None:
     num_records = len(RUN.records) + 10
-    cut, missing = (
-        with_header(RUN, num_records=num_records),
-        f"10 of {num_records} records are missing",
-    )
+    missing = f"10 of {num_records} records are missing"
+    cut = with_header(RUN, num_records=num_records)
     found = check(cut, RUN)
     assert [one.text for one in found.failures] == [f"The run is not complete ({missing})."]
     found = check(RUN, cut)
@@ -453,15 +447,10 @@ def slow(found: CheckedRun) -> set[str]:
 
 
 @pytest.mark.slow
-def test_a_slow_method_is_caught_through_bursts_and_the_drift_of_whole_runs() -> None:
+def test_a_slow_method_is_caught_and_equal_runs_pass_however_far_whole_runs_differ() -> None:
     simulator = Simulator(8, drift=0.06, bursts=0.05)
     for seed, method in enumerate(["pld", "eagle2", "eagle3", "medusa"]):
         assert slow(gate(simulator, seed, {method: 0.2})) == {method}
-
-
-@pytest.mark.slow
-def test_equal_runs_pass_however_far_whole_runs_differ() -> None:
-    simulator = Simulator(8, drift=0.06, bursts=0.05)
     assert [slow(gate(simulator, seed)) for seed in range(10, 16)] == [set()] * 6
 
 

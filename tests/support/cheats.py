@@ -172,8 +172,7 @@ class OnOurEngine(FakeSetup):
         began = time.perf_counter()
         drafters = {"vanilla": Plain(), "cheat": self.build(target, folder)}
         build_s = {"cheat": time.perf_counter() - began}
-        more = {"build_s": build_s, "weights": weights}
-        return engine_backend(target, drafters, is_metered=True, **more)
+        return engine_backend(target, drafters, is_metered=True, build_s=build_s, weights=weights)
 
 
 def cheating_run(name: str, folder: Path, *, repeats: int = 2) -> Run:

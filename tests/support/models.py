@@ -47,15 +47,15 @@ def random_target(layers: int = 4, seed: int = 0, **changes: object) -> Target:
 
 
 def engine_backend(
-    target: Target, drafters: Mapping[str, Drafter], *, is_metered: bool = False, **more: Any
+    target: Target, drafters: Mapping[str, Drafter], *, is_metered: bool = False, **loaded: Any
 ) -> EngineBackend:
     """The engine with these drafters, on one thread, eager and with the papers' settings."""
     setup = SimpleNamespace(
         has_phases=False, is_traced=False, checks_drafts=False, threads=1, methods=(),
         device=Device("cpu"), mode=EAGER, settings="paper",
     )  # fmt: skip
-    loaded = LoadedEngine(target, drafters, 0.0, MemoryLedger(target), **more)
-    return EngineBackend(cast(Any, setup), is_metered=is_metered, loaded=loaded)
+    engine = LoadedEngine(target, drafters, 0.0, MemoryLedger(target), **loaded)
+    return EngineBackend(cast(Any, setup), is_metered=is_metered, loaded=engine)
 
 
 def save(model: PreTrainedModel, folder: Path) -> Path:
