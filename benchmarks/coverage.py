@@ -204,7 +204,7 @@ def table(num_runs: int = NUM_RUNS, sizes: tuple[int, ...] = (6, 80)) -> Iterato
     yield "|---|---:|" + "---:|" * len(DESIGNS)
     for name, noise in NOISES.items():
         for size in sizes:
-            cells = []
+            cells: list[str] = []
             for design in DESIGNS:
                 simulator = Simulator(size, seed=len(cells))
                 cells.append(measure(partial(simulator.run, design, noise), num_runs).text)

@@ -35,7 +35,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 import specbench
 from benchmarks.peers import neighbour, served
-from specbench.engine.clock import PHASES, HostStopwatch
+from specbench.engine.clock import PHASES, HostStopwatch, Phase
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext, Drafter, State
 from specbench.engine.execution import Execution
@@ -80,7 +80,7 @@ class Timed:
 
     step_s: float
     mat: float
-    phases: Mapping[str, float]
+    phases: Mapping[Phase, float]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -17,14 +17,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specbench.analysis.stats.bootstrap import FloatArray
 from specbench.engine.accept import Sampler
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter, State, StepResult
 from specbench.engine.layers.torch_attention import without_cudnn_attention
 from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree
-from specbench.types import Record, Request, Sampling
+from specbench.types import Request, Sampling
 
 
 class ProposedTree(NamedTuple):
@@ -208,43 +207,6 @@ def watched_evidence(target: Target, drafter: Drafter, request: Request) -> Evid
     tokens = replace(tokens, depth=depth, has_draft=has_draft)
     guesses = GuessNumbers.join([GuessNumbers(*one.numpy().T) for one in watched.guesses])
     return Evidence(done.token_ids, tokens, logits, guesses)
-
-
-@torch.inference_mode()
-@without_cudnn_attention()
-def answer_evidence(
-    target: Target, prompt_ids: Sequence[int], answer: Record, sampling: Sampling
-) -> TokenNumbers:
-    """Numbers about the tokens of an answer from anywhere. Unknown steps are empty."""
-    token_ids, accept_lengths = answer.token_ids, answer.accept_lengths
-    numbers = token_numbers(plain_logits(target, prompt_ids, token_ids), token_ids, sampling)
-    if 1 + sum(accept_lengths) != len(token_ids):
-        return numbers
-    return replace(numbers, depth=places(accept_lengths, token_ids, [])[0])
-
-
-@torch.inference_mode()
-@without_cudnn_attention()
-def chain_evidence(
-    target: Target, prompt_ids: Sequence[int], token_ids: Sequence[int], num_rows: int
-) -> LogitNumbers:
-    """Logits of chains of `num_rows` nodes after clean prefills: off by rounding alone."""
-    reference, parts = plain_logits(target, prompt_ids, token_ids), []
-    starts = range(0, len(token_ids) - num_rows, max(num_rows, len(token_ids) // 4))
-    for start in starts:
-        target.prefill([*prompt_ids, *token_ids[:start]], num_new=num_rows)
-        chain = torch.tensor(token_ids[start : start + num_rows], device=target.device)
-        found = target.forward(DraftTree.chain(chain)).logits
-        parts.append(logit_numbers(found, reference[start + 1 : start + 1 + num_rows]))
-    target.cache.reset()
-    return LogitNumbers.join(parts)
-
-
-@torch.inference_mode()
-@without_cudnn_attention()
-def last_logits(target: Target, token_ids: Sequence[int]) -> FloatArray:
-    """The logits [vocab] after these tokens, by the engine."""
-    return target.prefill(token_ids).logits[0].double().cpu().numpy().copy()
 
 
 def plain_logits(target: Target, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> Tensor:

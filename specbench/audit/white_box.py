@@ -144,19 +144,13 @@ class Effort:
     power: float | None = None
     num_outcomes: int = 20_000
 
-
-def make_effort(num_tokens: int, power: float | None) -> Effort:
-    """The effort that the command line asks for.
-
-    Raises:
-        UserError: no total variation of this size can be found.
-    """
-    if power is not None and not MIN_POWER <= power < 1:
-        raise UserError(
-            f"--power {power:g} is not a total variation that can be found.",
-            f"Give one from {MIN_POWER:g} up to 1, such as --power 0.02.",
-        )
-    return Effort(num_tokens, power)
+    def __post_init__(self) -> None:
+        """Raises `UserError` if no total variation of this size can be found."""
+        if self.power is not None and not MIN_POWER <= self.power < 1:
+            raise UserError(
+                f"--power {self.power:g} is not a total variation that can be found.",
+                f"Give one from {MIN_POWER:g} up to 1, such as --power 0.02.",
+            )
 
 
 def usable_records(table: RecordTable) -> Records:

@@ -94,10 +94,10 @@ def _audit_run(run: Path, asked: Audit, call: Call) -> None:
     from specbench.audit.run import audit as audit_run
     from specbench.audit.run import store_audit
     from specbench.audit.terminal import print_audit
-    from specbench.audit.white_box import make_effort
+    from specbench.audit.white_box import Effort
     from specbench.report.export.terminal import report_console
 
-    effort = make_effort(asked.tokens, asked.power)
+    effort = Effort(asked.tokens, asked.power)
     quiet_libraries()
     replay = partial(
         Replay, stored, dtype=asked.dtype, device=asked.device, is_offline=call.offline

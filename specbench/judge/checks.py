@@ -38,11 +38,6 @@ class Check:
     method: str = ""
     task: str = ""
 
-    @property
-    def title(self) -> str:
-        """The name of the check, with its cell: "PLD on GSM8K: speed"."""
-        return f"{self.method} on {self.task}: {self.name}" if self.cell else self.name
-
 
 @dataclass(frozen=True, slots=True)
 class CheckedRun:

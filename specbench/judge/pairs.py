@@ -122,7 +122,8 @@ def pair_cell(
     `no_times` is the reason why the times of a run are not evidence, if they are not.
     """
     if not len(rows):
-        return CellPair(*[_pair(NO_SHARED, NO_SHARED)] * 3)
+        blank = _pair(NO_SHARED, NO_SHARED)
+        return CellPair(blank, blank, blank)
     sides = row_ratios(_columns(rows, "")), row_ratios(_columns(rows, "_reference"))
     places = _places(rows, "", repetition), _places(rows, "_reference", repetition)
     ratios: dict[tuple[str, int], Ratio] = {}

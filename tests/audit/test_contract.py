@@ -10,8 +10,9 @@ from torch import Tensor
 
 from specbench.audit import contract as checks
 from specbench.audit.contract import CHECKS, run_contract
+from specbench.audit.results import PLANTED
 from specbench.audit.rule_cases import rule_outcomes
-from specbench.audit.subject import Planted, Subject
+from specbench.audit.subject import Subject
 from specbench.audit.token_tests import rule_tests
 from specbench.audit.white_box import corrected
 from specbench.engine.accept import Sampler, lossless, typical
@@ -115,16 +116,7 @@ def test_a_tree_that_is_deepest_in_any_step_is_planted_to_its_full_depth() -> No
     one = Subject(target, lambda: DeepInOddSteps(target), prompts()[:2], budget=16)
     tests = {test.name: test for test in checks.planted(one)}
     assert (tests["full depth of the trees"].num, tests["full depth of the trees"].effect) == (3, 0)
-
-
-def test_planted_guesses_are_all_accepted_to_full_depth() -> None:
-    one = subject(SOUND[0])
-    prompt, answer = one.prompts[0], one.answers[0]
-    drafter = Planted(one.drafter, (*prompt, *answer))
-    done = one.complete(drafter, prompt)
-    assert done.token_ids == answer
-    assert [length - 1 for length in done.accept_lengths[:-1]] == drafter.num_planted[:-1]
-    assert max(done.accept_lengths) == 5
+    assert tests[PLANTED].num > 0 == tests[PLANTED].effect == tests["planted guesses"].effect
 
 
 @pytest.mark.parametrize("is_cheat", [False, True])

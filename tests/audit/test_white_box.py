@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specbench.audit.white_box import Effort, make_effort
+from specbench.audit.white_box import Effort
 from specbench.engine.drafter import Drafter, State
 from specbench.engine.execution import Execution
 from specbench.engine.kernels.native_build import BuildError, user_folder
@@ -112,7 +112,7 @@ def test_power_draws_the_tokens_that_a_difference_needs() -> None:
 @pytest.mark.parametrize("power", [0.0, -1.0, 1.0, 1e-5])
 def test_a_power_that_nothing_reaches_is_refused(power: float) -> None:
     with pytest.raises(UserError, match="--power"):
-        make_effort(100, power)
+        Effort(100, power)
 
 
 def test_an_answer_that_is_not_reproduced_is_tested_as_recorded() -> None:
