@@ -5,14 +5,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from msgspec import convert
 from msgspec.structs import replace as replaced
 
 from specbench.data.prompts import load_prompt_sets, plan_tasks
 from specbench.log.audit import write_audit
-from specbench.log.header import RunHeader
+from specbench.log.header import FileHeader, RunHeader
 from specbench.types import Record, RecordKey, seed_of
 from tests.support.audits import passed_audit, stored_audit
-from tests.support.headers import make_header
+from tests.support.headers import make_header, merged
 from tests.support.records import store as store_run
 
 (PROMPTS,) = load_prompt_sets(plan_tasks(["gsm8k"], "bundled"), "bundled", limit=2)
@@ -42,8 +43,14 @@ HEADER: dict[str, Any] = {
 Change = Callable[[list[dict[str, Any]]], None]
 
 
-def good_header(*, is_original: bool = True, **changes: Any) -> RunHeader:
-    header = make_header({**HEADER, **changes})
+def good_header(
+    *, is_original: bool = True, files: dict[str, Any] | None = None, **changes: Any
+) -> RunHeader:
+    """The header with these values changed; or with the model's files alone, and no commit."""
+    header = make_header(merged(HEADER, changes))
+    if files:
+        known = convert(files, dict[str, FileHeader])
+        header = replaced(header, model=replaced(header.model, revision=None, files=known))
     return replaced(header, prompts=(replaced(PROMPTS.describe(), is_original=is_original),))
 
 

@@ -16,7 +16,7 @@ from specbench.log.machine import Origin
 from specbench.models.cards import find_model
 from specbench.models.checkpoints import identify
 from specbench.types import Record
-from tests.judge.making import HEADER, Change, good_header, good_records, rewrite, store
+from tests.judge.making import Change, good_header, good_records, rewrite, store
 from tests.support.audits import failed_audit, passed_audit, stored_audit
 
 
@@ -67,37 +67,29 @@ def of_bytes(size: int) -> dict[str, Any]:
     return {"bytes": size, "sha256": "ab" * 32}
 
 
-def model_of(**files: Any) -> dict[str, Any]:
-    named = {name.replace("__", "."): file for name, file in files.items()}
-    return {"model": {**HEADER["model"], "revision": None, "files": named}}
-
-
 TINY = asdict(identify(Path(find_model("tiny").repo)).files["model.safetensors"])
 GPU = {"percent_busy_before": 0, "num_samples": 9}
-ON_GPU = {"spec": {"values": {**HEADER["spec"]["values"], "device": "cuda"}}}
+ON_GPU = {"spec": {"values": {"device": "cuda"}}}
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (
-            {"cpu": {**HEADER["cpu"], "share_of_others": {"min": 0, "mean": 0.6, "max": 1}}},
-            "Other programs took 60 %",
-        ),
+        ({"cpu": {"share_of_others": {"mean": 0.6, "max": 1}}}, "Other programs took 60 %"),
         ({"cpu": None}, "The load of the machine was not recorded"),
         ({**ON_GPU, "gpu": {**GPU, "throttled": {"power cap": 0.5}}}, "lowered its clocks"),
         ({**ON_GPU, "gpu": {**GPU, "other_processes_most": 1}}, "shared with 1 other process"),
         ({**ON_GPU, "gpu": {**GPU, "percent_busy_before": 40}}, "40 % busy before"),
         (ON_GPU, "The state of the GPU was not recorded"),
         ({"environment": {"git": {"commit": "0" * 40, "is_dirty": True}}}, "uncommitted changes"),
-        ({"model": {**HEADER["model"], "is_stand_in": True}}, "The model is a stand-in"),
-        ({"model": {**HEADER["model"], "source": "embedded"}}, "The model is tiny"),
-        (model_of(model__safetensors=TINY), "The model is tiny"),
-        (model_of(model__gguf=of_bytes(24 * 10**6)), "at most 48 million parameters"),
-        (model_of(tokenizer__json=of_bytes(10**9)), "The weights are unknown"),
+        ({"model": {"is_stand_in": True}}, "The model is a stand-in"),
+        ({"model": {"source": "embedded"}}, "The model is tiny"),
+        ({"files": {"model.safetensors": TINY}}, "The model is tiny"),
+        ({"files": {"model.gguf": of_bytes(24 * 10**6)}}, "at most 48 million parameters"),
+        ({"files": {"tokenizer.json": of_bytes(10**9)}}, "The weights are unknown"),
         ({"is_original": False}, "The prompts of GSM8K come with specbench"),
         ({"status": "interrupted"}, "The run is interrupted, not complete"),
-        ({"spec": {"values": {**HEADER["spec"]["values"], "phases": True}}}, "with --phases"),
+        ({"spec": {"values": {"phases": True}}}, "with --phases"),
     ],
 )
 def test_a_doubt_keeps_a_sound_run_off_the_leaderboard(
@@ -128,8 +120,7 @@ def test_failed_answers_and_a_missing_baseline_exclude(tmp_path: Path) -> None:
     assert "1 of 4 answers failed." in exclusions(
         store(tmp_path / "failed", records=[failed, *others])
     )
-    values = {**HEADER["spec"]["values"], "methods": ["pld"]}
-    header = good_header(spec={"values": values}, num_records=2)
+    header = good_header(spec={"values": {"methods": ["pld"]}}, num_records=2)
     lone = [record for record in good_records() if record.key.method == "pld"]
     header = replaced(header, methods={"pld": header.methods["pld"]})
     found = exclusions(store(tmp_path / "lone", header, lone))
@@ -157,8 +148,8 @@ def test_a_file_at_hand_that_has_another_hash_is_told(tmp_path: Path) -> None:
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(b"as it was")
     files = {name: to_builtins(one) for name, one in identify(tmp_path).files.items()}
-    model = {**HEADER["model"], "source": str(tmp_path), "files": files}
-    folder = store(tmp_path / "run", good_header(model=model))
+    header = good_header(model={"source": str(tmp_path)}, files=files)
+    folder = store(tmp_path / "run", header)
     assert not check_files(folder).about["unchecked"]
     weights.write_bytes(b"as it is!")
     (told,) = check_files(folder).about["unchecked"]
