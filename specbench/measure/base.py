@@ -49,22 +49,18 @@ class Codec(Protocol):
     @property
     def end_id(self) -> int | None:
         """The one of `eos_ids` that usually ends an answer; None without any."""
-        ...
 
     @property
     def vocab_size(self) -> int:
         """Tokens that the model can emit; 0 if unknown."""
-        ...
 
     def control_tokens(self, text: str) -> Sequence[str]:
         """Special tokens in a user's text, which a prompt would have as control tokens."""
-        ...
 
     def render(self, messages: Sequence[Message]) -> tuple[int, ...]: ...
     def text(self, token_ids: Sequence[int]) -> str: ...
     def token_ids(self, text: str) -> tuple[int, ...]:
         """The tokens of an answer's text, for servers that send no token ids."""
-        ...
 
 
 class SetupInfo(Struct, frozen=True):
@@ -80,7 +76,7 @@ class SetupInfo(Struct, frozen=True):
     environment: Annotated[Environment | None, role("machine", "hardware and software")] = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BackendInfo:
     """A backend's part of the header. Parts that were not measured are None or empty."""
 
@@ -131,7 +127,6 @@ class Log(Sink, Protocol):
 
     def changed(self) -> None:
         """Write the header again: the backend's description has changed."""
-        ...
 
 
 class Progress(Protocol):
@@ -238,7 +233,6 @@ class PlanRunner(Protocol):
 
     def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
         """Run all samples. Yields each new record after it is stored."""
-        ...
 
 
 class Backend(Protocol):
@@ -249,7 +243,6 @@ class Backend(Protocol):
 
     def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
         """The backend as measured so far, and as these records used it. Callable at any time."""
-        ...
 
     def warm_up(self, requests: Sequence[Request]) -> None:
         """Do what only the first requests need, such as loading kernels.
@@ -258,7 +251,6 @@ class Backend(Protocol):
             requests: at each temperature of the run a usual request, then one with the most tokens
                 of prompt and answer that the run can reach.
         """
-        ...
 
     def runner(self, plan: Plan, log: Log, progress: Progress) -> PlanRunner:
         """The runner of a plan on this backend: one request after the other, or blocks of them.
@@ -266,7 +258,6 @@ class Backend(Protocol):
         The log receives the records, and is told that the backend has changed while no request
         is under way.
         """
-        ...
 
 
 class RequestBackend(Backend, Protocol):
@@ -274,15 +265,12 @@ class RequestBackend(Backend, Protocol):
 
     def complete(self, method: str, request: Request) -> Completion:
         """Complete a request with a method, given as records spell it."""
-        ...
 
     def remember(self, method: str) -> None:
         """Let a method of scope "run" keep what its last completion taught."""
-        ...
 
     def forget(self) -> None:
         """Drop all that methods remember: a repeat begins. Faults show in later requests."""
-        ...
 
 
 @runtime_checkable
@@ -291,7 +279,6 @@ class ChecksMemory(Protocol):
 
     def check_memory(self, num_tokens: int) -> None:
         """Refuse requests that grow to `num_tokens` if there is no room for them."""
-        ...
 
 
 class Setup(Protocol):
@@ -300,17 +287,14 @@ class Setup(Protocol):
     @property
     def title(self) -> str:
         """The model and where it runs, in words."""
-        ...
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The methods as records spell them, in table order."""
-        ...
 
     @property
     def no_checkpoint(self) -> tuple[str, ...]:
         """Methods that were asked for and cannot run, because they have no checkpoint."""
-        ...
 
     @property
     def codec(self) -> Codec: ...
@@ -318,9 +302,7 @@ class Setup(Protocol):
     @property
     def context(self) -> int | None:
         """Tokens that the model's context holds; None if unknown."""
-        ...
 
     def describe(self) -> SetupInfo: ...
     def open(self, folder: Path, before: RunHeader | None = None) -> Backend:
         """The backend, to be entered. `folder` is the run's; `before` its header if it goes on."""
-        ...

@@ -106,8 +106,8 @@ class SelectedMethods(NamedTuple):
 
     methods: tuple[RunMethod, ...]
     missing: tuple[RunMethod, ...]
+    broken: tuple[str, ...]
     errors: tuple[CheckpointError, ...]
-    broken: tuple[str, ...] = ()
 
 
 def check_scopes(spec: RunSpec, methods: Sequence[RunMethod]) -> None:
@@ -187,7 +187,7 @@ def select_methods(
     run = {one.method.name for one in found}  # `all,dflash:weights=DIR` names dflash twice
     missing = [one for one in missing if one.method.name not in run]
     is_told = named or card.is_known
-    return SelectedMethods(tuple(found), tuple(missing if is_told else ()), tuple(errors), broken)
+    return SelectedMethods(tuple(found), tuple(missing if is_told else ()), broken, tuple(errors))
 
 
 def no_weights(card: ModelCard, names: Sequence[str]) -> UserError:

@@ -312,7 +312,7 @@ def measured(
     for one in (each for each in setup.methods if each.label in kinds):
         knots += _knots(one, kinds[one.label], target, loaded.drafters[one.label])
     requests = _requests(plan, target)
-    threads = cores.choose_threads(target, setup.threads)
+    threads = cores.choose_threads(target, setup.spec.threads)
     counts, prefill_threads = [threads.num], threads.num
     if threads.chosen_by == "measured":
         usual = requests[len(requests) // 2].prompt_ids

@@ -2,19 +2,17 @@
 
 import os
 import random
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from specbench.engine.clock import DeviceClock, Stopwatch
-from specbench.engine.drafter import BuildContext, Drafter, State
+from specbench.engine.drafter import Drafter, State
 from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree
 from specbench.log.backend import RooflineHeader
@@ -22,7 +20,6 @@ from specbench.log.machine import Threads
 from specbench.machine import threads as machine
 from specbench.measure.local import engine, threads
 from specbench.measure.local.threads import Trial
-from specbench.registry import get
 from specbench.types import Request
 from tests.packaging.shell import ROOT, python
 from tests.support.models import engine_backend, random_target
@@ -192,8 +189,12 @@ def test_prefill_and_decoding_have_their_own_threads_and_the_change_is_not_timed
     monkeypatch.setattr(engine, "outer_clock", clock)
     monkeypatch.setattr(DeviceClock, "now", clock)
     with engine_backend(random_target(), {"own": Watched(), "other": Watched()}) as backend:
-        backend._threads = Threads(1, "measured", "brief", prefill=2, methods={"own": 3})
-        for method, number in (("own", 3), ("other", 1)):
+        for methods, method, number in (
+            ({"own": 3}, "own", 3),
+            ({"own": 3}, "other", 1),
+            ({}, "own", 1),
+        ):
+            backend._info.threads = Threads(1, "measured", "brief", prefill=2, methods=methods)
             used.clear()
             done = backend.complete(method, Request((1, 2, 3), 3))
             assert used == [("prefill", 2), *[("draft", number)] * len(done.steps)]
@@ -221,24 +222,12 @@ def test_a_resumed_run_keeps_its_threads_and_has_the_bandwidth_with_each(
     monkeypatch.setattr("specbench.machine.bandwidth.bandwidth", bandwidth)
     before = Threads(2, "measured", "brief", methods={"pld": 1, "sps": 2})
     with engine_backend(random_target(), {}) as backend:
-        backend._before = backend._threads = before
-        backend._roofline = RooflineHeader(2e9, 0, 0, 0, is_mixture_of_experts=False)
+        backend._before = backend._info.threads = before
+        backend._info.roofline = RooflineHeader(2e9, 0, 0, 0, is_mixture_of_experts=False)
         backend.warm_up([Request((1, 5, 6), 4)])
         found = backend.describe()
     assert found.threads == before
     assert found.roofline and found.roofline.bandwidth_by_threads == {"1": 1e9, "2": 2e9}
-
-
-def test_vanilla_alone_reads_prompts_with_their_own_threads(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    used: list[int] = []
-    monkeypatch.setattr(engine, "set_threads", used.append)
-    drafters = {"vanilla": get("vanilla").build(None, BuildContext(random_target()))}
-    with engine_backend(random_target(), drafters) as backend:
-        backend._threads = Threads(1, "measured", "brief", prefill=2)
-        backend.complete("vanilla", Request((1, 5, 6), 4))
-    assert used == [2, 1]
 
 
 def test_all_threads_the_cores_and_powers_of_two_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,19 +272,19 @@ def test_after_torch_was_imported_nothing_is_set_and_that_is_told() -> None:
     assert environment == {} and machine.waiting(environment) == "unknown"
 
 
-def test_the_command_line_limits_the_wait_before_torch_is_loaded(tmp_path: Path) -> None:
+def test_the_command_line_limits_the_wait_before_torch_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     code = (
         "import sys; sys.argv = ['specbench', '--version']; import specbench.cli as cli, os\n"
         "assert 'torch' not in sys.modules\n"
         "try: cli.main()\n"
         "finally: assert 'torch' not in sys.modules; print(os.environ['GOMP_SPINCOUNT'])"
     )
-    openmp = ("OMP_", "GOMP_", "KMP_")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(openmp)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.stdout.endswith("10000\n"), done.stderr
+    for name in [*os.environ]:
+        if name.startswith(("OMP_", "GOMP_", "KMP_")):
+            monkeypatch.delenv(name)
+    assert python(code, ROOT).endswith("10000")
 
 
 def test_the_python_api_leaves_torch_to_be_imported_after_the_policy_is_set() -> None:

@@ -14,6 +14,7 @@ from specbench.measure.local.device import EAGER, Device
 from specbench.measure.local.engine import EngineBackend
 from specbench.measure.local.engine_load import LoadedEngine
 from specbench.measure.local.memory import MemoryLedger
+from specbench.measure.spec import RunSpec
 from specbench.methods._static_tree import StaticTree, TreeOptions
 
 VOCAB = 50
@@ -51,9 +52,8 @@ def engine_backend(
 ) -> EngineBackend:
     """The engine with these drafters, on one thread, eager and with the papers' settings."""
     setup = SimpleNamespace(
-        has_phases=False, is_traced=False, checks_drafts=False, threads=1, methods=(),
-        device=Device("cpu"), mode=EAGER, settings="paper",
-    )  # fmt: skip
+        spec=RunSpec(threads=1), methods=(), device=Device("cpu"), mode=EAGER, settings="paper"
+    )
     engine = LoadedEngine(target, drafters, 0.0, MemoryLedger(target), **loaded)
     return EngineBackend(cast(Any, setup), is_metered=is_metered, loaded=engine)
 

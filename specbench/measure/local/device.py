@@ -119,18 +119,13 @@ def pick_mode(requested: str, device: Device, kernels: str = "auto") -> Mode:
         UserError: the device cannot replay graphs, or has no such kernels.
     """
     if kernels not in ("auto", *device.kernels):
+        is_one = device.num_gpus == 1
+        own = " of compute capability {}.{}".format(*device.capability) if is_one else ""
         raise UserError(
-            f"--kernels {kernels} needs {KERNELS[kernels]}, and this run is on {device.name}"
-            f"{_of_capability(device)}.",
+            f"--kernels {kernels} needs {KERNELS[kernels]}, and this run is on {device.name}{own}.",
             f"Give one of {', '.join(('auto', *device.kernels))}.",
         )
     return replace(_pick_mode(requested, device), kernels=kernels)
-
-
-def _of_capability(device: Device) -> str:
-    if device.num_gpus != 1:
-        return ""
-    return " of compute capability {}.{}".format(*device.capability)
 
 
 def _pick_mode(requested: str, device: Device) -> Mode:

@@ -17,14 +17,7 @@ from msgspec import convert
 from msgspec.structs import replace as replace_part
 
 from specbench.errors import ContractFault, MethodFault, SpecbenchError, containing, describe_error
-from specbench.log.backend import (
-    ExecutionHeader,
-    HookTimes,
-    Kernels,
-    Preparation,
-    RooflineHeader,
-    WeightsPrint,
-)
+from specbench.log.backend import ExecutionHeader, HookTimes, Kernels, Preparation
 from specbench.log.header import RunHeader
 from specbench.log.machine import Threads
 from specbench.measure.base import BackendInfo, Log, Plan, Progress, outer_clock
@@ -92,24 +85,21 @@ class EngineBackend:
             setup = replace(setup, methods=tuple(kept), settings="paper")
         self._setup, self._is_metered, self._loaded = setup, is_metered, loaded
         self._before = before.threads if before else None
-        self._threads: Threads | None = None
+        self._info = BackendInfo()
         self._drafters: Mapping[str, Drafter] = {}
         self._late_before = 0
         self._stopwatch: Stopwatch | None = None
         self._sampler: GpuSampler | None = None
         self._meter: GpuSampler | None = None
-        self._preparation: Preparation | None = None
-        self._roofline: RooflineHeader | None = None
-        self._execution: dict[str, ExecutionHeader] = {}
         self._rows: dict[str, int] = {}
-        self._hooks: dict[str, HookTimes] = {}
-        self._weights_print: WeightsPrint | None = None
         self._faults: dict[str, SpecbenchError] = {}
         self._paces: dict[str, tuple[float, float]] = {}
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         import torch
+
+        from specbench.engine.clock import phase_stopwatch
 
         with ExitStack() as stack:
             if self._is_metered and (device := self._setup.device).num_gpus:
@@ -119,12 +109,18 @@ class EngineBackend:
                 # The energy of one GPU would be only a part of what a step takes.
                 self._meter = self._sampler if device.num_gpus == 1 else None
             loaded = self._loaded or load_engine(self._setup)
-            self._use(loaded)
+            self.target, self._drafters = loaded.target, loaded.drafters
+            self._ledger = loaded.ledger
+            built = {label: HookTimes(seconds) for label, seconds in loaded.build_s.items()}
+            self._info.hooks = built
+            if self._setup.spec.phases:
+                self._stopwatch = phase_stopwatch(self.target.device)
             stack.callback(torch.set_num_threads, torch.get_num_threads())
-            self._threads = choose_threads(self.target, self._setup.threads, self._before)
-            self._preparation = Preparation(load_s=round(loaded.seconds, 3))
+            threads = self._setup.spec.threads
+            self._info.threads = choose_threads(self.target, threads, self._before)
+            self._info.preparation = Preparation(load_s=round(loaded.seconds, 3))
             if self._is_metered:
-                self._roofline = measure_traffic(self.target)
+                self._info.roofline = measure_traffic(self.target)
             if self._sampler:
                 self._sampler.start()
             self._stack = stack.pop_all()
@@ -137,28 +133,24 @@ class EngineBackend:
 
     def _print_weights(self, weights: Fingerprint, began: float) -> None:
         with suppress(RuntimeError):  # the device failed: the run's own error is shown
-            self._weights_print = weights.compared(outer_clock() - began)
+            self._info.weights_print = weights.compared(outer_clock() - began)
 
     def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
-        warnings = self._sampler.warnings() if self._sampler else []
-        if self._preparation and (late := num_late(self.target) - self._late_before):
+        info, warnings = self._info, self._sampler.warnings() if self._sampler else []
+        if info.preparation and (late := num_late(self.target) - self._late_before):
             warnings.insert(0, LATE_WARNING.format(late))
-            self._preparation = replace_part(self._preparation, num_late=late)
+            info.preparation = replace_part(info.preparation, num_late=late)
         for label, drafter in self._drafters.items():
             warnings += [f"{label}: {note}" for note in drafter.weights_notes]
         gpu = self._sampler.describe() if self._sampler else None
         if gpu and not self._meter:
             gpu = replace_part(gpu, energy_source=None)
         read = draft_bytes(self._drafters, records)
-        return BackendInfo(
-            preparation=self._preparation,
-            threads=self._threads,
+        return replace(
+            info,
             methods={one.label: one.describe() for one in self._setup.methods if one.settings},
-            hooks=self._hooks,
-            weights_print=self._weights_print,
-            roofline=self._roofline and replace_part(self._roofline, draft_bytes=read),
-            kernels=describe_kernels(self.target) if self._preparation else None,
-            execution=self._execution,
+            roofline=info.roofline and replace_part(info.roofline, draft_bytes=read),
+            kernels=describe_kernels(self.target) if info.preparation else None,
             gpu=gpu,
             warnings=tuple(warnings),
         )
@@ -170,14 +162,14 @@ class EngineBackend:
         gc.freeze()  # torch before 2.9 collects garbage before each capture
         mode = self._setup.mode
         with without_cudnn_attention():
-            if self._setup.settings == AUTO and self._threads:
-                self._tune(requests[0], self._threads)
+            if self._setup.settings == AUTO and self._info.threads:
+                self._tune(requests[0], self._info.threads)
             reasons = warm_up(self.target, self._drafters, self._check, requests=requests)
             self._choose_threads(requests[0])
         for label, reason in reasons.items():
             reason = reason or mode.reason
             drafter = self._drafters[label]
-            self._execution[label] = ExecutionHeader(
+            self._info.execution[label] = ExecutionHeader(
                 "eager" if reason else mode.name,
                 reason,
                 layer_inputs(drafter),
@@ -185,8 +177,8 @@ class EngineBackend:
                 drafter.has_guessed_layers,
             )
         seconds = round(perf_counter() - began, 3)
-        if self._preparation:
-            self._preparation = replace_part(self._preparation, warm_up_s=seconds)
+        if self._info.preparation:
+            self._info.preparation = replace_part(self._info.preparation, warm_up_s=seconds)
         self._late_before = num_late(self.target)
         gc.freeze()  # else a collection takes a fifth of a second within some sample
         self._stack.callback(gc.unfreeze)
@@ -201,7 +193,7 @@ class EngineBackend:
         known = partial(acceptance_of, find_acceptance(self._setup.card.name, files))
         rows = rows_to_time(self._setup.methods, self._drafters, known)
         times = step_times(self.target, request.prompt_ids, threads, rows)
-        self._threads = replace_part(threads, row_step_s=times.shown())
+        self._info.threads = replace_part(threads, row_step_s=times.shown())
         prepare = partial(self._trial, request, threads.num)
         found = tuned(self._setup.methods, self._drafters, times, known, prepare)
         by_label = {one.label: one for one in (*self._setup.methods, *found)}
@@ -209,7 +201,7 @@ class EngineBackend:
         seconds = dict[str, float]()
         built = build_drafters(self.target, found, self._ledger, seconds)
         self._drafters = {**self._drafters, **built}
-        self._hooks |= {label: HookTimes(own) for label, own in seconds.items()}
+        self._info.hooks |= {label: HookTimes(own) for label, own in seconds.items()}
 
     def _trial(self, request: Request, usual: int, method: RunMethod, threads: int) -> Steps:
         """A function that answers a request, and returns the mean seconds of a step."""
@@ -231,25 +223,25 @@ class EngineBackend:
 
         Those of a run that goes on are kept.
         """
-        found = self._threads
+        info, found = self._info, self._info.threads
         if found is None or found.chosen_by != "measured":
             return
         from specbench.machine.bandwidth import bandwidth
         from specbench.measure.local.threads import choose_for_methods, reading
 
-        self._threads = self._before or choose_for_methods(
+        info.threads = self._before or choose_for_methods(
             found,
             reading(self.target, request.prompt_ids),
             lambda method, watch: self._run(method, request, stopwatch=watch),
             {label: size for label, size in self._rows.items() if label != BASELINE},
         )
-        if self._roofline and self._threads.own:
-            by_threads = {str(found.num): self._roofline.bandwidth_bytes_per_s}
-            for count in sorted({*self._threads.own.values()}):
+        if info.roofline and info.threads.own:
+            by_threads = {str(found.num): info.roofline.bandwidth_bytes_per_s}
+            for count in sorted({*info.threads.own.values()}):
                 set_threads(count)
-                by_threads[str(count)] = bandwidth(self.target.device, self._roofline.block_bytes)
+                by_threads[str(count)] = bandwidth(self.target.device, info.roofline.block_bytes)
             set_threads(found.num)
-            self._roofline = replace_part(self._roofline, bandwidth_by_threads=by_threads)
+            info.roofline = replace_part(info.roofline, bandwidth_by_threads=by_threads)
 
     def runner(self, plan: Plan, log: Log, progress: Progress) -> Runner:
         paces = [rest + each * plan.max_new_tokens for each, rest in self._paces.values()]
@@ -277,10 +269,10 @@ class EngineBackend:
                 torch.cuda.empty_cache()
             raise
         finally:
-            mode = self._execution.get(method)
+            mode = self._info.execution.get(method)
             if failures and mode and not mode.reason:
                 reason = f"{min(failures)}, after the warm-up"
-                self._execution[method] = replace_part(mode, mode="eager", reason=reason)
+                self._info.execution[method] = replace_part(mode, mode="eager", reason=reason)
 
     def _check(self, method: str, request: Request) -> Completion:
         """A checked completion. A method that breaks its contract here fails in every sample."""
@@ -308,10 +300,10 @@ class EngineBackend:
             method,
             request,
             stopwatch=self._stopwatch,
-            is_traced=self._setup.is_traced,
-            is_checked=is_checked or self._setup.checks_drafts,
+            is_traced=self._setup.spec.trace,
+            is_checked=is_checked or self._setup.spec.check_drafts,
         )
-        threads = self._threads
+        threads = self._info.threads
         if not (threads and (threads.prefill or threads.methods)):
             return decode()
 
@@ -366,22 +358,13 @@ class EngineBackend:
         try:
             yield
         finally:
-            times = self._hooks.get(method, HookTimes())
+            times = self._info.hooks.get(method, HookTimes())
             seconds = getattr(times, name) + outer_clock() - began
-            self._hooks[method] = replace_part(times, **{name: seconds})
+            self._info.hooks[method] = replace_part(times, **{name: seconds})
 
     @property
     def _remembering(self) -> set[str]:
         return {one.label for one in self._setup.methods if one.scope == "run"}
-
-    def _use(self, loaded: LoadedEngine) -> None:
-        from specbench.engine.clock import phase_stopwatch
-
-        self.target, self._drafters = loaded.target, loaded.drafters
-        self._ledger = loaded.ledger
-        self._hooks = {label: HookTimes(seconds) for label, seconds in loaded.build_s.items()}
-        if self._setup.has_phases:
-            self._stopwatch = phase_stopwatch(self.target.device)
 
 
 def describe_kernels(target: Target) -> Kernels:

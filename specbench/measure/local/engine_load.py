@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from specbench.engine.layers.ops import Ops
     from specbench.engine.target import Target
     from specbench.measure.methods import RunMethod
+    from specbench.measure.spec import RunSpec
     from specbench.models.cards import Dtype, ModelCard
     from specbench.models.chat import ChatCodec
     from specbench.models.memory import MemoryNeed
@@ -42,7 +43,7 @@ Complete = Callable[[str, Request], Completion]
 
 @dataclass(frozen=True, slots=True)
 class EngineParts:
-    """A model and its methods, found and checked.
+    """A model and its methods of a spec, found and checked.
 
     `missing` are methods without a checkpoint. A stand-in has the card of the model whose
     shape it takes, and tiny's folder as its `path`. `broken` says which plug-ins cannot run,
@@ -50,6 +51,7 @@ class EngineParts:
     to be free. With `settings` auto, methods get those that are fastest here.
     """
 
+    spec: RunSpec
     card: ModelCard
     path: Path
     device: Device
@@ -60,12 +62,8 @@ class EngineParts:
     broken: tuple[str, ...] = ()
     stand_in: StandIn | None = None
     mode: Mode = EAGER
-    has_phases: bool = False
-    is_traced: bool = False
-    checks_drafts: bool = False
     quantization: str = ""
     need: MemoryNeed | None = None
-    threads: int | None = None
     settings: str = "paper"
 
 

@@ -169,15 +169,7 @@ def _setup_on(
             return fits_of(setup.describe().model, device.name, mode.name, spec)
 
         setup = replace(setup, methods=with_stored(setup.methods, card.name, spec, fits))
-    return replace(
-        setup,
-        settings=settings,
-        mode=mode,
-        has_phases=spec.phases,
-        is_traced=spec.trace,
-        checks_drafts=spec.check_drafts,
-        threads=spec.threads,
-    )
+    return replace(setup, settings=settings, mode=mode)
 
 
 def _setup(
@@ -203,13 +195,13 @@ def _setup(
     except CheckpointError as error:
         errors.append(error)
     find = partial(find_checkpoint, card, is_offline=is_offline)
-    chosen = select_methods(spec, card, named, resolve_weights=find)
-    errors += chosen.errors
+    chosen, missing, broken, more = select_methods(spec, card, named, resolve_weights=find)
+    errors += more
     if errors:
         messages = dict.fromkeys(error.message for error in errors)
         raise CheckpointError("\n".join(messages), errors[0].hint) from errors[0]
     dtype = _dtype(spec, card, device, path)
-    found = [one.weights for one in chosen.methods if isinstance(one.weights, Path)]
+    found = [one.weights for one in chosen if isinstance(one.weights, Path)]
     drafts = [weights for weights in found if weights.is_dir()]
     stored, is_plain = _stored_weights(card, path, device)
     need = check_memory(
@@ -219,18 +211,9 @@ def _setup(
     for draft in drafts:
         if (draft / "tokenizer_config.json").is_file():
             check_same_vocabulary(codec.tokenizer, load_tokenizer(draft), what=str(draft))
-    return EngineSetup(
-        card=card,
-        path=path,
-        device=device,
-        dtype=dtype,
-        codec=codec,
-        methods=chosen.methods,
-        missing=chosen.missing,
-        broken=chosen.broken,
-        quantization=f"dequantised {stored}" if is_plain else stored,
-        need=need,
-    )
+    name = f"dequantised {stored}" if is_plain else stored
+    made = EngineSetup(spec, card, path, device, dtype, codec, chosen, missing, broken)
+    return replace(made, quantization=name, need=need)
 
 
 def _dtype(spec: RunSpec, card: ModelCard, device: Device, path: Path | None = None) -> Dtype:
@@ -270,23 +253,14 @@ def _stand_in_setup(
 
     stand_in = stand_in_of(card)
     find = partial(find_weights, stand_in)
-    chosen = select_methods(spec, card, named, resolve_weights=find)
+    chosen, missing, broken, _ = select_methods(spec, card, named, resolve_weights=find)
     folder = Path(card.repo) if Path(card.repo).is_dir() else None
     dtype = _dtype(spec, card, device, folder)
-    weights = [one.weights for one in chosen.methods]
+    weights = [one.weights for one in chosen]
     need = check_stand_in_fits(
         stand_in, weights, dtype=dtype, device=device.name, has_graphs=mode.name == "graph"
     )
     path = stand_in.target.folder
-    return EngineSetup(
-        card=card,
-        path=path,
-        device=device,
-        dtype=dtype,
-        codec=load_codec(path, find_model("tiny"), spec.template),
-        methods=chosen.methods,
-        missing=chosen.missing,
-        broken=chosen.broken,
-        stand_in=stand_in,
-        need=need,
-    )
+    codec = load_codec(path, find_model("tiny"), spec.template)
+    made = EngineSetup(spec, card, path, device, dtype, codec, chosen, missing, broken)
+    return replace(made, stand_in=stand_in, need=need)
