@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.measure.server import NAMES
-from specbench.measure.server.find import PROBE_TOKENS
+from specbench.measure.server.find import HELLO, PROBE_TOKENS
 from specbench.measure.server.servers import OpenServer
 from specbench.measure.server.started import StartedSetup, make_started_setup
 from specbench.measure.server.stream import ChatRequest, completions
@@ -27,7 +27,6 @@ from specbench.measure.spec import RunSpec
 from specbench.types import Request
 from tests.support.replay import RESPONSES, Exchange
 
-HELLO = [{"role": "user", "content": "Hello"}]
 QUESTION = "Uma has 22 eggs. Vera has 11 fewer eggs than Uma. How many eggs does Vera have?"
 ASKED = [{"role": "user", "content": QUESTION}]
 NUM_TOKENS, CONTEXT = 64, 2048

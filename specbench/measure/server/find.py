@@ -5,7 +5,6 @@ The user's mistakes show here, before anything is measured.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,16 +12,11 @@ import msgspec
 
 from specbench.errors import UserError, first_line, printable
 from specbench.log.machine import UNKNOWN
-from specbench.measure.base import Message
+from specbench.measure.base import Codec
 from specbench.measure.server import NAMES
 from specbench.measure.server.client import Client
 from specbench.measure.server.engine import load_engine
-from specbench.measure.server.stream import (
-    ChatRequest,
-    RequestFailed,
-    StreamProtocol,
-    completions,
-)
+from specbench.measure.server.stream import ChatRequest, RequestFailed, StreamProtocol, completions
 from specbench.models.cards import ModelCard
 from specbench.types import Request
 
@@ -32,6 +26,7 @@ _START = (
 )
 
 
+HELLO = [{"role": "user", "content": "Hello"}]
 PROBE_TOKENS = 8
 _MOST_CONTEXT = 2**31
 
@@ -50,14 +45,9 @@ class FoundServer:
 
 
 async def find_server(
-    client: Client,
-    card: ModelCard,
-    *,
-    served_model: str,
-    prompt_ids: Sequence[int],
-    messages: Sequence[Message],
+    client: Client, card: ModelCard, codec: Codec, *, served_model: str
 ) -> FoundServer:
-    """Ask a server what it is, with a short answer to a short prompt.
+    """Ask a server what it is and whether it serves a model, with a short answer to a prompt.
 
     Raises:
         UserError: nothing answers there, the model is not served, or no form of request works.
@@ -72,7 +62,7 @@ async def find_server(
         ) from failure
     model, context = _served(listed, client.root, card, served_model)
     software, protocols = await _software(client)
-    probe = ChatRequest(Request(tuple(prompt_ids), PROBE_TOKENS), messages)
+    probe = ChatRequest(Request(codec.render(HELLO), PROBE_TOKENS), HELLO)
     failures = []
     for protocol in protocols:
         try:
@@ -121,11 +111,10 @@ def _served(listed: str, root: str, card: ModelCard, served_model: str) -> tuple
 
 async def _software(client: Client) -> tuple[str, tuple[StreamProtocol, ...]]:
     """The server's software with its version, and the forms of requests to try, the best first."""
-    general = (
-        completions(),
-        completions(returns_ids=False),
-        completions(is_chat=True),
-        completions(is_chat=True, returns_ids=False),
+    general = tuple(
+        completions(is_chat=is_chat, returns_ids=returns_ids)
+        for is_chat in (False, True)
+        for returns_ids in (True, False)
     )
     for engine in map(load_engine, NAMES):
         path, key = engine.version

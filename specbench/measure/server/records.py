@@ -86,10 +86,15 @@ def _serving(answer: Answer, num_tokens: int, began: float) -> Serving:
         reported_tokens=num_tokens if answer.token_ids is None else None,
         num_accepted=counts.num_accepted,
         num_drafts=counts.num_drafts,
-        server_prefill_s=counts.prefill_s,
-        server_decode_s=counts.decode_s,
+        server_prefill_s=_seconds(counts.prefill_ms),
+        server_decode_s=_seconds(counts.decode_ms),
         num_retries=answer.num_retries,
     )
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    """A server's time in seconds; None if it sent none."""
+    return None if milliseconds is None or milliseconds < 0 else milliseconds / 1e3
 
 
 def _token_ids(answer: Answer, codec: Codec) -> tuple[int, ...]:

@@ -105,29 +105,24 @@ _FOLDERS = re.compile(r"""(?<![^\s"'=,])/(?:[^/"',]+/)+(?=[^/"',])""")
 FindServer = Callable[[Client], Awaitable[FoundServer]]
 
 
+@dataclass(slots=True, eq=False)
 class OpenServer:
-    """A server with its client. `death` says how a process that we started ended.
+    """A server with its client. `end` says how a process that we started ended.
 
     `draft_length` is the most tokens of a draft that it was asked for; 0 if unknown. A server
     that was started again is a new one, and not warm.
     """
 
-    is_warm = False
-
-    def __init__(
-        self,
-        client: Client,
-        found: FoundServer,
-        death: Callable[[], str] | None = None,
-        draft_length: int = 0,
-    ) -> None:
-        self.client, self.found, self._death = client, found, death
-        self.draft_length = draft_length
-        self._known_by: float | None = None
+    client: Client
+    found: FoundServer
+    end: Callable[[], str] | None = None
+    draft_length: int = 0
+    is_warm: bool = False
+    _known_by: float | None = None
 
     def death(self) -> str:
         """The end of its process; empty while it runs, and for a server that we did not start."""
-        return self._death() if self._death else ""
+        return self.end() if self.end else ""
 
     async def wait_for_death(self) -> str:
         """The end of its process, for a server that no longer answers; empty if it still runs.
@@ -135,7 +130,7 @@ class OpenServer:
         Connections fail before the process has ended, so this waits for its end. The wait is
         the same for all requests.
         """
-        if self._death is None:
+        if self.end is None:
             return ""
         self._known_by = self._known_by or perf_counter() + DEATH_S
         while not self.death() and perf_counter() < self._known_by:
@@ -158,11 +153,9 @@ class ServerSource(Protocol):
 
     async def open(self, method: str) -> OpenServer:
         """The server of a method, answering. Raises SpecbenchError if it does not."""
-        ...
 
     async def end_pass(self) -> None:
         """Let no server that was started take what it remembers into the next pass."""
-        ...
 
     async def close(self) -> None: ...
     def describe(self) -> dict[str, ServerHeader]: ...
@@ -225,8 +218,7 @@ class StartedServers:
         self, starts: Mapping[str, Start], find: FindServer, folder: Path, *, request_s: float
     ) -> None:
         self._starts, self._find, self._request_s = starts, find, request_s
-        self._folder = folder
-        self._scratch: TemporaryDirectory[str] | None = None
+        self._folder, self._stack = folder, AsyncExitStack()
         self._method = ""
         self._process: ServerProcess | None = None
         self._server: OpenServer | None = None
@@ -272,37 +264,25 @@ class StartedServers:
 
     async def close(self) -> None:
         """End the server that runs, if any."""
-        server, process = self._server, self._process
         self._server = self._process = None
-        try:
-            if server:
-                await server.client.__aexit__()
-        finally:
-            if process:
-                await asyncio.to_thread(process.stop)
-            if self._scratch:
-                self._scratch.cleanup()
-                self._scratch = None
+        await self._stack.aclose()
 
     async def _started(self, method: str) -> OpenServer:
         port = free_port()
         start = self._starts[method]
         name = "".join(sign if sign.isalnum() else "-" for sign in method)
-        self._scratch = TemporaryDirectory(prefix="specbench-")
-        command = list(start.command(Path(self._scratch.name), port))
+        scratch = self._stack.enter_context(TemporaryDirectory(prefix="specbench-"))
+        command = list(start.command(Path(scratch), port))
         process = ServerProcess(command, start.settings, self._folder / f"{name}.log")
         self._process = process
+        self._stack.push_async_callback(asyncio.to_thread, process.stop)
         client = Client(f"http://127.0.0.1:{port}", request_s=self._request_s)
-        await client.__aenter__()
+        await self._stack.enter_async_context(client)
         try:
             await _until_ready(client, process)
             found = await self._find(client)
         except UserError as error:
-            await client.__aexit__()
             raise SpecbenchError(f"{error.message} {self._death()}".strip()) from error
-        except BaseException:
-            await client.__aexit__()
-            raise
         if start.wheel:
             known = found.software.removesuffix("-unknown")
             found = replace(found, software=f"{known} ({start.wheel})")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
 from specbench import registry
@@ -20,7 +20,7 @@ from specbench.measure.server.address import server_root
 from specbench.measure.server.backend import ServerBackend
 from specbench.measure.server.client import REQUEST_S, Client
 from specbench.measure.server.find import FoundServer, find_server
-from specbench.measure.server.servers import FindServer, RunningServers
+from specbench.measure.server.servers import RunningServers
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import ModelCard, find_model
 from specbench.models.chat import ChatCodec, load_codec
@@ -103,13 +103,13 @@ def make_server_setup(spec: RunSpec, *, is_offline: bool = False) -> ServerSetup
     roots = [server_root(url) for url in spec.urls]
     card = find_model(spec.model)
     codec = load_codec(resolve_tokenizer(card, offline=is_offline), card, spec.template)
-    find = finder(card, codec, spec.served_model)
 
     async def find_all() -> list[FoundServer]:
         found = []
         for root in roots:
             async with Client(root, request_s=request_s(spec)) as client:
-                found.append(await find(client))
+                one = await find_server(client, card, codec, served_model=spec.served_model)
+                found.append(one)
         return found
 
     servers = dict(zip(labels, asyncio.run(find_all()), strict=True))
@@ -163,18 +163,6 @@ def method_header(label: str, title: str = "") -> MethodHeader:
     known = {entry.name for entry in registry.entries() if not entry.error}
     title = title or (registry.get(name).title if name in known else label)
     return MethodHeader(name=name, title=title, options={}, is_lossless=True, weights=None)
-
-
-def finder(card: ModelCard, codec: ChatCodec, served_model: str) -> FindServer:
-    """Asks a server what it is, and whether it serves a model."""
-    hello = [{"role": "user", "content": "Hello"}]
-    return partial(
-        find_server,
-        card=card,
-        served_model=served_model,
-        prompt_ids=codec.render(hello),
-        messages=hello,
-    )
 
 
 def request_s(spec: RunSpec) -> float:

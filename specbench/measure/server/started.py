@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import sys
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata, util
 from pathlib import Path
 
@@ -21,8 +22,9 @@ from specbench.measure.local.engine_setup import context_length
 from specbench.measure.methods import BASELINE, check_labels, label_of, no_weights
 from specbench.measure.server.backend import ServerBackend
 from specbench.measure.server.engine import WEIGHTS, Engine, EngineMethod, Launch, load_engine
+from specbench.measure.server.find import find_server
 from specbench.measure.server.servers import Start, StartedServers
-from specbench.measure.server.setup import finder, method_header, model_header, request_s
+from specbench.measure.server.setup import method_header, model_header, request_s
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import ModelCard, find_model
 from specbench.models.chat import ChatCodec, load_codec
@@ -111,7 +113,8 @@ class StartedSetup:
     def open(self, folder: Path, before: RunHeader | None = None) -> ServerBackend:
         spec = self.spec
         starts = {one.label: self._start(one) for one in self.methods}
-        find = finder(self.card, self.codec, self.card.name)
+        name = self.card.name
+        find = partial(find_server, card=self.card, codec=self.codec, served_model=name)
         source = StartedServers(starts, find, folder / LOGS, request_s=request_s(spec))
         return ServerBackend(source, max(spec.concurrency, default=1))
 
@@ -197,18 +200,9 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
         runs.append(EngineRun(one, method, _num_tokens(one, method), weights, scope))
     if spec.methods and missing:
         raise no_weights(card, [one.name for one in missing])
+    methods, lacking = tuple(runs), tuple(map(str, missing))
     return StartedSetup(
-        spec=spec,
-        card=card,
-        path=path,
-        codec=codec,
-        engine=engine,
-        executable=executable,
-        methods=tuple(runs),
-        device=device,
-        wheel=wheel,
-        no_checkpoint=tuple(str(one) for one in missing),
-        refused=tuple(refused),
+        spec, card, path, codec, engine, executable, methods, device, wheel, lacking, tuple(refused)
     )
 
 

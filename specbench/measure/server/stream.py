@@ -7,11 +7,12 @@ engine's own are in its file in `engines`. Shapes as served by vLLM 0.32.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from specbench.errors import SpecbenchError, cut, printable
 from specbench.measure.base import Message
@@ -39,19 +40,18 @@ class ChatRequest:
     messages: Sequence[Message]
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(Struct, frozen=True):
     """Counts that a server reports for one answer; `accepted_per_step` has drafted steps only.
 
-    `num_drafted` counts draft tokens, `num_drafts` steps with drafts.
+    `num_drafted` counts draft tokens, `num_drafts` steps with drafts. Times are in milliseconds.
     """
 
     num_drafts: int | None = None
     num_drafted: int | None = None
     num_accepted: int | None = None
     accepted_per_step: tuple[int, ...] | None = None
-    prefill_s: float | None = None
-    decode_s: float | None = None
+    prefill_ms: float | None = None
+    decode_ms: float | None = None
 
 
 class Event(Struct, frozen=True, gc=False):
@@ -128,8 +128,7 @@ class Answer:
     num_retries: int = 0
 
 
-@dataclass(slots=True)
-class AnswerReader:
+class AnswerReader(Struct):
     """Reads the bytes of a stream of server-sent events, in pieces as they arrive.
 
     `budget` is the number of tokens asked for: a server that goes on far beyond it fails.
@@ -141,11 +140,11 @@ class AnswerReader:
     num_events: int = 0
     _rest: bytes = b""
     _num_bytes: int = 0
-    _texts: list[str] = field(default_factory=list)
+    _texts: list[str] = []
     _ids: list[int] | None = None
     _num_characters: int = 0
-    _arrivals: list[float] = field(default_factory=list)
-    _counts: Counts = field(default_factory=Counts)
+    _arrivals: list[float] = []
+    _counts: Counts = Counts()
     _stop: str | None = None
     _num_tokens: int | None = None
     _prompt_tokens: int | None = None
@@ -287,14 +286,10 @@ def _read(data: bytes) -> Event:
 
 
 def _counts(metrics: _Metrics) -> Counts:
-    speculation = metrics.speculative_decoding or _Speculation()
-    return Counts(
-        num_drafts=speculation.num_spec_steps,
-        num_drafted=speculation.num_draft_tokens,
-        num_accepted=speculation.num_accepted_draft_tokens,
-        accepted_per_step=speculation.per_step_accepted,
-        prefill_s=seconds(metrics.time_to_first_token_ms),
-        decode_s=seconds(metrics.generation_time_ms),
+    return replace(
+        metrics.speculative_decoding or Counts(),
+        prefill_ms=metrics.time_to_first_token_ms,
+        decode_ms=metrics.generation_time_ms,
     )
 
 
@@ -307,11 +302,6 @@ def sampling_values(request: Request) -> dict[str, Any]:
         "seed": request.seed % _MOST_SEED,
     }
     return {**values, "top_k": sampling.top_k} if sampling.top_k else values
-
-
-def seconds(milliseconds: float | None) -> float | None:
-    """A server's time in seconds; None if it sent none."""
-    return None if milliseconds is None or milliseconds < 0 else milliseconds / 1e3
 
 
 def error_text(error: Any) -> str | None:
@@ -354,13 +344,13 @@ class _Usage(Struct, frozen=True):
 _NO_CHOICE, _NO_USAGE = _Choice(), _Usage()
 
 
-class _Speculation(Struct, frozen=True):
-    """vLLM's counts of one answer's drafts."""
+class _Speculation(Counts, frozen=True):
+    """vLLM's counts of one answer's drafts, with its names."""
 
-    num_spec_steps: int | None = None
-    num_draft_tokens: int | None = None
-    num_accepted_draft_tokens: int | None = None
-    per_step_accepted: tuple[int, ...] | None = None
+    num_drafts: int | None = field(default=None, name="num_spec_steps")
+    num_drafted: int | None = field(default=None, name="num_draft_tokens")
+    num_accepted: int | None = field(default=None, name="num_accepted_draft_tokens")
+    accepted_per_step: tuple[int, ...] | None = field(default=None, name="per_step_accepted")
 
 
 class _Metrics(Struct, frozen=True):

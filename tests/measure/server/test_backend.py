@@ -30,7 +30,7 @@ from specbench.measure.server.stream import (
 )
 from specbench.measure.spec import RunSpec
 from specbench.types import Record, RecordKey, Request
-from tests.support.backend import FakeSetup, fake_plan
+from tests.support.backend import FakeSetup, Words, fake_plan
 from tests.support.stub_server import TEXT, Stub, serving
 from tests.support.watching import Watcher
 
@@ -48,7 +48,7 @@ class Quiet:
     def changed(self) -> None: ...
 
 
-class Letters:
+class Letters(Words):
     """A codec of letters: a prompt's tokens count the letters of its messages."""
 
     eos_ids = frozenset({2})
@@ -57,9 +57,6 @@ class Letters:
 
     def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         return tuple(len(message["content"]) for message in messages)
-
-    def control_tokens(self, text: str) -> tuple[str, ...]:
-        return ()
 
     def text(self, token_ids: Sequence[int]) -> str:
         return "".join(TEXT[token] for token in token_ids if token != 2)

@@ -23,8 +23,9 @@ from specbench.measure.server.stream import (
     completions,
 )
 from specbench.measure.spec import RunSpec
-from specbench.models.cards import ModelCard, find_model
+from specbench.models.cards import find_model
 from specbench.types import Request, Sampling
+from tests.support.backend import Words
 from tests.support.stub_server import Stub, serving
 
 ASK = ChatRequest(
@@ -41,16 +42,11 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def find(stub: Stub, card: ModelCard | None = None, served_model: str = "") -> FoundServer:
+def find(stub: Stub, served_model: str = "") -> FoundServer:
     async def ask() -> FoundServer:
         async with Client(stub.root, request_s=1) as client:
-            return await find_server(
-                client,
-                card or find_model("tiny"),
-                served_model=served_model,
-                prompt_ids=(1, 8),
-                messages=[{"role": "user", "content": "Hello"}],
-            )
+            model = find_model("tiny")
+            return await find_server(client, model, Words(), served_model=served_model)
 
     return asyncio.run(ask())
 
@@ -191,14 +187,6 @@ def test_a_request_that_is_always_refused_fails_after_four_attempts() -> None:
     assert len(stub.requests) == 4
 
 
-def test_no_server_there_says_what_was_tried_and_how_to_start_one() -> None:
-    with serving(Stub()) as stub:
-        pass
-    with pytest.raises(UserError, match=f"no server at {stub.root}: GET .*/v1/models") as error:
-        find(stub)
-    assert "vllm serve" in error.value.hint
-
-
 def test_a_page_instead_of_models_is_no_server() -> None:
     with serving(Stub(fault="html")) as stub, pytest.raises(UserError, match="list of models"):
         find(stub)
@@ -319,9 +307,3 @@ def test_an_address_with_a_password_or_a_key_is_refused_without_showing_it(url: 
         RunSpec(backend="server", urls=("http://host", url))
     shown = f"{refused.value.message} {refused.value.hint}"
     assert "hunter22" not in shown and API_KEY in shown
-
-
-@pytest.mark.parametrize("url", ["ftp://host", "http://", "http://host:port"])
-def test_what_is_no_address_is_refused(url: str) -> None:
-    with pytest.raises(UserError, match="is not the address of a server"):
-        server_root(url)

@@ -18,7 +18,7 @@ from specbench.models.cards import find_model
 from specbench.models.chat import load_codec
 from specbench.types import Record, RecordKey, Request
 from specbench.zoo import TINY
-from tests.engines.record import ASKED, HELLO, NUM_TOKENS, QUESTION, long_prompt
+from tests.engines.record import ASKED, NUM_TOKENS, QUESTION, long_prompt
 from tests.support.replay import RESPONSES, Replay, recorded
 from tests.support.stub_server import serving
 
@@ -46,10 +46,7 @@ def ask(name: str, work: Callable[[Client, FoundServer], Coroutine[Any, Any, T]]
 
     async def run(root: str) -> T:
         async with Client(root) as client:
-            found = await find_server(
-                client, find_model("tiny"), served_model=model, messages=HELLO,
-                prompt_ids=CODEC.render(HELLO),
-            )  # fmt: skip
+            found = await find_server(client, find_model("tiny"), CODEC, served_model=model)
             return await work(client, found)
 
     with serving(Replay(recorded(name))) as server:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from specbench.errors import UserError
 from specbench.measure.server import llama_server
@@ -25,7 +25,6 @@ from specbench.measure.server.stream import (
     StreamProtocol,
     error_text,
     sampling_values,
-    seconds,
 )
 
 _TYPES = {"sps": "draft-simple", "eagle3": "draft-eagle3", "ngram": "ngram-simple"}
@@ -81,13 +80,13 @@ def gguf_file(folder: Path) -> Path:
     )
 
 
-class _Timings(Struct, frozen=True):
-    """llama.cpp's times and counts of one answer, in milliseconds."""
+class _Timings(Counts, frozen=True):
+    """llama.cpp's times and counts of one answer, with its names."""
 
-    prompt_ms: float | None = None
-    predicted_ms: float | None = None
-    draft_n: int | None = None
-    draft_n_accepted: int | None = None
+    num_drafted: int | None = field(default=None, name="draft_n")
+    num_accepted: int | None = field(default=None, name="draft_n_accepted")
+    prefill_ms: float | None = field(default=None, name="prompt_ms")
+    decode_ms: float | None = field(default=None, name="predicted_ms")
 
 
 class _Chunk(Struct, frozen=True):
@@ -121,24 +120,14 @@ def _body(model: str, ask: ChatRequest) -> dict[str, Any]:
 
 def _read(data: bytes) -> Event:
     chunk = _read_chunk(data)
-    timings = chunk.timings if chunk.stop else None
     return Event(
         chunk.content,
         chunk.tokens,
         finish=chunk.stop_type or ("none" if chunk.stop else None),
         num_tokens=chunk.tokens_predicted if chunk.stop else None,
         prompt_tokens=chunk.tokens_evaluated if chunk.stop else None,
-        counts=_counts(timings) if timings else None,
+        counts=chunk.timings if chunk.stop else None,
         error=error_text(chunk.error),
-    )
-
-
-def _counts(timings: _Timings) -> Counts:
-    return Counts(
-        num_drafted=timings.draft_n,
-        num_accepted=timings.draft_n_accepted,
-        prefill_s=seconds(timings.prompt_ms),
-        decode_s=seconds(timings.predicted_ms),
     )
 
 
