@@ -186,7 +186,10 @@ def _tree(target: Target) -> Diagnosis:
 
 
 def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]:
-    """Compare vanilla in our loop with the model's own `generate`: tokens and speed."""
+    """Compare vanilla in our loop with the model's own `generate`: tokens and speed.
+
+    Then the memory's bandwidth, and how much of it vanilla uses.
+    """
     target = backend.target
     tokens_agree, ours_s, theirs_s = True, [], []
     for request in _requests(setup):
@@ -207,17 +210,12 @@ def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]
         "baseline speed", ratio <= MARGIN,
         f"{rate:.0f} tokens/s, {1 / ratio:.1f} times as fast as generate",
     )  # fmt: skip
-    yield _bandwidth(target, rate)
-
-
-def _bandwidth(target: Target, steps_per_s: float) -> Diagnosis:
-    """The memory's bandwidth, and how much of it vanilla uses."""
     found = measure_traffic(target)
-    return Diagnosis(
+    yield Diagnosis(
         "memory bandwidth", None,
         f"{found.bandwidth_bytes_per_s / 1e9:.1f} GB/s; vanilla reads its weights "
         f"({found.target_bytes / 1e6:.1f} MB a step, cache {found.cache_bytes / 1e6:.1f} MB) "
-        f"at {found.target_bytes * steps_per_s / 1e9:.1f} GB/s",
+        f"at {found.target_bytes * rate / 1e9:.1f} GB/s",
     )  # fmt: skip
 
 

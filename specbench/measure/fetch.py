@@ -8,7 +8,7 @@ from pathlib import Path
 from specbench.data.cache import paper_file
 from specbench.data.tasks import TaskCard, find_tasks, load_cards
 from specbench.errors import UserError
-from specbench.models.cards import ModelCard, find_model
+from specbench.models.cards import find_model
 from specbench.models.hub import resolve_model, resolve_weights
 
 
@@ -44,20 +44,8 @@ def fetch(
     for task in cards:
         number = f"{task.paper.num_prompts} " if task.paper else ""
         yield _attempt(f"{number}prompts of {task.name}", partial(_prompts, task, offline))
-    if card is not None:
-        yield from _fetch_model(card, methods, offline)
-
-
-def _cards(tasks: Sequence[str] | None) -> list[TaskCard]:
-    if tasks is None:
-        return [card for card in load_cards().values() if card.paper is not None]
-    found = {task.card.name: task.card for task in find_tasks(tasks) if task.card is not None}
-    return list(found.values())
-
-
-def _fetch_model(
-    card: ModelCard, methods: Sequence[str] | None, offline: bool
-) -> Iterator[Fetched]:
+    if card is None:
+        return
     yield _attempt(f"model {card.name}", partial(resolve_model, card, offline=offline))
     wanted = [weights.method for weights in card.draft_weights] if methods is None else methods
     for weights in dict.fromkeys(map(card.weights_of, wanted)):
@@ -66,6 +54,13 @@ def _fetch_model(
                 f"{weights.method} drafter of {card.name}",
                 partial(resolve_weights, card, weights, offline=offline),
             )
+
+
+def _cards(tasks: Sequence[str] | None) -> list[TaskCard]:
+    if tasks is None:
+        return [card for card in load_cards().values() if card.paper is not None]
+    found = {task.card.name: task.card for task in find_tasks(tasks) if task.card is not None}
+    return list(found.values())
 
 
 def _prompts(card: TaskCard, offline: bool) -> Path:

@@ -96,19 +96,13 @@ def with_defaults(spec: RunSpec) -> RunSpec:
         UserError: an unknown model or method.
     """
     is_every_one = spec.serving_engine and spec.methods == ("all",)
+    usual = "bundled" if _is_ours(spec) else "paper"  # what only exercises specbench has its own
     return replace(
         spec,
-        prompts=_source(spec),
+        prompts=usual if spec.prompts == "auto" else spec.prompts,
         methods=() if is_every_one else expand_groups(spec.methods),
         repeats=spec.repeats or _passes(spec),
     )
-
-
-def _source(spec: RunSpec) -> str:
-    """The source of the prompts. What only exercises specbench takes those of specbench."""
-    if spec.prompts != "auto":
-        return spec.prompts
-    return "bundled" if _is_ours(spec) else "paper"
 
 
 def _passes(spec: RunSpec) -> int:

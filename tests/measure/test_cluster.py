@@ -13,7 +13,6 @@ from msgspec import structs
 
 from specbench.data.prompts import Prompt
 from specbench.errors import CheckpointError, SpecbenchError, UserError
-from specbench.log.machine import Environment
 from specbench.log.run import Run
 from specbench.log.store import read_header, read_run
 from specbench.machine import environment
@@ -33,6 +32,7 @@ PROMPTS = {
     "maths": [Prompt(f"maths/{n}", "", ("1+1",)) for n in range(4)],
 }
 SPEC = RunSpec(methods=tuple(METHODS), repeats=2, temperatures=(0.0, 1.0))
+MACHINE = make_header().environment
 
 
 Use = Callable[..., FakeRay]
@@ -42,7 +42,7 @@ Nodes = Sequence[dict[str, float]]
 @pytest.fixture(autouse=True)
 def _one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same quiet machine for the driver and all workers."""
-    monkeypatch.setattr(environment, "capture", lambda: make_header().environment)
+    monkeypatch.setattr(environment, "capture", lambda: MACHINE)
     monkeypatch.setattr(environment, "busy_warning", lambda: None)
 
 
@@ -192,32 +192,20 @@ def setup(spec: RunSpec | None = None) -> ClusterSetup:
         return make_cluster_setup(ray, spec or RunSpec(), is_offline=True)
 
 
+def with_about(report: ClusterSetup, **values: Any) -> ClusterSetup:
+    return replace(report, about=structs.replace(report.about, **values))
+
+
 def with_environment(**values: Any) -> Change:
-    def change(report: ClusterSetup) -> ClusterSetup:
-        environment = structs.replace(environment_of(report), **values)
-        return replace(report, about=structs.replace(report.about, environment=environment))
-
-    return change
+    return lambda report: with_about(report, environment=structs.replace(MACHINE, **values))
 
 
-def environment_of(report: ClusterSetup) -> Environment:
-    assert report.about.environment is not None
-    return report.about.environment
-
-
-def with_torch(version: str) -> Change:
-    return lambda report: with_environment(
-        torch=structs.replace(environment_of(report).torch, version=version)
-    )(report)
-
-
-def with_methods(**values: Any) -> Change:
+def with_method(**values: Any) -> Change:
     """A report in which pld has these values."""
 
     def change(report: ClusterSetup) -> ClusterSetup:
-        methods = {"pld": structs.replace(report.about.methods["pld"], **values)}
-        about = structs.replace(report.about, methods={**report.about.methods, **methods})
-        return replace(report, about=about)
+        pld = structs.replace(report.about.methods["pld"], **values)
+        return with_about(report, methods={**report.about.methods, "pld": pld})
 
     return change
 
@@ -244,7 +232,7 @@ def test_a_worker_that_differs_is_named_with_what_differs(
 
 
 def test_a_worker_with_other_files_is_named(ray: Use) -> None:
-    ray(changed={2: with_methods(title="Other")})
+    ray(changed={2: with_method(title="Other")})
     with pytest.raises(UserError, match=r"files: methods\.pld\.title .*\(elsewhere"):
         setup()
 
@@ -252,28 +240,27 @@ def test_a_worker_with_other_files_is_named(ray: Use) -> None:
 def test_a_worker_whose_files_change_is_refused_when_it_loads_them(
     tmp_path: Path, ray: Use
 ) -> None:
-    ray(changed=dict.fromkeys(range(3), with_methods(is_lossless=False)))
+    ray(changed=dict.fromkeys(range(3), with_method(is_lossless=False)))
     with pytest.raises(UserError, match=r"10\.0\.0\.\d has other .*is_lossless true \(elsewhere"):
         run(tmp_path)
 
 
 def test_builds_of_torch_for_gpus_and_cpus_count_as_one_version(ray: Use) -> None:
-    ray(changed=dict.fromkeys(range(3), with_torch("2.13.0+cu128")))
-    assert environment_of(setup()).torch.version == "2.13.0+cu128"
+    torch = structs.replace(MACHINE.torch, version="2.13.0+cu128")
+    ray(changed=dict.fromkeys(range(3), with_environment(torch=torch)))
+    found = setup().about.environment
+    assert found and found.torch == torch
 
 
 def test_different_cards_are_a_warning_of_the_run(tmp_path: Path, ray: Use) -> None:
-    def slow(report: ClusterSetup) -> ClusterSetup:
-        cpu = structs.replace(environment_of(report).cpu, model="Slow CPU")
-        return with_environment(cpu=cpu)(report)
-
-    ray(changed={2: slow})
+    cpu = structs.replace(MACHINE.cpu, model="Slow CPU")
+    ray(changed={2: with_environment(cpu=cpu)})
     (text,) = run(tmp_path)[0].header.warnings
     assert text.startswith("The workers differ: Example CPU 9000") and "Slow CPU" in text
 
 
 def test_what_a_cluster_cannot_run_is_refused(ray: Use) -> None:
-    ray(changed=dict.fromkeys(range(3), with_methods(scope="run")))
+    ray(changed=dict.fromkeys(range(3), with_method(scope="run")))
     with pytest.raises(UserError, match="pld remembers earlier prompts"):
         setup()
     with pytest.raises(UserError, match="not for servers"):

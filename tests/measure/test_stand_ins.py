@@ -86,18 +86,6 @@ def test_a_shape_that_cannot_hold_tiny_is_refused(
     assert reason in refusal(lambda: stand_in_of(card))
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("mixtral-8x7b", "it is a mixtral model"),
-        ("tiny", "stand-ins are made from it"),
-        ("someone/something", "its shape is unknown"),
-    ],
-)
-def test_a_model_without_a_shape_to_stand_in_for_is_refused(name: str, reason: str) -> None:
-    assert reason in refusal(lambda: stand_in_of(find_model(name)))
-
-
 def test_too_little_memory_is_reported_before_anything_is_built(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -106,15 +94,6 @@ def test_too_little_memory_is_reported_before_anything_is_built(
     message = refusal(lambda: make_engine_setup(spec))
     assert "The stand-in of vicuna-13b does not fit" in message
     assert "29.5 GB in bfloat16" in message and "8.0 GB free" in message
-
-
-def test_weights_of_a_folder_do_not_go_with_a_stand_in(tmp_path: Path) -> None:
-    folder = write_config(tmp_path / "shape")
-    spec = RunSpec(str(folder), (f"eagle:weights={tmp_path}",), weights="stand-in")
-    assert "a stand-in has its own" in refusal(lambda: make_engine_setup(spec))
-    assert "no checkpoint for sps" in refusal(
-        lambda: make_engine_setup(RunSpec(str(folder), ("sps",), weights="stand-in"))
-    )
 
 
 def built(folder: Path, dtype: torch.dtype) -> tuple[Target, StandIn]:

@@ -5,31 +5,18 @@ from itertools import pairwise
 
 import pytest
 
-from specbench.measure.base import Message
 from specbench.measure.requests import token_ends
 from specbench.models.cards import find_model
 from specbench.models.chat import ChatCodec, load_codec
 from specbench.zoo import TINY
+from tests.support.backend import Words
 
 
-class Bytes:
+class Bytes(Words):
     """A codec of bytes: bytes of incomplete characters become one sign each."""
-
-    eos_ids = frozenset({0})
-    end_id = 0
-    vocab_size = 256
-
-    def control_tokens(self, text: str) -> tuple[str, ...]:
-        return ()
-
-    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        return ()
 
     def text(self, token_ids: Sequence[int]) -> str:
         return bytes(token for token in token_ids if token).decode(errors="replace")
-
-    def token_ids(self, text: str) -> tuple[int, ...]:
-        return tuple(text.encode())
 
 
 @pytest.fixture(scope="module")

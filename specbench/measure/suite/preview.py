@@ -72,10 +72,6 @@ class _Files:
     draft_bytes: int = 0
     missing: list[str] = field(default_factory=list)
 
-    @property
-    def download_bytes(self) -> int:
-        return sum(filter(None, self.sizes))
-
 
 def preview(run: SuiteRun, bytes_per_s: Callable[[str], float]) -> Preview:
     """The preview of a run; `bytes_per_s` measures the memory bandwidth of a device.
@@ -107,7 +103,7 @@ def preview(run: SuiteRun, bytes_per_s: Callable[[str], float]) -> Preview:
     return Preview(
         num_methods=len(chosen.methods),
         num_samples=num_samples,
-        download_bytes=files.download_bytes,
+        download_bytes=sum(filter(None, files.sizes)),
         has_more_files=None in files.sizes,
         memory_bytes=need.total_bytes if need else None,
         max_seconds=max_seconds,

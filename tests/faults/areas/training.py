@@ -34,6 +34,8 @@ from tests.support.checkpoint import save_checkpoint
 
 TRIES = 200
 NUM_STEPS, SAVE_EVERY = 6, 2
+GARBAGE = b"", b"null", b"[]", b"{}", b"\0" * 999, b"<html>", b'{"a":' * 10**5
+ALMOST = b"PK\3\4", b'{"step": "a"}\n', b'{"step": 1e999}\n', b"[1]\n"
 
 
 def attack(random: Random, folder: Path) -> None:
@@ -59,12 +61,8 @@ def killed(random: Random, folder: Path) -> None:
 def damaged(random: Random, folder: Path) -> None:
     """Damage a file of a training that is half done."""
     _take_half(folder)
-    place = (
-        folder
-        / "head"
-        / "training"
-        / random.choice(("checkpoint.pt", "log.jsonl", "settings.json"))
-    )
+    name = random.choice(("checkpoint.pt", "log.jsonl", "settings.json"))
+    place = folder / "head" / "training" / name
     whole = place.read_bytes()
     content, at = bytearray(whole), random.randrange(len(whole))
     how = random.randrange(5)
@@ -75,13 +73,9 @@ def damaged(random: Random, folder: Path) -> None:
     elif how == 2:
         content[at : at + random.randrange(200)] = random.randbytes(random.randrange(200))
     elif how == 3:
-        content[:] = random.choice(
-            (b"", b"null", b"[]", b"{}", b"\0" * 999, b"<html>", b'{"a":' * 10**5)
-        )
+        content[:] = random.choice(GARBAGE)
     else:
-        content = bytearray(
-            random.choice((b"PK\3\4", b'{"step": "a"}\n', b'{"step": 1e999}\n', b"[1]\n"))
-        )
+        content[:] = random.choice(ALMOST)
     place.write_bytes(content)
     before = _files(folder / "head")
     said = _train(folder, is_resumed=True)
@@ -108,9 +102,8 @@ def not_finite(random: Random, folder: Path) -> None:
     weights = folder / "model" / "model.safetensors"
     tensors = load_file(weights)
     name = random.choice(sorted(tensors))
-    tensors[name].view(-1)[random.randrange(tensors[name].numel())] = random.choice(
-        (torch.nan, torch.inf, -torch.inf)
-    )
+    values, wrong = tensors[name].view(-1), (torch.nan, torch.inf, -torch.inf)
+    values[random.randrange(len(values))] = random.choice(wrong)
     save_file(tensors, weights, {"format": "pt"})
     said = _train(folder)
     if said.code:
@@ -214,9 +207,8 @@ def _ends_well(folder: Path, *, is_log_cut: bool = False) -> None:
     """
     said = _train(folder, is_resumed=(folder / "head" / "training" / "settings.json").exists())
     assert said.code == 0, said.err
-    found, expected = (
-        torch.load(head / "medusa_lm_head.pt") for head in (folder / "head", _trained(NUM_STEPS))
-    )
+    heads = (folder / "head", _trained(NUM_STEPS))
+    found, expected = (torch.load(head / "medusa_lm_head.pt") for head in heads)
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in found), "another head"
     lines = (folder / "head" / "training" / "log.jsonl").read_text().splitlines()
