@@ -17,17 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from specbench.data.prompts import Prompt, PromptSet
-from specbench.log.backend import (
-    BlockHeader,
-    ExecutionHeader,
-    HookTimes,
-    Kernels,
-    Preparation,
-    RooflineHeader,
-    ServerHeader,
-    WeightsPrint,
-    WorkerHeader,
-)
+from specbench.log import backend as part
 from specbench.log.header import MethodHeader, ModelHeader, RunHeader
 from specbench.log.machine import Environment, GpuUse, Threads
 from specbench.log.roles import role
@@ -80,18 +70,18 @@ class SetupInfo(Struct, frozen=True):
 class BackendInfo:
     """A backend's part of the header. Parts that were not measured are None or empty."""
 
-    preparation: Preparation | None = None
-    hooks: dict[str, HookTimes] = field(default_factory=dict)
-    weights_print: WeightsPrint | None = None
+    preparation: part.Preparation | None = None
+    hooks: dict[str, part.HookTimes] = field(default_factory=dict)
+    weights_print: part.WeightsPrint | None = None
     threads: Threads | None = None
     methods: dict[str, MethodHeader] = field(default_factory=dict)
-    roofline: RooflineHeader | None = None
-    kernels: Kernels | None = None
-    execution: dict[str, ExecutionHeader] = field(default_factory=dict)
+    roofline: part.RooflineHeader | None = None
+    kernels: part.Kernels | None = None
+    execution: dict[str, part.ExecutionHeader] = field(default_factory=dict)
     gpu: GpuUse | None = None
-    servers: dict[str, ServerHeader] = field(default_factory=dict)
-    blocks: tuple[BlockHeader, ...] = ()
-    workers: dict[str, WorkerHeader] = field(default_factory=dict)
+    servers: dict[str, part.ServerHeader] = field(default_factory=dict)
+    blocks: tuple[part.BlockHeader, ...] = ()
+    workers: dict[str, part.WorkerHeader] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     def added_to(self, header: RunHeader) -> RunHeader:

@@ -91,7 +91,7 @@ def _place(engine: Engine) -> str:
     """The command on the PATH, or the installed package, that serves it."""
     if found := shutil.which(engine.executable[-1]):
         return found
-    package = engine.wheel.package if engine.wheel else engine.name
+    package = engine.wheel or engine.name
     with suppress(metadata.PackageNotFoundError):
         return f"{package} {metadata.version(package)}"
     return "not found"

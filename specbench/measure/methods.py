@@ -186,8 +186,8 @@ def select_methods(
     check_labels([one.label for one in found])
     run = {one.method.name for one in found}  # `all,dflash:weights=DIR` names dflash twice
     missing = [one for one in missing if one.method.name not in run]
-    is_told = named or card.is_known
-    return SelectedMethods(tuple(found), tuple(missing if is_told else ()), broken, tuple(errors))
+    told = tuple(missing) if named or card.is_known else ()
+    return SelectedMethods(tuple(found), told, broken, tuple(errors))
 
 
 def no_weights(card: ModelCard, names: Sequence[str]) -> UserError:

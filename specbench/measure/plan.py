@@ -96,7 +96,8 @@ def with_defaults(spec: RunSpec) -> RunSpec:
         UserError: an unknown model or method.
     """
     is_every_one = spec.serving_engine and spec.methods == ("all",)
-    usual = "bundled" if _is_ours(spec) else "paper"  # what only exercises specbench has its own
+    # What only exercises specbench takes the prompts of specbench.
+    usual = "bundled" if _is_ours(spec) else "paper"
     return replace(
         spec,
         prompts=usual if spec.prompts == "auto" else spec.prompts,

@@ -108,21 +108,15 @@ def _folder_shape(card: ModelCard) -> Shape | None:
     if not Path(card.repo).is_dir():
         return None
     config = read_config(Path(card.repo), f"Model {card.name}")
-    defaults = {
-        "num_key_value_heads": config.get("num_attention_heads"),
-        "num_local_experts": 1,
-        "head_dim": None,
-    }
-    given: dict[str, Any] = {
-        field: config.get(name) or defaults.get(name) for name, field in _FIELDS.items()
-    }
-    if given["own_head_dim"] is None:
-        del given["own_head_dim"]  # hidden size by heads
-    numbers = {name: given.get(field, 1) for name, field in _FIELDS.items()}
-    wrong = [name for name, n in numbers.items() if not isinstance(n, int) or n < 1]
+    usual = {"num_key_value_heads": config.get("num_attention_heads"), "num_local_experts": 1}
+    given: dict[str, Any] = {name: config.get(name) or usual.get(name) for name in _FIELDS}
+    if given["head_dim"] is None:
+        del given["head_dim"]  # hidden size by heads
+    wrong = [name for name, n in given.items() if not isinstance(n, int) or n < 1]
     if wrong:
         raise UserError(
             f"The config.json in {card.repo} has no valid {', '.join(wrong)}.",
             "A stand-in takes its shape from a Llama-like model's config.json.",
         )
-    return Shape(**given, architecture=str(config.get("model_type")))
+    numbers = {_FIELDS[name]: number for name, number in given.items()}
+    return Shape(**numbers, architecture=str(config.get("model_type")))

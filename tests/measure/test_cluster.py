@@ -219,6 +219,7 @@ def with_method(**values: Any) -> Change:
         ),
         (with_environment(specbench="9.0"), 'specbench "9.0" (elsewhere "0.1.0").'),
         (with_environment(git=None), 'git.commit null (elsewhere "0123456789ab'),
+        (with_method(title="Other"), 'files: methods.pld.title "Other" (elsewhere "pld").'),
     ],
 )
 def test_a_worker_that_differs_is_named_with_what_differs(
@@ -229,12 +230,6 @@ def test_a_worker_that_differs_is_named_with_what_differs(
         setup()
     assert message in error.value.message and error.value.hint
     assert "10.0.0.1" in error.value.message
-
-
-def test_a_worker_with_other_files_is_named(ray: Use) -> None:
-    ray(changed={2: with_method(title="Other")})
-    with pytest.raises(UserError, match=r"files: methods\.pld\.title .*\(elsewhere"):
-        setup()
 
 
 def test_a_worker_whose_files_change_is_refused_when_it_loads_them(
@@ -289,9 +284,10 @@ def on(node: int, num_cpus: int) -> dict[str, int]:
         ("cuda", NODES, [{"num_gpus": 1}] * 3),
         ("cpu", NODES, [on(0, 8), on(1, 4), on(2, 4)]),
         ("auto", NODES[1:2], [on(0, 4)]),
+        ("cuda:0-1", ({"GPU": 5}, {"CPU": 8}, {"GPU": 2}, {"GPU": 1}), [{"num_gpus": 2}] * 3),
     ],
 )
-def test_a_worker_has_a_gpu_or_all_cores_of_a_machine(
+def test_a_worker_has_a_gpu_or_as_many_as_are_named_or_all_cores_of_a_machine(
     device: str, nodes: Nodes, demand: list[dict[str, int]], ray: Use
 ) -> None:
     used = ray(resources=nodes, num_workers=len(demand))
@@ -318,12 +314,6 @@ def test_a_cluster_that_cannot_hold_a_worker_is_refused(
     with pytest.raises(UserError) as error:
         setup(RunSpec(device=device))
     assert error.value.message == message and error.value.hint
-
-
-def test_a_worker_has_as_many_gpus_of_one_machine_as_the_device_names(ray: Use) -> None:
-    used = ray(resources=({"GPU": 5.0}, {"CPU": 8.0}, {"GPU": 2.0}, {"GPU": 1.0}))
-    setup(RunSpec(device="cuda:0-1"))
-    assert used.demands == [{"num_gpus": 2}] * 3
 
 
 def test_a_cluster_that_cannot_be_reached_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from specbench import __version__
 from specbench.cli import main
 from specbench.log.run import Run
 from specbench.log.store import read_header, read_run
@@ -159,17 +158,6 @@ def test_what_is_missing_in_a_cluster_is_one_message(nodes: Nodes, tmp_path: Pat
     assert "Error: On 127.0.0.1: " in said
     assert "vicuna-7b" in said
     assert "On 127.0.0.1: --device cuda cannot be used" in refused("--device", "cuda")
-
-
-def test_a_node_with_another_version_is_named(nodes: Nodes, tmp_path: Path) -> None:
-    nodes.add()
-    nodes.add(code='from specbench import types; types.VERSION = "0.0.9"')
-    code, said = finished(nodes, "run", "--limit", 1, "--output", tmp_path / "run",
-                          "--ray", nodes.address)  # fmt: skip
-    assert code == 2, said
-    versions = f'specbench "0.0.9" (elsewhere "{__version__}")'
-    assert f"Error: 127.0.0.1 has other versions or files: {versions}." in said
-    assert not (tmp_path / "run").exists()
 
 
 CARDS = """

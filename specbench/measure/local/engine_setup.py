@@ -25,15 +25,9 @@ from specbench.measure.methods import (
 )
 from specbench.measure.settings import fits_of, read_settings, with_stored
 from specbench.measure.spec import AUTO, PAPER, RunSpec
+from specbench.models import checkpoints
 from specbench.models.cards import GGUF_TYPE, Dtype, ModelCard, find_model, pick_dtype
 from specbench.models.chat import load_codec
-from specbench.models.checkpoints import (
-    check_same_vocabulary,
-    identify,
-    quantization_of,
-    read_config,
-    stored_format,
-)
 from specbench.models.hub import resolve_model
 from specbench.models.memory import check_context, check_fits
 from specbench.models.tokenizers import load_tokenizer
@@ -54,7 +48,7 @@ SPREAD_WARNING = (
 
 def context_length(path: Path, what: str) -> int | None:
     """Tokens that the context of a folder's model holds; None if its config has no number."""
-    config, original = read_config(path, what), "original_max_position_embeddings"
+    config, original = checkpoints.read_config(path, what), "original_max_position_embeddings"
     text = config.get("text_config") or config
     rope = text.get("rope_scaling") or text.get("rope_parameters") or {}
     lengths = [text.get("max_position_embeddings")]
@@ -85,7 +79,7 @@ class EngineSetup(EngineParts):
 
     def describe(self) -> SetupInfo:
         is_ours = self.card.is_embedded or self.stand_in is not None
-        files = identify(self.path)
+        files = checkpoints.identify(self.path)
         model = ModelHeader(
             name=self.card.name,
             label=self.card.title,
@@ -210,7 +204,9 @@ def _setup(
     codec = load_codec(path, card, spec.template)
     for draft in drafts:
         if (draft / "tokenizer_config.json").is_file():
-            check_same_vocabulary(codec.tokenizer, load_tokenizer(draft), what=str(draft))
+            checkpoints.check_same_vocabulary(
+                codec.tokenizer, load_tokenizer(draft), what=str(draft)
+            )
     name = f"dequantised {stored}" if is_plain else stored
     made = EngineSetup(spec, card, path, device, dtype, codec, chosen, missing, broken)
     return replace(made, quantization=name, need=need)
@@ -233,16 +229,16 @@ def _stored_weights(card: ModelCard, path: Path, device: Device) -> tuple[str, b
 
     from specbench.engine.load import check_format, check_type, is_dequantized
 
-    config = read_config(path, card.name)
+    config = checkpoints.read_config(path, card.name)
     check_type(config.get("model_type"), path)
     converted = config.get(GGUF_TYPE)
-    stored = converted or quantization_of(config)
+    stored = converted or checkpoints.quantization_of(config)
     if converted:
         return f"dequantised {converted}", False
     if stored:
         check_format(stored, path)
     is_plain = is_dequantized(stored, torch.device(device.kind))
-    return stored if is_plain else stored_format(config), is_plain
+    return stored if is_plain else checkpoints.stored_format(config), is_plain
 
 
 def _stand_in_setup(

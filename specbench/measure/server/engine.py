@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from specbench.measure.server import ENGINES
@@ -60,32 +61,31 @@ class EngineMethod:
     is_default: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Wheel:
-    """A package with an engine in it, which `script` serves with the engine's own flags.
-
-    `refusal` is the reason why a user's arguments cannot be passed to it, or empty.
-    `free_flags` lists the flags that can be passed.
-    """
-
-    package: str
-    script: Path
-    refusal: Callable[[Sequence[str]], str]
-    free_flags: Callable[[], Sequence[str]]
+METHODS = {
+    "vanilla": EngineMethod("Vanilla"),
+    "ngram": EngineMethod("N-gram", 5),
+    "sps": EngineMethod("SpS", 4, "sps"),
+    "eagle": EngineMethod("EAGLE", 4, "eagle"),
+    "eagle3": EngineMethod("EAGLE-3", 4, "eagle3"),
+}
+"""Methods of several engines, which draft alike in all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
     """An engine. `arguments` makes its command line without the executable.
 
-    `wheel` is used if no executable is installed. `settings` are environment variables that it
-    needs, unless the user has set them. `thread_settings` are the variables with its number of
-    CPU threads, which stands for `{}`; empty if it has none. `check_folder` raises UserError
-    for a folder of weights that the engine cannot read: a method's, or the model's for the
-    method "". `version` is a path and a key: a server that answers there with JSON that has
-    the key is this engine, and the value is its version. `protocol` is its own form of
-    requests, if it has one. `counters` maps names of its metrics, without prefix and suffix,
-    to ours; `accepted_at` has a label with the position.
+    `wheel` is a package with the engine in it, used if no executable is installed. `launcher`
+    is a script that serves it with the engine's own flags. Its `refusal` says why a user's
+    arguments cannot be passed, and its `free_flags` lists those that can.
+
+    `settings` are environment variables that it needs, unless the user has set them.
+    `thread_settings` are the variables with its number of CPU threads, which stands for `{}`;
+    empty if it has none. `check_folder` raises UserError for a folder of weights that the
+    engine cannot read: a method's, or the model's for the method "". `version` is a path and a
+    key: a server that answers there with JSON that has the key is this engine, and the value is
+    its version. `protocol` is its own form of requests, if it has one. `counters` maps names of
+    its metrics, without prefix and suffix, to ours; `accepted_at` has a label with the position.
     """
 
     name: str
@@ -95,7 +95,8 @@ class Engine:
     methods: Mapping[str, EngineMethod]
     arguments: Callable[[Launch], list[str]]
     version: tuple[str, str]
-    wheel: Wheel | None = None
+    wheel: str = ""
+    launcher: ModuleType | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     thread_settings: Mapping[str, str] = field(default_factory=dict)
     check_folder: Callable[[Path, str], object] = lambda folder, method: None

@@ -13,10 +13,9 @@ import msgspec
 from specbench.errors import UserError, first_line, printable
 from specbench.log.machine import UNKNOWN
 from specbench.measure.base import Codec
-from specbench.measure.server import NAMES
+from specbench.measure.server import NAMES, stream
 from specbench.measure.server.client import Client
 from specbench.measure.server.engine import load_engine
-from specbench.measure.server.stream import ChatRequest, RequestFailed, StreamProtocol, completions
 from specbench.models.cards import ModelCard
 from specbench.types import Request
 
@@ -38,7 +37,7 @@ class FoundServer:
     root: str
     model: str
     software: str
-    protocol: StreamProtocol
+    protocol: stream.StreamProtocol
     sends_token_ids: bool
     context: int | None = None
     has_counters: bool = False
@@ -54,7 +53,7 @@ async def find_server(
     """
     try:
         listed = await client.get("/v1/models")
-    except RequestFailed as failure:
+    except stream.RequestFailed as failure:
         raise UserError(
             f"There is no server at {client.root}: GET {client.root}/v1/models failed. "
             f"{failure.message}",
@@ -62,12 +61,12 @@ async def find_server(
         ) from failure
     model, context = _served(listed, client.root, card, served_model)
     software, protocols = await _software(client)
-    probe = ChatRequest(Request(codec.render(HELLO), PROBE_TOKENS), HELLO)
+    probe = stream.ChatRequest(Request(codec.render(HELLO), PROBE_TOKENS), HELLO)
     failures = []
     for protocol in protocols:
         try:
             answer = await client.complete(protocol, model, probe)
-        except RequestFailed as failure:
+        except stream.RequestFailed as failure:
             failures.append(f"{protocol.path}: {failure.message}")
             continue
         return FoundServer(
@@ -109,10 +108,10 @@ def _served(listed: str, root: str, card: ModelCard, served_model: str) -> tuple
     )
 
 
-async def _software(client: Client) -> tuple[str, tuple[StreamProtocol, ...]]:
+async def _software(client: Client) -> tuple[str, tuple[stream.StreamProtocol, ...]]:
     """The server's software with its version, and the forms of requests to try, the best first."""
     general = tuple(
-        completions(is_chat=is_chat, returns_ids=returns_ids)
+        stream.completions(is_chat=is_chat, returns_ids=returns_ids)
         for is_chat in (False, True)
         for returns_ids in (True, False)
     )
@@ -120,7 +119,7 @@ async def _software(client: Client) -> tuple[str, tuple[StreamProtocol, ...]]:
         path, key = engine.version
         try:
             values: Any = msgspec.json.decode(await client.get(path))
-        except (RequestFailed, msgspec.DecodeError, RecursionError):
+        except (stream.RequestFailed, msgspec.DecodeError, RecursionError):
             continue
         if isinstance(values, dict) and isinstance(version := values.get(key), str):
             own = (engine.protocol,) if engine.protocol else ()

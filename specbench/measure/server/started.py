@@ -137,14 +137,9 @@ class StartedSetup:
                 scope=one.scope,
             )
             words = [*self.executable, *engine.arguments(launch), *spec.engine_args]
-            if not spec.threads:
-                return words
-            threads = engine.thread_settings.items()
-            return [
-                "env",
-                *(f"{name}={text.format(spec.threads)}" for name, text in threads),
-                *words,
-            ]
+            named = engine.thread_settings.items() if spec.threads else ()
+            threads = [f"{name}={text.format(spec.threads)}" for name, text in named]
+            return ["env", *threads, *words] if threads else words
 
         return Start(command, engine.settings, one.num_tokens, self.wheel)
 
@@ -200,9 +195,9 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
         runs.append(EngineRun(one, method, _num_tokens(one, method), weights, scope))
     if spec.methods and missing:
         raise no_weights(card, [one.name for one in missing])
-    methods, lacking = tuple(runs), tuple(map(str, missing))
+    methods, lacking, told = tuple(runs), tuple(map(str, missing)), tuple(refused)
     return StartedSetup(
-        spec, card, path, codec, engine, executable, methods, device, wheel, lacking, tuple(refused)
+        spec, card, path, codec, engine, executable, methods, device, wheel, lacking, told
     )
 
 
@@ -249,20 +244,20 @@ def _executable(spec: RunSpec, engine: Engine) -> tuple[tuple[str, ...], str]:
     command = spec.engine_command or engine.executable
     if found := shutil.which(command[0]):
         return (found, *command[1:]), ""
-    wheel = engine.wheel
-    if spec.engine_command or not wheel or not util.find_spec(wheel.package):
+    launcher = engine.launcher
+    if spec.engine_command or not launcher or not util.find_spec(engine.wheel):
         raise UserError(
             f"{engine.title} is not installed: there is no {command[0]}.",
             f"Install {engine.install}, or name it: --engine-command PATH.",
         )
-    if reason := wheel.refusal(spec.engine_args):
+    if reason := launcher.refusal(spec.engine_args):
         raise UserError(
             f"--engine-args: {reason}",
-            f"It takes {', '.join(wheel.free_flags())}. For others, name a {command[0]}: "
+            f"It takes {', '.join(launcher.free_flags())}. For others, name a {command[0]}: "
             "--engine-command PATH.",
         )
-    version = metadata.version(wheel.package)
-    return (sys.executable, "-P", str(wheel.script)), f"{wheel.package} {version}"
+    words = (sys.executable, "-P", str(launcher.__file__))
+    return words, f"{engine.wheel} {metadata.version(engine.wheel)}"
 
 
 def _weights(

@@ -43,7 +43,7 @@ class ChatRequest:
 class Counts(Struct, frozen=True):
     """Counts that a server reports for one answer; `accepted_per_step` has drafted steps only.
 
-    `num_drafted` counts draft tokens, `num_drafts` steps with drafts. Times are in milliseconds.
+    `num_drafted` counts draft tokens, `num_drafts` steps with drafts.
     """
 
     num_drafts: int | None = None

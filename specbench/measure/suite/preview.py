@@ -13,27 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from specbench.data.prompts import load_prompt_sets, plan_tasks
 from specbench.errors import CheckpointError, TooLarge, UserError
+from specbench.measure import methods
 from specbench.measure.local.device import fitted, pick_device
-from specbench.measure.methods import (
-    ResolvedWeights,
-    find_checkpoint,
-    parse_methods,
-    select_methods,
-)
 from specbench.measure.plan import make_plan, new_tokens, with_defaults
 from specbench.measure.spec import RunSpec
 from specbench.measure.stand_ins import find_weights, stand_in_of
 from specbench.measure.suite.recipe import SuiteRun
+from specbench.models import memory
 from specbench.models.cards import Dtype, ModelCard, find_model, pick_dtype
 from specbench.models.hub import resolve_model
-from specbench.models.memory import (
-    BYTES,
-    MemoryNeed,
-    check_need,
-    estimate,
-    folder_bytes,
-    num_parameters,
-)
 
 if TYPE_CHECKING:
     from specbench.engine.drafter import Method
@@ -87,8 +75,10 @@ def preview(run: SuiteRun, bytes_per_s: Callable[[str], float]) -> Preview:
     dtype = pick_dtype(card, spec.dtype, device)
     files = _Files()
     need = _target(card, dtype, spec, files)
-    named = parse_methods(spec.methods)
-    chosen = select_methods(spec, card, named, resolve_weights=_finder(spec, card, dtype, files))
+    named = methods.parse_methods(spec.methods)
+    chosen = methods.select_methods(
+        spec, card, named, resolve_weights=_finder(spec, card, dtype, files)
+    )
     need = need and replace(need, draft_bytes=files.draft_bytes)
     files.missing += [f"{one.label} has no checkpoint." for one in chosen.missing]
     num_answers = _num_answers(spec, files)
@@ -111,9 +101,9 @@ def preview(run: SuiteRun, bytes_per_s: Callable[[str], float]) -> Preview:
     )
 
 
-def _lack_of_memory(need: MemoryNeed, dtype: Dtype, spec: RunSpec) -> list[str]:
+def _lack_of_memory(need: memory.MemoryNeed, dtype: Dtype, spec: RunSpec) -> list[str]:
     """A sentence if the device, or all GPUs if none is named, have too little memory free."""
-    check = partial(check_need, need, dtype, context=CONTEXT, what=f"Model {spec.model}")
+    check = partial(memory.check_need, need, dtype, context=CONTEXT, what=f"Model {spec.model}")
     try:
         fitted(spec.device, lambda device: check(device=device.name))
     except TooLarge as error:
@@ -121,14 +111,16 @@ def _lack_of_memory(need: MemoryNeed, dtype: Dtype, spec: RunSpec) -> list[str]:
     return []
 
 
-def _target(card: ModelCard, dtype: Dtype, spec: RunSpec, files: _Files) -> MemoryNeed | None:
+def _target(
+    card: ModelCard, dtype: Dtype, spec: RunSpec, files: _Files
+) -> memory.MemoryNeed | None:
     """The memory of the target; notes its files if they are to be downloaded."""
     what = f"Model {card.name}"
+    estimate = partial(memory.estimate, dtype=dtype, context=CONTEXT, what=what)
     if spec.weights == "stand-in":
-        shape = stand_in_of(card).shape
-        return estimate(shape, dtype, context=CONTEXT, what=what)
+        return estimate(stand_in_of(card).shape)
     try:
-        return estimate(resolve_model(card, offline=True), dtype, context=CONTEXT, what=what)
+        return estimate(resolve_model(card, offline=True))
     except CheckpointError as error:
         if Path(card.repo).expanduser().is_dir():
             files.missing.append(error.message)
@@ -137,35 +129,35 @@ def _target(card: ModelCard, dtype: Dtype, spec: RunSpec, files: _Files) -> Memo
         files.sizes.append(None)
         return None
     files.sizes.append(card.shape.num_parameters * STORED_BYTES)
-    return estimate(card.shape, dtype, context=CONTEXT, what=what)
+    return estimate(card.shape)
 
 
 def _finder(
     spec: RunSpec, card: ModelCard, dtype: Dtype, files: _Files
-) -> Callable[[Method, Any], ResolvedWeights]:
+) -> Callable[[Method, Any], methods.ResolvedWeights]:
     """Finds a method's weights; notes their memory, and if they are to be downloaded."""
     stand_in = stand_in_of(card) if spec.weights == "stand-in" else None
 
-    def find(method: Method, options: Any) -> ResolvedWeights:
+    def find(method: Method, options: Any) -> methods.ResolvedWeights:
         if stand_in is not None:
             found = find_weights(stand_in, method, options)
             if not isinstance(found.weights, Path | None):
-                files.draft_bytes += found.weights.num_numbers * BYTES[dtype]
+                files.draft_bytes += found.weights.num_numbers * memory.BYTES[dtype]
             return found
         try:
-            found = find_checkpoint(card, method, options, is_offline=True)
+            found = methods.find_checkpoint(card, method, options, is_offline=True)
             if isinstance(found.weights, Path) and found.weights.is_dir():
-                files.draft_bytes += folder_bytes(found.weights, dtype)
+                files.draft_bytes += memory.folder_bytes(found.weights, dtype)
             return found
         except CheckpointError:
             name = method.weights_with(options) or method.name
             known = card.weights_of(method.name) or card.weights_of(name)
             count = None
             if known and not getattr(options, "weights", ""):
-                count = num_parameters(card, known)
+                count = memory.num_parameters(card, known)
             files.sizes.append(None if count is None else count * STORED_BYTES)
-            files.draft_bytes += (count or 0) * BYTES[dtype]
-            return ResolvedWeights(None)
+            files.draft_bytes += (count or 0) * memory.BYTES[dtype]
+            return methods.ResolvedWeights(None)
 
     return find
 

@@ -9,25 +9,10 @@ import msgspec
 from msgspec import Struct, field
 
 from specbench.errors import UserError
-from specbench.measure.server import llama_server
-from specbench.measure.server.engine import (
-    DRAFT_COUNTERS,
-    Engine,
-    EngineMethod,
-    Launch,
-    Wheel,
-    set_flags,
-)
-from specbench.measure.server.stream import (
-    ChatRequest,
-    Counts,
-    Event,
-    StreamProtocol,
-    error_text,
-    sampling_values,
-)
+from specbench.measure.server import llama_server, stream
+from specbench.measure.server.engine import DRAFT_COUNTERS, METHODS, Engine, Launch, set_flags
 
-_TYPES = {"sps": "draft-simple", "eagle3": "draft-eagle3", "ngram": "ngram-simple"}
+_TYPES = {"ngram": "ngram-simple", "sps": "draft-simple", "eagle3": "draft-eagle3"}
 _LOOKED_UP = 3
 """Length of the n-gram that is looked up: the longest of PLD's."""
 
@@ -80,7 +65,7 @@ def gguf_file(folder: Path) -> Path:
     )
 
 
-class _Timings(Counts, frozen=True):
+class _Timings(stream.Counts, frozen=True):
     """llama.cpp's times and counts of one answer, with its names."""
 
     num_drafted: int | None = field(default=None, name="draft_n")
@@ -105,29 +90,29 @@ class _Chunk(Struct, frozen=True):
 _read_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
-def _body(model: str, ask: ChatRequest) -> dict[str, Any]:
+def _body(model: str, ask: stream.ChatRequest) -> dict[str, Any]:
     return {
         "prompt": list(ask.request.prompt_ids),
         "n_predict": ask.request.max_new_tokens,
         "top_k": 0,
         "min_p": 0.0,
-        **sampling_values(ask.request),
+        **stream.sampling_values(ask.request),
         "stream": True,
         "return_tokens": True,
         "cache_prompt": False,
     }
 
 
-def _read(data: bytes) -> Event:
+def _read(data: bytes) -> stream.Event:
     chunk = _read_chunk(data)
-    return Event(
+    return stream.Event(
         chunk.content,
         chunk.tokens,
         finish=chunk.stop_type or ("none" if chunk.stop else None),
         num_tokens=chunk.tokens_predicted if chunk.stop else None,
         prompt_tokens=chunk.tokens_evaluated if chunk.stop else None,
         counts=chunk.timings if chunk.stop else None,
-        error=error_text(chunk.error),
+        error=stream.error_text(chunk.error),
     )
 
 
@@ -136,20 +121,16 @@ ENGINE = Engine(
     title="llama.cpp",
     executable=("llama-server",),
     install="the wheel (`pip install xllamacpp`), or put a build of llama.cpp on the PATH",
-    wheel=Wheel(
-        "xllamacpp", Path(llama_server.__file__), llama_server.refusal, llama_server.free_flags
-    ),
+    wheel="xllamacpp",
+    launcher=llama_server,
     thread_settings={"LLAMA_ARG_THREADS": "{}", "LLAMA_ARG_THREADS_BATCH": "{}"},
-    methods={
-        "vanilla": EngineMethod("Vanilla"),
-        "ngram": EngineMethod("N-gram", 5),
-        "sps": EngineMethod("SpS", 4, "sps"),
-        "eagle3": EngineMethod("EAGLE-3", 4, "eagle3"),
-    },
+    methods={name: METHODS[name] for name in ("vanilla", *_TYPES)},
     arguments=_arguments,
     check_folder=lambda folder, method: gguf_file(folder),
     version=("/props", "build_info"),
-    protocol=StreamProtocol("llamacpp", "/completion", _body, _read, keeps_connections=False),
+    protocol=stream.StreamProtocol(
+        "llamacpp", "/completion", _body, _read, keeps_connections=False
+    ),
     counters={
         **DRAFT_COUNTERS,
         "tokens_predicted": "num_tokens",

@@ -8,15 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from specbench.measure.server.engine import DRAFT_COUNTERS, Engine, EngineMethod, Launch, set_flags
-from specbench.measure.server.stream import (
-    ChatRequest,
-    Counts,
-    Event,
-    StreamProtocol,
-    error_text,
-    sampling_values,
-)
+from specbench.measure.server import stream
+from specbench.measure.server.engine import DRAFT_COUNTERS, METHODS, Engine, Launch, set_flags
 
 _ALGORITHMS = {"sps": "STANDALONE", "eagle": "EAGLE", "eagle3": "EAGLE3", "ngram": "NGRAM"}
 
@@ -80,8 +73,8 @@ class _Chunk(Struct, frozen=True):
 _read_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
-def _body(model: str, ask: ChatRequest) -> dict[str, Any]:
-    sampling = sampling_values(ask.request)
+def _body(model: str, ask: stream.ChatRequest) -> dict[str, Any]:
+    sampling = stream.sampling_values(ask.request)
     return {
         "input_ids": list(ask.request.prompt_ids),
         "sampling_params": {
@@ -93,21 +86,21 @@ def _body(model: str, ask: ChatRequest) -> dict[str, Any]:
     }
 
 
-def _read(data: bytes) -> Event:
+def _read(data: bytes) -> stream.Event:
     chunk = _read_chunk(data)
     meta = chunk.meta_info or _Meta()
     finish = meta.finish_reason
     verified, accepted = meta.spec_verify_ct, meta.spec_num_correct_drafts
     if accepted is None and verified is not None and meta.completion_tokens is not None:
         accepted = max(meta.completion_tokens - 1 - verified, 0)
-    return Event(
+    return stream.Event(
         chunk.text,
         chunk.output_ids,
         finish=finish.type if finish else None,
         num_tokens=meta.completion_tokens if finish else None,
         prompt_tokens=meta.prompt_tokens if finish else None,
-        counts=Counts(num_drafts=verified, num_accepted=accepted) if finish else None,
-        error=error_text(chunk.error),
+        counts=stream.Counts(num_drafts=verified, num_accepted=accepted) if finish else None,
+        error=stream.error_text(chunk.error),
         is_whole=True,
         num_so_far=meta.completion_tokens,
     )
@@ -118,17 +111,11 @@ ENGINE = Engine(
     title="SGLang",
     executable=(sys.executable, "-m", "sglang.launch_server"),
     install="`pip install sglang`, in an environment of its own",
-    methods={
-        "vanilla": EngineMethod("Vanilla"),
-        "ngram": EngineMethod("N-gram", 5),
-        "sps": EngineMethod("SpS", 4, "sps"),
-        "eagle": EngineMethod("EAGLE", 4, "eagle"),
-        "eagle3": EngineMethod("EAGLE-3", 4, "eagle3"),
-    },
+    methods=METHODS,
     arguments=_arguments,
     settings={"HF_HUB_OFFLINE": "1"},
     version=("/get_server_info", "version"),
-    protocol=StreamProtocol("sglang", "/generate", _body, _read),
+    protocol=stream.StreamProtocol("sglang", "/generate", _body, _read),
     counters={
         **DRAFT_COUNTERS,
         "generation_tokens": "num_tokens",

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from specbench.errors import CheckpointError
-from specbench.measure.server.engine import DRAFT_COUNTERS, Engine, EngineMethod, Launch, set_flags
+from specbench.measure.server import engine
 
 _NGRAM = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}
 """The longest and shortest n-gram looked up, as in PLD."""
 _NAMES = {"sps": "draft_model"}
 
 
-def _arguments(launch: Launch) -> list[str]:
-    flags = set_flags(
+def _arguments(launch: engine.Launch) -> list[str]:
+    flags = engine.set_flags(
         host="127.0.0.1",
         port=launch.port,
         served_model_name=launch.served_name,
@@ -27,13 +27,13 @@ def _arguments(launch: Launch) -> list[str]:
         enable_per_request_metrics=True,
     )
     if speculation := _speculation(launch):
-        flags += set_flags(
+        flags += engine.set_flags(
             speculative_config=speculation, per_request_spec_decode_metrics="detailed"
         )  # vLLM refuses the second without the first
     return ["serve", str(launch.model), *flags]
 
 
-def _speculation(launch: Launch) -> str:
+def _speculation(launch: engine.Launch) -> str:
     """The value of --speculative-config; empty for vanilla."""
     if launch.method == "vanilla":
         return ""
@@ -90,19 +90,15 @@ def _check_folder(folder: Path, method: str) -> None:
         )
 
 
-ENGINE = Engine(
+ENGINE = engine.Engine(
     name="vllm",
     title="vLLM",
     executable=("vllm",),
     install="`pip install vllm` (for NVIDIA GPUs), in an environment of its own",
     methods={
-        "vanilla": EngineMethod("Vanilla"),
-        "ngram": EngineMethod("N-gram", 5),
-        "suffix": EngineMethod("Suffix", scopes=("run", "request"), is_default=False),
-        "sps": EngineMethod("SpS", 4, "sps"),
-        "eagle": EngineMethod("EAGLE", 4, "eagle"),
-        "eagle3": EngineMethod("EAGLE-3", 4, "eagle3"),
-        "medusa": EngineMethod("Medusa", 4, "medusa"),
+        **engine.METHODS,
+        "medusa": engine.EngineMethod("Medusa", 4, "medusa"),
+        "suffix": engine.EngineMethod("Suffix", scopes=("run", "request"), is_default=False),
     },
     arguments=_arguments,
     settings={"VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"},
@@ -110,7 +106,7 @@ ENGINE = Engine(
     check_folder=_check_folder,
     version=("/version", "version"),
     counters={
-        **DRAFT_COUNTERS,
+        **engine.DRAFT_COUNTERS,
         "generation_tokens": "num_tokens",
         "prefix_cache_hits": "num_cached_tokens",
     },
