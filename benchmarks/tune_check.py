@@ -30,6 +30,7 @@ from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace as replace_part
+from pandas import DataFrame
 
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Estimate
@@ -44,14 +45,13 @@ from specbench.measure.progress import Lines
 from specbench.measure.session import run_plan
 from specbench.measure.spec import make_spec
 from specbench.tune.cost import measured
-from specbench.tune.predict import Estimated, Weighed, candidates, estimate, label_of, weigh
+from specbench.tune.predict import candidates, estimate, label_of, weigh
 from specbench.tune.profile import recorded_plan
-from specbench.tune.replay import replay
+from specbench.tune.replay import mat, replay
 from specbench.tune.stored_cost import FILE, Curve, read_curve
 from specbench.tune.stored_profile import HEADER as PROFILE
 from specbench.tune.stored_profile import Profile, read_profile
 from specbench.tune.tuner import halves, paper_of
-from specbench.tune.walk import mat
 from specbench.types import Record
 
 METHODS = "eagle2,eagle3,medusa,hydra,eagle,sps,pld,suffix"
@@ -114,20 +114,20 @@ def _process(given: argparse.Namespace) -> int:
     if (folder / FILE).is_file():
         curve = read_curve(folder)
     else:
-        curve = Curve(measured(plan, plan.setup, given.minutes / 4, say))
+        curve = measured(plan, plan.setup, given.minutes / 4, say)
         curve.write(folder)
     weighed = _settings(profile, curve, given.settings)
     labels = [*weighed, *(f"{one}:{PAIRS[one]}" for one in PAIRS if one in weighed)]
     seconds = sum(estimate(v, curve, _label(curve, k)).seconds for k, v in weighed.items())
-    passes = given.minutes * 60 / 2 / (seconds * curve.header.vanilla_s)
+    passes = given.minutes * 60 / 2 / (seconds * curve.vanilla_s)
     run = _run(_plan(given, labels, max(1, min(5, round(passes)))), folder / "run", say)
     lines, picks = _table(profile, curve, weighed, run)
     again = [*dict.fromkeys(one for pick in picks.values() for one in pick)]
     left = max(60.0, given.minutes * 60 - (time.perf_counter() - began))
-    passes = left / (seconds * curve.header.vanilla_s * len(again) / len(weighed))
+    passes = left / (seconds * curve.vanilla_s * len(again) / len(weighed))
     second = _run(_plan(given, again, max(2, min(9, round(passes)))), folder / "again", say)
     lines += _regret(second, picks)
-    print(f"\n{given.model}, process {given.process}, {curve.header.about['machine']}:\n")
+    print(f"\n{given.model}, process {given.process}, {curve.about['machine']}:\n")
     print("\n".join(lines), flush=True)
     (folder / "table.md").write_text("\n".join(lines) + "\n")
     return 0
@@ -152,13 +152,13 @@ def _run(plan: Plan, folder: Path, say: Lines) -> Run:
     return run_plan(plan, folder, say, given=())
 
 
-def _settings(profile: Profile, curve: Curve, number: int) -> dict[str, list[Weighed]]:
+def _settings(profile: Profile, curve: Curve, number: int) -> dict[str, DataFrame]:
     """Settings of all methods: the paper's where they are known, and drawn ones."""
-    draw, per = Random(0), -(-number // max(1, len(curve.header.methods)))
-    found: dict[str, list[Weighed]] = {}
-    for label in curve.header.methods:
+    draw, per = Random(0), -(-number // max(1, len(curve.methods)))
+    found: dict[str, DataFrame] = {}
+    for label in curve.methods:
         paper, *others = candidates(profile, label)
-        own: dict[str, list[Weighed]] = {}
+        own: dict[str, DataFrame] = {}
         for one in [paper, *draw.sample(others, len(others))]:
             options = asdict(parse_methods([one])[0].options)
             with suppress(UserError):  # the curve ends before it
@@ -171,13 +171,6 @@ def _settings(profile: Profile, curve: Curve, number: int) -> dict[str, list[Wei
 
 def _label(curve: Curve, setting: str) -> str:
     return label_of(curve, *parse_methods([setting]))
-
-
-def _estimate(
-    curve: Curve, label: str, tasks: Sequence[Weighed], samples: Collection[str]
-) -> Estimated:
-    parts = [one.of(samples) for one in tasks]
-    return estimate([one for one in parts if one.samples], curve, label)
 
 
 Times = Mapping[str, Mapping[str, tuple[float, float]]]
@@ -232,7 +225,7 @@ def _mats(
 
 
 def _table(
-    profile: Profile, curve: Curve, weighed: Mapping[str, Sequence[Weighed]], run: Run
+    profile: Profile, curve: Curve, weighed: Mapping[str, DataFrame], run: Run
 ) -> tuple[list[str], dict[str, list[str]]]:
     """The lines of the table; of each method the pick, the sweep's best, and the paper's."""
     first, second = ({one.rpartition("/")[0] for one in names} for names in halves(profile))
@@ -240,7 +233,8 @@ def _table(
     rows = []
     for one, tasks in weighed.items():
         label, value = _label(curve, one), _speedup(times[one], second)[0]
-        predicted, same = (_estimate(curve, label, tasks, half).speedup for half in (first, second))
+        halves_of = (tasks[tasks.index.isin(half)] for half in (first, second))
+        predicted, same = (estimate(half, curve, label).speedup for half in halves_of)
         rows.append(Row(label, one, predicted, same, value, _mats(profile, run, one, second)))
     pairs = {name: f"{name}:{option}" for name, option in PAIRS.items() if name in weighed}
     twice = [
@@ -258,7 +252,7 @@ def _table(
           for what, error in zip(PARTS, np.median(away, 0), strict=True)),
         f"| error of an A/A pair | {aa:.1%} |",
         f"| goal | {goal:.1%} |",
-        f"| vanilla's step, run / curve | {_step_s(run) / curve.header.vanilla_s:.2f} |",
+        f"| vanilla's step, run / curve | {_step_s(run) / curve.vanilla_s:.2f} |",
         f"| within twice the goal | {(away[:, 0] <= 2 * goal).mean():.0%} |",
         f"| coverage over {SPLITS} splits: mean, least, most of the settings | "
         f"{np.mean(covered):.0%}, {min(covered):.0%}, {max(covered):.0%} |",
@@ -279,7 +273,7 @@ def _table(
 
 def _coverage(
     curve: Curve,
-    weighed: Mapping[str, Sequence[Weighed]],
+    weighed: Mapping[str, DataFrame],
     times: Mapping[str, Times],
     samples: Sequence[str],
 ) -> Iterator[float]:
@@ -289,7 +283,7 @@ def _coverage(
     for setting, tasks in weighed.items():
         hits, label = 0, _label(curve, setting)
         for split in splits:
-            one = _estimate(curve, label, tasks, split)
+            one = estimate(tasks[tasks.index.isin(split)], curve, label)
             value, variance = _speedup(times[setting], {*samples} - split)
             half = math.hypot(one.half_width, 1.96 * math.sqrt(variance))
             hits += abs(math.log(value / one.speedup)) <= half

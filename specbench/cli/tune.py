@@ -68,9 +68,9 @@ commands.callback(invoke_without_command=True)(_group)
 @takes(*_WORK, *_DRAWN, *_ENGINE, *_OFFLINE)
 def profile(values: dict[str, Any], call: Call, out: Out) -> None:
     """Record what methods draft at each position of vanilla's answers."""
-    from specbench.tune.stored_profile import check_free
+    from specbench.tune.stored_profile import HEADER, check_free
 
-    check_free(out)
+    check_free(out / HEADER)
     quiet_libraries()
     from specbench.measure.methods import parse_methods
     from specbench.tune import mat, replay
@@ -97,7 +97,7 @@ def cost(values: dict[str, Any], call: Call, out: Out, minutes: Minutes = None) 
 
     curve = make(output=out, minutes=minutes, offline=call.offline, say=say, **values)
     write_files(out, plot_files([cost_curve(curve)]))
-    say(f"A step of vanilla: {curve.header.vanilla_s * 1e3:.3g} ms", is_error=False)
+    say(f"A step of vanilla: {curve.vanilla_s * 1e3:.3g} ms", is_error=False)
     say(f"Cost curve: {out}", is_error=False)
 
 
@@ -112,8 +112,7 @@ def predict(
     """Predict the speedup of all settings, on the machine of each cost curve."""
     from specbench.report.build import plot_files, write_files
     from specbench.tune import predict as make
-    from specbench.tune import read_curve, read_profile
-    from specbench.tune.frames import prediction_frame
+    from specbench.tune import prediction_frame, read_curve, read_profile
     from specbench.tune.plots import heat_map
 
     stored, found = read_profile(profile), list["Prediction"]()

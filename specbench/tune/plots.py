@@ -17,56 +17,58 @@ if TYPE_CHECKING:
 
 def cost_curve(curve: Curve) -> Plot:
     """The time of a step by rows, a line for each number of threads and length."""
-    head, title = curve.header, "Time of a step by rows"
-    steps = np.median(np.array(head.steps), 0)  # [threads, lengths, rows]
+    title = "Time of a step by rows"
+    steps = np.median(np.array(curve.steps), 0)  # [threads, lengths, rows]
 
     def draw() -> Figure:
-        lines = [(t, c) for t in range(len(head.threads)) for c in range(len(head.lengths))]
-        words = ", ".join(head.about[name] for name in ("model", "dtype", "machine"))
-        names = [f"{head.threads[t]} threads, {head.lengths[c]} tokens before" for t, c in lines]
+        lines = [(t, c) for t in range(len(curve.threads)) for c in range(len(curve.lengths))]
+        words = ", ".join(curve.about[name] for name in ("model", "dtype", "machine"))
+        names = [f"{curve.threads[t]} threads, {curve.lengths[c]} tokens before" for t, c in lines]
         looks = zip(names, shades(len(lines)), strict=True)
         shown = [Look(name, one.colour, one.marker) for name, one in looks]
         drawn, (axes,) = tiles(title, words, 1, most_columns=1, height=3.6, handles=points(shown))
         for (t, c), look in zip(lines, shown, strict=True):
-            axes.plot(head.rows, steps[t, c], markersize=4, **look.point)
+            axes.plot(curve.rows, steps[t, c], markersize=4, **look.point)
         axes.set_ylim(bottom=0)
         frame(axes, x="rows", y="steps of vanilla", grid="both")
         return drawn
 
-    most = f"{steps[0, len(head.lengths) // 2, -1]:.2f} at {head.rows[-1]} rows"
+    most = f"{steps[0, len(curve.lengths) // 2, -1]:.2f} at {curve.rows[-1]} rows"
     caption = "Time of a step of the target by rows; 1 is a step of vanilla at the middle length."
     return Plot("cost_curve", title, f"Line chart. {most}.", caption, draw)
 
 
 def heat_map(predictions: Sequence[Prediction]) -> Plot | None:
     """The best speedup of one method by nodes and depth, over all top-k; None without trees."""
-    cells: dict[tuple[int, int], float] = {}
-    for one in predictions:
-        if {"total_tokens", "depth"} <= {*one.options}:
-            place = one.options["depth"], one.options["total_tokens"]
-            cells[place] = max(cells.get(place, 0.0), one.speedup)
-    if not cells:
+    import pandas as pd
+
+    names = ("depth", "total_tokens")
+    trees = [one for one in predictions if {*names} <= {*one.options}]
+    if not trees:
         return None
-    depths, nodes = (sorted({place[i] for place in cells}) for i in (0, 1))
+    rows = [(*(one.options[name] for name in names), one.speedup) for one in trees]
+    frame_of = pd.DataFrame(rows, columns=[*names, "speedup"])
+    cells = frame_of.pivot_table("speedup", *names, aggfunc="max")
     name, title = predictions[0].method, f"Predicted speedup of {predictions[0].method}"
 
     def draw() -> Figure:
         drawn, (axes,) = tiles(title, predictions[0].machine, 1, most_columns=1, height=3.4)
-        values = np.array([[cells.get((d, n), np.nan) for n in nodes] for d in depths])
+        values = cells.to_numpy()
         axes.imshow(values, cmap="cividis", aspect="auto", origin="lower")
         for (row, column), value in np.ndenumerate(values):
             if np.isfinite(value):
                 dark = value < (np.nanmin(values) + np.nanmax(values)) / 2
                 style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
                 axes.text(column, row, f"{value:.2f}", color="white" if dark else INK, **style)
-        axes.set_xticks(range(len(nodes)), [str(n) for n in nodes])
-        axes.set_yticks(range(len(depths)), [str(d) for d in depths])
+        axes.set_xticks(range(len(cells.columns)), cells.columns.map(str))
+        axes.set_yticks(range(len(cells)), cells.index.map(str))
         frame(axes, x="nodes", y="depth")
         axes.grid(visible=False)
         return drawn
 
-    best = max(cells, key=lambda place: cells[place])
-    alt = f"Heat map. The best is {cells[best]:.2f} with {best[1]} nodes and depth {best[0]}."
+    depth, nodes = cells.stack().idxmax()
+    best = f"{cells.loc[depth, nodes]:.2f} with {nodes} nodes and depth {depth}"
+    alt = f"Heat map. The best is {best}."
     caption = "Each cell has the top-k that is best there."
     return Plot(f"heat_map_{name}", title, alt, caption, draw)
 

@@ -7,11 +7,12 @@ included, vanilla's by the method's, and the mean over tasks.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
+from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,12 +21,14 @@ from specbench.analysis.stats.bootstrap import FloatArray, Variance
 from specbench.errors import UserError
 from specbench.measure.local.threads import FASTER
 from specbench.measure.local.tuning import ROWS
-from specbench.measure.methods import BASELINE, PATHS, RunMethod, parse_methods
+from specbench.measure.methods import PATHS, RunMethod, parse_methods
 from specbench.registry import MethodChoice
-from specbench.tune.replay import BOUNDED, FREE, replay_counted
+from specbench.tune.replay import FREE, Walk, mat, misfit, replay
 from specbench.tune.stored_cost import AGAIN, Curve
 from specbench.tune.stored_profile import Profile, ProfiledMethod
-from specbench.tune.walk import Walk, mat
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 NUM_RESAMPLES = 500
 DEPTHS, CHAINS, COPIED = (0, 1, 2, 3, 5, 7), (1, 2, 3, 4, 6, 8, 12), (1, 2, 3, 4, 6, 10, 16, 24)
@@ -56,33 +59,13 @@ class Prediction:
     """Where the cost curve was measured."""
 
 
-class Weighed(NamedTuple):
-    """Answers of one task: how often each cost is in the time of each sample [samples, k]."""
-
-    task: str
-    samples: tuple[str, ...]
-    baseline: FloatArray
-    own: FloatArray
-
-    def of(self, samples: Collection[str]) -> Weighed:
-        """The part of some samples."""
-        kept = [place for place, name in enumerate(self.samples) if name in samples]
-        names = tuple(self.samples[place] for place in kept)
-        return Weighed(self.task, names, self.baseline[kept], self.own[kept])
-
-
 class Estimated(NamedTuple):
-    """A speedup with the variance of its logarithm, and the place of its number of threads."""
+    """A speedup, half of its logarithm's 95 % interval, and the place of its number of threads."""
 
     speedup: float
-    variance: Variance
+    half_width: float
     place: int
     seconds: float
-
-    @property
-    def half_width(self) -> float:
-        """Of the 95 % interval of the logarithm."""
-        return bootstrap.quantile(self.variance.degrees) * math.sqrt(self.variance.value)
 
 
 def predict(
@@ -114,7 +97,7 @@ def predict(
     part = replace(profile, answers=answers)
     if settings is None:
         is_strict = False
-        settings = [one for label in curve.header.methods for one in candidates(profile, label)]
+        settings = [one for label in curve.methods for one in candidates(profile, label)]
     found = []
     for setting in settings:
         try:
@@ -127,7 +110,7 @@ def predict(
 
 def check_pair(profile: Profile, curve: Curve) -> None:
     """Raise UserError, with both values, unless they are of one model, format and temperature."""
-    own, about = profile.header, curve.header.about
+    own, about = profile.header, curve.about
     wanted = {
         "model": own.model.name,
         "dtype": own.model.dtype,
@@ -147,8 +130,9 @@ def check_pair(profile: Profile, curve: Curve) -> None:
 def _predict(profile: Profile, curve: Curve, setting: str) -> Prediction:
     (method,) = parse_methods([setting])
     label, options = label_of(curve, method), asdict(method.options)
-    found = replay_counted(profile, setting)
-    one = estimate(weigh(found.walks, curve, label, options), curve, label)
+    walks = replay(profile, setting)
+    one = estimate(weigh(walks, curve, label, options), curve, label)
+    expanded = sum(walk.num_expanded for walk in walks)
     return Prediction(
         method=method.method.name,
         settings=setting,
@@ -156,11 +140,11 @@ def _predict(profile: Profile, curve: Curve, setting: str) -> Prediction:
         speedup=one.speedup,
         low=one.speedup * math.exp(-one.half_width),
         high=one.speedup * math.exp(one.half_width),
-        mat=mat(found.walks),
-        threads=curve.header.threads[one.place],
-        seconds=one.seconds * curve.header.vanilla_s,
-        missed=found.num_missed / max(1, found.num_expanded),
-        machine=curve.header.about["machine"],
+        mat=mat(walks),
+        threads=curve.threads[one.place],
+        seconds=one.seconds * curve.vanilla_s,
+        missed=sum(walk.num_missed for walk in walks) / max(1, expanded),
+        machine=curve.about["machine"],
     )
 
 
@@ -170,47 +154,45 @@ def label_of(curve: Curve, method: RunMethod) -> str:
     Raises:
         UserError: the curve lacks the method, or has it with other weights.
     """
-    for label in curve.header.methods:
+    for label in curve.methods:
         (own,) = parse_methods([label])
         if own.method.name == method.method.name:
             mine, theirs = (getattr(one.options, "weights", "") for one in (method, own))
             if Path(mine).name == Path(theirs).name:
                 return label
-    listed = ", ".join(curve.header.methods) or "none"
+    listed = ", ".join(curve.methods) or "none"
     raise UserError(f"The cost curve has no {method.label}, only {listed}.", AGAIN)
 
 
-def weigh(
-    walks: Sequence[Walk], curve: Curve, label: str, options: Mapping[str, Any]
-) -> list[Weighed]:
-    """The walks of each task, a row a sample: the turns of one depend on each other."""
-    rows: dict[str, dict[str, list[tuple[FloatArray, FloatArray]]]] = {}
-    for walk in walks:
-        task = walk.prompt.partition("/")[0]
-        pair = (curve.weights(None, {}, walk), curve.weights(label, options, walk))
-        sample = walk.prompt.rpartition("/")[0]
-        rows.setdefault(task, {}).setdefault(sample, []).append(pair)
-    found = []
-    for task, samples in rows.items():
-        sides = (
-            np.stack([sum(pair[i] for pair in one) for one in samples.values()]) for i in (0, 1)
-        )
-        found.append(Weighed(task, tuple(samples), *sides))
-    return found
+def weigh(walks: Sequence[Walk], curve: Curve, label: str, options: Mapping[str, Any]) -> DataFrame:
+    """How often each cost is in the times of vanilla ("baseline") and a setting ("own").
+
+    A row is a sample, "task/sample_id": its turns depend on each other.
+    """
+    import pandas as pd
+
+    samples = [walk.prompt.rpartition("/")[0] for walk in walks]
+    weights = {
+        "baseline": [curve.weights(None, {}, walk.vanilla) for walk in walks],
+        "own": [curve.weights(label, options, walk) for walk in walks],
+    }
+    sides = {side: pd.DataFrame(np.stack(rows), samples) for side, rows in weights.items()}
+    return pd.concat(sides, axis=1).groupby(level=0, sort=False).sum()
 
 
-def estimate(tasks: Sequence[Weighed], curve: Curve, label: str) -> Estimated:
+def estimate(weighed: DataFrame, curve: Curve, label: str) -> Estimated:
     """The mean speedup over tasks, with the threads that a run would choose."""
-    costs = [curve.costs(label, i, NUM_RESAMPLES) for i in range(len(curve.header.threads))]
-    seconds = [float(sum(one.own.sum(0) @ each[0] for one in tasks)) for each in costs]
+    costs = [curve.costs(label, i, NUM_RESAMPLES) for i in range(len(curve.threads))]
+    seconds = [float(weighed["own"].to_numpy().sum(0) @ each[0]) for each in costs]
     place = min(range(len(costs)), key=lambda i: seconds[i] * (FASTER if i else 1))
-    drawn, head = _speedups(tasks, curve, costs[place]), curve.header
-    samples = sum(len(one.samples) for one in tasks)
-    degrees = max(1, samples - len(tasks))
+    ratios = _speedups(weighed, curve, costs[place])
+    drawn, samples = np.mean(ratios, axis=0), len(weighed)
+    degrees = max(1, samples - len(ratios))
     wider = samples / degrees  # drawing from n clusters has the variance of dividing by n
     prompts = Variance(float(np.log(drawn[1:]).var()) * wider, degrees)
-    variance = bootstrap.total([prompts, Variance(head.process, max(1, head.num_pairs))])
-    return Estimated(float(drawn[0]), variance, place, seconds[place])
+    variance = bootstrap.total([prompts, Variance(curve.process, max(1, curve.num_pairs))])
+    half_width = bootstrap.quantile(variance.degrees) * math.sqrt(variance.value)
+    return Estimated(float(drawn[0]), half_width, place, seconds[place])
 
 
 @cache
@@ -218,20 +200,21 @@ def _draws(task: str) -> bootstrap.Draws:
     return bootstrap.Draws(bootstrap.Bootstrap(NUM_RESAMPLES), f"tune/{task}")
 
 
-def _speedups(tasks: Sequence[Weighed], curve: Curve, own: FloatArray) -> FloatArray:
-    """The mean speedup over tasks and its resamples [1 + resamples], by the costs of a method.
+def _speedups(weighed: DataFrame, curve: Curve, own: FloatArray) -> list[FloatArray]:
+    """The speedup of each task and its resamples [1 + resamples], by the costs of a method.
 
     Prompts and blocks of the curve are drawn together; both sides of a ratio have the same.
     """
-    baseline = curve.costs(None, 0, NUM_RESAMPLES)
+    sides = {"baseline": curve.costs(None, 0, NUM_RESAMPLES), "own": own}
     ratios = []
-    for one in tasks:
-        draws, times = _draws(one.task), []
-        for weights, costs in ((one.baseline, baseline), (one.own, own)):
-            sums = np.vstack([weights.sum(0), draws.sums(weights)])
+    for task, rows in weighed.groupby(lambda sample: sample.partition("/")[0], sort=False):
+        times = []
+        for side, costs in sides.items():
+            weights = rows[side].to_numpy()
+            sums = np.vstack([weights.sum(0), _draws(str(task)).sums(weights)])
             times.append((sums * costs).sum(1))
         ratios.append(times[0] / times[1])
-    return np.asarray(np.mean(ratios, axis=0))
+    return ratios
 
 
 def candidates(profile: Profile, label: str) -> list[str]:
@@ -240,20 +223,17 @@ def candidates(profile: Profile, label: str) -> list[str]:
     Those outside of the profile are left out.
     """
     recorded = profile.header.methods[label]
-    if label == BASELINE:
-        return []
     spelled = dict.fromkeys(spelling(profile, label, one) for one in ({}, *_grid(recorded)))
-    return [one for one in spelled if _fits(recorded, one)]
+    return [one for one in spelled if not misfit(label, recorded, *parse_methods([one]))]
 
 
 def spelling(profile: Profile, label: str, values: Mapping[str, Any]) -> str:
     """A setting of a profiled method on the command line, with paths, which labels lack."""
     recorded, (method,) = profile.header.methods[label], parse_methods([label])
-    free = FREE.get(recorded.kind, ("num_tokens",))
     kept = {
         name: recorded.about.options[name] if name in PATHS else value
         for name, value in method.asked.given.items()
-        if name not in free
+        if name not in FREE[recorded.kind]
     }
     given = {name: str(value) for name, value in (kept | dict(values)).items()}
     return str(MethodChoice(method.method.name, given))
@@ -262,12 +242,9 @@ def spelling(profile: Profile, label: str, values: Mapping[str, Any]) -> str:
 def _grid(recorded: ProfiledMethod) -> Iterator[dict[str, Any]]:
     options = recorded.about.options
     if recorded.kind == "pool":
-        for depth in DEPTHS:
-            for top_k in (1, 2, 4, 6, 10):
-                size = 1 + top_k + depth * top_k**2
-                for nodes in ROWS:
-                    if depth + 2 <= nodes <= size:
-                        yield {"total_tokens": nodes, "depth": depth, "top_k": top_k}
+        for depth, top_k, nodes in product(DEPTHS, (1, 2, 4, 6, 10), ROWS):
+            if depth + 2 <= nodes <= 1 + top_k + depth * top_k**2:
+                yield {"total_tokens": nodes, "depth": depth, "top_k": top_k}
     elif recorded.kind == "ranks":
         yield from ({"nodes": nodes} for nodes in ROWS if nodes > 1)
     elif recorded.kind == "text":
@@ -277,8 +254,9 @@ def _grid(recorded: ProfiledMethod) -> Iterator[dict[str, Any]]:
         yield from ({"num_tokens": number, **schedule} for number in CHAINS)
 
 
-def _fits(recorded: ProfiledMethod, setting: str) -> bool:
-    (method,) = parse_methods([setting])
-    own = recorded.about.options
-    bounded = BOUNDED.get(recorded.kind, ())
-    return all(getattr(method.options, name) <= own[name] for name in bounded)
+def prediction_frame(predictions: Iterable[Prediction]) -> DataFrame:
+    """One row a setting, with the fields of `Prediction` but `options`."""
+    import pandas as pd
+
+    names = [name for name in Prediction.__slots__ if name != "options"]
+    return pd.DataFrame([asdict(one) for one in predictions], columns=names)

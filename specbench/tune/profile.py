@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from copy import copy
 from dataclasses import replace
 from hashlib import sha256
 from importlib.metadata import version
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec.structs import replace as replace_part
 
+from specbench.engine.accept import Sampler, lossless
 from specbench.engine.decode import decode, token_limit
-from specbench.engine.target import Target
+from specbench.engine.drafter import Drafter, State, StepResult
+from specbench.engine.target import Forward, Target
+from specbench.engine.tree import DraftTree
 from specbench.errors import SpecbenchError, UserError
 from specbench.measure.base import Plan, Progress
 from specbench.measure.local.engine import EngineBackend
@@ -25,11 +30,15 @@ from specbench.measure.plan import make_plan
 from specbench.measure.progress import Lines
 from specbench.measure.runner import Runner
 from specbench.measure.spec import make_spec
+from specbench.methods._stored_pool import StoredPool
 from specbench.tune import stored_profile as files
-from specbench.tune.recorder import Recorder, kinds_of
-from specbench.tune.stored_profile import MOST_BYTES, AnswerHeader, Arrays, Profile, packed
-from specbench.types import BASELINE, VERSION, Completion, Record, Request, StopReason
+from specbench.tune.stored_profile import MOST_BYTES, Answer, AnswerHeader, Arrays, Profile, packed
+from specbench.types import BASELINE, VERSION, Completion, ProfileKind, Record, Request, Sampling
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Say = Callable[[str], None]
 _LIBRARIES = ("torch", "transformers")
 SEEDS = 3
 """Answers to each prompt above temperature 0."""
@@ -43,7 +52,7 @@ def profile(
     *,
     output: str | Path | None = None,
     offline: bool = False,
-    say: Callable[[str], None] | None = None,
+    say: Say | None = None,
     **values: Any,
 ) -> Profile:
     """Record what methods draft at every position of vanilla's answers.
@@ -68,7 +77,7 @@ def profile(
     """
     made = engine_plan(model, methods, values, offline=offline)
     if output is not None:
-        files.check_free(Path(output))
+        files.check_free(Path(output) / files.HEADER)
     found = recorded_plan(*made, Lines(say or (lambda text: None)), is_named=bool(methods))
     if output is not None:
         found.write(Path(output))
@@ -97,21 +106,142 @@ def engine_plan(
     return plan, plan.setup
 
 
-class _Backend(EngineBackend):
-    """The engine, which keeps its last request."""
+def kinds_of(
+    setup: EngineSetup,
+    drafters: Mapping[str, Drafter],
+    sampling: Sampling,
+    say: Say | None,
+) -> dict[str, ProfileKind]:
+    """The kind of data to record for each method. `say` gets a line for each other method.
 
-    request: Request
+    Raises:
+        UserError: without `say`, a method has no profile.
+    """
+    found = dict[str, ProfileKind]()
+    for label in setup.labels:
+        drafter = drafters[label]
+        if reason := _reason(drafter, not sampling.is_greedy):
+            message = f"{label} has no acceptance profile: {reason}."
+            if say is None:
+                hint = f"Ordinary runs measure its settings: specbench run --method '{label}'"
+                raise UserError(message, f"Leave it out. {hint}")
+            say(message)
+        elif drafter.profile:
+            found[label] = drafter.profile
+    return found
+
+
+def _reason(drafter: Drafter, is_drawn: bool) -> str:
+    if drafter.profile is None:
+        _ = drafter.needs  # a broken one says why
+        return "its drafts depend on earlier trees or answers, or the method does not say"
+    if is_drawn and drafter.rule is not lossless:
+        return "above temperature 0 its rule gives other answers than vanilla's"
+    if is_drawn and drafter.draws_siblings:
+        return "above temperature 0 it draws siblings, and an answer shows only one"
+    return ""
+
+
+class Along(Sampler):
+    """Draws the tokens of an answer, whatever their probabilities, and keeps these."""
+
+    def __init__(self, sampler: Sampler, following: Sequence[int]) -> None:
+        self.__dict__.update(sampler.__dict__)
+        self.generator = sampler.generator.clone_state()  # not to move the target's
+        self._following = iter(following)
+        self.kept: list[float] = []
+
+    def draw(self, probs: Tensor) -> Tensor:
+        import torch
+
+        tokens = [next(self._following, 0) for _ in probs]  # after the end, any
+        drawn = torch.tensor(tokens, device=probs.device)
+        self.kept += probs.gather(1, drawn[:, None])[:, 0].tolist()
+        return drawn
+
+
+class Recorder(Drafter):
+    """Lets a drafter propose at every position of `answer`; the target gets the root alone.
+
+    So the target's answer is vanilla's, and every step emits one token. A chain whose
+    tokens are drawn is drafted along the answer: the rule accepts an emitted token with
+    probability min(1, q / p).
+    """
+
+    tree_sizes = (1,)
+
+    def __init__(self, drafter: Drafter, answer: Sequence[int]) -> None:
+        self._drafter, self._answer, self.needs = drafter, answer, drafter.needs
+        self._is_chain = drafter.profile in ("path", "token")
+        self._rows: list[Any] = []
+        self._target: list[float] = []
+
+    def start(self, state: State, prefill: Forward) -> None:
+        self._drafter.start(state, prefill)
+
+    def propose(self, state: State) -> DraftTree:
+        following = self._answer[len(state.token_ids) - len(state.request.prompt_ids) :]
+        if self._drafter.profile == "ranks":
+            self._rows.append(self._drafter.ranks(state, following))
+        elif self._drafter.profile == "pool":
+            self._rows.append(StoredPool.read(self._drafter.propose(state)))
+        elif state.sampler.sampling.is_greedy:
+            self._rows.append(_num_right(self._drafter.propose(state), following))
+        else:
+            along = copy(state)  # with the same tokens
+            object.__setattr__(along, "sampler", sampler := Along(state.sampler, following))
+            tree = self._drafter.propose(along)
+            certain = [np.inf] * _num_right(tree, following)
+            self._rows.append(certain if tree.q is None else sampler.kept)
+        return state.chain()
+
+    def observe(self, state: State, result: StepResult) -> None:
+        if self._is_chain and not state.sampler.sampling.is_greedy:
+            p = state.sampler.probs(result.forward.logits[:1])
+            self._target.append(float(p[0, state.pending]))
+        self._drafter.observe(state, result)
+
+    @property
+    def arrays(self) -> Arrays:
+        """What was drafted, with a row for each token of the answer but the last."""
+        kind, rows = str(self._drafter.profile), self._rows
+        if kind == "pool":
+            parts = map(np.stack, zip(*rows, strict=True))
+            return dict(zip(StoredPool._fields, parts, strict=False))
+        if self._is_chain and rows and isinstance(rows[0], list):
+            found = _chances(rows, self._target)
+            return {kind: found if kind == "path" else found[:, 0]}
+        return {kind: np.array(rows, dtype=np.uint16)} if rows else {}
+
+
+def _num_right(tree: DraftTree, following: Sequence[int]) -> int:
+    pairs = zip(tree.tokens.tolist()[1:], following, strict=False)
+    return sum(1 for _ in takewhile(lambda one: one[0] == one[1], pairs))
+
+
+def _chances(draft: Sequence[Sequence[float]], target: Sequence[float]) -> Any:
+    """The chance [positions, tokens] that each token of a chain is accepted, as float32.
+
+    `draft` has the probabilities of the answer's tokens from each position on, `target` the
+    target's, without the last one: whether that is accepted changes no step.
+    """
+    found = np.zeros((len(draft), max(1, *map(len, draft))), np.float32)
+    for at, row in enumerate(draft):
+        for depth, (q, p) in enumerate(zip(row, target[at:], strict=False)):
+            found[at, depth] = min(1.0, q / p)
+    return found
+
+
+class _Backend(EngineBackend):
+    """The engine, which keeps its last request with the answer, and no records."""
+
+    last: tuple[Request, Completion]
 
     def complete(self, method: str, request: Request) -> Completion:
-        self.request = request
-        return super().complete(method, request)
-
-
-class _Memory:
-    """A log that keeps nothing."""
+        self.last = request, super().complete(method, request)
+        return self.last[1]
 
     def append(self, record: Record) -> None: ...
-    def changed(self) -> None: ...
 
 
 def recorded_plan(plan: Plan, setup: EngineSetup, progress: Progress, *, is_named: bool) -> Profile:
@@ -121,62 +251,52 @@ def recorded_plan(plan: Plan, setup: EngineSetup, progress: Progress, *, is_name
     """
     setup = replace(setup, methods=tuple(map(_widened, setup.methods)))
     loaded, sampling = load_engine(setup), plan.spec.sampling(plan.spec.temperatures[0])
-    kinds = kinds_of(setup, loaded.drafters, sampling, None if is_named else progress.message)
-    about = {one.label: one.describe() for one in setup.methods}
+    drafters = loaded.drafters
+    kinds = kinds_of(setup, drafters, sampling, None if is_named else progress.message)
     methods = {
-        label: files.ProfiledMethod(kind, loaded.drafters[label].has_fixed_size, about[label])
-        for label, kind in kinds.items()
+        one.label: files.ProfiledMethod(
+            kinds[one.label], drafters[one.label].has_fixed_size, one.describe()
+        )
+        for one in setup.methods
+        if one.label in kinds
     }
-    recorders = {k: Recorder(loaded.drafters[k]) for k, one in kinds.items() if one != "text"}
+    recorded = {label: drafters[label] for label, kind in kinds.items() if kind != "text"}
     vanilla = tuple(one for one in setup.methods if one.label == BASELINE)
-    setup = replace(setup, methods=vanilla)
-    plan = replace(plan, setup=setup)
-    with _Backend(setup, loaded=loaded) as backend:
+    plan = replace(plan, setup=replace(setup, methods=vanilla))
+    with _Backend(plan.setup, loaded=loaded) as backend:
         progress.started(plan.num_records)
-        found = list(_answers(backend, plan, recorders, progress))
+        found = list(_answers(backend, plan, recorded, progress))
         progress.finished()
-    same = [one for one in found if one is not None]
-    if left_out := len(found) - len(same):
+    answers = tuple(one for one in found if one is not None)
+    if left_out := len(found) - len(answers):
         progress.message(
             f"{left_out} of {len(found)} answers are left out: they differ by rounding."
         )
-    if not same:
+    if not answers:
         raise SpecbenchError("No method reproduced any of vanilla's answers.")
     header = files.ProfileHeader(
-        schema=files.SCHEMA,
         model=plan.about.model,
         methods=methods,
         sampling=sampling,
         max_new_tokens=plan.max_new_tokens,
         vocab_size=loaded.target.vocab_size,
         prompts=tuple(one.describe() for one in plan.prompt_sets),
-        answers=tuple(one.about for one in same),
+        answers=tuple(one.about for one in answers),
         num_left_out=left_out,
         versions={"specbench": VERSION, **{one: version(one) for one in _LIBRARIES}},
     )
-    drafts = {label: _joined([one.drafts[label] for one in same]) for label in recorders}
-    rows = ((one.about, one.prompt_ids, one.token_ids) for one in same)
-    return Profile(header, files.placed(rows), drafts)
-
-
-class Recorded(NamedTuple):
-    """One of vanilla's answers with what each method drafted."""
-
-    about: AnswerHeader
-    prompt_ids: tuple[int, ...]
-    token_ids: tuple[int, ...]
-    drafts: dict[str, Arrays]
+    return Profile(header, answers)
 
 
 def _answers(
-    backend: _Backend, plan: Plan, recorders: Mapping[str, Recorder], progress: Progress
-) -> Iterator[Recorded | None]:
+    backend: _Backend, plan: Plan, drafters: Mapping[str, Drafter], progress: Progress
+) -> Iterator[Answer | None]:
     size = 0
-    for number, record in enumerate(Runner(plan, backend, _Memory(), progress).run(), start=1):
+    for number, record in enumerate(Runner(plan, backend, backend, progress).run(), start=1):
+        name = f"{record.key.task}/{record.key.sample_id}/{record.key.turn}"
         if not record.is_ok:
-            raise SpecbenchError(f"Vanilla failed at {_name(record)}: {record.error}")
-        answer = record.token_ids, record.stop_reason
-        one = recorded(_name(record), backend.target, recorders, backend.request, *answer)
+            raise SpecbenchError(f"Vanilla failed at {name}: {record.error}")
+        one = recorded_answer(name, backend.target, drafters, *backend.last)
         size += sum(_size(label, arrays) for label, arrays in one.drafts.items()) if one else 0
         expected = size * plan.num_records // number
         if expected > 2 * MOST_BYTES:  # answers may be shorter than the first ones
@@ -184,33 +304,28 @@ def _answers(
         yield one
 
 
-def recorded(
+def recorded_answer(
     prompt: str,
     target: Target,
-    recorders: Mapping[str, Recorder],
+    drafters: Mapping[str, Drafter],
     request: Request,
-    token_ids: tuple[int, ...],
-    stop_reason: StopReason | None,
-) -> Recorded | None:
-    """The drafts of all methods for one answer; None if rounding changes any method's answer."""
+    done: Completion,
+) -> Answer | None:
+    """An answer with the drafts of all methods; None if rounding changes any method's answer."""
     drafts: dict[str, Arrays] = {}
-    is_same = True
+    is_same, token_ids = True, done.token_ids
     is_drawn = not request.sampling.is_greedy  # graphs would keep the answer's tokens
     with target.execution.paused() if is_drawn else nullcontext():
-        for label, recorder in recorders.items():
-            recorder.answer = token_ids
+        for label, drafter in drafters.items():
+            recorder = Recorder(drafter, token_ids)
             is_same &= decode(target, recorder, request).token_ids == token_ids
-            drafts[label] = recorder.taken()
+            drafts[label] = recorder.arrays
     if not is_same:
         return None
     both = np.array([*request.prompt_ids, *token_ids], dtype=np.int32).tobytes()
     sizes = len(request.prompt_ids), len(token_ids), token_limit(target, request)
-    about = AnswerHeader(prompt, *sizes, stop_reason, sha256(both).hexdigest())
-    return Recorded(about, request.prompt_ids, token_ids, drafts)
-
-
-def _name(record: Record) -> str:
-    return f"{record.key.task}/{record.key.sample_id}/{record.key.turn}"
+    about = AnswerHeader(prompt, *sizes, done.stop_reason, sha256(both).hexdigest())
+    return Answer(about, request.prompt_ids, token_ids, drafts)
 
 
 def _widened(one: RunMethod) -> RunMethod:
@@ -229,15 +344,3 @@ def _size(label: str, arrays: Arrays) -> int:
             "Give a smaller top_k or depth, such as top_k=8,depth=5.",
         )
     return size
-
-
-def _joined(parts: Sequence[Arrays]) -> Arrays:
-    """The arrays of all answers, one after the other. Chains of short answers may be shorter."""
-    found = {}
-    for name in {name: None for one in parts for name in one}:
-        arrays = [one[name] for one in parts if one]
-        if name == "path" and arrays[0].ndim == 2:
-            width = max(one.shape[1] for one in arrays)
-            arrays = [np.pad(one, ((0, 0), (0, width - one.shape[1]))) for one in arrays]
-        found[name] = np.concatenate(arrays)
-    return found

@@ -7,36 +7,86 @@ chain are drawn, each number of accepted ones has its chance, and the steps are 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, partial
 from types import SimpleNamespace
-from typing import Any, NamedTuple, cast
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from specbench.engine.accept import Sampler
-from specbench.engine.drafter import BuildContext, State
+from specbench.engine.drafter import BuildContext, Drafter, State
 from specbench.engine.target import Target
 from specbench.errors import UserError
 from specbench.measure.methods import RunMethod, find_checkpoint, parse_methods
-from specbench.methods._static_tree import NUM_RANKS, PROFILE_DEPTH, StaticTree
+from specbench.methods._static_tree import NUM_RANKS, PROFILE_DEPTH, Ranks, StaticTree
 from specbench.methods._stored_pool import HostPool, StoredPool, smaller_tree
 from specbench.methods.sps import next_length
 from specbench.models.cards import find_model
 from specbench.tune.stored_profile import Answer, Profile, ProfiledMethod
-from specbench.tune.walk import Walk
-from specbench.types import Request, Sampling
+from specbench.types import ProfileKind, Request, Sampling
 
-FREE = {
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+TREE_ROUNDS = 5
+"""Rounds in which the best tree and the steps with it are found."""
+FREE: dict[ProfileKind, tuple[str, ...]] = {
     "pool": ("total_tokens", "depth", "top_k"),
     "ranks": ("tree", "nodes"),
     "path": ("num_tokens",),
     "token": ("num_tokens", "schedule"),
+    "text": ("num_tokens",),
 }
-"""Options that a profile of a kind can be replayed with; of all others it has one value."""
-BOUNDED = {"pool": ("depth", "top_k"), "ranks": (), "path": ("num_tokens",), "token": ()}
+"""Options that are tried. Of all others, a profile of a kind has one value, but any of texts."""
+BOUNDED: dict[ProfileKind, tuple[str, ...]] = {"pool": ("depth", "top_k"), "path": ("num_tokens",)}
 """Options whose value in the profile is the largest that can be replayed."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """One setting's steps over one stored answer, or the steps that are expected of it.
+
+    If the tokens of chains are drawn, a step may begin at any position. Each position occurs
+    once, with how often a step is expected there.
+    """
+
+    prompt: str
+    """Its name, "task/sample_id/turn"."""
+    prompt_tokens: int
+    """Tokens of the prompt."""
+    accepts: tuple[float, ...]
+    """Tokens that each step emits: accepted draft tokens + 1, as `Record.accept_lengths`."""
+    nodes: tuple[int, ...]
+    """Rows of each step, as `Record.num_nodes`."""
+    before: tuple[int, ...]
+    """Tokens of the answer that the target has read before each step."""
+    chances: tuple[float, ...]
+    """Expected number of times that each step occurs; always 1 if drafts are not drawn."""
+    num_expanded: int = 0
+    """Expansions of dynamic trees in all steps."""
+    num_missed: int = 0
+    """Those that the profile lacks. Their children count as not accepted."""
+
+    @property
+    def num_steps(self) -> float:
+        return sum(self.chances)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all steps: the answer's, without the prefill's."""
+        return round(sum(a * c for a, c in zip(self.accepts, self.chances, strict=True)))
+
+    @property
+    def vanilla(self) -> Walk:
+        """Vanilla's steps over the same answer."""
+        once, places = (1,) * self.num_tokens, tuple(range(self.num_tokens))
+        return Walk(self.prompt, self.prompt_tokens, once, once, places, once)
+
+
+def mat(walks: Sequence[Walk]) -> float:
+    """Mean accepted tokens: emitted tokens by steps, of all answers."""
+    return sum(one.num_tokens for one in walks) / max(1, sum(one.num_steps for one in walks))
 
 
 class Outcome(NamedTuple):
@@ -64,14 +114,8 @@ class Draft(NamedTuple):
 
 DraftAt = Callable[[int, int | None], Draft]
 """From the tokens before a draft, and those that a schedule asks for, to the draft."""
-
-
-class Replay(NamedTuple):
-    """The steps of a setting. Children of missed nodes count as not accepted."""
-
-    walks: list[Walk]
-    num_expanded: int
-    num_missed: int
+DraftOf = Callable[[Answer, int, int | None], Draft]
+"""From an answer and a position of it, as in `DraftAt`, to the draft."""
 
 
 def replay(profile: Profile, method_key: str, *, otherwise: str = "") -> list[Walk]:
@@ -85,15 +129,16 @@ def replay(profile: Profile, method_key: str, *, otherwise: str = "") -> list[Wa
     Raises:
         UserError: an unknown method or option, or a setting outside the profile.
     """
-    return replay_counted(profile, method_key, otherwise=otherwise).walks
+    first = _drafts(profile, method_key)
+    if not otherwise:
+        return _walks(profile, first)
+    second = _drafts(profile, otherwise)
 
+    def draft_at(answer: Answer, at: int, wanted: int | None) -> Draft:
+        draft = first(answer, at, wanted)
+        return draft if draft.num_nodes > 1 else second(answer, at, wanted)
 
-def replay_counted(profile: Profile, method_key: str, *, otherwise: str = "") -> Replay:
-    """As `replay`, with the expansions of all its trees, and those that the profile lacks."""
-    begin = _beginning(profile, method_key)
-    if otherwise:
-        begin = partial(_first_of, begin, _beginning(profile, otherwise))
-    return _replayed(profile, begin)
+    return _walks(profile, draft_at)
 
 
 def oracle(profile: Profile, label: str) -> list[Walk]:
@@ -105,54 +150,47 @@ def oracle(profile: Profile, label: str) -> list[Walk]:
     Raises:
         UserError: the label has no recorded pools or ranks.
     """
-    arrays = profile.drafts.get(label, {})
-    if not {"ranks", *StoredPool._fields} & {*arrays}:
+    method = profile.header.methods.get(label)
+    if not method or method.kind not in ("pool", "ranks"):
         raise UserError(f"{label} has no recorded tree.", "Methods with heads have one.")
 
     def draft_at(answer: Answer, at: int, wanted: int | None) -> Draft:
-        row = {name: array[answer.first + at - 1] for name, array in arrays.items()}
-        if "ranks" in row:
-            depth = num_before(row["ranks"].tolist(), NUM_RANKS)
+        if method.kind == "ranks":
+            depth = len(ranked_path(answer, label, at))
         else:
-            depth = StoredPool(**row).depth_of(answer.token_ids[at:])
+            depth = _stored_pool(answer, label, at).depth_of(answer.token_ids[at:])
         return Draft(1 + depth, [Outcome(depth)])
 
-    return _replayed(profile, lambda answer: partial(draft_at, answer)).walks
+    return _walks(profile, draft_at)
 
 
-def num_before(values: Sequence[int], end: int) -> int:
-    """Number of values before the first that is `end`."""
-    return next((at for at, value in enumerate(values) if value == end), len(values))
+def ranked_path(answer: Answer, label: str, at: int) -> Ranks:
+    """The ranks of the answer's tokens from a position on, up to the first without one."""
+    ranks = answer.drafts[label]["ranks"][at - 1].tolist()
+    return tuple(ranks[: [*ranks, NUM_RANKS].index(NUM_RANKS)])
 
 
-def _beginning(profile: Profile, method_key: str) -> Callable[[Answer], DraftAt]:
-    """The drafts of a setting, answer by answer."""
+def _drafts(profile: Profile, method_key: str) -> DraftOf:
+    """The drafts of a setting."""
     (method,) = parse_methods([method_key])
     label = _recorded_as(profile, method)
-    return _drafts(profile, label, method.options) if label else _text(profile, method)
+    if label is None:
+        return _text(profile, method)
+    make = {"pool": _dynamic, "ranks": _static}.get(profile.header.methods[label].kind, _chain)
+    return make(profile, label, method.options)
 
 
-def _first_of(
-    first: Callable[[Answer], DraftAt], second: Callable[[Answer], DraftAt], answer: Answer
-) -> DraftAt:
-    drafts = first(answer), second(answer)
-
-    def draft_at(at: int, wanted: int | None) -> Draft:
-        draft = drafts[0](at, wanted)
-        return draft if draft.num_nodes > 1 else drafts[1](at, wanted)
-
-    return draft_at
-
-
-def _replayed(profile: Profile, begin: Callable[[Answer], DraftAt]) -> Replay:
-    walks, drafts = [], list[Draft]()
+def _walks(profile: Profile, draft_of: DraftOf) -> list[Walk]:
+    found = []
     for one in profile.answers:
-        steps = list(steps_of(len(one.token_ids), begin(one)))
+        steps = list(steps_of(len(one.token_ids), partial(draft_of, one)))
         columns = tuple(zip(*(step[:4] for step in steps), strict=True)) or ((),) * 4
-        walks.append(Walk(one.about.prompt, one.about.prompt_tokens, *columns))
-        drafts += [step.draft for step in steps]
-    expanded = sum(one.num_expanded for one in drafts)
-    return Replay(walks, expanded, sum(one.num_missed for one in drafts))
+        emitted, rows, before, times = columns
+        expanded = sum(step.draft.num_expanded for step in steps)
+        missed = sum(step.draft.num_missed for step in steps)
+        name, length = one.about.prompt, one.about.prompt_tokens
+        found.append(Walk(name, length, emitted, rows, before, times, expanded, missed))
+    return found
 
 
 class Step(NamedTuple):
@@ -192,9 +230,9 @@ def _recorded_as(profile: Profile, method: RunMethod) -> str | None:
     misfits = []
     for label, one in profile.header.methods.items():
         if one.about.name == method.method.name and one.kind != "text":
-            if not (misfit := _misfit(label, one, method)):
+            misfits.append(misfit(label, one, method))
+            if not misfits[-1]:
                 return label
-            misfits.append(misfit)
     if misfits:
         raise UserError(
             f"{method.label} is outside of the profile: {misfits[0]}.",
@@ -203,109 +241,102 @@ def _recorded_as(profile: Profile, method: RunMethod) -> str | None:
     return None
 
 
-def _misfit(label: str, recorded: ProfiledMethod, method: RunMethod) -> str:
+def misfit(label: str, recorded: ProfiledMethod, method: RunMethod) -> str:
     """The first option that a profile does not cover, with both values; or nothing."""
     given = {*method.asked.given, *parse_methods([label])[0].asked.given}
     for name, value in recorded.about.options.items():
         wanted = getattr(method.options, name)
-        if name in BOUNDED[recorded.kind] and wanted > value:
+        if name in BOUNDED.get(recorded.kind, ()) and wanted > value:
             return f"{name} is {wanted}, and at most {value} in the profile"
         if name not in FREE[recorded.kind] and name in given and wanted != value:
             return f"{name} is {wanted!r}, and {value!r} in the profile"
     return ""
 
 
-def _text(profile: Profile, method: RunMethod) -> Callable[[Answer], DraftAt]:
+def _text(profile: Profile, method: RunMethod) -> DraftOf:
     """Drafts of a method that reads only tokens: its own drafter runs again.
 
     Raises:
         UserError: the method reads more than tokens.
     """
     weights, about, host = None, method.method, _host(profile)
-    if about.weights_with(method.options) is not None:
+    drafter: Drafter | None = None
+    has_weights = about.weights_with(method.options) is not None
+    if has_weights and getattr(method.options, "datastore", ""):
         card = find_model(profile.header.model.name)
-        if not getattr(method.options, "datastore", ""):
-            raise _not_recorded(profile, method)
         weights = find_checkpoint(card, about, method.options, is_offline=True).weights
-    try:
-        drafter = about.build(method.options, BuildContext(host, weights))
-    except AttributeError as error:  # it reads a model
-        raise _not_recorded(profile, method) from error
-    if drafter.profile != "text":
-        raise _not_recorded(profile, method)
+    if weights or not has_weights:
+        with suppress(AttributeError):  # it reads a model
+            drafter = about.build(method.options, BuildContext(host, weights))
+    if drafter is None or drafter.profile != "text":
+        raise UserError(
+            f"{method.label} is not in the profile, which has {', '.join(profile.header.methods)}.",
+            f"Add it: specbench tune profile --method '{method.label}' --out DIR",
+        )
 
-    def begin(answer: Answer) -> DraftAt:
-        limit = answer.about.limit
-        sampler = Sampler(Sampling(), host.device)
+    states: dict[int, State] = {}  # by answer: they come one after the other
+
+    def begun(answer: Answer) -> State:
+        limit, sampler = answer.about.limit, Sampler(Sampling(), host.device)
         state = State(Request(answer.prompt_ids, limit), sampler, limit)
         state.append(answer.token_ids[0])
         drafter.start(state, cast(Any, None))
+        return state
 
-        def draft_at(at: int, wanted: int | None) -> Draft:
-            for token in answer.token_ids[len(state.token_ids) - len(answer.prompt_ids) : at]:
-                state.append(token)
-            tree = drafter.propose(state)
-            tokens = tree.tokens[: tree.num_verify].tolist()
-            parents = tree.layout.parents.tolist()
-            accepted = num_accepted(tokens, parents, answer.token_ids[at:])
-            return Draft(tree.num_nodes, [Outcome(accepted)])
+    def draft_at(answer: Answer, at: int, wanted: int | None) -> Draft:
+        if id(answer) not in states:
+            states[id(answer)] = begun(answer)
+        state = states[id(answer)]
+        for token in answer.token_ids[len(state.token_ids) - len(answer.prompt_ids) : at]:
+            state.append(token)
+        tree = drafter.propose(state)
+        tokens, parents = tree.tokens[: tree.num_verify].tolist(), tree.layout.parents.tolist()
+        accepted = num_accepted(tokens, parents, answer.token_ids[at:])
+        return Draft(tree.num_nodes, [Outcome(accepted)])
 
-        return draft_at
-
-    return begin
-
-
-def _not_recorded(profile: Profile, method: RunMethod) -> UserError:
-    listed = ", ".join(profile.header.methods)
-    return UserError(
-        f"{method.label} is not in the profile, which has {listed}.",
-        f"Add it: specbench tune profile --method '{method.label}' --out DIR",
-    )
+    return draft_at
 
 
-def _drafts(profile: Profile, label: str, options: Any) -> Callable[[Answer], DraftAt]:
-    """Recorded drafts of a method, cut to a setting."""
-    recorded, arrays = profile.header.methods[label], profile.drafts[label]
-    if recorded.kind == "pool":
-        depth, top_k = options.depth, min(options.top_k, arrays["token_ids"].shape[-1])
-        pool = HostPool(options.total_tokens, depth, top_k)
-        parts = [arrays[name] for name in StoredPool._fields]
+def _dynamic(profile: Profile, label: str, options: Any) -> DraftOf:
+    """Dynamic trees, grown by the method's own pool from the recorded candidates."""
+    pool_of = cache(HostPool)
 
-        def tree_at(answer: Answer, at: int, wanted: int | None) -> Draft:
-            place = answer.first + at - 1
-            tree = smaller_tree(StoredPool(*(one[place] for one in parts)), pool, depth)
-            accepted = num_accepted(tree.tokens, tree.parents, answer.token_ids[at:])
-            outcomes = [Outcome(accepted)]
-            return Draft(len(tree.tokens), outcomes, tree.num_expanded, tree.num_missed)
+    def draft_at(answer: Answer, at: int, wanted: int | None) -> Draft:
+        stored = _stored_pool(answer, label, at)
+        top_k = min(options.top_k, stored.token_ids.shape[-1])
+        pool = pool_of(options.total_tokens, options.depth, top_k)
+        tree = smaller_tree(stored, pool, options.depth)
+        outcome = Outcome(num_accepted(tree.tokens, tree.parents, answer.token_ids[at:]))
+        return Draft(len(tree.tokens), [outcome], tree.num_expanded, tree.num_missed)
 
-        return lambda answer: partial(tree_at, answer)
-    (stored,) = arrays.values()
-    if recorded.kind == "ranks":
-        return _static(profile, options, stored)
-    return lambda answer: _chain(recorded, options, answer, stored[answer.first :])
+    return draft_at
 
 
-def _chain(recorded: ProfiledMethod, options: Any, answer: Answer, stored: NDArray[Any]) -> DraftAt:
-    """Chains. `stored` [positions, ...] are of this answer and those after it.
+def _stored_pool(answer: Answer, label: str, at: int) -> StoredPool:
+    return StoredPool(**{name: rows[at - 1] for name, rows in answer.drafts[label].items()})
+
+
+def _chain(profile: Profile, label: str, options: Any) -> DraftOf:
+    """Chains of as many tokens as are asked for.
 
     A row of a "path" has the number of right tokens, or the chance that each drawn token is
     accepted. A row of a "token" has the chance of the first token alone; the next rows have
     those of the next tokens.
     """
+    recorded = profile.header.methods[label]
     schedule = getattr(options, "schedule", "constant")
-    is_constant = schedule == "constant"
 
-    def draft_at(at: int, wanted: int | None) -> Draft:
-        asked: int = options.num_tokens if wanted is None else wanted
+    def draft_at(answer: Answer, at: int, wanted: int | None) -> Draft:
+        stored, asked = answer.drafts[label][recorded.kind], wanted or options.num_tokens
         count = asked if recorded.has_fixed_size else min(asked, answer.about.limit - at - 1)
         if recorded.kind == "token":
-            chances = stored[at - 1 : min(at - 1 + count, len(answer.token_ids) - 1)].tolist()
+            chances = stored[at - 1 : at - 1 + count].tolist()
         elif stored.ndim == 1:
             chances = [1] * int(stored[at - 1]) + [0]
         else:
             chances = stored[at - 1].tolist()
         outcomes = [
-            Outcome(n, chance, None if is_constant else next_length(schedule, asked, n))
+            Outcome(n, chance, next_length(schedule, asked, n))
             for n, chance in shares(chances[:count])
         ]
         return Draft(1 + count, outcomes)
@@ -325,11 +356,10 @@ def shares(chances: Sequence[float]) -> Iterator[tuple[int, float]]:
         reached *= chance
 
 
-def _static(
-    profile: Profile, options: Any, ranks: NDArray[np.uint16]
-) -> Callable[[Answer], DraftAt]:
-    """A static tree, whose nodes are ranks as `ranks` [positions, depths] are."""
-    depths = ranks.shape[1]
+def _static(profile: Profile, label: str, options: Any) -> DraftOf:
+    """A static tree, whose nodes are ranks as the recorded ones [positions, depths] are."""
+    recorded = [drafts["ranks"] for one in profile.answers if (drafts := one.drafts[label])]
+    depths = max((one.shape[1] for one in recorded), default=0)
     most = depths if depths < PROFILE_DEPTH else None  # a method has fewer heads
     tree = StaticTree.load(options, _host(profile), max_depth=most)
     if tree.layout.max_depth > depths or tree.num_candidates > NUM_RANKS:
@@ -338,11 +368,11 @@ def _static(
         raise UserError(reason, "Choose a smaller tree.")
     nodes, parents = tree.ranks.tolist(), tree.layout.parents.tolist()
 
-    def tree_at(answer: Answer, at: int, wanted: int | None) -> Draft:
-        following = ranks[answer.first + at - 1].tolist()
+    def draft_at(answer: Answer, at: int, wanted: int | None) -> Draft:
+        following = answer.drafts[label]["ranks"][at - 1].tolist()
         return Draft(len(nodes), [Outcome(num_accepted(nodes, parents, following))])
 
-    return lambda answer: partial(tree_at, answer)
+    return draft_at
 
 
 def _host(profile: Profile) -> Target:
@@ -361,3 +391,62 @@ def num_accepted(tokens: Sequence[int], parents: Sequence[int], answer: Sequence
         if depth is not None and depth < len(answer) and tokens[node] == answer[depth]:
             depths[node] = depth + 1
     return max(depths.values())
+
+
+def best_tree(
+    profile: Profile, label: str, num_nodes: int, prompts: Container[str] | None = None
+) -> list[Ranks]:
+    """The paths of the static tree of `num_nodes` rows that gets most draft tokens accepted.
+
+    They are the most frequent ranks of the answers' tokens over the steps of a walk. No path
+    is more frequent than its parent's, so that they form a tree. The steps depend on the tree
+    in turn, so that this takes some rounds; the tree with the fewest steps counts.
+
+    Args:
+        profile: has the method's ranks.
+        label: the method as it was profiled.
+        num_nodes: rows, the root included.
+        prompts: names of the answers to choose by; by default all.
+
+    Raises:
+        UserError: no ranks are recorded under this label.
+    """
+    method = profile.header.methods.get(label)
+    if not method or method.kind != "ranks":
+        raise UserError(f"{label} has no recorded ranks.", "Profile medusa, eagle or hydra.")
+    chosen = [
+        [ranked_path(one, label, at) for at in range(1, len(one.token_ids))]
+        for one in profile.answers
+        if prompts is None or one.about.prompt in prompts
+    ]
+    tree: list[Ranks] = []
+    found: list[tuple[int, list[Ranks]]] = []
+    for _ in range(TREE_ROUNDS + 1):
+        steps = [path for paths in chosen for path in _walked(paths, {*tree})]
+        found.append((len(steps), tree))
+        counts = Counter(path[:depth] for path in steps for depth in range(1, len(path) + 1))
+        ordered = sorted(counts, key=lambda path: (-counts[path], len(path), path))
+        tree = ordered[: num_nodes - 1]
+    return min(found[1:], key=lambda one: one[0])[1]
+
+
+def _walked(paths: Sequence[Ranks], tree: Container[Ranks]) -> Iterator[Ranks]:
+    """The paths of the positions that steps with a tree begin from."""
+    at = 0
+    while at < len(paths):
+        path = paths[at]
+        yield path
+        at += 1 + next((d for d in range(len(path), 0, -1) if path[:d] in tree), 0)
+
+
+def profile_frame(profile: Profile, method_key: str) -> DataFrame:
+    """One row a step: `prompt`, `prompt_tokens`, `accepted`, `rows`, and its expected `times`."""
+    import pandas as pd
+
+    columns = ["prompt", "prompt_tokens", "accepted", "rows", "times"]
+    rows = [
+        (walk.prompt, walk.prompt_tokens, count - 1, size, times)
+        for walk in replay(profile, method_key)
+        for count, size, times in zip(walk.accepts, walk.nodes, walk.chances, strict=True)
+    ]
+    return pd.DataFrame(rows, columns=columns)

@@ -9,20 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 from msgspec import Struct
 
-from specbench.analysis.stats.bootstrap import FloatArray
+from specbench.analysis.stats.bootstrap import FloatArray, IntArray
 from specbench.engine.tree import padded_size
 from specbench.errors import UserError
 from specbench.log.files import write_whole
-from specbench.tune.stored_profile import SCHEMA as SCHEMA
-from specbench.tune.stored_profile import read_json
-from specbench.tune.walk import Walk
+from specbench.tune.replay import Walk
+from specbench.tune.stored_profile import SCHEMA, read_json
 from specbench.types import ProfileKind
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 FILE = "cost.json"
 AGAIN = "Measure it here: specbench tune cost --model M --method A,B --out DIR"
@@ -45,10 +47,13 @@ class MethodCost(Struct, frozen=True):
     """Steps of vanilla that a prefill takes beyond vanilla's [blocks, lengths]."""
 
 
-class CostHeader(Struct, frozen=True, kw_only=True):
-    """The file `cost.json`. The unit is vanilla's step at the middle length, close in time."""
+class Curve(Struct, frozen=True, kw_only=True, dict=True):
+    """A cost curve, as in `cost.json`. `weights` and `costs` multiply to the time of an answer.
 
-    schema: int
+    The unit is vanilla's step at the middle length, close in time.
+    """
+
+    schema: int = SCHEMA
     about: dict[str, str]
     """The machine, the sizes of the model, number formats and versions of this curve."""
     vanilla_s: float
@@ -64,20 +69,12 @@ class CostHeader(Struct, frozen=True, kw_only=True):
     """Time of a step of the target [blocks, threads, lengths, rows]."""
     prefill: tuple[tuple[float, ...], ...]
     """Time of vanilla's prefill [blocks, lengths]."""
-    methods: dict[str, MethodCost]
+    methods: dict[str, MethodCost] = {}
     """By the spelling that was asked for."""
-    process: float
+    process: float = 0.0
     """Variance of the logarithm of a step's time that one setting, entered twice, has."""
-    num_pairs: int
+    num_pairs: int = 0
     """Settings that were entered twice."""
-
-
-class Curve:
-    """A cost curve. `weights` and `costs` multiply to the time of an answer."""
-
-    def __init__(self, header: CostHeader) -> None:
-        self.header = header
-        self._known: dict[tuple[str | None, int, int], FloatArray] = {}
 
     def check(self, about: Mapping[str, str]) -> None:
         """Refuse another machine, model, number format, temperature or version.
@@ -85,21 +82,24 @@ class Curve:
         Raises:
             UserError: with both values.
         """
-        differing = {name: one for name, one in self.header.about.items() if one != about[name]}
-        found = [f"  {k}: {one} in the curve, {about[k]} here" for k, one in differing.items()]
+        found = [
+            f"  {name}: {one} in the curve, {about[name]} here"
+            for name, one in self.about.items()
+            if one != about[name]
+        ]
         if found:
             raise UserError("\n".join(["The cost curve is not one of this run:", *found]), AGAIN)
 
     def write(self, folder: Path) -> None:
         """Write `cost.json`."""
         folder.mkdir(parents=True, exist_ok=True)
-        content = msgspec.json.format(msgspec.json.encode(self.header), indent=0)
+        content = msgspec.json.format(msgspec.json.encode(self), indent=0)
         write_whole(folder / FILE, content)
 
     @property
     def middle(self) -> int:
         """Context of the step that all times are in."""
-        return self.header.lengths[len(self.header.lengths) // 2]
+        return self.lengths[len(self.lengths) // 2]
 
     def costs(self, label: str | None, threads: int, num_resamples: int) -> FloatArray:
         """The numbers of a method, or vanilla's, with the number of threads at this place: the
@@ -109,67 +109,57 @@ class Curve:
         method's draft by knot, and what its prefill adds by length. Blocks are drawn with
         replacement, the same ones for all methods and threads.
         """
-        key, head = (label, threads, num_resamples), self.header
-        if key not in self._known:
-            size = num_resamples + 1, len(head.steps)
-            blocks = np.random.default_rng(0).integers(len(head.steps), size=size)
-            blocks[0] = np.arange(len(head.steps))
-            tables = [np.array(head.steps)[:, threads], np.array(head.prefill)]
+        known: dict[Any, FloatArray] = self.__dict__.setdefault("known", {})
+        key = label, threads, num_resamples
+        if key not in known:
+            size = num_resamples + 1, len(self.steps)
+            blocks = np.random.default_rng(0).integers(len(self.steps), size=size)
+            blocks[0] = np.arange(len(self.steps))
+            tables = [np.array(self.steps)[:, threads], np.array(self.prefill)]
             if label is not None:
-                one = head.methods[label]
+                one = self.methods[label]
                 tables += [np.array(one.draft)[:, threads], np.array(one.start)]
             steps, *others = (np.median(table[blocks], 1) for table in tables)
-            self._known[key] = np.hstack([_fit(steps, head), *(one.clip(0) for one in others)])
-        return self._known[key]
+            known[key] = np.hstack([_fit(steps, self), *(one.clip(0) for one in others)])
+        return known[key]
 
-    def step(self, costs: FloatArray, rows: int, context: int) -> float:
-        """The time of a step of the target, by the estimate of `costs`."""
-        at = self.header.rows
-        slopes = costs[0, len(at) : len(at) + 2]
+    def step(self, costs: FloatArray, rows: Any, context: Any) -> Any:
+        """The time of a step of the target, or of several [n], by the estimate of `costs`."""
+        at, rows, context = self.rows, np.array(rows), np.array(context)
         here = _between(at, rows, "rows of a step") @ costs[0, : len(at)]
-        return float(here + (context - self.middle) * (slopes[0] + slopes[1] * rows))
+        slope, slope_of_rows = costs[0, len(at) : len(at) + 2]
+        return here + (context - self.middle) * (slope + slope_of_rows * rows)
 
     def weights(self, label: str | None, options: Mapping[str, Any], walk: Walk) -> FloatArray:
         """Number of times that an answer pays each of the `costs` [k].
 
         Args:
-            label: the method as the curve spells it; None for vanilla, which needs only the
-                number of tokens of `walk`.
+            label: the method as the curve spells it; None for vanilla.
             options: the setting.
             walk: the steps of the answer.
 
         Raises:
             UserError: rows, options or lengths that were not measured.
         """
-        head = self.header
-        one = head.methods[label] if label is not None else None
-        count = walk.num_tokens if one is None else len(walk.nodes)
-        rows = np.array(walk.nodes if one else [1] * count, dtype=int)
-        times = np.array(walk.chances if one else [1] * count, dtype=float)
-        before = walk.prompt_tokens + np.array(walk.before if one else range(count), dtype=int)
-        if count and before.max() > head.most_context:
-            raise _outside("context", int(before.max()), head.most_context)
+        one = self.methods[label] if label is not None else None
+        rows, times = np.array(walk.nodes, int), np.array(walk.chances, float)
+        before = walk.prompt_tokens + np.array(walk.before, int)
+        if len(before) and before.max() > self.most_context:
+            raise _outside("context", int(before.max()), self.most_context)
         is_padded = one is not None and one.is_padded
         sizes = np.array([padded_size(n) for n in rows], int) if is_padded else rows
-        found = np.zeros(len(head.rows) + 2 + len(head.lengths))
-        for n in np.unique(sizes):
-            between = _between(head.rows, int(n), "rows of a step")
-            found[: len(head.rows)] += times[sizes == n].sum() * between
         away = (before - self.middle) * times
-        found[len(head.rows) : len(head.rows) + 2] = away.sum(), away @ sizes
-        prefill = _between(head.lengths, walk.prompt_tokens, "length of a prompt")
-        found[len(head.rows) + 2 :] = prefill
-        if one is None:
-            return found
-        drafts = np.zeros(len(one.knots))
-        for n in np.unique(rows):
-            values = {**options, "rows": int(n), "drafted": int(n > 1)}
-            if n > 1 or one.kind == "text":  # else nothing is drafted, at the end of a budget
-                drafts += times[rows == n].sum() * _knots(one, values)
-        return np.concatenate([found, drafts, prefill])
+        prefill = _between(self.lengths, walk.prompt_tokens, "length of a prompt")
+        steps = times @ _between(self.rows, sizes, "rows of a step")
+        found = [steps, np.array([away.sum(), away @ sizes]), prefill]
+        if one is not None:  # nothing is drafted at the end of a budget
+            is_drafted = (rows > 1) | (one.kind == "text")
+            drafts = times[is_drafted] @ _knots(one, options, rows[is_drafted])
+            found += [drafts, prefill]
+        return np.concatenate(found)
 
 
-def _fit(steps: FloatArray, head: CostHeader) -> FloatArray:
+def _fit(steps: FloatArray, curve: Curve) -> FloatArray:
     """A step by rows at the middle context, and its slopes by context and rows times context.
 
     `steps` are [resamples, lengths, rows]. Only the slopes are fitted, by least squares of the
@@ -177,8 +167,8 @@ def _fit(steps: FloatArray, head: CostHeader) -> FloatArray:
     become faster with more context, and the shortest one takes at least half of the middle
     one.
     """
-    middle, rows = len(head.lengths) // 2, np.array(head.rows, float)
-    away = np.array(head.lengths, float) - head.lengths[middle]
+    middle, rows = len(curve.lengths) // 2, np.array(curve.rows, float)
+    away = np.array(curve.lengths, float) - curve.middle
     if not away.any():
         return np.hstack([steps[:, middle], np.zeros((len(steps), 2))])
     base = steps[:, middle : middle + 1]
@@ -186,36 +176,34 @@ def _fit(steps: FloatArray, head: CostHeader) -> FloatArray:
     design = np.stack([(away[:, None] * scale * n).ravel() for n in (1, rows)], 1)
     change = ((steps - base) * scale).reshape(len(steps), -1)
     slopes = (change @ np.linalg.pinv(design).T).clip(0)
-    fall = (head.lengths[middle] - head.lengths[0]) * (slopes[:, :1] + slopes[:, 1:] * rows)
+    fall = -away[0] * (slopes[:, :1] + slopes[:, 1:] * rows)
     slopes *= (0.5 * base[:, 0] / np.maximum(fall, 1e-9)).min(1, keepdims=True).clip(max=1)
     risen = away[:, None] * (slopes[:, :1, None] + slopes[:, 1:, None] * rows)
     found = (steps * base / (base + risen)).mean(1)
     return np.hstack([np.maximum(found, 0.6 * base[:, 0]), slopes])
 
 
-def _between(knots: Sequence[int], value: int, what: str) -> FloatArray:
-    """The weights of the knots [k], in order, that interpolate linearly at a value.
+def _between(knots: Sequence[int], values: Any, what: str) -> FloatArray:
+    """The weights [..., k] of the knots, in order, that interpolate linearly at values [...].
 
     Raises:
-        UserError: the value is outside.
+        UserError: a value is outside.
     """
-    if not knots[0] <= value <= knots[-1]:
+    values = np.array(values)
+    outside = values[(values < knots[0]) | (values > knots[-1])]
+    if outside.size:
+        value = int(outside.min())
         raise _outside(what, value, knots[0] if value < knots[0] else knots[-1])
-    found = np.zeros(len(knots))
-    right = next(i for i, knot in enumerate(knots) if knot >= value)
-    left = max(0, right - 1)
-    share = (value - knots[left]) / (knots[right] - knots[left]) if right > left else 1.0
-    found[left] += 1 - share
-    found[right] += share
-    return found
+    return np.stack([np.interp(values, knots, one) for one in np.eye(len(knots))], -1)
 
 
-def _knots(one: MethodCost, values: Mapping[str, Any]) -> FloatArray:
-    """The weights of a method's knots at values of its axes, among others."""
-    found = np.ones(1)
+def _knots(one: MethodCost, options: Mapping[str, Any], rows: IntArray) -> FloatArray:
+    """The weights [n, knots] of a method's knots in steps of a setting with these rows [n]."""
+    values, found = {**options, "rows": rows, "drafted": rows > 1}, np.ones((len(rows), 1))
     for name in one.knots[0]:
         axis = sorted({knot[name] for knot in one.knots})
-        found = np.outer(found, _between(axis, values[name], name)).ravel()
+        weights = np.broadcast_to(_between(axis, values[name], name), (len(rows), len(axis)))
+        found = (found[:, :, None] * weights[:, None, :]).reshape(len(rows), -1)
     return found
 
 
@@ -230,9 +218,18 @@ def read_curve(folder: str | Path) -> Curve:
     Raises:
         UserError: the folder has no curve, or it is damaged or of a newer version.
     """
-    return Curve(read_json(Path(folder) / FILE, CostHeader, "Cost curve", AGAIN))
+    return read_json(Path(folder) / FILE, Curve, "Cost curve", AGAIN)
 
 
 def variance_of_pairs(differences: Sequence[float]) -> float:
     """The variance of one of two equal settings, from differences of their logarithms."""
     return math.fsum(one**2 for one in differences) / (2 * len(differences)) if differences else 0.0
+
+
+def curve_frame(curve: Curve) -> DataFrame:
+    """One row a number of rows: `block`, `threads`, `context`, `rows` and `steps` of vanilla."""
+    import pandas as pd
+
+    axes = range(len(curve.steps)), curve.threads, curve.lengths, curve.rows
+    index = pd.MultiIndex.from_product(axes, names=["block", "threads", "context", "rows"])
+    return pd.Series(np.array(curve.steps).ravel(), index, name="steps").reset_index()

@@ -5,11 +5,10 @@ A profile belongs to a model, methods' weights, prompts and a temperature, not t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from io import BytesIO
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -63,7 +62,7 @@ class ProfiledMethod(Struct, frozen=True):
 class ProfileHeader(Struct, frozen=True, kw_only=True):
     """The file `profile.json`."""
 
-    schema: int
+    schema: int = SCHEMA
     model: ModelHeader
     methods: dict[str, ProfiledMethod]
     """By the spelling that was asked for."""
@@ -80,24 +79,23 @@ class ProfileHeader(Struct, frozen=True, kw_only=True):
 
 
 class Answer(NamedTuple):
-    """An answer with its tokens. `first` is the row of its first position in the arrays."""
+    """One of vanilla's answers, and the drafts of each method: arrays with a row a position.
+
+    A position is a token of the answer that a step begins from: all but the last.
+    """
 
     about: AnswerHeader
     prompt_ids: tuple[int, ...]
     token_ids: tuple[int, ...]
-    first: int
+    drafts: Mapping[str, Arrays]
 
 
 @dataclass(frozen=True)
 class Profile:
-    """An acceptance profile. `drafts` are each method's arrays, one row a position.
-
-    A position is a token of an answer that a step begins from: all but the last.
-    """
+    """An acceptance profile: its header, and vanilla's answers with what methods drafted."""
 
     header: ProfileHeader
     answers: tuple[Answer, ...]
-    drafts: Mapping[str, Arrays]
 
     def check(self, model: ModelHeader, methods: Iterable[MethodHeader] = ()) -> None:
         """Refuse another model, and other weights of a method, with both values.
@@ -105,13 +103,14 @@ class Profile:
         Raises:
             UserError: the profile is not one of this model and these methods.
         """
-        found = [*PROFILE.conflicts(SetupInfo(self.header.model, {}), SetupInfo(model, {}))]
-        for theirs in methods:
-            for one in self.header.methods.values():
-                if one.about.name == theirs.name and one.about.weights:
-                    pair = [SetupInfo(model, {theirs.name: at}) for at in (one.about, theirs)]
-                    found += PROFILE.conflicts(*pair)
-        if found:
+        pairs = [(SetupInfo(self.header.model, {}), SetupInfo(model, {}))]
+        pairs += [
+            (SetupInfo(model, {theirs.name: one.about}), SetupInfo(model, {theirs.name: theirs}))
+            for theirs in methods
+            for one in self.header.methods.values()
+            if one.about.name == theirs.name and one.about.weights
+        ]
+        if found := [one for pair in pairs for one in PROFILE.conflicts(*pair)]:
             values = "  {0.field}: {0.first} in the profile, {0.second} here"
             listed = map(values.format, found)
             raise UserError(
@@ -125,16 +124,15 @@ class Profile:
         Raises:
             UserError: the folder holds a profile, or the arrays are too large.
         """
-        check_free(folder)
-        arrays = {
-            f"{label}/{name}": array
-            for label, parts in self.drafts.items()
-            for name, array in parts.items()
-        }
+        check_free(folder / HEADER)
+        parts: dict[str, list[NDArray[Any]]] = {}
+        for answer in self.answers:
+            for label, arrays in answer.drafts.items():
+                for name, array in arrays.items():
+                    parts.setdefault(f"{label}/{name}", []).append(array)
         for name in ("prompt_ids", "token_ids"):
-            rows = [np.array(getattr(one, name), dtype=np.int32) for one in self.answers]
-            arrays[name] = np.concatenate(rows)
-        content = packed(arrays)
+            parts[name] = [np.array(getattr(one, name), np.int32) for one in self.answers]
+        content = packed({name: _joined(arrays) for name, arrays in parts.items()})
         if len(content) > MOST_BYTES:
             raise too_large(len(content))
         folder.mkdir(parents=True, exist_ok=True)
@@ -144,10 +142,10 @@ class Profile:
         write_whole(folder / HEADER, msgspec.json.format(msgspec.json.encode(header)))
 
 
-def check_free(folder: Path) -> None:
-    """Raise UserError if the folder holds a profile."""
-    if (folder / HEADER).exists():
-        raise UserError(f"{folder} holds a profile.", "Give --out another folder.")
+def check_free(path: Path, what: str = "profile") -> None:
+    """Raise UserError if there is a profile or curve at this path."""
+    if path.exists():
+        raise UserError(f"{path.parent} holds a {what}.", "Give --out another folder.")
 
 
 def too_large(size: int) -> UserError:
@@ -156,6 +154,14 @@ def too_large(size: int) -> UserError:
         f"The profile has about {size:,} bytes, more than {MOST_BYTES:,}.",
         "Give fewer prompts (--limit N), or profile the methods one by one.",
     )
+
+
+def _joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """The rows of all answers. Drawn chains of a short answer may be shorter than others."""
+    if arrays[0].ndim == 2:
+        width = max(one.shape[1] for one in arrays)
+        arrays = [np.pad(one, ((0, 0), (0, width - one.shape[1]))) for one in arrays]
+    return np.concatenate(arrays)
 
 
 def packed(arrays: Arrays) -> bytes:
@@ -178,19 +184,21 @@ def read_profile(folder: str | Path) -> Profile:
     if (found := sha256(content).hexdigest()) != header.arrays_sha256:
         wanted = f"{HEADER} names {header.arrays_sha256[:12]}…"
         raise UserError(f"{path / ARRAYS} has sha256 {found[:12]}…, and {wanted}.", hint)
-    drafts: dict[str, dict[str, Any]] = {label: {} for label in header.methods}
+    sizes = [(one.prompt_tokens, one.num_tokens, one.num_tokens - 1) for one in header.answers]
+    of_prompts, of_answers, of_drafts = np.cumsum(sizes, 0)[:-1].T
     with reading(path / ARRAYS, "Profile", hint):
         arrays = dict(np.load(BytesIO(content), allow_pickle=False))
-        ids = [arrays.pop(name).tolist() for name in ("prompt_ids", "token_ids")]
-        for name, array in arrays.items():
+        prompts = np.split(arrays.pop("prompt_ids"), of_prompts)
+        tokens = np.split(arrays.pop("token_ids"), of_answers)
+        drafts = {name: np.split(array, of_drafts) for name, array in arrays.items()}
+    answers = []
+    for i, about in enumerate(header.answers):
+        own: dict[str, dict[str, NDArray[Any]]] = {label: {} for label in header.methods}
+        for name, parts in drafts.items():
             label, _, part = name.rpartition("/")
-            drafts[label][part] = array
-    prompts, tokens = map(iter, ids)
-    rows = [
-        (one, tuple(islice(prompts, one.prompt_tokens)), tuple(islice(tokens, one.num_tokens)))
-        for one in header.answers
-    ]
-    return Profile(header, placed(rows), drafts)
+            own[label][part] = parts[i]
+        answers.append(Answer(about, tuple(prompts[i].tolist()), tuple(tokens[i].tolist()), own))
+    return Profile(header, tuple(answers))
 
 
 Header = TypeVar("Header", bound=Struct)
@@ -206,14 +214,3 @@ def read_json(path: Path, kind: type[Header], what: str, hint: str) -> Header:
         reason = f"{path} has schema {schema}, newer than {SCHEMA}."
         raise UserError(reason, "Use a newer specbench.")
     return found
-
-
-def placed(
-    rows: Iterable[tuple[AnswerHeader, tuple[int, ...], tuple[int, ...]]],
-) -> tuple[Answer, ...]:
-    """Answers with the row of their first position."""
-    found, first = [], 0
-    for about, prompt_ids, token_ids in rows:
-        found.append(Answer(about, prompt_ids, token_ids, first))
-        first += len(token_ids) - 1
-    return tuple(found)

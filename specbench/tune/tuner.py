@@ -35,10 +35,10 @@ from specbench.registry import MethodChoice
 from specbench.tune.cost import about_of, measured
 from specbench.tune.predict import Prediction, candidates, predict, spelling
 from specbench.tune.profile import engine_plan, recorded_plan
+from specbench.tune.replay import best_tree
 from specbench.tune.stored_cost import FILE, Curve, read_curve
 from specbench.tune.stored_profile import HEADER as PROFILE_HEADER
 from specbench.tune.stored_profile import Profile, read_profile
-from specbench.tune.trees import best_tree
 
 FIRST_LIMIT, SCREENED, KEPT = 4, 6, 12
 """Prompts of a task without --limit; answers that all settings are tried on, and how many stay."""
@@ -132,15 +132,14 @@ def tune(
     found = _profile(folder / "profile", plan, setup, progress)
     third = minutes / 3 if minutes else None
     curve = _curve(folder / "cost", plan, setup, third, progress)
-    if {*curve.header.methods} != {*found.header.methods} - {BASELINE}:
-        both = (", ".join(one.header.methods) for one in (found, curve))
+    if {*curve.methods} != {*found.header.methods} - {BASELINE}:
+        both = (", ".join(one) for one in (found.header.methods, curve.methods))
         reason = "{} has a profile of {} and a cost curve of {}.".format(folder, *both)
         raise UserError(reason, "Give --out another folder.")
     first, second = halves(found)
     progress.message("Predicting …")
     tried = {
-        label: _chosen(found, curve, label, first, folder / "trees")
-        for label in curve.header.methods
+        label: _chosen(found, curve, label, first, folder / "trees") for label in curve.methods
     }
     labels = [str(one.asked) for one in setup.methods if one.label != BASELINE]
     listed = _measured_settings(labels, tried, RANDOM if minutes is None or minutes > 2 else 1)
@@ -182,22 +181,19 @@ def _curve(
         progress.message(f"Cost curve: that in {folder}")
         return curve
     progress.message("Cost curve …")
-    curve = Curve(measured(plan, setup, minutes, progress))
+    curve = measured(plan, setup, minutes, progress)
     curve.write(folder)
     return curve
 
 
 def halves(profile: Profile) -> tuple[set[str], set[str]]:
     """The names of the answers to every other sample of each task, and of the rest."""
-    samples: dict[str, dict[str, list[str]]] = {}
-    for one in profile.answers:
-        name = one.about.prompt
-        task, sample = name.split("/", 1)[0], name.rpartition("/")[0]
-        samples.setdefault(task, {}).setdefault(sample, []).append(name)
-    found: tuple[set[str], set[str]] = set(), set()
-    for of_task in samples.values():
-        for number, names in enumerate(of_task.values()):
-            found[number % 2].update(names)
+    found: tuple[set[str], set[str]] = (set(), set())
+    numbers: dict[str, dict[str, int]] = {}
+    for name in (one.about.prompt for one in profile.answers):
+        of_task = numbers.setdefault(name.partition("/")[0], {})
+        number = of_task.setdefault(name.rpartition("/")[0], len(of_task))
+        found[number % 2].add(name)
     return found if found[1] else (found[0], found[0])
 
 
@@ -293,7 +289,7 @@ def _label(setting: str) -> str:
 def _compare_steps(metrics: RunMetrics, curve: Curve, progress: Progress) -> None:
     """Say if vanilla's steps took another time in the run than in the curve."""
     step_s = metrics.cost(BASELINE, metrics.temperatures[0]).step_s
-    share = step_s.value / curve.header.vanilla_s if isinstance(step_s, Estimate) else 1.0
+    share = step_s.value / curve.vanilla_s if isinstance(step_s, Estimate) else 1.0
     if not 1 / CHANGED < share < CHANGED:
         progress.message(UNSTEADY.format(share))
 
@@ -319,13 +315,13 @@ def _write(
     options, weights = {}, {}
     for one in choices:
         (method,) = parse_methods([one.best.settings])
-        names = [name for name in method.asked.given if name not in OWN]
-        options[method.method.name] = {name: getattr(method.options, name) for name in names}
-        about = run.header.methods[method.label].weights
-        weights[method.method.name] = files.hash_of(about.files) if about else ""
+        name, about = method.method.name, run.header.methods[method.label].weights
+        given = [option for option in method.asked.given if option not in OWN]
+        options[name] = {option: getattr(method.options, option) for option in given}
+        weights[name] = files.hash_of(about.files) if about else ""
     fits = files.fits_of(setup.describe().model, setup.device.name, setup.mode.name, spec)
-    name = f"tuned {run.header.created[:10]}"
-    settings = files.SettingsFile(options, name, setup.card.name, fits, weights)
+    title = f"tuned {run.header.created[:10]}"
+    settings = files.SettingsFile(options, title, setup.card.name, fits, weights)
     write_whole(folder / "settings.toml", files.toml_text(settings).encode())
     if not setup.stand_in:
         files.keep_settings(settings)

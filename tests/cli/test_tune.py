@@ -35,15 +35,6 @@ def test_a_profile_is_written_and_its_mat_is_that_of_a_run(
     assert "Give --out another folder." in specbench(*call).err
 
 
-def test_a_method_without_a_profile_is_refused_before_anything_is_written(
-    specbench: Specbench, tmp_path: Path
-) -> None:
-    out = tmp_path / "profile"
-    call = ("tune", "profile", "--method", "lookahead", *PROMPTS, "--out", str(out))
-    assert "lookahead" in specbench(*call).err
-    assert not out.exists()
-
-
 def test_a_curve_is_measured_and_predictions_name_its_machine(
     specbench: Specbench, tmp_path: Path
 ) -> None:
@@ -52,7 +43,7 @@ def test_a_curve_is_measured_and_predictions_name_its_machine(
     specbench("tune", "profile", *call, profile)
     said = specbench("tune", "cost", "--minutes", "0.1", *call, cost)
     assert "A step of vanilla:" in said.out and "Block 3/6" in said.err
-    machine = read_curve(cost).header.about["machine"]
+    machine = read_curve(cost).about["machine"]
     said = specbench("tune", "predict", profile, "--cost", cost, "--out", out)
     assert said.out.startswith(f"On {machine}:")
     assert "eagle2:total_tokens=4,depth=1,top_k=2" in said.out

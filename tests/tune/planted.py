@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from specbench.tune.cost import STEP_ROWS
-from specbench.tune.stored_cost import SCHEMA, CostHeader, Curve, MethodCost
+from specbench.tune.stored_cost import Curve, MethodCost
 from specbench.tune.stored_profile import Profile
 
 PREFILL, SLOPE, MIDDLE = 7.0, 0.001, 200
@@ -40,8 +40,7 @@ def curve(
         )
         for label, (knots, seconds) in drafts.items()
     }
-    header = CostHeader(
-        schema=SCHEMA,
+    return Curve(
         about=about | changes,
         vanilla_s=0.01,
         threads=(1,),
@@ -51,7 +50,5 @@ def curve(
         steps=((steps,),) * blocks,
         prefill=((PREFILL,) * len(LENGTHS),) * blocks,
         methods=methods,
-        process=0.0,
         num_pairs=1,
     )
-    return Curve(header)

@@ -60,27 +60,26 @@ def test_the_times_of_a_planted_machine_come_out(machine: list[float], tmp_path:
     lines: list[str] = []
     given = VALUES | {"output": tmp_path / "cost", "minutes": 1e-6, "say": lines.append}
     curve = cost("tiny", "medusa,recycling", **given)
-    head = curve.header
     said = [line.partition(":")[0] for line in lines]
     assert said == ["recycling has no acceptance profile", *(f"Block {n}/6" for n in (1, 2, 3))]
-    assert (head.threads, head.rows, head.about["threads"]) == ((1,), STEP_ROWS, "1")
+    assert (curve.threads, curve.rows, curve.about["threads"]) == ((1,), STEP_ROWS, "1")
     unit = step_s(1, curve.middle)
-    assert head.vanilla_s == pytest.approx(unit, rel=1e-3)
+    assert curve.vanilla_s == pytest.approx(unit, rel=1e-3)
     costs = curve.costs(None, 0, 50)
-    for context in head.lengths:
+    for context in curve.lengths:
         for rows in (1, 2, 16, 17, 65):
             expected = step_s(rows, context) / unit
             assert curve.step(costs, rows, context) == pytest.approx(expected, rel=1e-3)
     assert curve.step(costs, 17, curve.middle) - curve.step(costs, 16, curve.middle) > 1
-    size = len(head.rows)
+    size = len(curve.rows)
     assert costs[0, size] == pytest.approx(SLOPE / unit, rel=0.01)
-    prefills = [PREFILL * length / unit for length in head.lengths]
+    prefills = [PREFILL * length / unit for length in curve.lengths]
     assert costs[0, size + 2 :] == pytest.approx(prefills, rel=0.02)
     drafts = curve.costs("medusa", 0, 50)[0, costs.shape[1] :]
-    assert [one["rows"] for one in head.methods["medusa"].knots] == [2, 4, 8, 16, 32, 64]
+    assert [one["rows"] for one in curve.methods["medusa"].knots] == [2, 4, 8, 16, 32, 64]
     assert drafts[:6] == pytest.approx(6 * [DRAFT / unit], abs=0.02)
-    assert head.process < 1e-4 and head.num_pairs == 1
-    assert read_curve(tmp_path / "cost").header == head
+    assert curve.process < 1e-4 and curve.num_pairs == 1
+    assert read_curve(tmp_path / "cost") == curve
     with pytest.raises(UserError, match="holds a cost curve"):
         cost("tiny", "medusa", output=tmp_path / "cost", **VALUES)
 
@@ -90,8 +89,3 @@ def test_a_pair_of_equal_settings_tells_what_a_process_adds() -> None:
 
     assert variance_of_pairs([]) == 0
     assert variance_of_pairs([0.02, -0.04]) == pytest.approx((0.0004 + 0.0016) / 4)
-
-
-def test_no_curve_is_made_of_an_unknown_model() -> None:
-    with pytest.raises(UserError, match=r"No model .nothing."):
-        cost("nothing", "pld", limit=1)

@@ -11,9 +11,10 @@ import pytest
 from specbench.errors import UserError
 from specbench.measure.methods import parse_methods
 from specbench.tune import Curve, Profile, predict, profile, read_curve, replay
-from specbench.tune.frames import curve_frame, prediction_frame, profile_frame
 from specbench.tune.plots import cost_curve, heat_map
-from specbench.tune.predict import candidates
+from specbench.tune.predict import candidates, prediction_frame
+from specbench.tune.replay import profile_frame
+from specbench.tune.stored_cost import curve_frame
 from tests.tune import planted
 
 EAGLE, MEDUSA, SPS = "eagle2:depth=3,top_k=4", "medusa", "sps"
@@ -83,19 +84,6 @@ def test_the_best_setting_of_a_planted_machine_comes_out_with_its_speedup(
     assert max(predicted, key=predicted.__getitem__) == max(known, key=known.__getitem__)
 
 
-def test_a_machine_on_which_rows_are_free_wants_the_largest_tree_and_a_slow_one_the_smallest(
-    found: Profile,
-) -> None:
-    free = {MEDUSA: (SIZES, lambda rows: 0.0)}
-    free_rows, slow_rows = (
-        predict(found, planted.curve(found, rows, free), candidates(found, MEDUSA))
-        for rows in (lambda n: 1.0, float)
-    )
-    best = max(free_rows, key=lambda one: one.speedup)
-    assert best.mat == max(one.mat for one in free_rows)
-    assert max(slow_rows, key=lambda one: one.speedup).settings == "medusa:nodes=2"
-
-
 def test_an_interval_holds_prompts_blocks_and_the_process(found: Profile) -> None:
     curve = planted.curve(found, by_rows, DRAFTS)
 
@@ -106,13 +94,13 @@ def test_an_interval_holds_prompts_blocks_and_the_process(found: Profile) -> Non
 
     noisy = (((0.1,) * len(SIZES),), ((0.3,) * len(SIZES),), ((0.9,) * len(SIZES),))
     methods = {
-        **curve.header.methods,
-        MEDUSA: msgspec.structs.replace(curve.header.methods[MEDUSA], draft=noisy),
+        **curve.methods,
+        MEDUSA: msgspec.structs.replace(curve.methods[MEDUSA], draft=noisy),
     }
-    blocks = msgspec.structs.replace(curve.header, methods=methods)
-    process = msgspec.structs.replace(curve.header, process=0.01)
-    assert width(Curve(blocks)) > width(curve) > 1
-    assert width(Curve(process)) > width(curve)
+    blocks = msgspec.structs.replace(curve, methods=methods)
+    process = msgspec.structs.replace(curve, process=0.01)
+    assert width(blocks) > width(curve) > 1
+    assert width(process) > width(curve)
     (both,) = predict(found, curve, [MEDUSA])
     names = [one.about.prompt for one in found.answers if "gsm8k/" in one.about.prompt]
     (part,) = predict(found, curve, [MEDUSA], prompts=names)
@@ -135,12 +123,12 @@ def test_a_curve_of_other_work_or_conditions_is_refused_with_both_values(
     changes: dict[str, Any], reason: str, is_of_profile: bool, found: Profile
 ) -> None:
     curve = planted.curve(found, by_rows, DRAFTS)
-    curve.check(curve.header.about)
+    curve.check(curve.about)
     with pytest.raises(UserError, match=reason):
         if is_of_profile:
             predict(found, planted.curve(found, by_rows, DRAFTS, **changes), [MEDUSA])
         else:
-            curve.check({**curve.header.about, **changes})
+            curve.check({**curve.about, **changes})
 
 
 def test_nothing_is_continued_beyond_what_was_measured(found: Profile) -> None:
@@ -152,17 +140,15 @@ def test_nothing_is_continued_beyond_what_was_measured(found: Profile) -> None:
         predict(found, curve, ["sps:num_tokens=20,schedule=constant"])
     with pytest.raises(UserError, match="The cost curve has no medusa, only sps, eagle2"):
         predict(found, curve, [MEDUSA])
-    short = msgspec.structs.replace(curve.header, most_context=20)
+    short = msgspec.structs.replace(curve, most_context=20)
     with pytest.raises(UserError, match=r"Context: .*, and at most 20 in the cost curve"):
-        predict(found, Curve(short), [SPS])
+        predict(found, short, [SPS])
 
 
-def test_a_curve_is_read_as_it_was_written_and_shown(found: Profile, tmp_path: Path) -> None:
+def test_a_curve_is_shown_and_a_newer_one_refused(found: Profile, tmp_path: Path) -> None:
     curve = planted.curve(found, by_rows, DRAFTS)
-    curve.write(tmp_path / "cost")
-    assert read_curve(tmp_path / "cost").header == curve.header
     frame = curve_frame(curve)
-    assert len(frame) == 3 * 3 * len(curve.header.rows)
+    assert len(frame) == 3 * 3 * len(curve.rows)
     assert frame.query("rows == 1 and context == 200").steps.unique() == [1.0]
     made = predict(found, curve, candidates(found, EAGLE)[:9])
     assert [*prediction_frame(made).settings] == [one.settings for one in made]
@@ -172,8 +158,8 @@ def test_a_curve_is_read_as_it_was_written_and_shown(found: Profile, tmp_path: P
     assert plot and "The best is" in plot.alt and plot.images.png
     assert cost_curve(curve).images.svg
     assert heat_map(predict(found, curve, [SPS])) is None
-    newer = msgspec.structs.replace(curve.header, schema=2)
-    Curve(newer).write(tmp_path / "newer")
+    newer = msgspec.structs.replace(curve, schema=2)
+    newer.write(tmp_path / "newer")
     with pytest.raises(UserError, match="schema 2, newer than 1"):
         read_curve(tmp_path / "newer")
     with pytest.raises(UserError, match="holds no cost curve"):

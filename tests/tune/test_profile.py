@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,8 @@ from specbench.log.header import MethodHeader
 from specbench.methods._stored_pool import HostPool, StoredPool, smaller_tree
 from specbench.registry import get
 from specbench.tune import Profile, profile, read_profile, replay
-from specbench.tune.profile import recorded
-from specbench.tune.recorder import Recorder
-from specbench.tune.stored_profile import ProfiledMethod, ProfileHeader, placed
+from specbench.tune.profile import recorded_answer
+from specbench.tune.stored_profile import ProfiledMethod, ProfileHeader
 from specbench.types import Request
 from tests.methods import test_mtp, test_peagle
 from tests.methods.building import build_in
@@ -82,9 +81,12 @@ def test_a_setting_outside_of_the_profile_is_refused_with_both_values(
         ("eagle2:top_k=24", {"limit": 1}, r"bytes a position, not 4,096"),
     ],
 )
-def test_no_profile_is_made_of(method: str, values: dict[str, Any], reason: str) -> None:
+def test_no_profile_is_made_of(
+    method: str, values: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
     with pytest.raises(UserError, match=reason):
-        profile("tiny", method, **VALUES | values)
+        profile("tiny", method, output=tmp_path / "made", **VALUES | values)
+    assert not (tmp_path / "made").exists()
 
 
 def test_a_profile_that_becomes_too_large_ends_after_its_first_answers(
@@ -125,7 +127,8 @@ def test_the_files_of_a_profile_belong_together(
     read_profile(folder).write(tmp_path / "copy")
     stored, copied = (np.load(one / "profile.npz") for one in (folder, tmp_path / "copy"))
     own = {"prompt_ids", "token_ids"}
-    own |= {f"{label}/{part}" for label, parts in found.drafts.items() for part in parts}
+    drafts = found.answers[0].drafts.items()
+    own |= {f"{label}/{part}" for label, parts in drafts for part in parts}
     assert {*stored} == {*copied} == own
     assert all(np.array_equal(copied[name], stored[name]) for name in own)
     (tmp_path / "copy" / "profile.npz").write_bytes(b"other")
@@ -152,58 +155,45 @@ def test_an_expansion_that_a_narrower_beam_wants_and_the_profile_lacks_is_a_miss
     assert narrow.tokens[1:] == [5, 1, -1] and narrow.parents == [0, 0, 1, 2]
 
 
-def mtp(folder: Path, num_tokens: int) -> tuple[Target, Drafter]:
-    target = test_mtp.target_of("deepseek")
-    return target, build_in(folder, "mtp", target, num_tokens=num_tokens)
-
-
-def peagle(folder: Path, num_tokens: int) -> tuple[Target, Drafter]:
-    target = test_peagle.target()
-    return target, build_in(folder, "peagle", target, num_tokens=num_tokens)
-
-
-def published(name: str, folder: Path) -> None:
-    """Write the weights of `mtp` or `peagle`."""
-    if name == "mtp":
-        test_mtp.publish("deepseek", folder)
-    else:
-        layout = test_peagle.LAYOUTS["vLLM"]
-        write_layout(test_peagle.target(), layout, test_peagle.with_mask(layout), folder)
+def chain(name: str, folder: Path, num_tokens: int) -> tuple[Target, Drafter]:
+    """`mtp` or `peagle`, whose weights are written into an empty folder, and its target."""
+    target = test_mtp.target_of("deepseek") if name == "mtp" else test_peagle.target()
+    if not any(folder.iterdir()):
+        if name == "mtp":
+            test_mtp.publish("deepseek", folder)
+        else:
+            layout = test_peagle.LAYOUTS["vLLM"]
+            write_layout(target, layout, test_peagle.with_mask(layout), folder)
+    return target, build_in(folder, name, target, num_tokens=num_tokens)
 
 
 def chains(
     name: str, target: Target, drafter: Drafter, requests: list[Request], like: ProfileHeader
 ) -> Profile:
     """The profile of a drafter of chains."""
-    recorders, rows = {name: Recorder(drafter)}, []
+    answers = []
     vanilla = get("vanilla").build(None, BuildContext(target))
     for number, request in enumerate(requests):
-        answer = decode(target, vanilla, request).token_ids
-        row = recorded(str(number), target, recorders, request, answer, "budget")
-        assert row is not None
-        other = answer[:-1]
-        assert recorded(str(number), target, recorders, request, other, "budget") is None
-        rows.append(row)
+        given, done = (str(number), target, {name: drafter}), decode(target, vanilla, request)
+        one = recorded_answer(*given, request, done)
+        assert one is not None
+        other = replace(done, token_ids=done.token_ids[:-1])
+        assert recorded_answer(*given, request, other) is None
+        answers.append(one)
     about = MethodHeader(name, "", {"num_tokens": 7}, is_lossless=True, weights=None)
     methods = {name: ProfiledMethod("path", drafter.has_fixed_size, about)}
-    paths = np.concatenate([row.drafts[name]["path"] for row in rows])
-    header = msgspec.structs.replace(like, methods=methods)
-    return Profile(header, placed(row[:3] for row in rows), {name: {"path": paths}})
+    return Profile(msgspec.structs.replace(like, methods=methods), tuple(answers))
 
 
-@pytest.mark.parametrize("make", [mtp, peagle])
-def test_a_longest_chain_holds_the_shorter_ones(
-    make: Callable[[Path, int], tuple[Target, Drafter]], found: Profile, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("name", ["mtp", "peagle"])
+def test_a_longest_chain_holds_the_shorter_ones(name: str, found: Profile, tmp_path: Path) -> None:
     """Random heads over eight tokens, some of whose drafts are right by chance."""
-    name, most = make.__name__, 7
-    published(name, tmp_path)
-    target, drafter = make(tmp_path, most)
+    target, drafter = chain(name, tmp_path, 7)
     requests = [Request(prompt, 30) for prompt in test_peagle.PROMPTS]
     profile = chains(name, target, drafter, requests, found.header)
-    assert profile.drafts[name]["path"].max() > 1
+    assert max(one.drafts[name]["path"].max() for one in profile.answers) > 1
     for num_tokens in (1, 2, 3, 5, 7):
-        drafter = make(tmp_path, num_tokens)[1]
+        drafter = chain(name, tmp_path, num_tokens)[1]
         walks = replay(profile, f"{name}:num_tokens={num_tokens}")
         for walk, request in zip(walks, requests, strict=True):
             done = decode(target, drafter, request)
@@ -230,9 +220,9 @@ def test_replayed_graphs_draft_what_eager_steps_draft(
         request, drafts = Request(prompt, 30), []
         for target in (Target(deepcopy(model)), Target(deepcopy(model), graphs)):
             vanilla = build("vanilla", target, tmp_path)
-            answer = decode(target, vanilla, request).token_ids
-            recorders = {method: Recorder(build(method, target, tmp_path, **given))}
-            found = recorded("a prompt", target, recorders, request, answer, "budget")
+            done = decode(target, vanilla, request)
+            drafters = {method: build(method, target, tmp_path, **given)}
+            found = recorded_answer("a prompt", target, drafters, request, done)
             assert found is not None
             drafts.append(found.drafts[method])
         assert drafts[0].keys() == drafts[1].keys()

@@ -19,7 +19,7 @@ from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree
 from specbench.measure.methods import parse_methods
 from specbench.registry import get
-from specbench.tune import Profile, Walk, best_tree, oracle, profile, read_profile, replay
+from specbench.tune import Profile, best_tree, mat, oracle, profile, read_profile, replay
 from specbench.types import Record, Request
 from specbench.zoo import TINY
 from tests.tune import WORK
@@ -71,50 +71,37 @@ def profiled(pard: str, tmp_path_factory: pytest.TempPathFactory) -> Profile:
     return read_profile(folder)
 
 
-@pytest.fixture(scope="module")
-def spellings(pard: str) -> dict[str, list[str]]:
-    """The settings of each method as they are asked for."""
-    found = {}
-    for method, settings in SETTINGS.items():
-        start = f"{pard}," if method == "pard" else f"{method}:"
-        found[method] = [start + options for options in settings]
-    return found
+Runs = dict[str, dict[str, list[Record]]]
+"""The records of each setting, as it is asked for, by method."""
 
 
 @pytest.fixture(scope="module")
-def real(
-    spellings: dict[str, list[str]], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, list[Record]]:
-    """The records of an ordinary run of all settings, by spelling."""
-    every = [one for some in spellings.values() for one in some]
+def real(pard: str, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """An ordinary run of all settings."""
+    starts = {method: f"{method}:" for method in SETTINGS} | {"pard": f"{pard},"}
+    asked = {k: [starts[k] + options for options in SETTINGS[k]] for k in SETTINGS}
+    every = [one for some in asked.values() for one in some]
     folder = tmp_path_factory.mktemp("run")
     found = run("tiny", every, output=folder, settings="paper", repeats=1, **VALUES)
-    labels = {parse_methods([one])[0].label: one for one in every}
-    by_spelling: dict[str, list[Record]] = {one: [] for one in every}
-    for record in found.records:
-        if record.key.method in labels:
-            by_spelling[labels[record.key.method]].append(record)
-    return by_spelling
+    labels = {one: parse_methods([one])[0].label for one in every}
+    return {
+        method: {one: [r for r in found.records if r.key.method == labels[one]] for one in some}
+        for method, some in asked.items()
+    }
 
 
 @pytest.mark.parametrize("method", SETTINGS)
-def test_a_replay_has_the_steps_of_a_real_run(
-    method: str, profiled: Profile, spellings: dict[str, list[str]], real: dict[str, list[Record]]
-) -> None:
-    for spelling in spellings[method]:
+def test_a_replay_has_the_steps_of_a_real_run(method: str, profiled: Profile, real: Runs) -> None:
+    for spelling, records in real[method].items():
         walks = {walk.prompt: walk for walk in replay(profiled, spelling)}
-        assert len(walks) == len(real[spelling]) == 3
-        for record in real[spelling]:
+        assert len(walks) == len(records) == 3
+        for record in records:
             walk = walks[f"{record.key.task}/{record.key.sample_id}/{record.key.turn}"]
             assert walk.accepts == record.accept_lengths, spelling
             assert walk.nodes == record.num_nodes, spelling
             assert walk.prompt_tokens == record.prompt_tokens
-    assert len({one.accept_lengths for some in spellings[method] for one in real[some]}) >= 3
-
-
-def mat(walks: list[Walk]) -> float:
-    """Mean accepted tokens of all steps."""
-    return sum(sum(one.accepts) for one in walks) / sum(len(one.accepts) for one in walks)
+    every = [one for records in real[method].values() for one in records]
+    assert len({one.accept_lengths for one in every}) >= 3
 
 
 class Either(Drafter):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,20 +30,17 @@ METHODS = ["medusa", f"eagle2:depth=2,top_k=2,weights={TINY / 'eagle'}", "recycl
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("home")
-
-
-@pytest.fixture
-def _cache(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The user's cache, beside a tune."""
+    folder = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        yield folder
 
 
 @pytest.fixture(scope="module")
 def choices(home: Path) -> list[Choice]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(home))
-        return tune("tiny", METHODS, output=home / "tune", minutes=0.1, **VALUES)
+    return tune("tiny", METHODS, output=home / "tune", minutes=0.1, **VALUES)
 
 
 def test_settings_are_chosen_on_one_half_of_the_prompts_and_measured_on_the_other(
@@ -85,7 +83,6 @@ def test_its_files_are_read_by_run_and_by_others(home: Path, choices: list[Choic
         read_settings(str(home / "tune" / "settings.toml"), "vicuna-7b")
 
 
-@pytest.mark.usefixtures("_cache")
 def test_a_second_call_measures_nothing_and_another_machine_is_refused(
     home: Path, choices: list[Choice]
 ) -> None:
@@ -119,7 +116,7 @@ def test_the_papers_settings_are_best_where_they_are_faster_or_all_that_was_meas
     assert _choice("medusa", settings, {}, metrics).best.settings == settings[best]
 
 
-@pytest.mark.usefixtures("_cache", "choices")
+@pytest.mark.usefixtures("choices")
 @pytest.mark.parametrize(
     ("method", "changes", "is_tuned"),
     [
@@ -147,7 +144,7 @@ def test_auto_takes_a_tune_that_fits(
     assert {name: getattr(one.options, name) for name in chosen} == dict(chosen)
 
 
-@pytest.mark.usefixtures("_cache", "choices")
+@pytest.mark.usefixtures("choices")
 def test_each_temperature_keeps_its_own_settings(home: Path) -> None:
     greedy = read_toml(home / "tune" / "settings.toml", SettingsFile, what="", hint="")
     options, fits = {"eagle2": {"total_tokens": 7}}, greedy.fits | {"temperature": "1"}
