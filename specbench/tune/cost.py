@@ -194,7 +194,8 @@ class Knot(NamedTuple):
 class Bench:
     """A loaded target with requests of three lengths, and what was measured so far.
 
-    `visits` has the steps of a knot in steps of vanilla's beside them, and what its prefill adds.
+    `visits` has the steps of a knot in steps of vanilla's beside them, and what its prefill
+    adds.
     """
 
     target: Target
@@ -303,7 +304,7 @@ def measured(plan: Plan, setup: EngineSetup, minutes: float | None, progress: Pr
         if one.label in kinds
         for knot in _knots(one, kinds[one.label], target, loaded.drafters[one.label])
     ]
-    drafters = {BASELINE: vanilla, **{f"{one.label}/{one.number}": one.drafter for one in knots}}
+    drafters = {BASELINE: vanilla, **{f"{k.label}/{k.number}": k.drafter for k in knots}}
     with EngineBackend(setup, loaded=replace(loaded, drafters=drafters)) as backend:
         requests = _requests(plan, target)
         backend.warm_up(requests)

@@ -60,7 +60,7 @@ class Prediction:
 
 
 class Estimated(NamedTuple):
-    """A speedup, half of its logarithm's 95 % interval, and the place of its number of threads."""
+    """A speedup, half of its logarithm's 95 % interval, and the place of its threads."""
 
     speedup: float
     half_width: float

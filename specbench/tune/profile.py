@@ -311,7 +311,7 @@ def recorded_answer(
     request: Request,
     done: Completion,
 ) -> Answer | None:
-    """An answer with the drafts of all methods; None if rounding changes any method's answer."""
+    """An answer with the drafts of all methods; None if rounding changes the answer of any."""
     drafts: dict[str, Arrays] = {}
     is_same, token_ids = True, done.token_ids
     is_drawn = not request.sampling.is_greedy  # graphs would keep the answer's tokens

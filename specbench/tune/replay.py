@@ -38,7 +38,7 @@ FREE: dict[ProfileKind, tuple[str, ...]] = {
     "token": ("num_tokens", "schedule"),
     "text": ("num_tokens",),
 }
-"""Options that are tried. Of all others, a profile of a kind has one value, but any of texts."""
+"""Options that are tried. Of all others, a profile has one value, but of texts any."""
 BOUNDED: dict[ProfileKind, tuple[str, ...]] = {"pool": ("depth", "top_k"), "path": ("num_tokens",)}
 """Options whose value in the profile is the largest that can be replayed."""
 

@@ -48,9 +48,10 @@ class MethodCost(Struct, frozen=True):
 
 
 class Curve(Struct, frozen=True, kw_only=True, dict=True):
-    """A cost curve, as in `cost.json`. `weights` and `costs` multiply to the time of an answer.
+    """A cost curve, as in `cost.json`.
 
-    The unit is vanilla's step at the middle length, close in time.
+    `weights` and `costs` multiply to the time of an answer. The unit is vanilla's step at the
+    middle length, close in time.
     """
 
     schema: int = SCHEMA
