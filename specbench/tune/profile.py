@@ -262,8 +262,9 @@ def recorded_plan(plan: Plan, setup: EngineSetup, progress: Progress, *, is_name
     }
     recorded = {label: drafters[label] for label, kind in kinds.items() if kind != "text"}
     vanilla = tuple(one for one in setup.methods if one.label == BASELINE)
-    plan = replace(plan, setup=replace(setup, methods=vanilla))
-    with _Backend(plan.setup, loaded=loaded) as backend:
+    setup = replace(setup, methods=vanilla)
+    plan = replace(plan, setup=setup)
+    with _Backend(setup, loaded=loaded) as backend:
         progress.started(plan.num_records)
         found = list(_answers(backend, plan, recorded, progress))
         progress.finished()

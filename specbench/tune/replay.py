@@ -262,7 +262,8 @@ def _text(profile: Profile, method: RunMethod) -> DraftOf:
     weights, about, host = None, method.method, _host(profile)
     drafter: Drafter | None = None
     has_weights = about.weights_with(method.options) is not None
-    if has_weights and getattr(method.options, "datastore", ""):
+    datastore: str = getattr(method.options, "datastore", "")
+    if has_weights and datastore:
         card = find_model(profile.header.model.name)
         weights = find_checkpoint(card, about, method.options, is_offline=True).weights
     if weights or not has_weights:
