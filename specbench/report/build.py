@@ -64,11 +64,11 @@ def report_files(report: Report) -> dict[str, bytes]:
 
 def plot_files(plots: Iterable[Plot]) -> dict[str, bytes]:
     """Each plot as SVG and as PNG, by name."""
-    files = {}
-    for plot in plots:
-        files[f"{plot.name}.svg"] = plot.images.svg
-        files[f"{plot.name}.png"] = plot.images.png
-    return files
+    return {
+        f"{plot.name}.{kind}": content
+        for plot in plots
+        for kind, content in plot.images._asdict().items()
+    }
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> list[Path]:

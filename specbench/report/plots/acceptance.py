@@ -22,11 +22,11 @@ _Panels = list[tuple[str, dict[str, CellMetrics]]]
 def _cells(report: Report) -> _Panels:
     """Title of each panel, and the pooled cell of every method that accepted a guess."""
     found = []
-    for panel in panels(report.results):
-        pooled = {method.method: method.overall.pooled for method in panel.run.methods}
+    for title, run in panels(report.results):
+        pooled = {method.method: method.overall.pooled for method in run.methods}
         cells = {m: c for m, c in pooled.items() if m != BASELINE and c.acceptance_by_depth}
         if cells:
-            found.append((panel.title, cells))
+            found.append((title, cells))
     return found
 
 

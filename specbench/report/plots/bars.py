@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from specbench.analysis.metrics import BASELINE
-from specbench.analysis.stats.bootstrap import Estimate, Interval, Missing, Value
+from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.report.formats import interval_of
-from specbench.report.plots.style import (
-    INK,
-    LINE,
-    Look,
-    Plot,
-    drawable,
-    figure,
-    frame,
-    looks,
-    name_rows,
-    panels,
-    rows_of_axes,
-)
+from specbench.report.plots import style
+from specbench.report.plots.style import INK, LINE, Look, Plot
 from specbench.report.report import Report
 from specbench.report.results import MethodResults, RunResults
 
@@ -40,12 +30,12 @@ def speedups(report: Report) -> Plot | None:
     """The bars of each run and temperature; None without any speedup."""
     results = report.results
     texts, is_any = [], False
-    for panel in panels(results):
-        methods = _drafting(panel.run)
+    for title, run in style.panels(results):
+        methods = _drafting(run)
         is_any |= any(isinstance(t.speedup, Estimate) for m in methods for t in m.tasks)
         means = {method.label: method.tasks[-1].speedup for method in methods}
         values = [f"{m} {v.value:.2f}" for m, v in means.items() if isinstance(v, Estimate)]
-        texts.append(f"{panel.title}, {', '.join(values) or 'no values'}")
+        texts.append(f"{title}, {', '.join(values) or 'no values'}")
     if not is_any:
         return None
     bars = "means over the tasks" if len(results.tasks) > 1 else "speedups"
@@ -68,16 +58,16 @@ def _drafting(run: RunResults) -> list[MethodResults]:
 def _draw(report: Report) -> Figure:
     from matplotlib.lines import Line2D
 
-    found, results = panels(report.results), report.results
-    shown = {m: look for m, look in looks(results).items() if m != BASELINE}
+    found, results = style.panels(report.results), report.results
+    shown = {m: look for m, look in style.looks(results).items() if m != BASELINE}
     points = {"a task": _POINT} if len(results.tasks) > 1 else {}
-    styles = {**points, "Vanilla": LINE}
-    handles = [Line2D([], [], label=label, **style) for label, style in styles.items()]
-    heights = [0.8 + 0.29 * len(shown)] * max(1, len(found))
-    drawn = figure(_TITLE, results.caption, sum(heights), handles)
-    for axes, panel in zip(rows_of_axes(drawn, heights), found, strict=False):
-        _draw_bars(axes, [one for one in _drafting(panel.run) if one.method in shown], shown)
-        frame(axes, panel.title, x="speedup (times)", grid="x")
+    named = {**points, "Vanilla": LINE}
+    handles = [Line2D([], [], label=label, **look) for label, look in named.items()]
+    room: dict[str, Any] = {"most_columns": 1, "height": 0.8 + 0.29 * len(shown), "spare": 0}
+    drawn, every = style.tiles(_TITLE, results.caption, len(found), **room, handles=handles)
+    for axes, (title, run) in zip(every, found, strict=False):
+        _draw_bars(axes, [one for one in _drafting(run) if one.method in shown], shown)
+        style.frame(axes, title, x="speedup (times)", grid="x")
     return drawn
 
 
@@ -86,7 +76,7 @@ def _draw_bars(axes: Axes, methods: list[MethodResults], shown: Mapping[str, Loo
     for i, method in enumerate(methods):
         value = method.tasks[-1].speedup
         if isinstance(value, Missing):
-            reason = f" {drawable(value.reason)}"
+            reason = f" {style.drawable(value.reason)}"
             axes.text(0, -i, reason, color="0.35", fontsize=8, va="center")
             continue
         axes.barh(-i, value.value, height=0.72, **shown[method.method].bar)
@@ -94,22 +84,24 @@ def _draw_bars(axes: Axes, methods: list[MethodResults], shown: Mapping[str, Loo
         each = [one.value for one in tasks if isinstance(one, Estimate)]
         around = interval_of(value)
         if around:
-            _draw_interval(axes, value.value, -i, around)
+            _draw_interval(axes, value, -i)
         axes.plot(each, [-i] * len(each), **_POINT)
         at = (max(around.high if around else 0, value.value, *each), -i)
         axes.annotate(f"{value.value:.2f}", at, (8, 0), **_NUMBER)
     axes.axvline(1.0, zorder=3, **LINE)
-    name_rows(axes, [shown[method.method] for method in methods])
+    names = ["\n".join(wrap(shown[method.method].label, 38)) for method in methods]
+    axes.set_yticks([-i for i in range(len(names))], names)
+    axes.tick_params(axis="y", length=0)
     axes.set_ylim(0.6 - max(1, len(methods)), 0.6)
     axes.set_xlim(left=0)
     axes.margins(x=0.07)
 
 
-def _draw_interval(axes: Axes, x: float, y: float, around: Interval) -> None:
+def _draw_interval(axes: Axes, value: Estimate, y: float) -> None:
     """An interval that is visible on dark bars."""
     from matplotlib.patheffects import withStroke
 
-    drawn = axes.errorbar(x, y, xerr=[[x - around.low], [around.high - x]], **_ERROR_BAR)
+    drawn = axes.errorbar(value.value, y, xerr=style.error(value), **_ERROR_BAR)
     for line in drawn.get_children():
         line.set_path_effects([withStroke(linewidth=2.2, foreground="white")])
 

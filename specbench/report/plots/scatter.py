@@ -4,24 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from specbench.analysis.metrics import BASELINE
+from specbench.analysis.costs import Cost
+from specbench.analysis.metrics import BASELINE, MethodMetrics
 from specbench.analysis.stats.bootstrap import Estimate
-from specbench.report.formats import interval_of
-from specbench.report.plots.style import (
-    EDGE,
-    FAINT,
-    INK,
-    LINE,
-    Look,
-    Plot,
-    frame,
-    looks,
-    panels,
-    points,
-    tiles,
-)
+from specbench.report.plots import style
+from specbench.report.plots.style import EDGE, FAINT, INK, LINE, Look, Plot
 from specbench.report.report import Report
-from specbench.report.results import MEAN, MethodResults, Task
+from specbench.report.results import MEAN, MethodResults, Task, TaskResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,18 +26,15 @@ _MEMORY = (
 def speedup_by_mat(report: Report) -> Plot | None:
     """A point per method and task; None if no method has a speedup."""
     texts = []
-    for panel in panels(report.results):
-        for method in panel.run.methods:
-            speedup, mat, cost = method.overall.speedup, method.overall.mat, method.cost
-            if method.method == BASELINE or not isinstance(speedup, Estimate):
-                continue
-            if isinstance(mat, Estimate):
+    for title, run in style.panels(report.results):
+        for method in run.methods:
+            if method.method != BASELINE and (point := _point(method.overall)):
                 bound = ""
-                if isinstance(cost.limit, Estimate) and isinstance(cost.mat, Estimate):
-                    bound = f", limit {cost.limit.value:.2f} at {cost.mat.value:.2f} tokens"
+                if limit := _point(method.cost):
+                    bound = f", limit {limit[1].value:.2f} at {limit[0].value:.2f} tokens"
                 texts.append(
-                    f"{panel.title}, {method.label}: {mat.value:.2f} tokens per step, "
-                    f"{speedup.value:.2f} times as fast{bound}"
+                    f"{title}, {method.label}: {point[0].value:.2f} tokens per step, "
+                    f"{point[1].value:.2f} times as fast{bound}"
                 )
     if not texts:
         return None
@@ -74,49 +60,48 @@ def _has_limits(report: Report) -> bool:
     )
 
 
+def _point(one: MethodMetrics | TaskResult | Cost) -> tuple[Estimate, Estimate] | None:
+    """Accepted tokens and the speedup, of costs its limit; None if either is missing."""
+    mat, speedup = one.mat, one.limit if isinstance(one, Cost) else one.speedup
+    if isinstance(mat, Estimate) and isinstance(speedup, Estimate):
+        return mat, speedup
+    return None
+
+
 def _draw(report: Report) -> Figure:
-    found = panels(report.results)
-    shown = {m: look for m, look in looks(report.results).items() if m != BASELINE}
-    words, handles = (_TITLE, report.results.caption), points(shown.values(), has_line=False)
-    drawn, every_axes = tiles(*words, len(found), most_columns=2, height=3.6, handles=handles)
-    for axes, panel in zip(every_axes, found, strict=False):
-        for method in panel.run.methods:
+    found = style.panels(report.results)
+    shown = {m: look for m, look in style.looks(report.results).items() if m != BASELINE}
+    room: dict[str, Any] = {"most_columns": 2, "height": 3.6}
+    room |= {"handles": style.points(shown.values(), has_line=False)}
+    drawn, every_axes = style.tiles(_TITLE, report.results.caption, len(found), **room)
+    for axes, (title, run) in zip(every_axes, found, strict=False):
+        for method in run.methods:
             if method.method in shown:
                 _draw_method(axes, method, report.results.tasks, look=shown[method.method])
         _draw_equality(axes)
         x, y = "mean accepted tokens (per step)", "speedup (times)"
-        frame(axes, panel.title, x=x, y=y, grid="both")
+        style.frame(axes, title, x=x, y=y, grid="both")
     return drawn
 
 
 def _draw_method(axes: Axes, method: MethodResults, tasks: tuple[Task, ...], *, look: Look) -> None:
     small_mark = "." if look.is_numbered else look.marker
     for task, result in zip(tasks, method.tasks, strict=True):
-        speedup, mat = result.speedup, result.mat
-        if task.name != MEAN and isinstance(speedup, Estimate) and isinstance(mat, Estimate):
+        if task.name != MEAN and (point := _point(result)):
             small: dict[str, Any] = {"markersize": 4, "alpha": 0.55, "markeredgewidth": 0}
-            axes.plot(mat.value, speedup.value, marker=small_mark, color=look.colour, **small)
-    speedup, mat = method.overall.speedup, method.overall.mat
-    if not (isinstance(speedup, Estimate) and isinstance(mat, Estimate)):
+            place = [one.value for one in point]
+            axes.plot(*place, marker=small_mark, color=look.colour, **small)
+    if not (mean := _point(method.overall)):
         return
-    x, y = mat.value, speedup.value
-    across, along = interval_of(mat), interval_of(speedup)
-    axes.errorbar(
-        x,
-        y,
-        xerr=[[x - across.low], [across.high - x]] if across else None,
-        yerr=[[y - along.low], [along.high - y]] if along else None,
-        color=EDGE,
-        elinewidth=0.8,
-        zorder=4,
-    )
+    x, y = (one.value for one in mean)
+    errors = dict(zip(("xerr", "yerr"), map(style.error, mean), strict=True))
+    axes.errorbar(x, y, **errors, color=EDGE, elinewidth=0.8, zorder=4)
     axes.plot(x, y, linestyle="", markersize=9, zorder=5, **look.point)
-    limit, whole = method.cost.limit, method.cost.mat
-    if isinstance(limit, Estimate) and isinstance(whole, Estimate):
-        ends = [x, whole.value], [y, limit.value]
-        axes.plot(*ends, color=look.colour, linewidth=1, linestyle=":")
+    if limit := _point(method.cost):
+        at, most = (one.value for one in limit)
+        axes.plot([x, at], [y, most], color=look.colour, linewidth=1, linestyle=":")
         bar: dict[str, Any] = {"markersize": 18, "markeredgewidth": 2.5}
-        axes.plot(whole.value, limit.value, "_", color=look.colour, **bar)
+        axes.plot(at, most, "_", color=look.colour, **bar)
 
 
 def _draw_equality(axes: Axes) -> None:
@@ -129,17 +114,11 @@ def _draw_equality(axes: Axes) -> None:
     axes.set_ylim(0, top * 1.12)
     exit_at = min(top * 1.12, right * 1.02)
     is_steep = exit_at < 0.55 * right  # there is room right of the line, else above it
-    words = axes.annotate(
-        "dashed: as fast as tokens are accepted",
-        (exit_at, exit_at) if is_steep else (0.0, 1.0),
-        xycoords="data" if is_steep else "axes fraction",
-        xytext=(5, -4),
-        textcoords="offset points",
-        va="top",
-        fontsize=8,
-        color=FAINT,
-    )
-    words.set_in_layout(False)
+    at = (exit_at, exit_at) if is_steep else (0.0, 1.0)
+    place: dict[str, Any] = {"xycoords": "data" if is_steep else "axes fraction"}
+    place |= {"xytext": (5, -4), "textcoords": "offset points", "va": "top"}
+    words = "dashed: as fast as tokens are accepted"
+    axes.annotate(words, at, **place, fontsize=8, color=FAINT).set_in_layout(False)
 
 
 PLOTS = ((3, speedup_by_mat),)

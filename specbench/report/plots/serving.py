@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.analysis.stats.bootstrap import Estimate, Value
 from specbench.log.run import Load, loads_of
 from specbench.report.formats import interval_of
-from specbench.report.plots.style import LINE, Plot, figure, frame, looks, points
-from specbench.report.plots.style import rows_of_axes as rows
+from specbench.report.plots.style import LINE, Plot, frame, looks, points, tiles
 from specbench.report.report import Report
 
 if TYPE_CHECKING:
@@ -124,8 +123,9 @@ def _draw(
     report: Report, lines: _Lines, title: str, *, x: str, y: str, is_speedup: bool = False
 ) -> Figure:
     shown = {method: look for method, look in looks(report.results).items() if method in lines}
-    drawn = figure(title, report.results.caption, 4.0, points(shown.values()))
-    axes = rows(drawn, [1])[0]
+    room: dict[str, Any] = {"most_columns": 1, "height": 4.0, "spare": 0}
+    handles = points(shown.values())
+    drawn, (axes,) = tiles(title, report.results.caption, 1, **room, handles=handles)
     for method, look in shown.items():
         own = lines[method]
         axes.plot([one.x for one in own], [one.y.value for one in own], linewidth=1.2, **look.point)

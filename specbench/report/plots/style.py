@@ -19,10 +19,12 @@ from functools import cached_property
 from hashlib import sha256
 from io import BytesIO
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specbench.analysis.metrics import BASELINE
+from specbench.analysis.stats.bootstrap import Estimate
 from specbench.methods import described
+from specbench.report.formats import interval_of
 from specbench.report.results import Results, RunResults
 
 if TYPE_CHECKING:
@@ -85,8 +87,7 @@ class Look:
         return {"color": self.colour, "marker": self.shape, **edge}
 
 
-@dataclass(frozen=True, slots=True)
-class Images:
+class Images(NamedTuple):
     """The bytes of a figure in each format: text of the SVG is text, and no date is in it."""
 
     svg: bytes
@@ -120,23 +121,15 @@ class Plot:
         return save(self.figure)
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """The results of one run at one temperature, with the title of their axes."""
-
-    title: str
-    run: RunResults
-
-
 def drawable(text: str) -> str:
     """The text with escapes for control characters and their pictures, which fonts lack."""
     return text.translate(_ESCAPES)
 
 
-def panels(results: Results) -> list[Panel]:
-    """A panel for each temperature and run, in the order of the tables."""
+def panels(results: Results) -> list[tuple[str, RunResults]]:
+    """Each run at each temperature below the title of its axes, in the order of the tables."""
     return [
-        Panel(block.heading if results.is_one_run else f"{block.heading}, {run.label}", run)
+        (block.heading if results.is_one_run else f"{block.heading}, {run.label}", run)
         for block in results.blocks
         for run in block.runs
     ]
@@ -214,18 +207,6 @@ def figure(title: str, subtitle: str, height: float, handles: Sequence[Any] = ()
     return drawn
 
 
-def name_rows(axes: Axes, shown: Sequence[Look]) -> None:
-    """Write the names of methods on the y axis, where row i is at -i."""
-    names = ["\n".join(wrap(look.label, 38)) for look in shown]
-    axes.set_yticks([-i for i in range(len(names))], names)
-    axes.tick_params(axis="y", length=0)
-
-
-def rows_of_axes(drawn: Figure, heights: Sequence[float]) -> Sequence[Axes]:
-    """Axes one below the other, of these relative heights."""
-    return list(drawn.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0])
-
-
 def tiles(
     title: str,
     subtitle: str,
@@ -233,15 +214,14 @@ def tiles(
     *,
     most_columns: int,
     height: float,
-    share: bool = False,
+    spare: float = 0.3,
     handles: Sequence[Any] = (),
 ) -> tuple[Figure, Sequence[Axes]]:
-    """A figure with this number of equal axes, `height` inches each."""
+    """A figure with this number of equal axes, `height` inches each, and `spare` inches more."""
     columns = max(1, min(most_columns, number))
     rows = -(-number // columns)
-    drawn = figure(title, subtitle, 0.3 + height * rows, handles)
-    grid = drawn.subplots(rows, columns, squeeze=False, sharex=share, sharey=share)
-    every = list(grid.ravel())
+    drawn = figure(title, subtitle, spare + height * rows, handles)
+    every = list(drawn.subplots(rows, columns, squeeze=False).ravel())
     for axes in every[number:]:
         axes.set_visible(False)
     return drawn, every
@@ -265,16 +245,17 @@ def points(shown: Iterable[Look], *, has_line: bool = True) -> list[Any]:
     """Legend entries for points, with the lines through them."""
     from matplotlib.lines import Line2D
 
-    line: Literal["-", ""] = "-" if has_line else ""
-
+    style: dict[str, Any] = {"linestyle": "-" if has_line else "", "markersize": 7}
     return [
-        Line2D([], [], label=_short(look.label), linestyle=line, markersize=7, **look.point)
+        Line2D([], [], label="\n".join(wrap(look.label, 28)), **style, **look.point)
         for look in shown
     ]
 
 
-def _short(label: str) -> str:
-    return "\n".join(wrap(label, 28))
+def error(value: Estimate) -> Any:
+    """The distances from a number to the ends of its interval, as `errorbar` takes them."""
+    around = interval_of(value)
+    return [[value.value - around.low], [around.high - value.value]] if around else None
 
 
 def save(drawn: Figure) -> Images:

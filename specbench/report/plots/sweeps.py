@@ -10,20 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from specbench.analysis.stats.bootstrap import Estimate
 from specbench.report.formats import interval_of
-from specbench.report.plots.style import (
-    INK,
-    Look,
-    Panel,
-    Plot,
-    drawable,
-    frame,
-    panels,
-    points,
-    shades,
-    tiles,
-)
+from specbench.report.plots import style
+from specbench.report.plots.style import INK, Look, Plot
 from specbench.report.report import Report
-from specbench.report.results import MethodResults
+from specbench.report.results import MethodResults, RunResults
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,13 +25,8 @@ _CAPTION = (
 )
 _MEETING = " Where lines meet, the points of the earlier one are larger."
 
-_RING: Mapping[str, Any] = {
-    "marker": "o",
-    "markersize": 15,
-    "markerfacecolor": "none",
-    "markeredgecolor": INK,
-    "markeredgewidth": 1,
-}
+_RING: dict[str, Any] = {"marker": "o", "markersize": 15, "markerfacecolor": "none"}
+_RING |= {"markeredgecolor": INK, "markeredgewidth": 1}
 """Mark of a point of the front."""
 
 
@@ -73,23 +58,23 @@ _Panels: TypeAlias = Mapping[str, Sequence[_Line]]
 def sweeps(report: Report) -> list[Plot]:
     """A plot for each option of a method that a run has with several numbers."""
     found: dict[tuple[str, str], dict[str, list[_Line]]] = defaultdict(lambda: defaultdict(list))
-    for panel in panels(report.results):
-        for (title, option, _), members in _members(report, panel).items():
+    for heading, run in style.panels(report.results):
+        for (title, option, _), members in _members(report, run).items():
             line = _line(option, members)
             if len(line.points) > 1:
-                found[title, option][panel.title].append(line)
+                found[title, option][heading].append(line)
     return [_plot(report, title, option, lines) for (title, option), lines in found.items()]
 
 
 def _members(
-    report: Report, panel: Panel
+    report: Report, run: RunResults
 ) -> dict[tuple[str, str, str], list[tuple[float, MethodResults]]]:
     """The values of an option with their methods, by the method's title, the option's name and
     the values of the other options.
     """
     found: dict[tuple[str, str, str], list[tuple[float, MethodResults]]] = defaultdict(list)
-    headers = report.sources[panel.run.run].info.methods
-    for method in panel.run.methods:
+    headers = report.sources[run.run].info.methods
+    for method in run.methods:
         if (header := headers.get(method.method)) is None:
             continue
         for option, value in header.options.items():
@@ -107,7 +92,7 @@ def _line(option: str, members: Sequence[tuple[float, MethodResults]]) -> _Line:
     ]
     label = members[0][1].label.partition(" (")[2].rstrip(")*")
     others = ", ".join(one for one in label.split(", ") if one.partition("=")[0] != option)
-    return _Line(drawable(others) or "other options: default", found)
+    return _Line(style.drawable(others) or "other options: default", found)
 
 
 def _plot(report: Report, title: str, option: str, lines: _Panels) -> Plot:
@@ -132,11 +117,12 @@ def _draw(report: Report, title: str, option: str, lines: _Panels) -> Figure:
     from matplotlib.lines import Line2D
 
     labels = list(dict.fromkeys(line.label for several in lines.values() for line in several))
-    named = zip(labels, shades(len(labels)), strict=True)
+    named = zip(labels, style.shades(len(labels)), strict=True)
     shown = {label: replace(look, label=label) for label, look in named}
     front = Line2D([], [], label="Pareto front", linestyle="", **_RING)
-    handles, words = [*points(shown.values()), front], (title, report.results.caption)
-    drawn, every_axes = tiles(*words, 2 * len(lines), most_columns=2, height=2.8, handles=handles)
+    room: dict[str, Any] = {"most_columns": 2, "height": 2.8}
+    room |= {"handles": [*style.points(shown.values()), front]}
+    drawn, every_axes = style.tiles(title, report.results.caption, 2 * len(lines), **room)
     for i, (heading, several) in enumerate(lines.items()):
         every = [one for line in several for one in line.points]
         best = [one for one in every if not any(map(one.is_beaten_by, every))]
@@ -149,7 +135,7 @@ def _draw(report: Report, title: str, option: str, lines: _Panels) -> Figure:
                 _draw_line(axes, line, name, shown[line.label], size)
             heights = [getattr(one, name).value for one in best]
             axes.plot([one.value for one in best], heights, linestyle="", **_RING)
-            frame(axes, heading, x=drawable(option), y=y, grid="both")
+            style.frame(axes, heading, x=style.drawable(option), y=y, grid="both")
             axes.margins(0.08, 0.12)
             axes.set_xticks(sorted({one.value for one in every}))
     return drawn
