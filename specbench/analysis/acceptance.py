@@ -20,14 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from specbench.analysis.records import RecordTable
-from specbench.analysis.stats.bootstrap import (
-    Draws,
-    Estimate,
-    FloatArray,
-    IntArray,
-    effective_number,
-    interval,
-)
+from specbench.analysis.stats import FloatArray, IntArray
+from specbench.analysis.stats.bootstrap import Draws, Estimate, effective_number, interval
 
 
 @dataclass(frozen=True, slots=True)

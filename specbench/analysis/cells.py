@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from specbench.analysis.acceptance import DepthAcceptance, acceptance_by_depth, count_steps
-from specbench.analysis.latency import Latency, latency, missing_latency
+from specbench.analysis.latency import Latency, latency
 from specbench.analysis.ratios import COLUMNS, Places, RowRatio, row_ratios
 from specbench.analysis.records import BASELINE as BASELINE
 from specbench.analysis.records import CELL_KEY, POOLED, RecordTable, Survivors
-from specbench.analysis.stats.bootstrap import Draws, Estimate, IntArray, Missing, Ratio, Value
+from specbench.analysis.stats import IntArray
+from specbench.analysis.stats.bootstrap import Draws, Estimate, Missing, Ratio, Value
 from specbench.log.header import RunHeader
 from specbench.log.run import NO_LOAD, Load
 
@@ -91,69 +92,9 @@ class CellMetrics:
     first_error: str | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Cell:
-    """The rows of a table that a cell is measured from.
-
-    `rows` are those that methods are compared on (see `survivors`), `failed` those not
-    finished, and `num_done` counts all others. The rest are the reasons for missing values:
-    `empty` if there is no row, `unpaired` if vanilla answered none of the requests, `no_times`
-    if the times are not evidence.
-    """
-
-    key: CellKey
-    table: RecordTable
-    rows: IntArray
-    failed: IntArray
-    empty: Missing
-    unpaired: Missing
-    no_times: Missing | None
-    num_done: int
-
-
-def measure_cell(cell: Cell, draws: Draws | None, arithmetic: Arithmetic) -> CellMetrics:
-    """The numbers of a cell, with intervals if there are draws."""
-    table, rows = cell.table, cell.rows
-    values = _values(cell, draws)
-    clusters, tokens, partners, is_same = table.values(
-        rows, "cluster", "num_tokens", "baseline_row", "is_same"
-    )
-    steps = count_steps(table, rows)
-    num_pairs = int((partners >= 0).sum())
-    blank = None if len(rows) else cell.empty
-    no_times = blank or cell.no_times
-    ours = no_times or values.get("speedup") or cell.unpaired
-    paper = no_times or values.get("paper_speedup") or cell.unpaired
-    decode_speedup = values.get("decode_speedup") or (NO_STEPS if num_pairs else cell.unpaired)
-    same = Estimate(float(is_same.sum()) / num_pairs) if num_pairs else cell.unpaired
-    errors = (table.records[row].error for row in cell.failed)
-    return CellMetrics(
-        speedup=paper if arithmetic == "paper" else ours,
-        our_speedup=ours,
-        paper_speedup=paper,
-        decode_speedup=no_times or decode_speedup,
-        mat=values.get("mat") or blank or NO_STEPS,
-        mat_macro=values.get("mat_macro") or blank or NO_STEPS,
-        tokens_per_s=no_times or values.get("tokens_per_s") or ALL_FAILED,
-        match_rate=blank or (NOT_GREEDY if cell.key.temperature > 0 else same),
-        accept_histogram=steps.histogram,
-        acceptance_by_depth=acceptance_by_depth(steps, draws),
-        latency=missing_latency(no_times) if no_times else latency(table, rows),
-        num_samples=len(np.unique(clusters)),
-        num_pairs=num_pairs,
-        num_done=cell.num_done,
-        num_failed=len(cell.failed),
-        num_tokens=int(tokens.sum()),
-        num_steps=int(steps.steps.sum()),
-        first_error=next(filter(None, errors), None),
-    )
-
-
-def _values(cell: Cell, draws: Draws | None) -> dict[str, Estimate]:
+def _values(table: RecordTable, rows: IntArray, draws: Draws | None) -> dict[str, Estimate]:
     """The ratios that can be computed from at least one completion."""
-    table, rows = cell.table, cell.rows
-    clusters, units, requests = table.values(rows, "cluster", "unit", "request")
-    places = Places(clusters, units, requests, table.num_units)
+    places = table.places(rows)
     found = row_ratios(dict(zip(COLUMNS, table.values(rows, *COLUMNS), strict=True)))
     ratios = {name: one.summed(places) for name, one in found.items() if one.where.any()}
     if "speedup" in ratios:
@@ -180,7 +121,10 @@ def _paper_ratio(table: RecordTable, rows: IntArray) -> Ratio:
 
 
 class CellSource:
-    """Cells of a run, cut from the table of its records."""
+    """Cells of a run, cut from the table of its records.
+
+    `no_times` is the reason why the times are not evidence, if they are not.
+    """
 
     def __init__(
         self, table: RecordTable, info: RunHeader, survivors: Survivors, no_times: Missing | None
@@ -188,31 +132,72 @@ class CellSource:
         self._table, self._survivors, self._no_times = table, survivors, no_times
         self._no_checkpoint: Collection[str] = info.no_checkpoint
         self._is_measured = table.columns["is_measured"]
-        self.rows = rows_by_cell(table.frame)
+        self._rows = rows_by_cell(table.frame)
 
-    def cell(self, key: CellKey) -> Cell:
-        """The rows of a cell; there may be none."""
-        rows, baseline = self._rows(key), self._rows(replace(key, method=BASELINE))
-        is_measured, is_shared = self._is_measured[rows], self._survivors.is_shared[rows]
-        unpaired = NO_SHARED if self._is_measured[baseline].any() else BASELINE_FAILED
-        return Cell(
-            key=key,
-            table=self._table,
-            rows=rows[is_shared],
-            failed=rows[~is_measured],
-            empty=self._empty(key, rows, num_done=int(is_measured.sum())),
-            unpaired=unpaired if len(baseline) else NO_BASELINE,
-            no_times=self._no_times,
+    def measure_cell(
+        self, key: CellKey, draws: Draws | None, arithmetic: Arithmetic
+    ) -> CellMetrics:
+        """The numbers of a cell, which may have no rows; with intervals if there are draws.
+
+        They are of the rows that methods are compared on (see `Survivors`).
+        """
+        table, every = self._table, self._rows_of(key)
+        (is_measured,) = table.values(every, "is_measured")
+        rows, failed = every[self._survivors.is_shared[every]], every[~is_measured]
+        values = _values(table, rows, draws)
+        clusters, tokens, partners, is_same = table.values(
+            rows, "cluster", "num_tokens", "baseline_row", "is_same"
+        )
+        steps = count_steps(table, rows)
+        num_pairs = int((partners >= 0).sum())
+        unpaired = self._unpaired(key)
+        blank = None if len(rows) else self._empty(key, every, num_done=int(is_measured.sum()))
+        no_times = blank or self._no_times
+        ours = no_times or values.get("speedup") or unpaired
+        paper = no_times or values.get("paper_speedup") or unpaired
+        decode_speedup = values.get("decode_speedup") or (NO_STEPS if num_pairs else unpaired)
+        same = Estimate(float(is_same.sum()) / num_pairs) if num_pairs else unpaired
+        errors = (table.records[row].error for row in failed)
+        return CellMetrics(
+            speedup=paper if arithmetic == "paper" else ours,
+            our_speedup=ours,
+            paper_speedup=paper,
+            decode_speedup=no_times or decode_speedup,
+            mat=values.get("mat") or blank or NO_STEPS,
+            mat_macro=values.get("mat_macro") or blank or NO_STEPS,
+            tokens_per_s=no_times or values.get("tokens_per_s") or ALL_FAILED,
+            match_rate=blank or (NOT_GREEDY if key.temperature > 0 else same),
+            accept_histogram=steps.histogram,
+            acceptance_by_depth=acceptance_by_depth(steps, draws),
+            latency=latency(table, rows, no_times),
+            num_samples=len(np.unique(clusters)),
+            num_pairs=num_pairs,
             num_done=int(is_measured.sum()),
+            num_failed=len(failed),
+            num_tokens=int(tokens.sum()),
+            num_steps=int(steps.steps.sum()),
+            first_error=next(filter(None, errors), None),
         )
 
     @property
     def shared_rows(self) -> dict[CellKey, IntArray]:
         """The rows of every cell that methods are compared on, with those that failed."""
         is_kept = self._survivors.is_shared | ~self._is_measured
-        return {key: rows[is_kept[rows]] for key, rows in self.rows.items()}
+        return {key: rows[is_kept[rows]] for key, rows in self._rows.items()}
+
+    def _rows_of(self, key: CellKey) -> IntArray:
+        """All rows of a cell."""
+        return self._rows.get(key, np.empty(0, dtype=np.intp))
+
+    def _unpaired(self, key: CellKey) -> Missing:
+        """The reason for missing ratios if vanilla answered none of the cell's requests."""
+        baseline = self._rows_of(replace(key, method=BASELINE))
+        if not len(baseline):
+            return NO_BASELINE
+        return NO_SHARED if self._is_measured[baseline].any() else BASELINE_FAILED
 
     def _empty(self, key: CellKey, rows: IntArray, *, num_done: int) -> Missing:
+        """The reason why none of the cell's rows are compared."""
         if not len(rows):
             return NO_CHECKPOINT if key.method in self._no_checkpoint else NOT_RUN
         if not num_done:
@@ -221,9 +206,6 @@ class CellSource:
         if counts is None:
             return NO_SHARED
         return Missing(f"not comparable: finished {counts[0]} of {counts[1]}")
-
-    def _rows(self, key: CellKey) -> IntArray:
-        return self.rows.get(key, np.empty(0, dtype=np.intp))
 
 
 def rows_by_cell(frame: DataFrame) -> dict[CellKey, IntArray]:

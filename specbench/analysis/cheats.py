@@ -11,17 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from specbench.analysis.ratios import Places, RowRatio, column_ratio
+from specbench.analysis.ratios import RowRatio, column_ratio
 from specbench.analysis.records import BASELINE, RecordTable
-from specbench.analysis.stats.bootstrap import (
-    EXACT,
-    BoolArray,
-    Bootstrap,
-    Draws,
-    FloatArray,
-    Ratio,
-    without_spread,
-)
+from specbench.analysis.stats import BoolArray, FloatArray
+from specbench.analysis.stats.bootstrap import EXACT, Bootstrap, Draws, Ratio, without_spread
 from specbench.analysis.stats.significance import GATE_ALPHA, holm, slower
 from specbench.analysis.warnings import RunWarning
 from specbench.log.header import RunHeader
@@ -81,11 +74,7 @@ def find_cheats(table: RecordTable, info: RunHeader) -> tuple[RunWarning, ...]:
         found["fast_prefill"] = _below(table, own, LEAST_PREFILL, "prefill_s")
         slow = _claimed(*_by_neighbour(frame, is_used), MOST_AFTER)
         found["slowed_vanilla"] = {subject: 1 / speed for subject, speed in slow.items()}
-    warnings = [
-        RunWarning(key, {"methods": [_numbers(*one) for one in named.items()]})
-        for key, named in found.items()
-        if named
-    ]
+    warnings = [RunWarning(key, {"methods": _numbers(one)}) for key, one in found.items() if one]
     printed = info.weights_print
     if printed and printed.at_load != printed.at_end:
         warnings.append(RunWarning("changed_weights", {"share": printed.share}))
@@ -127,8 +116,11 @@ def _untimed(frame: DataFrame, info: RunHeader) -> dict[Subject, float]:
     return found
 
 
-def _numbers(subject: Subject, ratio: float) -> dict[str, Any]:
-    return {"method": subject[0], "temperature": subject[1], "ratio": ratio}
+def _numbers(found: Mapping[Subject, float]) -> list[dict[str, Any]]:
+    return [
+        {"method": method, "temperature": temperature, "ratio": ratio}
+        for (method, temperature), ratio in found.items()
+    ]
 
 
 def _claimed(
@@ -193,20 +185,14 @@ def _below(table: RecordTable, own: DataFrame, least: float, *columns: str) -> d
 
     Their median has to be below it too: bursts of other programs that hit vanilla are not enough.
     """
-    every = {name: table.frame[name].to_numpy(float) for name in columns}
     ratios = {}
     for subject, rows in _subjects(own[own["baseline_row"] >= 0]):
-        clusters, units, requests, partner = (
-            rows[name].to_numpy() for name in ("cluster", "unit", "request", "baseline_row")
-        )
-        mine, theirs = (
-            [every[name][at] for name in columns] for at in (rows.index.to_numpy(), partner)
-        )
+        at, partner = rows.index.to_numpy(), rows["baseline_row"].to_numpy()
+        mine, theirs = table.values(at, *columns), table.values(partner, *columns)
         where = np.logical_and.reduce([one > 0 for one in (*mine, *theirs)])
         top, bottom = (mine[0], *theirs[1:]), (theirs[0], *mine[1:])
         if where.any() and _median(where, top, bottom) < least:
-            one = RowRatio(where, top, bottom)
-            ratios[subject] = one.summed(Places(clusters, units, requests, table.num_units))
+            ratios[subject] = RowRatio(where, top, bottom).summed(table.places(at))
     found = Draws(Bootstrap(), "first").estimates(ratios)
     return {
         key: one.value for key, one in found.items() if one.interval and one.interval.high < least

@@ -30,17 +30,15 @@ def summary_frame(metrics: RunMetrics) -> DataFrame:
     for temperature in metrics.temperatures:
         for method in metrics.methods:
             overall = metrics.overall[method, temperature]
-            cells = {task: metrics.cell(method, temperature, task) for task in metrics.tasks}
             key = {"method": method, "temperature": temperature}
-            for task, cell in cells.items():
+            for task in metrics.tasks:
+                cell = metrics.cell(method, temperature, task)
                 cost = metrics.cost(method, temperature, task)
                 rows.append({**key, "task": task, **_cell(cell), **_cost(cost)})
-            mean = {
-                **value_columns("speedup", overall.speedup),
-                **value_columns("decode_speedup", overall.decode_speedup),
-                **value_columns("mat", overall.mat),
-            }
-            rows.append({**key, "task": "mean", **mean})
+            mean: dict[str, Any] = {"task": "mean"}
+            for name in ("speedup", "decode_speedup", "mat"):
+                mean |= value_columns(name, getattr(overall, name))
+            rows.append(key | mean)
             cost = metrics.cost(method, temperature)
             pooled = {**_cell(overall.pooled), **_cost(cost)}
             pooled["mat_all_steps"] = pooled.pop("mat")

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from specbench.analysis.records import RecordTable
-from specbench.analysis.stats.bootstrap import Estimate, FloatArray, IntArray, Missing, Value
+from specbench.analysis.stats import FloatArray, IntArray
+from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 
 QUANTILES = (0.50, 0.90, 0.99)
 
@@ -35,14 +36,13 @@ class Latency:
     per_token: Percentiles
 
 
-def missing_latency(reason: Missing) -> Latency:
-    """A latency without numbers."""
-    none = Percentiles(reason, reason, reason, 0)
-    return Latency(none, none)
-
-
-def latency(table: RecordTable, rows: IntArray) -> Latency:
-    """The percentiles. A completion of one token has no time per output token."""
+def latency(table: RecordTable, rows: IntArray, missing: Missing | None) -> Latency:
+    """The percentiles, unless there is a reason for none. A completion of one token has no
+    time per output token.
+    """
+    if missing:
+        none = Percentiles(missing, missing, missing, 0)
+        return Latency(none, none)
     tokens, prefill_s, decode_s = table.values(rows, "num_tokens", "prefill_s", "decode_s")
     has_more = tokens > 1
     return Latency(percentiles(prefill_s), percentiles(decode_s[has_more] / (tokens[has_more] - 1)))

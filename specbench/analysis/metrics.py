@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from specbench.analysis.cells import (
-    WITH_PHASES,
-    Arithmetic,
-    CellKey,
-    CellMetrics,
-    CellSource,
-    measure_cell,
-)
+from specbench.analysis.cells import WITH_PHASES, Arithmetic, CellKey, CellMetrics, CellSource
 from specbench.analysis.cells import rows_by_cell as rows_by_cell
 from specbench.analysis.cheats import find_cheats
 from specbench.analysis.costs import NO_COST, Cost, measure_costs
@@ -117,7 +110,8 @@ def measure(
     bootstrap = bootstrap or Bootstrap()
     table, info = make_table(run.records, run.run_of_repeat, run.header.blocks), run.header
     frame, survivors = table.frame, find_survivors(table.frame)
-    methods, temperatures = _methods(info, frame), _temperatures(info, frame)
+    methods, asked = _methods(info, frame), info.spec.values.temperatures
+    temperatures = tuple(sorted({*asked, *frame["temperature"].unique().tolist()}))
     tasks = tuple(dict.fromkeys([*info.columns, *frame["task"].unique()]))
     has_phases = info.spec.values.phases or frame["draft_s"].notna().any()
     no_times = WITH_PHASES if has_phases else None
@@ -131,7 +125,7 @@ def measure(
             draws = None if task == POOLED else Draws(bootstrap, task)
             for method in methods:
                 key = CellKey(method, temperature, task)
-                cell = measure_cell(source.cell(key), draws, arithmetic)
+                cell = source.measure_cell(key, draws, arithmetic)
                 cell = _with_counters(cell, key, info, table.served.contradictions)
                 cells[key] = _all_steps(cell, costs.get(key)) if task == POOLED else cell
         overall |= _overall(cells, methods, temperature, tasks=tasks)
@@ -143,7 +137,7 @@ def measure(
     }
     agreements = find_agreements(table, info.spec.values.history)
     limits = parse_goodput(info.spec.values.goodput)
-    serving = measure_serving(info, run.records, table.served, bootstrap, limits)
+    serving = measure_serving(info, table, bootstrap, limits)
     has_clocks = bool(info.gpu and info.gpu.sm_clock_mhz)
     return RunMetrics(
         info=info,
@@ -231,11 +225,6 @@ def _methods(info: RunHeader, frame: DataFrame) -> tuple[str, ...]:
     asked = [method.spelling for method in info.method_labels]
     names = dict.fromkeys([*asked, *frame["method"].unique()])
     return tuple(sorted(names, key=lambda name: name != BASELINE))
-
-
-def _temperatures(info: RunHeader, frame: DataFrame) -> tuple[float, ...]:
-    asked = info.spec.values.temperatures
-    return tuple(sorted({*asked, *frame["temperature"].unique().tolist()}))
 
 
 def _overall(

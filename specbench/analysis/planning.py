@@ -8,6 +8,7 @@ passes or runs, divided by theirs. A difference is shown if a two-sided test at 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,14 +45,10 @@ class Pilot:
         """The fewest prompts that show the difference with these units; None if none can."""
         if self.smallest(_MOST_PROMPTS, num_units) > difference:
             return None
-        low, high = 2, _MOST_PROMPTS
-        while low < high:
-            middle = (low + high) // 2
-            if self.smallest(middle, num_units) <= difference:
-                high = middle
-            else:
-                low = middle + 1
-        return low
+        numbers = range(2, _MOST_PROMPTS + 1)
+        return numbers[
+            bisect_left(numbers, -difference, key=lambda n: -self.smallest(n, num_units))
+        ]
 
 
 def pilot(ratios: Sequence[Estimate], num_prompts: int, num_units: int) -> Pilot | None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench.analysis.stats.bootstrap import EXACT, BoolArray, FloatArray, IntArray, Ratio
+from specbench.analysis.stats import BoolArray, FloatArray, IntArray
+from specbench.analysis.stats.bootstrap import EXACT, Ratio
 
 if TYPE_CHECKING:
     from pandas import DataFrame

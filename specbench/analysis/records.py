@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from specbench.analysis.ratios import Places
 from specbench.analysis.served_steps import ServedSteps, served_steps
-from specbench.analysis.stats.bootstrap import BoolArray, IntArray
+from specbench.analysis.stats import BoolArray, IntArray
 from specbench.log.backend import BlockHeader
 from specbench.types import BASELINE as BASELINE
 from specbench.types import Phases, Record, RecordKey
@@ -33,15 +34,8 @@ PHASES = [phase.name for phase in fields(Phases)]
 
 _CATEGORIES = ("method", "task", "sample_id", "status", "stop_reason", "origin", "worker")
 _INTEGERS = ("turn", "repeat", "concurrency", "seed", "prompt_tokens", "num_tokens")
-_FLOATS = (
-    "temperature",
-    "request_rate",
-    "prefill_s",
-    "decode_s",
-    "wall_s",
-    "energy_j",
-    "peak_memory_bytes",
-)
+_FLOATS = ["temperature", "request_rate", "prefill_s", "decode_s", "wall_s", "energy_j"]
+_FLOATS += ["peak_memory_bytes"]
 _OF_KEYS = {field.name for field in fields(RecordKey)}
 _BASELINE_COLUMNS = ["num_tokens", "num_steps", "decode_s", "wall_s"]
 
@@ -81,6 +75,11 @@ class RecordTable:
     def values(self, rows: IntArray, *names: str) -> list[NDArray[Any]]:
         """These columns at these rows: [rows] each."""
         return [self.columns[name][rows] for name in names]
+
+    def places(self, rows: IntArray) -> Places:
+        """The sample, the unit and the request of these rows."""
+        clusters, units, requests = self.values(rows, "cluster", "unit", "request")
+        return Places(clusters, units, requests, self.num_units)
 
     def lengths(self, rows: IntArray) -> IntArray:
         """Accept lengths [steps] of these rows, one record after the other.

@@ -23,17 +23,10 @@ import numpy as np
 
 from specbench.analysis.cells import NOT_RUN
 from specbench.analysis.latency import Percentiles, percentiles
-from specbench.analysis.records import BASELINE
-from specbench.analysis.served_steps import BlockKey, ServedSteps, block_key
-from specbench.analysis.stats.bootstrap import (
-    Bootstrap,
-    Draws,
-    Estimate,
-    FloatArray,
-    Missing,
-    Ratio,
-    Value,
-)
+from specbench.analysis.records import BASELINE, RecordTable
+from specbench.analysis.served_steps import BlockKey, block_key
+from specbench.analysis.stats import FloatArray
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Estimate, Missing, Ratio, Value
 from specbench.log.backend import BlockHeader
 from specbench.log.header import RunHeader
 from specbench.types import Record
@@ -106,37 +99,23 @@ class ServingMetrics:
 
 
 def measure_serving(
-    header: RunHeader,
-    records: Sequence[Record],
-    served: ServedSteps,
-    bootstrap: Bootstrap,
-    limits: Limits,
+    header: RunHeader, table: RecordTable, bootstrap: Bootstrap, limits: Limits
 ) -> dict[tuple[str, float], ServingMetrics]:
     """The numbers of every method at every temperature; empty without blocks."""
-    of_records: dict[tuple[str, float], list[Record]] = defaultdict(list)
-    least: dict[tuple[str, float], FloatArray] = defaultdict(lambda: np.zeros(2))
-    for i, record in enumerate(records):
-        of_records[record.key.method, record.key.temperature].append(record)
-        least[record.key.method, record.key.temperature] += (
-            served.emitted[i],
-            served.steps[i] + served.more[i],
-        )
+    rows: dict[tuple[str, float], list[int]] = defaultdict(list)
+    for row, record in enumerate(table.records):
+        rows[record.key.method, record.key.temperature].append(row)
     blocks: dict[tuple[str, float], list[BlockHeader]] = defaultdict(list)
     for block in header.blocks:
         blocks[block.method, block.temperature].append(block)
     return {
         key: _measure(
             own,
-            of_records[key],
-            served=least[key],
-            contradictions=tuple(
-                (one.task, text)
-                for one in own
-                if (text := served.contradictions.get(block_key(one)))
-            ),
+            table,
+            rows[key],
+            baseline=blocks.get((BASELINE, key[1]), []),
             draws=Draws(bootstrap, "blocks"),
             limits=limits,
-            baseline=blocks.get((BASELINE, key[1]), []),
         )
         for key, own in blocks.items()
     }
@@ -156,15 +135,19 @@ def mat_of_blocks(blocks: Iterable[BlockHeader]) -> Value:
 
 def _measure(
     blocks: Sequence[BlockHeader],
-    records: Sequence[Record],
+    table: RecordTable,
+    rows: Sequence[int],
     *,
-    served: FloatArray,
-    contradictions: tuple[tuple[str, str], ...],
+    baseline: Sequence[BlockHeader],
     draws: Draws,
     limits: Limits,
-    baseline: Sequence[BlockHeader],
 ) -> ServingMetrics:
-    done = [record for record in records if record.is_ok]
+    """The numbers from a method's blocks, and vanilla's, and from the method's rows."""
+    served = table.served
+    emitted = sum(served.emitted[row] for row in rows)
+    most_steps = sum(served.steps[row] + served.more[row] for row in rows)
+    texts = [(one.task, served.contradictions.get(block_key(one))) for one in blocks]
+    done = [record for row in rows if (record := table.records[row]).is_ok]
     e2e = _array(record.wall_s for record in done)
     ttft = _array(record.prefill_s for record in done)
     tpot = _array(_tpot(record) for record in done if record.num_tokens > 1)
@@ -173,7 +156,7 @@ def _measure(
     num_tokens = sum(record.num_tokens for record in done)
     per_block = partial(_throughput, blocks, draws)
     drafts = _total(blocks, "num_drafts")
-    share_good = sum(_is_good(record, limits) for record in done) / max(len(records), 1)
+    share_good = sum(_is_good(record, limits) for record in done) / max(len(rows), 1)
     requests = per_block(lambda block: block.num_requests)
     # A run that was interrupted has a share of only some records.
     goodput = requests
@@ -193,10 +176,10 @@ def _measure(
         throughput_ratio=_ratio(blocks, baseline, draws),
         engine_mat=_engine_mat(blocks, done),
         in_flight=_in_flight(blocks, done),
-        least_mat=Estimate(float(served[0] / served[1])) if served[1] else NO_COUNTS,
+        least_mat=Estimate(emitted / most_steps) if most_steps else NO_COUNTS,
         draft_length=_total(blocks, "num_draft_tokens") / drafts if drafts else 0.0,
         acceptance_rates=_acceptance_rates(blocks),
-        contradictions=contradictions,
+        contradictions=tuple((task, text) for task, text in texts if text),
         client_share=_client_share(blocks, e2e),
         num_cached_tokens=int(_total(blocks, "num_cached_tokens")),
         num_retries=sum(record.serving.num_retries for record in done if record.serving),

@@ -17,10 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbench.analysis.stats import MIN_DEGREES
-
-FloatArray: TypeAlias = NDArray[np.float64]
-IntArray: TypeAlias = NDArray[np.intp]
-BoolArray: TypeAlias = NDArray[np.bool_]
+from specbench.analysis.stats import FloatArray as FloatArray
 
 
 class Variance(NamedTuple):
@@ -172,26 +169,25 @@ class Draws:
         self._counts: dict[int, NDArray[np.uint8]] = {}
 
     def estimates(self, ratios: Mapping[Key, Ratio]) -> dict[Key, Estimate]:
-        """The ratios with their intervals. Ratios of equally many clusters share the resampling.
+        """The ratios with their intervals.
 
         The spread of the resamples is widened by sqrt(n / (n - 1)) on the log scale, since
         drawing from n clusters has the variance of dividing by n. As clusters differ in
         weight, n is their effective number (Kish 1965): 1 / sum of squared shares.
         """
-        by_clusters: dict[int, dict[Key, Ratio]] = {}
-        for name, ratio in ratios.items():
-            by_clusters.setdefault(len(ratio.top), {})[name] = ratio
-        found: dict[Key, Estimate] = {}
-        for num_clusters, group in by_clusters.items():
-            if num_clusters < 2:
-                found |= {name: ratio.estimate for name, ratio in group.items()}
-                continue
-            columns = [part for ratio in group.values() for part in (ratio.top, ratio.bottom)]
-            sums = self.sums(np.hstack(columns))
-            for name, ratio in group.items():
-                of_ratio, sums = np.split(sums, [2 * ratio.top.shape[1]], axis=1)
-                found[name] = _with_interval(ratio, of_ratio)
-        return found
+        return {name: self._estimate(ratio) for name, ratio in ratios.items()}
+
+    def _estimate(self, ratio: Ratio) -> Estimate:
+        if len(ratio.top) < 2:
+            return ratio.estimate
+        parts = np.hstack([ratio.top, ratio.bottom])
+        top, bottom = np.hsplit(self.sums(parts), [ratio.top.shape[1]])
+        degrees = (effective := effective_number(parts)) - 1
+        value = ratio.estimate.value
+        resamples = top.prod(1) / bottom.prod(1)
+        if degrees > 0:
+            resamples = value * (resamples / value) ** math.sqrt(effective / degrees)
+        return estimate(value, resamples, degrees, units=ratio.units, machine=ratio.machine)
 
     def sums(self, values: FloatArray) -> FloatArray:
         """Column sums of the drawn clusters: [clusters, k] -> [num_resamples, k]."""
@@ -213,18 +209,6 @@ class Draws:
         return counts
 
 
-def _with_interval(ratio: Ratio, sums: FloatArray) -> Estimate:
-    """`sums`: [num_resamples, columns of top and bottom]."""
-    num_columns = ratio.top.shape[1]
-    effective = effective_number(np.hstack([ratio.top, ratio.bottom]))
-    degrees = effective - 1
-    value = ratio.estimate.value
-    resamples = sums[:, :num_columns].prod(1) / sums[:, num_columns:].prod(1)
-    if degrees > 0:
-        resamples = value * (resamples / value) ** math.sqrt(effective / degrees)
-    return estimate(value, resamples, degrees, units=ratio.units, machine=ratio.machine)
-
-
 def estimate(
     value: float,
     resamples: FloatArray,
@@ -240,8 +224,7 @@ def estimate(
     of_units = of_groups(units)
     if of_units is None:
         return Estimate(value, interval(resamples, degrees), resamples, degrees, units, machine)
-    found = Estimate(value, None, resamples, degrees, units, of_units)
-    return replace(found, interval=_total_interval(found))
+    return with_machine(Estimate(value, None, resamples, degrees, units), of_units)
 
 
 def with_machine(found: Estimate, machine: Variance | None) -> Estimate:
