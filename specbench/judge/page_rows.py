@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from specbench import registry
+from specbench.analysis.cells import CellKey
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.ranking import is_alone, is_claimed
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
@@ -72,7 +73,7 @@ def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteR
         for task, cell in cells.items():
             if not cell.num_done:
                 continue
-            ranking = results.ranking_of(run, temperature, task)
+            p_value = results.p_value_of(run, CellKey(method, temperature, task))
             yield SiteRow(
                 machine=info.hardware_name,
                 model=facts.model_label(info).partition(_SERVED)[0],
@@ -83,7 +84,7 @@ def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteR
                 speedup=cell.speedup,
                 mat=cell.mat,
                 tokens_per_s=cell.tokens_per_s,
-                is_claimed=is_claimed(p_value := ranking.against_baseline.get(method)),
+                is_claimed=is_claimed(p_value),
                 is_alone=is_alone(cell.speedup, p_value),
                 num_samples=cell.num_samples,
                 threads=info.cpu_threads,

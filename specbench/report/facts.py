@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -149,14 +149,10 @@ def full_command(info: RunHeader) -> str:
     own = {Path(card).stem for card in cards}
     methods = [m for m in values.methods if m != BASELINE or not values.is_baseline_run]
     methods = methods or [*values.methods]  # vanilla alone
+    groups = groupby(() if values.urls else methods, lambda one: ":" in one)
+    spelled = chain.from_iterable(own if has else [",".join(own)] for has, own in groups)
     replaced: dict[str, list[str]] = {
-        "methods": [
-            f"--method {shlex.quote(one)}"
-            for has_options, group in groupby(
-                () if values.urls else methods, lambda one: ":" in one
-            )
-            for one in (group if has_options else [",".join(group)])
-        ],
+        "methods": [f"--method {shlex.quote(one)}" for one in spelled],
         "until_ci": [],
         "is_baseline_run": [] if values.is_baseline_run else ["--no-baseline"],
         "backend": ["--backend server"] if values.backend and not values.serving_engine else [],

@@ -7,8 +7,8 @@ continue in further tables. A label is on one line, unless it takes more than ha
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
 from textwrap import wrap
+from typing import Any
 
 from rich import box
 from rich.align import VerticalAlignMethod
@@ -46,7 +46,7 @@ def narrowed(table: Table, width: int) -> Table:
     for highest in sorted({column.rank for column in table.columns if column.rank}, reverse=True):
         if fits(table, width):
             break
-        table = _with(table, [column.rank != highest for column in table.columns])
+        table = table.take([i for i, one in enumerate(table.columns) if one.rank != highest])
     return table
 
 
@@ -56,18 +56,6 @@ def draw(table: Table, width: int) -> Iterable[RenderableType]:
     for units in layout.split():
         yield layout.draw(units)
         yield Text()
-
-
-def _with(table: Table, kept: Sequence[bool]) -> Table:
-    """The table with these of its columns."""
-    groups = [
-        replace(
-            group,
-            rows=tuple(replace(r, cells=tuple(compress(r.cells, kept))) for r in group.rows),
-        )
-        for group in table.groups
-    ]
-    return replace(table, columns=tuple(compress(table.columns, kept)), groups=tuple(groups))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +140,8 @@ class _Layout:
         *,
         is_header: bool,
     ) -> RichTable:
-        shown = RichTable(
-            box=box.SIMPLE_HEAD,
-            padding=(0, 0),
-            pad_edge=False,
-            show_edge=False,
-            show_header=is_header,
-        )
+        bare: Any = {"padding": (0, 0), "pad_edge": False, "show_edge": False}
+        shown = RichTable(box=box.SIMPLE_HEAD, show_header=is_header, **bare)
         has_text = any(unit.is_text for unit in units)
         vertical: VerticalAlignMethod = "top" if has_text else "bottom"
         shown.add_column(

@@ -33,13 +33,12 @@ def notes(runs: Sequence[RunMetrics], names: Sequence[str]) -> tuple[Note, ...]:
     """
     own: list[Note] = []
     facts_of = [[*_facts(run), *_bounds(run)] for run in runs]
+    shared = set.intersection(*map(set, facts_of)) if facts_of else ()
     for i, (run, name) in enumerate(zip(runs, names, strict=True)):
         prefix = f"{name}: " if len(runs) > 1 else ""
         own += [replace(one, text=prefix + one.text) for one in (*_gaps(run), *warnings(run))]
         facts_of[i] = [
-            one
-            if one.key == "run" or all(one in others for others in facts_of)
-            else replace(one, text=prefix + one.text)
+            one if one.key == "run" or one in shared else replace(one, text=prefix + one.text)
             for one in facts_of[i]
         ]
     own.sort(key=lambda one: one.is_warning)

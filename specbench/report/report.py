@@ -15,7 +15,7 @@ from specbench.log.header import RunHeader
 from specbench.log.run import Run
 from specbench.report import formats, sections
 from specbench.report.answers import Answers
-from specbench.report.results import Results, TaskResult, ranking_of
+from specbench.report.results import Results, TaskResult, p_value_of
 from specbench.report.table import Group, Row, Table
 
 if TYPE_CHECKING:
@@ -60,8 +60,7 @@ def category_tables(info: RunHeader, metrics: RunMetrics) -> tuple[Table, ...]:
 
 def _result(metrics: RunMetrics, key: CellKey) -> TaskResult:
     cell = metrics.cells[key]
-    p_value = ranking_of(metrics, key.temperature, key.task).against_baseline.get(key.method)
-    return TaskResult(cell.speedup, cell.mat, p_value=p_value)
+    return TaskResult(cell.speedup, cell.mat, p_value=p_value_of(metrics, key))
 
 
 @dataclass(frozen=True, slots=True)

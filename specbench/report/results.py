@@ -280,35 +280,29 @@ def _methods(
 
 def _task_results(run: RunMetrics, temperature: float, task: str) -> list[TaskResult]:
     """One result per method. All that are best at the two digits shown are best."""
-    values = [_values(run, method, temperature, task=task) for method in run.methods]
-    best_speedup = _best(run.methods, [speedup for speedup, _ in values])
-    best_mat = _best(run.methods, [mat for _, mat in values])
-    ranking = ranking_of(run, temperature, task)
+    found = []
+    for method in run.methods:
+        key = CellKey(method, temperature, task)
+        cell = run.overall[method, temperature] if task == MEAN else run.cells.get(key)
+        speedup, mat = (cell.speedup, cell.mat) if cell else (NOT_RUN, NOT_RUN)
+        found.append(TaskResult(speedup, mat, p_value=p_value_of(run, key)))
+    best_speedup = _best(run.methods, [one.speedup for one in found])
+    best_mat = _best(run.methods, [one.mat for one in found])
     return [
-        TaskResult(
-            speedup,
-            mat,
-            is_best_speedup=_shown(speedup) in best_speedup,
-            is_best_mat=_shown(mat) in best_mat,
-            p_value=ranking.against_baseline.get(method),
+        replace(
+            one,
+            is_best_speedup=_shown(one.speedup) in best_speedup,
+            is_best_mat=_shown(one.mat) in best_mat,
         )
-        for method, (speedup, mat) in zip(run.methods, values, strict=True)
+        for one in found
     ]
 
 
-def ranking_of(run: RunMetrics, temperature: float, task: str) -> Ranking:
-    """The tests of the methods on a task or, for `MEAN`, over all tasks."""
-    if task == MEAN:
-        return run.rankings.get(temperature, Ranking())
-    return run.task_rankings.get((temperature, task), Ranking())
-
-
-def _values(run: RunMetrics, method: str, temperature: float, *, task: str) -> tuple[Value, Value]:
-    if task == MEAN:
-        overall = run.overall[method, temperature]
-        return overall.speedup, overall.mat
-    cell = run.cells.get(CellKey(method, temperature, task))
-    return (cell.speedup, cell.mat) if cell else (NOT_RUN, NOT_RUN)
+def p_value_of(run: RunMetrics, key: CellKey) -> float | None:
+    """The p-value of "as fast as vanilla", corrected for the methods of the task, or of `MEAN`."""
+    at, task = key.temperature, key.task
+    ranking = run.rankings.get(at) if task == MEAN else run.task_rankings.get((at, task))
+    return ranking.against_baseline.get(key.method) if ranking else None
 
 
 def _shown(value: Value) -> float | None:

@@ -4,7 +4,7 @@ A column of the overview, of the step costs or of the latencies is one `Field` i
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 
 from specbench.analysis.metrics import BASELINE
@@ -14,7 +14,6 @@ from specbench.analysis.stats.bootstrap import Estimate, Value
 from specbench.report import formats
 from specbench.report.results import MEAN, MEAN_TITLE, Block, MethodResults, Results, TaskResult
 from specbench.report.table import Cell, Column, Group, Row, Table, Tone
-from specbench.types import Phases
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +94,8 @@ def by_task(results: Results, block: Block, parts: Sequence[Part] = (SPEEDUP, MA
 
 def mean_first(table: Table) -> Table:
     """The table with the columns of the mean over the tasks before those of the tasks."""
-    order = sorted(range(len(table.columns)), key=lambda i: table.columns[i].task != MEAN_TITLE)
-
-    def moved(row: Row) -> Row:
-        return replace(row, cells=tuple(row.cells[i] for i in order))
-
-    groups = tuple(replace(one, rows=tuple(map(moved, one.rows))) for one in table.groups)
-    return replace(table, columns=tuple(table.columns[i] for i in order), groups=groups)
+    places = range(len(table.columns))
+    return table.take(sorted(places, key=lambda i: table.columns[i].task != MEAN_TITLE))
 
 
 def has_speedup(block: Block) -> bool:
@@ -140,7 +134,7 @@ def intervals(results: Results, block: Block) -> Table:
     def cells(method: MethodResults) -> list[Cell]:
         return [INTERVAL.cell(task) for task in method.tasks]
 
-    groups = _groups(results, block, cells, is_shown=_has_interval)
+    groups = _groups(results, block, cells, _has_interval)
     columns = [INTERVAL.column(task.head) for task in results.tasks]
     return Table(f"95 % interval of each speedup ({results.scope})", tuple(columns), groups)
 
@@ -198,15 +192,17 @@ def overview(results: Results, block: Block) -> Table:
     """The numbers over all tasks that have no room in the papers' table."""
     where = "Over all tasks" if len(results.tasks) > 1 else "Overall"
     title = f"{where} (intervals: {results.scope})"
-    return _fields(title, results, block, fields=_OVERVIEW)
+    return _fields(title, results, block, _OVERVIEW)
 
 
-def _phase(of: Callable[[Phases], float]) -> Callable[[MethodResults], str]:
+def _phase(name: str, rank: int = 0) -> Field:
+    """The column of a phase of `Phases`, in steps of vanilla."""
+
     def text(method: MethodResults) -> str:
         phases = method.cost.relative_phases
-        return formats.NONE if phases is None else f"{of(phases):.2f}"
+        return formats.NONE if phases is None else f"{getattr(phases, name):.2f}"
 
-    return text
+    return Field(name.removesuffix("_s"), text, rank)
 
 
 def _peak_memory(method: MethodResults) -> str:
@@ -226,10 +222,7 @@ _COSTS = (
     Field("all steps\nMAT", lambda m: formats.mat(m.cost.mat)),
     Field("step\ncost", lambda m: formats.mat(m.cost.relative)),
     Field("all steps\nspeedup", lambda m: formats.speedup(m.cost.decode_speedup)),
-    Field("draft", _phase(lambda phases: phases.draft_s)),
-    Field("verify", _phase(lambda phases: phases.verify_s)),
-    Field("commit", _phase(lambda phases: phases.commit_s), 1),
-    Field("host", _phase(lambda phases: phases.host_s), 1),
+    *(_phase("draft_s"), _phase("verify_s"), _phase("commit_s", 1), _phase("host_s", 1)),
     Field("limit", lambda m: formats.speedup(m.cost.limit), 2),
     Field("of the\nlimit", _limit_reached, 3),
     Field("ms per\nstep", lambda m: formats.figures(m.cost.step_s, 1e3), 4),
@@ -244,7 +237,7 @@ def step_costs(results: Results, block: Block) -> Table:
     is_known = any(isinstance(m.cost.relative, Estimate) for m in block.methods)
     fields = _known(_COSTS, block) if is_known else ()
     title = "The cost of a step, steps of all tasks (speedup = MAT / step cost), no prefill"
-    return _fields(title, results, block, fields=fields)
+    return _fields(title, results, block, fields)
 
 
 def _served(text: Callable[[ServingMetrics], str]) -> Callable[[MethodResults], str]:
@@ -280,8 +273,7 @@ _THROUGHPUT = (
 
 def throughput(results: Results, block: Block) -> Table:
     """Requests and tokens per second of each method; no columns without a server."""
-    fields = _known(_THROUGHPUT, block)
-    return _fields("Throughput", results, block, fields=fields, is_shown=is_served)
+    return _fields("Throughput", results, block, _known(_THROUGHPUT, block), is_served)
 
 
 def _milliseconds(path: str, heading: str, task: str = "") -> Field:
@@ -306,20 +298,15 @@ _SERVED_LATENCY = tuple(
 
 def latency(results: Results, block: Block) -> Table:
     """Time to the first token and per token after it; the client's times of servers."""
+    title = "Latency in milliseconds"
     if any(map(is_served, block.methods)):
-        fields, is_shown = _SERVED_LATENCY, is_served
-    else:
-        fields, is_shown = _known(_LATENCY, block), _is_any
-    return _fields("Latency in milliseconds", results, block, fields=fields, is_shown=is_shown)
+        return _fields(title, results, block, _SERVED_LATENCY, is_served)
+    return _fields(title, results, block, _known(_LATENCY, block))
 
 
 def is_served(method: MethodResults) -> bool:
     """True for a method on a server."""
     return method.serving is not None
-
-
-def _is_any(method: MethodResults) -> bool:
-    return True
 
 
 def _known(fields: Sequence[Field], block: Block) -> tuple[Field, ...]:
@@ -332,23 +319,21 @@ def _fields(
     title: str,
     results: Results,
     block: Block,
-    *,
     fields: Sequence[Field],
-    is_shown: Callable[[MethodResults], bool] = _is_any,
+    is_shown: Callable[[MethodResults], bool] = lambda method: True,
 ) -> Table:
     def cells(method: MethodResults) -> list[Cell]:
         return [Cell(field.text(method), field.tone(method)) for field in fields]
 
     columns = tuple(Column(one.heading, one.task, rank=one.rank) for one in fields)
-    return Table(title, columns, _groups(results, block, cells, is_shown=is_shown))
+    return Table(title, columns, _groups(results, block, cells, is_shown))
 
 
 def _groups(
     results: Results,
     block: Block,
     cells: Callable[[MethodResults], list[Cell]],
-    *,
-    is_shown: Callable[[MethodResults], bool] = _is_any,
+    is_shown: Callable[[MethodResults], bool] = lambda method: True,
 ) -> tuple[Group, ...]:
     """A group per run with a row per method; runs without a row are left out."""
     groups = []

@@ -6,7 +6,7 @@ Writers add markup, colour and width.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from specbench.analysis.stats.bootstrap import Interval
@@ -89,6 +89,15 @@ class Table:
     def rows(self) -> tuple[Row, ...]:
         """The rows of all groups."""
         return tuple(row for group in self.groups for row in group.rows)
+
+    def take(self, places: Sequence[int]) -> Table:
+        """The table with the columns at these places, in this order."""
+
+        def taken(row: Row) -> Row:
+            return replace(row, cells=tuple(row.cells[i] for i in places))
+
+        groups = tuple(replace(one, rows=tuple(map(taken, one.rows))) for one in self.groups)
+        return replace(self, columns=tuple(self.columns[i] for i in places), groups=groups)
 
     def by_task(self, items: Sequence[T]) -> list[tuple[str, list[T]]]:
         """Cells of a row, or columns, gathered below their tasks; without a task each is alone."""

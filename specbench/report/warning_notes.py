@@ -59,10 +59,8 @@ def _failed(run: RunMetrics) -> Iterable[tuple[str, Numbers]]:
         errors = (overall.pooled.first_error for overall in run.overall.values())
         first = next((error for error in errors if error), "no reason given")
         methods = [{"method": method, "failed": number} for method, number in failed.items()]
-        yield (
-            "failed_completions",
-            {"methods": methods, "error": first_line(first, most=len(first))},
-        )
+        told = {"methods": methods, "error": first_line(first, most=len(first))}
+        yield "failed_completions", told
     if run.left_out:
         yield "left_out", {"lines": len(run.left_out), "first": first_line(run.left_out[0])}
 
@@ -74,16 +72,9 @@ def _differences(run: RunMetrics) -> Iterable[tuple[str, Numbers]]:
             failure = audit_failure(one)
             yield "failed_audit", {"method": one.method, "level": one.level, "failure": failure}
     for method, agreement in run.agreements.items():
-        if run.info.method(method).is_lossless and agreement.divergences:
-            yield (
-                "different_output",
-                {
-                    "method": method,
-                    "different": len(agreement.divergences),
-                    "compared": agreement.num_compared,
-                    "first_position": agreement.first_position,
-                },
-            )
+        if run.info.method(method).is_lossless and (different := len(agreement.divergences)):
+            found = {"method": method, "different": different, "compared": agreement.num_compared}
+            yield "different_output", {**found, "first_position": agreement.first_position}
 
 
 def _slow_baseline(run: RunMetrics) -> Iterable[tuple[str, Numbers]]:

@@ -162,10 +162,5 @@ def _published(report: Report) -> Iterable[_Published]:
                 name = f"{method.label}, T={block.temperature:g}"
                 label = name if results.is_one_run else f"{name}, {run.label}"
                 for task, ours in zip(results.tasks, method.tasks, strict=True):
-                    for value in find(
-                        model=info.model.name,
-                        method=method.method,
-                        task=task.name,
-                        temperature=block.temperature,
-                    ):
-                        yield _Published(label, task.title, ours=ours, value=value)
+                    cell = info.model.name, method.method, task.name, block.temperature
+                    yield from (_Published(label, task.title, ours, one) for one in find(*cell))

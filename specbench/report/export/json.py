@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from specbench.analysis.cells import CellKey
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.stats.bootstrap import LEVEL, Estimate, Missing
 from specbench.log.header import header_values
 from specbench.log.run import loads_of
 from specbench.report.report import Report, Source
-from specbench.report.results import ranking_of, verdict
+from specbench.report.results import p_value_of, verdict
 from specbench.report.texts import note
 from specbench.report.warning_notes import with_advice
 
@@ -178,10 +177,6 @@ def _method(source: Source, spelling: str) -> dict[str, Any]:
     }
 
 
-def _tests(metrics: RunMetrics, key: CellKey) -> Mapping[str, float | None]:
-    return ranking_of(metrics, key.temperature, key.task).against_baseline
-
-
 def _cells(metrics: RunMetrics) -> list[dict[str, Any]]:
     """One object per temperature, method and task; all tasks together are under `overall`.
 
@@ -193,7 +188,7 @@ def _cells(metrics: RunMetrics) -> list[dict[str, Any]]:
             "method": key.method,
             "task": key.task,
             **plain(cell),
-            "p_value": plain(_tests(metrics, key).get(key.method)),
+            "p_value": plain(p_value_of(metrics, key)),
         }
         for key, cell in metrics.cells.items()
         if key.task

@@ -46,8 +46,7 @@ def print_report(report: Report, console: Console | None = None, *, is_full: boo
     parts += [Text(results.prompts)] * bool(results.prompts) + [Text()]
     for block in results.blocks:
         parts.extend((_block if is_full else _short_block)(results, block, console.width))
-    for table in report.categories if is_full else ():
-        parts += [Text(table.title, style="bold"), *draw(table, console.width)]
+    parts += _titled(report.categories if is_full else (), console.width)
     told = results.notes if is_full else short_notes(results.notes)
     if not any(sections.has_speedup(block) for block in results.blocks):
         told = tuple(one for one in told if one.key != "short_speedup")
@@ -64,9 +63,8 @@ def report_console() -> Console:
 
 def print_parts(parts: Iterable[RenderableType], console: Console) -> None:
     """Print one part below the other. What the console cannot encode is replaced."""
-    shown = Group(
-        *(Prose(one.plain, str(one.style)) if isinstance(one, Text) else one for one in parts)
-    )
+    made = (Prose(one.plain, str(one.style)) if isinstance(one, Text) else one for one in parts)
+    shown = Group(*made)
     if console.encoding.lower().startswith("utf"):
         console.print(shown, crop=False)
         return
@@ -79,31 +77,27 @@ def print_parts(parts: Iterable[RenderableType], console: Console) -> None:
 def notes_grid(notes: Sequence[Note]) -> Group:
     """Notes in two columns: labels and texts."""
     indent = max((len(one.label) + 2 for one in notes), default=0)
-    return Group(
-        *(
-            Prose(one.text, "yellow" if one.is_warning else "dim", one.label, indent)
-            for one in notes
-        )
-    )
+    styles = ("yellow" if one.is_warning else "dim" for one in notes)
+    lines = zip(notes, styles, strict=True)
+    return Group(*(Prose(one.text, style, one.label, indent) for one, style in lines))
 
 
 def _short_block(results: Results, block: Block, width: int) -> Iterable[RenderableType]:
     if not block.methods or not results.tasks:
         yield Text(f"{block.heading}: nothing was run.\n")
         return
-    tables = [
-        sections.screen(results, block, part) for part in (sections.PLUS_MINUS, sections.SPEEDUP)
-    ]
-    fitting = first_in_full(tables, width)
-    num_more = len(tables[0].columns) - len(fitting.columns)
+    parts = (sections.PLUS_MINUS, sections.SPEEDUP)
+    screens = [sections.screen(results, block, part) for part in parts]
+    fitting = first_in_full(screens, width)
+    num_more = len(screens[0].columns) - len(fitting.columns)
     more = f" ({num_more} more task{'s' * (num_more > 1)}: --full)" if num_more else ""
     yield Text(f"{fitting.title}, {block.heading}{more}", style="bold")
     yield from draw(fitting, width)
     if any(method.cost.relative_phases for method in block.methods):
         yield from draw(sections.step_costs(results, block), width)
-    for table in _served(results, block):
-        yield Text(table.title, style="bold")
-        yield from draw(table, width)
+    if any(map(sections.is_served, block.methods)):
+        tables = [sections.throughput(results, block), sections.latency(results, block)]
+        yield from _titled([table for table in tables if table.columns], width)
     yield from _verdicts(results, block)
 
 
@@ -112,18 +106,17 @@ def _block(results: Results, block: Block, width: int) -> Iterable[RenderableTyp
     if not block.methods or not results.tasks:
         yield Text("Nothing was run.\n")
         return
-    for table in sections.tables(results, block, _main_tables(results, block, width)):
-        if table.title:
-            yield Text(table.title, style="bold")
-        yield from draw(table, width)
+    tables = sections.tables(results, block, _main_tables(results, block, width))
+    yield from _titled(tables, width)
     yield from _verdicts(results, block)
 
 
-def _served(results: Results, block: Block) -> Iterable[Table]:
-    """The tables of servers, if the block has any."""
-    if any(map(sections.is_served, block.methods)):
-        tables = (sections.throughput(results, block), sections.latency(results, block))
-        yield from (table for table in tables if table.columns)
+def _titled(tables: Iterable[Table], width: int) -> Iterable[RenderableType]:
+    """Tables below their titles, if they have any."""
+    for table in tables:
+        if table.title:
+            yield Text(table.title, style="bold")
+        yield from draw(table, width)
 
 
 def _verdicts(results: Results, block: Block) -> Iterable[RenderableType]:
@@ -136,10 +129,8 @@ def _main_tables(results: Results, block: Block, width: int) -> list[Table]:
     whole = sections.by_task(results, block, (sections.PLUS_MINUS, sections.MAT))
     if fits(whole, width):
         return [whole]
-    pairs = sections.by_task(results, block)
-    tables = [pairs]
-    if not fits(pairs, width):
-        tables = [
-            sections.by_task(results, block, [part]) for part in (sections.SPEEDUP, sections.MAT)
-        ]
+    tables = [sections.by_task(results, block)]
+    if not fits(tables[0], width):
+        parts = (sections.SPEEDUP, sections.MAT)
+        tables = [sections.by_task(results, block, [part]) for part in parts]
     return [*tables, sections.intervals(results, block)]
