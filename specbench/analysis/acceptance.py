@@ -13,8 +13,6 @@ assumes that the steps left out are like the others. If a step emitted as many t
 tree has nodes, nothing is left out.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -9,8 +9,6 @@ holds exactly. A method with a high MAT and a low speedup has expensive steps. T
 step, if they were measured, tell which part is expensive.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 

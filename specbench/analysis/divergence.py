@@ -3,8 +3,6 @@
 Records alone cannot tell a near-tie from a bug: that takes the model, which `audit` loads.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import zip_longest
 

@@ -5,8 +5,6 @@ the prefill's; the time per output token is the rest of the wall time / the toke
 first.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -136,8 +136,7 @@ def measure(
         for task in tasks
     }
     agreements = find_agreements(table, info.spec.values.history)
-    limits = parse_goodput(info.spec.values.goodput)
-    serving = measure_serving(info, table, bootstrap, limits)
+    serving = measure_serving(info, table, bootstrap, parse_goodput(info.spec.values.goodput))
     has_clocks = bool(info.gpu and info.gpu.sm_clock_mhz)
     return RunMetrics(
         info=info,

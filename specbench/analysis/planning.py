@@ -5,8 +5,6 @@ passes or runs, divided by theirs. A difference is shown if a two-sided test at 
 80 % of experiments.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Sequence

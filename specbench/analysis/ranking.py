@@ -5,8 +5,6 @@ fastest against another is tested among all pairs, since the data choose it: whi
 comes out first, its claims hold together (Holm). Each interval is made from its test's variance.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations

@@ -6,8 +6,6 @@ answer took one step more than the counts give. No count says which answers thes
 step has a draft, the drafts of a block are its steps.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ durations. Interrupted blocks are left out: their rest ran at a lower load.
   tokens accepted beyond the end of an answer do.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields

@@ -58,12 +58,17 @@ def find_warnings(
 
     With `has_clocks`, the GPU's driver reports lowered clocks, and the run has that warning.
     """
+    paused, shared, requests = survivors.num_paused, survivors.num_shared, survivors.num_requests
+    # Both kinds of requests are left out for all methods: those during which the machine paused,
+    # and those that not every ranked method finished.
+    pauses = RunWarning("pauses", {"paused": paused, "requests": shared})
+    survived = RunWarning("survived", {"shared": shared, "requests": requests})
     return (
-        *_pauses(survivors),
+        *([pauses] if paused else ()),
         *(() if has_clocks else _throttling(table.frame)),
         *_few_samples(cells),
         *_not_significant(rankings),
-        *_survived(survivors),
+        *([survived] if shared < requests else ()),
         *_disagreements(table.frame, survivors, cells),
     )
 
@@ -71,13 +76,6 @@ def find_warnings(
 _GROUP = ["method", "temperature", "task", "turn", "concurrency", "request_rate"]
 _GROUP += ["origin", "worker"]
 """Columns of completions whose steps should take equally long."""
-
-
-def _pauses(survivors: Survivors) -> Iterable[RunWarning]:
-    """Requests during which the machine paused: they are left out for all methods."""
-    paused, requests = survivors.num_paused, survivors.num_shared
-    if paused:
-        yield RunWarning("pauses", {"paused": paused, "requests": requests})
 
 
 def _throttling(frame: DataFrame) -> Iterable[RunWarning]:
@@ -155,13 +153,6 @@ def _factor(value: Estimate) -> float:
     gap = abs(math.log(value.value)) / quantile(variance.degrees)
     room = gap**2 - machine.value
     return prompts.value / room if room > 0 else math.inf
-
-
-def _survived(survivors: Survivors) -> Iterable[RunWarning]:
-    """Requests that not every ranked method finished: they are left out for all."""
-    shared, requests = survivors.num_shared, survivors.num_requests
-    if shared < requests:
-        yield RunWarning("survived", {"shared": shared, "requests": requests})
 
 
 def _disagreements(

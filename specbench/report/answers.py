@@ -3,8 +3,6 @@
 Turns records into texts and steps, which `export.html` embeds.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A report of finished runs, and its files, each written whole or not at all."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

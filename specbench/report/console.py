@@ -1,7 +1,5 @@
 """The console and the plain tables of commands. Text from outside is made safe to print."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Facts of a run's header as text to print. No other part of the reports reads a header's parts."""
 
-from __future__ import annotations
-
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

@@ -51,7 +51,7 @@ def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
     gaps = [one for one in notes if one.key in ("cpu_trees", "alone", "missing", "lossy")]
     warnings = [one for one in notes if one.is_warning]
     num_more = len(warnings) - _MOST_WARNINGS
-    kept = [_short(one) for one in (*gaps, *warnings[:_MOST_WARNINGS])]
+    kept = [replace(one, text=_gist(one)) for one in (*gaps, *warnings[:_MOST_WARNINGS])]
     scope = next((one.numbers["scope"] for one in notes if one.key == "intervals"), "")
     more = [note("more_warnings", number=num_more)] if num_more > 0 else []
     return (note("short_speedup", scope=scope), note("short_mat"), *kept, *more)
@@ -62,17 +62,13 @@ def colours() -> Note:
     return note("short_colours")
 
 
-def _short(one: Note) -> Note:
-    """The note, cut to its gist. A note about failures stays whole."""
-    return one if one.key == "failed_completions" else replace(one, text=_gist(one.text))
-
-
-def _gist(text: str) -> str:
-    """The first sentence, and those after it as long as there is room."""
-    end = text.find(". ")
+def _gist(one: Note) -> str:
+    """The first sentence, and those after it as long as there is room; of failures all."""
+    text, end = one.text, one.text.find(". ")
     while 0 <= (following := text.find(". ", end + 1)) < _GIST:
         end = following
-    return text if end < 0 or len(text) <= _GIST else text[: end + 1]
+    is_whole = end < 0 or len(text) <= _GIST or one.key == "failed_completions"
+    return text if is_whole else text[: end + 1]
 
 
 def scope_text(runs: Sequence[RunMetrics]) -> str:

@@ -1,7 +1,5 @@
 """Prompts, passes and runs that show a difference, from a finished run as a pilot; as text."""
 
-from __future__ import annotations
-
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.planning import DIFFERENCES, UNITS, Pilot, pilot
 from specbench.analysis.stats import MIN_DEGREES

@@ -7,8 +7,6 @@ package in a checkout, inside it in a wheel. An installation without that folder
 published numbers, which is not an error.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping
 from dataclasses import dataclass

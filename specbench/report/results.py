@@ -299,7 +299,7 @@ def _task_results(run: RunMetrics, temperature: float, task: str) -> list[TaskRe
 
 
 def p_value_of(run: RunMetrics, key: CellKey) -> float | None:
-    """The p-value of "as fast as vanilla", corrected for the methods of the task, or of `MEAN`."""
+    """The p-value of "as fast as vanilla", corrected for the methods of a task or of `MEAN`."""
     at, task = key.temperature, key.task
     ranking = run.rankings.get(at) if task == MEAN else run.task_rankings.get((at, task))
     return ranking.against_baseline.get(key.method) if ranking else None

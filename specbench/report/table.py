@@ -3,11 +3,9 @@
 Writers add markup, colour and width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Literal, Self, TypeVar
 
 from specbench.analysis.stats.bootstrap import Interval
 
@@ -90,7 +88,7 @@ class Table:
         """The rows of all groups."""
         return tuple(row for group in self.groups for row in group.rows)
 
-    def take(self, places: Sequence[int]) -> Table:
+    def take(self, places: Sequence[int]) -> Self:
         """The table with the columns at these places, in this order."""
 
         def taken(row: Row) -> Row:

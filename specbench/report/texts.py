@@ -1,7 +1,5 @@
 """A note: a key, numbers, and the sentence that `texts.toml` makes of them in every format."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence

@@ -73,8 +73,9 @@ def _differences(run: RunMetrics) -> Iterable[tuple[str, Numbers]]:
             yield "failed_audit", {"method": one.method, "level": one.level, "failure": failure}
     for method, agreement in run.agreements.items():
         if run.info.method(method).is_lossless and (different := len(agreement.divergences)):
-            found = {"method": method, "different": different, "compared": agreement.num_compared}
-            yield "different_output", {**found, "first_position": agreement.first_position}
+            counts = {"different": different, "compared": agreement.num_compared}
+            told = {"method": method, **counts, "first_position": agreement.first_position}
+            yield "different_output", told
 
 
 def _slow_baseline(run: RunMetrics) -> Iterable[tuple[str, Numbers]]:

@@ -5,8 +5,6 @@ passes of one sample depend on each other. Passes or runs (`units`) are a second
 their variance is added to the bootstrap's.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -182,7 +180,8 @@ class Draws:
             return ratio.estimate
         parts = np.hstack([ratio.top, ratio.bottom])
         top, bottom = np.hsplit(self.sums(parts), [ratio.top.shape[1]])
-        degrees = (effective := effective_number(parts)) - 1
+        effective = effective_number(parts)
+        degrees = effective - 1
         value = ratio.estimate.value
         resamples = top.prod(1) / bottom.prod(1)
         if degrees > 0:

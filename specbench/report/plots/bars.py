@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from specbench.analysis.frames import value_or_none
 from specbench.analysis.metrics import BASELINE
-from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
+from specbench.analysis.stats.bootstrap import Estimate, Missing
 from specbench.report.formats import interval_of
 from specbench.report.plots import style
 from specbench.report.plots.style import INK, LINE, Look, Plot
@@ -52,7 +53,7 @@ def speedups(report: Report) -> Plot | None:
 def _drafting(run: RunResults) -> list[MethodResults]:
     """The methods but vanilla, the fastest first."""
     methods = [method for method in run.methods if method.method != BASELINE and method.tasks]
-    return sorted(methods, key=lambda method: -_number(method.tasks[-1].speedup))
+    return sorted(methods, key=lambda method: -(value_or_none(method.tasks[-1].speedup) or 0.0))
 
 
 def _draw(report: Report) -> Figure:
@@ -104,10 +105,6 @@ def _draw_interval(axes: Axes, value: Estimate, y: float) -> None:
     drawn = axes.errorbar(value.value, y, xerr=style.error(value), **_ERROR_BAR)
     for line in drawn.get_children():
         line.set_path_effects([withStroke(linewidth=2.2, foreground="white")])
-
-
-def _number(value: Value) -> float:
-    return value.value if isinstance(value, Estimate) else 0.0
 
 
 PLOTS = ((1, speedups),)

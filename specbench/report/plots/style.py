@@ -217,7 +217,7 @@ def tiles(
     spare: float = 0.3,
     handles: Sequence[Any] = (),
 ) -> tuple[Figure, Sequence[Axes]]:
-    """A figure with this number of equal axes, `height` inches each, and `spare` inches more."""
+    """A figure with this number of equal axes, `height` inches each, and `spare` in all."""
     columns = max(1, min(most_columns, number))
     rows = -(-number // columns)
     drawn = figure(title, subtitle, spare + height * rows, handles)
