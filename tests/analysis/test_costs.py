@@ -14,7 +14,7 @@ from specbench.analysis.costs import NO_COST, Cost, measure_costs
 from specbench.analysis.metrics import POOLED, measure, rows_by_cell
 from specbench.analysis.records import make_table
 from specbench.analysis.roofline import Roofline, read_roofline
-from specbench.analysis.stats.bootstrap import Estimate, Missing
+from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.log.backend import RooflineHeader
 from specbench.log.machine import Threads
 from specbench.types import Phases, Record
@@ -32,10 +32,8 @@ def cost(own: list[Record], baseline: list[Record], **conditions: Any) -> Cost:
 def random_pair(generator: random.Random, sample: str) -> tuple[Record, Record]:
     lengths = [generator.randint(1, 5) for _ in range(generator.randint(2, 9))]
     own = record("pld", sample, accept_lengths=lengths, decode_s=generator.uniform(0.5, 2))
-    other = record(
-        "vanilla", sample, accept_lengths=[1] * sum(lengths), decode_s=generator.uniform(1, 3)
-    )
-    return own, other
+    plain = [1] * sum(lengths)
+    return own, record(sample=sample, accept_lengths=plain, decode_s=generator.uniform(1, 3))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -142,31 +140,29 @@ def test_vanilla_at_the_bandwidth_uses_all_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason"),
+    ("changes", "mat", "reason"),
     [
-        ({"cache_bytes": 150}, "weights fit the cache"),
-        ({"is_mixture_of_experts": True}, "mixture of experts"),
-        ({"draft_bytes": {}}, "draft bytes unknown"),
+        ({"cache_bytes": 150}, Estimate(4.0), "weights fit the cache"),
+        ({"is_mixture_of_experts": True}, Estimate(4.0), "mixture of experts"),
+        ({"draft_bytes": {}}, Estimate(4.0), "draft bytes unknown"),
+        ({}, Missing("all failed"), "all failed"),
     ],
 )
-def test_without_a_memory_limit_there_is_a_reason(changes: dict[str, Any], reason: str) -> None:
-    assert roofline(**changes).limit("eagle", Estimate(4.0)) == Missing(reason)
+def test_without_a_memory_limit_there_is_a_reason(
+    changes: dict[str, Any], mat: Value, reason: str
+) -> None:
+    assert roofline(**changes).limit("eagle", mat) == Missing(reason)
+
+
+def test_weights_in_the_cache_have_no_share_of_the_bandwidth() -> None:
+    found = roofline(cache_bytes=300).bandwidth_share(Estimate(0.3))
+    assert found == Missing("weights fit the cache")
 
 
 def test_a_step_reads_the_experts_that_a_row_chooses() -> None:
     sparse = roofline(is_mixture_of_experts=True, target_bytes=1300, unread_bytes=1000)
     assert sparse.limit("eagle", Estimate(4.0)) == Estimate(3.0)
     assert sparse.bandwidth_share(Estimate(0.3)) == Estimate(1.0)
-
-
-def test_weights_in_the_cache_have_no_share_of_the_bandwidth() -> None:
-    assert roofline(cache_bytes=300).bandwidth_share(Estimate(0.3)) == Missing(
-        "weights fit the cache"
-    )
-
-
-def test_a_mat_that_is_missing_leaves_its_reason() -> None:
-    assert roofline().limit("eagle", Missing("all failed")) == Missing("all failed")
 
 
 def test_a_method_with_threads_of_its_own_has_the_limit_of_their_bandwidth() -> None:

@@ -165,24 +165,20 @@ def test_a_planned_experiment_shows_the_difference_as_often_as_promised() -> Non
     assert needed is not None
     sd = 0.02 * np.sqrt(48 / needed)
     generator, hits = np.random.default_rng(0), 0
-    normal = generator.normal(size=400)
-    normal = (normal - normal.mean()) / normal.std()
     for _ in range(500):
         units = np.log(1.10) + generator.normal(0, 0.03, num_units) + generator.normal(0, sd)
         value = float(np.exp(units.mean()))
-        found = estimate(value, value * np.exp(sd * normal), needed - 1, units=(units,))
+        found = made(value, sd, *np.exp(units), degrees=needed - 1)
         p_value = differs(found, without_spread(1.0), found.machine)
         hits += p_value is not None and p_value < 0.05
     assert 0.72 < hits / 500 < 0.9
 
 
 def test_a_pilot_is_of_the_median_variances_and_knows_what_it_lacks() -> None:
-    resamples = np.exp(np.random.default_rng(0).normal(0, 0.05, 2000))
-    units = np.log(np.array([0.98, 1.0, 1.03]))
-    one = estimate(1.0, resamples, 20, units=(units,), machine=None)
-    found = pilot([one], num_prompts=30, num_units=3)
-    assert found is not None and found.unit_sd == pytest.approx(units.std(ddof=1))
-    single = pilot([estimate(1.0, resamples, 20, machine=None)], 30, 1)
+    units = (0.98, 1.0, 1.03)
+    found = pilot([made(1.0, 0.05, *units)], num_prompts=30, num_units=3)
+    assert found is not None and found.unit_sd == pytest.approx(np.log(units).std(ddof=1))
+    single = pilot([made(1.0, 0.05)], 30, 1)
     assert single is not None and single.unit_sd is None
     assert pilot([Estimate(1.0)], 30, 3) is None
 
@@ -195,17 +191,10 @@ def below(ratio: Value, limit: float) -> float | None:
     return slower(ratio, ONE, 1 / limit - 1, EXACT)
 
 
-def around(value: float, spread: float, degrees: float = 40) -> Estimate:
-    """An estimate whose resamples have exactly this spread on the log scale."""
-    normal = np.random.default_rng(0).normal(size=2000)
-    normal = (normal - normal.mean()) / normal.std()
-    return Estimate(value, None, value * np.exp(normal * spread), degrees)
-
-
 def test_the_p_value_is_students_of_the_distance_in_spreads() -> None:
-    p_value = below(around(0.90, 0.02, degrees=7), 0.95)
+    p_value = below(made(0.90, 0.02, degrees=7), 0.95)
     assert p_value == pytest.approx(stats.t.cdf(np.log(0.90 / 0.95) / 0.02, df=7))
-    assert below(around(0.95, 0.02), 0.95) == pytest.approx(0.5)
+    assert below(made(0.95, 0.02), 0.95) == pytest.approx(0.5)
 
 
 def test_numbers_equal_in_every_sample_need_no_spread() -> None:
@@ -218,24 +207,27 @@ def test_numbers_equal_in_every_sample_need_no_spread() -> None:
     assert below(found["worse"], 0.95) == 0.0
 
 
-@pytest.mark.parametrize("value", [Missing("not run"), Estimate(0.5), around(0.5, 0.1, 0.0)])
+WITHOUT_SPREAD = [Missing("not run"), Estimate(0.5), made(0.5, 0.1, degrees=0)]
+
+
+@pytest.mark.parametrize("value", WITHOUT_SPREAD)
 def test_a_number_without_spread_is_not_tested(value: Estimate | Missing) -> None:
     assert below(value, 0.95) is None
 
 
 def test_a_machine_whose_variance_is_unknown_supports_no_test() -> None:
-    assert slower(around(0.5, 0.01), ONE, 0.0, None) is None
-    assert differs(around(0.5, 0.01), ONE, None) is None
+    assert slower(made(0.5, 0.01), ONE, 0.0, None) is None
+    assert differs(made(0.5, 0.01), ONE, None) is None
 
 
 def test_the_machines_variance_is_added_to_that_of_prompts() -> None:
-    p_value = slower(around(0.90, 0.03, degrees=30), ONE, 0.0, Variance(0.04**2, 2))
+    p_value = slower(made(0.90, 0.03, degrees=30), ONE, 0.0, Variance(0.04**2, 2))
     degrees = 0.05**4 / (0.03**4 / 30 + 0.04**4 / 2)
     assert p_value == pytest.approx(stats.t.cdf(np.log(0.90) / 0.05, df=degrees))
 
 
 def test_what_is_slower_at_5_percent_on_either_side_differs_at_10() -> None:
-    fast, slow = around(1.1, 0.04), around(1 / 1.1, 0.04)
+    fast, slow = made(1.1, 0.04), made(1 / 1.1, 0.04)
     assert differs(fast, ONE, EXACT) == pytest.approx(differs(slow, ONE, EXACT))
     p_value = slower(slow, ONE, 0.0, EXACT)
     assert p_value is not None and differs(slow, ONE, EXACT) == pytest.approx(2 * p_value)
@@ -244,10 +236,8 @@ def test_what_is_slower_at_5_percent_on_either_side_differs_at_10() -> None:
 
 def test_a_method_as_slow_as_the_limit_is_found_as_often_as_chance_allows() -> None:
     generator = np.random.default_rng(4)
-    p_values = [
-        slower(around(float(np.exp(generator.normal(-np.log(1.05), 0.02))), 0.02), ONE, 0.05, EXACT)
-        for _ in range(400)
-    ]
+    values = np.exp(generator.normal(-np.log(1.05), 0.02, 400))
+    p_values = [slower(made(float(value), 0.02), ONE, 0.05, EXACT) for value in values]
     assert sum(p is not None and p <= 0.05 for p in p_values) == pytest.approx(20, abs=14)
 
 

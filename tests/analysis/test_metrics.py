@@ -5,7 +5,8 @@ The numbers of one cell, compared with values computed by hand.
 
 import math
 import random
-from dataclasses import replace
+from dataclasses import astuple, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -130,43 +131,30 @@ def test_the_turns_of_a_sample_are_one_cluster() -> None:
     twice = [replace(r, key=replace(r.key, turn=turn)) for r in run.records for turn in (0, 1)]
     once = measure(run).cell("pld", 0.0, "gsm8k").speedup
     doubled = measure(make_run(twice, run.header)).cell("pld", 0.0, "gsm8k").speedup
-    assert isinstance(once, Estimate)
-    assert isinstance(doubled, Estimate)
-    assert once.interval is not None
-    assert doubled.interval is not None
-    assert doubled.interval.low == pytest.approx(once.interval.low)
-    assert doubled.interval.high == pytest.approx(once.interval.high)
+    assert isinstance(once, Estimate) and isinstance(doubled, Estimate)
+    assert once.interval and doubled.interval
+    assert astuple(doubled.interval) == pytest.approx(astuple(once.interval))
 
 
-def test_an_empty_run_is_measured_without_an_error() -> None:
-    run = measure(make_run())
-    assert (run.methods, run.tasks, run.temperatures) == ((), (), (0.0,))
+CPU = "Example CPU 9000, 2 cores, 8 GiB"
+SERVER = {"backend": "server", "urls": ["http://host:8000"]}
 
 
-def test_a_gpu_is_the_machine_only_where_it_was_used() -> None:
-    described = header(["vanilla"])
-    gpu = {"name": "NVIDIA H200", "memory_bytes": 139 * 2**30, "driver": "570.1"}
-    described["environment"] |= {"gpus": [gpu], "torch": {"devices": ["NVIDIA H200"]}}
-    assert make_header(described).machine.device.startswith("Example CPU 9000, 2 cores")
-    described["spec"]["values"]["device"] = "cuda:0"
-    assert make_header(described).machine.device == "NVIDIA H200, 139 GiB, driver 570.1"
-
-
-def test_the_machine_of_servers_is_unknown_and_that_of_an_engine_has_no_threads() -> None:
-    described = header(["vanilla"])
-    described["spec"]["values"] |= {"backend": "server", "urls": ["http://host:8000"]}
-    device = make_header(described).machine.device
-    assert device == "hardware unknown to the client, client on Example CPU 9000, 2 cores, 8 GiB"
-    described["spec"]["values"]["urls"] = []
-    assert make_header(described).machine.device == "Example CPU 9000, 2 cores, 8 GiB"
-
-
-def test_of_several_gpus_the_one_used_is_named_though_torch_orders_them_differently() -> None:
+@pytest.mark.parametrize(
+    ("values", "device"),
+    [
+        ({}, f"{CPU}, 2 threads"),  # a GPU that was not used
+        ({"device": "cuda:0"}, "fast, 24 GiB, driver 1"),  # torch orders GPUs differently
+        (SERVER, f"hardware unknown to the client, client on {CPU}"),
+        ({**SERVER, "urls": []}, CPU),  # an engine has threads of its own
+    ],
+)
+def test_the_machine_is_the_one_that_was_used(values: dict[str, Any], device: str) -> None:
     described = header(["vanilla"])
     gpus = [{"name": name, "memory_bytes": 24 * 2**30, "driver": "1"} for name in ("slow", "fast")]
     described["environment"] |= {"gpus": gpus, "torch": {"devices": ["fast", "slow"]}}
-    described["spec"]["values"]["device"] = "cuda:0"
-    assert make_header(described).machine.device == "fast, 24 GiB, driver 1"
+    described["spec"]["values"] |= values
+    assert make_header(described).machine.device == device
 
 
 def cell(own: list[Record], baseline: list[Record]) -> CellMetrics:
@@ -203,21 +191,20 @@ def test_the_match_rate_is_the_share_of_identical_token_ids() -> None:
 
 def test_a_missing_number_has_a_reason() -> None:
     baseline, own = [record()], [record("pld")]
-    assert cell([], baseline).speedup == NOT_RUN
-    assert cell([], baseline).mat == NOT_RUN
+    assert cell([], baseline).speedup == cell([], baseline).mat == NOT_RUN
     assert cell([failed("pld")], baseline).mat == ALL_FAILED
-    assert cell(own, []).speedup == NO_BASELINE
-    assert cell(own, []).match_rate == NO_BASELINE
+    assert cell(own, []).speedup == cell(own, []).match_rate == NO_BASELINE
     assert cell(own, [failed("vanilla")]).speedup == BASELINE_FAILED
     assert cell(own, [record(sample="z")]).speedup == NO_SHARED
 
 
-def test_completions_of_one_token_have_a_speedup_but_no_mat_and_no_decode_speedup() -> None:
+def test_a_completion_of_one_token_has_a_speedup_and_a_first_token_only() -> None:
     baseline = [record(prefill_s=2.0, decode_s=0.0, accept_lengths=[])]
     measured = cell([record("pld", prefill_s=1.0, decode_s=0.0, accept_lengths=[])], baseline)
     assert number(measured.speedup) == pytest.approx(2.0)
-    assert measured.decode_speedup == NO_STEPS
-    assert measured.mat == NO_STEPS
+    assert measured.decode_speedup == measured.mat == NO_STEPS
+    assert measured.latency.first_token.num == 1
+    assert measured.latency.per_token.p50 == Missing("no completion")
 
 
 @pytest.mark.parametrize("seconds", [0.0, float("nan"), float("inf")])
@@ -227,29 +214,18 @@ def test_a_record_without_a_time_counts_as_failed(seconds: float) -> None:
     assert measured.speedup == ALL_FAILED
 
 
-def test_a_completion_of_one_token_has_a_first_token_only() -> None:
-    latency = measured_cell(record("pld", prefill_s=0.5, decode_s=0.0, accept_lengths=[])).latency
-    assert latency.first_token.num == 1
-    assert latency.per_token.p50 == Missing("no completion")
-
-
-@pytest.mark.parametrize(
-    ("number", "is_given"), [(9, (1, 0, 0)), (10, (1, 1, 0)), (100, (1, 1, 1))]
-)
-def test_a_percentile_needs_a_completion_beyond_it(
-    number: int, is_given: tuple[int, int, int]
-) -> None:
+@pytest.mark.parametrize(("number", "num_given"), [(9, 1), (10, 2), (100, 3)])
+def test_a_percentile_needs_a_completion_beyond_it(number: int, num_given: int) -> None:
     times = percentiles(np.arange(1.0, number + 1))
     given = [isinstance(value, Estimate) for value in (times.p50, times.p90, times.p99)]
-    assert given == [bool(one) for one in is_given]
+    assert given == [True] * num_given + [False] * (3 - num_given)
 
 
 def test_a_run_with_phases_has_acceptance_but_no_time_and_no_speed() -> None:
     records = [record(decode_s=4.0), record("pld", decode_s=2.0, accept_lengths=[2, 1])]
     described = header(["vanilla", "pld"], ("gsm8k",))
     described["spec"]["values"]["phases"] = True
-    timed = Record(**{f: getattr(records[1], f) for f in Record.__slots__} | {
-        "phases": Phases(1.0, 1.0, 0.0, 0.0)})  # fmt: skip
+    timed = replace(records[1], phases=Phases(1.0, 1.0, 0.0, 0.0))
     for run in (make_run(records, described), make_run([records[0], timed], header(["pld"]))):
         metrics = measure(run).cell("pld", 0.0, "gsm8k")
         assert metrics.speedup == metrics.decode_speedup == metrics.tokens_per_s == WITH_PHASES
@@ -271,10 +247,9 @@ def test_a_step_of_a_tokens_accepted_the_depths_below_a_and_none_at_a() -> None:
     # Five steps of a chain of three guesses; the last one accepted all that was guessed.
     metrics = measured_cell(steps([1, 2, 4, 2, 4], num_nodes=4))
     assert depths_of(metrics) == [(1, 5, 4), (2, 4, 2), (3, 2, 2)]
-    assert [p.conditional.value for p in metrics.acceptance_by_depth] == [4 / 5, 2 / 4, 1.0]
-    assert [p.unconditional.value for p in metrics.acceptance_by_depth] == pytest.approx(
-        [0.8, 0.4, 0.4]
-    )
+    found = metrics.acceptance_by_depth
+    assert [at.conditional.value for at in found] == [4 / 5, 2 / 4, 1.0]
+    assert [at.unconditional.value for at in found] == pytest.approx([0.8, 0.4, 0.4])
 
 
 def test_the_step_that_ended_a_completion_is_no_rejection() -> None:
@@ -331,8 +306,7 @@ def test_a_record_is_a_row_in_the_order_of_the_records() -> None:
 
 def test_missing_numbers_are_nan_whether_or_not_another_record_has_them() -> None:
     frame = records_frame([failed("pld"), replace(record(), energy_j=3.0)])
-    assert math.isnan(frame["wall_s"][0])
-    assert math.isnan(frame["energy_j"][0])
+    assert math.isnan(frame["wall_s"][0]) and math.isnan(frame["energy_j"][0])
     assert frame["peak_memory_bytes"].isna().all()
     assert records_frame([]).empty
 
@@ -350,8 +324,7 @@ def test_the_summary_has_a_row_for_every_cell_with_its_numbers() -> None:
     frame = summary_frame(run).set_index(["method", "temperature", "task"])
     assert [task for _, _, task in frame.index] == ["gsm8k", "alpaca", "mean", "pooled"] * 2
     cell, row = run.cell("pld", 0.0, "alpaca"), frame.loc["pld", 0.0, "alpaca"]
-    assert isinstance(cell.speedup, Estimate)
-    assert cell.speedup.interval is not None
+    assert isinstance(cell.speedup, Estimate) and cell.speedup.interval
     assert row["speedup"] == cell.speedup.value
     assert row["speedup_low"] == cell.speedup.interval.low
     assert row["num_tokens"] == cell.num_tokens
@@ -361,9 +334,8 @@ def test_the_summary_has_a_row_for_every_cell_with_its_numbers() -> None:
 
 
 def test_the_summary_says_why_a_number_is_missing() -> None:
-    run = measure(
-        make_run([record("pld"), failed("vanilla")], header(["vanilla", "pld"], ["gsm8k"]))
-    )
+    described = header(["vanilla", "pld"], ["gsm8k"])
+    run = measure(make_run([record("pld"), failed("vanilla")], described))
     row = summary_frame(run).set_index(["method", "task"]).loc["pld", "gsm8k"]
     assert math.isnan(row["speedup"])
     assert row["speedup_missing"] == "baseline failed"

@@ -69,6 +69,10 @@ def only(run: Run, method: str = "eagle3") -> ServingMetrics:
     return measured(run).serving[method, 0.0]
 
 
+def with_blocks(run: Run, *blocks: BlockHeader) -> Run:
+    return make_run(run.records, replace_part(run.header, blocks=blocks))
+
+
 def two_methods(load: Load = ONE, **values: Any) -> Run:
     records = [answer("vanilla", i, load, wall_s=1.0) for i in range(4)]
     records += [answer("eagle3", i, load, wall_s=0.5, num_accepted=5) for i in range(4)]
@@ -114,9 +118,7 @@ def test_a_failed_request_is_no_throughput_and_never_good() -> None:
 def test_the_time_of_a_block_that_failed_counts() -> None:
     plain = two_methods()
     lost = block("eagle3", ONE, duration_s=6.0, repeat=1, num_failed=4, num_tokens=0)
-    found = only(
-        make_run(plain.records, replace_part(plain.header, blocks=(*plain.header.blocks, lost)))
-    )
+    found = only(with_blocks(plain, *plain.header.blocks, lost))
     assert found.request_throughput == Estimate(4 / 8.0)
     assert found.output_throughput == Estimate(44 / 8.0)
 
@@ -125,12 +127,11 @@ def test_a_block_that_was_interrupted_has_no_throughput() -> None:
     plain = two_methods()
     rest = block("eagle3", ONE, duration_s=9.0, num_requests=1, num_tokens=11, num_before=3)
     vanilla, whole = plain.header.blocks
-    blocks = (vanilla, whole, replace_part(rest, repeat=1))
-    found = only(make_run(plain.records, replace_part(plain.header, blocks=blocks)))
+    found = only(with_blocks(plain, vanilla, whole, replace_part(rest, repeat=1)))
     assert number(found.output_throughput) == 22.0
     assert number(found.throughput_ratio) == pytest.approx(2.0)
     assert found.num_interrupted == 1
-    found = only(make_run(plain.records, replace_part(plain.header, blocks=(vanilla, rest))))
+    found = only(with_blocks(plain, vanilla, rest))
     assert isinstance(found.output_throughput, Missing)
     assert "interrupted" in found.output_throughput.reason
     assert isinstance(found.throughput_ratio, Missing)
@@ -310,7 +311,7 @@ def test_each_load_is_measured_against_vanilla_at_that_load() -> None:
 def test_the_clients_own_time_grows_with_its_work() -> None:
     plain = two_methods()
     busy = [replace_part(one, client_s=1.0) for one in plain.header.blocks]
-    found = only(make_run(plain.records, replace_part(plain.header, blocks=busy)))
+    found = only(with_blocks(plain, *busy))
     assert found.client_share == pytest.approx(1.0 / (1 - 0.5) / 2.0)
     assert only(plain).client_share == 0.0
 

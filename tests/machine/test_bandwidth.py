@@ -20,17 +20,11 @@ from tests.support.weights import build
 CPU = torch.device("cpu")
 
 
-def caches(root: Path, **sizes: str) -> Path:
-    for name, size in sizes.items():
-        (root / name).mkdir()
-        (root / name / "size").write_text(size + "\n")
-    return root
-
-
 def test_the_last_cache_is_the_largest_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        module, "_CACHES", caches(tmp_path, index0="48K", index1="2M", index3="32768K")
-    )
+    for name, size in {"index0": "48K", "index1": "2M", "index3": "32768K"}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "size").write_text(size + "\n")
+    monkeypatch.setattr(module, "_CACHES", tmp_path)
     assert cache_bytes(CPU) == 32 * MIB
 
 
@@ -40,22 +34,15 @@ def test_the_bytes_of_the_fastest_read_count(monkeypatch: pytest.MonkeyPatch) ->
     assert bandwidth(CPU, 1000) == 1000 / 2.0
 
 
-@pytest.mark.parametrize("cache", [0, 32 * MIB, 4096 * MIB])
-def test_a_block_is_larger_than_the_cache_and_bounded(
-    cache: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("cache", "weights", "block"),
+    [(0, 0, 64), (4096, 0, 512), (32, 0, 64), (32, 10, 64), (32, 269, 269), (32, 16_000, 512)],
+)
+def test_a_block_is_larger_than_the_cache_as_large_as_the_weights_and_bounded(
+    cache: int, weights: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "cache_bytes", lambda device: cache)
-    size = block_bytes(CPU)
-    assert 64 * MIB <= size <= 512 * MIB
-    assert size >= min(2 * cache, 512 * MIB)
-
-
-@pytest.mark.parametrize(("weights", "block"), [(0, 64), (10, 64), (269, 269), (16_000, 512)])
-def test_a_block_is_as_large_as_the_weights(
-    weights: int, block: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Beyond the cache; what a cache holds is read faster, and sets no limit."""
-    monkeypatch.setattr(module, "cache_bytes", lambda device: 32 * MIB)
+    """What a cache holds is read faster, and sets no limit."""
+    monkeypatch.setattr(module, "cache_bytes", lambda device: cache * MIB)
     assert block_bytes(CPU, weights * MIB) == block * MIB
 
 

@@ -18,12 +18,10 @@ from tests.machine.fake_nvml import MISSING, FakeNvml
 
 def test_a_run_records_hardware_and_versions_as_plain_json() -> None:
     found = json.loads(msgspec.json.encode(capture()))
-    assert found["specbench"] == specbench.__version__
-    assert found["python"] == platform.python_version()
-    assert found["cpu"]["model"]
-    assert found["cpu"]["memory_bytes"] > 2**28
-    assert found["torch"]["num_threads"] >= 1
-    assert found["transformers"]
+    versions = (found["specbench"], found["python"])
+    assert versions == (specbench.__version__, platform.python_version())
+    assert found["cpu"]["model"] and found["cpu"]["memory_bytes"] > 2**28
+    assert found["torch"]["num_threads"] >= 1 and found["transformers"]
 
 
 def test_a_record_names_no_user_host_or_path() -> None:
@@ -68,16 +66,13 @@ def test_a_checkout_has_a_commit_and_knows_whether_it_was_changed(checkout: Path
     assert git_state() == Git(commit=git(checkout, "rev-parse", "HEAD"), is_dirty=False)
     (checkout / "new.py").write_text("")
     state = git_state()
-    assert state is not None
-    assert state.is_dirty
+    assert state and state.is_dirty
 
 
-def test_outside_git_there_is_no_commit(checkout: Path) -> None:
-    assert checkout.is_dir()
+def test_there_is_no_commit_outside_git_nor_inside_somebody_elses_repository(
+    checkout: Path,
+) -> None:
     assert git_state() is None
-
-
-def test_a_package_installed_inside_somebody_elses_repository_has_no_commit(checkout: Path) -> None:
     (checkout / "pyproject.toml").unlink()
     (checkout / ".git").mkdir()
     assert git_state() is None

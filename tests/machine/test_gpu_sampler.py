@@ -90,9 +90,8 @@ def test_another_process_on_the_card_is_a_warning_and_this_one_is_none() -> None
 
 def test_a_card_that_was_busy_before_is_a_warning() -> None:
     nvml = FakeNvml(nvmlDeviceGetUtilizationRates=SimpleNamespace(gpu=83))
-    assert sampled(nvml).warnings() == [
-        "The GPU was 83 % busy before the run began: times are noisy."
-    ]
+    (warning,) = sampled(nvml).warnings()
+    assert warning == "The GPU was 83 % busy before the run began: times are noisy."
 
 
 def test_energy_is_the_drivers_counter() -> None:
@@ -106,13 +105,9 @@ def test_energy_is_the_drivers_counter() -> None:
 def test_without_a_counter_energy_is_the_sampled_power_over_time() -> None:
     seconds = iter([0.0, 1.0, 3.0, 3.5])
     watts = iter([100_000, 300_000, 200_000])
-    one = sampler(
-        FakeNvml(
-            nvmlDeviceGetTotalEnergyConsumption=MISSING,
-            nvmlDeviceGetPowerUsage=lambda *_: next(watts),
-        ),
-        now=lambda: next(seconds),
-    )
+    nvml = FakeNvml(nvmlDeviceGetTotalEnergyConsumption=MISSING)
+    nvml.answers["nvmlDeviceGetPowerUsage"] = lambda *_: next(watts)
+    one = sampler(nvml, now=lambda: next(seconds))
     assert one.energy_j() is None
     for _ in range(3):
         one.sample()
@@ -214,22 +209,15 @@ def test_without_a_driver_there_is_no_sampler(
         assert one is None
 
 
-def known(**cards: str) -> FakeNvml:
-    """A fake driver that finds cards by these names only."""
-
-    def find(name: str) -> str:
-        return cards.get(name, "NVML_ERROR_NOT_FOUND")
-
-    return FakeNvml(nvmlDeviceGetHandleByUUID=find, nvmlDeviceGetHandleByPciBusId=find)
-
-
 @pytest.mark.parametrize("name", ["GPU-1b2c", "MIG-1b2c", "00000000:3B:00.0"])
 def test_a_card_is_found_by_torchs_uuid_or_bus_and_never_by_number(name: str) -> None:
-    nvml = known(**{name: "this one"})
+    def find(asked: str) -> str:
+        return "this one" if asked == name else "NVML_ERROR_NOT_FOUND"
+
+    nvml = FakeNvml(nvmlDeviceGetHandleByUUID=find, nvmlDeviceGetHandleByPciBusId=find)
     nvml.answers["nvmlDeviceGetPowerUsage"] = lambda handle: f"power of {handle}"
     card = find_card(nvml, CARD)
-    assert card is not None
-    assert card.query("nvmlDeviceGetPowerUsage") == "power of this one"
+    assert card and card.query("nvmlDeviceGetPowerUsage") == "power of this one"
 
 
 def test_a_completion_gets_its_energy() -> None:
@@ -297,15 +285,10 @@ def test_the_counters_of_this_machine_advance() -> None:
 def test_time_in_which_the_thread_did_not_work_is_a_pause(
     clock_s: float, work_s: float, pause_s: float
 ) -> None:
-    moments = iter([Moment(100.0, 7.0), Moment(100.0 + clock_s, 7.0 + work_s)] * 2)
+    later = Moment(100.0 + clock_s, 7.0 + work_s)
+    moments = iter([Moment(100.0, 7.0), later, later])
     watch = PauseWatch(lambda: next(moments))
-    assert watch.take() == pytest.approx(pause_s)
-
-
-def test_a_pause_is_taken_once() -> None:
-    moments = iter([Moment(0.0, 0.0), Moment(9.0, 0.0), Moment(9.0, 0.0)])
-    watch = PauseWatch(lambda: next(moments))
-    assert (watch.take(), watch.take()) == (9.0, 0.0)
+    assert [watch.take(), watch.take()] == [pytest.approx(pause_s), 0.0]  # taken once
 
 
 def test_waiting_and_working_are_no_pauses_and_a_stop_is_one() -> None:

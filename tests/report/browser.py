@@ -1,7 +1,5 @@
 """A headless Chromium, driven through chromedriver's own HTTP interface (W3C WebDriver)."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import subprocess

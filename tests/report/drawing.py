@@ -19,6 +19,7 @@ from specbench.report.export.terminal import print_report
 from specbench.report.report import Report
 from specbench.types import Phases
 from tests.analysis.run_factory import TASKS, TITLES, failed, full_run, header, make_run, record
+from tests.judge.changing import with_records
 from tests.support.headers import values_of
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -59,11 +60,8 @@ def two_temperatures() -> Run:
     run = full_run(methods, tasks, (0.0, 1.0), status="interrupted", prompts=prompts)
     header = values_of(run.header)
     header["no_checkpoint"] = ["eagle3"]
-    header["methods"] = {
-        **header["methods"],
-        "medusa": {"title": "Medusa", "is_lossless": False},
-        "eagle3": {"title": "EAGLE-3"},
-    }
+    header["methods"]["medusa"] = {"title": "Medusa", "is_lossless": False}
+    header["methods"]["eagle3"] = {"title": "EAGLE-3"}
     header["warnings"] = ["The clock of the CPU changed during the run."]
     records = [
         r
@@ -105,10 +103,9 @@ def two_machines() -> list[Run]:
         described = values_of(run.header)
         values = described["spec"]["values"] | {"device": "cuda"}
         described["spec"] = {"values": values, "given": []}
-        described["environment"] = described["environment"] | {
-            "gpus": [{"name": name, "memory_bytes": 80 * 2**30, "driver": "575.57.08"}],
-            "torch": {"version": "2.13.0", "devices": [name], "num_threads": 8},
-        }
+        gpus = [{"name": name, "memory_bytes": 80 * 2**30, "driver": "575.57.08"}]
+        torch = {"version": "2.13.0", "devices": [name], "num_threads": 8}
+        described["environment"] |= {"gpus": gpus, "torch": torch}
         records = [replace(r, decode_s=(r.decode_s or 0.0) * factor) for r in run.records]
         runs.append(make_run(records, described))
     return runs
@@ -128,8 +125,7 @@ def with_phases() -> Run:
 
 def with_limits() -> Run:
     """The same machine and methods, measured without phases."""
-    run = with_phases()
-    return make_run([replace(each, phases=None) for each in run.records], run.header)
+    return with_records(with_phases(), lambda each: replace(each, phases=None))
 
 
 ROOFLINE = {

@@ -1,7 +1,5 @@
 """Reports show the stored audit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from msgspec import structs

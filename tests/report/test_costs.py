@@ -9,8 +9,8 @@ from typing import Any
 from specbench.log.run import Run
 from specbench.types import Phases
 from tests.analysis.run_factory import full_run, make_run
+from tests.judge.changing import with_header
 from tests.report.drawing import drawn, render
-from tests.support.headers import values_of
 
 MEMORY = {
     "bandwidth_bytes_per_s": 3e9,
@@ -33,9 +33,7 @@ def with_phases(done: Run) -> Run:
         replace(r, phases=Phases(*(part * (r.decode_s or 0) for part in (0.3, 0.5, 0.15, 0.05))))
         for r in done.records
     ]
-    header = values_of(done.header)
-    header["spec"]["values"]["phases"] = True
-    return make_run(records, header)
+    return make_run(records, with_header(done, spec__values__phases=True).header)
 
 
 def listing(text: str) -> Mapping[str, list[str]]:
@@ -90,10 +88,8 @@ def test_load_by_other_programs_and_the_clock_stand_below_the_table() -> None:
     }  # fmt: skip
     run = full_run(("vanilla", "pld"), ("gsm8k",), cpu=use)
     text = " ".join(drawn(run).split())
-    assert (
-        "Processor other programs took 1 % of it (at most 5 % in a second), clock 2400 to 2600 MHz "
-        "(mean 2550)" in text
-    )
+    others = "Processor other programs took 1 % of it (at most 5 % in a second), "
+    assert f"{others}clock 2400 to 2600 MHz (mean 2550)" in text
 
 
 def test_how_steps_were_run_stands_below_the_table_with_the_reason() -> None:

@@ -15,14 +15,7 @@ from specbench.report.build import make_report, write_report
 from specbench.report.export import FORMATS
 from specbench.report.export.json import digest, plain
 from tests.analysis.run_factory import failed, header, make_run, record
-from tests.report.drawing import (
-    all_failed,
-    no_baseline,
-    one_sample,
-    render,
-    report_of,
-    with_phases,
-)
+from tests.report.drawing import all_failed, no_baseline, one_sample, render, report_of, with_phases
 from tests.support.products import each_once
 
 
@@ -83,15 +76,12 @@ def test_an_error_text_of_many_lines_is_one_line_of_the_footer() -> None:
     text = render(make_run(records, header(["vanilla", "pld"], ("gsm8k",))), "markdown")
     line = next(line for line in text.splitlines() if "Failed completions" in line)
     assert "out of memory" in line
-    assert "Traceback" not in text
-    assert "\x1b" not in text
+    assert "Traceback" not in text and "\x1b" not in text
 
 
 def test_nan_is_written_as_missing() -> None:
-    assert plain({"a": math.nan, "b": [math.inf]}) == {
-        "a": {"missing": "not a finite number"},
-        "b": [{"missing": "not a finite number"}],
-    }
+    missing = {"missing": "not a finite number"}
+    assert plain({"a": math.nan, "b": [math.inf]}) == {"a": missing, "b": [missing]}
 
 
 def test_a_digest_ignores_rounding_and_nothing_else() -> None:

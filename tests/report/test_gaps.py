@@ -18,6 +18,7 @@ from specbench.report.build import make_report
 from specbench.report.export import csv as csv_format
 from specbench.report.report import Report, measure_categories
 from specbench.report.table import Table
+from specbench.types import Record
 from tests.analysis.run_factory import full_run, make_run
 from tests.judge.changing import with_header, with_records
 from tests.report.drawing import nine_methods, render, report_of
@@ -78,11 +79,10 @@ def test_runs_of_different_tasks_have_the_speedups_of_their_tasks_on_the_screen(
 
 
 def test_a_missing_interval_has_its_reason_in_its_place() -> None:
-    run = full_run(METHODS, FEW)
-    run = with_records(
-        run, lambda one: one if one.key.task == FEW[0] or one.key.sample_id.endswith("/0") else None
-    )
-    report = reported(run)
+    def kept(one: Record) -> Record | None:
+        return one if one.key.task == FEW[0] or one.key.sample_id.endswith("/0") else None
+
+    report = reported(with_records(full_run(METHODS, FEW), kept))
     results, block = report.results, report.results.blocks[0]
     assert "too few" in cells(sections.intervals(results, block), "pld")
     assert cells(sections.overview(results, block), "pld")[0].endswith("x [too few samples]")

@@ -1,7 +1,5 @@
 """MAT and speedups have one value in every rendering, on random runs whose tasks are unequal."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -21,8 +21,8 @@ from specbench.report.build import make_report
 from specbench.report.plots import style
 from specbench.report.plots.style import Plot, looks, save
 from specbench.report.report import Report
-from tests.analysis.run_factory import TITLES, full_run, header, make_run, record
-from tests.judge.changing import with_records
+from tests.analysis.run_factory import TASKS, TITLES, full_run, header, make_run, record
+from tests.judge.changing import with_header, with_records
 from tests.report.drawing import (
     EVERY_RUN,
     all_failed,
@@ -34,7 +34,6 @@ from tests.report.drawing import (
     with_limits,
     with_phases,
 )
-from tests.support.headers import values_of
 
 
 def drawn(report: Report) -> dict[str, tuple[Plot, Figure]]:
@@ -74,10 +73,8 @@ def test_a_task_without_a_speedup_has_no_point() -> None:
 
 def test_every_plot_has_a_title_caption_and_description() -> None:
     for plot, _ in drawn(report_of(nine_methods)).values():
-        assert plot.title
-        assert plot.caption.endswith(".")
-        assert "EAGLE-2" in plot.alt
-        assert re.search(r"\d", plot.alt)
+        assert plot.title and plot.caption.endswith(".")
+        assert "EAGLE-2" in plot.alt and re.search(r"\d", plot.alt)
 
 
 def test_an_svg_is_reproducible_and_keeps_text_as_text() -> None:
@@ -91,11 +88,9 @@ def test_an_svg_is_reproducible_and_keeps_text_as_text() -> None:
 
 
 def test_control_characters_in_names_are_drawn_as_escapes() -> None:
-    about = values_of(report_of(nine_methods).sources[0].info)
-    about["methods"]["pld"]["title"] = "P\u241b[31mLD"
-    about["columns"] = {task: f"\x1b{title}" for task, title in about["columns"].items()}
-    about["id"] = "\x7f"
-    report = make_report(make_run(nine_methods().records, about))
+    columns = {task: f"\x1b{task}" for task in TASKS}
+    changes = {"methods__pld__title": "P\u241b[31mLD", "columns": columns, "id": "\x7f"}
+    report = make_report(with_header(nine_methods(), **changes))
     svgs = [save(picture).svg for _, picture in drawn(report).values()]
     assert any(b"P\\x1b[31mLD" in svg for svg in svgs)
     assert not any(sign in svg for svg in svgs for sign in (b"\x1b", b"\x7f", "\u241b".encode()))

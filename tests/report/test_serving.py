@@ -1,10 +1,7 @@
 """Servers in reports: tables, notes, warnings and plots."""
 
-from __future__ import annotations
-
 import csv
 import json
-from collections.abc import Mapping
 from io import StringIO
 from typing import Any
 
@@ -12,7 +9,6 @@ import msgspec
 import pytest
 
 from specbench.log.backend import BlockHeader, ServerHeader
-from specbench.log.machine import CpuUse, Span
 from specbench.log.run import Load, Run
 from specbench.report.build import make_report
 from specbench.report.facts import full_command
@@ -32,15 +28,9 @@ def served(*, goodput: str = "ttft:60", num_retries: int = 0, **more: Any) -> Ru
     blocks: list[BlockHeader] = []
     for load, ratio in zip(LOADS, (2.0, 0.8, 1.0), strict=True):
         for method, speed in (("vanilla", 1.0), ("eagle3", ratio)):
-            own: Mapping[str, Any] = {
-                "num_accepted": 5,
-                "num_drafts": 4,
-                "num_retries": num_retries,
-            }
-            records += [
-                answer(method, i, load, wall_s=1 / speed, **(own if speed == ratio else {}))
-                for i in range(4)
-            ]
+            counts: dict[str, Any] = {"num_accepted": 5, "num_drafts": 4}
+            own = {**counts, "num_retries": num_retries} if speed == ratio else {}
+            records += [answer(method, i, load, wall_s=1 / speed, **own) for i in range(4)]
             blocks.append(block(method, load, duration_s=4 / speed, **more))
     made = run(records, blocks, LOADS, goodput=goodput)
     server = ServerHeader(
@@ -55,10 +45,12 @@ def report() -> Report:
 
 
 def test_the_work_of_servers_is_not_that_of_other_programs() -> None:
-    made = served()
-    use = CpuUse(60, 1.0, Span(0.1, 0.6, 0.9), Span(2400.0, 2500.0, 2600.0))
-    header = msgspec.structs.replace(made.header, cpu=use)
-    text = render(make_report(make_run(made.records, header)), "markdown")
+    shares, clocks = (
+        {"min": 0.1, "mean": 0.6, "max": 0.9},
+        {"min": 2400, "mean": 2500, "max": 2600},
+    )
+    use = {"num_samples": 60, "interval_s": 1.0, "share_of_others": shares, "clock_mhz": clocks}
+    text = render(with_header(served(), cpu=use), "markdown")
     assert "**Processor:** clock 2400 to 2600 MHz" in text
     assert "ther programs" not in text
 
@@ -69,10 +61,8 @@ def test_each_load_has_rows_of_its_own_in_every_table(report: Report) -> None:
         assert text.count(f"*{load} (1.0 in flight, at most 4)*") >= 3
     assert "| eagle3 | 2.00 | 22 |" in text and "| 1.0 (4) |" in text
     assert "TTFT mean" in text and "E2E p99" in text
-    assert (
-        "A block, the requests of a method on a task at a load, is one sample of the machine."
-        in text
-    )
+    block_ = "A block, the requests of a method on a task at a load"
+    assert f"{block_}, is one sample of the machine." in text
 
 
 def test_the_document_has_the_numbers_of_every_load(report: Report) -> None:
@@ -123,14 +113,8 @@ def test_a_server_that_lost_its_counters_in_a_block_is_named() -> None:
     ],
 )
 def test_an_engine_of_unknown_version_is_called_so(software: str, phrase: str) -> None:
-    made = served()
-    server = msgspec.structs.replace(made.header.servers["eagle3"], software=software)
-    header = msgspec.structs.replace(made.header, servers={"eagle3": server})
-    (text,) = [
-        one.text
-        for one in make_report(make_run(made.records, header)).results.notes
-        if one.label == "Servers"
-    ]
+    notes = make_report(with_header(served(), servers__eagle3__software=software)).results.notes
+    (text,) = [one.text for one in notes if one.label == "Servers"]
     assert text == f"eagle3: {phrase} at http://127.0.0.1:8000, completions"
 
 
@@ -157,14 +141,12 @@ def test_a_doubtful_number_is_warned_about(made: Run, words: str) -> None:
 
 
 def test_the_full_command_names_servers_and_loads() -> None:
-    made = served()
-    values = msgspec.structs.replace(
-        made.header.spec.values, backend="server", urls=("http://a:1", "http://b:2"),
-        labels=("vanilla", "eagle3"), methods=("vanilla", "eagle3"), request_timeout_s=30.0,
-    )  # fmt: skip
-    spec = msgspec.structs.replace(made.header.spec, values=values)
-    command = " ".join(full_command(msgspec.structs.replace(made.header, spec=spec)).split())
-    command = command.replace("\\ ", "")
+    names = ["vanilla", "eagle3"]
+    values: dict[str, Any] = {"backend": "server", "labels": names, "methods": names}
+    values |= {"urls": ["http://a:1", "http://b:2"], "request_timeout_s": 30.0}
+    changes = {f"spec__values__{name}": value for name, value in values.items()}
+    made = with_header(served(), **changes)
+    command = " ".join(full_command(made.header).split()).replace("\\ ", "")
     assert "--url http://a:1 --label vanilla --url http://b:2 --label eagle3" in command
     assert "--concurrency 1,8 --request-rate 2.5 --goodput ttft:60 --request-timeout 30" in command
     assert "--method" not in command

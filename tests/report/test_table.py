@@ -44,13 +44,12 @@ def test_cells_of_one_task_are_gathered_and_others_stand_alone() -> None:
 
 def test_the_column_of_highest_rank_is_dropped_first() -> None:
     made = table(Column("stays"), Column("second", rank=1), Column("first", rank=2))
-    assert [word in shown(made, 40) for word in ("stays", "second", "first")] == [True] * 3
-    assert [word in shown(made, 24) for word in ("stays", "second", "first")] == [True, True, False]
-    assert [word in shown(made, 14) for word in ("stays", "second", "first")] == [
-        True,
-        False,
-        False,
-    ]
+    for width, words in (
+        (40, ["stays", "second", "first"]),
+        (24, ["stays", "second"]),
+        (14, ["stays"]),
+    ):
+        assert re.findall("stays|second|first", shown(made, width)) == words
 
 
 def test_columns_that_may_not_be_dropped_continue_in_a_further_table() -> None:
@@ -143,9 +142,8 @@ def test_a_clause_goes_without_its_number_and_values_are_no_templates() -> None:
     ]
     steps = note("steps", modes=modes)
     assert steps.text == "CUDA graphs; one by one for pld, sps (too large)"
-    assert note("gpu", clock=None, power={"min": 70.2, "mean": 80.0, "max": 99.6}).text == (
-        "70 to 100 W (mean 80)"
-    )
+    gpu = note("gpu", clock=None, power={"min": 70.2, "mean": 80.0, "max": 99.6})
+    assert gpu.text == "70 to 100 W (mean 80)"
     cells = [{"method": str(place), "task": None} for place in range(9)]
     missing = note("missing", reason="it was not run", cells=cells).text
     assert missing == "It was not run: 0, 1, 2, 3, 4, 5 and 3 more."

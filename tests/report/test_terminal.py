@@ -14,6 +14,7 @@ from specbench.report.export.terminal import print_report
 from specbench.report.notes import short_notes
 from specbench.report.results import build_results, run_labels
 from tests.analysis.run_factory import TASKS, full_run, header, make_run, record
+from tests.judge.changing import with_header
 from tests.report.drawing import (
     EVERY_RUN,
     GOLDEN,
@@ -25,7 +26,6 @@ from tests.report.drawing import (
     two_models,
     two_temperatures,
 )
-from tests.support.headers import values_of
 
 
 @pytest.mark.parametrize("name", GOLDENS)
@@ -39,8 +39,7 @@ def test_the_default_run_with_its_warnings_fits_one_screen() -> None:
         f"{what} was off. " + "It is said why, and what to do about it. " * 6
         for what in ("The clock of the processor of this machine", "Another thing", "More")
     ]
-    described = values_of(nine_methods().header) | {"warnings": warnings}
-    text = drawn(make_run(nine_methods().records, described), 80, is_full=False)
+    text = drawn(with_header(nine_methods(), warnings=warnings), 80, is_full=False)
     assert text.count("\n") + 3 < 40
     assert text.count("was off") == 3 and "what to do" in text
 
@@ -143,11 +142,10 @@ def test_values_that_are_equal_as_shown_are_both_best() -> None:
 
 
 def test_the_baseline_is_bold_if_every_method_is_slower_but_not_alone() -> None:
-    described = header(["vanilla", "pld"], ("gsm8k",))
-    slow = make_run([record(decode_s=1.0), record("pld", decode_s=2.0)], described)
-    alone = make_run([record()], described)
-    assert build_results([measure(slow)]).blocks[0].methods[0].tasks[0].is_best_speedup
-    assert not build_results([measure(alone)]).blocks[0].methods[0].tasks[0].is_best_speedup
+    for others, is_best in (([record("pld", decode_s=2.0)], True), ([], False)):
+        run = make_run([record(), *others], header(["vanilla", "pld"], ("gsm8k",)))
+        (first, _) = build_results([measure(run)]).blocks[0].methods
+        assert first.tasks[0].is_best_speedup is is_best
 
 
 def test_a_stand_in_says_so_in_the_title() -> None:
@@ -157,9 +155,8 @@ def test_a_stand_in_says_so_in_the_title() -> None:
 
 
 def test_a_warning_of_one_run_among_several_names_it() -> None:
-    fine, interrupted = full_run(num_samples=4), two_temperatures()
-    described = values_of(interrupted.header) | {"id": "second"}
-    table = build_results([measure(fine), measure(make_run(interrupted.records, described))])
+    fine, interrupted = full_run(num_samples=4), with_header(two_temperatures(), id="second")
+    table = build_results([measure(fine), measure(interrupted)])
     warnings = [note.text for note in table.notes if note.is_warning]
     assert any(text.startswith("gsm8k, alpaca: The run was inter") for text in warnings)
     alone = build_results([measure(interrupted)])
@@ -183,7 +180,7 @@ def test_a_warning_about_a_head_comes_before_those_of_a_busy_machine() -> None:
 
 
 def test_runs_of_one_model_are_told_apart_by_what_differs() -> None:
-    infos = [measure(run).info for run in two_machines()]
+    infos = [run.header for run in two_machines()]
     model = "tiny (embedded, trained by specbench)"
     assert run_labels(infos[:1]) == [model]
     assert run_labels(infos) == ["NVIDIA A100 80GB", "NVIDIA H200"]
@@ -204,18 +201,14 @@ def test_names_of_any_script_and_markup_are_shown_as_they_are() -> None:
     described["columns"] = {"gsm8k": "数学 [bold]"}
     run = make_run([record(decode_s=2.0), record("pld", "ß/🙂")], described)
     text = drawn(run, 80)
-    assert "[red]方法[/red]" in text
-    assert "数学" in text
-    assert "[bold]" in text
+    assert all(word in text for word in ("[red]方法[/red]", "数学", "[bold]"))
 
 
 def test_a_stream_that_only_takes_ascii_gets_ascii() -> None:
     raw = BytesIO()
     stream = TextIOWrapper(raw, encoding="ascii")
-    described = header(["vanilla", "pld"], ("gsm8k",))
-    described["methods"]["pld"]["title"] = "方法"
-    run = full_run(("vanilla", "pld"), ("gsm8k",))
-    print_report(make_report(make_run(run.records, described)), Console(file=stream, width=100))
+    run = with_header(full_run(("vanilla", "pld"), ("gsm8k",)), methods__pld__title="方法")
+    print_report(make_report(run), Console(file=stream, width=100))
     stream.flush()
     assert b"?? " in raw.getvalue()
     assert "~0." in raw.getvalue().decode("ascii")
