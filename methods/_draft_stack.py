@@ -248,24 +248,15 @@ def _layer(
     queries, keys = config.num_attention_heads * dim, config.num_key_value_heads * dim
     attention, mlp = f"{name}.self_attn", f"{name}.mlp"
 
-    def joined(size: int, needs_bias: bool, **sizes: int) -> list[nn.Linear]:
-        """Linear layers that become one: all have a bias, or none."""
-        has_bias = needs_bias or any(f"{part}.bias" in checkpoint for part in sizes)
-        return [checkpoint.linear(part, size, out, bias=has_bias) for part, out in sizes.items()]
+    def joined(part: str, size: int, needs_bias: bool, **sizes: int) -> list[nn.Linear]:
+        """Linear layers of a part that become one: all have a bias, or none."""
+        named = {f"{part}.{key}_proj": out for key, out in sizes.items()}
+        has_bias = needs_bias or any(f"{key}.bias" in checkpoint for key in named)
+        return [checkpoint.linear(key, size, out, bias=has_bias) for key, out in named.items()]
 
-    q, k, v = joined(
-        input_size,
-        config.attention_bias,
-        **{
-            f"{attention}.q_proj": queries,
-            f"{attention}.k_proj": keys,
-            f"{attention}.v_proj": keys,
-        },
-    )
+    q, k, v = joined(attention, input_size, config.attention_bias, q=queries, k=keys, v=keys)
     o = checkpoint.linear(f"{attention}.o_proj", queries, hidden)
-    gate, up = joined(
-        hidden, config.mlp_bias, **{f"{mlp}.gate_proj": inner, f"{mlp}.up_proj": inner}
-    )
+    gate, up = joined(mlp, hidden, config.mlp_bias, gate=inner, up=inner)
     down = checkpoint.linear(f"{mlp}.down_proj", inner, hidden, bias=config.mlp_bias or None)
     checkpoint.skip(f"{attention}.rotary_emb.inv_freq")  # a constant in old files
     norms = (f"{attention}.q_norm", f"{attention}.k_norm")

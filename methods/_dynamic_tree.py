@@ -1,6 +1,6 @@
 """EAGLE-2's dynamic tree: grown by the draft's confidence, then cut to its best nodes."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
@@ -12,6 +12,7 @@ from specbench.engine.layers.ops import TORCH, JoinedHead, Ops
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.methods._draft_stack import DraftStack
 from specbench.methods._eagle import DraftModel, EagleDrafter
+from specbench.types import option
 
 TIE = 1e-9
 """Penalty per level. A child scores below its parent, so the parent of a kept node is kept."""
@@ -108,14 +109,10 @@ class CandidatePool:
 class Options:
     """Options of a dynamic tree."""
 
-    total_tokens: int = field(
-        default=60, metadata={"help": "nodes of the tree, including the root", "min": 2}
-    )
-    depth: int = field(default=7, metadata={"help": "expansions after the first level", "min": 0})
-    top_k: int = field(
-        default=10, metadata={"help": "nodes expanded per level, and children of each", "min": 1}
-    )
-    weights: str = field(default="", metadata={"help": "checkpoint, a folder or hub id"})
+    total_tokens: int = option(60, "nodes of the tree, including the root", min=2)
+    depth: int = option(7, "expansions after the first level", min=0)
+    top_k: int = option(10, "nodes expanded per level, and children of each", min=1)
+    weights: str = option("", "checkpoint, a folder or hub id")
 
     def profiled(self) -> Self:
         """These options with all candidates in the tree, for an acceptance profile."""

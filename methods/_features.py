@@ -1,6 +1,6 @@
-"""The base of drafters whose own layers read features of every committed token."""
+"""Bases of drafters that read states of the target, some with own layers over all tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 import torch
@@ -29,13 +29,6 @@ class FeatureModel:
         """Make room for `num_tokens` positions; True if the existing rows moved."""
         return self.stack.reserve(num_tokens)
 
-    def captured(self, forward: Forward) -> tuple[Tensor, ...]:
-        """Parts of a forward that features are built from, one row per node."""
-        if self.needs.layer_inputs:
-            return tuple(forward.layer_inputs[layer] for layer in self.needs.layer_inputs)
-        assert forward.hidden is not None
-        return (forward.hidden,)
-
     def features(self, captured: Sequence[Tensor], rows: Tensor) -> Tensor:
         """Features [n, feature] at `rows` [n] of the captured states."""
         parts = [part.index_select(0, rows) for part in captured]
@@ -46,11 +39,43 @@ class FeatureModel:
         raise NotImplementedError
 
 
+class PathDrafter(Drafter):
+    """Keeps the target's states on the last step's accepted path, which no draft has read yet."""
+
+    _execution: Execution
+    _num_scratch: int
+    """Most rows of a draft in the drafter's own cache."""
+    _captured: tuple[Tensor, ...]  # of the last forward, one row per node
+    _missing: AcceptedPath  # states not yet read, as rows of `_captured`
+
+    def start(self, state: State, prefill: Forward) -> None:
+        self._captured = tuple(part[-1:] for part in self.captured(prefill))
+        self._missing = AcceptedPath.single(state.pending, self._captured[0].device)
+
+    def observe(self, state: State, result: StepResult) -> None:
+        self._captured, self._missing = self.captured(result.forward), result.accepted
+        if self._execution.is_static:
+            self._missing = self._missing.padded(result.tree.layout.padded_path_length)
+
+    def captured(self, forward: Forward) -> tuple[Tensor, ...]:
+        """Parts of a forward that drafts read, one row per node."""
+        if self.needs.layer_inputs:
+            return tuple(forward.layer_inputs[layer] for layer in self.needs.layer_inputs)
+        assert forward.hidden is not None
+        return (forward.hidden,)
+
+    def make_room(self, state: State, reserve: Callable[[int], bool]) -> None:
+        """Let the drafter's own cache reserve the rows of the whole completion."""
+        whole = self._execution.cache_span(state.num_committed + state.remaining, self._num_scratch)
+        if reserve(whole.rows_with(self._num_scratch)):
+            self._execution.discard_graphs()
+
+
 ModelT = TypeVar("ModelT", bound=FeatureModel)
 
 
-class FeatureDrafter(Drafter, Generic[ModelT]):
-    """Keeps the features of the last step's accepted path, which its model has not read yet.
+class FeatureDrafter(PathDrafter, Generic[ModelT]):
+    """Feeds features of every committed token to a model with a cache of its own.
 
     `num_scratch` bounds the rows of a draft in the model's cache, `depth` the depth of all
     trees.
@@ -63,28 +88,15 @@ class FeatureDrafter(Drafter, Generic[ModelT]):
         self.has_guessed_layers = model.has_guessed_layers
         self._execution = execution
         self._num_scratch = max(num_scratch, padded_path_length(depth))
-        self._captured: tuple[Tensor, ...]  # of the last forward
-        self._missing: AcceptedPath  # features not yet read, as rows of `_captured`
 
     def start(self, state: State, prefill: Forward) -> None:
+        super().start(state, prefill)
         model = self.model
-        cache_span = self._execution.cache_span(
-            state.num_committed + state.remaining, self._num_scratch
-        )
-        if model.reserve(cache_span.rows_with(self._num_scratch)):
-            self._execution.discard_graphs()
+        self.make_room(state, model.reserve)
         tokens = torch.tensor(state.token_ids[1:], device=state.sampler.generator.device)
-        captured, rows = model.captured(prefill), torch.arange(len(tokens), device=tokens.device)
         if len(tokens) > 1:
-            model.prefill(model.features(captured, rows[:-1]), tokens[:-1])
-        self._captured = tuple(part[-1:] for part in captured)
-        self._missing = AcceptedPath.single(state.pending, tokens.device)
-
-    def observe(self, state: State, result: StepResult) -> None:
-        self._captured = self.model.captured(result.forward)
-        self._missing = result.accepted
-        if self._execution.is_static:
-            self._missing = self._missing.padded(result.tree.layout.padded_path_length)
+            rows = torch.arange(len(tokens) - 1, device=tokens.device)
+            model.prefill(model.features(self.captured(prefill), rows), tokens[:-1])
 
     def draft_inputs(self, state: State) -> tuple[Tensor, ...]:
         """Inputs of a draft: the committed length, the missing path, and captured states."""

@@ -26,10 +26,8 @@ from specbench.methods._head_fields import (
 )
 
 LAYERS = "eagle_aux_hidden_state_layer_ids"
-LAYERS_OPTION = {
-    "help": "target layers it reads the inputs of: 2+16+29; empty: its config names them"
-}
-"""Declaration of an option `layers`, which overrides the config."""
+LAYERS_HELP = "target layers it reads the inputs of: 2+16+29; empty: its config names them"
+"""Help of an option `layers`, which overrides the config."""
 
 _LAYOUTS = (
     # layout, a field of its config.json, how some of its keys begin

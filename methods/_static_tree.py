@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -15,6 +16,7 @@ from specbench.engine.layers.ops import Ops
 from specbench.engine.target import Target
 from specbench.engine.tree import TreeLayout
 from specbench.errors import UserError, unknown_name
+from specbench.types import option
 
 TREE = {"help": "a named tree, a shape such as 4x2x1, or a JSON file of paths"}
 """Declaration of an option `tree`."""
@@ -60,10 +62,7 @@ class TreeOptions:
     """Options of a method with a static tree."""
 
     tree: str = field(default="mc_sim_7b_63", metadata=TREE)
-    nodes: int = field(
-        default=0,
-        metadata={"help": "most nodes that are used, the root included; 0: all", "min": 0},
-    )
+    nodes: int = option(0, "most nodes that are used, the root included; 0: all", min=0)
 
     def profiled(self) -> Self:
         """These options for an acceptance profile: as deep as a profile is."""
@@ -110,7 +109,7 @@ class StaticTree:
     levels: tuple[Level, ...]  # from depth 1
     num_candidates: int  # draft tokens needed after an expander
 
-    @property
+    @cached_property
     def num_nodes(self) -> int:
         return self.layout.num_nodes
 

@@ -1,6 +1,6 @@
 """DFlash: one non-causal pass over a block of masks, which reads features of the target."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,9 +17,15 @@ from specbench.methods._features import FeatureModel
 from specbench.methods._head_config import HeadConfig, HeadFormat, read_config
 from specbench.methods._head_parts import embedding_of, head_of, in_vocabulary
 from specbench.methods._parallel import ParallelDrafter, draw_chain, mask_token
+from specbench.types import option
 
 _IDS = ("aux_hidden_state_layer_ids", "target_layer_ids")
 """Names of the target layers that it reads: in speculators, and in others."""
+
+_OFF = """
+    add_swa_attention_sink_bias attention_sink_bias causal is_causal sample_from_anchor
+    sliding_window_non_causal use_swa"""
+"""Switches of which only False is computed."""
 
 _FORMAT = HeadFormat(
     "dflash",
@@ -27,16 +33,10 @@ _FORMAT = HeadFormat(
     section="dflash_config",
     reads=("block_size", "mask_token_id", "num_target_layers", *_IDS),
     computed={
-        "add_swa_attention_sink_bias": False,
-        "attention_sink_bias": False,
-        "causal": False,
+        **dict.fromkeys(_OFF.split(), False),
         "input_embedding_scale": 1,
-        "is_causal": False,
         "markov_rank": None,
         "projector_type": None,
-        "sample_from_anchor": False,
-        "sliding_window_non_causal": False,
-        "use_swa": False,
     },
 )
 
@@ -45,11 +45,8 @@ _FORMAT = HeadFormat(
 class Options:
     """Options of DFlash."""
 
-    num_tokens: int = field(
-        default=0,
-        metadata={"help": "draft tokens per step; 0: one less than its block size", "min": 0},
-    )
-    weights: str = field(default="", metadata={"help": "checkpoint, a folder or hub id"})
+    num_tokens: int = option(0, "draft tokens per step; 0: one less than its block size", min=0)
+    weights: str = option("", "checkpoint, a folder or hub id")
 
 
 class DFlashModel(FeatureModel):

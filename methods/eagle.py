@@ -12,6 +12,7 @@ from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.tree import DraftTree, additive
 from specbench.methods._eagle import EagleDrafter, EagleModel
 from specbench.methods._static_tree import TREE, StaticTree, TreeOptions, best_ids, ranks_of
+from specbench.types import option
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class Options(TreeOptions):
     """Options of EAGLE."""
 
     tree: str = field(default="eagle_25", metadata=TREE)
-    weights: str = field(default="", metadata={"help": "checkpoint, a folder or hub id"})
+    weights: str = option("", "checkpoint, a folder or hub id")
 
 
 class Eagle(EagleDrafter):

@@ -1,22 +1,21 @@
 """EAGLE-3: features of three target layers, a head over a draft vocabulary, and EAGLE-2's tree."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from specbench.engine.drafter import BuildContext, Drafter, Method
 from specbench.methods._dynamic_tree import DynamicDrafter
 from specbench.methods._dynamic_tree import Options as TreeOptions
 from specbench.methods._eagle import Eagle3Model
-from specbench.methods._head_config import LAYERS_OPTION
+from specbench.methods._head_config import LAYERS_HELP
+from specbench.types import option
 
 
 @dataclass(frozen=True, slots=True)
 class Options(TreeOptions):
     """Options of EAGLE-3."""
 
-    layers: str = field(default="", metadata=LAYERS_OPTION)
-    rope_theta: float | None = field(
-        default=None, metadata={"help": "rotary base; without it, as in its config", "min": 1}
-    )
+    layers: str = option("", LAYERS_HELP)
+    rope_theta: float | None = option(None, "rotary base; without it, as in its config", min=1)
 
 
 def build(options: Options, context: BuildContext) -> Drafter:

@@ -1,23 +1,25 @@
 """Hydra: Medusa's heads made sequential; each reads the tokens drafted before it."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding, silu
 
-from specbench.engine.accept import AcceptedPath
-from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
+from specbench.engine.drafter import BuildContext, Method, State
 from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.layers.weights import weight_bytes
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree, padded_path_length
+from specbench.methods import _checkpoint
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._draft_stack import DraftStack, layer_config, rms_norm
+from specbench.methods._features import PathDrafter
 from specbench.methods._static_tree import StaticTree, TreeOptions, best_ids, ranks_of
+from specbench.types import option
 
-FILES = ("hydra_lm_head.pt", "hydra_lm_head.safetensors", "model.safetensors", "pytorch_model.bin")
+FILES = ("hydra_lm_head.pt", "hydra_lm_head.safetensors", *_checkpoint.FILES)
 ARCHITECTURES = ("mlp", "prefix-mlp")
 _PREFIX = "prefix_embeding_layer"  # the spelling of the format
 
@@ -26,7 +28,7 @@ _PREFIX = "prefix_embeding_layer"  # the spelling of the format
 class Options(TreeOptions):
     """Options of Hydra."""
 
-    weights: str = field(default="", metadata={"help": "checkpoint, a folder or hub id"})
+    weights: str = option("", "checkpoint, a folder or hub id")
 
 
 class Head:
@@ -89,7 +91,7 @@ class Prefix:
         return self._ops.norm(out, self._norm)
 
 
-class Hydra(Drafter):
+class Hydra(PathDrafter):
     """Drafts with one head per depth: head i reads the i draft tokens above.
 
     A node of the tree is a rank among the best tokens after its parent, so the tree is filled
@@ -122,26 +124,18 @@ class Hydra(Drafter):
         self.needs = Needs(hidden=True, all_prompt_positions=has_prefix)
         self._execution = target.execution
         self._fill = self._execution.wrap(self._filled)
-        self._hidden: Tensor  # [n, hidden], of the last forward
-        self._missing: AcceptedPath  # rows of `_hidden` that the heads have not read
 
     def start(self, state: State, prefill: Forward) -> None:
-        hidden = prefill.hidden
-        assert hidden is not None
+        super().start(state, prefill)
         if self._prefix:
-            cache_span = self._execution.cache_span(
-                state.num_committed + state.remaining, self._num_scratch
-            )
-            if self._prefix.stack.reserve(cache_span.rows_with(self._num_scratch)):
-                self._execution.discard_graphs()
+            self.make_room(state, self._prefix.stack.reserve)
+            (hidden,) = self.captured(prefill)
             if hidden.shape[0] > 1:
                 self._prefix.prefill(hidden[:-1])
-        self._hidden = hidden[-1:]
-        self._missing = AcceptedPath.single(state.pending, hidden.device)
 
     def propose(self, state: State) -> DraftTree:
         end, cache_span = self._place(state)
-        tokens, scores = self._fill(end, *self._missing, self._hidden, cache_span=cache_span)
+        tokens, scores = self._fill(end, *self._missing, *self._captured, cache_span=cache_span)
         return DraftTree(tokens, self._tree.layout, self._tree.num_nodes, scores=scores)
 
     def _filled(
@@ -164,7 +158,7 @@ class Hydra(Drafter):
 
     def _place(self, state: State) -> tuple[Tensor, CacheSpan]:
         """The committed length [], and the rows of the cache that attention reads."""
-        end = torch.full((), state.num_committed, device=self._hidden.device)
+        end = torch.full((), state.num_committed, device=self._missing.last.device)
         if not self._prefix:
             return end, CacheSpan(0)  # `mlp` has no cache
         return end, self._execution.cache_span(state.num_committed, self._num_scratch)
@@ -183,14 +177,11 @@ class Hydra(Drafter):
     def _best_along(self, state: State, token_ids: Sequence[int]) -> Iterator[Tensor]:
         """The best tokens [ranks] of each head, which reads `token_ids` instead of a draft."""
         end, cache_span = self._place(state)
-        x = self._first(end, self._missing.path, self._missing.last, self._hidden, cache_span)
+        path, _, last = self._missing
+        x = self._first(end, path, last, *self._captured, cache_span=cache_span)
         for head, token in zip(self._heads, [state.pending, *token_ids], strict=False):
             x = torch.cat([x, self._embedding[None, token]], -1)
             yield best_ids(self._execution.ops, head.logits(x))[0]
-
-    def observe(self, state: State, result: StepResult) -> None:
-        assert result.forward.hidden is not None
-        self._hidden, self._missing = result.forward.hidden, result.accepted
 
     def bytes_read(self, num_nodes: float) -> float:
         heads = sum(head.num_bytes for head in self._heads)

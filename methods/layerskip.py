@@ -1,24 +1,23 @@
 """LayerSkip: the target's own first layers draft a chain, on the target's cache."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 from specbench.engine.drafter import BuildContext, Drafter, Method, State
 from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree
 from specbench.errors import UserError
-from specbench.methods.sps import SCHEDULE, Schedule, SpeculativeSampling
+from specbench.methods.sps import SCHEDULE_HELP, Schedule, SpeculativeSampling
+from specbench.types import option
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """Options of LayerSkip."""
 
-    exit_layer: int = field(
-        default=0, metadata={"help": "layers that draft; 0: a quarter of the target's", "min": 0}
-    )
-    num_tokens: int = field(default=6, metadata={"help": "draft tokens per step", "min": 1})
-    schedule: Schedule = field(default="constant", metadata=SCHEDULE)
+    exit_layer: int = option(0, "layers that draft; 0: a quarter of the target's", min=0)
+    num_tokens: int = option(6, "draft tokens per step", min=1)
+    schedule: Schedule = option("constant", SCHEDULE_HELP)
 
     def profiled(self) -> Self:
         """These options for an acceptance profile: a token at every position."""
@@ -62,10 +61,8 @@ def build(options: Options, context: BuildContext) -> Drafter:
             f"layerskip cannot exit after layer {exit_layer} of a target with {num_layers}.",
             "Choose an exit_layer below the number of layers, and a target with more than one.",
         )
-    return LayerSkip(
-        target.first_layers(exit_layer), target.vocab_size, num_tokens=options.num_tokens,
-        schedule=options.schedule,
-    )  # fmt: skip
+    model, vocab_size = target.first_layers(exit_layer), target.vocab_size
+    return LayerSkip(model, vocab_size, options.num_tokens, options.schedule)
 
 
 METHOD = Method(

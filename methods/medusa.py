@@ -2,29 +2,28 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from specbench.engine.accept import AcceptedPath, typical
-from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
+from specbench.engine.accept import typical
+from specbench.engine.drafter import BuildContext, Method, State
 from specbench.engine.layers.weights import weight_bytes
-from specbench.engine.target import Forward, Needs
+from specbench.engine.target import Needs
 from specbench.engine.tree import DraftTree
+from specbench.methods import _checkpoint
 from specbench.methods._checkpoint import Checkpoint
+from specbench.methods._features import PathDrafter
 from specbench.methods._head_fields import one_value
 from specbench.methods._static_tree import StaticTree, TreeOptions, best_ids, ranks_of
+from specbench.types import option
 
-FILES = (
-    "medusa_lm_head.pt",
-    "medusa_lm_head.safetensors",
-    "model.safetensors",
-    "pytorch_model.bin",
-)
+FILES = ("medusa_lm_head.pt", "medusa_lm_head.safetensors", *_checkpoint.FILES)
 
 _BLOCK = re.compile(r"(blocks\.(\d+)\.layers\.(\d+)\.)(weight|bias)")
 _PROJECTION = re.compile(r"(lm_heads\.(\d+)\.)weight")
@@ -35,24 +34,19 @@ _PROJECTION = re.compile(r"(lm_heads\.(\d+)\.)weight")
 class Options(TreeOptions):
     """Options of Medusa."""
 
-    acceptance: Literal["lossless", "typical"] = field(
-        default="lossless",
-        metadata={"help": "typical: accept tokens that are likely enough (at T > 0; lossy)"},
+    acceptance: Literal["lossless", "typical"] = option(
+        "lossless", "typical: accept tokens that are likely enough (at T > 0; lossy)"
     )
-    threshold: float = field(
-        default=0.09, metadata={"help": "typical: probability that always suffices", "min": 0}
-    )
-    alpha: float = field(
-        default=0.3, metadata={"help": "typical: share of exp(-entropy) that suffices", "min": 0}
-    )
-    weights: str = field(default="", metadata={"help": "checkpoint, a folder or hub id"})
+    threshold: float = option(0.09, "typical: probability that always suffices", min=0)
+    alpha: float = option(0.3, "typical: share of exp(-entropy) that suffices", min=0)
+    weights: str = option("", "checkpoint, a folder or hub id")
 
     @property
     def is_lossless(self) -> bool:
         return self.acceptance == "lossless"
 
 
-class Medusa(Drafter):
+class Medusa(PathDrafter):
     """Drafts with heads on the last final hidden state (at t); head i predicts token t + 2 + i.
 
     A head is a few blocks x + SiLU(W x + b) and a projection to the vocabulary. A node of the
@@ -83,20 +77,13 @@ class Medusa(Drafter):
         self._blocks, self._projections = self._read(checkpoint, num_heads, num_blocks, has_bias)
         depths, ranks = self._tree.layout.depths[1:], self._tree.ranks[1:]
         self._source = (depths - 1) * self._tree.num_candidates + ranks
-        self._ops = target.execution.ops
+        self._execution, self._ops = target.execution, target.execution.ops
         if not options.is_lossless:
             self.rule = partial(typical, threshold=options.threshold, alpha=options.alpha)
         self._fill = target.execution.wrap(self._filled)
-        self._hidden: Tensor  # [n, hidden], of the last forward
-        self._accepted: AcceptedPath  # the path in `_hidden`; the heads read its end
-
-    def start(self, state: State, prefill: Forward) -> None:
-        assert prefill.hidden is not None
-        self._hidden = prefill.hidden[-1:]
-        self._accepted = AcceptedPath.single(state.pending, prefill.hidden.device)
 
     def propose(self, state: State) -> DraftTree:
-        tokens, scores = self._fill(self._hidden, *self._accepted)
+        tokens, scores = self._fill(*self._captured, *self._missing)
         return DraftTree(tokens, self._tree.layout, self._tree.num_nodes, scores=scores)
 
     def _filled(
@@ -117,16 +104,12 @@ class Medusa(Drafter):
         return self._ops.project_each(x, self._projections)
 
     def ranks(self, state: State, token_ids: Sequence[int]) -> list[int]:
-        logits = self._logits(self._hidden, self._accepted.path, self._accepted.last)
+        path, _, last = self._missing
+        logits = self._logits(*self._captured, path, last)
         return ranks_of(token_ids, best_ids(self._ops, logits), len(logits))
 
-    def observe(self, state: State, result: StepResult) -> None:
-        assert result.forward.hidden is not None
-        self._hidden, self._accepted = result.forward.hidden, result.accepted
-
     def bytes_read(self, num_nodes: float) -> float:
-        parts = [part for block in self._blocks for part in block if part is not None]
-        return weight_bytes(*parts, self._projections)
+        return weight_bytes(*chain.from_iterable(self._blocks), self._projections)
 
     def _read(
         self, checkpoint: Checkpoint, num_heads: int, num_blocks: int, has_bias: bool

@@ -1,7 +1,7 @@
 """MTP: the prediction layer that a target was trained with extrapolates its final hidden state."""
 
 import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -18,16 +18,15 @@ from specbench.engine.tree import DraftTree, additive
 from specbench.methods._chain import draft_chain
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._features import FeatureDrafter, FeatureModel
+from specbench.types import option
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """Options of MTP."""
 
-    num_tokens: int = field(default=3, metadata={"help": "draft tokens per step", "min": 1})
-    weights: str = field(
-        default="", metadata={"help": "the target's own folder or hub id, with its MTP layer"}
-    )
+    num_tokens: int = option(3, "draft tokens per step", min=1)
+    weights: str = option("", "the target's own folder or hub id, with its MTP layer")
 
 
 class MtpModel(FeatureModel):

@@ -1,6 +1,6 @@
 """PARD: a draft model that is trained to predict several tokens in one pass, through masks."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,14 +11,15 @@ from specbench.engine.tree import DraftTree, padded_size
 from specbench.errors import CheckpointError
 from specbench.methods._draft_model import DraftModelDrafter, fit_vocabulary, load_draft_model
 from specbench.methods._parallel import chain_of, draw_chain
+from specbench.types import option
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """Options of PARD."""
 
-    num_tokens: int = field(default=12, metadata={"help": "draft tokens per step", "min": 1})
-    weights: str = field(default="", metadata={"help": "draft model, a folder or hub id"})
+    num_tokens: int = option(12, "draft tokens per step", min=1)
+    weights: str = option("", "draft model, a folder or hub id")
 
 
 class Pard(DraftModelDrafter):

@@ -1,6 +1,6 @@
 """P-EAGLE: EAGLE-3's draft model predicts several tokens in one pass, through mask features."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,9 +11,10 @@ from specbench.engine.drafter import BuildContext, Method
 from specbench.engine.layers.operands import CacheSpan
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._eagle import EAGLE3_READS, DraftModel, Eagle3Model, EagleDrafter
-from specbench.methods._head_config import LAYERS_OPTION, SWITCHES, HeadConfig, HeadFormat
+from specbench.methods._head_config import LAYERS_HELP, SWITCHES, HeadConfig, HeadFormat
 from specbench.methods._head_parts import in_vocabulary
 from specbench.methods._parallel import ParallelDrafter, draw_chain, mask_token
+from specbench.types import option
 
 _MASK_TOKENS = ("mask_token_id", "ptd_token_id", "pard_token")
 """Names of the mask token's id: in speculators, and in the layout that vLLM loads."""
@@ -23,12 +24,10 @@ _MASK_TOKENS = ("mask_token_id", "ptd_token_id", "pard_token")
 class Options:
     """Options of P-EAGLE."""
 
-    num_tokens: int = field(default=8, metadata={"help": "draft tokens per step", "min": 1})
-    layers: str = field(default="", metadata=LAYERS_OPTION)
-    mask_token: int | None = field(
-        default=None, metadata={"help": "id of the mask token; without it: its config names it"}
-    )
-    weights: str = field(default="", metadata={"help": "checkpoint, a folder or hub id"})
+    num_tokens: int = option(8, "draft tokens per step", min=1)
+    layers: str = option("", LAYERS_HELP)
+    mask_token: int | None = option(None, "id of the mask token; without it: its config names it")
+    weights: str = option("", "checkpoint, a folder or hub id")
 
 
 class PEagleModel(Eagle3Model):

@@ -1,24 +1,23 @@
 """Prompt lookup decoding: the continuation of an earlier occurrence of the last tokens."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from specbench.engine.drafter import BuildContext, Drafter, Method, State
 from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree
 from specbench.errors import UserError
+from specbench.types import option
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """Options of prompt lookup decoding."""
 
-    ngram: int = field(default=3, metadata={"help": "longest n-gram looked up", "min": 1})
-    num_tokens: int = field(default=10, metadata={"help": "tokens copied as the draft", "min": 1})
-    min_ngram: int = field(default=1, metadata={"help": "shortest n-gram looked up", "min": 1})
-    allow_shorter: bool = field(
-        default=False, metadata={"help": "copy fewer than num_tokens where the text ends"}
-    )
+    ngram: int = option(3, "longest n-gram looked up", min=1)
+    num_tokens: int = option(10, "tokens copied as the draft", min=1)
+    min_ngram: int = option(1, "shortest n-gram looked up", min=1)
+    allow_shorter: bool = option(False, "copy fewer than num_tokens where the text ends")
 
     def __post_init__(self) -> None:
         if self.min_ngram > self.ngram:

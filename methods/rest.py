@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from specbench.engine.drafter import BuildContext, Drafter, Method, State
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.errors import UserError
 from specbench.methods._datastore import SORTED_BY, read_datastore
+from specbench.types import option
 
 NUM_MATCHES = 5000
 """Most occurrences that are counted in a step."""
@@ -21,13 +22,11 @@ Tokens = tuple[int, ...]
 class Options:
     """Options of REST."""
 
-    datastore: str = field(
-        default="", metadata={"help": "file made by `specbench datastore build`"}
-    )
-    max_span: int = field(default=16, metadata={"help": "longest context looked up", "min": 1})
-    min_span: int = field(default=2, metadata={"help": "shortest context looked up", "min": 1})
-    length: int = field(default=10, metadata={"help": "tokens of a continuation", "min": 1})
-    num_tokens: int = field(default=64, metadata={"help": "most tokens drafted", "min": 1})
+    datastore: str = option("", "file made by `specbench datastore build`")
+    max_span: int = option(16, "longest context looked up", min=1)
+    min_span: int = option(2, "shortest context looked up", min=1)
+    length: int = option(10, "tokens of a continuation", min=1)
+    num_tokens: int = option(64, "most tokens drafted", min=1)
 
     def __post_init__(self) -> None:
         if not self.min_span <= self.max_span <= SORTED_BY:

@@ -1,6 +1,6 @@
 """Speculative sampling with a separate draft model; a schedule sets the chain's length."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal, Self, TypeAlias
 
 import torch
@@ -12,21 +12,20 @@ from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree
 from specbench.methods._chain import draft_chain
 from specbench.methods._draft_model import DraftModelDrafter, fit_vocabulary, load_draft_model
+from specbench.types import option
 
 Schedule: TypeAlias = Literal["heuristic", "constant"]
-SCHEDULE = {"help": "heuristic: two more after a fully accepted draft, else one less"}
-"""Declaration of an option `schedule`."""
+SCHEDULE_HELP = "heuristic: two more after a fully accepted draft, else one less"
+"""Help of an option `schedule`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """Options of speculative sampling."""
 
-    num_tokens: int = field(
-        default=5, metadata={"help": "draft tokens in the first step", "min": 1}
-    )
-    schedule: Schedule = field(default="heuristic", metadata=SCHEDULE)
-    weights: str = field(default="", metadata={"help": "draft model, a folder or hub id"})
+    num_tokens: int = option(5, "draft tokens in the first step", min=1)
+    schedule: Schedule = option("heuristic", SCHEDULE_HELP)
+    weights: str = option("", "draft model, a folder or hub id")
 
     def profiled(self) -> Self:
         """These options for an acceptance profile: a token at every position."""
@@ -97,9 +96,7 @@ def next_length(schedule: Schedule, num_tokens: int, num_accepted: int) -> int:
 def build(options: Options, context: BuildContext) -> Drafter:
     """Build the drafter for a target."""
     model, vocab_size = load_draft_model("sps", context), context.target.vocab_size
-    return SpeculativeSampling(
-        model, vocab_size, num_tokens=options.num_tokens, schedule=options.schedule
-    )
+    return SpeculativeSampling(model, vocab_size, options.num_tokens, options.schedule)
 
 
 METHOD = Method(

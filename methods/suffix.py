@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Literal, NamedTuple
 
@@ -11,28 +11,23 @@ from specbench.engine.drafter import BuildContext, Drafter, Method, State
 from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.methods._occurrences import SEPARATOR, Occurrences
+from specbench.types import option
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """Options of suffix decoding."""
 
-    depth: int = field(
-        default=24, metadata={"help": "most tokens of a match and its continuation", "min": 2}
+    depth: int = option(24, "most tokens of a match and its continuation", min=2)
+    num_tokens: int = option(24, "most tokens drafted", min=1)
+    factor: float = option(1.0, "tokens drafted per token matched", min=0)
+    offset: float = option(0.0, "tokens drafted in addition", min=0)
+    min_prob: float = option(0.1, "smallest frequency of a drafted path", min=0)
+    shape: Literal["chain", "tree"] = option(
+        "chain", "draft the most likely continuation, or several"
     )
-    num_tokens: int = field(default=24, metadata={"help": "most tokens drafted", "min": 1})
-    factor: float = field(
-        default=1.0, metadata={"help": "tokens drafted per token matched", "min": 0}
-    )
-    offset: float = field(default=0.0, metadata={"help": "tokens drafted in addition", "min": 0})
-    min_prob: float = field(
-        default=0.1, metadata={"help": "smallest frequency of a drafted path", "min": 0}
-    )
-    shape: Literal["chain", "tree"] = field(
-        default="chain", metadata={"help": "draft the most likely continuation, or several"}
-    )
-    scope: Literal["request", "run"] = field(
-        default="request", metadata={"help": "run: also look in the outputs of earlier prompts"}
+    scope: Literal["request", "run"] = option(
+        "request", "run: also look in the outputs of earlier prompts"
     )
 
 

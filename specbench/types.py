@@ -6,7 +6,7 @@ Plain numbers, strings and token ids.
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 VERSION = "0.1.0"
 BASELINE = "vanilla"
@@ -37,6 +37,14 @@ draft tokens of each depth. path: how much of a drafted chain is right. token: o
 draft token does not depend on where its draft began. text: nothing, since drafts follow from
 the tokens alone.
 """
+
+
+OptionT = TypeVar("OptionT")
+
+
+def option(default: OptionT, text: str, **limits: float) -> OptionT:
+    """Declare a field of a method's options: its default, its help, and its limits min and max."""
+    return field(default=default, metadata={"help": text, **limits})
 
 
 @dataclass(frozen=True, slots=True)

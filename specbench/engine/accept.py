@@ -99,6 +99,8 @@ class AcceptedPath(NamedTuple):
     def padded(self, length: int) -> AcceptedPath:
         """The same path, padded to `length` nodes."""
         more = length - self.path.shape[0]
+        if more == 0:
+            return self
         return AcceptedPath(pad(self.path, (0, more)), pad(self.token_ids, (0, more)), self.last)
 
 

@@ -164,7 +164,7 @@ def test_the_first_draft_is_numerically_that_of_the_official_code(name: str) -> 
         drafter.start(state, prefill)
     assert_near(prefill.logits[0], numerics["target"]["logits_last"])
     last = torch.tensor([len(prompt) - 1])
-    features = drafter.model.features(drafter.model.captured(prefill), last)
+    features = drafter.model.features(drafter.captured(prefill), last)
     assert_near(features[0], golden["draft_input_features_last_pos"])
     _, hidden = drafter.feed(*drafter.draft_inputs(state), cache_span=drafter.cache_span(state))
     assert_near(hidden[0], golden["draft_first_out_hidden_last_pos"])
