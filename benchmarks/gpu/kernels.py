@@ -98,7 +98,7 @@ def with_kernel(kernel: Launch, num_processors: int, *, is_early: bool) -> Trito
 def check(ops: TritonOps, dtype: torch.dtype, device: torch.device = NOWHERE) -> None:
     """Call the operations as the start-up check does."""
     for num_rows, heads in TRIED:
-        Trial.drawn(num_rows, heads, device, dtype).run(ops)
+        Trial(num_rows, heads, device, dtype).run(ops)
 
 
 @torch.inference_mode()

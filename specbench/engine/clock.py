@@ -47,10 +47,6 @@ class Stopwatch:
 class HostStopwatch(Stopwatch):
     """Laps by `time.perf_counter`, for a device that works synchronously: the CPU."""
 
-    def __init__(self) -> None:
-        self._seconds = dict.fromkeys(PHASES, 0.0)
-        self._last = 0.0
-
     def start(self) -> None:
         self._seconds = dict.fromkeys(PHASES, 0.0)
         self._last = time.perf_counter()
@@ -61,7 +57,7 @@ class HostStopwatch(Stopwatch):
         self._last = now
 
     def read(self) -> Phases:
-        return _phases(self._seconds)
+        return Phases(*self._seconds.values())
 
 
 class EventStopwatch(Stopwatch):
@@ -91,7 +87,7 @@ class EventStopwatch(Stopwatch):
         seconds = dict.fromkeys(PHASES, 0.0)
         for i, phase in enumerate(self._names):
             seconds[phase] += self._borders[i].elapsed_time(self._borders[i + 1]) / 1e3
-        return _phases(seconds)
+        return Phases(*seconds.values())
 
     def _mark(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)
@@ -102,7 +98,3 @@ class EventStopwatch(Stopwatch):
 def phase_stopwatch(device: torch.device) -> Stopwatch:
     """The stopwatch that measures phases on a device."""
     return EventStopwatch(device) if device.type == "cuda" else HostStopwatch()
-
-
-def _phases(seconds: dict[Phase, float]) -> Phases:
-    return Phases(*(seconds[phase] for phase in PHASES))

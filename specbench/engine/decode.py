@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,7 +14,6 @@ from specbench.engine.draft_check import CheckedStep, check_draft
 from specbench.engine.drafter import Drafter, State, StepResult
 from specbench.engine.layers.torch_attention import without_cudnn_attention
 from specbench.engine.target import Forward, Target
-from specbench.engine.tree import TreeLayout
 from specbench.errors import ContractFault, NonFiniteError, UserError
 from specbench.types import Completion, Request, Step, StopReason, TracedStep
 
@@ -49,7 +47,7 @@ def decode(
     execution, sampler = target.execution, target.sampler(request.sampling, request.seed)
     state = State(request, sampler, limit)
     steps: list[Step] = []
-    traced: list[_TracedTree] = []
+    traced: list[tuple[Tensor, Tensor, tuple[int, ...]]] = []
     checked: list[CheckedStep] = []
     is_on_host = target.device.type == "cpu" and not execution.is_static
     with target.capture(drafter.needs), _naming_step(state, steps):
@@ -81,7 +79,8 @@ def decode(
             count, is_done = emit(state, verdict.token_ids, target.vocab_size)
             steps.append(Step(proposed.num_nodes, count))
             if is_traced and proposed.log_probs is not None:
-                traced.append(_TracedTree.copy(proposed.layout, proposed.log_probs, verdict.path))
+                parents = proposed.layout.parents.clone()  # the next step overwrites both
+                traced.append((parents, proposed.log_probs.clone(), verdict.path))
             watch.lap("host")
             if not is_done:
                 drafter.observe(state, StepResult(tree, forward, verdict, accepted_path))
@@ -92,7 +91,7 @@ def decode(
     reason = stop_reason(request, token_ids)
     return Completion(
         token_ids, reason, tuple(steps), prefilled - began, ended - drafting, watch.read(),
-        trace=tuple(tree.read() for tree in traced), draft_prefill_s=draft_prefill_s,
+        trace=tuple(_on_host(*tree) for tree in traced), draft_prefill_s=draft_prefill_s,
     )  # fmt: skip
 
 
@@ -118,22 +117,9 @@ def _prefill(target: Target, drafter: Drafter, state: State) -> tuple[Forward, b
     return prefill, emit(state, Verdict.read(chosen).token_ids, target.vocab_size)[1]
 
 
-@dataclass(frozen=True, slots=True)
-class _TracedTree:
-    """Copies of a tree's tensors, which the next step overwrites, and the accepted path."""
-
-    parents: Tensor  # [nodes]
-    log_probs: Tensor  # [nodes]
-    path: tuple[int, ...]
-
-    @classmethod
-    def copy(cls, layout: TreeLayout, log_probs: Tensor, path: tuple[int, ...]) -> _TracedTree:
-        return cls(layout.parents.clone(), log_probs.clone(), path)
-
-    def read(self) -> TracedStep:
-        """The tree on the host, after the last step: reading waits for the device."""
-        log_probs = (0.0, *self.log_probs[1:].tolist())
-        return TracedStep(tuple(self.parents.tolist()), log_probs, self.path)
+def _on_host(parents: Tensor, log_probs: Tensor, path: tuple[int, ...]) -> TracedStep:
+    """A traced tree with its accepted path, after the last step: reading waits for the device."""
+    return TracedStep(tuple(parents.tolist()), (0.0, *log_probs[1:].tolist()), path)
 
 
 def token_limit(target: Target, request: Request) -> int:

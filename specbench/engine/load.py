@@ -39,34 +39,21 @@ if TYPE_CHECKING:
     from specbench.engine.spread import Spread
 
 
-TESTED = frozenset({
-    "ApertusForCausalLM", "ArceeForCausalLM", "BioGptForCausalLM", "CodeGenForCausalLM",
-    "Cohere2ForCausalLM", "CohereForCausalLM", "CwmForCausalLM", "DeepseekV2ForCausalLM",
-    "DeepseekV3ForCausalLM", "Ernie4_5ForCausalLM", "Ernie4_5_MoeForCausalLM", "Exaone4ForCausalLM",
-    "FalconForCausalLM", "GPT2LMHeadModel", "GPTBigCodeForCausalLM", "GPTJForCausalLM",
-    "GPTNeoXForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM",
-    "Gemma3ForConditionalGeneration", "Gemma4ForCausalLM", "Gemma4ForConditionalGeneration",
-    "GemmaForCausalLM", "Glm4ForCausalLM", "Glm4MoeForCausalLM", "Glm4MoeLiteForCausalLM",
-    "GlmForCausalLM", "GptOssForCausalLM", "GraniteForCausalLM", "GraniteMoeForCausalLM",
-    "GraniteSWAForCausalLM", "HeliumForCausalLM", "HunYuanDenseV1ForCausalLM",
-    "HunYuanMoEV1ForCausalLM", "Llama4ForCausalLM", "LlamaForCausalLM", "MiMoV2FlashForCausalLM",
-    "MiniMaxM2ForCausalLM", "Ministral3ForCausalLM", "MinistralForCausalLM", "MistralForCausalLM",
-    "MixtralForCausalLM", "NemotronForCausalLM", "OPTForCausalLM", "Olmo2ForCausalLM",
-    "Olmo3ForCausalLM", "OlmoForCausalLM", "PersimmonForCausalLM", "Phi3ForCausalLM",
-    "PhiForCausalLM", "PhimoeForCausalLM", "Qwen2ForCausalLM", "Qwen2MoeForCausalLM",
-    "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "SeedOssForCausalLM", "SmolLM3ForCausalLM",
-    "StableLmForCausalLM", "Starcoder2ForCausalLM",
-})  # fmt: skip
+_CAUSAL = """
+    Apertus Arcee BioGpt CodeGen Cohere2 Cohere Cwm DeepseekV2 DeepseekV3 Ernie4_5 Ernie4_5_Moe
+    Exaone4 Falcon GPTBigCode GPTJ GPTNeoX Gemma2 Gemma3 Gemma4 Gemma Glm4 Glm4Moe Glm4MoeLite
+    Glm GptOss Granite GraniteMoe GraniteSWA Helium HunYuanDenseV1 HunYuanMoEV1 Llama4 Llama
+    MiMoV2Flash MiniMaxM2 Ministral3 Ministral Mistral Mixtral Nemotron OPT Olmo2 Olmo3 Olmo
+    Persimmon Phi3 Phi Phimoe Qwen2 Qwen2Moe Qwen3 Qwen3Moe SeedOss SmolLM3 StableLm Starcoder2"""
+_OTHERS = ("GPT2LMHeadModel", "Gemma3ForConditionalGeneration", "Gemma4ForConditionalGeneration")
+TESTED = frozenset([*(f"{name}ForCausalLM" for name in _CAUSAL.split()), *_OTHERS])
 """Classes of models that the project's tests compare with plain forwards and `generate`."""
+_SAME = ("auto-round", "bitsandbytes", "compressed-tensors", "hqq", "torchao")
 _PACKAGES = {
-    "auto-round": ("auto-round",),
-    "awq": ("gptqmodel",),
-    "bitsandbytes": ("bitsandbytes",),
-    "compressed-tensors": ("compressed-tensors",),
-    "gptq": ("gptqmodel", "optimum"),
-    "hqq": ("hqq",),
-    "quanto": ("optimum-quanto",),
-    "torchao": ("torchao",),
+    **{name: name for name in _SAME},
+    "awq": "gptqmodel",
+    "gptq": "gptqmodel optimum",
+    "quanto": "optimum-quanto",
 }
 """The packages with which transformers reads a format."""
 _MODULES = {"optimum-quanto": "optimum.quanto"}
@@ -91,14 +78,9 @@ class WeightSource(Protocol):
     def tensors(self, device: torch.device, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]: ...
 
 
-def make_target(
-    source: WeightSource,
-    *,
-    dtype: torch.dtype,
-    device: torch.device,
-    execution: Execution | None = None,
-    spread: Spread | None = None,
-) -> Target:
+def _model_of(
+    source: WeightSource, dtype: torch.dtype, device: torch.device, spread: Spread | None
+) -> PreTrainedModel:
     """Build the causal language model of a source's config from its tensors.
 
     The tensors become the parameters without a copy, except those that `spread` moves from
@@ -125,7 +107,7 @@ def make_target(
         _replace(model, name, buffer.to(device_of(name, placed)))
     if spread:
         send_inputs(model, placed)
-    return Target(model, execution)
+    return model
 
 
 def without_weights(config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
@@ -162,8 +144,7 @@ def load_target(
             weights, or has attention that trees cannot use yet.
     """
     if not isinstance(path, Path):
-        target = make_target(path, dtype=dtype, device=device, execution=execution, spread=spread)
-        return with_graphs_proven(target)
+        return with_graphs_proven(Target(_model_of(path, dtype, device, spread), execution))
     try:
         check_type(PreTrainedConfig.get_config_dict(path)[0].get("model_type"), path)
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
@@ -254,7 +235,7 @@ def check_format(method: str, path: Path) -> None:
             "not know.",
             "Use plain weights, or another checkpoint of the model.",
         )
-    missing = [name for name in _PACKAGES.get(method, ()) if not _is_installed(name)]
+    missing = [name for name in _PACKAGES.get(method, "").split() if not _is_installed(name)]
     if missing:
         names = " ".join(missing)
         raise CheckpointError(

@@ -17,8 +17,7 @@ _PARENTS = (0, 0, 0, 0, 2, 2, 1, 4, 5, 7)
 _LEAVES = (3, 6, 8, 9)
 
 _SIZES = ("window", "chunk", "block", "local")
-_TOLERANCE = {torch.float64: 1e-3, torch.float32: 1e-3}
-_HALF_TOLERANCE = 0.05
+_TOLERANCE, _HALF_TOLERANCE = 1e-3, 0.05
 """Of the logits' spread. A wrong mask or position changes most nodes by about as much as that."""
 
 
@@ -85,7 +84,7 @@ def _difference(
     """The gap between logits [nodes, vocab] as a clause; None if it is rounding."""
     spread = expected.std(-1).clamp_min(torch.finfo(target.dtype).tiny)
     gap = float(((found - expected).abs().amax(-1) / spread).median())
-    tolerance = _TOLERANCE.get(target.dtype, _HALF_TOLERANCE)
+    tolerance = _HALF_TOLERANCE if target.dtype.itemsize < 4 else _TOLERANCE
     if gap <= tolerance:
         return None
     return (

@@ -148,12 +148,10 @@ class Target:
             {layer: rows[-1:] for layer, rows in forward.layer_inputs.items()},
         )
 
-    def extend(self, token_ids: Sequence[int] | Tensor) -> Tensor:
-        """Append and commit `token_ids`; returns logits [vocab] of the last position."""
+    def extend(self, tokens: Tensor) -> Tensor:
+        """Append and commit `tokens` [n]; returns logits [vocab] of the last position."""
         if self.cache.length == 0:
-            ids = token_ids.tolist() if isinstance(token_ids, Tensor) else token_ids
-            return self.prefill(ids).logits[0]
-        tokens = torch.as_tensor(token_ids, device=self.device)
+            return self.prefill(tokens.tolist()).logits[0]
         tree = DraftTree.chain(tokens)
         logits = self.forward(tree).logits[-1]
         self.commit(range(tree.num_nodes))

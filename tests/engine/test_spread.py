@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from specbench.engine import spread
-from specbench.engine.load import load_target, make_target, without_weights
+from specbench.engine.load import load_target, without_weights
 from specbench.engine.spread import Spread, places
 from specbench.engine.target import Needs, Target
 from specbench.engine.tree import DraftTree
@@ -161,7 +161,7 @@ def source() -> Source:
 
 
 def made(given: Source) -> torch.Tensor:
-    target = make_target(given, dtype=torch.float64, device=torch.device("cpu"))
+    target = load_target(given, dtype=torch.float64, device=torch.device("cpu"))
     with torch.inference_mode():
         return target.prefill((1, 5, 6, 7)).logits[0]
 

@@ -156,10 +156,10 @@ def test_the_number_of_layers_names_the_last_layers_output(name: str) -> None:
 @torch.inference_mode()
 def test_extending_and_cropping_is_prefilling() -> None:
     target = random_target()
-    target.extend([1, 5, 6])
-    target.extend([9, 9])
+    target.extend(torch.tensor([1, 5, 6]))
+    target.extend(torch.tensor([9, 9]))
     target.crop(3)
-    extended = target.extend([7, 8])
+    extended = target.extend(torch.tensor([7, 8]))
     torch.testing.assert_close(extended, target.prefill((1, 5, 6, 7, 8)).logits[0])
 
 

@@ -32,35 +32,18 @@ sys.tracebacklimit = 0
 _BUILD = "build-"
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
-_INT, _LONG, _FLOAT, _POINTER = ctypes.c_int, ctypes.c_long, ctypes.c_float, ctypes.c_void_p
-_NORM = (_POINTER, _INT, _FLOAT)
-SIGNATURES: dict[str, tuple[type, ...]] = {
-    "product": (
-        _POINTER, _POINTER, _LONG, _LONG, _LONG, _POINTER, _LONG, _POINTER, _INT, *_NORM, _INT,
-    ),
-    "product_each": (
-        _POINTER, _POINTER, _LONG, _LONG, _LONG, _POINTER, _LONG, _POINTER, _INT,
-    ),
-    "norm_rows": (_POINTER, _POINTER, _LONG, _LONG, _LONG, *_NORM, _INT),
-    "write_kv": (
-        _POINTER, _LONG, _LONG, _LONG, _LONG, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _LONG,
-        *_NORM,
-    ),
-    "attend": (
-        _POINTER, _POINTER, _LONG, _LONG, _LONG, _LONG, _LONG, _POINTER, _POINTER, _LONG, _LONG,
-        _POINTER, _LONG, _FLOAT, _INT,
-    ),
-    "run_layers": (
-        _POINTER, _POINTER, _LONG, _POINTER, _LONG, _LONG, _POINTER, _LONG, _POINTER, _POINTER,
-        _LONG, _POINTER, _LONG, _POINTER, _LONG, _INT,
-    ),
-    "best_tokens": (_POINTER, _LONG, _LONG, _LONG, _LONG, _POINTER, _POINTER, _INT),
-    "draft_levels": (
-        _POINTER, _POINTER, _LONG, _LONG, _LONG, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER,
-        _INT,
-    ),
-}  # fmt: skip
-"""Functions of the library, and the types of their arguments."""
+_TYPES = {"i": ctypes.c_int, "l": ctypes.c_long, "f": ctypes.c_float, "p": ctypes.c_void_p}
+SIGNATURES = {
+    "product": "pplllplpi pif i",
+    "product_each": "pplllplpi",
+    "norm_rows": "pplll pif i",
+    "write_kv": "plllllplppl pif",
+    "attend": "pplllllppllplfi",
+    "run_layers": "pplpllplpplplpli",
+    "best_tokens": "pllllppi",
+    "draft_levels": "pplllpppppi",
+}
+"""Functions of the library, and the types of their arguments; `pif` is a norm."""
 
 
 class BuildError(Exception):
@@ -195,7 +178,8 @@ def _loaded(place: Path) -> ctypes.CDLL:
         library = ctypes.CDLL(str(place))
         for name, types in SIGNATURES.items():
             function = getattr(library, name)
-            function.argtypes, function.restype = types, None
+            function.argtypes = [_TYPES[one] for one in types if one != " "]
+            function.restype = None
     except (OSError, AttributeError) as error:
         raise BuildError(f"the compiled library does not load ({error})") from error
     return library

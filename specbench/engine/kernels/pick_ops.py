@@ -6,8 +6,8 @@ It also chooses launches for a model's products, by result and by time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -18,7 +18,15 @@ from torch.nn.functional import silu
 
 from specbench.engine.kernels.native_build import BuildError
 from specbench.engine.kernels.native_ops import native_ops
-from specbench.engine.kernels.products import Choice, Kernel, Launch, LinearCall, choose
+from specbench.engine.kernels.products import (
+    Check,
+    Choice,
+    Kernel,
+    Launch,
+    LinearCall,
+    Product,
+    choose,
+)
 from specbench.engine.layers.experts import Clamp, Experts
 from specbench.engine.layers.operands import (
     CacheRows,
@@ -77,34 +85,29 @@ def pick_launches(ops: TritonOps, chain: Chain, *, timer: Timer) -> None:
     """Choose a launch for each product of a chain that has none, one product at a time."""
     run = chain()
     calls = {call.product: call for call in ops.calls_in(run) if call.product}
-    open_calls = [call for product, call in calls.items() if product not in ops.choices]
-    reasons: dict[tuple[LinearCall, Kernel], str | None] = {}
+    checks = {
+        one: cache(partial(wrong_with, ops, call))
+        for one, call in calls.items()
+        if one not in ops.choices
+    }
     for _ in range(SWEEPS):
-        for call in open_calls:
-            _pick(ops, run, call, timer, reasons)
+        for one, check in checks.items():
+            _pick(ops, run, one, check, timer)
 
 
 def _pick(
-    ops: TritonOps, run: Callable[[], Tensor], call: LinearCall, timer: Timer,
-    reasons: dict[tuple[LinearCall, Kernel], str | None],
-) -> None:  # fmt: skip
-    """Choose the launch of one call in a chain; `reasons` caches the results of checks."""
-    product = call.product
-    assert product is not None
+    ops: TritonOps, run: Callable[[], Tensor], one: Product, check: Check, timer: Timer
+) -> None:
+    """Choose the launch of one product in a chain."""
 
     def launching(launch: Launch) -> Tensor:
-        ops.choices[product] = Choice(product, launch)
+        ops.choices[one] = Choice(one, launch)
         return run()
-
-    def check(kernel: Kernel) -> str | None:
-        if (call, kernel) not in reasons:
-            reasons[call, kernel] = wrong_with(ops, call, kernel)
-        return reasons[call, kernel]
 
     def measure(sound: Sequence[Launch]) -> Sequence[float]:
         return timer([partial(launching, launch) for launch in sound])
 
-    ops.choices[product] = choose(product, check, measure)
+    ops.choices[one] = choose(one, check, measure)
 
 
 def wrong_with(ops: TritonOps, call: LinearCall, launch: Kernel) -> str | None:
@@ -220,7 +223,7 @@ def unsupported_reason(
     if limit is None:
         return f"there are no kernels for {str(dtype).removeprefix('torch.')}"
     for num_rows, heads in TRIED:
-        trial = Trial.drawn(num_rows, heads, device, dtype)
+        trial = Trial(num_rows, heads, device, dtype)
         expected = trial.run(TORCH)
         for used in (None, recorder) if recorder else (None,):
             how = f"{ops.name}, recorded," if used else ops.name
@@ -252,31 +255,10 @@ def _replayed(trial: Trial, ops: Ops, recorder: Recorder) -> list[dict[str, Tens
     return results
 
 
-@dataclass(frozen=True, eq=False)
 class Trial:
     """Inputs for a check of the operations: seeded random numbers for n rows."""
 
-    heads: Heads
-    x: Tensor  # [n, hidden]
-    norm: Norm
-    head_norm: HeadNorm
-    qkv: Tensor  # a weight, like the next three
-    o: Tensor
-    gate_up: Tensor
-    down: Tensor
-    logits: Tensor  # [rows, vocab]
-    bias: Tensor
-    each: tuple[Tensor, Tensor]  # weights and biases, one per row
-    experts: tuple[Tensor, Experts, Tensor, Tensor]  # their input, weights, ids and shares
-    clamped: Experts
-    scoring: Scoring
-    rows: Tensor  # of a cache
-    slots: CacheSlots
-    tree: TreeMask
-    nothing: TreeMask
-
-    @classmethod
-    def drawn(cls, n: int, heads: Heads, device: torch.device, dtype: torch.dtype) -> Trial:
+    def __init__(self, n: int, heads: Heads, device: torch.device, dtype: torch.dtype) -> None:
         generator = torch.Generator().manual_seed(0)
 
         def drawn(*shape: int, scale: float = 1.0) -> Tensor:
@@ -290,44 +272,37 @@ class Trial:
         angles = torch.rand(n, 1, 1, heads.dim // 2, generator=generator).to(device)
         cos, sin = angles.cos().expand(-1, -1, 2, -1), angles.sin()
         cos_sin = torch.stack([cos, torch.cat([-sin, sin], 2)], 1).to(dtype)
-        slots = CacheSlots(torch.arange(start, start + n, device=device), cos_sin)
-        rows = drawn(capacity, 2 * heads.kv_width)
+        self.heads = heads
+        self.slots = CacheSlots(torch.arange(start, start + n, device=device), cos_sin)
+        self.rows = drawn(capacity, 2 * heads.kv_width)  # of a cache
         sees = torch.ones(n, n).tril().to(device, dtype)
         bias, cache_span = (sees - 1) * torch.finfo(dtype).max, CacheSpan(capacity, is_exact=False)
         few, gate_up = min(n, 2), (4, 32, EXPERT_HIDDEN)
-        return cls(
-            heads=heads,
-            x=drawn(n, hidden),
-            norm=Norm(drawn(hidden), 1e-5),
-            head_norm=HeadNorm(drawn(heads.num_kv * (heads.group + 1), heads.dim), 1e-6),
-            qkv=weight(width, hidden),
-            o=weight(hidden, heads.query_width),
-            gate_up=weight(2 * inner, hidden),
-            down=weight(hidden, inner),
-            logits=drawn(few, VOCAB),
-            bias=drawn(width),
-            each=(drawn(few, inner, hidden), drawn(few, inner)),
-            experts=(
-                drawn(few, EXPERT_HIDDEN),
-                Experts(drawn(*gate_up, scale=0.04), drawn(4, EXPERT_HIDDEN, 16)),
-                drawn(few, 4).topk(3).indices,
-                drawn(few, 3),
-            ),
-            clamped=Experts(
-                gate_up=drawn(*gate_up, scale=0.04),
-                down=drawn(4, EXPERT_HIDDEN, 16),
-                gate_up_bias=drawn(4, 32),
-                down_bias=drawn(4, EXPERT_HIDDEN),
-                clamp=Clamp(1.702, 1.0),
-            ),
-            scoring=Scoring(0.2, 5.0, drawn(heads.num_kv * heads.group)),
-            rows=rows,
-            slots=slots,
-            tree=TreeMask(torch.tensor(start, device=device), bias, cache_span, slots.rows),
-            nothing=TreeMask(
-                torch.tensor([start], device=device), rows.new_zeros(1, 0), cache_span
-            ),
+        self.x = drawn(n, hidden)
+        self.norm = Norm(drawn(hidden), 1e-5)
+        self.head_norm = HeadNorm(drawn(heads.num_kv * (heads.group + 1), heads.dim), 1e-6)
+        self.qkv, self.o = weight(width, hidden), weight(hidden, heads.query_width)
+        self.gate_up, self.down = weight(2 * inner, hidden), weight(hidden, inner)
+        self.logits = drawn(few, VOCAB)
+        self.bias = drawn(width)
+        self.each = drawn(few, inner, hidden), drawn(few, inner)  # weights and biases, one per row
+        self.experts = (  # their input, weights, ids and shares
+            drawn(few, EXPERT_HIDDEN),
+            Experts(drawn(*gate_up, scale=0.04), drawn(4, EXPERT_HIDDEN, 16)),
+            drawn(few, 4).topk(3).indices,
+            drawn(few, 3),
         )
+        self.clamped = Experts(
+            gate_up=drawn(*gate_up, scale=0.04),
+            down=drawn(4, EXPERT_HIDDEN, 16),
+            gate_up_bias=drawn(4, 32),
+            down_bias=drawn(4, EXPERT_HIDDEN),
+            clamp=Clamp(1.702, 1.0),
+        )
+        self.scoring = Scoring(0.2, 5.0, drawn(heads.num_kv * heads.group))
+        self.tree = TreeMask(torch.tensor(start, device=device), bias, cache_span, self.slots.rows)
+        first = torch.tensor([start], device=device)
+        self.nothing = TreeMask(first, self.rows.new_zeros(1, 0), cache_span)
 
     def run(self, ops: Ops) -> dict[str, Tensor]:
         """Results of the operations as float32: each alone, then all in two layers."""

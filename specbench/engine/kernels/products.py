@@ -49,6 +49,8 @@ class Kernel:
 
 Launch: TypeAlias = Kernel | None
 """None leaves a product to torch, which is cuBLAS on a GPU."""
+Check: TypeAlias = Callable[[Kernel], str | None]
+"""Returns the reason that a launch cannot be used."""
 ROW = (Kernel(4), Kernel(1), Kernel(2))
 """All add in the same order, so the results are bitwise equal. Without measurements, the first."""
 
@@ -121,14 +123,12 @@ def label(launch: Launch) -> str:
 
 
 def choose(
-    product: Product,
-    check: Callable[[Kernel], str | None],
-    measure: Callable[[Sequence[Launch]], Sequence[float]],
+    product: Product, check: Check, measure: Callable[[Sequence[Launch]], Sequence[float]]
 ) -> Choice:
     """Choose a launch by result and by time.
 
-    `check` returns the reason that a launch cannot be used, `measure` the seconds of a chain
-    with each launch. The fastest kernel wins unless torch is faster by `MARGIN`.
+    `measure` returns the seconds of a chain with each launch. The fastest kernel wins unless
+    torch is faster by `MARGIN`.
     """
     rejected = {str(kernel): reason for kernel in ROW if (reason := check(kernel)) is not None}
     kernels = [kernel for kernel in ROW if str(kernel) not in rejected]

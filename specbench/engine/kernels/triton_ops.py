@@ -38,7 +38,6 @@ from specbench.engine.layers.ops import Chain, Ops, gelu_tanh
 from specbench.engine.layers.torch_attention import PLAIN, Scoring
 from specbench.errors import reason_of
 
-Guarded = TypeVar("Guarded", bound="GuardedOps")
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -46,34 +45,16 @@ TRITONS = ("Triton Error", "PassManager::run failed")
 """Prefixes of errors of Triton's driver and compiler that are not a `TritonError`."""
 
 
-class GuardedOps(Ops):
-    """Operations that each switch to torch for good once Triton cannot launch them."""
-
-    def tried(self, what: str, kernels: Callable[[], T], torchs: Callable[[], T]) -> T:
-        """Result of `kernels`, or of `torchs` after a failure, whose reason is in `fallbacks`.
-
-        Triton raises before the launch, so nothing has been written by then.
-        """
-        if what not in self.fallbacks:
-            try:
-                return kernels()
-            except (TritonError, RuntimeError) as error:
-                if not isinstance(error, TritonError) and not str(error).startswith(TRITONS):
-                    raise
-                self.fallbacks[what] = f"run by torch, since {reason_of(error)}"
-        return torchs()
-
-
 def or_torch(
     what: str,
-) -> Callable[[Callable[Concatenate[Guarded, P], T]], Callable[Concatenate[Guarded, P], T]]:
+) -> Callable[[Callable[Concatenate[TritonOps, P], T]], Callable[Concatenate[TritonOps, P], T]]:
     """Guard an operation: use the one of `Ops` if Triton cannot launch it."""
 
-    def guard(kernels: Callable[Concatenate[Guarded, P], T]) -> Any:
+    def guard(kernels: Callable[Concatenate[TritonOps, P], T]) -> Any:
         torchs: Any = getattr(Ops, kernels.__name__)
 
         @wraps(kernels)
-        def run(self: Guarded, *args: P.args, **named: P.kwargs) -> T:
+        def run(self: TritonOps, *args: P.args, **named: P.kwargs) -> T:
             return self.tried(
                 what, partial(kernels, self, *args, **named), partial(torchs, self, *args, **named)
             )
@@ -97,7 +78,7 @@ TILES = {
 """Queries per program -> launch options of attention."""
 
 
-class TritonOps(GuardedOps):
+class TritonOps(Ops):
     """Kernels for the cases that have one, torch's operations for the others.
 
     With `is_early`, each kernel begins while the previous one ends; this needs compute
@@ -116,6 +97,20 @@ class TritonOps(GuardedOps):
         self._products = Products(self._how)
         self._pick: Callable[[TritonOps, Chain], None] | None = None
         self._linear_calls: list[LinearCall] | None = None
+
+    def tried(self, what: str, kernels: Callable[[], T], torchs: Callable[[], T]) -> T:
+        """Result of `kernels`, or of `torchs` after a failure, whose reason is in `fallbacks`.
+
+        Triton raises before the launch, so nothing has been written by then.
+        """
+        if what not in self.fallbacks:
+            try:
+                return kernels()
+            except (TritonError, RuntimeError) as error:
+                if not isinstance(error, TritonError) and not str(error).startswith(TRITONS):
+                    raise
+                self.fallbacks[what] = f"run by torch, since {reason_of(error)}"
+        return torchs()
 
     def measure_by(self, pick: Callable[[TritonOps, Chain], None]) -> None:
         """From now on, `pick` chooses the launches of prepared chains."""

@@ -88,8 +88,7 @@ class FusedLayer:
     @property
     def num_bytes(self) -> int:
         """Bytes of its weights."""
-        biases = [] if self.qkv_bias is None else [self.qkv_bias]
-        return weight_bytes(self.qkv, *biases, self.o) + self.mlp.num_bytes
+        return weight_bytes(self.qkv, self.qkv_bias, self.o) + self.mlp.num_bytes
 
     def write_kv(
         self, x: Tensor, cached: CacheRows, slots: CacheSlots, norm: Norm | None = None
@@ -112,7 +111,7 @@ class FusedLayer:
         causal. With `window`, a row sees that many positions, its own included.
         """
         out = self._ops.attend(queries, cached, tree_mask, self.heads, self.scoring, window)
-        return project_onto(residual, out, self.o.weight, self.o.bias, self.post_norm, self._ops)
+        return project_onto(residual, out, self.o, self.post_norm, self._ops)
 
 
 def activation(name: str) -> Callable[[Tensor], Tensor]:

@@ -45,14 +45,11 @@ class DenseMlp:
 
     @property
     def num_bytes(self) -> int:
-        biases = [] if self.bias is None else [self.bias]
-        return weight_bytes(self.weight, *biases, self.down, self.norm.weight)
+        return weight_bytes(self.weight, self.bias, self.down, self.norm.weight)
 
     def __call__(self, hidden: Tensor) -> Tensor:
         inner = self._ops.gated(hidden, self.weight, self.bias, self.norm, self.act)
-        return project_onto(
-            hidden, inner, self.down.weight, self.down.bias, self.post_norm, self._ops
-        )
+        return project_onto(hidden, inner, self.down, self.post_norm, self._ops)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,8 +70,8 @@ class SparseMlp:
 
     @property
     def num_bytes(self) -> int:
-        biases = [] if self.router_bias is None else [self.router_bias]
-        return weight_bytes(self.router, *biases, *self.experts.tensors, self.norm.weight)
+        tensors = self.experts.tensors
+        return weight_bytes(self.router, self.router_bias, *tensors, self.norm.weight)
 
     def __call__(self, hidden: Tensor) -> Tensor:
         x = self.ops.norm(hidden, self.norm)
@@ -88,13 +85,12 @@ class SparseMlp:
 
 
 def project_onto(
-    residual: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, post_norm: Norm | None,
-    ops: Ops,
-) -> Tensor:  # fmt: skip
+    residual: Tensor, x: Tensor, layer: nn.Linear, post_norm: Norm | None, ops: Ops
+) -> Tensor:
     """Add a linear layer over x [n, input], and the norm after it if any, to `residual`."""
     if post_norm is None:
-        return ops.project(x, weight, bias, residual=residual)
-    return ops.norm(ops.project(x, weight, bias), post_norm, residual)
+        return ops.project(x, layer.weight, layer.bias, residual=residual)
+    return ops.norm(ops.project(x, layer.weight, layer.bias), post_norm, residual)
 
 
 def join(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:

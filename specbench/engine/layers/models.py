@@ -63,22 +63,18 @@ def fused_layer(layer: Any, config: Any, ops: Ops) -> tuple[Norm, FusedLayer]:
     head_norms = None
     if hasattr(attention, "q_norm"):  # Qwen3, Gemma 3
         head_norms = (norm_of(attention.q_norm), norm_of(attention.k_norm))
-    is_capped = (
-        type(attention).__name__ == "Gemma2Attention"
-    )  # Gemma 3 has the field and ignores it
+    is_capped = type(attention).__name__ == "Gemma2Attention"  # Gemma 3 ignores the field
     soft_cap = attention.attn_logit_softcapping if is_capped else None
     scoring = Scoring(attention.scaling, soft_cap, getattr(attention, "sinks", None))
-    after_attention = norm_of(layer.post_attention_layernorm)
-    if not hasattr(layer, "pre_feedforward_layernorm"):
-        mlp = _mlp(layer.mlp, config, after_attention, None, ops)
-        fused = FusedLayer(parts, mlp, attention.head_dim, ops, head_norms, scoring=scoring)
-    else:  # Gemma: a norm before and after each part
-        before, after = layer.pre_feedforward_layernorm, layer.post_feedforward_layernorm
-        mlp = _mlp(layer.mlp, config, norm_of(before), norm_of(after), ops)
-        fused = FusedLayer(
-            parts, mlp, attention.head_dim, ops, head_norms, scoring=scoring,
-            post_norm=after_attention,
-        )  # fmt: skip
+    before, after, after_attention = norm_of(layer.post_attention_layernorm), None, None
+    if hasattr(layer, "pre_feedforward_layernorm"):  # Gemma: a norm before and after each part
+        after_attention = before
+        before = norm_of(layer.pre_feedforward_layernorm)
+        after = norm_of(layer.post_feedforward_layernorm)
+    fused = FusedLayer(
+        parts, _mlp(layer.mlp, config, before, after, ops), attention.head_dim, ops, head_norms,
+        scoring=scoring, post_norm=after_attention,
+    )  # fmt: skip
     return norm_of(layer.input_layernorm), fused
 
 

@@ -15,9 +15,8 @@ class CacheSlots:
     """Cache rows that a forward writes, and their rotary embeddings."""
 
     rows: Tensor  # [n] int64, indices of cache rows
-    cos_sin: (
-        Tensor  # [n or 1, 2, 1, 2, head_dim / 2] cosines, then sines, negative in the first half
-    )
+    cos_sin: Tensor
+    """[n or 1, 2, 1, 2, head_dim / 2] cosines, then sines, negative in the first half."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -121,11 +121,8 @@ class Ops:
     @property
     def reason(self) -> str | None:
         """Reasons of all that does not run as requested; None if all does."""
-        reasons = (
-            [] if self.kernels_unsupported_reason is None else [self.kernels_unsupported_reason]
-        )
-        reasons += [f"{what}: {why}" for what, why in self.fallbacks.items()]
-        return "; ".join(reasons) or None
+        fallbacks = (f"{what}: {why}" for what, why in self.fallbacks.items())
+        return "; ".join(filter(None, (self.kernels_unsupported_reason, *fallbacks))) or None
 
     def describe(self) -> dict[str, Any]:
         """Name and reason, for the header of a run."""

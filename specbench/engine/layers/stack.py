@@ -1,7 +1,6 @@
 """The decoder stack of a supported model, run layer by layer in few, large operations.
 
-`layers.models` reads the layers. `LayerChain` runs a few of them on a random row, for
-measurements that need the neighbouring kernels: one may begin while the previous one ends.
+`layers.models` reads the layers.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from specbench.engine.layers.layer import FusedLayer, Rotary
+from specbench.engine.layers.layer import Rotary
 from specbench.engine.layers.models import fused_layer, norm_of, text_model
-from specbench.engine.layers.operands import CacheRows, CacheSlots, CacheSpan, Norm, TreeMask
+from specbench.engine.layers.operands import CacheRows, CacheSlots, CacheSpan, TreeMask
 from specbench.engine.layers.ops import Ops
 from specbench.engine.layers.torch_attention import attention_kinds
 
@@ -25,44 +24,6 @@ LEAST_BYTES = 2**28
 """Minimum weights of a chain: more than any hardware cache holds."""
 COMMITTED, CAPACITY = 300, 512
 """Rows of the cache that all tokens see, and all its rows."""
-
-
-class LayerChain:
-    """Decoder layers with their input norms, the final norm, and the output embedding."""
-
-    def __init__(
-        self, layers: Sequence[tuple[Norm, FusedLayer]], norm: Norm, head: Tensor, ops: Ops
-    ) -> None:
-        sizes = accumulate(layer.num_bytes for _, layer in layers)
-        enough = next((i for i, size in enumerate(sizes, 1) if size >= LEAST_BYTES), len(layers))
-        self._layers = layers[: max(enough, 2)]
-        self._norm, self._head, self._ops = norm, head, ops
-
-    def __call__(self) -> Callable[[], Tensor]:
-        """A call that runs the chain on a fixed row and returns its logits."""
-        like, heads = self._head, self._layers[0][1].heads
-        generator = torch.Generator().manual_seed(0)
-
-        def drawn(*shape: int) -> Tensor:
-            return torch.randn(shape, generator=generator).to(like.device, like.dtype)
-
-        start = drawn(1, like.shape[1])
-        caches = [
-            CacheRows.of(drawn(CAPACITY, 2 * heads.kv_width), *[(heads.num_kv, heads.dim)] * 2)
-            for _ in self._layers
-        ]
-        row = torch.tensor([COMMITTED], device=like.device)
-        slots = CacheSlots(row, drawn(1, 2, 1, 2, heads.dim // 2))
-        tree_mask = _causal(1, COMMITTED, CacheSpan(CAPACITY, is_exact=False), like)
-
-        def run() -> Tensor:
-            x = start.clone()  # the layers work in place
-            for (norm, layer), cached in zip(self._layers, caches, strict=True):
-                queries = layer.write_kv(x, cached, slots, norm)
-                x = layer.mlp(layer.attend(x, queries, cached, tree_mask))
-            return self._ops.project(self._ops.norm(x, self._norm), self._head)
-
-        return run
 
 
 class Cache(Protocol):
@@ -95,7 +56,40 @@ class Stack:
         self._logit_cap = getattr(config, "final_logit_softcapping", None)
         is_unlimited = not any(kinds.values()) and len(set(self._rotaries.values())) == 1
         self._joined = ops.join(self._layers) if is_unlimited else None
-        ops.prepare(LayerChain(self._layers, self._norm, self._head.weight, ops))
+        ops.prepare(self._chain)
+
+    def _chain(self) -> Callable[[], Tensor]:
+        """A call that runs a few layers on a fixed row and returns its logits.
+
+        For measurements that need the neighbouring kernels: one may begin while the previous
+        one ends.
+        """
+        sizes = enumerate(accumulate(layer.num_bytes for _, layer in self._layers), 1)
+        enough = next((max(i, 2) for i, size in sizes if size >= LEAST_BYTES), None)
+        layers = self._layers[:enough]
+        like, heads = self._head.weight, layers[0][1].heads
+        generator = torch.Generator().manual_seed(0)
+
+        def drawn(*shape: int) -> Tensor:
+            return torch.randn(shape, generator=generator).to(like.device, like.dtype)
+
+        start = drawn(1, like.shape[1])
+        caches = [
+            CacheRows.of(drawn(CAPACITY, 2 * heads.kv_width), *[(heads.num_kv, heads.dim)] * 2)
+            for _ in layers
+        ]
+        row = torch.tensor([COMMITTED], device=like.device)
+        slots = CacheSlots(row, drawn(1, 2, 1, 2, heads.dim // 2))
+        tree_mask = _causal(1, COMMITTED, CacheSpan(CAPACITY, is_exact=False), like)
+
+        def run() -> Tensor:
+            x = start.clone()  # the layers work in place
+            for (norm, layer), cached in zip(layers, caches, strict=True):
+                queries = layer.write_kv(x, cached, slots, norm)
+                x = layer.mlp(layer.attend(x, queries, cached, tree_mask))
+            return self._ops.project(self._ops.norm(x, self._norm), like)
+
+        return run
 
     def reserve(self, num_positions: int) -> None:
         """Make room for positions up to `num_positions`."""

@@ -11,15 +11,15 @@ _STATES = ("quant_state", "state2", "state")
 """Attributes in which weights and layers of bitsandbytes keep their scales."""
 
 
-def weight_bytes(*holders: nn.Module | Tensor) -> int:
-    """Bytes of these tensors and modules' stored tensors; shared memory counts once.
+def weight_bytes(*holders: nn.Module | Tensor | None) -> int:
+    """Bytes of these tensors and modules' stored tensors, if any; shared memory counts once.
 
     Quantised weights count as they are held, with their scales. Modules are not asked for
     their `state_dict`: bitsandbytes repacks 4-bit weights of a CPU for it, and they then give
     other values.
     """
     tensors = {}
-    for holder in holders:
+    for holder in (one for one in holders if one is not None):
         held = (holder,) if isinstance(holder, Tensor) else _held(holder)
         for tensor in (part for one in held for part in _stored(one)):
             tensors[tensor.data_ptr()] = tensor.nbytes
