@@ -40,7 +40,7 @@ class FeatureModel:
 
 
 class PathDrafter(Drafter):
-    """Keeps the target's states on the last step's accepted path, which no draft has read yet."""
+    """Keeps the target's states on the last step's accepted path until a draft reads them."""
 
     _execution: Execution
     _num_scratch: int
@@ -66,8 +66,8 @@ class PathDrafter(Drafter):
 
     def make_room(self, state: State, reserve: Callable[[int], bool]) -> None:
         """Let the drafter's own cache reserve the rows of the whole completion."""
-        whole = self._execution.cache_span(state.num_committed + state.remaining, self._num_scratch)
-        if reserve(whole.rows_with(self._num_scratch)):
+        num_rows, more = state.num_committed + state.remaining, self._num_scratch
+        if reserve(self._execution.cache_span(num_rows, more).rows_with(more)):
             self._execution.discard_graphs()
 
 

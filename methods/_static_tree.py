@@ -156,14 +156,10 @@ class StaticTree:
         parents = [0, *(places[path[:-1]] for path in ordered[1:])]
         layout = TreeLayout.from_parents(parents, device)
         expanders = sorted(set(parents))
-        expander = [expanders.index(parent) for parent in parents]
-        return cls(
-            layout,
-            torch.tensor([path[-1] if path else 0 for path in ordered], device=device),
-            torch.tensor(expander, device=device),
-            tuple(_levels(ordered, parents, layout)),
-            _width(ordered),
-        )
+        ranks = torch.tensor([path[-1] if path else 0 for path in ordered], device=device)
+        expander = torch.tensor([expanders.index(parent) for parent in parents], device=device)
+        levels = tuple(_levels(ordered, parents, layout))
+        return cls(layout, ranks, expander, levels, _width(ordered))
 
 
 def _levels(paths: list[Ranks], parents: list[int], layout: TreeLayout) -> Iterator[Level]:

@@ -43,7 +43,7 @@ OptionT = TypeVar("OptionT")
 
 
 def option(default: OptionT, text: str, **limits: float) -> OptionT:
-    """Declare a field of a method's options: its default, its help, and its limits min and max."""
+    """Declare a field of a method's options: its default, help, and limits (min and max)."""
     return field(default=default, metadata={"help": text, **limits})
 
 

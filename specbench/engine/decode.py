@@ -118,7 +118,7 @@ def _prefill(target: Target, drafter: Drafter, state: State) -> tuple[Forward, b
 
 
 def _on_host(parents: Tensor, log_probs: Tensor, path: tuple[int, ...]) -> TracedStep:
-    """A traced tree with its accepted path, after the last step: reading waits for the device."""
+    """A traced tree with its accepted path, read after the last step: reading waits."""
     return TracedStep(tuple(parents.tolist()), (0.0, *log_probs[1:].tolist()), path)
 
 

@@ -186,11 +186,6 @@ def layer_shapes(model: PreTrainedModel, device: torch.device) -> list[LayerShap
     cache = DynamicCache()
     model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=device), past_key_values=cache)
     return [
-        LayerShape(
-            (layer.keys.shape[1], layer.keys.shape[3]),
-            (layer.values.shape[1], layer.values.shape[3]),
-            layer.keys.dtype,
-            layer.keys.device,
-        )
-        for layer in cache.layers
+        LayerShape((k.shape[1], k.shape[3]), (v.shape[1], v.shape[3]), k.dtype, k.device)
+        for k, v in ((layer.keys, layer.values) for layer in cache.layers)
     ]

@@ -45,8 +45,9 @@ _CAUSAL = """
     Glm GptOss Granite GraniteMoe GraniteSWA Helium HunYuanDenseV1 HunYuanMoEV1 Llama4 Llama
     MiMoV2Flash MiniMaxM2 Ministral3 Ministral Mistral Mixtral Nemotron OPT Olmo2 Olmo3 Olmo
     Persimmon Phi3 Phi Phimoe Qwen2 Qwen2Moe Qwen3 Qwen3Moe SeedOss SmolLM3 StableLm Starcoder2"""
-_OTHERS = ("GPT2LMHeadModel", "Gemma3ForConditionalGeneration", "Gemma4ForConditionalGeneration")
-TESTED = frozenset([*(f"{name}ForCausalLM" for name in _CAUSAL.split()), *_OTHERS])
+_OTHERS = "GPT2LMHeadModel Gemma3ForConditionalGeneration Gemma4ForConditionalGeneration"
+_NAMES = [f"{name}ForCausalLM" for name in _CAUSAL.split()]
+TESTED = frozenset([*_NAMES, *_OTHERS.split()])
 """Classes of models that the project's tests compare with plain forwards and `generate`."""
 _SAME = ("auto-round", "bitsandbytes", "compressed-tensors", "hqq", "torchao")
 _PACKAGES = {

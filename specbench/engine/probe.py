@@ -106,11 +106,9 @@ def _expected(target: Target, ids: Tensor, layout: TreeLayout, length: int) -> T
 
 def _longest(config: Any) -> int:
     """The longest window or chunk that a config names, by whatever field."""
-    return max(
-        (
-            value
-            for name, value in config.to_dict().items()
-            if isinstance(value, int) and any(word in name for word in _SIZES)
-        ),
-        default=0,
-    )
+    fields = config.to_dict().items()
+    return max((n for name, n in fields if isinstance(n, int) and _is_size(name)), default=0)
+
+
+def _is_size(name: str) -> bool:
+    return any(word in name for word in _SIZES)

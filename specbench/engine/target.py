@@ -136,7 +136,8 @@ class Target:
         if self._stack is None:
             forward = self._run_model(ids, positions, None)
         else:
-            hidden, inputs = self._stack(ids, self.cache, at, positions, None, needs.layer_inputs)
+            cached = self.cache.rows
+            hidden, inputs = self._stack(ids, cached, at, positions, None, needs.layer_inputs)
             logits = self._stack.logits(hidden[-1:])
             forward = Forward(logits, hidden if needs.hidden else None, inputs)
         self.cache.length = n
@@ -238,7 +239,7 @@ class Target:
             return (out.logits, *final, *(out.layer_inputs[i] for i in needs.layer_inputs))
         tree_mask = TreeMask(start, bias, cache_span, positions)
         hidden, inputs = self._stack(
-            tokens, self.cache, rows, positions, tree_mask, needs.layer_inputs
+            tokens, self.cache.rows, rows, positions, tree_mask, needs.layer_inputs
         )
         captured = [inputs[layer] for layer in needs.layer_inputs]
         return (self._stack.logits(hidden), *([hidden] if needs.hidden else []), *captured)
@@ -271,23 +272,21 @@ class Target:
         """Register hooks on only the modules that `needs` names."""
         handles = []
         if needs.hidden:
-            handles.append(decoder(self.model).register_forward_hook(self._keep_hidden))
+            hook = partial(self._keep_output, "hidden")
+            handles.append(decoder(self.model).register_forward_hook(hook))
         for index in needs.layer_inputs:
             if index == len(self.layers):
-                handles.append(self.layers[-1].register_forward_hook(self._keep_last_output))
-                continue
-            hook = partial(self._keep_input, index)
-            handles.append(self.layers[index].register_forward_pre_hook(hook, with_kwargs=True))
+                hook = partial(self._keep_output, index)
+                handles.append(self.layers[-1].register_forward_hook(hook))
+            else:
+                hook = partial(self._keep_input, index)
+                handles.append(self.layers[index].register_forward_pre_hook(hook, with_kwargs=True))
         return handles
-
-    def _keep_hidden(self, module: nn.Module, args: object, output: Any) -> None:
-        self._captured["hidden"] = output.last_hidden_state
 
     def _keep_input(
         self, index: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         self._captured[index] = args[0] if args else kwargs["hidden_states"]
 
-    def _keep_last_output(self, module: nn.Module, args: object, output: Any) -> None:
-        is_tensor = isinstance(output, Tensor)
-        self._captured[len(self.layers)] = output if is_tensor else output[0]
+    def _keep_output(self, key: int | str, module: nn.Module, args: object, output: Any) -> None:
+        self._captured[key] = output if isinstance(output, Tensor) else output[0]

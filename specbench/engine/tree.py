@@ -59,15 +59,10 @@ class TreeLayout:
                 raise ValueError(f"node {node} has parent {parent}; parents must precede children")
             depths.append(depths[parent] + 1)
             rows.append(rows[parent] | 1 << node)
-        n = len(parents)
+        n, max_depth = len(parents), max(depths)
         ancestors = [[bool(row >> i & 1) for i in range(n)] for row in rows]
-        return cls(
-            torch.tensor(parents, device=device),
-            torch.tensor(depths, device=device),
-            torch.tensor(ancestors, device=device),
-            max_depth=max(depths),
-            is_chain=max(depths) == n - 1,
-        )
+        tensors = [torch.tensor(one, device=device) for one in (parents, depths, ancestors)]
+        return cls(*tensors, max_depth=max_depth, is_chain=max_depth == n - 1)
 
     @classmethod
     def from_tensors(cls, parents: Tensor, depths: Tensor, max_depth: int) -> TreeLayout:

@@ -15,6 +15,10 @@ from specbench.engine.garbage import no_garbage_collection
 from specbench.errors import reason_of
 
 Outputs: TypeAlias = tuple[Tensor, ...]
+Recorded: TypeAlias = Callable[[], Outputs]
+Keep: TypeAlias = Callable[[Outputs], Outputs]
+"""Returns the memory for outputs like its argument."""
+Generators: TypeAlias = Iterable[torch.Generator]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +39,11 @@ def alike(outputs: Outputs) -> Outputs:
 
 
 class Recorder(Protocol):
-    """Records a function, which may draw random numbers from `generators`.
-
-    `keep` returns the memory for outputs like its argument.
-    """
+    """Records a function, which may draw random numbers from `generators`."""
 
     def __call__(
-        self, function: Callable[[], Outputs], generators: Iterable[torch.Generator],
-        keep: Callable[[Outputs], Outputs] = alike,
-    ) -> Recording: ...  # fmt: skip
+        self, function: Recorded, generators: Generators, keep: Keep = alike
+    ) -> Recording: ...
 
 
 class CudaRecorder:
@@ -67,10 +67,7 @@ class CudaRecorder:
             torch.ones(16, 16, device=device).mm(torch.ones(16, 16, device=device))
         self._first: torch.cuda.CUDAGraph | None = None  # holds the pool
 
-    def __call__(
-        self, function: Callable[[], Outputs], generators: Iterable[torch.Generator],
-        keep: Callable[[Outputs], Outputs] = alike,
-    ) -> Recording:  # fmt: skip
+    def __call__(self, function: Recorded, generators: Generators, keep: Keep = alike) -> Recording:
         if self._broken_reason is not None:
             raise RuntimeError(f"an earlier recording failed: {self._broken_reason}")
         try:
@@ -87,10 +84,7 @@ class CudaRecorder:
         """A function that can be captured if any can."""
         return (torch.ones(1, device=self._device),)
 
-    def _recorded(
-        self, function: Callable[[], Outputs], generators: Iterable[torch.Generator],
-        keep: Callable[[Outputs], Outputs],
-    ) -> Recording:  # fmt: skip
+    def _recorded(self, function: Recorded, generators: Generators, keep: Keep) -> Recording:
         current = torch.cuda.current_stream(self._stream.device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):

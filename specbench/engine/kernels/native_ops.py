@@ -8,7 +8,7 @@ rows beside it, so a tree's logits equal vanilla's bit by bit.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch.nn.functional import silu
 
 from specbench.engine import huge_pages
 from specbench.engine.kernels.native_build import BuildError, load_library
+from specbench.engine.layers.experts import Act
 from specbench.engine.layers.layer import FusedLayer
 from specbench.engine.layers.mlp import DenseMlp
 from specbench.engine.layers.operands import CacheRows, CacheSlots, HeadNorm, Heads, Norm, TreeMask
@@ -254,10 +255,7 @@ class NativeOps(Ops):
         )  # fmt: skip
         return out
 
-    def gated(
-        self, x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm,
-        act: Callable[[Tensor], Tensor],
-    ) -> Tensor:  # fmt: skip
+    def gated(self, x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm, act: Act) -> Tensor:
         kind = GATES.get(act)
         if kind is None or not self._takes(x) or weight.dtype != self._dtype:
             return super().gated(x, weight, bias, norm, act)

@@ -285,7 +285,7 @@ class Trial:
         self.gate_up, self.down = weight(2 * inner, hidden), weight(hidden, inner)
         self.logits = drawn(few, VOCAB)
         self.bias = drawn(width)
-        self.each = drawn(few, inner, hidden), drawn(few, inner)  # weights and biases, one per row
+        self.each = drawn(few, inner, hidden), drawn(few, inner)  # a weight and a bias per row
         self.experts = (  # their input, weights, ids and shares
             drawn(few, EXPERT_HIDDEN),
             Experts(drawn(*gate_up, scale=0.04), drawn(4, EXPERT_HIDDEN, 16)),
@@ -300,8 +300,8 @@ class Trial:
             clamp=Clamp(1.702, 1.0),
         )
         self.scoring = Scoring(0.2, 5.0, drawn(heads.num_kv * heads.group))
-        self.tree = TreeMask(torch.tensor(start, device=device), bias, cache_span, self.slots.rows)
-        first = torch.tensor([start], device=device)
+        rows, first = self.slots.rows, torch.tensor([start], device=device)
+        self.tree = TreeMask(torch.tensor(start, device=device), bias, cache_span, rows)
         self.nothing = TreeMask(first, self.rows.new_zeros(1, 0), cache_span)
 
     def run(self, ops: Ops) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from torch import Tensor
 from torch.nn.functional import silu
 
+from specbench.engine.layers.experts import Act
 from specbench.engine.layers.operands import Norm
 from specbench.engine.layers.ops import Ops, gelu_tanh
 
@@ -68,7 +69,7 @@ class LinearCall:
     is_gelu: bool = False  # the gate's activation; otherwise silu
 
     @property
-    def act(self) -> Callable[[Tensor], Tensor]:
+    def act(self) -> Act:
         return gelu_tanh if self.is_gelu else silu
 
     @property

@@ -30,9 +30,9 @@ from specbench.engine.kernels.products import ROW, Choice, Kernel, Launch, Linea
 from specbench.engine.kernels.triton_attention import attend_split, join_splits
 from specbench.engine.kernels.triton_kernels import gate_rows, norm_rows, rotate_and_write_kv
 from specbench.engine.kernels.triton_plan import CACHE_ROWS, WIDEST_KEY, plan_attention
-from specbench.engine.kernels.triton_products import MOST_PAIRS, Products
+from specbench.engine.kernels.triton_products import MOST_PAIRS, run_experts, run_row
 from specbench.engine.kernels.triton_topk import topk_of_chunk, topk_of_few, topk_of_row
-from specbench.engine.layers.experts import Experts, has_grouped
+from specbench.engine.layers.experts import Act, Experts, has_grouped
 from specbench.engine.layers.operands import CacheRows, CacheSlots, HeadNorm, Heads, Norm, TreeMask
 from specbench.engine.layers.ops import Chain, Ops, gelu_tanh
 from specbench.engine.layers.torch_attention import PLAIN, Scoring
@@ -94,7 +94,6 @@ class TritonOps(Ops):
         if is_early:
             self._how["launch_pdl"] = True
         self.choices: dict[Product, Choice] = {}
-        self._products = Products(self._how)
         self._pick: Callable[[TritonOps, Chain], None] | None = None
         self._linear_calls: list[LinearCall] | None = None
 
@@ -166,10 +165,7 @@ class TritonOps(Ops):
             for i, (row, weight) in enumerate(zip(x.split(1), weights, strict=True))
         ])  # fmt: skip
 
-    def gated(
-        self, x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm,
-        act: Callable[[Tensor], Tensor],
-    ) -> Tensor:  # fmt: skip
+    def gated(self, x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm, act: Act) -> Tensor:
         if act not in (silu, gelu_tanh):
             return super().gated(x, weight, bias, norm, act)
         is_gelu = act is gelu_tanh
@@ -192,7 +188,7 @@ class TritonOps(Ops):
 
     def launched(self, call: LinearCall, launch: Kernel) -> Tensor:
         """Run a linear layer over a row with this launch."""
-        return self._products.row(call, launch)
+        return run_row(call, launch, self._how)
 
     def _torchs(self, call: LinearCall) -> Tensor:
         """Run a linear layer with torch, its norm and gate with kernels."""
@@ -212,15 +208,12 @@ class TritonOps(Ops):
         return out
 
     @or_torch("experts")
-    def experts(
-        self, x: Tensor, experts: Experts, ids: Tensor, shares: Tensor,
-        act: Callable[[Tensor], Tensor],
-    ) -> Tensor:  # fmt: skip
+    def experts(self, x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> Tensor:
         is_dense = all(part.is_contiguous() for part in (x, experts.gate_up, experts.down))
         most = MOST_PAIRS if has_grouped(x) else max(MOST_PAIRS, len(experts.down))
         if act is not silu or ids.numel() > most or not is_dense:
             return super().experts(x, experts, ids, shares, act)
-        return self._products.experts(x, experts, ids, shares)
+        return run_experts(x, experts, ids, shares, self._how)
 
     @or_torch("most likely tokens")
     def topk_logprobs(self, logits: Tensor, k: int) -> tuple[Tensor, Tensor]:

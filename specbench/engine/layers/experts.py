@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from specbench.engine.layers.emulated import product
 
-Act = Callable[[Tensor], Tensor]
+Act: TypeAlias = Callable[[Tensor], Tensor]
 GROUPED_MM = getattr(nn.functional, "grouped_mm", None)
 """Torch's product of groups of rows with a weight each; None before torch 2.10."""
 LEAST_CAPABILITY = (9, 0)
@@ -49,12 +50,6 @@ class Experts:
     gate_up_bias: Tensor | None = None  # [experts, 2 * inner]
     down_bias: Tensor | None = None  # [experts, hidden]
     clamp: Clamp | None = None
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        """All of its weights and biases."""
-        parts = (self.gate_up, self.down, self.gate_up_bias, self.down_bias)
-        return [part for part in parts if part is not None]
 
     def joined(self, both: Tensor, act: Act) -> Tensor:
         """act(gate) * up [..., inner] of rows [..., 2 * inner] of both."""

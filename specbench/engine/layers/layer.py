@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import silu
 from transformers.activations import ACT2FN
 
+from specbench.engine.layers.experts import Act
 from specbench.engine.layers.mlp import Mlp, join, project_onto
 from specbench.engine.layers.operands import CacheRows, CacheSlots, HeadNorm, Heads, Norm, TreeMask
 from specbench.engine.layers.ops import TORCH, Ops, gelu_tanh
@@ -114,7 +114,7 @@ class FusedLayer:
         return project_onto(residual, out, self.o, self.post_norm, self._ops)
 
 
-def activation(name: str) -> Callable[[Tensor], Tensor]:
+def activation(name: str) -> Act:
     """The activation of that name in a config: `silu` and `gelu_tanh` are known to kernels."""
     if name in ("silu", "swish"):
         return silu

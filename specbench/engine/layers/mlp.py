@@ -5,28 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from specbench.engine.layers.experts import Experts
+from specbench.engine.layers.experts import Act, Experts
 from specbench.engine.layers.operands import Norm
 from specbench.engine.layers.ops import Ops
 from specbench.engine.layers.weights import weight_bytes
-
-
-class Mlp(Protocol):
-    """Adds its output to its input, in place."""
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of its weights, with the norm before it."""
-
-    def __call__(self, hidden: Tensor) -> Tensor:
-        """Add the output for `hidden` [n, hidden] to `hidden`."""
 
 
 class DenseMlp:
@@ -36,8 +25,8 @@ class DenseMlp:
     """
 
     def __init__(
-        self, gate: nn.Linear, up: nn.Linear, down: nn.Linear, norm: Norm,
-        act: Callable[[Tensor], Tensor], ops: Ops, post_norm: Norm | None = None,
+        self, gate: nn.Linear, up: nn.Linear, down: nn.Linear, norm: Norm, act: Act, ops: Ops,
+        post_norm: Norm | None = None,
     ) -> None:  # fmt: skip
         self.weight, self.bias = join([gate, up])
         self.down, self.norm, self.act, self._ops = down, norm, act, ops
@@ -45,6 +34,7 @@ class DenseMlp:
 
     @property
     def num_bytes(self) -> int:
+        """Bytes of its weights, with the norm before it."""
         return weight_bytes(self.weight, self.bias, self.down, self.norm.weight)
 
     def __call__(self, hidden: Tensor) -> Tensor:
@@ -64,14 +54,15 @@ class SparseMlp:
     top_k: int
     is_normalised: bool
     norm: Norm
-    act: Callable[[Tensor], Tensor]
+    act: Act
     ops: Ops
     router_bias: Tensor | None = None  # [experts]
 
     @property
     def num_bytes(self) -> int:
-        tensors = self.experts.tensors
-        return weight_bytes(self.router, self.router_bias, *tensors, self.norm.weight)
+        own, biases = self.experts, (self.experts.gate_up_bias, self.experts.down_bias)
+        router = self.router, self.router_bias, self.norm.weight
+        return weight_bytes(*router, own.gate_up, own.down, *biases)
 
     def __call__(self, hidden: Tensor) -> Tensor:
         x = self.ops.norm(hidden, self.norm)
@@ -82,6 +73,10 @@ class SparseMlp:
         return hidden.add_(
             self.ops.experts(x, self.experts, ids, shares.to(hidden.dtype), self.act)
         )
+
+
+Mlp: TypeAlias = DenseMlp | SparseMlp
+"""Called with hidden states [n, hidden], it adds its output to them in place."""
 
 
 def project_onto(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,12 +24,6 @@ LEAST_BYTES = 2**28
 """Minimum weights of a chain: more than any hardware cache holds."""
 COMMITTED, CAPACITY = 300, 512
 """Rows of the cache that all tokens see, and all its rows."""
-
-
-class Cache(Protocol):
-    """Keys and values of all layers."""
-
-    def rows(self, layer: int) -> CacheRows: ...
 
 
 class Stack:
@@ -105,13 +99,13 @@ class Stack:
     def __call__(
         self,
         ids: Tensor,
-        cache: Cache,
+        cached: Callable[[int], CacheRows],
         rows: Tensor,
         positions: Tensor,
         tree_mask: TreeMask | None,
         wanted: Collection[int],
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """Run over tokens [n], to be cached at `rows` [n], at `positions` [n].
+        """Run over tokens [n] at `positions` [n], kept at `rows` [n] of each layer's `cached`.
 
         Returns hidden states [n, hidden] and inputs of `wanted` layers. The number after the
         last layer's stands for its output, before the final norm. Without `tree_mask`, the
@@ -127,7 +121,7 @@ class Stack:
         for begin, end in pairwise(sorted({0, len(self._layers), *wanted})):
             if begin in wanted:
                 inputs[begin] = x.clone()
-            caches = [cache.rows(index) for index in range(begin, end)]
+            caches = [*map(cached, range(begin, end))]
             if self._joined and len(x) <= self._joined.max_rows:
                 mask = tree_mask or _causal(len(x), 0, CacheSpan(0), x)
                 self._joined(x, begin, caches, slots[self._kind_of[0]], mask)

@@ -200,10 +200,7 @@ def without_cudnn_attention() -> Iterator[None]:
 
 def attention_kernels() -> list[str]:
     """Kernels that torch may choose on a GPU with the current settings."""
-    switches = {
-        "flash": cuda.flash_sdp_enabled(),
-        "memory-efficient": cuda.mem_efficient_sdp_enabled(),
-        "cudnn": cuda.cudnn_sdp_enabled(),
-        "math": cuda.math_sdp_enabled(),
-    }
-    return [name for name, is_enabled in switches.items() if is_enabled]
+    names = ("flash", "memory-efficient", "cudnn", "math")
+    flags = (cuda.flash_sdp_enabled, cuda.mem_efficient_sdp_enabled, cuda.cudnn_sdp_enabled)
+    switches = zip(names, (*flags, cuda.math_sdp_enabled), strict=True)
+    return [name for name, is_enabled in switches if is_enabled()]

@@ -22,8 +22,9 @@ pytest.importorskip("triton", reason="triton is not installed")
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources, PTXASError
 
-from specbench.engine.kernels import triton_ops, triton_products
+from specbench.engine.kernels import triton_ops
 from specbench.engine.kernels.triton_ops import TritonOps
+from specbench.engine.kernels.triton_products import run_row
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 HEADS = Heads(2, 1, 16)
@@ -89,15 +90,15 @@ def test_errors_of_torch_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_product_that_triton_cannot_launch_leaves_others_to_kernels(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ops, launch_row, failed = TritonOps(8), triton_products.Products.row, []
+    ops, failed = TritonOps(8), []
 
-    def launch(products: Any, call: Any, kernel: Any) -> Tensor:
+    def launch(call: Any, *more: Any) -> Tensor:
         if call.product.size > 64:
             failed.append(call)
             raise OutOfResources(2, 1, "shared memory")
-        return launch_row(products, call, kernel)
+        return run_row(call, *more)
 
-    monkeypatch.setattr(triton_products.Products, "row", launch)
+    monkeypatch.setattr(triton_ops, "run_row", launch)
     for size in (128, 64, 128):
         x, weight = torch.ones(1, size, device=DEVICE), torch.randn(32, size, device=DEVICE)
         residual = torch.ones(1, 32, device=DEVICE)
