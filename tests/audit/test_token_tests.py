@@ -134,7 +134,7 @@ def test_a_guess_that_q_excludes_is_impossible() -> None:
 
 
 def test_the_lossless_rule_passes_on_every_tree() -> None:
-    found = [rule_test(one) for one in rule_outcomes(lossless, 1500)]
+    found = [rule_test(one) for one in rule_outcomes(lossless, 7500)]
     assert len(found) == len(CASES)
     assert all(test.p_value is not None and test.p_value > 1e-3 for test in found)
 

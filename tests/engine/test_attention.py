@@ -1,10 +1,9 @@
 """cuDNN's attention is disabled while specbench runs, and restored afterwards.
 
-Attention with windows, capped scores and sinks, and the models that have them.
+Attention with windows, capped scores and sinks.
 """
 
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,6 @@ from torch import Tensor
 from torch.backends import cuda
 
 import specbench
-from specbench.engine.decode import decode
-from specbench.engine.graphs import cuda as graphs
-from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.layers import torch_attention
 from specbench.engine.layers.operands import CacheRows, CacheSpan, Heads, TreeMask
 from specbench.engine.layers.ops import TORCH
@@ -29,14 +25,7 @@ from specbench.engine.layers.torch_attention import (
 from specbench.engine.target import Target
 from specbench.measure import doctor
 from specbench.measure.spec import RunSpec
-from specbench.types import Request
-from tests.engine.test_target import random_model
 from tests.support.checkpoint import save_checkpoint
-from tests.support.fake_cuda import CheckedGraphs
-from tests.support.models import prompts
-from tests.support.recorders import rerun
-from tests.support.tracing import TraceRecorder
-from tests.support.weights import build
 
 
 @pytest.fixture(params=[True, False], ids=["enabled", "disabled"])
@@ -102,7 +91,6 @@ SCORINGS = {
     "sinks": Scoring(sinks=torch.linspace(-1, 3, 6, dtype=torch.float64)),
     "all": Scoring(0.5, 1.5, torch.linspace(-1, 3, 6, dtype=torch.float64)),
 }
-LIMITED = ["mistral, window", "qwen3, windows", "gemma2", "gemma3", "gemma3, images", "gpt-oss"]
 
 
 def by_hand(queries: Tensor, rows: CacheRows, sees: Tensor, scoring: Scoring) -> Tensor:
@@ -162,38 +150,3 @@ def test_a_tree_attends_to_its_ancestors_in_the_window(
     mask = TreeMask(torch.tensor(40), bias, span, positions)
     found = TORCH.attend(queries, rows, mask, HEADS, scoring, window)
     torch.testing.assert_close(found, by_hand(queries, rows, sees, scoring))
-
-
-@pytest.mark.parametrize("name", LIMITED)
-def test_replayed_steps_give_the_tokens_of_eager_ones(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(graphs, "BUCKET", 16)
-    model = random_model(name)
-    recorded = Graphs(TraceRecorder())
-    eager, graph = Target(deepcopy(model)), Target(model, recorded)
-    if "experts" in dict(model.named_modules()) or name == "gpt-oss":
-        monkeypatch.setattr("specbench.engine.layers.experts._one_by_one", _gathered())
-    request = Request(prompts()[1], 30)
-    plain, replayed = (
-        decode(target, build("eagle2", target, tmp_path), request) for target in (eager, graph)
-    )
-    assert replayed.token_ids == plain.token_ids
-    assert replayed.steps == plain.steps
-    assert recorded.failures == set() and recorded.num_recordings > 0
-
-
-@pytest.mark.parametrize("name", LIMITED)
-def test_the_steps_of_a_model_can_be_captured(name: str, tmp_path: Path) -> None:
-    checked = CheckedGraphs(rerun)
-    target = Target(random_model(name).float(), checked)
-    decode(target, build("eagle2", target, tmp_path), Request(prompts()[3], 8))
-    assert checked.failures == set()
-    assert checked.num_checked >= 2
-    assert checked.refused == set()
-
-
-def _gathered() -> object:
-    from specbench.engine.layers import experts
-
-    return experts._gathered

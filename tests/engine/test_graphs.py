@@ -5,7 +5,7 @@ Captured functions neither copy from the host nor wait for the device.
 """
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
@@ -18,21 +18,21 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import CONFIG_MAPPING
+from transformers import CONFIG_MAPPING, MixtralConfig, MixtralForCausalLM, PreTrainedModel
 
 from specbench.engine.decode import decode
 from specbench.engine.graphs import cuda as graphs
 from specbench.engine.graphs.cuda import Graphs, bucket, buckets
 from specbench.engine.graphs.recorder import CudaRecorder
 from specbench.engine.kernels.pick_ops import pick_ops
+from specbench.engine.layers import experts
 from specbench.engine.layers.models import is_known
 from specbench.engine.layers.operands import CacheSpan
-from specbench.engine.load import load_target
 from specbench.engine.target import Needs, Target
 from specbench.engine.tree import DraftTree
 from specbench.registry import names
 from specbench.types import Request, Sampling
-from tests.engine.test_target import Oracle
+from tests.engine.test_target import GROUPED, Oracle, load_in, random_model
 from tests.methods.building import build_random
 from tests.support.architectures import FULL, LIMITED, config_of, random_of
 from tests.support.fake_cuda import CheckedGraphs, refusals
@@ -44,6 +44,7 @@ from tests.support.tracing import TraceRecorder
 from tests.support.weights import build
 
 SAMPLINGS = [Sampling(), Sampling(1.0)]
+WINDOWED = ["mistral, window", "qwen3, windows", "gemma2", "gemma3", "gemma3, images", "gpt-oss"]
 picked = cache(pick_ops)  # the start-up check takes seconds
 
 
@@ -51,6 +52,20 @@ picked = cache(pick_ops)  # the start-up check takes seconds
 def recorded(monkeypatch: pytest.MonkeyPatch) -> Graphs:
     monkeypatch.setattr(graphs, "BUCKET", 16)  # so that completions cross several
     return Graphs(TraceRecorder())
+
+
+def check_replays(
+    model: PreTrainedModel, replaying: Graphs, name: str, folder: Path, requests: Iterable[Request]
+) -> Target:
+    """Check that replayed steps give the results of eager ones; returns their target."""
+    targets = Target(deepcopy(model)), Target(model, replaying)
+    both = [(target, build(name, target, folder)) for target in targets]
+    for request in requests:
+        plain, replayed = (decode(target, drafter, request) for target, drafter in both)
+        assert replayed.token_ids == plain.token_ids
+        assert replayed.steps == plain.steps
+    assert replaying.failures == set() and replaying.num_recordings > 0
+    return targets[1]
 
 
 @pytest.mark.parametrize(("name", "sampling"), each_once(names(), SAMPLINGS), ids=str)
@@ -64,19 +79,19 @@ def test_replayed_steps_give_the_tokens_of_eager_ones_in_every_bucket(
         return bucket(num_rows)
 
     monkeypatch.setattr(graphs, "bucket", noted)
-    model = random_llama()
-    eager, graph = Target(deepcopy(model)), Target(model, recorded)
-    drafters = [build(name, target, tmp_path) for target in (eager, graph)]
-    for seed, prompt in enumerate(prompts()[::2]):  # a short and a long one
-        request = Request(prompt, 40, sampling, seed=seed)
-        plain, replayed = (
-            decode(target, drafter, request)
-            for target, drafter in zip((eager, graph), drafters, strict=True)
-        )
-        assert replayed.token_ids == plain.token_ids
-        assert replayed.steps == plain.steps
-    assert recorded.failures == set()
+    both = prompts()[::2]  # a short and a long one
+    requests = (Request(prompt, 40, sampling, seed=seed) for seed, prompt in enumerate(both))
+    check_replays(random_llama(), recorded, name, tmp_path, requests)
     assert len(reached) >= 2 and reached <= {32, 48, 80, 144, 272}
+
+
+@pytest.mark.parametrize("name", WINDOWED)
+def test_replayed_steps_of_models_with_limited_attention_give_the_tokens_of_eager_ones(
+    name: str, recorded: Graphs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experts, "_one_by_one", experts._gathered)  # the way of a GPU
+    requests = [Request(prompts()[1], 30)]
+    check_replays(random_model(name), recorded, "eagle2", tmp_path, requests)
 
 
 def test_buckets_grow_to_less_than_twice_the_last_and_have_room_for_a_tree() -> None:
@@ -119,16 +134,8 @@ def test_cuda_graphs_give_the_tokens_of_eager_steps(
     device, dtype = torch.device("cuda:0"), torch.float32
     model = random_llama(layers=8, hidden_size=128).to(device, dtype)
     replaying = Graphs(CudaRecorder(device), picked(device, dtype))
-    targets = Target(deepcopy(model)), Target(model, replaying)
-    drafters = [build(name, target, tmp_path) for target in targets]
-    for seed, prompt in enumerate(prompts()):
-        plain, replayed = (
-            decode(target, drafter, Request(prompt, 40, sampling, seed=seed))
-            for target, drafter in zip(targets, drafters, strict=True)
-        )
-        assert replayed.token_ids == plain.token_ids
-        assert replayed.steps == plain.steps
-    assert fallbacks(targets[1]) == []
+    requests = (Request(prompt, 40, sampling, seed=i) for i, prompt in enumerate(prompts()))
+    assert fallbacks(check_replays(model, replaying, name, tmp_path, requests)) == []
 
 
 def test_recordings_of_every_bucket_share_the_memory_of_inputs_and_outputs(
@@ -143,11 +150,10 @@ def test_recordings_of_every_bucket_share_the_memory_of_inputs_and_outputs(
     assert len({output.data_ptr() for output in outputs}) == 1
     assert recorded.buffer_bytes == x.nbytes + outputs[0].nbytes
     for size in (3, 7, 3):
-        assert (
-            summed(torch.full((10, 4), 2.0), cache_span=CacheSpan(size))[0].tolist()
-            == [2.0 * size] * 4
-        )
-        assert summed(x, cache_span=CacheSpan(size))[0].tolist() == [size] * 4
+        for factor in (2.0, 1.0):
+            given = torch.full((10, 4), 2.0) if factor == 2 else x
+            found = summed(given, cache_span=CacheSpan(size))[0].tolist()
+            assert found == [factor * size] * 4
     assert recorded.num_recordings == 10
     assert recorded.used_bytes() == recorded.buffer_bytes
     assert recorded.used_bytes() == 0
@@ -203,11 +209,8 @@ def test_a_cache_that_grows_is_recorded_anew(recorded: Graphs) -> None:
 
 
 PROMPT = (1, 7, 8, 9, 10, 11)
-UNFUSED = [
-    name
-    for name in (*FULL, *LIMITED)
-    if name in CONFIG_MAPPING and not is_known(random_of(config_of(name)))
-]
+TYPES = (name for name in (*FULL, *LIMITED) if name in CONFIG_MAPPING)
+UNFUSED = [name for name in TYPES if not is_known(random_of(config_of(name)))]
 EAGER = {"falcon", "phimoe"}
 """Model types whose code copies from the host, which a capture on a GPU refuses."""
 
@@ -246,12 +249,12 @@ def test_a_step_that_reads_the_number_of_tokens_runs_eagerly_with_the_reason(
     forward = Target._run_model
     monkeypatch.setattr(Target, "_run_model", scaled)
     folder = save(random_of(config_of("glm4")), tmp_path)
-    target = load_on(folder)
+    target = load_in(folder, execution=Graphs(TraceRecorder()))
     assert "logits in a graph differ from those of the same step by itself" in str(
         target.eager_reason
     )
     monkeypatch.undo()
-    target = load_on(folder)
+    target = load_in(folder, execution=Graphs(TraceRecorder()))
     assert target.eager_reason is None
     assert target.cache.length == 0
 
@@ -266,17 +269,11 @@ def test_a_step_that_cannot_be_captured_runs_eagerly_with_the_reason(
         return replace(out, logits=out.logits * (1 + 0 * out.logits.max().item()))
 
     monkeypatch.setattr(Target, "_run_model", reads)
-    target = load_on(save(random_of(config_of("glm4")), tmp_path))
+    folder = save(random_of(config_of("glm4")), tmp_path)
+    target = load_in(folder, execution=Graphs(TraceRecorder()))
     assert "_tree_step" in str(target.eager_reason)
     answer = list(decode(Target(target.model), Oracle([]), Request(PROMPT, 8)).token_ids)
     assert list(decode(target, Oracle(answer), Request(PROMPT, 8)).token_ids) == answer
-
-
-def load_on(folder: Path) -> Target:
-    return load_target(
-        folder, dtype=torch.float32, device=torch.device("cpu"),
-        execution=Graphs(TraceRecorder()),
-    )  # fmt: skip
 
 
 X = torch.arange(4.0)
@@ -397,17 +394,19 @@ def test_where_no_capture_works_after_a_failed_one_the_first_reason_is_told(cuda
 WARPED = Sampling(0.7, top_p=0.9, top_k=20)
 
 
-def checked(name: str, sampling: Sampling, folder: Path, **options: Any) -> CheckedGraphs:
-    """The graphs that a short completion captured; `arch` is an option of the checkpoint."""
-    graphs = CheckedGraphs(rerun)
-    target = Target(random_llama(), graphs)
+def check_captures(
+    name: str, target: Target, folder: Path, sampling: Sampling = SAMPLINGS[0], **options: Any
+) -> None:
+    """Check what a short completion captures; `arch` is an option of the checkpoint."""
+    graphs: Any = target.execution
     if arch := options.pop("arch", None):
         drafter = build_random(name, target, folder, {"arch": arch})
     else:
         drafter = build(name, target, folder, **options)
     decode(target, drafter, Request(prompts()[3], 8, sampling))
     assert graphs.failures == set()
-    return graphs
+    assert graphs.num_checked >= 2
+    assert graphs.refused == set()
 
 
 @pytest.mark.parametrize(
@@ -423,9 +422,30 @@ def checked(name: str, sampling: Sampling, folder: Path, **options: Any) -> Chec
 def test_every_captured_function_can_be_captured(
     name: str, options: dict[str, str], sampling: Sampling, tmp_path: Path
 ) -> None:
-    graphs = checked(name, sampling, tmp_path, **options)
-    assert graphs.num_checked >= 2
-    assert graphs.refused == set()
+    target = Target(random_llama(), CheckedGraphs(rerun))
+    check_captures(name, target, tmp_path, sampling, **options)
+
+
+@pytest.mark.parametrize("name", WINDOWED)
+def test_the_steps_of_models_with_limited_attention_can_be_captured(
+    name: str, tmp_path: Path
+) -> None:
+    target = Target(random_model(name).float(), CheckedGraphs(rerun))
+    check_captures("eagle2", target, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "capability"),
+    [("vanilla", torch.float32, (9, 0)), ("eagle2", torch.float32, (8, 9))]
+    + [("eagle2", torch.bfloat16, one) for one in ((8, 0), (9, 0))],
+    ids=str,
+)
+def test_a_mixture_of_experts_can_be_captured(
+    name: str, dtype: torch.dtype, capability: tuple[int, int], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model = MixtralForCausalLM(MixtralConfig(**GROUPED, num_local_experts=4)).to(dtype).eval()
+    check_captures(name, Target(model, CheckedGraphs(rerun, capability=capability)), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,13 @@ Mixtures of experts: every way to compute them gives the same sums.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import linear, silu
-from transformers import MixtralConfig, MixtralForCausalLM
 
-from specbench.engine.decode import decode
 from specbench.engine.graphs.recorder import Recording
 from specbench.engine.kernels.pick_ops import unsupported_reason
 from specbench.engine.layers import emulated
@@ -24,14 +21,8 @@ from specbench.engine.layers.experts import GROUPED_MM, Clamp, Experts
 from specbench.engine.layers.operands import Norm
 from specbench.engine.layers.ops import TORCH, Ops
 from specbench.engine.layers.torch_attention import PLAIN, causal
-from specbench.engine.target import Target
-from specbench.types import Request
-from tests.engine.test_target import GROUPED
-from tests.support.fake_cuda import DEVICE, CheckedGraphs, watching
-from tests.support.models import prompts
-from tests.support.recorders import rerun
+from tests.support.fake_cuda import DEVICE, watching
 from tests.support.tracing import TraceRecorder
-from tests.support.weights import build
 
 CPU = torch.device("cpu")
 
@@ -179,22 +170,3 @@ def test_no_weight_is_copied_for_each_row(
     weights = num_experts * 3 * hidden * inner * dtype.itemsize
     results = num_rows * k * 2 * inner * dtype.itemsize
     assert watch.most_bytes <= max(weights / 3, ways.CHUNK_BYTES, results)
-
-
-@pytest.mark.parametrize(
-    ("name", "dtype", "capability"),
-    [("vanilla", torch.float32, (9, 0)), ("eagle2", torch.float32, (8, 9))]
-    + [("eagle2", torch.bfloat16, one) for one in ((8, 0), (9, 0))],
-    ids=str,
-)
-def test_a_mixture_of_experts_can_be_captured(
-    name: str, dtype: torch.dtype, capability: tuple[int, int], tmp_path: Path
-) -> None:
-    torch.manual_seed(0)
-    graphs = CheckedGraphs(rerun, capability=capability)
-    config = MixtralConfig(**GROUPED, num_local_experts=4)
-    target = Target(MixtralForCausalLM(config).to(dtype).eval(), graphs)
-    decode(target, build(name, target, tmp_path), Request(prompts()[3], 8))
-    assert graphs.failures == set()
-    assert graphs.num_checked >= 1
-    assert graphs.refused == set()

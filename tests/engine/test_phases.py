@@ -53,8 +53,8 @@ REQUEST = Request(prompts()[3], 20)
 
 
 def test_every_phase_of_every_step_is_timed_once(readings: list[float]) -> None:
-    target, method = random_target(), get("pld")
-    drafter = method.build(method.options(), BuildContext(target))
+    target = random_target()
+    drafter = build("pld", target, Path())
     done = decode(target, drafter, REQUEST, stopwatch=HostStopwatch())
     steps = float(len(done.steps))
     # The first draft begins before the look at the clock that ends the drafter's prefill.
@@ -66,17 +66,15 @@ def test_every_phase_of_every_step_is_timed_once(readings: list[float]) -> None:
 def test_a_run_without_phases_reads_the_clock_at_its_four_borders_only(
     readings: list[float],
 ) -> None:
-    target, method = random_target(), get("pld")
-    drafter = method.build(method.options(), BuildContext(target))
-    done = decode(target, drafter, REQUEST)
+    target = random_target()
+    done = decode(target, build("pld", target, Path()), REQUEST)
     assert done.phases is None
     assert len(readings) == 4  # begin, prefill, the drafter's prefill, end
 
 
 def test_a_stopwatch_forgets_the_completion_before() -> None:
-    target, method = random_target(), get("vanilla")
-    drafter = method.build(method.options(), BuildContext(target))
-    watch = HostStopwatch()
+    target, watch = random_target(), HostStopwatch()
+    drafter = build("vanilla", target, Path())
     long = decode(target, drafter, Request(prompts()[1], 40), stopwatch=watch)
     short = decode(target, drafter, Request(prompts()[1], 1), stopwatch=watch)
     assert long.phases is not None

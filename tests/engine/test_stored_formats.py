@@ -26,7 +26,6 @@ from transformers import (
 from specbench.engine import load
 from specbench.engine.decode import decode
 from specbench.engine.layers.weights import weight_bytes
-from specbench.engine.load import load_target
 from specbench.engine.model_parts import pass_bytes
 from specbench.engine.target import Target
 from specbench.errors import CheckpointError
@@ -35,7 +34,7 @@ from specbench.measure.spec import RunSpec
 from specbench.models.memory import estimate
 from specbench.types import Request
 from specbench.zoo import TINY
-from tests.engine.test_target import GROUPED, Oracle
+from tests.engine.test_target import GROUPED, Oracle, load_in
 from tests.support.models import generated
 from tests.support.quantised import fp8_layers, mxfp4_experts, write
 
@@ -64,7 +63,7 @@ def check_trees(target: Target) -> None:
 
 def check_stands_for(folder: Path, plain: PreTrainedModel) -> Target:
     """The folder decodes as the plain model, and needs the memory that it takes."""
-    target = load_target(folder, dtype=torch.float32, device=CPU)
+    target = load_in(folder)
     with torch.inference_mode():
         logits = plain(torch.tensor([PROMPT])).logits[0, -1]
         assert (target.prefill(PROMPT).logits[-1] - logits).norm() < 1e-4 * logits.norm()
@@ -108,10 +107,10 @@ def test_counting_bytes_asks_no_layer_for_the_weights_that_it_would_save() -> No
     assert weight_bytes(nn.Sequential(layer)) == 4 * (64 * 64 + 64 + 4 + 8)
 
 
-def tiny_in(folder: Path, method: str) -> Path:
+def tiny_in(folder: Path, method: str, **changes: Any) -> Path:
     shutil.copytree(TINY / "target", folder)
     config = json.loads((folder / "config.json").read_text())
-    config["quantization_config"] = {"quant_method": method}
+    config |= {"quantization_config": {"quant_method": method}, **changes}
     (folder / "config.json").write_text(json.dumps(config))
     return folder
 
@@ -143,7 +142,7 @@ def test_a_format_that_transformers_does_not_know_is_refused_by_name(tmp_path: P
     model = llama(tmp_path)
     write(tmp_path, model.state_dict(), {"quant_method": "q9"})
     with pytest.raises(CheckpointError, match="format q9, which transformers does not know"):
-        load_target(tmp_path, dtype=torch.float32, device=CPU)
+        load_in(tmp_path)
 
 
 def test_a_gpu_computes_with_formats_that_it_has_kernels_for(
@@ -162,14 +161,11 @@ def test_a_gpu_computes_with_formats_that_it_has_kernels_for(
 
 
 def test_a_model_that_transformers_does_not_have_is_refused_with_both_names(tmp_path: Path) -> None:
-    folder = tiny_in(tmp_path / "a", "fp8")
-    config = json.loads((folder / "config.json").read_text())
     own_code = {"AutoConfig": "configuration_deepseek.DeepseekV3Config"}
-    config |= {"model_type": "kimi_k9", "auto_map": own_code}
-    (folder / "config.json").write_text(json.dumps(config))
+    folder = tiny_in(tmp_path / "a", "fp8", model_type="kimi_k9", auto_map=own_code)
     reason = f"is a kimi_k9 model, which transformers {transformers.__version__} does not have"
     with pytest.raises(CheckpointError, match=reason) as caught:
         make_engine_setup(spec(folder), is_offline=True)
     assert "code that comes with a checkpoint is not run" in caught.value.hint
     with pytest.raises(CheckpointError, match=reason):
-        load_target(folder, dtype=torch.float32, device=CPU)
+        load_in(folder)

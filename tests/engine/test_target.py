@@ -24,6 +24,7 @@ from specbench.engine import probe as probes
 from specbench.engine import target as target_module
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter, State
+from specbench.engine.execution import Execution
 from specbench.engine.graphs import cuda as graphs
 from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.layers.torch_attention import attention_kinds, windowed
@@ -183,7 +184,7 @@ def test_tensors_that_do_not_fit_are_refused_by_name(
     whole = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**whole, **config}))
     with pytest.raises(CheckpointError, match=fault):
-        load_target(folder, dtype=torch.float32, device=torch.device("cpu"))
+        load_in(folder)
 
 
 def test_a_damaged_pickle_is_refused_and_its_code_is_not_executed(tmp_path: Path) -> None:
@@ -194,7 +195,7 @@ def test_a_damaged_pickle_is_refused_and_its_code_is_not_executed(tmp_path: Path
         b"cos\nsystem\n(S'touch " + str(ran).encode() + b"'\ntR."
     )
     with pytest.raises(CheckpointError, match="does not load as a causal language model"):
-        load_target(folder, dtype=torch.float32, device=torch.device("cpu"))
+        load_in(folder)
     assert not ran.exists()
 
 
@@ -251,10 +252,8 @@ def test_what_heads_read_of_a_model_is_what_its_layers_compute(model_type: str) 
     plain = decoder(model)(torch.tensor([PROMPT]), use_cache=False).last_hidden_state[0]
     assert forward.hidden is not None and set(forward.layer_inputs) == {0, 2}
     torch.testing.assert_close(forward.hidden, plain, rtol=1e-3, atol=1e-3)
-    assert forward.layer_inputs[2].shape == (
-        len(PROMPT),
-        model.config.get_text_config().hidden_size,
-    )
+    width = model.config.get_text_config().hidden_size
+    assert forward.layer_inputs[2].shape == (len(PROMPT), width)
     assert len(decoder_layers(with_first_layers(model, 1))) == 1
 
 
@@ -386,5 +385,7 @@ def test_an_untested_class_is_probed_once_and_starts_with_an_empty_cache(
         load_in(folder, dtype)
 
 
-def load_in(folder: Path, dtype: torch.dtype = torch.float32) -> Target:
-    return load_target(folder, dtype=dtype, device=torch.device("cpu"))
+def load_in(
+    folder: Path, dtype: torch.dtype = torch.float32, execution: Execution | None = None
+) -> Target:
+    return load_target(folder, dtype=dtype, device=torch.device("cpu"), execution=execution)

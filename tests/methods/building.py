@@ -15,8 +15,8 @@ HEADS = ("medusa", "hydra", "eagle", "eagle2", "eagle3", "peagle", "dflash", "mt
 """The methods with trained heads."""
 
 
-def build_in(folder: Path, name: str, target: Target, **options: Any) -> Drafter:
-    """The drafter on the checkpoint in `folder`."""
+def build_in(folder: Path | None, name: str, target: Target, **options: Any) -> Drafter:
+    """The drafter on the checkpoint in `folder`, if it has one."""
     method = get(name)
     return method.build(method.options(**options), BuildContext(target, folder))
 

@@ -12,6 +12,8 @@ from torch import Tensor
 from specbench.engine.target import Target
 
 Tensors = dict[str, Tensor]
+IDS = "eagle_aux_hidden_state_layer_ids"
+"""The field of a config that names the target layers of EAGLE-3's features."""
 
 
 def random(*shape: int, seed: int) -> Tensor:
@@ -111,8 +113,7 @@ def eagle3(target: Target, folder: Path, draft_vocab: int | None = None, **chang
     """
     hidden, vocab = target.config.hidden_size, target.vocab_size
     draft_vocab = draft_vocab or vocab - vocab // 3
-    key = "eagle_aux_hidden_state_layer_ids"
-    layers = changes.setdefault(key, list(range(min(3, len(target.layers))))) or range(3)
+    layers = changes.setdefault(IDS, list(range(min(3, len(target.layers))))) or range(3)
     kv_heads = target.config.num_key_value_heads
     tensors = {
         f"midlayer.{key}": value
@@ -131,12 +132,7 @@ def peagle(target: Target, folder: Path, **changes: Any) -> Path:
     """A P-EAGLE head of two layers, as vLLM loads it."""
     hidden, kv_heads = target.config.hidden_size, target.config.num_key_value_heads
     layers = list(range(min(3, len(target.layers))))
-    config = {
-        "parallel_drafting": True,
-        "ptd_token_id": 3,
-        "eagle_aux_hidden_state_layer_ids": layers,
-        **changes,
-    }
+    config = {"parallel_drafting": True, "ptd_token_id": 3, IDS: layers, **changes}
     folder = eagle3(target, folder, **config)
     tensors = torch.load(folder / "pytorch_model.bin")
     second = layer_of(target, hidden, kv_heads, bias=False)
@@ -228,13 +224,6 @@ def llama_config(target: Target, kv_heads: int, **changes: Any) -> dict[str, Any
     }
 
 
-MAKERS: dict[str, Callable[..., Path]] = {
-    "medusa": medusa,
-    "hydra": hydra,
-    "eagle": eagle,
-    "eagle3": eagle3,
-    "peagle": peagle,
-    "dflash": dflash,
-    "mtp": mtp,
-}
+_MAKERS: tuple[Callable[..., Path], ...] = (medusa, hydra, eagle, eagle3, peagle, dflash, mtp)
+MAKERS = {maker.__name__: maker for maker in _MAKERS}
 """Model-card key -> maker, called with a target and a folder."""

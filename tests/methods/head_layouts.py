@@ -1,18 +1,16 @@
 """Random EAGLE-3 heads, written in every published layout."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from huggingface_hub import save_torch_state_dict
 
 from specbench.engine.target import Target
-from tests.methods.checkpoints import Tensors, layer_of, llama_config, random, write
+from tests.methods.checkpoints import IDS, Tensors, layer_of, llama_config, random, write
 
-IDS = "eagle_aux_hidden_state_layer_ids"
 LAYER_IDS = (1, 2, 4)
 
 
@@ -21,8 +19,8 @@ class Layout:
     """A published layout: `prefixes` of its keys, where its fields are, and what it computes.
 
     `flat` fields stand at the top of config.json, `nested` ones in the object `section`, and
-    the layer's own sizes in `layer_section`, if these are named. `shards` are numbers of
-    files.
+    the layer's own sizes in `layer_section`, if these are named. Files have at most
+    `shard_bytes`, if that is given.
     """
 
     name: str
@@ -36,7 +34,7 @@ class Layout:
     has_vocabulary: bool = True
     has_head_norms: bool = False
     has_bias: bool = False
-    num_shards: int = 1
+    shard_bytes: int = 0
     file: str = "model.safetensors"
 
     @property
@@ -78,8 +76,8 @@ MODELOPT = {
 FLAT = {IDS: list(LAYER_IDS)}
 LAYOUTS = {
     "SafeAILab": Layout("SafeAILab", FLAT, file="pytorch_model.bin"),
-    "SafeAILab in shards": Layout("SafeAILab", FLAT, num_shards=3),
-    "pickled shards": Layout("SafeAILab", FLAT, num_shards=2, file="pytorch_model.bin"),
+    "SafeAILab in shards": Layout("SafeAILab", FLAT, shard_bytes=14_000),
+    "pickled shards": Layout("SafeAILab", FLAT, shard_bytes=30_000, file="pytorch_model.bin"),
     "SpecForge": Layout(
         "SafeAILab", has_embedding=True, section="eagle_config", nested={IDS: [1, 3, 4]}
     ),
@@ -166,9 +164,14 @@ def write_layout(target: Target, layout: Layout, tensors: Tensors, folder: Path)
     else:
         config = {**sizes, **flat, **({layout.section: layout.nested} if layout.section else {})}
     named = {published(key, layout): value.clone() for key, value in tensors.items()}
-    if layout.num_shards == 1:
-        return write(folder, layout.file, named, config)
-    return write_shards(folder, layout.file, named, layout.num_shards, config)
+    write(folder, layout.file, named, config)
+    if layout.shard_bytes:
+        (folder / layout.file).unlink()
+        is_safe = layout.file.endswith(".safetensors")
+        save_torch_state_dict(
+            named, folder, max_shard_size=layout.shard_bytes, safe_serialization=is_safe
+        )
+    return folder
 
 
 def published(key: str, layout: Layout) -> str:
@@ -177,24 +180,3 @@ def published(key: str, layout: Layout) -> str:
         if key.startswith(internal):
             return theirs + key.removeprefix(internal)
     return key
-
-
-def write_shards(
-    folder: Path, name: str, tensors: Tensors, num_shards: int, config: dict[str, Any]
-) -> Path:
-    """Write the tensors in several files with an index, as transformers does."""
-    stem, suffix = name.split(".")
-    places: dict[str, str] = {}
-    keys = sorted(tensors)
-    folder.mkdir(parents=True, exist_ok=True)
-    for i in range(num_shards):
-        shard = f"{stem}-{i + 1:05}-of-{num_shards:05}.{suffix}"
-        part = {key: tensors[key] for key in keys[i::num_shards]}
-        if suffix == "safetensors":
-            save_file(part, folder / shard)
-        else:
-            torch.save(part, folder / shard)
-        places |= dict.fromkeys(part, shard)
-    (folder / f"{name}.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder

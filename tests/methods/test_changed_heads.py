@@ -17,12 +17,10 @@ from specbench.engine.target import Target
 from specbench.errors import CheckpointError
 from specbench.methods._head_fields import INERT
 from tests.methods.building import build_in
-from tests.methods.checkpoints import MAKERS, Tensors, random
+from tests.methods.checkpoints import IDS, MAKERS, Tensors, random
 from tests.methods.head_layouts import make_head, speculators, write_layout
 from tests.support.models import prompts, random_target
 from tests.training.head_models import started
-
-IDS = "eagle_aux_hidden_state_layer_ids"
 
 
 class Case(NamedTuple):

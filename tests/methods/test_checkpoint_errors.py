@@ -12,17 +12,13 @@ import torch
 
 from specbench.engine.target import Target
 from specbench.errors import CheckpointError, UserError
-from specbench.registry import get
 from tests.methods.building import HEADS, build_in
-from tests.methods.checkpoints import MAKERS, Tensors, hydra
+from tests.methods.checkpoints import IDS, MAKERS, Tensors, hydra
 from tests.support.models import random_target
 
 FILES = {
-    "medusa": "medusa_lm_head.pt",
-    "hydra": "hydra_lm_head.pt",
-    "eagle": "pytorch_model.bin",
-    "eagle3": "pytorch_model.bin",
-    "peagle": "pytorch_model.bin",
+    **{method: f"{method}_lm_head.pt" for method in ("medusa", "hydra")},
+    **dict.fromkeys(("eagle", "eagle3", "peagle"), "pytorch_model.bin"),
 }
 ONE_KEY = {
     "medusa": "2.0.linear.bias",
@@ -161,12 +157,9 @@ def test_a_head_of_another_target_is_refused(method: str, target: Target, tmp_pa
 
 
 def test_without_a_checkpoint_the_error_says_how_to_name_one(target: Target) -> None:
-    from specbench.engine.drafter import BuildContext
-
     for name in HEADS:
-        method = get(name)
         with pytest.raises(UserError, match="no checkpoint") as caught:
-            method.build(method.options(), BuildContext(target))
+            build_in(None, name, target)
         assert f"{name}:weights=" in caught.value.hint
 
 
@@ -184,6 +177,5 @@ def test_an_unknown_hydra_architecture_is_refused_by_name(target: Target, tmp_pa
 def test_a_target_too_flat_for_the_formula_of_layers_is_refused(
     target: Target, tmp_path: Path
 ) -> None:
-    key = "eagle_aux_hidden_state_layer_ids"
-    folder = MAKERS["eagle3"](target, tmp_path, **{key: None})
-    assert key in assert_refused("eagle3", target, folder).message
+    folder = MAKERS["eagle3"](target, tmp_path, **{IDS: None})
+    assert IDS in assert_refused("eagle3", target, folder).message

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from specbench.engine.target import Target
 from specbench.errors import CheckpointError
 from tests.methods.building import build_in
-from tests.methods.checkpoints import eagle, medusa, write
+from tests.methods.checkpoints import IDS, Tensors, eagle, medusa, write
 from tests.methods.head_layouts import (
     FLAT,
     LAYER_IDS,
@@ -37,7 +37,7 @@ def target() -> Target:
 
 def layer_ids(layout: Layout) -> tuple[int, ...]:
     """The layers whose inputs the head reads: those of the config, or the formula's."""
-    return LAYER_IDS if "eagle_aux_hidden_state_layer_ids" in layout.flat else (2, 4, 5)
+    return LAYER_IDS if IDS in layout.flat else (2, 4, 5)
 
 
 @torch.no_grad()
@@ -176,6 +176,13 @@ def test_a_head_without_its_own_projection_uses_the_targets(tmp_path: Path) -> N
     assert found[1] == pytest.approx(expected[1], rel=1e-3)  # a checkpoint has half the digits
 
 
+def proposed(folder: Path, method: str) -> tuple[str, list[int]]:
+    """The layout of the head in a folder, and the tokens that it drafts after a prompt."""
+    drafter = build_in(folder, method, target())
+    tree = drafter.propose(started(drafter, target(), list(prompts()[1])))
+    return drafter.weights_layout, tree.tokens.tolist()
+
+
 def test_medusas_heads_in_vllms_layout_draft_the_same(tmp_path: Path) -> None:
     official = medusa(target(), tmp_path / "official", heads=5, layers=2)
     tensors = torch.load(official / "medusa_lm_head.pt", weights_only=True)
@@ -183,38 +190,27 @@ def test_medusas_heads_in_vllms_layout_draft_the_same(tmp_path: Path) -> None:
     for key, value in tensors.items():
         head, block, *rest = key.split(".")
         is_block = rest[0] == "linear"
-        named[
-            f"blocks.{head}.layers.{block}.{rest[-1]}" if is_block else f"lm_heads.{head}.weight"
-        ] = value
-    config = {
-        "model_type": "medusa",
-        "num_heads": 5,
-        "num_hidden_layers": 2,
-        "medusa_fc_bias": True,
-    }
-    folder = write(tmp_path / "vllm", "model.safetensors", named, config)
-    prompt = list(prompts()[1])
-    first, second = (build_in(path, "medusa", target()) for path in (official, folder))
-    assert (first.weights_layout, second.weights_layout) == ("official", "vLLM")
-    trees = [drafter.propose(started(drafter, target(), prompt)) for drafter in (first, second)]
-    assert torch.equal(trees[0].tokens, trees[1].tokens)
+        place = f"blocks.{head}.layers.{block}" if is_block else f"lm_heads.{head}"
+        named[f"{place}.{rest[-1]}"] = value
+    config = {"model_type": "medusa", "num_heads": 5, "num_hidden_layers": 2}
+
+    def in_vllms(place: str, tensors: Tensors, **more: Any) -> tuple[str, list[int]]:
+        folder = write(tmp_path / place, "model.safetensors", tensors, {**config, **more})
+        return proposed(folder, "medusa")
+
+    layout, tokens = proposed(official, "medusa")
+    assert layout == "official"
+    assert in_vllms("vllm", named, medusa_fc_bias=True) == ("vLLM", tokens)
     without = {key: value for key, value in named.items() if not key.endswith("bias")}
-    plain = build_in(
-        write(tmp_path / "plain", "model.safetensors", without, config), "medusa", target()
-    )
-    tree = plain.propose(started(plain, target(), prompt))
-    assert not torch.equal(tree.tokens, trees[0].tokens)
+    assert in_vllms("plain", without)[1] != tokens
     for stray in ("token_map", "lm_head.weight"):
-        stray_folder = tmp_path / stray
-        write(stray_folder, "model.safetensors", {**named, stray: torch.zeros(3)}, config)
         with pytest.raises(CheckpointError, match=f"unexpected tensors: {stray}"):
-            build_in(stray_folder, "medusa", target())
-    cut = {**config, "truncated_vocab_size": 9}
+            in_vllms(stray, {**named, stray: torch.zeros(3)})
     with pytest.raises(CheckpointError, match="truncated_vocab_size 9, but the target's"):
-        build_in(write(tmp_path / "cut", "model.safetensors", named, cut), "medusa", target())
+        in_vllms("cut", named, truncated_vocab_size=9)
+    named.pop("blocks.2.layers.1.weight")
     with pytest.raises(CheckpointError, match=r"lacks blocks\.2\.layers\.1\.weight"):
-        lacking = {key: value for key, value in named.items() if key != "blocks.2.layers.1.weight"}
-        build_in(write(tmp_path / "lack", "model.safetensors", lacking, config), "medusa", target())
+        in_vllms("lack", named)
 
 
 @torch.no_grad()
@@ -228,8 +224,6 @@ def test_eagles_heads_load_with_a_prefix_and_without_a_bias(has_bias: bool, tmp_
     config = {"model_type": "eagle", "architectures": ["EAGLEModel"], "model": fields}
     named = {f"model.{key}" if key != "fc.weight" else key: part for key, part in tensors.items()}
     folder = write(tmp_path / "vllm", "model.safetensors", named, config)
-    first, second = (build_in(path, "eagle", target()) for path in (official, folder))
-    assert (first.weights_layout, second.weights_layout) == ("SafeAILab", "AutoModel or vLLM")
-    prompt = list(prompts()[1])
-    trees = [drafter.propose(started(drafter, target(), prompt)) for drafter in (first, second)]
-    assert torch.equal(trees[0].tokens, trees[1].tokens)
+    (first, tokens), (second, others) = (proposed(path, "eagle") for path in (official, folder))
+    assert (first, second) == ("SafeAILab", "AutoModel or vLLM")
+    assert tokens == others

@@ -20,7 +20,7 @@ from specbench.errors import CheckpointError, UserError
 from specbench.registry import get
 from specbench.types import Request, Sampling
 from tests.methods.building import HEADS, Recording, build_random, complete
-from tests.methods.checkpoints import vocabulary
+from tests.methods.checkpoints import IDS, vocabulary
 from tests.support.architectures import config_of, random_of
 from tests.support.models import generated, prompts, random_llama, random_target
 from tests.support.products import each_once
@@ -60,7 +60,7 @@ VARIANTS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("eagle2", {"draft_vocab": 9}, {"depth": 2}),
     ("eagle3", {}, {"depth": 0, "top_k": 3, "total_tokens": 3}),
     ("hydra", {}, {"nodes": 5}),
-    ("eagle3", {"eagle_aux_hidden_state_layer_ids": [0, 2, 3]}, {"depth": 3, "top_k": 4}),
+    ("eagle3", {IDS: [0, 2, 3]}, {"depth": 3, "top_k": 4}),
 ]
 """Method, what its checkpoint is made with, its options."""
 
@@ -77,11 +77,9 @@ def greedy(name: str, prompt: tuple[int, ...]) -> list[int]:
 
 
 def prompts_of(name: str) -> list[tuple[int, ...]]:
-    vocab = target_of(name).vocab_size
-    return [
-        tuple(min(token, vocab - 1) for token in prompt)
-        for prompt in (prompts()[1], prompts()[3], (4,))
-    ]
+    last = target_of(name).vocab_size - 1
+    chosen = (prompts()[1], prompts()[3], (4,))
+    return [tuple(min(token, last) for token in prompt) for prompt in chosen]
 
 
 @pytest.mark.parametrize(("method", "target_name"), each_once(HEADS, [*TARGETS]))
@@ -150,15 +148,13 @@ def test_eagle3_reads_layers_of_an_option_its_config_or_the_formula(
     flat: list[int] | None, nested: list[int] | None, chosen: str, layers: tuple[int, ...],
     tmp_path: Path,
 ) -> None:  # fmt: skip
-    ids = "eagle_aux_hidden_state_layer_ids"
-    fields = {ids: flat, "eagle_config": {ids: nested}}
+    fields = {IDS: flat, "eagle_config": {IDS: nested}}
     drafter = build_random("eagle3", random_target(layers=8), tmp_path, fields, layers=chosen)
     assert drafter.needs.layer_inputs == layers
 
 
 def test_nested_layers_of_unknown_numbering_need_the_option(tmp_path: Path) -> None:
-    ids = "eagle_aux_hidden_state_layer_ids"
-    fields = {ids: None, "eagle_config": {ids: [1, 3, 6]}}
+    fields = {IDS: None, "eagle_config": {IDS: [1, 3, 6]}}
     with pytest.raises(CheckpointError, match=r"\[1, 3, 6\] in eagle_config") as caught:
         build_random("eagle3", random_target(layers=8), tmp_path, fields)
     assert "layers=1+3+6" in caught.value.hint and "layers=2+4+7" in caught.value.hint

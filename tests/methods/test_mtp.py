@@ -24,7 +24,6 @@ from transformers import (
 )
 
 from specbench.engine.decode import decode
-from specbench.engine.drafter import BuildContext
 from specbench.engine.kv import KVCache
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
@@ -233,11 +232,6 @@ def layers_of(name: str) -> Any:
     return deepseek(4)  # in float32: grouped products have no float64
 
 
-def layerskip(target: Target, **options: Any) -> Any:
-    method = get("layerskip")
-    return method.build(method.options(**options), BuildContext(target))
-
-
 @torch.inference_mode()
 def cut(model: Any, num_layers: int) -> Any:
     """A copy of the model that ends after its first layers."""
@@ -254,7 +248,7 @@ def cut(model: Any, num_layers: int) -> Any:
 def test_every_draft_is_what_the_first_layers_would_generate(name: str, exit_layer: int) -> None:
     model = layers_of(name)
     target, plain = Target(model), cut(model, exit_layer)
-    drafter = Recording(layerskip(target, exit_layer=exit_layer, num_tokens=4))
+    drafter = Recording(build_in(None, "layerskip", target, exit_layer=exit_layer, num_tokens=4))
     whole = [decode(target, drafter, Request(prompt, 30)) for prompt in PROMPTS]
     assert [list(done.token_ids) for done in whole] == [generated(model, p, 30) for p in PROMPTS]
     assert max(max(done.accept_lengths) for done in whole) > 1
@@ -270,10 +264,12 @@ def test_every_draft_is_what_the_first_layers_would_generate(name: str, exit_lay
 
 def test_a_quarter_of_the_layers_draft_by_default() -> None:
     target = random_target(layers=8)
-    assert layerskip(target).bytes_read(2) == layerskip(target, exit_layer=2).bytes_read(2)
+    given: tuple[dict[str, int], ...] = ({}, {"exit_layer": 2})
+    usual, second = (build_in(None, "layerskip", target, **options) for options in given)
+    assert usual.bytes_read(2) == second.bytes_read(2)
 
 
 @pytest.mark.parametrize(("layers", "exit_layer"), [(4, 4), (4, 9), (1, 0)])
 def test_a_target_without_layers_after_the_exit_is_refused(layers: int, exit_layer: int) -> None:
     with pytest.raises(UserError, match="cannot exit after layer"):
-        layerskip(random_target(layers=layers), exit_layer=exit_layer)
+        build_in(None, "layerskip", random_target(layers=layers), exit_layer=exit_layer)

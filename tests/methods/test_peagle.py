@@ -14,10 +14,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from specbench.engine.decode import decode
-from specbench.engine.drafter import BuildContext
 from specbench.engine.target import Target
 from specbench.errors import CheckpointError
-from specbench.registry import get
 from specbench.types import Request
 from tests.methods.building import Recording, build_in
 from tests.methods.checkpoints import Tensors, dflash, random, write
@@ -182,11 +180,8 @@ def test_a_model_as_its_own_draft_model_gets_its_first_draft_token_accepted(tmp_
     model = random_llama()
     model.config.pard_token = 3
     target = random_target()
-    context = BuildContext(target, save(model, tmp_path))
-    method = get("pard")
-    done = decode(
-        target, method.build(method.options(num_tokens=2), context), Request(PARD_PROMPT, 20)
-    )
+    drafter = build_in(save(model, tmp_path), "pard", target, num_tokens=2)
+    done = decode(target, drafter, Request(PARD_PROMPT, 20))
     assert min(done.accept_lengths[:-1]) >= 2
 
 
@@ -194,7 +189,5 @@ def test_a_model_as_its_own_draft_model_gets_its_first_draft_token_accepted(tmp_
 def test_a_draft_model_without_a_mask_token_is_refused(token: object, tmp_path: Path) -> None:
     model = random_llama(layers=2)
     model.config.pard_token = token
-    context = BuildContext(random_target(), save(model, tmp_path))
-    method = get("pard")
     with pytest.raises(CheckpointError, match="pard_token"):
-        method.build(method.options(), context)
+        build_in(save(model, tmp_path), "pard", random_target())

@@ -29,6 +29,7 @@ from specbench.methods._occurrences import SEPARATOR, Occurrences
 from specbench.methods.rest import Options, Tokens, _cut
 from specbench.registry import get, make_options
 from specbench.types import Request, Sampling
+from tests.methods.building import build_in
 from tests.support.models import prompts, random_target, static_tree
 from tests.support.weights import build
 
@@ -135,7 +136,7 @@ def test_what_is_no_datastore_for_the_target_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.safetensors"
     path.write_bytes(b"no")
     with pytest.raises(CheckpointError, match="is not a datastore"):
-        method.build(method.options(), BuildContext(target, path))
+        build_in(path, "rest", target)
     ids = np.array([1, 2, -1], dtype=np.int32)
     for tokens, order, reason in (
         (ids, [0, 1, 1], "its order does not name each token once"),
@@ -149,14 +150,12 @@ def test_what_is_no_datastore_for_the_target_is_refused(tmp_path: Path) -> None:
     ):
         save_file({"token_ids": tokens, "order": np.array(order, dtype=np.int32)}, path)
         with pytest.raises(CheckpointError, match=f"is not a datastore: {reason}"):
-            method.build(method.options(), BuildContext(target, path))
+            build_in(path, "rest", target)
     Datastore.build([[1, 50]]).save(path)
     with pytest.raises(CheckpointError, match="holds token 50; the target's vocabulary has 50"):
-        method.build(method.options(), BuildContext(target, path))
+        build_in(path, "rest", target)
     with pytest.raises(CheckpointError, match="is not a file"):
         find_datastore(method.options(datastore=str(tmp_path / "absent")))
-    with pytest.raises(UserError, match="contexts of 5 to 4 tokens"):
-        make_options(method, {"min_span": "5", "max_span": "4"})
 
 
 @pytest.mark.parametrize(
@@ -221,11 +220,6 @@ def test_it_is_lossless_with_a_datastore(tmp_path: Path) -> None:
     done = decode(target, drafter, request)
     assert done.token_ids == vanilla.token_ids
     assert max(done.accept_lengths) > 15
-
-
-def test_a_datastore_and_eagles_weights_are_refused_together() -> None:
-    with pytest.raises(UserError, match="datastore and eagle2's weights"):
-        make_options(get("sam"), {"datastore": "x", "other": "eagle2"})
 
 
 @pytest.mark.parametrize("other", ["recycling", "eagle2"])
@@ -305,9 +299,19 @@ def test_a_continuation_counts_if_its_ngram_and_it_are_long_enough(
     assert [token for _, token in drafted] == expected
 
 
-def test_a_shortest_ngram_above_the_longest_is_refused() -> None:
-    with pytest.raises(UserError, match="n-grams of 4 to 3 tokens"):
-        make_options(get("pld"), {"min_ngram": "4"})
+@pytest.mark.parametrize(
+    ("name", "options", "reason"),
+    [
+        ("pld", {"min_ngram": "4"}, "n-grams of 4 to 3 tokens"),
+        ("rest", {"min_span": "5", "max_span": "4"}, "contexts of 5 to 4 tokens"),
+        ("sam", {"datastore": "x", "other": "eagle2"}, "datastore and eagle2's weights"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(
+    name: str, options: dict[str, str], reason: str
+) -> None:
+    with pytest.raises(UserError, match=reason):
+        make_options(get(name), options)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -193,16 +193,11 @@ def test_sampling_accepts_as_many_tokens_as_the_official_code(name: str) -> None
     golden = json.loads((FOLDER / "golden" / "temp1.json").read_text())[name]
     drafter, ours = build(name), []
     for seed in range(2):
-        done = [
-            decode(
-                target(),
-                drafter,
-                Request(
-                    ids, BUDGET + LONGEST_STEP, Sampling(1.0), frozenset({EOS}), 100 * i + seed
-                ),
-            )
+        requests = (
+            Request(ids, BUDGET + LONGEST_STEP, Sampling(1.0), frozenset({EOS}), 100 * i + seed)
             for i, ids in enumerate(prompt_ids())
-        ]
+        )
+        done = [decode(target(), drafter, request) for request in requests]
         ours.append(mean_accepted([official_steps(one) for one in done]))
     theirs = golden["per_seed"]
     error = statistics.stdev(theirs) * math.sqrt(1 / len(ours) + 1 / len(theirs))

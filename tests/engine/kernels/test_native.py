@@ -17,9 +17,9 @@ from specbench.engine.kernels.native_ops import NativeOps, native_ops
 from specbench.engine.kernels.pick_ops import pick_native_ops, unsupported_reason
 from specbench.engine.layers.operands import CacheRows, CacheSlots, CacheSpan, Heads, Norm, TreeMask
 from specbench.engine.layers.ops import TORCH
-from specbench.engine.load import load_target
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.zoo import TINY
+from tests.engine.test_target import load_in
 
 try:
     CC = " ".join(native_build.compiler())
@@ -110,10 +110,8 @@ def test_attention_to_a_path_is_that_of_the_tree(ops: NativeOps, committed: int)
 
 
 def test_logits_over_a_tree_are_those_of_vanilla_bit_by_bit(folder: Path) -> None:
-    target = load_target(
-        TINY / "target", dtype=torch.float32, device=CPU,
-        execution=Execution(native_ops(torch.float32, folder)),
-    )  # fmt: skip
+    execution = Execution(native_ops(torch.float32, folder))
+    target = load_in(TINY / "target", execution=execution)
     prompt = list(range(5, 40))
     layout = TreeLayout.from_parents([0, 0, 0, 1, 1, 3, 5, 2], CPU)
     tree = DraftTree(torch.arange(50, 58), layout, layout.num_nodes)

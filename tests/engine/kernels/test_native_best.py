@@ -6,19 +6,18 @@ import pytest
 import torch
 
 from specbench.engine.decode import decode
-from specbench.engine.drafter import BuildContext
 from specbench.engine.execution import Execution
 from specbench.engine.kernels import native_build
 from specbench.engine.kernels.native_build import BuildError, user_folder
 from specbench.engine.kernels.native_ops import NativeOps, native_ops
 from specbench.engine.layers.ops import TORCH
-from specbench.engine.load import load_target
 from specbench.engine.target import Target
 from specbench.methods._dynamic_tree import DynamicDrafter
-from specbench.registry import get, make_options
+from specbench.registry import get
 from specbench.types import Request
 from specbench.zoo import TINY
-from tests.methods.building import build_random
+from tests.engine.test_target import load_in
+from tests.methods.building import build_in, build_random
 from tests.support.models import prompts, random_llama
 from tests.training.head_models import started
 
@@ -73,12 +72,8 @@ def test_heads_draft_as_with_the_operations_of_torch(name: str) -> None:
     """All levels of a draft in native code: the same trees, so the same steps."""
     found = []
     for used in (native_ops(torch.float32, user_folder()), TORCH):
-        target = load_target(
-            TINY / "target", dtype=torch.float32, device=CPU, execution=Execution(used)
-        )
-        method = get(name)
-        weights = TINY / (method.weights or "")
-        drafter = method.build(make_options(method, {}), BuildContext(target, weights))
+        target = load_in(TINY / "target", execution=Execution(used))
+        drafter = build_in(TINY / (get(name).weights or ""), name, target)
         request = Request(tuple(range(5, 45)), 40, eos_ids=frozenset())
         done = decode(target, drafter, request)
         found.append((done.token_ids, done.steps))

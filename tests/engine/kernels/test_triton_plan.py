@@ -23,12 +23,8 @@ LAYERS = {
 }
 ROWS = (1, 2, 6, 10, 16, 17, 26, 33, 60, 64, 100)
 SPANS = (1, 31, 32, 33, 256, 768, 1024, 4096, 32768)
-CASES = [
-    (processors, heads, num_rows, span, itemsize)
-    for processors, heads, num_rows, span, itemsize in product(
-        GPUS.values(), LAYERS.values(), ROWS, SPANS, (2, 4)
-    )
-]
+CASES = [*product(GPUS.values(), LAYERS.values(), ROWS, SPANS, (2, 4))]
+"""Processors, heads, rows, span and bytes of a number."""
 
 
 def planned(
