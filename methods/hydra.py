@@ -177,8 +177,8 @@ class Hydra(PathDrafter):
     def _best_along(self, state: State, token_ids: Sequence[int]) -> Iterator[Tensor]:
         """The best tokens [ranks] of each head, which reads `token_ids` instead of a draft."""
         end, cache_span = self._place(state)
-        path, _, last = self._missing
-        x = self._first(end, path, last, *self._captured, cache_span=cache_span)
+        (path, _, last), (hidden,) = self._missing, self._captured
+        x = self._first(end, path, last, hidden, cache_span)
         for head, token in zip(self._heads, [state.pending, *token_ids], strict=False):
             x = torch.cat([x, self._embedding[None, token]], -1)
             yield best_ids(self._execution.ops, head.logits(x))[0]

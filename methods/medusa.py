@@ -104,8 +104,8 @@ class Medusa(PathDrafter):
         return self._ops.project_each(x, self._projections)
 
     def ranks(self, state: State, token_ids: Sequence[int]) -> list[int]:
-        path, _, last = self._missing
-        logits = self._logits(*self._captured, path, last)
+        (path, _, last), (hidden,) = self._missing, self._captured
+        logits = self._logits(hidden, path, last)
         return ranks_of(token_ids, best_ids(self._ops, logits), len(logits))
 
     def bytes_read(self, num_nodes: float) -> float:

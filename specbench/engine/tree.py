@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 
 import torch
 from torch import Tensor
@@ -61,8 +61,8 @@ class TreeLayout:
             rows.append(rows[parent] | 1 << node)
         n, max_depth = len(parents), max(depths)
         ancestors = [[bool(row >> i & 1) for i in range(n)] for row in rows]
-        tensors = [torch.tensor(one, device=device) for one in (parents, depths, ancestors)]
-        return cls(*tensors, max_depth=max_depth, is_chain=max_depth == n - 1)
+        tensor, is_chain = partial(torch.tensor, device=device), max_depth == n - 1
+        return cls(tensor(parents), tensor(depths), tensor(ancestors), max_depth, is_chain)
 
     @classmethod
     def from_tensors(cls, parents: Tensor, depths: Tensor, max_depth: int) -> TreeLayout:

@@ -40,7 +40,7 @@ class NoisyTarget(Drafter):
     def propose(self, state: State) -> DraftTree:
         model = self._model
         model.crop(min(model.cache.length, state.num_committed))
-        row = model.extend(state.token_ids[model.cache.length :])
+        row = model.extend(torch.tensor(state.token_ids[model.cache.length :], device=model.device))
         tokens, parents, rows = [state.pending], [0], [torch.zeros_like(row)]
         node = 0
         for level, width in enumerate(self._shape):
@@ -83,6 +83,6 @@ class NoisyTarget(Drafter):
             path.append(tokens[node])
             node = parents[node]
         length = self._model.cache.length
-        logits = self._model.extend(path[::-1])
+        logits = self._model.extend(torch.tensor(path[::-1], device=self._model.device))
         self._model.crop(length)
         return logits

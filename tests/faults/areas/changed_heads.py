@@ -11,8 +11,8 @@ from random import Random
 from re import findall
 
 from specbench.errors import CheckpointError
-from tests.methods.checkpoints import Tensors
-from tests.methods.test_changed_heads import CASES, IDS, Case, a_head, drafted, unchanged
+from tests.methods.checkpoints import IDS, Tensors
+from tests.methods.test_changed_heads import CASES, Case, a_head, drafted, unchanged
 
 TRIES = 200
 APART = [case for case in CASES.values() if IDS not in json.dumps(dict(case.config), default=str)]
