@@ -3,7 +3,7 @@
 import random
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
@@ -11,15 +11,16 @@ import torch
 from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
 from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree, TreeLayout
+from specbench.types import option
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """Options of lookahead decoding."""
 
-    level: int = field(default=5, metadata={"help": "n-gram size N", "min": 3})
-    window: int = field(default=7, metadata={"help": "window size W", "min": 1})
-    guesses: int = field(default=7, metadata={"help": "n-grams kept per token G", "min": 1})
+    level: int = option(5, "n-gram size N", min=3)
+    window: int = option(7, "window size W", min=1)
+    guesses: int = option(7, "n-grams kept per token G", min=1)
 
     def sized(self, rows: int) -> Self:
         """These options with steps of at most about `rows` rows."""

@@ -10,6 +10,7 @@ from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepR
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree
 from specbench.methods._static_tree import TREE, StaticTree, TreeOptions
+from specbench.types import option
 
 ROWS = 128
 """Positions of the prompt whose logits are held at once."""
@@ -20,11 +21,9 @@ class Options(TreeOptions):
     """Options of Token Recycling."""
 
     tree: str = field(default="recycling_80", metadata=TREE)
-    prompt: bool = field(
-        default=False, metadata={"help": "also fill the table with the prompt's logits"}
-    )
-    scope: Literal["request", "run"] = field(
-        default="request", metadata={"help": "run: keep the table from prompt to prompt"}
+    prompt: bool = option(False, "also fill the table with the prompt's logits")
+    scope: Literal["request", "run"] = option(
+        "request", "run: keep the table from prompt to prompt"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Literal, Self
 
@@ -13,33 +13,24 @@ from specbench.errors import UserError
 from specbench.methods import _dynamic_tree, eagle2, eagle3, recycling
 from specbench.methods._datastore import read_datastore
 from specbench.methods._occurrences import Occurrences
+from specbench.types import option
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """Options of SAM-Decoding."""
 
-    other: Literal["recycling", "eagle2", "eagle3"] = field(
-        default="recycling", metadata={"help": "method that drafts where no match is long enough"}
+    other: Literal["recycling", "eagle2", "eagle3"] = option(
+        "recycling", "method that drafts where no match is long enough"
     )
-    nodes: int = field(
-        default=61, metadata={"help": "nodes of the other method's tree, at most", "min": 2}
-    )
-    depth: int = field(
-        default=5, metadata={"help": "of eagle2 and eagle3: expansions of the tree", "min": 0}
-    )
-    num_tokens: int = field(default=39, metadata={"help": "most tokens copied", "min": 1})
-    threshold: int = field(default=5, metadata={"help": "tokens that must match", "min": 1})
-    scope: Literal["request", "run"] = field(
-        default="request", metadata={"help": "run: recycling keeps its table"}
-    )
-    weights: str = field(default="", metadata={"help": "the other's checkpoint, folder or hub id"})
-    datastore: str = field(
-        default="", metadata={"help": "corpus to copy from too, by `specbench datastore build`"}
-    )
-    bias: int = field(
-        default=5, metadata={"help": "tokens by which a match in the datastore must be longer"}
-    )
+    nodes: int = option(61, "nodes of the other method's tree, at most", min=2)
+    depth: int = option(5, "of eagle2 and eagle3: expansions of the tree", min=0)
+    num_tokens: int = option(39, "most tokens copied", min=1)
+    threshold: int = option(5, "tokens that must match", min=1)
+    scope: Literal["request", "run"] = option("request", "run: recycling keeps its table")
+    weights: str = option("", "the other's checkpoint, folder or hub id")
+    datastore: str = option("", "corpus to copy from too, by `specbench datastore build`")
+    bias: int = option(5, "tokens by which a match in the datastore must be longer")
 
     def __post_init__(self) -> None:
         if self.datastore and self.other != "recycling":

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specbench.analysis.records import RecordTable
-from specbench.analysis.stats import FloatArray, IntArray
+from specbench.analysis.stats.arrays import FloatArray, IntArray
 from specbench.analysis.stats.bootstrap import Draws, Estimate, effective_number, interval
 
 

@@ -26,7 +26,7 @@ from specbench.analysis.latency import Latency, latency
 from specbench.analysis.ratios import COLUMNS, Places, RowRatio, row_ratios
 from specbench.analysis.records import BASELINE as BASELINE
 from specbench.analysis.records import CELL_KEY, POOLED, RecordTable, Survivors
-from specbench.analysis.stats import IntArray
+from specbench.analysis.stats.arrays import IntArray
 from specbench.analysis.stats.bootstrap import Draws, Estimate, Missing, Ratio, Value
 from specbench.log.header import RunHeader
 from specbench.log.run import NO_LOAD, Load

@@ -13,7 +13,7 @@ import numpy as np
 
 from specbench.analysis.ratios import RowRatio, column_ratio
 from specbench.analysis.records import BASELINE, RecordTable
-from specbench.analysis.stats import BoolArray, FloatArray
+from specbench.analysis.stats.arrays import BoolArray, FloatArray
 from specbench.analysis.stats.bootstrap import EXACT, Bootstrap, Draws, Ratio, without_spread
 from specbench.analysis.stats.significance import GATE_ALPHA, holm, slower
 from specbench.analysis.warnings import RunWarning

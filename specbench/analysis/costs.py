@@ -17,7 +17,7 @@ import numpy as np
 from specbench.analysis.cells import ALL_FAILED, NO_BASELINE, NO_STEPS, NOT_RUN, CellKey
 from specbench.analysis.records import PHASES, RecordTable
 from specbench.analysis.roofline import NO_BANDWIDTH, Roofline
-from specbench.analysis.stats import IntArray
+from specbench.analysis.stats.arrays import IntArray
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.types import Phases
 

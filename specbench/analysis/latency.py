@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specbench.analysis.records import RecordTable
-from specbench.analysis.stats import FloatArray, IntArray
+from specbench.analysis.stats.arrays import FloatArray, IntArray
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 
 QUANTILES = (0.50, 0.90, 0.99)

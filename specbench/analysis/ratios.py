@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench.analysis.stats import BoolArray, FloatArray, IntArray
+from specbench.analysis.stats.arrays import BoolArray, FloatArray, IntArray
 from specbench.analysis.stats.bootstrap import EXACT, Ratio
 
 if TYPE_CHECKING:

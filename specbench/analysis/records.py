@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from specbench.analysis.ratios import Places
 from specbench.analysis.served_steps import ServedSteps, served_steps
-from specbench.analysis.stats import BoolArray, IntArray
+from specbench.analysis.stats.arrays import BoolArray, IntArray
 from specbench.log.backend import BlockHeader
 from specbench.types import BASELINE as BASELINE
 from specbench.types import Phases, Record, RecordKey

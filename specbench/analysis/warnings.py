@@ -20,7 +20,7 @@ from specbench.analysis.cells import CellKey, CellMetrics
 from specbench.analysis.ranking import Ranking, is_claimed
 from specbench.analysis.ratios import column_ratio
 from specbench.analysis.records import BASELINE, CELL_KEY, RecordTable, Survivors
-from specbench.analysis.stats import FloatArray
+from specbench.analysis.stats.arrays import FloatArray
 from specbench.analysis.stats.bootstrap import EXACT, Bootstrap, Draws, Estimate, quantile
 from specbench.analysis.stats.significance import ALPHA, slower
 from specbench.log.backend import BlockHeader

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from specbench.analysis.stats import FloatArray, IntArray
+from specbench.analysis.stats.arrays import FloatArray, IntArray
 from specbench.engine.tree import padded_size
 from specbench.errors import UserError
 from specbench.log.files import write_whole

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbench.analysis.stats import MIN_DEGREES
-from specbench.analysis.stats import FloatArray as FloatArray
+from specbench.analysis.stats.arrays import FloatArray as FloatArray
 
 
 class Variance(NamedTuple):
