@@ -9,7 +9,7 @@ from torch import Tensor
 from specbench.engine.drafter import BuildContext, State
 from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.layers.ops import TORCH, JoinedHead, Ops
-from specbench.engine.tree import DraftTree, TreeLayout
+from specbench.engine.tree import DraftTree, TreeLayout, chain_layout
 from specbench.methods._draft_stack import DraftStack
 from specbench.methods._eagle import DraftModel, EagleDrafter
 from specbench.types import option
@@ -47,6 +47,7 @@ class CandidatePool:
         self.top_k = top_k
         self.max_depth = depth + 1
         self.num_nodes = min(num_nodes, size)
+        self.chain = chain_layout(self.num_nodes, device)
         self._ops = ops
         place = torch.arange(size, device=device) - 1 - top_k  # among children of beams
         is_below = place >= 0
@@ -95,14 +96,17 @@ class CandidatePool:
     def tree(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Tokens, parents, depths and path log-probabilities of the best candidates, all [nodes].
 
-        They are in the order of insertion.
+        They are in the order of insertion. With `top_k` 1 they are a chain, whose scores fall.
         """
-        scores = torch.cat(self._scores)
+        tokens, scores = torch.cat(self._tokens), torch.cat(self._scores)
+        if self.top_k == 1:
+            size, chain = self.num_nodes, self.chain
+            return tokens[:size], chain.parents, chain.depths, scores[:size]
         kept = self._ops.topk(scores, self.num_nodes)[1].sort().values
         expanded = torch.cat([self._zero, *self._expanded]) + self._begins
         parents = torch.searchsorted(kept, expanded[self._expander[kept]])
         parents.clamp_(max=self.num_nodes - 1)  # NaN scores may have left a parent out
-        return torch.cat(self._tokens)[kept], parents, self._depths[kept], scores[kept]
+        return tokens[kept], parents, self._depths[kept], scores[kept]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +159,9 @@ class DynamicDrafter(EagleDrafter):
         tokens, parents, depths, log_probs = self._grow(
             *self.draft_inputs(state), cache_span=self.cache_span(state)
         )
-        layout = TreeLayout.from_tensors(parents, depths, self._pool.max_depth)
+        pool, layout = self._pool, self._pool.chain
+        if pool.top_k > 1:
+            layout = TreeLayout.from_tensors(parents, depths, pool.max_depth)
         return DraftTree(
             tokens, layout, layout.num_nodes, log_probs=log_probs, scores=log_probs[1:]
         )
