@@ -59,7 +59,8 @@ def build_comparison(comparisons: Sequence[Comparison]) -> ComparisonTable:
     In a cross comparison the subject was named first, so it is A.
     """
     is_cross = comparisons[0].reference_method is not None
-    letters = "BA" if is_cross else ascii_uppercase
+    more = (f"Z{number:03}" for number in range(1, len(comparisons)))
+    letters = "BA" if is_cross else [*ascii_uppercase, *more]
     runs = {letters[0]: comparisons[0].reference}
     for one in comparisons:
         runs.setdefault(letters[1 + one.number], one.subject)

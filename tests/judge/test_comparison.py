@@ -257,6 +257,12 @@ def test_every_number_is_on_the_terminal_whatever_its_width(width: int) -> None:
     assert "…" not in text
 
 
+def test_runs_beyond_the_letters_get_numbers() -> None:
+    one = compare(RUN, new({"pld": 1.25}))
+    table = build_comparison([replace(one, number=number) for number in range(27)])
+    assert [note.label for note in table.legend[-3:]] == ["Z", "Z001", "Z002"]
+
+
 def test_a_slower_method_is_named_with_its_ratio() -> None:
     text = sentences(compare(several(RUN), several(new({"pld": 1.25}), seed=1)))
     assert text.startswith("Vanilla is 1.00 times [0.99, 1.0")
