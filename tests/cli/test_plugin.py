@@ -59,7 +59,8 @@ def test_an_installed_plugin_passes_the_contract_tests(plugin: Path, tmp_path: P
     suite = ("-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-k", "bigram")
     command: list[str | Path] = [sys.executable, *suite, ROOT / "tests/audit/test_every_method.py"]
     passed = output(command, tmp_path, path=[ROOT, plugin], timeout=300)
-    assert re.search(r"\b\d\d passed", passed)
+    (count,) = re.findall(r"(\d+) passed", passed)
+    assert int(count) >= 7
 
 
 @pytest.mark.slow
