@@ -119,7 +119,7 @@ def git_state() -> Git | None:
 
 
 def _said(*command: str) -> str | None:
-    """What a program prints; None if it fails, is not there, or takes too long."""
+    """The output of a program; None if it fails, is not installed, or takes too long."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -73,7 +73,7 @@ def read_chat(row: dict[str, Any], left_out: Counter[str]) -> Example | None:
 
 
 def reasons(left_out: Counter[str]) -> str:
-    """What was left out, with its number, as one sentence."""
+    """The reasons for leaving examples out, each with a count, in one line."""
     return "; ".join(f"{why} ({num})" for why, num in left_out.most_common() if num)
 
 

@@ -63,7 +63,7 @@ class Head(nn.Module):
 
     @abstractmethod
     def taught(self, batch: Batch, target: TargetOutputs) -> tuple[Tensor, Tensor]:
-        """What depth 0 should predict at each position, and the weights of the text's tokens.
+        """The targets of depth 0 at each position, and the weights of the text's tokens.
 
         Either token ids [rows, length], or the target's logits [rows, length, vocabulary].
         """

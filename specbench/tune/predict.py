@@ -165,7 +165,7 @@ def label_of(curve: Curve, method: RunMethod) -> str:
 
 
 def weigh(walks: Sequence[Walk], curve: Curve, label: str, options: Mapping[str, Any]) -> DataFrame:
-    """How often each cost is in the times of vanilla ("baseline") and a setting ("own").
+    """The weight of each cost in the time of vanilla ("baseline") and of a setting ("own").
 
     A row is a sample, "task/sample_id": its turns depend on each other.
     """

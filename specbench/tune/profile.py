@@ -203,7 +203,7 @@ class Recorder(Drafter):
 
     @property
     def arrays(self) -> Arrays:
-        """What was drafted, with a row for each token of the answer but the last."""
+        """The recorded drafts, with a row for each token of the answer except the last."""
         kind, rows = str(self._drafter.profile), self._rows
         if kind == "pool":
             parts = map(np.stack, zip(*rows, strict=True))
