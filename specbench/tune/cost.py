@@ -60,8 +60,10 @@ steps before it leave other caches behind.
 STEPS, COLD, ACCEPTED = 10, 4, (0, 1, 2)
 """Steps of a draft, the first ones, which are left out, and the tokens accepted in turn."""
 LEAST_BLOCKS, MOST_BLOCKS = 3, 6
-TOP_K, NODES, CHAINS, POOL_ROWS = (1, 2, 4, 6, 10), (2, 4, 8, 16, 32), (1, 2, 4, 8, 16, 32), 24
-"""Sizes of drafts that are measured."""
+TOP_K, NODES, CHAINS, POOL_ROWS = (1, 2, 4, 6, 10), (2, 4, 8, 16, 32), (1, 2, 4, 8, 16, 32), 6
+"""Sizes of drafts that are measured. A dynamic tree has few rows, so that the target's part of a
+step does not hide the draft's.
+"""
 _SHAPE = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads",
           "num_key_value_heads", "vocab_size")  # fmt: skip
 
