@@ -1,6 +1,5 @@
 """Resumed runs: same inputs, same machine, and only the missing samples."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,40 +9,31 @@ from msgspec import structs
 
 from specbench.data.prompts import Prompt
 from specbench.errors import CheckpointError, RunFolderError
-from specbench.log.header import (
-    FileHeader,
-    MethodHeader,
-    RunHeader,
-    SettingsHeader,
-    WeightsHeader,
-)
-from specbench.log.machine import Environment, Threads
+from specbench.log.header import FileHeader, RunHeader, SettingsHeader, WeightsHeader
+from specbench.log.machine import Threads
 from specbench.log.run import Run
 from specbench.log.store import RunFolder, read_run
 from specbench.machine import environment
 from specbench.measure.base import Plan
 from specbench.measure.session import run_plan
+from specbench.types import Scope
 from tests.support.backend import FakeBackend, FakeSetup, answering, fake_plan
 from tests.support.watching import Watcher
 
 METHODS = {"vanilla": answering(1), "pld": answering(2)}
-PROMPTS = {"maths": [Prompt("maths/1", "", ("1+1",)), Prompt("maths/2", "", ("2+2", "and 1"))]}
-
-
-def plan_of(prompts: Mapping[str, Any] = PROMPTS, **weights: Any) -> Plan:
-    plan = fake_plan(METHODS, prompts, None)
-    return replace(plan, setup=Described(METHODS, **weights))
+FIRST = Prompt("maths/1", "", ("1+1",))
+PROMPTS = {"maths": [FIRST, Prompt("maths/2", "", ("2+2", "and 1"))]}
 
 
 class Described(FakeSetup):
-    """A fake setup whose model has a file and a template, and whose method has weights."""
+    """A fake setup whose model has a file and a template, and whose method has weights.
 
-    def __init__(
-        self, methods: Any, model: str = "a", draft: str = "b", template: str = "c"
-    ) -> None:
-        super().__init__(methods)
-        self.hashes = model, draft, template
-        self.before: RunHeader | None = None
+    `hashes` are those of file, weights and template.
+    """
+
+    hashes = "a", "b", "c"
+    scope: Scope = "request"
+    before: RunHeader | None = None
 
     def open(self, folder: Path, before: RunHeader | None = None) -> FakeBackend:
         self.before = before
@@ -53,73 +43,60 @@ class Described(FakeSetup):
         about, (model, draft, template) = super().describe(), self.hashes
         files = {"model.safetensors": FileHeader(1, model)}
         weights = WeightsHeader(revision=None, files={"head.safetensors": FileHeader(1, draft)})
+        pld = structs.replace(about.methods["pld"], weights=weights, scope=self.scope)
         return structs.replace(
             about,
             model=structs.replace(about.model, files=files, template_sha256=template),
-            methods={"vanilla": about.methods["vanilla"], "pld": weighted(about, weights)},
+            methods={"vanilla": about.methods["vanilla"], "pld": pld},
         )
 
 
-def weighted(about: Any, weights: WeightsHeader) -> MethodHeader:
-    return structs.replace(about.methods["pld"], weights=weights)
+def plan_of(prompts: dict[str, list[Prompt]] = PROMPTS) -> tuple[Plan, Described]:
+    setup = Described(METHODS)
+    return replace(fake_plan(METHODS, prompts, None), setup=setup), setup
 
 
 def run(path: Path, plan: Plan | None = None, **options: Any) -> Run:
-    return run_plan(plan or plan_of(), path, Watcher(), given=(), command=("run",), **options)
+    return run_plan(plan or plan_of()[0], path, Watcher(), given=(), command=("run",), **options)
 
 
-def cut(path: Path, keep: int = 3) -> None:
-    """The run as after a kill: only the first records."""
+def cut(path: Path, first: int = 0, keep: int = 3) -> None:
+    """The run as after a kill: only the records from `first` on to `keep`, and a part of one."""
     samples = path / "samples.jsonl"
     lines = samples.read_text().splitlines(keepends=True)
-    samples.write_text("".join(lines[:keep]) + lines[keep][:20])
+    samples.write_text("".join(lines[first:keep]) + lines[keep][:20])
 
 
-OTHER = {"maths": [Prompt("maths/1", "", ("1+1",)), Prompt("maths/2", "", ("2+3", "and 1"))]}
-
-
-@pytest.mark.parametrize(
-    ("plan", "named"),
-    [
-        (plan_of(model="x"), 'model.files.model.safetensors.sha256 was "a" and is "x"'),
-        (plan_of(draft="x"), 'methods.pld.weights.files.head.safetensors.sha256 was "b"'),
-        (plan_of(template="x"), 'model.template_sha256 was "c" and is "x"'),
-        (plan_of(OTHER), "prompts.maths.sha256 was "),
-    ],
-)
-def test_a_run_is_not_resumed_with_other_inputs_even_by_force(
-    tmp_path: Path, plan: Plan, named: str
-) -> None:
+def test_a_run_is_not_resumed_with_other_inputs_even_by_force(tmp_path: Path) -> None:
     run(tmp_path)
     cut(tmp_path)
     before = (tmp_path / "run.json").read_bytes()
+    plan, setup = plan_of({"maths": [FIRST, Prompt("maths/2", "", ("2+3", "and 1"))]})
+    setup.hashes = "x", "y", "z"
     with pytest.raises(RunFolderError) as refused:
         run(tmp_path, plan, is_forced=True)
-    assert named in refused.value.message
+    for named in (
+        'model.files.model.safetensors.sha256 was "a" and is "x"',
+        'methods.pld.weights.files.head.safetensors.sha256 was "b" and is "y"',
+        'model.template_sha256 was "c" and is "z"',
+        "prompts.maths.sha256 was ",
+    ):
+        assert named in refused.value.message
     assert (tmp_path / "run.json").read_bytes() == before
 
 
-@pytest.fixture
-def on_machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Environment]:
-    """A function that sets the number of threads in the machine's environment."""
-    captured = environment.capture()
-
-    def change(num_threads: int) -> Environment:
-        torch = structs.replace(captured.torch, num_threads=num_threads)
-        made = structs.replace(captured, torch=torch)
-        monkeypatch.setattr(environment, "capture", lambda: made)
-        return made
-
-    return change
-
-
 def test_another_machine_needs_force_and_is_a_segment_with_a_warning(
-    tmp_path: Path, on_machine: Callable[[int], Environment]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = on_machine(2)
+    machine = environment.capture()
+    first, second = (
+        structs.replace(machine, torch=structs.replace(machine.torch, num_threads=number))
+        for number in (2, 7)
+    )
+    monkeypatch.setattr(environment, "capture", lambda: first)
     run(tmp_path)
     cut(tmp_path)
-    second = on_machine(7)
+    monkeypatch.setattr(environment, "capture", lambda: second)
     with pytest.raises(RunFolderError, match=r"torch\.num_threads was 2 and is 7") as refused:
         run(tmp_path)
     assert "--force" in refused.value.hint
@@ -130,16 +107,20 @@ def test_another_machine_needs_force_and_is_a_segment_with_a_warning(
     assert "after the first 3" in warning
     cut(tmp_path)
     assert len(run(tmp_path).header.segments) == 1  # on its last machine it needs no force
-    on_machine(2)
+    monkeypatch.setattr(environment, "capture", lambda: first)
     with pytest.raises(RunFolderError, match="num_threads was 7 and is 2"):
         run(tmp_path)
 
 
-def test_a_resumed_run_keeps_its_header_and_has_every_record_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("first", "keep"), [(0, 3), (1, 5), (0, 0)])
+def test_a_resumed_run_keeps_its_header_and_has_every_record_once(
+    tmp_path: Path, first: int, keep: int
+) -> None:
+    """What is missing is found by key and not by number."""
     whole = run(tmp_path)
-    cut(tmp_path)
+    cut(tmp_path, first, keep)
     again = run(tmp_path)
-    assert again.records == whole.records
+    assert sorted(again.records, key=whole.records.index) == [*whole.records]
     assert again.header.segments == ()
     changed = {"finished": None, "warnings": ()}
     assert structs.replace(again.header, **changed) == structs.replace(whole.header, **changed)
@@ -154,24 +135,24 @@ def test_settings_and_threads_are_chosen_anew_if_there_is_no_record_yet(
     pld = structs.replace(new.methods["pld"], options={"num_tokens": 2}, settings=settings)
     methods = new.methods | {"pld": pld}
     chosen = structs.replace(new, methods=methods, threads=Threads(2, "measured", "brief"))
-    cut(tmp_path, keep)
+    cut(tmp_path, keep=keep)
     with RunFolder(tmp_path) as folder:
         folder.write_header(chosen)
-    plan = plan_of()
+    plan, setup = plan_of()
     again = run(tmp_path, plan).header
     expected = chosen if keep else new
     assert (again.methods, again.threads) == (expected.methods, expected.threads)
-    assert bool(plan.setup.before) is bool(keep)  # type: ignore[attr-defined]
+    assert bool(setup.before) is bool(keep)
 
 
-@pytest.mark.parametrize("keep", [0, 5])
-def test_missing_samples_are_found_by_key_and_not_by_number(tmp_path: Path, keep: int) -> None:
-    whole = run(tmp_path)
-    samples = tmp_path / "samples.jsonl"
-    lines = samples.read_text().splitlines(keepends=True)
-    del lines[keep]
-    samples.write_text("".join(lines))
-    assert {one.key for one in run(tmp_path).records} == {one.key for one in whole.records}
+def test_a_run_whose_memory_is_lost_is_not_resumed(tmp_path: Path) -> None:
+    plan, setup = plan_of()
+    setup.scope = "run"
+    run(tmp_path, plan)
+    run(tmp_path, plan)  # nothing is missing
+    cut(tmp_path)
+    with pytest.raises(RunFolderError, match="pld remembers earlier prompts"):
+        run(tmp_path, plan)
 
 
 def test_records_that_the_run_does_not_plan_are_named(tmp_path: Path) -> None:
@@ -183,18 +164,10 @@ def test_records_that_the_run_does_not_plan_are_named(tmp_path: Path) -> None:
         run(tmp_path)
 
 
-def test_records_without_a_header_are_not_resumed(tmp_path: Path) -> None:
-    run(tmp_path)
-    (tmp_path / "run.json").unlink()
-    with pytest.raises(RunFolderError, match=r"has samples\.jsonl, but no run\.json"):
-        run(tmp_path)
-
-
 def test_weights_that_change_while_they_are_loaded_end_the_run(tmp_path: Path) -> None:
-    setup = Described(METHODS)
-    plan = replace(plan_of(), setup=setup)
+    plan, setup = plan_of()
 
-    class Loading(type(setup.backend)):  # type: ignore[misc]
+    class Loading(FakeBackend):
         def __enter__(self) -> Any:
             setup.hashes = ("changed", "b", "c")
             return super().__enter__()

@@ -20,7 +20,7 @@ from specbench.measure.cluster import ClusterSetup, Worker
 from specbench.types import Record, RecordKey
 from tests.support.backend import Answer, FakeSetup
 
-Given = tuple[str, Sample, Mapping[RecordKey, Record]]
+Given = tuple[Sample, Mapping[RecordKey, Record]]
 
 
 class ActorDied(Exception):
@@ -137,7 +137,7 @@ class FakeActor:
         if name == "complete" and self._number in ray.refusals:
             raise ray.refusals[self._number]
         if job is not None:
-            ray.given.append((f"node-{self._number}", job.sample, job.known))
+            ray.given.append((job.sample, job.known))
             if ray.dies(job.sample):
                 self._is_alive, self._worker = False, self._make()
                 raise ActorDied("the node was killed.")

@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+import pytest
+
+from specbench.machine import environment
+from tests.support.headers import make_header
+
+
+@pytest.fixture(autouse=True)
+def _one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same quiet machine for all runs and workers. Asking git for it takes long."""
+    machine = make_header().environment
+    monkeypatch.setattr(environment, "capture", lambda: machine)
+    monkeypatch.setattr(environment, "busy_warning", lambda: None)
