@@ -2,10 +2,9 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -17,7 +16,6 @@ from specbench.measure.server import backend as backend_module
 from specbench.measure.server import servers as servers_module
 from specbench.measure.server.backend import BlockClock, BlockRunner, ServerBackend, blocks
 from specbench.measure.server.client import Client
-from specbench.measure.server.engine import load_engine
 from specbench.measure.server.find import FoundServer
 from specbench.measure.server.records import make_record
 from specbench.measure.server.servers import OpenServer, RunningServers
@@ -41,10 +39,22 @@ PROMPTS = {
 }
 
 
-class Quiet:
-    """A log that nobody reads."""
+class Kept:
+    """A log that keeps records, and how many requests are under way when they are written.
 
-    def append(self, record: Record) -> None: ...
+    It raises `error` at its third record.
+    """
+
+    def __init__(self, stubs: Iterable[Stub] = (), error: BaseException | None = None) -> None:
+        self.stubs, self.error = stubs, error
+        self.records, self.num_active = list[Record](), list[int]()
+
+    def append(self, record: Record) -> None:
+        self.records.append(record)
+        self.num_active.append(sum(len(one.active) for one in self.stubs))
+        if self.error and len(self.records) == 3:
+            raise self.error
+
     def changed(self) -> None: ...
 
 
@@ -65,18 +75,17 @@ class Letters(Words):
         return tuple(TEXT.index(letter) for letter in text)
 
 
-@dataclass
-class Done:
-    """The outcome of a run of blocks."""
+class Done(NamedTuple):
+    """The plan and the outcome of a run of blocks."""
 
+    plan: Plan
     records: list[Record]
     blocks: list[BlockHeader]
-    stubs: Mapping[str, Stub]
-    stored: list[Record]
-    num_active_at_writes: list[int]
+    log: Kept
 
 
-def plan_of(labels: Sequence[str], spec: RunSpec) -> Plan:
+def plan_of(labels: Sequence[str], **values: Any) -> Plan:
+    spec = RunSpec(backend="server", **values)
     plan = fake_plan(dict.fromkeys(labels, lambda request: pytest.fail()), PROMPTS, spec)
     assert isinstance(plan.setup, FakeSetup)
     plan.setup.codec = Letters()
@@ -90,10 +99,10 @@ def run(
     done: Sequence[Record] = (),
     request_s: float = 5,
     source: type[RunningServers] = RunningServers,
-    sink: Quiet | None = None,
+    log: Kept | None = None,
     **values: Any,
 ) -> Done:
-    plan = plan_of([*stubs], RunSpec(backend="server", **values))
+    plan, log = plan_of([*stubs], **values), log or Kept(stubs.values())
     with ExitStack() as stack:
         for stub in stubs.values():
             stack.enter_context(serving(stub))
@@ -104,31 +113,21 @@ def run(
             )
             for label, stub in stubs.items()
         }  # fmt: skip
-        backend = ServerBackend(source(found, request_s=request_s), 1)
-        stored, num_active = list[Record](), list[int]()
-
-        class Kept(Quiet):
-            def append(self, record: Record) -> None:
-                stored.append(record)
-                num_active.append(sum(len(one.active) for one in stubs.values()))
-
-        with backend:
-            runner = BlockRunner(plan, backend, sink or Kept(), Watcher())
-            records = list(runner.run(done))
-        return Done(records, backend.blocks, stubs, stored, num_active)
+        backend = stack.enter_context(ServerBackend(source(found, request_s=request_s), 1))
+        records = list(BlockRunner(plan, backend, log, Watcher()).run(done))
+    return Done(plan, records, backend.blocks, log)
 
 
 def test_every_planned_record_is_made_once_and_stored() -> None:
     done = run({"vanilla": Stub(), "eagle3": Stub()}, repeats=2, concurrency=(1, 3))
-    plan = plan_of(["vanilla", "eagle3"], RunSpec(backend="server", repeats=2, concurrency=(1, 3)))
-    keys = [record.key for record in done.stored]
+    keys = [record.key for record in done.log.records]
     assert len(keys) == len(set(keys)) == 2 * 2 * 2 * 7
-    assert set(keys) == set(plan.keys) == {record.key for record in done.records}
+    assert set(keys) == set(done.plan.keys) == {record.key for record in done.records}
     assert all(record.is_ok for record in done.records)
 
 
 def test_methods_take_turns_and_a_repeat_begins_with_another_one() -> None:
-    plan = plan_of(["vanilla", "a", "b"], RunSpec(backend="server", repeats=2))
+    plan = plan_of(["vanilla", "a", "b"], repeats=2)
     side_by_side = [one.method for one in blocks(plan, is_one_at_a_time=False)]
     assert side_by_side == ["vanilla", "a", "b"] * 2 + ["b", "vanilla", "a"] * 2
     started = [one.method for one in blocks(plan, is_one_at_a_time=True)]
@@ -138,52 +137,38 @@ def test_methods_take_turns_and_a_repeat_begins_with_another_one() -> None:
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
-def test_a_server_gets_as_many_requests_at_once_as_asked(concurrency: int) -> None:
-    done = run({"vanilla": Stub(delay_s=0.002)}, concurrency=(concurrency,))
-    assert done.stubs["vanilla"].most_at_once == concurrency
+def test_a_server_gets_as_many_requests_at_once_as_asked_and_none_while_records_are_written(
+    concurrency: int,
+) -> None:
+    stub = Stub(delay_s=0.002)
+    done = run({"vanilla": stub}, concurrency=(concurrency,))
+    assert stub.most_at_once == concurrency
+    assert done.log.num_active == [0] * 7
 
 
 def test_requests_at_a_rate_do_not_wait_for_answers() -> None:
-    done = run({"vanilla": Stub(delay_s=0.02)}, request_rates=(500.0,))
-    assert done.stubs["vanilla"].most_at_once > 2
+    stub = Stub(delay_s=0.02)
+    done = run({"vanilla": stub}, request_rates=(500.0,))
+    assert stub.most_at_once > 2
     assert {record.key.request_rate for record in done.records} == {500.0}
     began = [record.serving.began_s for record in done.records if record.serving]
     assert len(began) == 7
 
 
-def test_a_record_has_the_times_and_the_steps_of_its_answer() -> None:
-    stub = Stub(answer=lambda prompt: (5, 6, 7, 8, 9, 2), accepted_per_step=(2, 3), delay_s=2e-3)
+@pytest.mark.parametrize(("accepted", "lengths"), [((2, 3), (3, 2)), ((1,), (2, 1, 1, 1))])
+def test_a_record_has_the_times_and_the_steps_of_its_answer(
+    accepted: tuple[int, ...], lengths: tuple[int, ...]
+) -> None:
+    """The end of the answer cuts the last step; a step without a draft emits one token."""
+    answer = (5, 6, 7, 8, 9, 2)
+    stub = Stub(answer=lambda prompt: answer, accepted_per_step=accepted, delay_s=2e-3)
     record = run({"eagle3": stub}).records[0]
-    assert record.token_ids == (5, 6, 7, 8, 9, 2)
+    assert record.token_ids == answer
     assert (record.text, record.stop_reason) == ("fghij", "eos")
-    assert record.accept_lengths == (3, 2)  # the second step was cut by the end of the answer
-    assert record.serving is not None and len(record.serving.gaps_s) >= 1
-    assert record.decode_s == pytest.approx(sum(record.serving.gaps_s), abs=1e-5)
-    assert (record.serving.num_accepted, record.serving.server_prefill_s) == (5, 0.0174)
-
-
-def test_a_step_without_a_draft_emits_one_token() -> None:
-    stub = Stub(answer=lambda prompt: (5, 6, 7, 8, 9, 2), accepted_per_step=(1,))
-    assert run({"ngram": stub}).records[0].accept_lengths == (2, 1, 1, 1)
-
-
-def test_an_end_token_that_is_counted_but_not_sent_is_part_of_the_answer() -> None:
-    stub = Stub("llamacpp", accepted_per_step=(2,))
-    record = run({"sps": stub}, protocol=load_engine("llamacpp").protocol).records[0]
-    assert (record.token_ids, record.accept_lengths) == ((5, 6, 7, 2), ())
-    assert record.serving is not None
-    assert (record.serving.num_accepted, record.serving.reported_tokens) == (2, None)
-
-
-def test_text_is_tokenised_and_its_tokens_are_counted_by_the_server() -> None:
-    record = run({"vanilla": Stub("plain")}, protocol=completions(is_chat=True)).records[0]
-    assert record.token_ids == (5, 6, 7, 2)
-    assert record.serving is not None and record.serving.reported_tokens == 4
-
-
-def test_a_vanilla_that_speculates_is_refused() -> None:
-    done = run({"vanilla": Stub(accepted_per_step=(2,))})
-    assert "must run without speculation" in (done.records[0].error or "")
+    assert record.accept_lengths == lengths
+    assert (about := record.serving) is not None and len(about.gaps_s) >= 1
+    assert record.decode_s == pytest.approx(sum(about.gaps_s), abs=1e-5)
+    assert (about.num_accepted, about.server_prefill_s) == (sum(accepted), 0.0174)
 
 
 @pytest.mark.parametrize(
@@ -191,8 +176,8 @@ def test_a_vanilla_that_speculates_is_refused() -> None:
     [
         (Stub(fault="wrong count"), "counted 99 tokens and sent 4"),
         (Stub(answer=lambda prompt: (5,) * 40), "sent 40 tokens, more than the 16"),
-        (Stub(fault="half"), "broke off"),
         (Stub(fault="500"), "HTTP status 500: boom"),
+        (Stub(accepted_per_step=(2,)), "must run without speculation"),
     ],
 )
 def test_a_bad_answer_is_a_failed_record_without_tokens_or_times(stub: Stub, reason: str) -> None:
@@ -244,9 +229,18 @@ def test_counts_that_cannot_be_are_an_error_with_what_contradicts_what(
         made(dataclasses.replace(text, num_tokens=11))
 
 
-def test_one_bad_answer_fails_alone() -> None:
-    done = run({"vanilla": Stub(fault="drops", fault_from=3, num_faults=1)})
-    assert [record.is_ok for record in done.records].count(False) == 1
+class Dying(RunningServers):
+    """Servers whose process has ended."""
+
+    async def open(self, method: str) -> OpenServer:
+        server = await super().open(method)
+        return OpenServer(server.client, server.found, lambda: "The engine ended with status 7.")
+
+
+def test_one_bad_answer_fails_alone_with_the_end_of_the_engine() -> None:
+    done = run({"vanilla": Stub(fault="drops", fault_from=3, num_faults=1)}, source=Dying)
+    (error,) = [record.error for record in done.records if record.error]
+    assert error.endswith("tokens had arrived. The engine ended with status 7.")
     assert len(done.records) == len({record.key for record in done.records}) == 7
 
 
@@ -266,7 +260,7 @@ def test_a_server_killed_in_the_middle_fails_the_rest_at_once() -> None:
     assert "no longer answers" in (errors[-1] or "")
 
 
-def test_counters_are_read_before_and_after_each_block() -> None:
+def test_counters_are_read_before_and_after_each_block_and_text_is_tokenised() -> None:
     counters = {
         "generation_tokens_total": 100.0,
         "spec_decode_num_accepted_tokens_total": 7.0,
@@ -276,52 +270,36 @@ def test_counters_are_read_before_and_after_each_block() -> None:
                protocol=completions(is_chat=True))  # fmt: skip
     assert done.blocks[0].counters == {"num_tokens": 12.0, "num_accepted": 6.0, "num_drafts": 3.0}
     assert done.blocks[0].num_tokens == 12
+    record = done.records[0]
+    assert record.token_ids == (5, 6, 7, 2)
+    assert record.serving is not None and record.serving.reported_tokens == 4
 
 
 def test_a_resumed_run_sends_only_what_is_missing() -> None:
-    first = run({"vanilla": Stub()}).records
-    done = run({"vanilla": Stub()}, done=first[:4])
-    assert len(done.records) == len(done.stubs["vanilla"].requests) == 3
+    stub, first = Stub(), run({"vanilla": Stub()}).records
+    done = run({"vanilla": stub}, done=first[:4])
+    assert len(done.records) == len(stub.requests) == 3
     assert [(one.num_requests, one.num_before) for one in done.blocks] == [(3, 1)]
 
 
-def test_later_turns_follow_the_first_replies_of_the_first_method() -> None:
+@pytest.mark.parametrize(("history", "length"), [("shared", 1), ("own", 3)])
+def test_later_turns_follow_the_replies_of_the_first_method_or_their_own(
+    history: str, length: int
+) -> None:
     stubs = {"vanilla": Stub(answer=lambda p: (5, 2)), "sps": Stub(answer=lambda p: (5, 6, 7, 2))}
-    done = run(stubs, concurrency=(1, 2))
+    done = run(stubs, concurrency=(1, 2), history=history)
     assert all(record.is_ok for record in done.records)
     prompts = [body["prompt"] for stub in stubs.values() for body in stub.requests]
-    assert [prompt for prompt in prompts if len(prompt) == 3] == [[5, 1, 5]] * 4
-    own = run(
-        {"vanilla": Stub(answer=lambda p: (5, 2)), "sps": Stub(answer=lambda p: (5, 6, 7, 2))},
-        history="own",
-    )
-    chats = [body["prompt"] for body in own.stubs["sps"].requests if len(body["prompt"]) == 3]
-    assert chats == [[5, 3, 5]]
-
-
-def test_records_are_written_only_while_no_request_is_under_way() -> None:
-    done = run({"vanilla": Stub(delay_s=0.002)}, concurrency=(8,))
-    assert done.num_active_at_writes == [0] * 7
-
-
-class Stopping(Quiet):
-    """A sink that raises this at its third record."""
-
-    def __init__(self, error: BaseException) -> None:
-        self._error, self.num_records = error, 0
-
-    def append(self, record: Record) -> None:
-        self.num_records += 1
-        if self.num_records == 3:
-            raise self._error
+    chats = [prompt for prompt in prompts if len(prompt) == 3]
+    assert chats == [[5, 1, 5]] * 2 + [[5, length, 5]] * 2
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RunFolderError("the disk is full")])
 def test_what_stops_a_run_is_raised_as_it_is(error: BaseException) -> None:
-    sink = Stopping(error)
+    log = Kept(error=error)
     with pytest.raises(type(error)):
-        run({"vanilla": Stub()}, sink=sink, concurrency=(2,))
-    assert sink.num_records == 3
+        run({"vanilla": Stub()}, log=log, concurrency=(2,))
+    assert len(log.records) == 3
 
 
 @pytest.mark.parametrize(("has_rate", "duration_s"), [(False, 6.0), (True, 7.0)])
@@ -338,14 +316,6 @@ def test_the_time_of_a_block_is_without_that_of_writing_records(
             now += writing_s
     assert clock.duration_s == duration_s
     assert clock.client_s == 3.0
-
-
-class Dying(RunningServers):
-    """Servers whose process has ended."""
-
-    async def open(self, method: str) -> OpenServer:
-        server = await super().open(method)
-        return OpenServer(server.client, server.found, lambda: "The engine ended with status 7.")
 
 
 @pytest.mark.parametrize(("source", "num_requests"), [(RunningServers, 1), (Dying, 2)])
@@ -366,7 +336,7 @@ def test_the_end_of_a_process_is_waited_for_once(
     monkeypatch: pytest.MonkeyPatch, ends_after: int, ending: str
 ) -> None:
     """It is known later than that its server no longer answers. One that hangs does not end."""
-    monkeypatch.setattr(servers_module, "DEATH_S", 0.5)
+    monkeypatch.setattr(servers_module, "DEATH_S", 0.2)
     monkeypatch.setattr(servers_module, "_POLL_S", 0.01)
     num_asked = 0
 
@@ -380,8 +350,3 @@ def test_the_end_of_a_process_is_waited_for_once(
     num_before = num_asked
     assert asyncio.run(server.wait_for_death()) == ending
     assert num_asked - num_before <= 2
-
-
-def test_a_record_has_the_end_of_the_engine() -> None:
-    first = run({"vanilla": Stub(fault="drops")}, source=Dying).records[0]
-    assert (first.error or "").endswith("tokens had arrived. The engine ended with status 7.")

@@ -3,9 +3,8 @@
 import asyncio
 import json
 import re
-from collections.abc import Callable, Coroutine
 from functools import cache
-from typing import Any, TypeVar
+from typing import NamedTuple
 
 import pytest
 
@@ -22,14 +21,12 @@ from tests.engines.record import ASKED, NUM_TOKENS, QUESTION, long_prompt
 from tests.support.replay import RESPONSES, Replay, recorded
 from tests.support.stub_server import serving
 
-T = TypeVar("T")
-
 CODEC = load_codec(TINY / "target", find_model("tiny"), "auto")
 PROMPT = CODEC.render(ASKED)
 WHOLE = ChatRequest(Request(PROMPT, NUM_TOKENS, eos_ids=CODEC.eos_ids), ASKED)
+TOO_LONG = ChatRequest(Request(long_prompt(PROMPT), 8), ASKED)
 NAMES = sorted(path.stem for path in RESPONSES.glob("*.json"))
 SPECULATIVE = [name for name in NAMES if not name.endswith("-vanilla")]
-EVERY = pytest.mark.parametrize("name", NAMES)
 
 
 @cache
@@ -38,83 +35,72 @@ def ours() -> tuple[int, ...]:
     return engine.generate(QUESTION, max_new_tokens=NUM_TOKENS).token_ids
 
 
-def ask(name: str, work: Callable[[Client, FoundServer], Coroutine[Any, Any, T]]) -> T:
-    """The result of `work` on the recorded server, found as a run finds it."""
+class Said(NamedTuple):
+    """A recorded server as a run finds it, its answers, and why it refused a long prompt."""
 
+    server: FoundServer
+    answer: Answer
+    chat: Answer
+    reason: str
+
+
+def said(name: str) -> Said:
     models = next(one for one in recorded(name) if one["path"] == "/v1/models")
     model = json.loads(models["text"])["data"][0]["id"]
 
-    async def run(root: str) -> T:
+    async def ask(root: str) -> Said:
         async with Client(root) as client:
             found = await find_server(client, find_model("tiny"), CODEC, served_model=model)
-            return await work(client, found)
+            answer = await client.complete(found.protocol, found.model, WHOLE)
+            chat = await client.complete(completions(is_chat=True), found.model, WHOLE)
+            with pytest.raises(RequestFailed) as failure:
+                await client.complete(found.protocol, found.model, TOO_LONG)
+            return Said(found, answer, chat, failure.value.message)
 
     with serving(Replay(recorded(name))) as server:
-        return asyncio.run(run(server.root))
+        return asyncio.run(ask(server.root))
 
 
-def test_engines_are_recorded_with_and_without_speculation() -> None:
+def record_of(method: str, answer: Answer) -> Record:
+    key = RecordKey(method, 0.0, "gsm8k", "1", 0, 0, 1)
+    return make_record(key, WHOLE.request, answer, CODEC, began=0.0, is_prompt_sent=True)
+
+
+def test_engines_are_recorded_with_and_without_speculation_and_without_folders() -> None:
     assert "vllm-vanilla" in NAMES and SPECULATIVE
     assert {f"{name.partition('-')[0]}-vanilla" for name in NAMES} <= {*NAMES}
+    for name in NAMES:
+        text = json.dumps(recorded(name))
+        assert "/tmp/" not in text and "/home/" not in text
 
 
-@EVERY
-def test_an_engine_is_known_with_its_version_and_sends_token_ids(name: str) -> None:
-    async def found(client: Client, found: FoundServer) -> FoundServer:
-        return found
-
-    server = ask(name, found)
-    software = {"vllm": "vLLM 0.32.0", "llamacpp": "llama.cpp b"}[name.partition("-")[0]]
+@pytest.mark.parametrize("name", NAMES)
+def test_an_engine_is_known_and_gives_our_answer_with_its_steps_or_as_text(name: str) -> None:
+    engine, _, method = name.partition("-")
+    server, answer, chat, reason = said(name)
+    record = record_of(method, answer)
+    software = {"vllm": "vLLM 0.32.0", "llamacpp": "llama.cpp b"}[engine]
     assert server.software.startswith(software)
     assert (server.sends_token_ids, server.has_counters) == (True, True)
-    assert server.protocol.name == ("llamacpp" if "llama" in name else "completions")
-
-
-@EVERY
-def test_a_greedy_answer_is_ours_and_has_its_steps(name: str) -> None:
-    async def complete(client: Client, found: FoundServer) -> Any:
-        return await client.complete(found.protocol, found.model, WHOLE)
-
-    answer = ask(name, complete)
-    method = name.partition("-")[2]
-    key = RecordKey(method, 0.0, "gsm8k", "1", 0, 0, 1)
-    request = WHOLE.request
-    record = make_record(key, request, answer, CODEC, began=0.0, is_prompt_sent=True)
-    assert record.token_ids == ours()
+    assert server.protocol.name == ("llamacpp" if engine == "llamacpp" else "completions")
+    assert record.token_ids == ours()  # llama.cpp counts the end token and does not send it
     assert record.stop_reason == "eos"
-    assert record.text == CODEC.text(ours())
+    assert record.text == chat.text == CODEC.text(ours())
+    assert (chat.stop, chat.num_tokens) == ("eos", len(ours()))
     assert record.serving and record.serving.server_decode_s
+    assert record.serving.reported_tokens is None
     if method == "vanilla":
         assert set(record.accept_lengths) == {1}
-    elif "vllm" in name:
+    elif engine == "vllm":
         assert 1 + sum(record.accept_lengths) == record.num_tokens
         assert max(record.accept_lengths) > 2
+    else:
+        assert record.accept_lengths == ()
     assert bool(record.serving.num_accepted) == (method != "vanilla")
+    assert "HTTP status 400" in reason and "context" in reason, "too long a prompt"
 
 
-@EVERY
-def test_an_answer_to_a_chat_is_the_same_text(name: str) -> None:
-    async def complete(client: Client, found: FoundServer) -> Any:
-        return await client.complete(completions(is_chat=True), found.model, WHOLE)
-
-    answer = ask(name, complete)
-    assert answer.text == CODEC.text(ours())
-    assert (answer.stop, answer.num_tokens) == ("eos", len(ours()))
-
-
-@EVERY
-def test_a_prompt_that_is_too_long_is_refused_with_the_servers_reason(name: str) -> None:
-    async def complete(client: Client, found: FoundServer) -> str:
-        too_long = ChatRequest(Request(long_prompt(PROMPT), 8), ASKED)
-        with pytest.raises(RequestFailed) as failure:
-            await client.complete(found.protocol, found.model, too_long)
-        return failure.value.message
-
-    reason = ask(name, complete)
-    assert "HTTP status 400" in reason and "context" in reason
-
-
-@EVERY
+@pytest.mark.parametrize("name", NAMES)
 def test_counters_grow_by_the_tokens_and_drafts_of_the_answers(name: str) -> None:
     metrics = [one["text"] for one in recorded(name) if one["path"] == "/metrics"]
     assert len(metrics) == 2
@@ -129,27 +115,18 @@ def test_counters_grow_by_the_tokens_and_drafts_of_the_answers(name: str) -> Non
         assert grown["num_accepted"] >= grown["accepted_at_1"] > 0
 
 
-@EVERY
-def test_a_recording_names_no_folder(name: str) -> None:
-    assert "/tmp/" not in json.dumps(recorded(name)) and "/home/" not in json.dumps(recorded(name))
-
-
 def test_a_token_that_llama_cpp_holds_back_within_a_character_is_read_from_the_text() -> None:
     text = "a café here"
     ids = (*CODEC.token_ids(text), CODEC.end_id or 0)
     held = next(i for i in range(len(ids)) if CODEC.text(ids[: i + 1]).endswith("\ufffd"))
     sent = (*ids[:held], *ids[held + 1 :])
 
-    def record_of(token_ids: tuple[int, ...], num_tokens: int) -> Record:
-        answer = Answer(
-            text=text, token_ids=token_ids, num_tokens=num_tokens, prompt_tokens=None, stop="eos",
-            sent=0.0, arrivals=(1.0, 2.0), counts=Counts(),
-        )  # fmt: skip
-        key = RecordKey("vanilla", 0.0, "gsm8k", "1", 0, 0, 1)
-        return make_record(key, WHOLE.request, answer, CODEC, began=0.0, is_prompt_sent=True)
+    def read(token_ids: tuple[int, ...], num_tokens: int) -> Record:
+        answer = Answer(text, token_ids, "eos", num_tokens, None, Counts(), 0.0, (1.0, 2.0))
+        return record_of("vanilla", answer)
 
-    assert record_of(sent, len(ids)).token_ids == ids
+    assert read(sent, len(ids)).token_ids == ids
     with pytest.raises(RequestFailed, match="counted"):
-        record_of(sent, len(ids) + 1)
+        read(sent, len(ids) + 1)
     with pytest.raises(RequestFailed, match="counted"):
-        record_of((*sent[:-2], ids[0], ids[-1]), len(ids))  # not a part of the text
+        read((*sent[:-2], ids[0], ids[-1]), len(ids))  # not a part of the text

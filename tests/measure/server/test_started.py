@@ -10,8 +10,11 @@ import sys
 import types
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -24,7 +27,7 @@ from specbench.measure.server import started as started_setup
 from specbench.measure.server.client import Client
 from specbench.measure.server.engine import Launch, load_engine
 from specbench.measure.server.engines.llamacpp import gguf_file
-from specbench.measure.server.find import FoundServer, find_server
+from specbench.measure.server.find import find_server
 from specbench.measure.server.servers import ServerProcess, Start, StartedServers, without_folders
 from specbench.measure.server.started import StartedSetup, _device, make_started_setup
 from specbench.measure.server.stream import ChatRequest, RequestFailed
@@ -41,10 +44,6 @@ SCRATCH: list[Path] = []
 """The folders for files of the servers that were started."""
 
 
-async def find(client: Client) -> FoundServer:
-    return await find_server(client, find_model("tiny"), Words(), served_model="tiny")
-
-
 def started(folder: Path, *arguments: str) -> StartedServers:
     """Servers of two methods by the fake engine."""
 
@@ -56,6 +55,7 @@ def started(folder: Path, *arguments: str) -> StartedServers:
 
         return Start(command, {})
 
+    find = partial(find_server, card=find_model("tiny"), codec=Words(), served_model="tiny")
     starts = {"vanilla": start(), "ngram": start("--speculative-config", '{"method": "ngram"}')}
     return StartedServers(starts, find, folder, request_s=10)
 
@@ -67,7 +67,7 @@ def pids(file: Path) -> list[int]:
 def test_one_server_runs_at_a_time_and_none_is_left(tmp_path: Path) -> None:
     children = tmp_path / "children"
 
-    async def use() -> tuple[str, list[int], list[int]]:
+    async def use() -> None:
         servers = started(tmp_path, "--children", str(children))
         try:
             first = await servers.open("vanilla")
@@ -75,74 +75,57 @@ def test_one_server_runs_at_a_time_and_none_is_left(tmp_path: Path) -> None:
             before = pids(children)
             second = await servers.open("ngram")
             assert are_gone(*before)
+            assert (await second.complete(ASK)).counts.accepted_per_step == (2, 1)
+            assert servers.describe()["ngram"].software == "vLLM 0.32.0"
             await servers.end_pass()  # what it remembers does not enter the next pass
-            again = await servers.open("ngram")
-            assert again is not second and are_gone(*before)
-            second = again
-            counts = (await second.complete(ASK)).counts
-            assert counts.accepted_per_step == (2, 1)
-            software = servers.describe()["ngram"].software
-            return software, before, pids(children)
+            assert before != pids(children) and are_gone(*pids(children))
         finally:
             await servers.close()
 
-    software, before, after = asyncio.run(use())
-    assert software == "vLLM 0.32.0"
-    assert before != after and are_gone(*before) and are_gone(*after)
+    asyncio.run(use())
     assert "starting ngram" in (tmp_path / "ngram.log").read_text()
     assert not any(folder.exists() for folder in SCRATCH[-2:])
 
 
 def test_an_engine_that_does_not_start_fails_with_its_last_lines(tmp_path: Path) -> None:
-    async def use() -> list[str]:
-        servers, reasons = started(tmp_path, "--fail", "ngram"), []
+    async def use() -> None:
+        servers = started(tmp_path, "--fail", "ngram")
         for _ in range(2):
-            with pytest.raises(SpecbenchError) as error:
+            with pytest.raises(SpecbenchError, match="ended with status 3 while it st") as error:
                 await servers.open("ngram")
-            reasons.append(error.value.message)
+            assert "starting ngram | RuntimeError: no memory left" in error.value.message
         await servers.close()
-        return reasons
 
-    first, second = asyncio.run(use())
-    assert "ended with status 3 while it started" in first
-    assert "starting ngram | RuntimeError: no memory left" in first
-    assert second == first
+    asyncio.run(use())
     assert (tmp_path / "ngram.log").read_text().count("starting") == 1, "not started again"
 
 
 def test_an_engine_that_dies_says_so_and_is_started_once_more(tmp_path: Path) -> None:
-    async def use() -> tuple[str, str]:
+    async def use() -> None:
         servers = started(tmp_path, "--die-at", "3")
-        death = ""
         for _ in range(2):
             server = await servers.open("vanilla")
             await server.complete(ASK)
             with pytest.raises(RequestFailed):
                 await server.complete(ASK)
-            while not death:
-                await asyncio.sleep(0.02)
-                death = server.death()
-        with pytest.raises(SpecbenchError) as error:
+            death = await server.wait_for_death()
+            assert "ended with status 7" in death and "EngineCore died" in death
+        with pytest.raises(SpecbenchError, match="died 2 times"):
             await servers.open("vanilla")
         await servers.close()
-        return death, error.value.message
 
-    death, refusal = asyncio.run(use())
-    assert "ended with status 7" in death and "EngineCore died" in death
-    assert "died 2 times" in refusal
+    asyncio.run(use())
 
 
-@pytest.mark.parametrize("status", [401, 403])
 def test_an_engine_that_asks_for_a_key_is_not_waited_for(
-    status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def get(self: Client, path: str) -> str:
-        raise RequestFailed(f"HTTP status {status}", wants_key=True)
+        raise RequestFailed("HTTP status 401", wants_key=True)
 
     monkeypatch.setattr(Client, "get", get)
-    servers = started(tmp_path)
-    with pytest.raises(SpecbenchError, match=f"HTTP status {status}"):
-        asyncio.run(servers.open("vanilla"))
+    with pytest.raises(SpecbenchError, match="HTTP status 401"):
+        asyncio.run(started(tmp_path).open("vanilla"))
 
 
 def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
@@ -152,20 +135,22 @@ def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
     process.stop()
 
 
+FAMILY = "sleep 600 & echo $$ $! > {0}.part; mv {0}.part {0}; wait"
+"""A command that starts a child, and writes the numbers of both."""
+
+
 def test_a_kill_of_this_program_leaves_no_process_behind(tmp_path: Path) -> None:
     children = tmp_path / "children"
-    command = [sys.executable, str(FAKE), "--port", "0", "--children", str(children)]
     source = (
         "import sys, time; sys.path.insert(0, sys.argv[1])\n"
         "from pathlib import Path\n"
         "from specbench.measure.server.servers import ServerProcess\n"
-        "ServerProcess(sys.argv[3:], {}, Path(sys.argv[2])); time.sleep(600)"
+        "ServerProcess(['sh', '-c', sys.argv[3]], {}, Path(sys.argv[2])); time.sleep(600)"
     )
-    root = Path(process_module.__file__).parents[4]
-    words = [sys.executable, "-c", source, str(root), str(tmp_path / "log"), *command]
-    program = subprocess.Popen(words)
+    given = (Path(process_module.__file__).parents[4], tmp_path / "log", FAMILY.format(children))
+    program = subprocess.Popen([sys.executable, "-c", source, *map(str, given)])
     try:
-        assert wait_until(lambda: children.exists() and len(children.read_text().split()) == 2)
+        assert wait_until(children.exists)
         program.send_signal(signal.SIGKILL)
         program.wait()
         assert wait_until(lambda: are_gone(*pids(children)))
@@ -175,13 +160,12 @@ def test_a_kill_of_this_program_leaves_no_process_behind(tmp_path: Path) -> None
 
 def test_what_an_engine_that_was_killed_had_started_is_ended(tmp_path: Path) -> None:
     children = tmp_path / "children"
-    command = [sys.executable, str(FAKE), "--port", "0", "--children", str(children)]
-    process = ServerProcess(command, {}, tmp_path / "log")
-    assert wait_until(lambda: children.exists() and len(children.read_text().split()) == 2)
+    process = ServerProcess(["sh", "-c", FAMILY.format(children)], {}, tmp_path / "log")
+    assert wait_until(children.exists)
     engine, child = pids(children)
     os.kill(engine, signal.SIGKILL)
     assert wait_until(lambda: process.status is not None)
-    assert are_gone(child)
+    assert wait_until(lambda: are_gone(child))
     process.stop()
 
 
@@ -201,32 +185,50 @@ def launch(tmp_path: Path, method: str, weights: Path | None = None) -> Launch:
     )
 
 
+def flags_of(engine: str, launch: Launch) -> dict[str, str]:
+    """Each word of the engine's command line, with the word after it."""
+    words = load_engine(engine).arguments(launch)
+    return dict(zip(words, [*words[1:], ""], strict=True))
+
+
 def test_vllm_gets_the_draft_as_one_value_and_no_prefix_cache(tmp_path: Path) -> None:
     draft = tmp_path / "draft"
-    words = load_engine("vllm").arguments(launch(tmp_path, "sps", draft))
-    assert words[:2] == ["serve", str(tmp_path)]
-    assert "--no-enable-prefix-caching" in words and "--enforce-eager" in words
-    config = words[words.index("--speculative-config") + 1]
+    flags = flags_of("vllm", launch(tmp_path, "sps", draft))
+    assert flags["serve"] == str(tmp_path)
+    assert {"--no-enable-prefix-caching", "--enforce-eager"} <= {*flags}
+    config = flags["--speculative-config"]
     assert config == (
         f'{{"method": "draft_model", "model": "{draft}", "num_speculative_tokens": 4}}'
     )
-    plain = load_engine("vllm").arguments(launch(tmp_path, "vanilla"))
+    plain = flags_of("vllm", launch(tmp_path, "vanilla"))
     metrics = {"--per-request-spec-decode-metrics", "detailed"}
-    assert set(words) - set(plain) == {"--speculative-config", config, *metrics}
+    assert {*flags} - {*plain} == {"--speculative-config", config, *metrics}
 
 
-def test_the_length_of_llama_cpps_drafts_is_that_of_the_option(tmp_path: Path) -> None:
+def test_sglang_drafts_a_chain(tmp_path: Path) -> None:
+    flags = flags_of("sglang", launch(tmp_path, "eagle3", tmp_path))
+    assert flags["--speculative-algorithm"] == "EAGLE3"
+    assert flags["--speculative-num-draft-tokens"] == "5"
+    assert "--disable-radix-cache" in flags
+
+
+def test_llamacpp_takes_gguf_files_and_has_caches_in_float32_only_if_asked(tmp_path: Path) -> None:
+    """Its flash attention is in float16: 0.0006 off in log-probabilities, against 0.00001."""
+    with pytest.raises(UserError, match="has no GGUF file"):
+        gguf_file(tmp_path)
     (tmp_path / "model.gguf").touch()
-    length = {"ngram": "--spec-ngram-simple-size-m", "sps": "--spec-draft-n-max"}
-    for method, flag in length.items():
-        words = load_engine("llamacpp").arguments(launch(tmp_path, method))
-        assert words[words.index(flag) + 1] == "4"
-        assert [one for one in length.values() if one in words] == [flag]
+    wide = launch(tmp_path, "sps", tmp_path)
+    assert "--no-cache-prompt" in flags_of("llamacpp", wide)
+    half = flags_of("llamacpp", replace(wide, dtype="float16"))
+    assert not {"--flash-attn", "--cache-type-k", "--cache-type-k-draft"} & half.keys()
+    ngram = flags_of("llamacpp", replace(wide, method="ngram", weights=None))
+    assert "--cache-type-k" in ngram and "--cache-type-k-draft" not in ngram
+    assert ngram["--spec-ngram-simple-size-m"] == "4" and "--spec-draft-n-max" not in ngram
 
 
-def setup_of(methods: str, **changes: Any) -> StartedSetup:
+def setup_of(*methods: str, **changes: Any) -> StartedSetup:
     spec = RunSpec(
-        methods=tuple(filter(None, [methods])),
+        methods=methods,
         model="tiny",
         device="cpu",
         backend="server",
@@ -249,9 +251,8 @@ def test_the_memory_of_vllms_suffix_is_recorded_and_can_be_turned_off(tmp_path: 
     assert warning.startswith("suffix learns")
     asked = launch(tmp_path, "suffix")
     configs = [
-        words[words.index("--speculative-config") + 1]
+        flags_of("vllm", replace(asked, scope=scope))["--speculative-config"]
         for scope in ("run", "request")
-        for words in [load_engine("vllm").arguments(replace(asked, scope=scope))]
     ]
     assert ['"suffix_decoding_max_cached_requests": 0' in text for text in configs] == [False, True]
 
@@ -259,14 +260,13 @@ def test_the_memory_of_vllms_suffix_is_recorded_and_can_be_turned_off(tmp_path: 
 def test_vllm_gets_medusa_heads_with_the_configuration_it_asks_for(tmp_path: Path) -> None:
     tiny = Path(find_model("tiny").repo)
     made = replace(launch(tmp_path, "medusa", tiny.parent / "medusa"), model=tiny)
-    words = load_engine("vllm").arguments(made)
-    assert str(made.scratch) in words[words.index("--speculative-config") + 1]
+    assert str(made.scratch) in flags_of("vllm", made)["--speculative-config"]
     assert (made.scratch / "medusa_lm_head.pt").exists()
     assert '"architectures": ["MedusaModel"]' in (made.scratch / "config.json").read_text()
 
 
 def test_an_eagle_head_with_a_bias_is_left_out_by_default() -> None:
-    left = setup_of("")
+    left = setup_of()
     assert {*left.labels} == {"vanilla", "ngram", "sps", "eagle3", "medusa"}
     assert any("fc.bias" in text for text in left.describe().warnings)
 
@@ -290,46 +290,14 @@ def test_the_device_of_an_engine_is_the_drivers_and_not_torchs(
     assert _device("auto") == "cpu"
 
 
-def test_sglang_drafts_a_chain(tmp_path: Path) -> None:
-    words = load_engine("sglang").arguments(launch(tmp_path, "eagle3", tmp_path))
-    assert words[words.index("--speculative-algorithm") + 1] == "EAGLE3"
-    assert words[words.index("--speculative-num-draft-tokens") + 1] == "5"
-    assert "--disable-radix-cache" in words
-
-
-def test_llamacpp_takes_gguf_files_and_a_context_for_each_request(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="has no GGUF file"):
-        gguf_file(tmp_path)
-    (tmp_path / "model.gguf").touch()
-    words = load_engine("llamacpp").arguments(launch(tmp_path, "sps", tmp_path))
-    assert words[words.index("--ctx-size") + 1] == str(2048 * 8)
-    assert words[words.index("--spec-type") + 1] == "draft-simple"
-    assert "--no-cache-prompt" in words
-
-
-def test_llamacpp_computes_in_float32_if_asked(tmp_path: Path) -> None:
-    """Its flash attention is in float16: 0.0006 off in log-probabilities, against 0.00001."""
-    (tmp_path / "model.gguf").touch()
-    wide = launch(tmp_path, "sps", tmp_path)
-    half = replace(wide, dtype="float16")
-    added = [word for word in arguments_of(wide) if word not in arguments_of(half)]
-    assert added == [
-        "--flash-attn", "off", "--cache-type-k", "f32", "--cache-type-v", "f32",
-        "--cache-type-k-draft", "f32", "--cache-type-v-draft", "f32",
-    ]  # fmt: skip
-    assert not {"--cache-type-k-draft"} & {*arguments_of(replace(wide, weights=None))}
-
-
-def arguments_of(launch: Launch) -> list[str]:
-    return load_engine("llamacpp").arguments(launch)
-
-
-def llamacpp_setup(monkeypatch: pytest.MonkeyPatch, folder: Path, **values: Any) -> StartedSetup:
+def llamacpp_setup(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, *, wheel: str = "xllamacpp", **values: Any
+) -> StartedSetup:
     """The setup where no `llama-server` is on the PATH, and a wheel is installed."""
     write_gguf(folder / "small.gguf")
     monkeypatch.setenv("SPECBENCH_CACHE", str(folder / "cache"))
     monkeypatch.setattr(started_setup, "shutil", types.SimpleNamespace(which=lambda name: None))
-    util = types.SimpleNamespace(find_spec=lambda name: name == "xllamacpp" or None)
+    util = types.SimpleNamespace(find_spec=lambda name: name == wheel or None)
     monkeypatch.setattr(started_setup, "util", util)
     metadata = types.SimpleNamespace(version=lambda name: "7.5")
     monkeypatch.setattr(started_setup, "metadata", metadata)
@@ -360,7 +328,6 @@ def test_a_wheel_serves_where_no_executable_is_and_the_run_says_so(
     [
         (("--poll", "0", "--mlock"), "does not take --mlock"),
         (("--port", "1"), "does not take --port"),
-        (("-t", "2"), "does not take -t"),
         (("--poll", "half"), "--poll: invalid int value: 'half'"),
     ],
 )
@@ -379,47 +346,22 @@ def test_threads_are_set_for_engines_that_have_them() -> None:
 
 
 def test_without_engine_and_wheel_the_message_names_the_wheel(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(started_setup, "shutil", types.SimpleNamespace(which=lambda name: None))
-    monkeypatch.setattr(started_setup, "util", types.SimpleNamespace(find_spec=lambda name: None))
-    spec = make_spec(backend="server", serving_engine="llamacpp", device="cpu")
     with pytest.raises(UserError, match="there is no llama-server") as caught:
-        make_started_setup(spec, is_offline=True)
+        llamacpp_setup(monkeypatch, tmp_path, wheel="")
     assert "pip install xllamacpp" in caught.value.hint
-
-
-class _Fields:
-    """Parameters as the wheel's: those of a group exist, and a group's fields can be set."""
-
-    def __getattr__(self, name: str) -> _Fields:
-        self.__dict__[name] = _Fields()
-        return self.__dict__[name]
-
-    def flat(self, before: str = "") -> dict[str, object]:
-        found: dict[str, object] = {}
-        for name, value in self.__dict__.items():
-            deeper = isinstance(value, _Fields)
-            found |= value.flat(f"{before}{name}.") if deeper else {f"{before}{name}": value}
-        return found
 
 
 def test_the_launcher_sets_every_parameter_that_a_run_relies_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "model.gguf").touch()
-    params = _Fields()
-    names = "GGML_TYPE_F32 LLAMA_FLASH_ATTN_TYPE_DISABLED COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE"
-    kinds = types.SimpleNamespace(**{name: name for name in names.split()})
-    wheel = types.SimpleNamespace(
-        CommonParams=lambda: params, ggml_type=kinds, llama_flash_attn_type=kinds,
-        common_speculative_type=kinds,
-        Server=lambda given: types.SimpleNamespace(listening_address="there"),
-    )  # fmt: skip
+    wheel = mock.Mock()
     monkeypatch.setitem(sys.modules, "xllamacpp", wheel)
     monkeypatch.setattr(signal, "pause", lambda: None)
     monkeypatch.setenv("LLAMA_ARG_THREADS", "2")
-    words = arguments_of(launch(tmp_path, "sps", tmp_path))
+    words = load_engine("llamacpp").arguments(launch(tmp_path, "sps", tmp_path))
     monkeypatch.setattr(sys, "argv", ["llama_server.py", *words, "--threads-batch", "3"])
     llama_server.main()
     both = {
@@ -427,11 +369,11 @@ def test_the_launcher_sets_every_parameter_that_a_run_relies_on(
         "cpuparams_batch.n_threads": 3,
         "cpuparams.poll": 0,
         "cpuparams_batch.poll": 0,
-        "cache_type_k": "GGML_TYPE_F32",
-        "cache_type_v": "GGML_TYPE_F32",
+        "cache_type_k": wheel.ggml_type.GGML_TYPE_F32,
+        "cache_type_v": wheel.ggml_type.GGML_TYPE_F32,
     }
     draft = {"mparams.path": str(tmp_path / "model.gguf"), "n_max": 4, "n_min": 0, "p_min": 0.0}
-    assert params.flat() == {
+    expected = {
         "endpoint_metrics": True,
         "cache_prompt": False,
         "cache_ram_mib": 0,
@@ -443,10 +385,12 @@ def test_the_launcher_sets_every_parameter_that_a_run_relies_on(
         "n_parallel": 8,
         "n_batch": 2048,
         "n_ubatch": 512,
-        "flash_attn_type": "LLAMA_FLASH_ATTN_TYPE_DISABLED",
+        "flash_attn_type": wheel.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED,
         **both,
         **{f"speculative.draft.{name}": value for name, value in {**both, **draft}.items()},
-        "speculative.types": ["COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE"],
+        "speculative.types": [wheel.common_speculative_type.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE],
         "speculative.ngram_simple.size_n": 3,
         "speculative.ngram_simple.size_m": 5,
     }
+    (params,) = wheel.Server.call_args.args
+    assert {name: attrgetter(name)(params) for name in expected} == expected
