@@ -1,6 +1,6 @@
 """Runs in processes of their own: a limit ends them, and a second try goes on."""
 
-import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,24 +13,18 @@ from specbench.measure.suite.runs import Ended, Order, complete_apart, run_limit
 from tests.support.ends import are_gone, wait_until
 from tests.support.watching import Watcher
 
-FAMILY = """
-import subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-print(child.pid)
-{}
-"""
+FAMILY = "sleep 600 & echo $!; {}"
 
 
 @pytest.mark.parametrize(
     ("then", "limit_s", "code"),
-    [("time.sleep(600)", 0.5, None), ("print('no'); sys.exit(3)", None, 3)],
+    [("sleep 600", 0.3, None), ("echo no; exit 3", None, 3)],
 )
 def test_a_process_ends_at_its_limit_and_all_that_it_started_with_it(
     then: str, limit_s: float | None, code: int | None
 ) -> None:
     said: list[str] = []
-    command = (sys.executable, "-c", FAMILY.format(then))
-    found = run_limited(command, said.append, limit_s=limit_s)
+    found = run_limited(("sh", "-c", FAMILY.format(then)), said.append, limit_s=limit_s)
     assert found.code == code and found.last == said[-1]
     assert wait_until(lambda: are_gone(int(said[0])), 10)
 
@@ -48,12 +42,8 @@ def test_a_run_with_a_limit_has_a_second_try(
     limit_s: float | None, tries: list[Ended], reason: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runs, "run_limited", lambda *given, **more: tries.pop(0))
-    order = Order(RunSpec(), (), "nowhere")
-    if reason is None:
-        complete_apart(order, Watcher(), limit_s)
-    else:
-        with pytest.raises(SpecbenchError, match=reason):
-            complete_apart(order, Watcher(), limit_s)
+    with pytest.raises(SpecbenchError, match=reason) if reason else nullcontext():
+        complete_apart(Order(RunSpec(), (), "nowhere"), Watcher(), limit_s)
     assert not tries
 
 

@@ -1,7 +1,7 @@
 """The runner with a backend that needs no model.
 
 The order of methods is balanced over places and neighbours, and seeded.
-Memory across prompts: kept within a repeat, recorded, and refused where it would mislead.
+Memory across prompts is kept within a repeat.
 """
 
 from __future__ import annotations
@@ -9,27 +9,23 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from msgspec import structs
 
 from specbench.data.prompts import Prompt
-from specbench.errors import MethodFault, RunFolderError
+from specbench.errors import MethodFault
 from specbench.log.run import NO_LOAD
 from specbench.machine.sampler import PauseWatch
 from specbench.measure.local.engine import EngineBackend
 from specbench.measure.local.engine_setup import make_engine_setup
-from specbench.measure.runner import MethodOrder, Runner, williams_rows
-from specbench.measure.session import run_plan
+from specbench.measure.runner import MethodOrder, Runner
 from specbench.measure.spec import RunSpec
 from specbench.methods.recycling import Recycling
 from specbench.registry import default_entries, expand_groups, get, names, paper_methods
 from specbench.types import Completion, Record, RecordKey, Request, seed_of
-from tests.support.backend import Answer, FakeSetup, Words, answering, backend_of, fake_plan
+from tests.support.backend import Answer, Words, answering, backend_of, fake_plan
 from tests.support.watching import Watcher
 
 
@@ -41,33 +37,23 @@ PROMPTS = {
     "chat": [Prompt("chat/1", "", ("hello", "again")), Prompt("chat/2", "", ("bye",))],
     "maths": [Prompt("maths/1", "", ("1+1",))],
 }
+PAIR = {"vanilla": answering(1), "pld": answering(2)}
 
 
 def run(
     methods: Mapping[str, Answer], spec: RunSpec | None = None, done: Sequence[Record] = ()
-) -> tuple[list[Record], Watcher, Words, Runner]:
+) -> tuple[list[Record], Watcher, Words]:
     watcher, plan = Watcher(), fake_plan(methods, PROMPTS, spec)
-    stored: list[Record] = []
-
     with backend_of(plan) as backend:
-        runner = Runner(plan, backend, sink=stored, progress=watcher)
-        list(runner.run(done))
+        stored = list(Runner(plan, backend, sink=[], progress=watcher).run(done))
     codec = plan.setup.codec
     assert isinstance(codec, Words)
-    return stored, watcher, codec, runner
-
-
-def test_every_method_turn_and_repeat_is_run_once() -> None:
-    methods = {"vanilla": answering(1), "pld": answering(2)}
-    stored, _, _, runner = run(methods, RunSpec(repeats=2, temperatures=(0.0, 1.0)))
-    keys = [record.key for record in stored]
-    assert len(keys) == len(set(keys)) == 2 * 2 * 2 * 4
-    assert set(keys) == set(runner.plan.keys)
+    return stored, watcher, codec
 
 
 def test_methods_run_in_the_seeds_order_which_records_hold() -> None:
     names = ("vanilla", "pld", "sps")
-    stored, watcher, _, _ = run({name: answering(1) for name in names}, RunSpec(seed=4))
+    stored, watcher, _ = run({name: answering(1) for name in names}, RunSpec(seed=4))
     order = MethodOrder(names, 4)
     turns = [watcher.started_methods[i : i + 3] for i in range(0, 12, 3)]
     assert turns == [[*order.at(number, 0.0, NO_LOAD)] for number in range(4)]
@@ -78,7 +64,7 @@ def test_the_order_at_one_temperature_does_not_depend_on_the_others() -> None:
     methods = {name: answering(1) for name in ("vanilla", "pld", "sps", "eagle")}
 
     def order(*temperatures: float) -> list[str]:
-        stored, _, _, _ = run(methods, RunSpec(temperatures=temperatures))
+        stored, _, _ = run(methods, RunSpec(temperatures=temperatures))
         return [record.key.method for record in stored if record.key.temperature == 0.0]
 
     assert order(0.0) == order(0.0, 1.0)
@@ -90,25 +76,25 @@ def test_the_order_at_one_temperature_does_not_depend_on_the_others() -> None:
 def test_a_history_holds_the_answer_of_the_baseline_or_of_the_method(
     history: Literal["shared", "own"], told: set[str]
 ) -> None:
-    _, _, codec, _ = run({"vanilla": answering(1), "pld": answering(2)}, RunSpec(history=history))
+    _, _, codec = run(PAIR, RunSpec(history=history))
     second_turns = [messages for messages in codec.rendered if len(messages) == 3]
     assert len(second_turns) == 2 and {m[1]["content"] for m in second_turns} == told
 
 
-def test_a_failing_method_becomes_error_records_and_the_run_goes_on() -> None:
-    stored, _, _, _ = run({"vanilla": answering(1), "pld": failing})
-    by_method = {name: [r for r in stored if r.key.method == name] for name in ("vanilla", "pld")}
+def test_a_failing_method_becomes_error_records_and_debug_shows_its_traceback_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    methods = {"vanilla": answering(1), "pld": failing}
+    stored, watcher, _ = run(methods)
+    by_method = {name: [r for r in stored if r.key.method == name] for name in methods}
     assert [r.status for r in by_method["vanilla"]] == ["ok"] * 4
-    place = "(test_runner.py:37 in failing)"
+    place = f"(test_runner.py:{failing.__code__.co_firstlineno + 1} in failing)"
     assert {r.error for r in by_method["pld"]} == {f"RuntimeError: the head is on fire {place}"}
     assert all(r.prefill_s is None and not r.token_ids for r in by_method["pld"])
-
-
-def test_debug_shows_the_traceback_of_an_error_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not run({"vanilla": answering(1), "pld": failing})[1].messages
+    assert not watcher.messages
     monkeypatch.setattr(logging.getLogger("specbench"), "level", logging.DEBUG)
     logging.getLogger("specbench").manager._clear_cache()  # type: ignore[attr-defined]
-    (told,) = run({"vanilla": answering(1), "pld": failing})[1].messages
+    (told,) = run(methods)[1].messages
     logging.getLogger("specbench").manager._clear_cache()  # type: ignore[attr-defined]
     assert "in failing" in told and "the head is on fire\nand more" in told
 
@@ -133,16 +119,15 @@ def test_a_completion_in_which_the_machine_paused_is_marked_and_an_earlier_pause
 
 
 def test_a_turn_after_a_failed_baseline_turn_is_an_error_for_all() -> None:
-    stored, _, _, _ = run({"vanilla": failing, "pld": answering(2)})
+    stored, _, _ = run({"vanilla": failing, "pld": answering(2)})
     second = [r for r in stored if r.key.turn == 1]
     assert {r.error for r in second} == {"Turn 0, which this turn follows, has failed."}
 
 
 def test_a_resumed_run_does_only_what_is_missing_and_keeps_the_history() -> None:
-    methods = {"vanilla": answering(1), "pld": answering(2)}
-    whole, _, _, _ = run(methods)
+    whole, _, _ = run(PAIR)
     for cut in range(len(whole)):
-        rest, _, codec, _ = run({n: answering(9) for n in methods}, done=whole[:cut])
+        rest, _, codec = run(dict.fromkeys(PAIR, answering(9)), done=whole[:cut])
         assert [r.key for r in rest] == [r.key for r in whole[cut:]]
         if cut == 2:
             assert codec.rendered[0][1]["content"] == "answer 1"
@@ -160,25 +145,16 @@ LABELS = ("vanilla", "sps", "pld", "medusa", "hydra", "eagle", "eagle2", "eagle3
 
 
 @pytest.mark.parametrize("number", range(1, 11))
-def test_a_design_balances_places_and_neighbours(number: int) -> None:
-    rows = williams_rows(number)
-    assert all(sorted(row) == [*range(number)] for row in rows)
-    for place in range(number):
-        assert len({*Counter(row[place] for row in rows).values()}) == 1
-    follows = Counter(pair for row in rows for pair in pairwise(row))
-    assert len(follows) == number * (number - 1)
-    assert len({*follows.values()}) <= 1
-
-
-@pytest.mark.parametrize("num_methods", [7, 8])
-def test_vanilla_takes_every_place_and_follows_every_method(num_methods: int) -> None:
-    order = MethodOrder(LABELS[:num_methods], seed=3)
-    rows = [order.at(number, 1.0, NO_LOAD) for number in range(168)]
-    places = Counter(row.index("vanilla") for row in rows)
-    assert places == dict.fromkeys(range(num_methods), 168 // num_methods)
-    before = Counter(row[row.index("vanilla") - 1] for row in rows if row[0] != "vanilla")
-    assert len(before) == num_methods - 1
-    assert max(before.values()) - min(before.values()) <= 3
+def test_each_block_of_orders_balances_places_and_neighbours(number: int) -> None:
+    order = MethodOrder(tuple(map(str, range(number))), seed=3)
+    size = number * (1 + number % 2)
+    for block in range(2):
+        rows = [order.at(block * size + i, 1.0, NO_LOAD) for i in range(size)]
+        for place in zip(*rows, strict=True):
+            assert Counter(place) == dict.fromkeys(order.labels, len(rows) // number)
+        follows = Counter(pair for row in rows for pair in pairwise(row))
+        assert len(follows) == number * (number - 1)
+        assert len({*follows.values()}) <= 1
 
 
 def test_orders_are_fixed_by_the_seed_and_differ_between_blocks_and_temperatures() -> None:
@@ -192,7 +168,6 @@ def test_orders_are_fixed_by_the_seed_and_differ_between_blocks_and_temperatures
     assert rows(1, 0.0) != rows(1, 0.0, first=8)
 
 
-PAIR = {"vanilla": answering(1), "pld": answering(2)}
 TWO_PROMPTS = {"maths": [Prompt("maths/1", "", ("1+1",)), Prompt("maths/2", "", ("2+2",))]}
 
 
@@ -205,44 +180,22 @@ def test_every_recorded_completion_is_remembered_and_a_repeat_begins_with_nothin
     assert told.remembered == one * 2
 
 
-def test_the_scope_of_a_method_is_in_the_header() -> None:
-    spec = RunSpec(methods=("recycling:scope=run", "recycling"), max_new_tokens=4)
-    methods = make_engine_setup(spec).describe().methods
-    assert methods["recycling:scope=run"].scope == "run"
-    assert methods["recycling"].scope == methods["vanilla"].scope == "request"
-
-
-class Remembering(FakeSetup):
-    def describe(self) -> Any:
-        about = super().describe()
-        pld = structs.replace(about.methods["pld"], scope="run")
-        return structs.replace(about, methods={**about.methods, "pld": pld})
-
-
-def test_a_run_whose_memory_is_lost_is_not_resumed(tmp_path: Path) -> None:
-    plan = replace(fake_plan(PAIR, TWO_PROMPTS, None), setup=Remembering(PAIR))
-    run_plan(plan, tmp_path, Watcher(), given=())
-    run_plan(plan, tmp_path, Watcher(), given=())  # nothing is missing
-    samples = tmp_path / "samples.jsonl"
-    samples.write_text("".join(samples.read_text().splitlines(keepends=True)[:-1]))
-    with pytest.raises(RunFolderError, match="pld remembers earlier prompts"):
-        run_plan(plan, tmp_path, Watcher(), given=())
-
-
 def test_a_method_that_cannot_forget_fails_in_its_samples_and_the_others_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def forget(self: Recycling) -> None:
         raise KeyError("table")
 
-    spec = RunSpec(methods=("recycling:scope=run",), threads=1)
-    request = Request((1, 5, 9), 4)
-    with EngineBackend(make_engine_setup(spec)) as backend:
+    label, request = "recycling:scope=run", Request((1, 5, 9), 4)
+    setup = make_engine_setup(RunSpec(methods=(label, "recycling"), threads=1))
+    scopes = {name: one.scope for name, one in setup.describe().methods.items()}
+    assert scopes == {"vanilla": "request", label: "run", "recycling": "request"}
+    with EngineBackend(setup) as backend:
         monkeypatch.setattr(Recycling, "forget", forget)
         backend.forget()
         assert backend.complete("vanilla", request).token_ids
         with pytest.raises(MethodFault, match="KeyError: 'table'"):
-            backend.complete("recycling:scope=run", request)
+            backend.complete(label, request)
 
 
 def test_the_default_run_has_every_method_that_needs_no_training_and_no_file() -> None:

@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-import pytest
-
 from specbench.measure.requests import token_ends
 from specbench.models.cards import find_model
-from specbench.models.chat import ChatCodec, load_codec
+from specbench.models.chat import load_codec
 from specbench.zoo import TINY
 from tests.support.backend import Words
 
@@ -19,12 +17,8 @@ class Bytes(Words):
         return bytes(token for token in token_ids if token).decode(errors="replace")
 
 
-@pytest.fixture(scope="module")
-def tiny() -> ChatCodec:
-    return load_codec(TINY / "target", find_model("tiny"), "auto")
-
-
-def test_ends_cut_the_text_into_its_tokens(tiny: ChatCodec) -> None:
+def test_ends_cut_the_text_into_its_tokens() -> None:
+    tiny = load_codec(TINY / "target", find_model("tiny"), "auto")
     text = "Write three suggestions for cooking at home, and then one for the garden."
     ids = (*tiny.tokenizer(text, add_special_tokens=False)["input_ids"], min(tiny.eos_ids))
     ends = token_ends(tiny, ids, tiny.text(ids))
