@@ -5,8 +5,6 @@ A completion's peak memory counts its own method only, with a fake allocator.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -18,7 +16,7 @@ from specbench.engine.kernels import pick_ops
 from specbench.engine.layers.ops import Ops
 from specbench.errors import TooLarge, UserError
 from specbench.measure.local import device
-from specbench.measure.local.device import KERNELS, Mode, pick_device
+from specbench.measure.local.device import KERNELS, Device, Mode, pick_device, pick_mode
 from specbench.measure.local.engine_load import make_execution
 from specbench.measure.local.engine_setup import EngineSetup, make_engine_setup
 from specbench.measure.local.memory import MemoryLedger
@@ -55,22 +53,18 @@ def setup(**values: Any) -> EngineSetup:
 @pytest.mark.parametrize(
     ("given", "name"),
     [("auto", "cuda:0"), ("cuda", "cuda:0"), ("cuda:2", "cuda:2"), ("cuda:1-2", "cuda:1-2"),
-     ("cuda:1-1", "cuda:1"), ("cpu", "cpu")],
+     ("cuda:1-1", "cuda:1"), ("cpu", "cpu"), ("cuda:3", ""), ("cuda:0-3", ""), ("cuda:2-1", ""),
+     ("cuda:x", ""), ("cuda:1-", ""), ("cuda:-1", "")],
 )  # fmt: skip
-def test_a_device_names_gpus_by_number(gpus: list[float], given: str, name: str) -> None:
+def test_a_device_names_gpus_by_number_and_those_that_are_not_there_are_refused(
+    gpus: list[float], given: str, name: str
+) -> None:
     gpus += [80, 80, 80]
-    assert pick_device(given).name == name
-    if given != "cpu":
-        assert setup(**LARGE, device=given).device.name == name  # it fits each of them
-
-
-@pytest.mark.parametrize(
-    "given", ["cuda:3", "cuda:0-3", "cuda:2-1", "cuda:x", "cuda:1-", "cuda:-1"]
-)
-def test_gpus_that_are_not_there_are_refused(gpus: list[float], given: str) -> None:
-    gpus += [80, 80, 80]
-    with pytest.raises(UserError, match=f"--device {given} cannot be used: there are 3 GPU"):
-        pick_device(given)
+    if name:
+        assert pick_device(given).name == name
+    else:
+        with pytest.raises(UserError, match=f"--device {given} cannot be used: there are 3 GPU"):
+            pick_device(given)
 
 
 @pytest.mark.parametrize(
@@ -98,20 +92,18 @@ def test_a_gpu_that_emulates_bfloat16_runs_float16_and_says_so(
     [((7, 5), ("torch",)), ((8, 9), ("torch", "plain")), ((9, 0), tuple(KERNELS))],
 )
 def test_kernels_that_a_gpu_cannot_run_are_refused_by_name(
-    gpus: list[float], monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int],
-    kinds: tuple[str, ...],
-) -> None:  # fmt: skip
-    gpus += [80, 80]
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], kinds: tuple[str, ...]
+) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda number: capability)
     for kind in KERNELS:
         if kind in kinds:
-            assert setup(**LARGE, kernels=kind).mode == Mode("graph", kernels=kind)
+            assert pick_mode("auto", Device("cuda:0"), kind) == Mode("graph", kernels=kind)
         else:
             told = f"--kernels {kind} needs .* on cuda:0 of compute capability {capability[0]}"
             with pytest.raises(UserError, match=told):
-                setup(**LARGE, kernels=kind)
+                pick_mode("auto", Device("cuda:0"), kind)
     with pytest.raises(UserError, match=r"--kernels plain needs .*, and this run is on cuda:0-1"):
-        setup(**LARGE, device="cuda:0-1", kernels="plain")
+        pick_mode("auto", Device("cuda:0-1"), "plain")
 
 
 @pytest.mark.parametrize(
@@ -141,24 +133,24 @@ def test_kernels_are_a_choice_of_their_own_beside_graphs(
     assert made.ops.name == ops and made.is_static == (mode == "graph")
 
 
-@pytest.mark.parametrize("given", ["auto", "cuda"])
-def test_a_model_larger_than_a_gpu_gets_as_many_as_it_needs(gpus: list[float], given: str) -> None:
-    gpus += [12, 12, 12]
-    found = setup(**LARGE, device=given)
-    assert (found.device.name, found.device.num_gpus) == ("cuda:0-1", 2)
-    assert found.mode.name == "eager" and found.mode.reason == "the model is spread over 2 GPUs"
+@pytest.mark.parametrize(
+    ("given", "free", "num"), [("auto", (12, 12, 12), 2), ("cuda", (12, 3, 12), 3)]
+)
+def test_a_model_larger_than_a_gpu_gets_as_many_as_it_needs(
+    gpus: list[float], given: str, free: tuple[float, ...], num: int
+) -> None:
+    """One that is fuller than the first does not end the search."""
+    gpus += free
+    found, name = setup(**LARGE, device=given), f"cuda:0-{num - 1}"
+    assert (found.device.name, found.device.num_gpus) == (name, num)
+    assert found.mode == Mode("eager", f"the model is spread over {num} GPUs")
     assert found.need is not None and found.need.draft_bytes > GB
     about = found.describe()
-    assert about.values["device"] == "cuda:0-1"
-    assert any("spread over 2 GPUs" in text for text in about.warnings)
-    assert "cuda:0-1" in found.title
+    assert about.values["device"] == name
+    assert any(f"spread over {num} GPUs" in text for text in about.warnings)
+    assert name in found.title
     with pytest.raises(UserError, match="--execution graph needs one GPU"):
         setup(**LARGE, device=given, execution="graph")
-
-
-def test_gpus_that_are_fuller_than_the_first_do_not_end_the_search(gpus: list[float]) -> None:
-    gpus += [12, 3, 12]
-    assert setup(**LARGE).device.name == "cuda:0-2"
 
 
 def test_a_model_larger_than_all_gpus_is_told_with_their_number(gpus: list[float]) -> None:
@@ -181,45 +173,50 @@ def test_a_preview_counts_all_gpus(gpus: list[float], free: float, is_enough: bo
 
 
 TARGET, CACHE = 1000, 100
+LEAST = TARGET + CACHE
+DONE = Completion((1, 2), "budget", (Step(1, 1),), 0.1, 0.2)
 
 
-@dataclass
 class FakeGpu:
-    """A device's allocated bytes, with a target on it and a cache for it."""
+    """A device's allocated bytes: a target, a cache for it, and a small and a large drafter.
 
-    allocated: int = TARGET + CACHE
-    peak: int = 0
-    buffer_bytes: int = 0  # of recordings
-    used: int = 0
-    cache: Any = field(default_factory=lambda: SimpleNamespace(capacity=CACHE, bytes_per_token=1))
+    `used` are bytes of recordings.
+    """
 
-    @property
-    def target(self) -> Any:
-        return SimpleNamespace(
-            device=torch.device("cuda"),
-            devices=(torch.device("cuda"),),
-            cache=self.cache,
-            execution=self,
-        )
+    def __init__(self) -> None:
+        self.allocated = self.peak = LEAST
+        self.buffer_bytes = self.used = 0
+        self.cache = SimpleNamespace(capacity=CACHE, bytes_per_token=1)
+        cuda = torch.device("cuda")
+        on_it = {"device": cuda, "devices": (cuda,), "cache": self.cache, "execution": self}
+        self.ledger = MemoryLedger(SimpleNamespace(**on_it))  # type: ignore[arg-type]
 
     def take(self, num_bytes: int) -> None:
         self.allocated += num_bytes
         self.peak = max(self.peak, self.allocated)
 
-    def work(self, num_bytes: int) -> None:
-        self.take(num_bytes)
-        self.take(-num_bytes)
-
-    def record(self, buffers: int) -> None:
-        self.take(buffers)
-        self.buffer_bytes += buffers
-
-    def reset_peak(self) -> None:
+    def reset_peak(self, device: object) -> None:
         self.peak = self.allocated
 
     def used_bytes(self) -> int:
         used, self.used = self.used, 0
         return used
+
+    def peak_of(
+        self, label: str, *, work: int = 0, kept: int = 0, cached: int = 0, recorded: int = 0,
+        used: int = 0,
+    ) -> int | None:  # fmt: skip
+        """The peak of a completion that needs `work` for a while, and keeps the others."""
+
+        def complete() -> Completion:
+            self.take(kept + cached + recorded + work)
+            self.take(-work)
+            self.cache.capacity += cached
+            self.buffer_bytes += recorded
+            self.used += used
+            return DONE
+
+        return self.ledger.measure(label, complete).peak_memory_bytes
 
 
 @pytest.fixture
@@ -227,71 +224,31 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     fake = FakeGpu()
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: fake.allocated)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: fake.peak)
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: fake.reset_peak())
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", fake.reset_peak)
+    for label, num_bytes in (("small", 10), ("large", 500)):
+        with fake.ledger.holder(label):
+            fake.take(num_bytes)
     return fake
 
 
-@pytest.fixture
-def ledger(gpu: FakeGpu) -> MemoryLedger:
-    """The memory ledger of a small and a large drafter."""
-    ledger = MemoryLedger(gpu.target)
-    for label, num_bytes in (("small", 10), ("large", 500)):
-        with ledger.holder(label):
-            gpu.take(num_bytes)
-    return ledger
+def test_a_peak_is_without_what_other_methods_hold(gpu: FakeGpu) -> None:
+    """A cache that a drafter grows is its own; the target's counts for every method."""
+    assert gpu.peak_of("small", work=7) == LEAST + 10 + 7
+    assert gpu.peak_of("large", kept=40) == LEAST + 540
+    assert gpu.peak_of("small") == LEAST + 10
+    assert gpu.peak_of("large", cached=60) == LEAST + 60 + 540
+    assert gpu.peak_of("small") == LEAST + 60 + 10
 
 
-def peak(ledger: MemoryLedger, label: str, work: Callable[[], None]) -> int:
-    def complete() -> Completion:
-        work()
-        return Completion((1, 2), "budget", (Step(1, 1),), 0.1, 0.2)
-
-    found = ledger.measure(label, complete).peak_memory_bytes
-    assert found is not None
-    return found
-
-
-def test_a_peak_is_without_the_drafters_of_other_methods(
-    gpu: FakeGpu, ledger: MemoryLedger
-) -> None:
-    assert peak(ledger, "small", lambda: gpu.work(7)) == TARGET + CACHE + 10 + 7
-    assert peak(ledger, "large", lambda: gpu.work(3)) == TARGET + CACHE + 500 + 3
-
-
-def test_a_cache_that_a_drafter_grows_is_its_own(gpu: FakeGpu, ledger: MemoryLedger) -> None:
-    assert peak(ledger, "large", lambda: gpu.take(40)) == TARGET + CACHE + 540
-    assert peak(ledger, "small", lambda: None) == TARGET + CACHE + 10
-    assert peak(ledger, "large", lambda: None) == TARGET + CACHE + 540
-
-
-def test_the_targets_cache_counts_for_every_method(gpu: FakeGpu, ledger: MemoryLedger) -> None:
-    def grow() -> None:
-        gpu.take(60)
-        gpu.cache.capacity += 60
-
-    assert peak(ledger, "large", grow) == TARGET + CACHE + 60 + 500
-    assert peak(ledger, "small", lambda: None) == TARGET + CACHE + 60 + 10
-
-
-def test_recordings_count_for_the_methods_that_replay_them(
-    gpu: FakeGpu, ledger: MemoryLedger
-) -> None:
-    def first() -> None:
-        gpu.record(80)
-        gpu.used = 80 + 9  # buffers and scratch memory
-
-    def second() -> None:
-        gpu.used = 30 + 4
-
-    assert peak(ledger, "large", first) == TARGET + CACHE + 500 + 89
-    assert peak(ledger, "small", second) == TARGET + CACHE + 10 + 34
+def test_recordings_count_for_the_methods_that_replay_them(gpu: FakeGpu) -> None:
+    assert gpu.peak_of("large", recorded=80, used=80 + 9) == LEAST + 500 + 89  # scratch memory too
+    assert gpu.peak_of("small", used=30 + 4) == LEAST + 10 + 34
     gpu.used = 80  # by whoever came in between
-    assert peak(ledger, "small", lambda: None) == TARGET + CACHE + 10
+    assert gpu.peak_of("small") == LEAST + 10
 
 
 def test_on_a_cpu_nothing_is_counted() -> None:
     ledger = MemoryLedger(SimpleNamespace(device=torch.device("cpu")))  # type: ignore[arg-type]
     with ledger.holder("pld"):
         pass
-    done = Completion((1, 2), "budget", (Step(1, 1),), 0.1, 0.2)
-    assert ledger.measure("pld", lambda: done) is done
+    assert ledger.measure("pld", lambda: DONE) is DONE

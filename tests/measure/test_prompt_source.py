@@ -1,7 +1,8 @@
 """The default prompt source of a run."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from msgspec import structs
@@ -81,25 +82,13 @@ def test_a_prompt_that_is_too_long_is_refused_with_the_limit_of_servers_that_are
     assert (limit in error.value.hint) is bool(engine)
 
 
-@pytest.mark.parametrize(("context", "checked"), [(None, 0), (2**20, 0), (150, 150)])
+@pytest.mark.parametrize(("context", "checked"), [(None, 202), (2**20, 202), (150, 150)])
 def test_memory_is_checked_for_the_longest_chat_of_the_plan(
     context: int | None, checked: int
 ) -> None:
-    @dataclass
-    class Checking(FakeSetup):
-        asked: list[int] = field(default_factory=list)
-
-        def check_memory(self, num_tokens: int) -> None:
-            self.asked.append(num_tokens)
-
-    setup = Checking({}, context=context)
+    """That of two turns, each of one token and 100 new ones."""
+    setup = FakeSetup({}, context=context)
+    setup.check_memory = mock.Mock()  # type: ignore[attr-defined]
     spec = RunSpec(tasks=("mt_bench", "gsm8k"), prompts="bundled", max_new_tokens=100)
-    plan = make_plan(spec, is_offline=True, setup_maker=lambda spec, is_offline: setup)
-    chats = [prompt.turns for one in plan.prompt_sets for prompt in one.prompts]
-    assert max(map(len, chats)) == 2
-    render = setup.codec.render
-    lengths = [
-        sum(len(render([{"role": "user", "content": text}])) + 100 for text in turns)
-        for turns in chats
-    ]
-    assert setup.asked == [checked or max(lengths)]
+    make_plan(spec, is_offline=True, setup_maker=lambda spec, is_offline: setup)
+    setup.check_memory.assert_called_once_with(checked)  # type: ignore[attr-defined]

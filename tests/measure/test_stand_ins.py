@@ -3,7 +3,6 @@
 A run records which layers of the target a drafter read, and its checkpoint's layout.
 """
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,19 +16,15 @@ from specbench.cli.catalog import _execution
 from specbench.engine.drafter import BuildContext
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
-from specbench.errors import CheckpointError, UserError
-from specbench.log.backend import ExecutionHeader
+from specbench.errors import UserError
 from specbench.measure import methods
 from specbench.measure.local.engine_load import broken_drafter
-from specbench.measure.local.engine_setup import make_engine_setup
-from specbench.measure.spec import RunSpec
 from specbench.measure.stand_ins import stand_in_of
-from specbench.models import memory
 from specbench.models.cards import find_model, known_models
 from specbench.models.memory import num_parameters
 from specbench.registry import get
 from specbench.types import Request
-from specbench.zoo.stand_in.plan import ARCHITECTURES, StandIn
+from specbench.zoo.stand_in.plan import ARCHITECTURES
 from tests.methods.building import build_random
 from tests.support.headers import make_header
 from tests.support.models import engine_backend, random_llama
@@ -58,13 +53,6 @@ def test_a_stand_in_has_the_size_of_the_real_model_and_its_heads(name: str) -> N
     assert ("sps" in stand_in.drafters) == (card.weights_of("sps") is not None)
 
 
-def refusal(call: Callable[[], object]) -> str:
-    with pytest.raises(UserError) as caught:
-        call()
-    assert caught.value.hint
-    return caught.value.message
-
-
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -83,26 +71,14 @@ def test_a_shape_that_cannot_hold_tiny_is_refused(
     tmp_path: Path, changes: dict[str, object], reason: str
 ) -> None:
     card = find_model(str(write_config(tmp_path / "shape", **changes)))
-    assert reason in refusal(lambda: stand_in_of(card))
-
-
-def test_too_little_memory_is_reported_before_anything_is_built(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(memory, "free_bytes", lambda device: 8 * 10**9)
-    spec = RunSpec("vicuna-13b", ("eagle2",), device="cpu", dtype="bfloat16", weights="stand-in")
-    message = refusal(lambda: make_engine_setup(spec))
-    assert "The stand-in of vicuna-13b does not fit" in message
-    assert "29.5 GB in bfloat16" in message and "8.0 GB free" in message
-
-
-def built(folder: Path, dtype: torch.dtype) -> tuple[Target, StandIn]:
-    stand_in = stand_in_of(find_model(str(write_config(folder))))
-    return load_target(stand_in.target, dtype=dtype, device=torch.device("cpu")), stand_in
+    with pytest.raises(UserError) as refused:
+        stand_in_of(card)
+    assert reason in refused.value.message and refused.value.hint
 
 
 def test_a_stand_in_has_its_declared_number_of_parameters(tmp_path: Path) -> None:
-    target, stand_in = built(tmp_path / "shape", torch.bfloat16)
+    stand_in = stand_in_of(find_model(str(write_config(tmp_path / "shape"))))
+    target = load_target(stand_in.target, dtype=torch.bfloat16, device=torch.device("cpu"))
     parameters = list(target.model.parameters())
     assert {p.dtype for p in parameters} == {torch.bfloat16}
     assert stand_in.target.num_numbers == sum(p.numel() for p in parameters)
@@ -110,41 +86,31 @@ def test_a_stand_in_has_its_declared_number_of_parameters(tmp_path: Path) -> Non
     method.build(method.options(), BuildContext(target, stand_in.drafters["eagle3"]))
 
 
-def test_a_head_of_another_stand_in_is_refused_by_name(tmp_path: Path) -> None:
-    target, _ = built(tmp_path / "shape", torch.float32)
-    wide = stand_in_of(find_model(str(write_config(tmp_path / "wide", hidden_size=576))))
-    hydra, context = get("hydra"), BuildContext(target, wide.drafters["hydra"])
-    with pytest.raises(CheckpointError, match="checkpoint of the stand-in of wide has"):
-        hydra.build(hydra.options(), context)
-
-
-def test_the_layers_in_effect_are_recorded_and_shown(tmp_path: Path) -> None:
+def test_the_layers_in_effect_are_recorded_and_shown_and_guessed_ones_told(tmp_path: Path) -> None:
     target = Target(random_llama(layers=8))
     drafters = {name: build(name, target, tmp_path) for name in ("vanilla", "eagle3")}
+    fields = {"eagle_aux_hidden_state_layer_ids": None, "zeta": 1}
+    drafters["guessed"] = build_random("eagle3", target, tmp_path / "+", fields)
     drafters["pld"] = broken_drafter("it does not import")
     with engine_backend(target, drafters) as backend:
         backend.warm_up([Request((1, 5, 6), 4)])
-        found = backend.describe().execution
-    layers = drafters["eagle3"].needs.layer_inputs
+        info = backend.describe()
+    found, layers = info.execution, drafters["eagle3"].needs.layer_inputs
     assert layers and found["eagle3"].layer_inputs == layers
     assert found["vanilla"].layer_inputs == found["pld"].layer_inputs == ()
+    assert found["guessed"].has_guessed_layers
     assert found["eagle3"].weights_layout == "SafeAILab"
     assert found["vanilla"].weights_layout == ""
     assert "layer_inputs" not in msgspec.to_builtins(found["vanilla"])
-
-
-def test_guessed_layers_and_unknown_fields_are_recorded_shown_and_told(tmp_path: Path) -> None:
-    target = Target(random_llama(layers=8))
-    fields = {"eagle_aux_hidden_state_layer_ids": None, "zeta": 1}
-    drafters = {"eagle3": build_random("eagle3", target, tmp_path, fields)}
-    with engine_backend(target, drafters) as backend:
-        backend.warm_up([Request((1, 5, 6), 4)])
-        info = backend.describe()
-    assert info.execution["eagle3"].has_guessed_layers
-    about = make_header({"methods": {"eagle3": {"options": {"layers": ""}}}}).methods
-    assert _execution(about["eagle3"], info.execution["eagle3"])[0] == "layers=2+4+5 (guessed)"
-    assert info.warnings[0].startswith("eagle3: Its config has fields that are not known: zeta.")
-    assert info.warnings[1].startswith("eagle3: Its config names no target layers")
+    given = {"methods": {"eagle3": {"options": {"depth": 7, "layers": ""}}}}
+    shown = partial(_execution, make_header(given).methods["eagle3"])
+    text = "+".join(map(str, layers))
+    assert shown(found["eagle3"]) == (f"depth=7, layers={text}", "none, SafeAILab layout")
+    assert shown(found["guessed"])[0] == "depth=7, layers=2+4+5 (guessed)"
+    assert shown(None) == ("depth=7", "none")
+    told = [one for one in info.warnings if one.startswith("guessed: ")]
+    assert told[0].startswith("guessed: Its config has fields that are not known: zeta.")
+    assert told[1].startswith("guessed: Its config names no target layers")
 
 
 def test_a_card_names_the_layers_of_a_head_whose_config_is_ambiguous(
@@ -160,11 +126,3 @@ def test_a_card_names_the_layers_of_a_head_whose_config_is_ambiguous(
         named = methods.parse_methods([f"eagle3:weights={repo}{given}"])
         (one,) = methods.select_methods(spec, card, named, resolve_weights=find).methods
         assert one.options.layers == layers
-
-
-def test_a_run_shows_the_layers_that_no_option_named() -> None:
-    about = make_header({"methods": {"eagle3": {"options": {"depth": 7, "layers": ""}}}}).methods
-    assert _execution(about["eagle3"], None) == ("depth=7", "none")
-    mode = ExecutionHeader("eager", None, (2, 16, 29), "speculators")
-    shown = ("depth=7, layers=2+16+29", "none, speculators layout")
-    assert _execution(about["eagle3"], mode) == shown
