@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from specbench.analysis.metrics import measure
+from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.judge.gate import check
 from specbench.judge.limits import Limits
 from specbench.log.run import Run
@@ -13,8 +14,7 @@ from tests.support.cheats import CHEATS, cheating_run
 
 NAMED = {
     "honest": ("", ""),
-    "remembers in its module": ("remembered_answers", "source of speed"),
-    "remembers in the drafter": ("remembered_answers", "source of speed"),
+    "remembers": ("remembered_answers", "source of speed"),
     "peeks": ("known_answers", "source of speed"),
     "stops the clock": ("hidden_time", "source of speed"),
     "accepts the two best": ("different_output", "output"),
@@ -35,9 +35,9 @@ def test_a_cheat_is_named_by_run_and_report_and_fails_the_check(
 ) -> None:
     """Answers remembered across passes need two of them; all others show in one."""
     warning, failed = NAMED[name]
-    run = cheating_run(name, tmp_path / "run", repeats=2 if "remembers" in name else 1)
+    run = cheating_run(name, tmp_path / "run", repeats=2 if name == "remembers" else 1)
     assert all(record.is_ok for record in run.records)
-    every = {key for key, _ in NAMED.values()} & {one.key for one in warnings(measure(run))}
+    every = {key for key, _ in NAMED.values()} & {one.key for one in warnings(measure(run, Bootstrap(10)))}
     assert every == {warning} - {""}
     gate = check(run, honest, Limits(speed="never"))
     failures = {one.name for one in gate.failures} & {"source of speed", "output"}

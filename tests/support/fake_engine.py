@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -48,7 +49,8 @@ def main() -> None:
         return (40, 41, 42, 43, 44, given.eos)
 
     stub.answer, loop = answer, asyncio.new_event_loop()
-    web.run_app(stub.app(), host="127.0.0.1", port=given.port, print=None, loop=loop)
+    place: Any = {"host": "127.0.0.1", "port": given.port, "shutdown_timeout": 0.1}
+    web.run_app(stub.app(), print=None, loop=loop, **place)
 
 
 if __name__ == "__main__":
