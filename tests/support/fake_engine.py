@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -48,9 +47,13 @@ def main() -> None:
             os._exit(7)
         return (40, 41, 42, 43, 44, given.eos)
 
-    stub.answer, loop = answer, asyncio.new_event_loop()
-    place: Any = {"host": "127.0.0.1", "port": given.port, "shutdown_timeout": 0.1}
-    web.run_app(stub.app(), print=None, loop=loop, **place)
+    async def end(app: web.Application) -> None:
+        child.terminate()
+        child.wait()  # else it waits for init, and the keeper with it
+
+    stub.answer, loop, app = answer, asyncio.new_event_loop(), stub.app()
+    app.on_cleanup.append(end)
+    web.run_app(app, host="127.0.0.1", port=given.port, print=None, loop=loop)
 
 
 if __name__ == "__main__":
