@@ -53,7 +53,6 @@ def main() -> None:
             server = backend.run(backend.open(method))
             found = [shortened(one, setup) for one in exchanges(server, setup)]
             name = f"{given.engine}-{method.partition(':')[0]}.json"
-            RESPONSES.mkdir(exist_ok=True)
             (RESPONSES / name).write_text(json.dumps(found, indent=1), encoding="utf-8")
             print(f"{name}: {server.found.software}, {len(found)} responses", file=sys.stderr)
 

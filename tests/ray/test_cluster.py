@@ -135,19 +135,22 @@ def test_an_interrupted_and_a_killed_driver_leave_a_run_that_goes_on(
     assert {*workers} == {"worker-1", "worker-2", "worker-3"} == {*stored.header.workers}
 
 
-def test_what_is_missing_in_a_cluster_is_one_message(nodes: Nodes, tmp_path: Path) -> None:
-    def refused(*words: object) -> str:
-        call = ("run", "--limit", 1, "--output", tmp_path / "run", "--ray", nodes.address)
-        code, said = finished(nodes, *call, *words)
-        assert code == 2, said
-        assert not (tmp_path / "run").exists()
-        return said
+def refused(nodes: Nodes, folder: Path, *words: object) -> str:
+    """What a run says that cannot begin."""
+    call = ("run", "--limit", 1, "--output", folder, "--ray", nodes.address)
+    code, said = finished(nodes, *call, *words)
+    assert code, said
+    return " ".join(said.split())
 
+
+def test_what_is_missing_in_a_cluster_is_one_message(nodes: Nodes, tmp_path: Path) -> None:
     nodes.add(env_vars={"HF_HOME": str(tmp_path / "empty")})
-    said = refused("--model", "vicuna-7b", "--prompts", "bundled", "--offline")
-    assert "Error: On 127.0.0.1: " in said
-    assert "vicuna-7b" in said
-    assert "On 127.0.0.1: --device cuda cannot be used" in refused("--device", "cuda")
+    far = ("--model", "vicuna-7b", "--prompts", "bundled", "--offline")
+    said = refused(nodes, tmp_path / "run", *far)
+    assert "Error: On 127.0.0.1: " in said and "vicuna-7b" in said
+    told = "Error: On 127.0.0.1: --device cuda cannot be used"
+    assert told in refused(nodes, tmp_path / "run", "--device", "cuda")
+    assert not (tmp_path / "run").exists()
 
 
 CARDS = """
@@ -165,17 +168,11 @@ memory.free_bytes = lambda name: 8 * 10**9 * len(memory.gpu_numbers(name))
 def test_a_worker_has_as_many_gpus_as_the_device_names(nodes: Nodes, tmp_path: Path) -> None:
     nodes.add(num_gpus=1, code=CARDS)
     nodes.add(num_gpus=2, code=CARDS)
-
-    def said_of(*words: object) -> str:
-        call = ("run", "--model", "vicuna-7b", "--weights", "stand-in", "--method", "pld")
-        more = ("--limit", 1, "--output", tmp_path / "run", "--ray", nodes.address, *words)
-        code, said = finished(nodes, *call, *more)
-        assert code
-        return " ".join(said.split())
-
+    call = ("--model", "vicuna-7b", "--weights", "stand-in", "--method", "pld")
     # 13 GB: the setup is that of two GPUs, and loading it fails, since there are none.
-    assert "2 such GPUs are needed" in said_of()
-    assert "Vicuna 7B (float16, cuda:0-1) on 1 worker" in said_of("--device", "cuda:0-1")
+    assert "2 such GPUs are needed" in refused(nodes, tmp_path / "run", *call)
+    said = refused(nodes, tmp_path / "run", *call, "--device", "cuda:0-1")
+    assert "Vicuna 7B (float16, cuda:0-1) on 1 worker" in said
 
 
 def test_one_local_worker_gives_the_run_without_ray(
