@@ -82,8 +82,8 @@ def test_a_cluster_gives_the_records_of_one_process_pass_after_pass(
     assert repeats == sorted(repeats)
     samples = {(record.key.request._replace(turn=0), record.worker) for record in stored.records}
     assert len(samples) == len({sample for sample, _ in samples}), "one worker for each"
-    used = {worker for _, worker in samples}
-    assert used == {*stored.header.workers} == {"worker-1", "worker-2", "worker-3"}
+    assert {worker for _, worker in samples} == {*stored.header.workers}
+    assert {*stored.header.workers} == {"worker-1", "worker-2", "worker-3"}
     assert {one.node for one in stored.header.workers.values()} == {"node-0", "node-1", "node-2"}
     assert stored.header.machine.device.startswith("3 workers on Example CPU 9000")
 

@@ -31,7 +31,4 @@ def test_ends_cut_the_text_into_its_tokens() -> None:
 def test_a_character_of_several_tokens_ends_with_the_last_of_them() -> None:
     text = "aé€😀b"
     assert token_ends(Bytes(), [*text.encode(), 0], text) == (1, 1, 2, 2, 2, 3, 3, 3, 3, 4, 5, 5)
-
-
-def test_an_answer_without_tokens_has_no_ends() -> None:
     assert token_ends(Bytes(), [], "") == ()

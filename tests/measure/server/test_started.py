@@ -284,8 +284,7 @@ def test_the_device_of_an_engine_is_the_drivers_and_not_torchs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(environment, "gpus", lambda: [Gpu("a card")])
-    assert _device("auto") == "cuda"
-    assert _device("cpu") == "cpu"
+    assert (_device("auto"), _device("cpu")) == ("cuda", "cpu")
     monkeypatch.setattr(environment, "gpus", list)
     assert _device("auto") == "cpu"
 
