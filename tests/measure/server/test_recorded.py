@@ -82,7 +82,7 @@ def test_an_engine_is_known_and_gives_our_answer_with_its_steps_or_as_text(name:
     assert server.software.startswith(software)
     assert (server.sends_token_ids, server.has_counters) == (True, True)
     assert server.protocol.name == ("llamacpp" if engine == "llamacpp" else "completions")
-    assert record.token_ids == ours()  # llama.cpp counts the end token and does not send it
+    assert record.token_ids == ours()
     assert record.stop_reason == "eos"
     assert record.text == chat.text == CODEC.text(ours())
     assert (chat.stop, chat.num_tokens) == ("eos", len(ours()))
@@ -114,7 +114,7 @@ def test_counters_grow_by_the_tokens_and_drafts_of_the_answers(name: str) -> Non
         assert grown["num_accepted"] >= grown["accepted_at_1"] > 0
 
 
-def test_a_token_that_llama_cpp_holds_back_within_a_character_is_read_from_the_text() -> None:
+def test_a_token_that_llama_cpp_holds_back_is_read_from_the_text_and_an_end_is_added() -> None:
     text = "a café here"
     ids = (*CODEC.token_ids(text), CODEC.end_id or 0)
     held = next(i for i in range(len(ids)) if CODEC.text(ids[: i + 1]).endswith("\ufffd"))
@@ -125,6 +125,7 @@ def test_a_token_that_llama_cpp_holds_back_within_a_character_is_read_from_the_t
         return record_of("vanilla", answer)
 
     assert read(sent, len(ids)).token_ids == ids
+    assert read(ids[:-1], len(ids)).token_ids == ids, "the end is counted and not sent"
     with pytest.raises(RequestFailed, match="counted"):
         read(sent, len(ids) + 1)
     with pytest.raises(RequestFailed, match="counted"):
