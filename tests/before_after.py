@@ -1,14 +1,14 @@
 """The program before a change against after it, on recorded runs and on random ones made from them.
 
     python tests/before_after.py make RUNS --count 24 --seed 1
-    PYTHONPATH=BEFORE python tests/before_after.py dump RUNS before.json
-    PYTHONPATH=AFTER python tests/before_after.py dump RUNS after.json
-    python tests/before_after.py diff before.json after.json
+    PYTHONPATH=BEFORE python tests/before_after.py dump RUNS before.txt
+    PYTHONPATH=AFTER python tests/before_after.py dump RUNS after.txt
+    diff before.txt after.txt
 
 `make` writes folders of two runs of the same work, `a` and `b`, and `damaged`, which is `a`
 with a line cut. They differ in temperatures, loads, passes, failures, cut-short answers and
-noise. `dump` calls the commands of the package that is first on the path and stores exit codes
-and documents.
+noise. `dump` calls the commands of the package that is first on the path and writes a line for each
+exit code and each value of their documents, to nine digits.
 """
 
 import argparse
@@ -20,14 +20,11 @@ import math
 import random
 import sys
 import tempfile
-import xml.etree.ElementTree as ElementTree
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 RECORDED = Path(__file__).resolve().parents[1] / "results" / "recorded"
-TOLERANCE = 1e-9
 
 
 def make(folder: Path, count: int, seed: int) -> None:
@@ -125,15 +122,17 @@ def dump(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for run in sorted(RECORDED.iterdir()):
         found |= _of_run(run, run.name)
-        found[f"{run.name}: check itself"] = _checked(str(run), "--baseline", str(run))
+        found[f"{run.name}: check itself"] = _document("check", str(run), "--baseline", str(run))
     for place in sorted(folder.iterdir()):
         a, b = str(place / "a"), str(place / "b")
         for name in ("a", "b", "damaged"):
             found |= _of_run(place / name, f"{place.name}/{name}")
         found[f"{place.name}: pooled"] = _document("report", "--pool", a, b)
         found[f"{place.name}: compare"] = _document("compare", a, b)
-        found[f"{place.name}: check"] = _checked(b, "--baseline", a)
-        found[f"{place.name}: check speed"] = _checked(b, "--baseline", a, "--speed", "always")
+        found[f"{place.name}: check"] = _document("check", b, "--baseline", a)
+        found[f"{place.name}: check speed"] = _document(
+            "check", b, "--baseline", a, "--speed", "always"
+        )
         with tempfile.TemporaryDirectory() as scratch:
             merged = str(Path(scratch) / "merged")
             found[f"{place.name}: merge"] = _called("merge", a, b, "--out", merged)[0]
@@ -152,21 +151,10 @@ def _of_run(run: Path, name: str) -> dict[str, Any]:
 
 
 def _document(*words: str) -> Any:
-    code, text = _called(*words, "--format", "json")
-    return {"exit": code, "document": json.loads(text) if code == 0 else None}
-
-
-def _checked(*words: str) -> Any:
-    """The exit code and the status of each check."""
-    with tempfile.TemporaryDirectory() as scratch:
-        file = Path(scratch) / "junit.xml"
-        code, _ = _called("check", *words, "--junit", str(file))
-        cases = ElementTree.parse(file).iter("testcase") if file.exists() else ()
-        names = {
-            f"{case.get('classname')}/{case.get('name')}": "/".join(part.tag for part in case)
-            for case in cases
-        }
-    return {"exit": code, "checks": names}
+    """The exit code of a command, and the document that it prints."""
+    form = ("--json",) if words[0] == "check" else ("--format", "json")
+    code, text = _called(*words, *form)
+    return {"exit": code, "document": json.loads(text) if text.startswith("{") else None}
 
 
 def _called(*words: str) -> tuple[int, str]:
@@ -187,55 +175,28 @@ def _called(*words: str) -> tuple[int, str]:
     return code, printed.getvalue()
 
 
-def differences(a: Any, b: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Places in two documents whose values differ by more than rounding."""
-    if isinstance(a, dict) and isinstance(b, dict):
-        for key in {**a, **b}:
-            yield from differences(a.get(key), b.get(key), f"{place}.{key}")
-    elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
-        for number, (one, other) in enumerate(zip(a, b, strict=True)):
-            yield from differences(one, other, f"{place}[{number}]")
-    elif isinstance(a, float) and isinstance(b, float):
-        if not math.isclose(a, b, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
-            yield place, a, b
-    elif a != b:
-        yield place, a, b
+def lines_of(value: Any, place: str = "") -> Iterator[str]:
+    """Each single value of a document with its place."""
+    if isinstance(value, dict | list):
+        pairs = sorted(value.items()) if isinstance(value, dict) else enumerate(value)
+        for key, part in pairs:
+            yield from lines_of(part, f"{place}/{key}")
+    else:
+        yield f"{place}: {value:.9g}" if isinstance(value, float) else f"{place}: {value!r}"
 
 
-def _kind(place: str) -> str:
-    """A place without the names of runs and the numbers of rows, to count like differences."""
-    command = place.partition(": ")[2] or place
-    return "".join(part.partition("]")[2] if "]" in part else part for part in command.split("["))
-
-
-def diff(before: Path, after: Path, most: int) -> int:
-    """Print how many values differ, by kind, with one example of each."""
-    found = list(differences(json.loads(before.read_text()), json.loads(after.read_text())))
-    kinds = Counter(_kind(place) for place, _, _ in found)
-    first = {_kind(place): (place, a, b) for place, a, b in reversed(found)}
-    for kind, number in kinds.most_common(most):
-        place, a, b = first[kind]
-        print(f"{number:6}  {kind}\n        {place}: {str(a)[:150]}  ->  {str(b)[:150]}")
-    print(f"{len(found)} values differ, of {len(kinds)} kinds.")
-    return int(bool(found))
-
-
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("action", choices=("make", "dump", "diff"))
+    parser.add_argument("action", choices=("make", "dump"))
     parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("--count", type=int, default=24)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--most", type=int, default=60)
     given = parser.parse_args()
     if given.action == "make":
         make(given.paths[0], given.count, given.seed)
-        return 0
-    if given.action == "diff":
-        return diff(given.paths[0], given.paths[1], given.most)
-    given.paths[1].write_text(json.dumps(dump(given.paths[0]), sort_keys=True))
-    return 0
+    else:
+        given.paths[1].write_text("\n".join(lines_of(dump(given.paths[0]))))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
