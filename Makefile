@@ -126,7 +126,6 @@ RAY := .venv-ray/bin/python
 test-ray: .venv-ray/.made
 	@$(RAY) -m $(ADD) "ray[default]>=2.40"
 	$(RAY) -m pytest -m ray -rs tests/ray
-	$(RAY) -m tests.faults ray_ports --jobs 1 --scale $(SCALE)
 
 SCALE ?= 1
 

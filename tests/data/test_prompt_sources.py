@@ -12,7 +12,7 @@ from specbench.data.hub_prompts import hub_prompts, import_datasets
 from specbench.data.prompts import load_prompt_sets, load_prompts, plan_tasks
 from specbench.data.tasks import HubSource, PaperSource
 from specbench.errors import UserError
-from tests.support.hub_server import hub_server
+from tests.support.hub_server import Fault, hub_server
 
 CONTENT = b'{"question_id": 1, "turns": ["Why?"]}\n'
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -52,13 +52,22 @@ def test_a_download_that_is_another_file_names_both_hashes_and_is_not_kept(
     assert list(cache.iterdir()) == []
 
 
-def test_a_download_that_is_too_slow_is_aborted_and_leaves_nothing(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("fault", "limit", "told"),
+    [
+        ("drips", "DOWNLOAD_LIMIT_S", r"The download of .* took longer than 0\.2 s"),
+        ("stalls", "STALL_LIMIT_S", "cannot be downloaded"),
+        ("resets", "STALL_LIMIT_S", "cannot be downloaded"),
+        ("html", "STALL_LIMIT_S", "the answer is an HTML page"),
+    ],
+)
+def test_a_download_that_goes_wrong_is_one_message_and_leaves_nothing(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault, limit: str, told: str
 ) -> None:
-    monkeypatch.setattr("specbench.data.cache.DOWNLOAD_LIMIT_S", 0.2)
-    with hub_server({"a": bytes(9 * 2**20)}, "drips") as address:
+    monkeypatch.setattr(f"specbench.data.cache.{limit}", 0.2)
+    with hub_server({"a": bytes(9 * 2**20)}, fault) as address:
         source = PaperSource(f"{address}/a", SHA256, "question.jsonl", 1)
-        with pytest.raises(UserError, match=r"The download of .* took longer than 0\.2 s"):
+        with pytest.raises(UserError, match=told):
             paper_file("demo", source, offline=False)
     assert list(cache.iterdir()) == []
 

@@ -5,25 +5,23 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.faults.suite import area_names, load_area, missing, run_areas, table
+from tests.faults.suite import area_names, load_area, run_areas, table
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-    parser.add_argument("areas", nargs="*", metavar="AREA", help=", ".join(area_names()))
+    names = area_names()
+    parser.add_argument("areas", nargs="*", metavar="AREA", help=", ".join(names), default=names)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the tries")
     parser.add_argument("--tries", type=int, help="attacks of each area, instead of a share")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first attack")
     parser.add_argument("--jobs", type=int, default=2, help="attacks at once")
     given = parser.parse_args()
-    if unknown := set(given.areas) - set(area_names()):
-        parser.error(f"no area {', '.join(sorted(unknown))}; there are {', '.join(area_names())}")
+    if unknown := set(given.areas) - {*names}:
+        parser.error(f"no area {', '.join(sorted(unknown))}; there are {', '.join(names)}")
     asked = {}
-    for name in given.areas or area_names():
-        if needs := missing(name):
-            print(f"{load_area(name).name}: skipped, {needs} is not installed")
-            continue
-        tries = given.tries or load_area(name).scaled(given.scale)
+    for name in given.areas:
+        tries = given.tries or max(1, round(load_area(name).TRIES * given.scale))
         asked[name] = range(given.seed, given.seed + tries)
     results = run_areas(asked, given.jobs)
     for result in results:

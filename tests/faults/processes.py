@@ -34,21 +34,26 @@ def start(work: Work, *arguments: object) -> BaseProcess:
     return process
 
 
-def finish(work: Work, *arguments: object) -> None:
-    """Let the work end."""
-    process = start(work, *arguments)
+def finish(process: BaseProcess, *allowed: int) -> int:
+    """Let a process end; its exit code, which is 0 or allowed."""
     process.join(60)
-    assert process.exitcode == 0, f"it ended with {process.exitcode}"
+    assert process.exitcode in (0, *allowed), f"it ended with {process.exitcode}"
+    return process.exitcode
 
 
-def end(process: BaseProcess, how: signal.Signals, ready: Path | None, wait_s: float) -> int:
-    """End a process some time after it has made the file `ready`; its exit code."""
+def send(process: BaseProcess, how: signal.Signals, ready: Path | None, wait_s: float) -> None:
+    """Send a signal to a process some time after it has made the file `ready`."""
     while ready and not ready.exists() and process.is_alive():
         time.sleep(1e-3)
     time.sleep(wait_s)
     assert process.pid
     with suppress(ProcessLookupError):  # it was faster
         os.kill(process.pid, how)
+
+
+def end(process: BaseProcess, how: signal.Signals, ready: Path | None, wait_s: float) -> int:
+    """End a process by a signal; its exit code."""
+    send(process, how, ready, wait_s)
     process.join(60)
     assert process.exitcode is not None, f"it goes on after {how.name}"
     return process.exitcode
@@ -58,9 +63,7 @@ def kill_at_a_write(random: Random, folder: Path, work: Work, *arguments: object
     """Start the work, which is killed at a byte or at a change of a file; False if it ended."""
     num_bytes = random.randrange(30_000) if random.random() < 0.5 else -1
     process = start(_work_until, num_bytes, random.randrange(30), folder, work, *arguments)
-    process.join(60)
-    assert process.exitcode in (0, -signal.SIGKILL, -signal.SIGXFSZ), process.exitcode
-    return process.exitcode != 0
+    return finish(process, -signal.SIGKILL, -signal.SIGXFSZ) != 0
 
 
 def _work_until(

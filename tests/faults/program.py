@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Mapping
 from contextlib import chdir
-from functools import cache
+from functools import cache, partial
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -16,17 +17,21 @@ from specbench.cli import main
 from specbench.cli.options import quiet_libraries
 from specbench.cli.progress import ProgressView
 from specbench.data.prompts import Prompt
+from specbench.errors import UserError
 from specbench.log.audit import write_audit
 from specbench.log.run import Run
 from specbench.log.store import RunFolder, read_run
+from specbench.machine import environment
+from specbench.measure.base import Progress
 from specbench.measure.plan import make_plan
 from specbench.measure.session import run_plan
 from specbench.measure.spec import RunSpec
 from specbench.types import Completion, Phases, Request, Step, TracedStep
 from tests.cli.conftest import Said
 from tests.support.audits import failed_audit, passed_audit, stored_audit
-from tests.support.backend import fake_plan
+from tests.support.backend import Answer, fake_plan
 from tests.support.checkpoint import save_checkpoint
+from tests.support.headers import make_header
 from tests.support.watching import Watcher
 
 
@@ -55,11 +60,36 @@ def specbench(*arguments: object, folder: Path, **environment: str) -> Said:
     return Said(code, out, err)
 
 
+without_plots = partial(patch, "specbench.report.build.make_plots", lambda report: ())
+"""Reports without plots, which take seconds."""
+
+
 def ran(spec: RunSpec, folder: Path) -> Run:
     """A run in a folder, as the command line makes it."""
     quiet_libraries()
     with chdir(folder), patch("specbench.machine.bandwidth.bandwidth", lambda device, block: 1e9):
         return run_plan(make_plan(spec, is_offline=True), folder / "run", ProgressView(), given=[])
+
+
+def fake_run(
+    path: Path, methods: Mapping[str, Answer], num_prompts: int, view: Progress | None = None,
+    **values: Any,
+) -> None:  # fmt: skip
+    """A run of fake methods on prompts of two turns, new or resumed, in milliseconds."""
+    tasks = {"gsm8k": num_prompts - num_prompts // 2, "alpaca": num_prompts // 2}
+    prompts = {
+        task: [Prompt(f"{task}/{i}", "", ("one", "two")) for i in range(number)]
+        for task, number in tasks.items()
+    }
+    plan = fake_plan(methods, prompts, RunSpec(**values))
+    with patch.object(environment, "capture", lambda: make_header().environment):
+        run_plan(plan, path, view or Watcher(), given=("model",), command=("run",))
+
+
+def check_message(error: UserError) -> None:
+    """Check that an error is a short message with a hint."""
+    assert error.message and error.hint and len(error.message) < 1000, error.message
+    assert "Traceback" not in error.message and "\0" not in error.message, error.message
 
 
 @cache
@@ -78,13 +108,8 @@ def written_report(folder: Path) -> dict[str, bytes]:
 def run_folder() -> Path:
     """A small run with everything that a record can have."""
     folder = Path(tempfile.mkdtemp(prefix="fault-run-"))
-    prompts = {
-        "gsm8k": [Prompt("gsm8k/1", "", ("one", "two")), Prompt("gsm8k/2", "", ("three",))],
-        "alpaca": [Prompt("alpaca/1", "", ("four",))],
-    }
-    spec = RunSpec(temperatures=(0.0, 1.0))
-    plan = fake_plan({"vanilla": _answer(1), "pld:ngram=2": _answer(3)}, prompts, spec)
-    run_plan(plan, folder, Watcher(), given=("model",), command=("run",))
+    methods = {"vanilla": _answer(1), "pld:ngram=2": _answer(3)}
+    fake_run(folder, methods, 2, temperatures=(0.0, 1.0))
     assert len(read_run(folder).records) == 16
     with RunFolder(folder):
         pass

@@ -1,37 +1,45 @@
-"""Attacks with damaged or hostile checkpoints: each loads, or is refused with file and reason.
+"""Attacks with damaged or hostile checkpoints and draft weights.
 
-No file is executed, and each attempt ends in time.
+Each loads, or is refused with file and reason, in time. Draft weights do not change vanilla's
+answer, and no file is executed.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import pickle
 import shutil
 import struct
-from collections.abc import Callable
-from contextlib import suppress
+import tempfile
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
 from unittest.mock import patch
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
+from specbench.engine.load import load_target
 from specbench.errors import UserError
 from specbench.measure.spec import RunSpec
 from specbench.models import chat
-from tests.faults.program import model_folder, ran
+from specbench.registry import get
+from tests.faults import damage
+from tests.faults.program import check_message, model_folder, ran
 from tests.support.checkpoint import write_prompts
+from tests.support.weights import WEIGHTS
 
-TRIES = 200
-CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
-FILES = (CONFIG, WEIGHTS, "tokenizer.json", "tokenizer_config.json", "generation_config.json")
-DEEP = '{"a":' * 100_000
+TRIES = 500
+METHODS = ("medusa", "hydra", "eagle", "eagle2", "eagle3", "sps", "peagle", "dflash")
+CONFIG, TENSORS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 VALUES: tuple[Any, ...] = (
     None, -1, 0, 0.5, 1e99, float("nan"), "x", "", [], [1], {}, {"a": 1}, True, 10**12, -(2**63),
+)  # fmt: skip
+ENDS = (*VALUES, 2**63, 2**31, 10**30, [[]], [2**63], [0, -5])
+"""End tokens that no vocabulary has."""
+KEYS = (
+    "text_config", "auto_map", "layer_types", "sliding_window", "quantization_config",
+    "rope_scaling", "draft_vocab_size",
 )  # fmt: skip
 TEMPLATES = (
     "{{ 1 / 0 }}", "{{ none.x.y }}", "{{ messages[9] }}", "", " ", "{{ raise_exception('a') }}",
@@ -42,60 +50,60 @@ TEMPLATES = (
 )  # fmt: skip
 
 
-class Code:
-    """A pickle that runs a command when it is loaded."""
-
-    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
-        return os.system, ("touch executed",)
-
-
 def attack(random: Random, folder: Path) -> None:
-    model = Path(shutil.copytree(model_folder(), folder / "model"))
-    random.choice(DAMAGES)(random, model)
+    if is_head := random.random() < 0.4:
+        method = random.choice(METHODS)
+        place = Path(shutil.copytree(_head(method), folder / "head"))
+        model, method, template = model_folder(), f"{method}:weights={place}", "none"
+    else:
+        model = place = Path(shutil.copytree(model_folder(), folder / "model"))
+        method, template = "pld", "auto"
+    random.choice(OF_HEADS if is_head else OF_MODELS)(random, place)
     prompts = write_prompts(folder / "one.jsonl", ["ab ab ab"])
-    spec = RunSpec(str(model), ("pld",), prompts=str(prompts), max_new_tokens=4, device="cpu")
+    spec = RunSpec(
+        str(model), (method,), prompts=str(prompts), template=template, max_new_tokens=4,
+        device="cpu",
+    )  # fmt: skip
     try:
         with patch.object(chat, "RENDER_LIMIT_S", 0.3):
-            ran(spec, folder)
+            vanilla, own = ran(spec, folder).records
     except UserError as error:
-        assert "model" in error.message or "template" in error.message, error.message
-        assert error.hint and len(error.message) < 1000, error.message
+        check_message(error)
+        assert is_head or "model" in error.message or "template" in error.message, error.message
+    else:
+        assert vanilla.is_ok or not is_head
+        assert not is_head or own.error or own.token_ids == vanilla.token_ids, "another answer"
     assert not (folder / "executed").exists(), "code was executed"
 
 
-def damage_bytes(random: Random, folder: Path) -> None:
-    file = random.choice(sorted(folder.iterdir()))
-    content = bytearray(file.read_bytes())
-    if random.random() < 0.3:
-        del content[random.randrange(len(content)) :]
-    else:
-        for _ in range(random.choice((1, 10, 1000))):
-            content[random.randrange(min(len(content), 5000))] = random.randrange(256)
-    file.write_bytes(content)
+@cache
+def _head(method: str) -> Path:
+    """Sound weights of the method, made once a process."""
+    target = load_target(model_folder(), dtype=torch.float32, device=torch.device("cpu"))
+    kind = get(method).weights
+    assert kind
+    return WEIGHTS[kind](target, Path(tempfile.mkdtemp(prefix="fault-head-")) / "head")
 
 
-def replace(random: Random, model: Path) -> None:
-    file = model / random.choice((*FILES, INDEX))
-    file.unlink(missing_ok=True)
-    kind = random.randrange(9)
-    if kind == 0:
-        file.mkdir()
-    elif kind == 1:
-        file.symlink_to(file)
-    elif kind == 2:
-        os.mkfifo(file)
-    else:
-        texts = ("", "<!doctype html><title>Not found</title>", DEEP, "[]", "null", "\0" * 99)
-        file.write_text(texts[kind - 3])
-
-
-def damage_config(random: Random, model: Path) -> None:
-    file = model / random.choice((CONFIG, "generation_config.json", "tokenizer_config.json"))
-    values = json.loads(file.read_text())
+def change_config(random: Random, folder: Path) -> None:
+    names = (CONFIG, "generation_config.json", "tokenizer_config.json")
+    file = folder / random.choice([n for n in names if (folder / n).exists()] or names[:1])
+    values = json.loads(file.read_text()) if file.exists() else {}
     for _ in range(random.choice((1, 1, 3))):
-        more = ("text_config", "auto_map", "layer_types", "sliding_window", "quantization_config")
-        values[random.choice([*values, *more])] = random.choice(VALUES)
-    file.write_text(json.dumps(values))
+        damage.change_value(random, values, VALUES, KEYS)
+    file.write_text(random.choice((json.dumps(values),) * 9 + (damage.DEEP, "[]", "", "\0")))
+
+
+def end_tokens(random: Random, model: Path) -> None:
+    for name in random.sample((CONFIG, "generation_config.json"), random.randint(1, 2)):
+        values = json.loads((model / name).read_text())
+        values[random.choice(("eos_token_id", "pad_token_id"))] = random.choice(ENDS)
+        (model / name).write_text(json.dumps(values))
+
+
+def replace(random: Random, folder: Path) -> None:
+    names = (INDEX, *(file.name for file in folder.iterdir()))
+    damage.replace_file(random, folder / random.choice(sorted(names)))
 
 
 def name_code(random: Random, model: Path) -> None:
@@ -107,52 +115,24 @@ def name_code(random: Random, model: Path) -> None:
 
 
 def damage_header(random: Random, model: Path) -> None:
-    content = (model / WEIGHTS).read_bytes()
+    content = (model / TENSORS).read_bytes()
     (length,) = struct.unpack("<Q", content[:8])
     header, data = json.loads(content[8 : 8 + length]), content[8 + length :]
-    names = [name for name in header if name != "__metadata__"]
-    name, other = random.sample(names, 2)
-    entry = header[name]
+    name, other = random.sample([name for name in header if name != "__metadata__"], 2)
     values = (*VALUES, [-1], [2**40, 2**40], [0.5, 1], [[1]], ["a"], "F99", header[other])
     kind = random.randrange(5)
     if kind == 0:
-        entry[random.choice([*entry])] = random.choice(values)
+        header[name]["data_offsets"] = header[other]["data_offsets"]
     elif kind == 1:
-        del entry[random.choice([*entry])]
-    elif kind == 2:
-        entry["data_offsets"] = header[other]["data_offsets"]
-    elif kind == 3:
-        header[name] = random.choice(values)
+        offsets = header[name]["data_offsets"]
+        header[name]["data_offsets"] = [n + random.choice((-1, 1, 2**33)) for n in offsets]
     else:
-        entry["data_offsets"] = [n + random.choice((-1, 1, 2**33)) for n in entry["data_offsets"]]
+        damage.change_value(random, header, values)
     text = json.dumps(header).encode()
     if random.random() < 0.1:
-        text = DEEP.encode()
+        text = damage.DEEP.encode()
     size = random.choice((len(text),) * 5 + (2**63, 0, len(text) + 1))
-    (model / WEIGHTS).write_bytes(struct.pack("<Q", size) + text + data)
-
-
-def change_tensors(random: Random, folder: Path) -> None:
-    """Drop, add, reshape, retype or spoil a tensor."""
-    file = next(file for file in folder.iterdir() if file.suffix in (".safetensors", ".bin", ".pt"))
-    is_safe = file.suffix == ".safetensors"
-    tensors: Any = load_file(file) if is_safe else torch.load(file)
-    name = random.choice(sorted(tensors))
-    kind = random.randrange(5)
-    if kind == 0:
-        tensors[f"{name}.more"] = tensors[name].clone()
-    elif kind == 1:
-        tensors[name] = torch.zeros(random.choice(((3,), (2**10, 2), (0,), (1, 1, 1))))
-    elif kind == 2:
-        tensors[name] = tensors[name].to(random.choice((torch.int8, torch.bool, torch.float16)))
-    elif kind == 3:
-        tensors[name] = torch.full_like(tensors[name], random.choice((0, 1)))
-        if tensors[name].is_floating_point():
-            largest = torch.finfo(tensors[name].dtype).max
-            tensors[name].fill_(random.choice((torch.nan, torch.inf, largest, 0.0)))
-    else:
-        del tensors[name]
-    save_file(tensors, file, {"format": "pt"}) if is_safe else torch.save(tensors, file)
+    (model / TENSORS).write_bytes(struct.pack("<Q", size) + text + data)
 
 
 def change_layers(random: Random, model: Path) -> None:
@@ -162,40 +142,34 @@ def change_layers(random: Random, model: Path) -> None:
 
 
 def pickled(random: Random, model: Path) -> None:
-    tensors: Any = load_file(model / WEIGHTS)
-    (model / WEIGHTS).unlink()
+    tensors: Any = load_file(model / TENSORS)
+    (model / TENSORS).unlink()
     file = model / "pytorch_model.bin"
-    kind = random.randrange(6)
-    if kind == 0:
-        file.write_bytes(pickle.dumps(Code()))
-    elif kind == 1:
-        torch.save({**tensors, "code": Code()}, file)
-    elif kind == 2:
-        torch.save(random.choice(([1], None, {1: 2}, {"a": "b"}, tensors["lm_head.weight"])), file)
-    else:
-        torch.save(tensors, file)
-        content = bytearray(file.read_bytes())
-        for _ in range(20):
-            content[random.randrange(len(content))] ^= 1 << random.randrange(8)
-        file.write_bytes(content if kind == 3 else content[: random.randrange(len(content))])
+    code = {**tensors, "code": damage.Code()}
+    no_model = (code, [1], None, {1: 2}, {"a": "b"}, tensors["lm_head.weight"])
+    is_damaged = random.random() < 0.5
+    torch.save(tensors if is_damaged else random.choice(no_model), file)
+    if is_damaged:
+        file.write_bytes(damage.damaged(random, file.read_bytes()))
 
 
 def index(random: Random, model: Path) -> None:
-    names = [WEIGHTS, "../model/" + WEIGHTS, "/etc/passwd", 3, None, [], "gone", "a\0b", ""]
+    names = [TENSORS, "../model/" + TENSORS, "/etc/passwd", 3, None, [], "gone", "a\0b", ""]
     maps = {"a": random.choice(names), "b": random.choice(names)}
     whole: Any = random.choice(({"weight_map": maps}, {"weight_map": []}, {}, [], 3))
     (model / INDEX).write_text(json.dumps(whole))
 
 
 def template(random: Random, model: Path) -> None:
-    with suppress(FileNotFoundError):
-        (model / "chat_template.jinja").unlink()
+    (model / "chat_template.jinja").unlink(missing_ok=True)
     values = json.loads((model / "tokenizer_config.json").read_text())
     values["chat_template"] = random.choice(TEMPLATES)
     (model / "tokenizer_config.json").write_text(json.dumps(values))
 
 
-DAMAGES = (
-    damage_bytes, damage_bytes, replace, damage_config, damage_config, name_code, damage_header,
-    damage_header, change_tensors, change_layers, pickled, index, template, template,
+OF_HEADS = (damage.damage_file, change_config, change_config, damage.change_tensors, replace)
+OF_MODELS = (
+    damage.damage_file, damage.damage_file, replace, change_config, change_config, end_tokens,
+    name_code, damage_header, damage_header, damage.change_tensors, change_layers, pickled, index,
+    template, template,
 )  # fmt: skip

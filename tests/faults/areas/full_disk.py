@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from random import Random
-from unittest import mock
 
-from specbench.data.prompts import Prompt
 from specbench.errors import RunFolderError
-from specbench.log.header import RunHeader
-from specbench.log.machine import Environment
-from specbench.log.store import HEADER, RunFolder, header_json, read_run, read_trace
-from specbench.machine import environment
-from specbench.measure.session import run_plan
-from specbench.types import Record, TracedStep
+from specbench.log.store import HEADER, read_run, read_trace
+from specbench.types import Completion, Record, Request, Step, TracedStep
 from tests.faults.limits import file_size_limit
-from tests.faults.program import run_folder, specbench, written_report
-from tests.support.backend import answering, fake_plan
-from tests.support.headers import make_header
-from tests.support.records import record
-from tests.support.watching import Watcher
+from tests.faults.program import fake_run, run_folder, specbench, without_plots, written_report
 
-TRIES = 200
-NUM_RECORDS = 6
+TRIES = 150
+NUM_PROMPTS = 8
 
 
 def attack(random: Random, folder: Path) -> None:
-    random.choice((_attack_run, _attack_files, _attack_report))(random, folder)
+    random.choice((_attack_run, _attack_run, _attack_report))(random, folder)
 
 
 def _attack_report(random: Random, folder: Path) -> None:
     """Report on a disk with too little room, then with enough."""
     report, command = folder / "report", ("report", run_folder(), "--out", "report")
-    with mock.patch("specbench.report.build.make_plots", lambda report: ()):
+    with without_plots():
         with file_size_limit(random.randrange(20_000)):
             said = specbench(*command, folder=folder)
         assert "cannot be written" in said.err or not said.code, said.err
@@ -46,48 +35,25 @@ def _attack_report(random: Random, folder: Path) -> None:
 
 def _attack_run(random: Random, folder: Path) -> None:
     """Run on a disk with too little room, then resume with enough."""
-    path, patched = folder / "run", mock.patch.object(environment, "capture", _environment)
-    prompts = {"maths": [Prompt(f"maths/{number}", "", ("one", "two")) for number in range(8)]}
-    plan = fake_plan({"vanilla": answering(1), "pld": answering(2)}, prompts, None)
-    with patched:
-        with file_size_limit(random.randrange(12_000)), contextlib.suppress(RunFolderError):
-            run_plan(plan, path, Watcher(), given=())
-        if (path / HEADER).exists():
-            assert read_run(path).header.status in ("running", "failed", "complete")
-        run_plan(plan, path, Watcher(), given=())
+
+    def answer(request: Request) -> Completion:
+        """An answer with a trace of any length."""
+        step = TracedStep((0,), (0.0,), (0,))
+        trace = (step,) * random.randrange(1, 40)
+        return Completion((5, 0), "eos", (Step(1, 1),), 0.1, 0.2, trace=trace)
+
+    path, methods = folder / "run", dict.fromkeys(("vanilla", "pld"), answer)
+    before: tuple[Record, ...] = ()
+    with file_size_limit(random.randrange(12_000)), suppress(RunFolderError):
+        fake_run(path, methods, NUM_PROMPTS)
+    if (path / HEADER).exists():
+        stored = read_run(path)
+        assert stored.header.status in ("running", "failed", "complete")
+        before = stored.records
+    fake_run(path, methods, NUM_PROMPTS)
     run = read_run(path)
-    assert (run.header.status, len(run.records)) == ("complete", 32)
-    assert {file.name for file in path.iterdir()} == {"run.json", "samples.jsonl"}
-
-
-def _environment() -> Environment:
-    return make_header().environment
-
-
-def _attack_files(random: Random, folder: Path) -> None:
-    """Header, samples and trace with texts of random lengths."""
-    header = make_header({"status": "running"})
-    step = TracedStep((0,), (0.0,), (0,))
-    records = [
-        record(number, text="text " * random.randrange(200), trace=(step,) * random.randrange(40))
-        for number in range(NUM_RECORDS)
-    ]
-    with file_size_limit(random.randrange(7000)), contextlib.suppress(RunFolderError):
-        _write(folder, header, records)
-    stored = read_run(folder).records if (folder / HEADER).exists() else ()
-    assert [one.key for one in stored] == [one.key for one in records[: len(stored)]]
-    _write(folder, header, records[len(stored) :])
-    run = read_run(folder)
-    assert [one.text for one in run.records] == [one.text for one in records], "records differ"
-    assert (folder / HEADER).read_bytes() == header_json(header)
-    traced = [line.sample_id for line in read_trace(folder)]
-    assert set(traced) == {one.key.sample_id for one in records if one.trace}
-    extra = {file.name for file in folder.iterdir()} - {"run.json", "samples.jsonl", "trace.jsonl"}
-    assert not extra, f"left behind: {extra}"
-
-
-def _write(folder: Path, header: RunHeader, records: Sequence[Record]) -> None:
-    with RunFolder(folder) as writer:
-        writer.write_header(header)
-        for one in records:
-            writer.append(one)
+    assert (run.header.status, len(run.records)) == ("complete", 2 * 2 * NUM_PROMPTS)
+    assert run.records[: len(before)] == before, "an older record has changed"
+    traced = {line.sample_id for line in read_trace(path)}
+    assert traced == {one.key.sample_id for one in run.records}
+    assert {file.name for file in path.iterdir()} == {"run.json", "samples.jsonl", "trace.jsonl"}

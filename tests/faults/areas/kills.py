@@ -1,7 +1,8 @@
-"""Attacks with kills and signals at any moment of a run, a resumed run or a report.
+"""Attacks with kills, signals and pauses at any moment of a run, a resumed run or a report.
 
 No record that was reported as done is lost, and a resumed run has every record once. A signal
-that asks a run to end leaves `interrupted`.
+that asks a run to end leaves `interrupted`. The sample in which a run was stopped for a while is
+marked.
 """
 
 from __future__ import annotations
@@ -9,44 +10,38 @@ from __future__ import annotations
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from random import Random
-from unittest.mock import patch
 
 from specbench.cli.interrupts import interrupt_once
-from specbench.data.prompts import Prompt
 from specbench.log.store import HEADER, read_run
-from specbench.machine import environment
-from specbench.measure.session import run_plan
 from specbench.types import Completion, Record, Request, Step
-from tests.faults.processes import POLITE, end, finish, kill_at_a_write, start
-from tests.faults.program import run_folder, specbench, written_report
-from tests.support.backend import fake_plan
-from tests.support.headers import make_header
+from tests.faults.processes import POLITE, end, finish, kill_at_a_write, send, start
+from tests.faults.program import fake_run, run_folder, specbench, without_plots, written_report
 from tests.support.watching import Watcher
 
-TRIES = 200
-PROMPTS = [Prompt(f"maths/{number}", "", ("one", "two")) for number in range(40)]
+TRIES = 300
+NUM_PROMPTS, WORK_S = 40, 5e-4
 LONGEST_S = 0.2
 """About the time of the work."""
+NUM_PAUSED, SLOW_WORK_S, PAUSE_S = 2, 0.05, 0.5
 
 
 def attack(random: Random, folder: Path) -> None:
-    if random.random() < 0.2:
-        _attack_report(random, folder)
-    else:
-        _attack_run(random, folder)
+    (folder / "done").touch()
+    kinds = (_attack_report, _attack_run, _attack_run, _attack_run, _attack_pause, _attack_pause)
+    random.choice(kinds)(random, folder)
 
 
 def _attack_run(random: Random, folder: Path) -> None:
     run, done = folder / "run", folder / "done"
-    done.touch()
     before: tuple[Record, ...] = ()
     status: str | None = None
     for number in range(random.randint(1, 3)):
         how = random.choice((signal.SIGKILL, *POLITE))
         ready = folder / f"ready {number}"
-        process = start(_measure, run, done, ready)
+        process = start(_measure, folder, ready, NUM_PROMPTS, WORK_S)
         end(process, how, ready, random.uniform(0, LONGEST_S))
         if not (run / HEADER).exists():
             assert not done.read_bytes(), "records without a header"
@@ -61,12 +56,25 @@ def _attack_run(random: Random, folder: Path) -> None:
         assert status in allowed, f"{how.name} left {status}"
         before = stored.records
         done.write_bytes(b"." * len(before))
-    finish(_measure, run, done, folder / "ready")
+    finish(start(_measure, folder, folder / "ready", NUM_PROMPTS, WORK_S))
     stored = read_run(run)
     assert stored.header.status == "complete"
     assert stored.records[: len(before)] == before, "an older record has changed"
-    assert len(stored.records) == 2 * 2 * len(PROMPTS)
+    assert len(stored.records) == 2 * 2 * NUM_PROMPTS
     assert {file.name for file in run.iterdir()} == {"run.json", "samples.jsonl"}
+
+
+def _attack_pause(random: Random, folder: Path) -> None:
+    process = start(_measure, folder, folder / "ready", NUM_PAUSED, SLOW_WORK_S)
+    send(process, signal.SIGSTOP, folder / "ready", random.uniform(0, 0.36))
+    time.sleep(PAUSE_S)
+    send(process, signal.SIGCONT, None, 0)
+    finish(process)
+    records = read_run(folder / "run").records
+    assert len(records) == 2 * 2 * NUM_PAUSED
+    slow = [one.wall_s for one in records if (one.wall_s or 0) > PAUSE_S]
+    is_marked = any(one.is_paused for one in records)  # or the stop fell between two samples
+    assert is_marked or not slow, f"the pause is in a time that is compared: {slow}"
 
 
 def _attack_report(random: Random, folder: Path) -> None:
@@ -77,17 +85,15 @@ def _attack_report(random: Random, folder: Path) -> None:
     for file in report.glob("[!.]*"):
         assert file.suffix == ".new" or file.read_bytes() == whole[file.name], "half a file"
     if is_killed:
-        finish(_write_report, run_folder(), report)
+        finish(start(_write_report, run_folder(), report))
     assert written_report(report) == whole, "another report"
 
 
-def _measure(run: Path, done: Path, ready: Path) -> None:
-    """Run to the end, new or resumed."""
+def _measure(folder: Path, ready: Path, num_prompts: int, work_s: float) -> None:
+    """Run to the end, new or resumed, with a byte in the file `done` for each record."""
     for one in POLITE:
         signal.signal(one, interrupt_once)
-    environment.capture = lambda: make_header().environment
-    plan = fake_plan({"vanilla": _answer, "pld": _answer}, {"maths": PROMPTS}, None)
-    descriptor = os.open(done, os.O_WRONLY | os.O_APPEND)
+    descriptor = os.open(folder / "done", os.O_WRONLY | os.O_APPEND)
 
     class Reporting(Watcher):
         def sample_finished(self, record: Record) -> None:
@@ -95,16 +101,20 @@ def _measure(run: Path, done: Path, ready: Path) -> None:
 
     try:
         ready.touch()
-        run_plan(plan, run, Reporting(), given=())
+        methods = dict.fromkeys(("vanilla", "pld"), partial(_answer, work_s))
+        fake_run(folder / "run", methods, num_prompts, Reporting())
     except KeyboardInterrupt:
         os._exit(130)
 
 
-def _answer(request: Request) -> Completion:
-    time.sleep(5e-4)
-    return Completion((5, 0), "eos", (Step(1, 1),), 0.1, 0.2)
+def _answer(work_s: float, request: Request) -> Completion:
+    """Answer after some work, of which pauses are no part."""
+    began, work = time.perf_counter(), time.thread_time()
+    while time.thread_time() - work < work_s:
+        pass
+    return Completion((5, 0), "eos", (Step(1, 1),), 0.0, time.perf_counter() - began)
 
 
 def _write_report(run: Path, report: Path) -> None:
-    with patch("specbench.report.build.make_plots", lambda report: ()):  # they take seconds
+    with without_plots():
         assert specbench("report", run, "--out", report.name, folder=report.parent).code == 0

@@ -12,6 +12,8 @@ from random import Random
 from typing import Any
 from unittest import mock
 
+from specbench.errors import UserError
+from tests.faults import damage
 from tests.faults.program import run_folder, specbench
 
 TRIES = 1000
@@ -55,22 +57,17 @@ def attack(random: Random, folder: Path) -> None:
     file.write_bytes(_damaged(random, file.read_bytes()))
     command = _draw(random, COMMANDS)
     places = {"RUN": runs / "damaged", "WHOLE": runs / "whole"}
-    with mock.patch("specbench.measure.plan.make_setup", _refuse):
+    refusal = UserError("A resumed run got as far as its model.")
+    with mock.patch("specbench.measure.plan.make_setup", side_effect=refusal):
         specbench(*(places.get(word, word) for word in command), folder=folder)
 
 
 def _damaged(random: Random, content: bytes) -> bytes:
     """The content with one to three changes of one kind."""
-    change = random.choice((_change_bytes, _change_lines, change_value, change_value))
+    change = random.choice((damage.damaged, _change_lines, changed_value, changed_value))
     for _ in range(random.randint(1, 3)):
         content = change(random, content)
     return content
-
-
-def _change_bytes(random: Random, content: bytes) -> bytes:
-    place, length = random.randrange(len(content) + 1), random.choice((0, 1, 1, 10, 1000))
-    put = random.choice((b"", random.randbytes(1), b"\n", b"\0", b'"', b"{", b"-", b"9"))
-    return content[:place] + put + content[place + length :]
 
 
 def _change_lines(random: Random, content: bytes) -> bytes:
@@ -86,28 +83,16 @@ def _change_lines(random: Random, content: bytes) -> bytes:
     return b"".join(lines)
 
 
-def change_value(random: Random, content: bytes) -> bytes:
+def changed_value(random: Random, content: bytes) -> bytes:
     """Give one value of the file another value, or remove it."""
     is_header = content.startswith(b"{\n")
     parts = [content] if is_header else content.splitlines()
     number = random.randrange(max(1, len(parts)))
     try:
         value = json.loads(parts[number])
-    except (ValueError, IndexError, RecursionError):
-        return _change_bytes(random, content)
-    place = value
-    while True:
-        keys: list[Any] = list(place) if isinstance(place, dict) else list(range(len(place)))
-        if not keys:
-            return content
-        key = random.choice(keys)
-        if not isinstance(place[key], dict | list) or random.random() < 0.2:
-            break
-        place = place[key]
-    if random.random() < 0.1:
-        del place[key]
-    else:
-        place[key] = random.choice(VALUES)
+        damage.change_value(random, value, VALUES)
+    except (ValueError, IndexError, TypeError, RecursionError):  # it is damaged already
+        return damage.damaged(random, content)
     text = json.dumps(value, indent=2 if is_header else None).encode()
     parts[number] = text.replace(b'"MARK"', random.choice(MARKS), 1)
     return b"\n".join(parts) + b"\n"
@@ -115,9 +100,3 @@ def change_value(random: Random, content: bytes) -> bytes:
 
 def _draw(random: Random, weights: Any) -> Any:
     return random.choices(list(weights), list(weights.values()))[0]
-
-
-def _refuse(*arguments: object, **options: object) -> Any:
-    from specbench.errors import UserError
-
-    raise UserError("A resumed run got as far as its model.")

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from random import Random
 from unittest.mock import patch
 
 from specbench import registry
-from specbench.log.run import Run
 from specbench.measure.spec import RunSpec
 from specbench.report.build import make_report
 from specbench.report.export.terminal import render
@@ -89,7 +84,6 @@ RULE = """
         if tree.num_nodes > 1: {}
         return chosen
 """
-MOST_IMPORT_S = 1.0
 
 
 def attack(random: Random, folder: Path) -> None:
@@ -107,15 +101,22 @@ def attack(random: Random, folder: Path) -> None:
         call = random.choice(CALLS)
         decorator = "    @property\n" if call == "needs" else ""
         body = f"{decorator}    def {call}(*given): raise {raised}"
-    _import_ours()
-    install(folder / "site", SOURCE.format(body=body, end=end))
-    with installed(folder / "site"), patch.object(registry, "IMPORT_LIMIT_S", MOST_IMPORT_S):
+    for name in registry.names():  # imports the others before a short limit holds for them
+        registry.get(name)
+    claim(site := folder / "site", NAME, f"{NAME} = specbench_hostile:METHOD")
+    (site / "specbench_hostile.py").write_text(SOURCE.format(body=body, end=end))
+    sys.modules.pop("specbench_hostile", None)
+    prompts = write_prompts(folder / "two.jsonl", ["ab ab ab"], ["c d"])
+    spec = RunSpec(str(model_folder()), prompts=str(prompts), template="none", max_new_tokens=6,
+                   device="cpu")  # fmt: skip
+    path = patch.object(sys, "path", [str(site), *sys.path])
+    with path, patch.object(registry, "IMPORT_LIMIT_S", 1.0):
         listed = specbench("list", "methods", folder=folder)
         assert listed.code == 0 and "pld" in listed.out, listed
         assert ("BROKEN" in listed.out) == is_import, listed.out
         assert "\x1b" not in listed.out
         specbench("show", NAME, folder=folder)
-        stored = run(folder)
+        stored = ran(spec, folder)
     for method in ("vanilla", "pld", "lookahead"):
         assert [one.is_ok for one in stored.records if one.key.method == method] == [True] * 2
     if is_import:
@@ -127,35 +128,3 @@ def attack(random: Random, folder: Path) -> None:
     if body and "trees_to_record" not in body and "capture_graphs" not in body:
         assert not any(one.is_ok for one in own), "nobody noticed"
     assert "Hostile" in render(make_report(stored)) or is_import
-
-
-@cache
-def _import_ours() -> None:
-    """Import the other methods before a short limit holds for them too."""
-    for name in registry.names():
-        registry.get(name)
-
-
-def run(folder: Path) -> Run:
-    """Run all methods on two samples, which takes milliseconds."""
-    prompts = write_prompts(folder / "two.jsonl", ["ab ab ab"], ["c d"])
-    spec = RunSpec(str(model_folder()), prompts=str(prompts), template="none", max_new_tokens=6,
-                   device="cpu")  # fmt: skip
-    return ran(spec, folder)
-
-
-def install(site: Path, source: str) -> None:
-    """Install a package with one method, as pip would."""
-    claim(site, NAME, f"{NAME} = specbench_hostile:METHOD")
-    (site / "specbench_hostile.py").write_text(source)
-
-
-@contextmanager
-def installed(site: Path) -> Iterator[None]:
-    sys.path.insert(0, str(site))
-    importlib.invalidate_caches()
-    try:
-        yield
-    finally:
-        sys.path.remove(str(site))
-        sys.modules.pop("specbench_hostile", None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -15,6 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 from specbench.log.store import HEADER, read_run
+from tests.faults.damage import change_value
 from tests.faults.program import specbench
 from tests.support import stub_server
 from tests.support.checkpoint import write_prompts
@@ -37,8 +38,8 @@ def attack(random: Random, folder: Path) -> None:
     counters |= {f"spec_decode_num_{n}_total": 0.0 for n in ("drafts", "accepted_tokens")}
     servers = [
         Stub(
-            engine, answer=_answer, fault=random.choice(("", "", "", *FAULTS)),
-            fault_from=random.randrange(4),
+            engine, answer=lambda prompt: (40, 41, 42, 43, 44, 2),
+            fault=random.choice(("", "", "", *FAULTS)), fault_from=random.randrange(4),
             accepted_per_step=accepted, counters=dict(counters) if random.random() < 0.3 else {},
         )
         for accepted in (None, random.choice(((2, 1), (10**9,), (-3, 1), (), (0,) * 50)))
@@ -64,10 +65,6 @@ def attack(random: Random, folder: Path) -> None:
     assert not told, told[0][-400:]
 
 
-def _answer(prompt: Sequence[int]) -> Sequence[int]:
-    return (40, 41, 42, 43, 44, 2)
-
-
 def _mutated(random: Random, key: str) -> Any:
     """The chunks of an answer, some of them with another value; no process may show the key."""
     rate = random.choice((0.0, 0.05, 0.5))
@@ -79,20 +76,7 @@ def _mutated(random: Random, key: str) -> Any:
         for chunk in chunks_of(*given, **named):
             values = json.loads(chunk)
             if random.random() < rate:
-                _change(random, values)
+                change_value(random, values, VALUES)
             yield json.dumps(values).replace("KEY", key)
 
     return chunks
-
-
-def _change(random: Random, values: Any) -> None:
-    while True:
-        keys = list(values) if isinstance(values, dict) else range(len(values))
-        if not keys:
-            return
-        place = random.choice(list(keys))
-        if isinstance(values[place], dict | list) and random.random() < 0.8:
-            values = values[place]
-            continue
-        values[place] = random.choice(VALUES)
-        return

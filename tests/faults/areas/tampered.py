@@ -6,12 +6,13 @@ A change of any value in the records of an audited run is found, or makes the au
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from specbench.types import Record
-from tests.faults.areas.mutated_files import change_value
+from tests.faults.areas.mutated_files import changed_value
 from tests.judge.making import EOS, good_records, rewrite, store
 from tests.judge.test_tampering import HEADER, RECORDS, audited, verdict
 from tests.support.headers import merged
@@ -26,7 +27,7 @@ def attack(random: Random, folder: Path) -> None:
     if random.random() < 0.3:
         file = run / "samples.jsonl"
         before = file.read_bytes()
-        file.write_bytes(change_value(random, before))
+        file.write_bytes(changed_value(random, before))
         assert verdict(run) != UNKNOWN or file.read_bytes() == before
         return
     kinds = [kind for kind, every in RECORDS.items() for _ in every]
@@ -46,8 +47,6 @@ def _change_header(run: Path, change: dict[str, Any]) -> None:
 
 def _records(random: Random) -> list[Record]:
     """Sound records with tokens and times drawn anew."""
-    from dataclasses import replace
-
     token_ids = (*random.sample(range(10, 1000), 3), EOS)
     return [
         replace(

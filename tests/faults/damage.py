@@ -1,0 +1,102 @@
+"""Damage that several areas do: to bytes, to values, to tensors, and to files as a whole."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+DEEP = '{"a":' * 100_000
+_TEXTS = ("", "<!doctype html><title>Not found</title>", DEEP, "[]", "{}", "null", "\0" * 99)
+
+
+class Code:
+    """A pickle that runs a command when it is loaded."""
+
+    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
+        return os.system, ("touch executed",)
+
+
+def damaged(random: Random, content: bytes) -> bytes:
+    """The content cut, or with other bits or another stretch, often near its beginning."""
+    made, size = bytearray(content), min(len(content), random.choice((5000, len(content))))
+    at, how = random.randrange(size + 1), random.randrange(4)
+    if how == 0:
+        del made[at:]
+    elif how == 1 and size:
+        for _ in range(random.choice((1, 10, 1000))):
+            made[random.randrange(size)] ^= 1 << random.randrange(8)
+    else:
+        some = random.randbytes(random.choice((1, 200)))
+        put = random.choice((some, some, b"", b"\n", b"\0", b'"', b"{", b"-", b"9"))
+        made[at : at + random.choice((0, 1, 1, 10, 1000))] = put
+    return bytes(made)
+
+
+def damage_file(random: Random, folder: Path) -> None:
+    file = random.choice(sorted(folder.iterdir()))
+    file.write_bytes(damaged(random, file.read_bytes()))
+
+
+def replace_file(random: Random, file: Path) -> None:
+    """Put a folder, a link to itself, a pipe, code, another text or nothing in a file's place."""
+    file.unlink(missing_ok=True)
+    how = random.randrange(9)
+    if how == 0:
+        file.mkdir()
+    elif how == 1:
+        file.symlink_to(file)
+    elif how == 2:
+        os.mkfifo(file)
+    elif how == 3:
+        file.write_bytes(pickle.dumps(Code()))
+    elif how == 4:
+        torch.save({"code": Code()}, file)
+    elif how < 8:
+        file.write_text(random.choice(_TEXTS))
+
+
+def change_value(
+    random: Random, place: Any, values: Sequence[Any], more: Sequence[str] = ()
+) -> None:
+    """Give one value within others another one, or remove it; `more` are keys that may be new."""
+    while keys := [*place, *more] if isinstance(place, dict) else [*range(len(place))]:
+        key = random.choice(keys)
+        is_old = key not in more or key in place
+        if is_old and isinstance(place[key], dict | list) and random.random() < 0.8:
+            place, more = place[key], ()
+            continue
+        if is_old and random.random() < 0.1:
+            del place[key]
+        else:
+            place[key] = random.choice(values)
+        return
+
+
+def change_tensors(random: Random, folder: Path) -> None:
+    """Drop, add, reshape, retype or spoil a tensor."""
+    file = next(file for file in folder.iterdir() if file.suffix in (".safetensors", ".bin", ".pt"))
+    is_safe = file.suffix == ".safetensors"
+    tensors: Any = load_file(file) if is_safe else torch.load(file)
+    name = random.choice(sorted(tensors))
+    kind = random.randrange(5)
+    if kind == 0:
+        tensors[f"{name}.more"] = tensors[name].clone()
+    elif kind == 1:
+        tensors[name] = torch.zeros(random.choice(((3,), (2**10, 2), (0,), (1, 1, 1))))
+    elif kind == 2:
+        tensors[name] = tensors[name].to(random.choice((torch.int8, torch.bool, torch.float16)))
+    elif kind == 3:
+        tensors[name] = torch.full_like(tensors[name], random.choice((0, 1)))
+        if tensors[name].is_floating_point():
+            largest = torch.finfo(tensors[name].dtype).max
+            tensors[name].fill_(random.choice((torch.nan, torch.inf, largest, 0.0)))
+    else:
+        del tensors[name]
+    save_file(tensors, file, {"format": "pt"}) if is_safe else torch.save(tensors, file)
