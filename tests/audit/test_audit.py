@@ -15,13 +15,13 @@ from specbench.audit.run import audit
 from specbench.audit.subject import Plain
 from specbench.audit.white_box import Effort
 from specbench.engine.decode import decode
-from specbench.engine.drafter import Drafter, State
+from specbench.engine.drafter import Drafter
 from specbench.engine.target import Target
-from specbench.engine.tree import DraftTree
 from specbench.errors import UserError
 from specbench.log.run import Run
 from specbench.types import Record, RecordKey, Request
 from tests.analysis.run_factory import header, make_run, record
+from tests.support.cheats import Honest
 from tests.support.faulty import first_always
 from tests.support.headers import values_of
 from tests.support.models import random_llama
@@ -31,14 +31,7 @@ PROMPTS = [(5, 6, 7 + i, 8, 9 + i) for i in range(5)]
 BUDGET = 16
 
 
-class Copier(Drafter):
-    """Proposes a repetition of the sequence, which random models hardly ever produce."""
-
-    def propose(self, state: State) -> DraftTree:
-        return state.chain(state.token_ids[:2])
-
-
-class Broken(Copier):
+class Broken(Honest):
     rule = staticmethod(first_always)
 
 
@@ -59,7 +52,7 @@ def audited(run: Run, model: ToyModel, *, is_recheck: bool = False) -> Audit:
 def test_accepting_tokens_that_the_target_rejects_is_a_bug(
     target: Target, is_recheck: bool
 ) -> None:
-    methods = {"pld": Broken(), "sps": Copier()}
+    methods = {"pld": Broken(), "sps": Honest()}
     model = toy(target, methods)
     found = audited(model.run(0.0), model, is_recheck=is_recheck)
     statuses = {one.agreement.method: one.status for one in found.greedy}
@@ -98,7 +91,7 @@ def twins(factor: float) -> tuple[Run, ToyModel, int]:
     other = (*answer[:position], twin, *answer[position + 1 :])
     own = replace(base, key=replace(key, method="pld"), token_ids=other)
     run = make_run([base, own], header(["vanilla", "pld"], ("gsm8k",)))
-    return run, toy(target, {"pld": Copier()}), position
+    return run, toy(target, {"pld": Honest()}), position
 
 
 @pytest.mark.parametrize("is_recheck", [False, True])
@@ -126,7 +119,7 @@ def test_stored_formats_that_compute_in_half_precision_are_judged_by_it(
 
 
 def test_an_answer_that_stops_early_is_a_bug_whatever_the_logits(target: Target) -> None:
-    model = toy(target, {"pld": Copier()})
+    model = toy(target, {"pld": Honest()})
     run = model.run(0.0)
     records = [
         replace(r, token_ids=r.token_ids[:-2]) if r.key.method == "pld" else r for r in run.records
@@ -137,7 +130,7 @@ def test_an_answer_that_stops_early_is_a_bug_whatever_the_logits(target: Target)
 
 
 def test_without_a_difference_no_model_is_loaded(target: Target) -> None:
-    run = toy(target, {"sps": Copier()}).run(0.0)
+    run = toy(target, {"sps": Honest()}).run(0.0)
 
     def refuse(_: bool) -> ToyModel:
         raise AssertionError("loaded")
@@ -156,16 +149,13 @@ def agreement(*pairs: tuple[Record, Record], history: str = "shared") -> Agreeme
     return find_agreements(make_table([r for pair in pairs for r in pair]), history)["pld"]
 
 
-def test_the_first_difference_is_where_the_tokens_part() -> None:
-    base, own = record(token_ids=[1, 2, 3, 4]), record("pld", token_ids=[1, 2, 9, 4])
-    (found,) = agreement((base, own)).divergences
-    assert (found.position, found.baseline_token, found.own_token) == (2, 3, 9)
-
-
-def test_turns_after_a_difference_are_left_out_if_each_method_has_its_own_history() -> None:
-    first = record(token_ids=[1, 2, 3, 4]), record("pld", token_ids=[1, 2, 3, 9])
+def test_turns_after_the_first_difference_are_left_out_where_each_has_a_history() -> None:
+    first = record(token_ids=[1, 2, 3, 4]), record("pld", token_ids=[1, 2, 9, 4])
     second = record(turn=1, token_ids=[5, 5, 5, 5]), record("pld", turn=1, token_ids=[6, 6, 6, 6])
-    assert agreement(first, second).num_compared == 2
+    found = agreement(first, second)
+    assert found.num_compared == 2
+    one = found.divergences[0]
+    assert (one.position, one.baseline_token, one.own_token) == (2, 3, 9)
     assert agreement(first, second, history="own").num_compared == 1
 
 

@@ -15,7 +15,7 @@ from specbench.audit.rule_cases import rule_outcomes
 from specbench.audit.subject import Subject
 from specbench.audit.token_tests import rule_tests
 from specbench.audit.white_box import corrected
-from specbench.engine.accept import Sampler, lossless, typical
+from specbench.engine.accept import Sampler, lossless
 from specbench.engine.drafter import State
 from specbench.engine.planting import plant
 from specbench.engine.target import Target
@@ -71,16 +71,7 @@ def test_a_method_that_says_it_is_lossy_fails_only_as_a_sampler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(checks, "NUM_OUTCOMES", 500)
-    target = Target(MODEL)
-
-    def build() -> NoisyTarget:
-        drafter = NoisyTarget(target)
-        drafter.rule = lambda tree, logits, sampler: typical(
-            tree, logits, sampler, threshold=0.09, alpha=0.3
-        )
-        return drafter
-
-    one = Subject(target, build, prompts(), budget=20)
+    one = subject(next(bug for bug in BUGS if bug.name == "typical acceptance"))
     assert run_contract("m", one, checks=[checks.rule], is_lossless=False).status == "lossy"
     assert run_contract("m", one, checks=[checks.rule]).status == "bug"
 

@@ -16,7 +16,7 @@ import torch
 from specbench.audit import contract as checks
 from specbench.audit import rule_cases
 from specbench.audit.contract import run_contract
-from specbench.audit.rule_cases import CASES, VOCAB, Array, Outcomes, rule_outcomes
+from specbench.audit.rule_cases import CASES, VOCAB, Array, Outcomes
 from specbench.audit.subject import Subject
 from specbench.audit.token_tests import rule_test
 from specbench.engine.accept import Rule, Sampler, lossless
@@ -106,7 +106,7 @@ def test_the_sound_rule_is_not_found_at_the_largest_effort() -> None:
 def test_a_rule_judges_a_forest_as_it_judges_each_chain(name: str) -> None:
     rule = rule_of(name)
     expected = chain_outcomes(rule, 200_000, 0).counts
-    one = rule_outcomes(rule, 5 * 300)[CHAIN]
+    one = rule_cases._outcomes(rule, CASES[CHAIN], 300, vocab=VOCAB)
     shares = expected / expected.sum(1, keepdims=True)
     assert (rule_test(Outcomes(one.name, one.counts, shares)).p_value or 0) > 1e-3
 

@@ -52,6 +52,10 @@ def patched(name: str, check: str, emit_: Any, **more: Any) -> Variant:
     return Variant(name, check, patch=partial(f.patched_emit, emit_), **more)
 
 
+def drawn(name: str, change: Any, **more: Any) -> Variant:
+    return Variant(name, "sampled", lambda target: f.Drawn(target, change), **more)
+
+
 BUGS = (
     Variant("answers remembered", "recall", lambda target: Remembers({}), is_output=False),
     ruled("accepts 10 % too often", "rule", f.faulty, leniency=1.1),
@@ -81,10 +85,10 @@ BUGS = (
     Variant("mask shows a cousin", "planted", target=f.SeesCousin),
     Variant("seed reused in every step", "sampled", f.ReusesSeed),
     Variant("one seed for all answers", "sampled", target=f.OneSeed),
-    Variant("q of siblings not conditional", "sampled", f.Unconditional),
-    Variant("q sharper than the draws", "sampled", f.TooCold),
-    Variant("q not normalised", "sampled", f.Unnormed),
-    Variant("likeliest guesses claimed as draws", "sampled", f.ClaimsDraws),
+    drawn("q of siblings not conditional", f.unconditional),
+    drawn("q sharper than the draws", partial(f.sharper, power=1.5)),
+    drawn("q not normalised", f.unnormed),
+    drawn("likeliest guesses claimed as draws", f.claims_draws),
     Variant("draft vocabulary off by one", "memory", partial(f.OffByOne, noise=0.1)),
     Variant("stale draft features", "memory", partial(f.Forgets, noise=0.0), is_output=False),
     Variant("state left by a prompt", "repeats", f.LeavesState, is_output=False),
@@ -92,7 +96,7 @@ BUGS = (
     patched("one token too many after EOS", "ends", f.after_eos, is_output=False),
     patched("budget exceeded", "ends", f.beyond_budget),
     patched("accepted token dropped", "planted", f.without_bonus),
-    Variant("q a little sharper than the draws", "sampled", f.Cool, is_output=False),
+    drawn("q a little sharper than the draws", partial(f.sharper, power=1.1), is_output=False),
     Variant("stale logits in 1 of 10 steps", "planted", target=f.StaleLogits, is_output=False),
 )
 """Bugs by the check that finds them."""

@@ -157,53 +157,43 @@ class ReusesSeed(NoisyTarget):
         return super().propose(state)
 
 
-class Unconditional(NoisyTarget):
+class Drawn(NoisyTarget):
+    """Drawn guesses with a fault in them or in the q that they claim."""
+
+    def __init__(
+        self, target: Target, change: Callable[[DraftTree, Tensor, State], DraftTree]
+    ) -> None:
+        super().__init__(target)
+        self._change = change
+
+    def propose(self, state: State) -> DraftTree:
+        tree = super().propose(state)
+        return tree if tree.q is None else self._change(tree, tree.q, state)
+
+
+def unconditional(tree: DraftTree, q: Tensor, state: State) -> DraftTree:
     """Siblings claim the first one's q, from which elder siblings are not excluded."""
-
-    def propose(self, state: State) -> DraftTree:
-        tree = super().propose(state)
-        if tree.q is None:
-            return tree
-        first = {parent: i for i, parent in reversed([*enumerate(tree.layout.parents.tolist())])}
-        rows = [0, *(first[p] or 1 for p in tree.layout.parents.tolist()[1:])]
-        return replace(tree, q=tree.q[torch.tensor(rows)])
+    first = {parent: i for i, parent in reversed([*enumerate(tree.layout.parents.tolist())])}
+    rows = [0, *(first[p] or 1 for p in tree.layout.parents.tolist()[1:])]
+    return replace(tree, q=q[torch.tensor(rows)])
 
 
-class TooCold(NoisyTarget):
+def sharper(tree: DraftTree, q: Tensor, state: State, *, power: float) -> DraftTree:
     """Claims a sharper q than it draws from."""
-
-    power = 1.5
-
-    def propose(self, state: State) -> DraftTree:
-        tree = super().propose(state)
-        return tree if tree.q is None else replace(tree, q=_normed(tree.q**self.power))
+    return replace(tree, q=q**power / (q**power).sum(-1, keepdim=True).clamp_min(1e-30))
 
 
-class Cool(TooCold):
-    """Claims a q that is a little sharper than it draws from."""
-
-    power = 1.1
-
-
-class Unnormed(NoisyTarget):
-    """q that sums to less than one."""
-
-    def propose(self, state: State) -> DraftTree:
-        tree = super().propose(state)
-        return tree if tree.q is None else replace(tree, q=tree.q * 0.8)
+def unnormed(tree: DraftTree, q: Tensor, state: State) -> DraftTree:
+    """Claims a q that sums to less than one."""
+    return replace(tree, q=q * 0.8)
 
 
-class ClaimsDraws(NoisyTarget):
+def claims_draws(tree: DraftTree, q: Tensor, state: State) -> DraftTree:
     """Takes the likeliest tokens and claims that they were drawn."""
-
-    def propose(self, state: State) -> DraftTree:
-        tree = super().propose(state)
-        if tree.q is None:
-            return tree
-        tokens = tree.q.argmax(-1)
-        tokens[0] = state.pending
-        layout = TreeLayout.from_parents([max(i - 1, 0) for i in range(tree.num_nodes)], "cpu")
-        return replace(tree, tokens=tokens, layout=layout)
+    tokens = q.argmax(-1)
+    tokens[0] = state.pending
+    layout = TreeLayout.from_parents([max(i - 1, 0) for i in range(tree.num_nodes)], "cpu")
+    return replace(tree, tokens=tokens, layout=layout)
 
 
 class HasScratch(NoisyTarget):
@@ -299,7 +289,3 @@ def without_bonus(state: State, token_ids: Iterable[int], vocab_size: int) -> tu
     """Counts the bonus token, but drops the accepted one before it in paths of three or more."""
     ids = [*token_ids]
     return emit(state, ids if len(ids) < 3 else [*ids[:-2], ids[-1]], vocab_size)
-
-
-def _normed(q: Tensor) -> Tensor:
-    return q / q.sum(-1, keepdim=True).clamp_min(1e-30)
