@@ -26,7 +26,7 @@ from specbench.registry import names
 from specbench.types import Completion, Request, Sampling
 from tests.methods.building import build_random
 from tests.support.models import engine_backend, prompts, random_llama
-from tests.support.recorders import rerun, run_once
+from tests.support.tracing import TraceRecorder
 from tests.support.weights import build
 
 
@@ -114,7 +114,7 @@ def test_no_graph_is_captured_while_samples_are_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(graphs, "BUCKET", 64)
-    recorded = Graphs(rerun)
+    recorded = Graphs(TraceRecorder())
     target = Target(random_llama(max_position_embeddings=200), recorded)
     long = prompts()[2] * 4  # is completed to the end of the context
     for drafter in warmed_up(target, tmp_path, long, (0.0, 1.0)).values():
@@ -154,7 +154,7 @@ def test_all_methods_together_need_few_recordings(
 ) -> None:
     monkeypatch.setattr(Target, "prefill", prefilled)
     monkeypatch.setattr(DraftStack, "prefill", lambda *args: None)
-    recorded = Graphs(run_once)
+    recorded = Graphs(TraceRecorder())
     target = Target(random_llama(max_position_embeddings=context).float(), recorded)
     warmed_up(target, tmp_path, (7,) * context, temperatures)
     print(f"{recorded.num_recordings} recordings at {context} tokens, T={temperatures}")

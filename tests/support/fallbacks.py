@@ -1,7 +1,5 @@
 """Fallbacks of a run on a GPU, which change no result."""
 
-from collections.abc import Iterator
-
 import torch
 
 from specbench.engine.graphs.cuda import Graphs
@@ -30,21 +28,15 @@ def fallbacks(target: Target) -> list[str]:
 
 def fallbacks_of_run(header: RunHeader) -> list[str]:
     """Methods that were not replayed and kernels that were not used, from a run's header."""
-    return [*_of_methods(header), *_of_kernels(header)]
-
-
-def _of_methods(header: RunHeader) -> Iterator[str]:
-    for label in header.spec.values.methods:
-        mode = header.execution.get(label)
-        if mode is None:
-            yield f"{label}: the header tells nothing"
-        elif mode.mode != "graph" or mode.reason:
-            yield f"{label} ran {mode.mode}: {mode.reason}"
-
-
-def _of_kernels(header: RunHeader) -> Iterator[str]:
+    modes = {label: header.execution.get(label) for label in header.spec.values.methods}
+    found = [
+        f"{label} ran {mode}"
+        for label, mode in modes.items()
+        if mode is None or mode.mode != "graph" or mode.reason
+    ]
     kernels = header.kernels
-    reason = kernels.reason if kernels else None
-    is_known = reason is None or (IS_OLD and reason.startswith(NO_OVERLAP))
+    reason = (kernels and kernels.reason) or ""
+    is_known = not reason or (IS_OLD and reason.startswith(NO_OVERLAP))
     if kernels is None or not kernels.name.startswith("triton") or not is_known:
-        yield f"layers by {kernels}"
+        found.append(f"layers by {kernels}")
+    return found

@@ -1,4 +1,4 @@
-"""Recorders that compute nothing, for tests of what is recorded."""
+"""A recorder that replays nothing, for functions that a tape would refuse."""
 
 from collections.abc import Callable, Iterable
 
@@ -19,15 +19,3 @@ def rerun(
             output.copy_(made)
 
     return Recording(outputs, replay)
-
-
-def run_once(
-    function: Callable[[], Outputs], generators: Iterable[torch.Generator],
-    keep: Callable[[Outputs], Outputs] = alike,
-) -> Recording:  # fmt: skip
-    """A recording with the right shapes that computes nothing."""
-    made = function()
-    outputs = keep(made)
-    for output, part in zip(outputs, made, strict=True):
-        output.copy_(part)
-    return Recording(outputs, lambda: None)

@@ -7,26 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from specbench.engine.graphs.recorder import Outputs, Recording, alike
 
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A placeholder for an operation's result."""
+    """The place of an operation's result."""
 
     index: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """An operation with its arguments; results of other operations are slots."""
-
-    func: Callable[..., Any]
-    num_args: int
-    given: dict[Any, Any]
-    slots: dict[Any, Any]
-    results: tuple[_Slot, ...]
 
 
 class _Tape(TorchDispatchMode):
@@ -34,7 +24,7 @@ class _Tape(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self._calls: list[_Call] = []
+        self._calls: list[tuple[Any, ...]] = []
         self._made: list[Tensor] = []
         self._slot_of: dict[int, _Slot] = {}  # by identity, which lasts while `_made` holds them
 
@@ -43,60 +33,39 @@ class _Tape(TorchDispatchMode):
     ) -> Any:
         if _reads_a_value(func, args):
             raise RuntimeError(f"{func} reads a tensor's value while it is recorded")
-        kwargs = kwargs or {}
-        result = func(*args, **kwargs)
-        given: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
-        slots = {key: self._slots(arg) for key, arg in given.items() if self._is_made(arg)}
-        results = tuple(self._add(tensor) for tensor in _tensors(result))
-        self._calls.append(_Call(func, len(args), given, slots, results))
+        result = func(*args, **(kwargs or {}))
+        leaves, shape = tree_flatten((args, kwargs or {}))
+        given = self._slots(leaves)  # a result may be an argument, changed in place
+        places = [self._add(one) for one in tree_leaves(result)]
+        self._calls.append((func, given, shape, places))
         return result
 
-    def finish(self, outputs: tuple[Tensor, ...]) -> Callable[[], tuple[Tensor, ...]]:
+    def finish(self, outputs: tuple[Tensor, ...]) -> Callable[[], list[Tensor]]:
         """A function that runs the operations again and returns the outputs."""
-        calls, wanted = self._calls, [self._slots(output) for output in outputs]
-        num_slots = len(self._made)
+        calls, wanted = self._calls, self._slots(outputs)
         self._made.clear()
 
-        def replay() -> tuple[Tensor, ...]:
-            made: list[Any] = [None] * num_slots
-            for call in calls:
-                given = dict(call.given)
-                for key, slots in call.slots.items():
-                    given[key] = _filled(slots, made)
-                args = [given.pop(i) for i in range(call.num_args)]
-                result = call.func(*args, **given)
-                for slot, tensor in zip(call.results, _tensors(result), strict=True):
-                    made[slot.index] = tensor
-            return tuple(_filled(slots, made) for slots in wanted)
+        def replay() -> list[Tensor]:
+            made: dict[int, Tensor] = {}
+            for func, given, shape, places in calls:
+                args, kwargs = tree_unflatten(_filled(given, made), shape)
+                made.update(zip(places, tree_leaves(func(*args, **kwargs)), strict=True))
+            return _filled(wanted, made)
 
         return replay
 
-    def _add(self, tensor: Tensor) -> _Slot:
-        """The slot of a result, which may be an argument changed in place."""
-        if id(tensor) not in self._slot_of:
-            self._slot_of[id(tensor)] = _Slot(len(self._made))
-            self._made.append(tensor)
-        return self._slot_of[id(tensor)]
+    def _add(self, result: Any) -> int:
+        if id(result) not in self._slot_of:
+            self._slot_of[id(result)] = _Slot(len(self._made))
+            self._made.append(result)
+        return self._slot_of[id(result)].index
 
-    def _is_made(self, arg: Any) -> bool:
-        return any(id(tensor) in self._slot_of for tensor in _tensors(arg))
-
-    def _slots(self, arg: Any) -> Any:
-        if isinstance(arg, list | tuple):
-            return [self._slots(part) for part in arg]
-        return self._slot_of.get(id(arg), arg)
+    def _slots(self, given: Iterable[Any]) -> list[Any]:
+        return [self._slot_of.get(id(one), one) for one in given]
 
 
-def _filled(slots: Any, made: list[Any]) -> Any:
-    if isinstance(slots, list):
-        return [_filled(part, made) for part in slots]
-    return made[slots.index] if isinstance(slots, _Slot) else slots
-
-
-def _tensors(value: Any) -> list[Tensor]:
-    if isinstance(value, Tensor):
-        return [value]
-    return [x for x in value if isinstance(x, Tensor)] if isinstance(value, list | tuple) else []
+def _filled(given: list[Any], made: dict[int, Tensor]) -> list[Any]:
+    return [made[one.index] if isinstance(one, _Slot) else one for one in given]
 
 
 def _reads_a_value(func: Any, args: Any) -> bool:
