@@ -5,7 +5,6 @@
 
 import ast
 import tomllib
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -116,39 +115,23 @@ def upward(graph: nx.DiGraph) -> set[str]:
 
 
 def in_circles(graph: nx.DiGraph) -> set[str]:
-    """Files that import themselves through others, upward imports apart."""
-    skipped = upward(graph)
-    edges = [(a, b) for a, b in graph.edges if f"up {a} -> {b}" not in skipped]
-    circles = nx.strongly_connected_components(nx.DiGraph(edges))
+    """Files that import themselves through others."""
+    circles = nx.strongly_connected_components(graph)
     return {f"circle {name}" for circle in circles if len(circle) > 1 for name in circle}
 
 
-def heights(graph: nx.DiGraph, *, with_subfolders: bool) -> dict[str, int]:
-    """Room (or folder) -> one above the highest that it imports, upward imports apart.
-
-    Folders that import each other stand on one floor.
-    """
-    place = folder if with_subfolders else room
-    skipped = upward(graph)
+def heights(graph: nx.DiGraph) -> dict[str, int]:
+    """Folder -> one above the highest that it imports. Those in a circle are on one floor."""
     places = nx.DiGraph()
-    places.add_nodes_from(map(place, graph))
-    places.add_edges_from(
-        (place(a), place(b))
-        for a, b in graph.edges
-        if place(a) != place(b) and f"up {a} -> {b}" not in skipped
-    )
+    places.add_nodes_from(map(folder, graph))
+    pairs = ((folder(a), folder(b)) for a, b in graph.edges)
+    places.add_edges_from((a, b) for a, b in pairs if a != b)
     merged = nx.condensation(places)
-    floors: dict[int, int] = defaultdict(lambda: 1)
-    for one in reversed(list(nx.topological_sort(merged))):
-        floors[one] = 1 + max((floors[below] for below in merged[one]), default=0)
-    return {name: floors[merged.graph["mapping"][name]] for name in places}
-
-
-def floors_as_lines(graph: nx.DiGraph) -> list[str]:
-    """The floor of each room and of each subfolder, lowest first."""
-    floors = heights(graph, with_subfolders=True)
-    return sorted(f"floor {floor}  {name}" for name, floor in floors.items())
+    layers = enumerate(nx.topological_generations(merged.reverse()), 1)
+    members = merged.nodes(data="members")
+    return {name: floor for floor, ones in layers for one in ones for name in members[one]}
 
 
 if __name__ == "__main__":
-    print(*floors_as_lines(import_graph(read_sources())), sep="\n")
+    floors = heights(import_graph(read_sources()))
+    print(*sorted(f"floor {floor}  {name}" for name, floor in floors.items()), sep="\n")

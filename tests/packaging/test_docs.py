@@ -39,6 +39,8 @@ SHOWN = re.compile(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", re.DOTALL)
 LINK = re.compile(r"\]\(([^)#]+)\)")
 BLOCK = re.compile(r"```bash\n(.*?)```", re.DOTALL)
 INLINE = re.compile(r"`((?:specbench|make) [^`]+)`")
+ABSENT = ("NAME", "METHOD", "my_idea")
+"""Methods that documents show and nobody has."""
 
 each_document = pytest.mark.parametrize(
     "document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT))
@@ -72,7 +74,7 @@ def test_every_link_within_the_project_leads_to_a_file(document: Path) -> None:
 
 
 @each_document
-def test_every_command_shown_exists_with_its_options(document: Path) -> None:
+def test_every_command_shown_exists_with_its_options_and_methods(document: Path) -> None:
     for name, *arguments in commands(document, "specbench"):
         command = app.get_command(None, name)
         assert command, name
@@ -80,22 +82,14 @@ def test_every_command_shown_exists_with_its_options(document: Path) -> None:
         known = {option for one in taking for param in one.params for option in param.opts}
         options = {argument for argument in arguments if argument.startswith("--")}
         assert options <= known, f"specbench {name} {options - known}"
-
-
-@each_document
-def test_every_method_shown_exists_with_its_options(document: Path) -> None:
-    for arguments in commands(document, "specbench"):
-        pairs = list(pairwise(arguments))
+        pairs = [*pairwise(arguments)]
         engine = next((load_engine(value) for option, value in pairs if option == "--engine"), None)
-        for option, value in pairs:
-            is_method = option == "--method" and value not in ("NAME", "METHOD", "my_idea")
-            for choice in parse_choices([value] if is_method else []):
-                if engine:
-                    assert choice.name in engine.methods
-                    continue
-                method = registry.get(choice.name)
-                options = registry.make_options(method, choice.given)
-                assert all(hasattr(options, name) for name in choice.given)
+        methods = [value for option, value in pairs if option == "--method"]
+        for choice in parse_choices([one for one in methods if one not in ABSENT]):
+            if engine:
+                assert choice.name in engine.methods
+            else:
+                registry.make_options(registry.get(choice.name), choice.given)
 
 
 @each_document
@@ -139,16 +133,6 @@ def test_the_tree_that_adding_shows_is_one_of_two_branches() -> None:
 def test_the_site_has_every_page() -> None:
     nav = yaml.safe_load(text(ROOT / "mkdocs.yml"))["nav"]
     assert sorted(page for entry in nav for page in entry.values()) == [p.name for p in PAGES]
-
-
-def test_the_layout_names_existing_folders() -> None:
-    (tree,) = re.findall(r"```text\n(.*?)```", text(ROOT / "docs/adding.md"), re.DOTALL)
-    folder = ROOT
-    for line in tree.splitlines():
-        name = line.split()[0]
-        place = folder / name if line.startswith(" ") else ROOT / name
-        folder = folder if line.startswith(" ") else place
-        assert place.exists(), f"the tree has {place.relative_to(ROOT)}"
 
 
 def test_the_card_that_contributing_shows_is_a_task(

@@ -28,19 +28,13 @@ def environment(source_copy: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return scripts
 
 
-def test_an_editable_install_runs_from_anywhere(
-    environment: Path, source_copy: Path, tmp_path: Path
+@pytest.mark.parametrize("has_clone", [False, True])
+def test_an_editable_install_runs_from_anywhere_also_beside_the_clone(
+    environment: Path, source_copy: Path, tmp_path: Path, has_clone: bool
 ) -> None:
+    if has_clone:
+        (tmp_path / "specbench").symlink_to(source_copy)  # as `git clone` names it
     package, method = where(tmp_path, python=environment / "python")
     assert package == source_copy / "specbench" / "__init__.py"
     assert method == source_copy / "methods" / "pld.py"
     assert "gsm8k" in output([environment / "specbench", "list", "datasets"], tmp_path)
-
-
-def test_a_script_beside_the_clone_imports_the_package_and_not_the_folder(
-    environment: Path, source_copy: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "specbench").symlink_to(source_copy)  # as `git clone` names it
-    package, method = where(tmp_path, python=environment / "python")
-    assert package == source_copy / "specbench" / "__init__.py"
-    assert method == source_copy / "methods" / "pld.py"
