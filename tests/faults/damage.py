@@ -47,18 +47,18 @@ def damage_file(random: Random, folder: Path) -> None:
 def replace_file(random: Random, file: Path) -> None:
     """Put a folder, a link to itself, a pipe, code, another text or nothing in a file's place."""
     file.unlink(missing_ok=True)
-    how = random.randrange(9)
+    how = random.randrange(12)
     if how == 0:
         file.mkdir()
     elif how == 1:
         file.symlink_to(file)
     elif how == 2:
         os.mkfifo(file)
-    elif how == 3:
+    elif how < 5:
         file.write_bytes(pickle.dumps(Code()))
-    elif how == 4:
+    elif how < 7:
         torch.save({"code": Code()}, file)
-    elif how < 8:
+    elif how < 11:
         file.write_text(random.choice(_TEXTS))
 
 

@@ -102,8 +102,10 @@ def end_tokens(random: Random, model: Path) -> None:
 
 
 def replace(random: Random, folder: Path) -> None:
-    names = (INDEX, *(file.name for file in folder.iterdir()))
-    damage.replace_file(random, folder / random.choice(sorted(names)))
+    files = sorted(folder.iterdir())
+    if folder / TENSORS in files:
+        files.append(folder / INDEX)
+    damage.replace_file(random, random.choice(files))
 
 
 def name_code(random: Random, model: Path) -> None:
