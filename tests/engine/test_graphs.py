@@ -5,7 +5,7 @@ Captured functions neither copy from the host nor wait for the device.
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import CONFIG_MAPPING, MixtralConfig, MixtralForCausalLM, PreTrainedModel
+from transformers import MixtralConfig, MixtralForCausalLM
 
 from specbench.engine.decode import decode
 from specbench.engine.graphs import cuda as graphs
@@ -26,22 +26,20 @@ from specbench.engine.graphs.cuda import Graphs, bucket, buckets
 from specbench.engine.graphs.recorder import CudaRecorder
 from specbench.engine.kernels.pick_ops import pick_ops
 from specbench.engine.layers import experts
-from specbench.engine.layers.models import is_known
 from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.target import Needs, Target
 from specbench.engine.tree import DraftTree
 from specbench.registry import names
 from specbench.types import Request, Sampling
-from tests.engine.test_target import GROUPED, Oracle, load_in, random_model
-from tests.methods.building import build_random
-from tests.support.architectures import FULL, LIMITED, config_of, random_of
+from tests.engine.test_target import GROUPED, PROMPT, Oracle, load_in, random_model
+from tests.support.architectures import config_of, random_of
 from tests.support.fake_cuda import CheckedGraphs, refusals
 from tests.support.fallbacks import fallbacks
 from tests.support.models import prompts, random_llama, save
 from tests.support.products import each_once
 from tests.support.recorders import rerun
 from tests.support.tracing import TraceRecorder
-from tests.support.weights import build
+from tests.support.weights import decoded
 
 SAMPLINGS = [Sampling(), Sampling(1.0)]
 WINDOWED = ["mistral, window", "qwen3, windows", "gemma2", "gemma3", "gemma3, images", "gpt-oss"]
@@ -49,29 +47,25 @@ picked = cache(pick_ops)  # the start-up check takes seconds
 
 
 @pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> Graphs:
+def recorded(monkeypatch: pytest.MonkeyPatch) -> CheckedGraphs:
     monkeypatch.setattr(graphs, "BUCKET", 16)  # so that completions cross several
-    return Graphs(TraceRecorder())
+    return CheckedGraphs(TraceRecorder())
 
 
-def check_replays(
-    model: PreTrainedModel, replaying: Graphs, name: str, folder: Path, requests: Iterable[Request]
-) -> Target:
-    """Check that replayed steps give the results of eager ones; returns their target."""
-    targets = Target(deepcopy(model)), Target(model, replaying)
-    both = [(target, build(name, target, folder)) for target in targets]
-    for request in requests:
-        plain, replayed = (decode(target, drafter, request) for target, drafter in both)
-        assert replayed.token_ids == plain.token_ids
-        assert replayed.steps == plain.steps
-    assert replaying.failures == set() and replaying.num_recordings > 0
-    return targets[1]
-
-
-@pytest.mark.parametrize(("name", "sampling"), each_once(names(), SAMPLINGS), ids=str)
-def test_replayed_steps_give_the_tokens_of_eager_ones_in_every_bucket(
-    name: str, sampling: Sampling, recorded: Graphs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(
+    ("name", "sampling", "made", "options"),
+    [
+        *each_once(names(), SAMPLINGS, [{}], [{}]),
+        ("hydra", Sampling(), {"arch": "prefix-mlp"}, {}),
+        ("medusa", Sampling(1.0), {}, {"acceptance": "typical"}),
+        ("eagle", Sampling(0.7, top_p=0.9, top_k=20), {}, {}),
+    ],
+    ids=str,
+)
+def test_replayed_steps_give_the_tokens_of_eager_ones_in_every_bucket_and_can_be_captured(
+    name: str, sampling: Sampling, made: Any, options: Any, recorded: CheckedGraphs,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     reached = set()
 
     def noted(num_rows: int) -> int:
@@ -79,19 +73,25 @@ def test_replayed_steps_give_the_tokens_of_eager_ones_in_every_bucket(
         return bucket(num_rows)
 
     monkeypatch.setattr(graphs, "bucket", noted)
-    both = prompts()[::2]  # a short and a long one
-    requests = (Request(prompt, 40, sampling, seed=seed) for seed, prompt in enumerate(both))
-    check_replays(random_llama(), recorded, name, tmp_path, requests)
+    some = prompts()[::2]  # a short and a long one
+    requests = [Request(prompt, 40, sampling, seed=seed) for seed, prompt in enumerate(some)]
+    targets = Target(random_llama()), Target(random_llama(), recorded)
+    plain, replayed = (decoded(one, name, tmp_path, requests, made, **options) for one in targets)
+    assert replayed == plain and recorded.num_checked >= 2
+    assert (recorded.failures, recorded.refused) == (set(), set())
     assert len(reached) >= 2 and reached <= {32, 48, 80, 144, 272}
 
 
 @pytest.mark.parametrize("name", WINDOWED)
 def test_replayed_steps_of_models_with_limited_attention_give_the_tokens_of_eager_ones(
-    name: str, recorded: Graphs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, recorded: CheckedGraphs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(experts, "_one_by_one", experts._gathered)  # the way of a GPU
-    requests = [Request(prompts()[1], 30)]
-    check_replays(random_model(name), recorded, "eagle2", tmp_path, requests)
+    requests, model = [Request(prompts()[1], 30)], random_model(name)
+    targets = Target(deepcopy(model)), Target(model, recorded)
+    plain, replayed = (decoded(one, "eagle2", tmp_path, requests) for one in targets)
+    assert replayed == plain and recorded.num_checked >= 2
+    assert (recorded.failures, recorded.refused) == (set(), set())
 
 
 def test_buckets_grow_to_less_than_twice_the_last_and_have_room_for_a_tree() -> None:
@@ -134,8 +134,10 @@ def test_cuda_graphs_give_the_tokens_of_eager_steps(
     device, dtype = torch.device("cuda:0"), torch.float32
     model = random_llama(layers=8, hidden_size=128).to(device, dtype)
     replaying = Graphs(CudaRecorder(device), picked(device, dtype))
-    requests = (Request(prompt, 40, sampling, seed=i) for i, prompt in enumerate(prompts()))
-    assert fallbacks(check_replays(model, replaying, name, tmp_path, requests)) == []
+    requests = [Request(prompt, 40, sampling, seed=i) for i, prompt in enumerate(prompts())]
+    targets = Target(deepcopy(model)), Target(model, replaying)
+    plain, replayed = (decoded(one, name, tmp_path, requests) for one in targets)
+    assert replayed == plain and fallbacks(targets[1]) == []
 
 
 def test_recordings_of_every_bucket_share_the_memory_of_inputs_and_outputs(
@@ -206,22 +208,6 @@ def test_a_cache_that_grows_is_recorded_anew(recorded: Graphs) -> None:
             one.prefill(prompt)
         tree = DraftTree.chain(torch.tensor([5, 6]))
         torch.testing.assert_close(target.forward(tree).logits, plain.forward(tree).logits)
-
-
-PROMPT = (1, 7, 8, 9, 10, 11)
-TYPES = (name for name in (*FULL, *LIMITED) if name in CONFIG_MAPPING)
-UNFUSED = [name for name in TYPES if not is_known(random_of(config_of(name)))]
-EAGER = {"falcon", "phimoe"}
-"""Model types whose code copies from the host, which a capture on a GPU refuses."""
-
-
-@pytest.mark.parametrize("name", UNFUSED)
-def test_the_step_of_a_model_can_be_captured(name: str) -> None:
-    checked = CheckedGraphs(rerun)
-    target = Target(random_of(config_of(name)).to(torch.bfloat16), checked)
-    decode(target, Oracle([]), Request(PROMPT, 4))
-    assert checked.num_checked >= 1
-    assert bool(checked.refused) == (name in EAGER), checked.refused
 
 
 @torch.inference_mode()
@@ -391,49 +377,6 @@ def test_where_no_capture_works_after_a_failed_one_the_first_reason_is_told(cuda
         record(lambda: (X,), ())
 
 
-WARPED = Sampling(0.7, top_p=0.9, top_k=20)
-
-
-def check_captures(
-    name: str, target: Target, folder: Path, sampling: Sampling = SAMPLINGS[0], **options: Any
-) -> None:
-    """Check what a short completion captures; `arch` is an option of the checkpoint."""
-    graphs: Any = target.execution
-    if arch := options.pop("arch", None):
-        drafter = build_random(name, target, folder, {"arch": arch})
-    else:
-        drafter = build(name, target, folder, **options)
-    decode(target, drafter, Request(prompts()[3], 8, sampling))
-    assert graphs.failures == set()
-    assert graphs.num_checked >= 2
-    assert graphs.refused == set()
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "sampling"),
-    [
-        *((name, {}, SAMPLINGS[place % 2]) for place, name in enumerate(names(), 1)),
-        ("hydra", {"arch": "prefix-mlp"}, Sampling()),
-        ("medusa", {"acceptance": "typical"}, Sampling(1.0)),
-        ("eagle", {}, WARPED),
-    ],
-    ids=str,
-)
-def test_every_captured_function_can_be_captured(
-    name: str, options: dict[str, str], sampling: Sampling, tmp_path: Path
-) -> None:
-    target = Target(random_llama(), CheckedGraphs(rerun))
-    check_captures(name, target, tmp_path, sampling, **options)
-
-
-@pytest.mark.parametrize("name", WINDOWED)
-def test_the_steps_of_models_with_limited_attention_can_be_captured(
-    name: str, tmp_path: Path
-) -> None:
-    target = Target(random_model(name).float(), CheckedGraphs(rerun))
-    check_captures("eagle2", target, tmp_path)
-
-
 @pytest.mark.parametrize(
     ("name", "dtype", "capability"),
     [("vanilla", torch.float32, (9, 0)), ("eagle2", torch.float32, (8, 9))]
@@ -445,7 +388,9 @@ def test_a_mixture_of_experts_can_be_captured(
 ) -> None:
     torch.manual_seed(0)
     model = MixtralForCausalLM(MixtralConfig(**GROUPED, num_local_experts=4)).to(dtype).eval()
-    check_captures(name, Target(model, CheckedGraphs(rerun, capability=capability)), tmp_path)
+    checked = CheckedGraphs(rerun, capability=capability)
+    decoded(Target(model, checked), name, tmp_path, [Request(prompts()[3], 8)])
+    assert (checked.failures, checked.refused) == (set(), set()) and checked.num_checked >= 2
 
 
 @pytest.mark.parametrize(

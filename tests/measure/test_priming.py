@@ -24,7 +24,6 @@ from specbench.methods._draft_stack import DraftStack
 from specbench.models.memory import GRAPH_RESERVE
 from specbench.registry import names
 from specbench.types import Completion, Request, Sampling
-from tests.methods.building import build_random
 from tests.support.models import engine_backend, prompts, random_llama
 from tests.support.tracing import TraceRecorder
 from tests.support.weights import build
@@ -89,7 +88,7 @@ def warmed_up(
     The warm-up has a usual and the longest request for each temperature.
     """
     drafters = {name: build(name, target, folder) for name in names()}
-    drafters["hydra"] = build_random("hydra", target, folder / "+", {"arch": "prefix-mlp"})
+    drafters["hydra"] = build("hydra", target, folder / "+", {"arch": "prefix-mlp"})
     requests = [
         Request(prompt, BUDGET, Sampling(temperature))
         for temperature in temperatures

@@ -25,7 +25,6 @@ from specbench.models.memory import num_parameters
 from specbench.registry import get
 from specbench.types import Request
 from specbench.zoo.stand_in.plan import ARCHITECTURES
-from tests.methods.building import build_random
 from tests.support.headers import make_header
 from tests.support.models import engine_backend, random_llama
 from tests.support.weights import build
@@ -90,7 +89,7 @@ def test_the_layers_in_effect_are_recorded_and_shown_and_guessed_ones_told(tmp_p
     target = Target(random_llama(layers=8))
     drafters = {name: build(name, target, tmp_path) for name in ("vanilla", "eagle3")}
     fields = {"eagle_aux_hidden_state_layer_ids": None, "zeta": 1}
-    drafters["guessed"] = build_random("eagle3", target, tmp_path / "+", fields)
+    drafters["guessed"] = build("eagle3", target, tmp_path / "+", fields)
     drafters["pld"] = broken_drafter("it does not import")
     with engine_backend(target, drafters) as backend:
         backend.warm_up([Request((1, 5, 6), 4)])

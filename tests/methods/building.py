@@ -4,12 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from specbench.engine.decode import decode
-from specbench.engine.drafter import BuildContext, Drafter, State, StepResult
-from specbench.engine.target import Forward, Target
+from specbench.engine.drafter import BuildContext, Drafter, State
+from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
 from specbench.registry import get
 from specbench.types import Completion, Request
-from tests.methods.checkpoints import MAKERS
 
 HEADS = ("medusa", "hydra", "eagle", "eagle2", "eagle3", "peagle", "dflash", "mtp")
 """The methods with trained heads."""
@@ -21,17 +20,6 @@ def build_in(folder: Path | None, name: str, target: Target, **options: Any) -> 
     return method.build(method.options(**options), BuildContext(target, folder))
 
 
-def build_random(
-    name: str, target: Target, folder: Path, made: dict[str, Any] | None = None, **options: Any
-) -> Drafter:
-    """The drafter on a random checkpoint; `made` goes to the checkpoint's maker."""
-    weights = get(name).weights
-    assert weights
-    return build_in(
-        MAKERS[weights](target, folder / weights, **(made or {})), name, target, **options
-    )
-
-
 def complete(
     target: Target, drafter: Drafter, prompt: tuple[int, ...], **changes: Any
 ) -> Completion:
@@ -40,19 +28,19 @@ def complete(
 
 
 class Recording(Drafter):
-    """Drafts like another drafter, and keeps what it was asked and what it answered."""
+    """Drafts like another drafter, and keeps each tree with the text that it was drafted after."""
 
     def __init__(self, other: Drafter) -> None:
-        self.other, self.drafts = other, list[tuple[tuple[int, ...], list[int]]]()
+        self.other, self.trees = other, list[tuple[tuple[int, ...], DraftTree]]()
         self.needs, self.rule, self.tree_sizes = other.needs, other.rule, other.tree_sizes
-
-    def start(self, state: State, prefill: Forward) -> None:
-        self.other.start(state, prefill)
+        self.start, self.observe = other.start, other.observe  # type: ignore[method-assign]
 
     def propose(self, state: State) -> DraftTree:
         tree = self.other.propose(state)
-        self.drafts.append((tuple(state.token_ids), tree.tokens.tolist()))
+        self.trees.append((tuple(state.token_ids), tree))
         return tree
 
-    def observe(self, state: State, result: StepResult) -> None:
-        self.other.observe(state, result)
+    @property
+    def drafts(self) -> list[tuple[tuple[int, ...], list[int]]]:
+        """Each text with the tokens below its last one."""
+        return [(text, tree.tokens[1:].tolist()) for text, tree in self.trees]

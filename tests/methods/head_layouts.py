@@ -32,6 +32,7 @@ class Layout:
     num_layers: int = 1
     has_embedding: bool = False
     has_vocabulary: bool = True
+    has_projection: bool = True
     has_head_norms: bool = False
     has_bias: bool = False
     shard_bytes: int = 0
@@ -102,12 +103,13 @@ LAYOUTS = {
         "ModelOpt", section="eagle_config", nested={**MODELOPT, "norm_before_fc": True},
         prefixes=(), has_vocabulary=False,
     ),
-    "AutoModel": Layout(
-        "AutoModel or vLLM", FLAT, has_embedding=True,
-        prefixes=tuple((key, f"model.{key}") for key in ("layers.", "fc", "norm.", "embed_")),
+    "ModelOpt, the target's projection": Layout(
+        "ModelOpt", section="eagle_config", nested=MODELOPT, prefixes=(), has_vocabulary=False,
+        has_projection=False,
     ),
     "AutoModel with biases": Layout(
-        "AutoModel or vLLM", {**FLAT, "attention_bias": True, "mlp_bias": True}, has_bias=True,
+        "AutoModel or vLLM", {**FLAT, "attention_bias": True, "mlp_bias": True},
+        has_embedding=True, has_bias=True,
         prefixes=tuple((key, f"model.{key}") for key in ("layers.", "fc", "norm.", "embed_")),
     ),
 }  # fmt: skip
@@ -142,8 +144,9 @@ def make_head(target: Target, layout: Layout, seed: int = 0) -> Tensors:
         kept = torch.arange(0, vocab, 2)
         tensors["d2t"] = kept - torch.arange(len(kept))
         tensors["t2d"] = torch.isin(torch.arange(vocab), kept)
-    size = len(tensors["d2t"]) if layout.has_vocabulary else vocab
-    tensors["lm_head.weight"] = 4 * random(size, hidden, seed=62)
+    if layout.has_projection:
+        size = len(tensors["d2t"]) if layout.has_vocabulary else vocab
+        tensors["lm_head.weight"] = 4 * random(size, hidden, seed=62)
     return tensors
 
 
@@ -152,7 +155,7 @@ def write_layout(target: Target, layout: Layout, tensors: Tensors, folder: Path)
     sizes = llama_config(target, target.config.num_key_value_heads)
     sizes |= {"num_hidden_layers": layout.num_layers, "rope_theta": 5000.0}
     sizes.pop("architectures")
-    size = tensors["lm_head.weight"].shape[0]
+    size = len(tensors.get("lm_head.weight", range(target.vocab_size)))
     flat = {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": size, **layout.flat}
     if layout.layer_section:
         rope = {"rope_type": "default", "rope_theta": sizes.pop("rope_theta")}

@@ -3,7 +3,7 @@
 Without cache or product code: every draft is computed anew from the whole sequence, in float64.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import torch
@@ -15,8 +15,11 @@ from specbench.engine.target import Target
 EPS = 1e-6
 
 
-def rms(x: Tensor, weight: Tensor) -> Tensor:
-    return x / (x.square().mean(-1, keepdim=True) + EPS).sqrt() * weight.double()
+@torch.no_grad()
+def layer_inputs(target: Target, token_ids: Sequence[int], layers: Sequence[int]) -> list[Tensor]:
+    """Inputs of the layers [n, hidden], from transformers."""
+    states = target.model(torch.tensor([token_ids]), output_hidden_states=True).hidden_states
+    return [states[layer][0] for layer in layers]
 
 
 def rotate(x: Tensor, theta: float) -> Tensor:
@@ -56,7 +59,8 @@ class PlainHead:
         return out if bias is None else out + bias.double()
 
     def norm(self, x: Tensor, name: str) -> Tensor:
-        return rms(x, self.tensors[f"{name}.weight"])
+        size = (x.square().mean(-1, keepdim=True) + EPS).sqrt()
+        return x / size * self.tensors[f"{name}.weight"].double()
 
     def fused(self, parts: list[Tensor]) -> Tensor:
         """fc over the target's layers, each [n, hidden]."""

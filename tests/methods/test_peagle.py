@@ -3,7 +3,6 @@
 P-EAGLE: one pass of EAGLE-3's draft model over committed pairs and masks.
 """
 
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,9 @@ from specbench.engine.target import Target
 from specbench.errors import CheckpointError
 from specbench.types import Request
 from tests.methods.building import Recording, build_in
-from tests.methods.checkpoints import Tensors, dflash, random, write
+from tests.methods.checkpoints import Tensors, dflash, random, vocabulary
 from tests.methods.head_layouts import FLAT, LAYER_IDS, Layout, make_head, speculators, write_layout
-from tests.methods.plain_eagle3 import PlainHead
+from tests.methods.plain_eagle3 import PlainHead, layer_inputs
 from tests.support.models import prompts, random_llama, random_target, save
 from tests.support.weights import build
 
@@ -38,26 +37,18 @@ def target() -> Target:
     return random_target(layers=8, vocab_size=VOCAB)
 
 
-def as_speculators(folder: Path, *, draft_vocab: int) -> Path:
-    """The head in `folder` in the layout of speculators 0.9, with a draft vocabulary."""
-    tensors, config = load_file(folder / "model.safetensors"), read(folder)
+def as_speculators(folder: Path) -> Path:
+    """The head in `folder` in the layout of speculators 0.9, with a vocabulary of three tokens."""
     vocab, hidden = target().vocab_size, target().config.hidden_size
-    kept = torch.arange(0, vocab, 2)[:draft_vocab]
-    tensors |= {
+    tensors = {
+        **load_file(folder / "model.safetensors"),
+        **vocabulary(vocab, 3),
         "embed_tokens.weight": random(vocab, hidden, seed=31),
-        "lm_head.weight": 4 * random(draft_vocab, hidden, seed=32),
-        "d2t": kept - torch.arange(draft_vocab),
-        "t2d": torch.isin(torch.arange(vocab), kept),
+        "lm_head.weight": 4 * random(3, hidden, seed=32),
     }
-    sizes = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
-             "num_hidden_layers", "head_dim", "vocab_size")  # fmt: skip
-    rope = {"rope_type": "default", "rope_theta": config["rope_theta"]}
-    layer = {"model_type": "qwen3", "rope_parameters": rope, **{n: config[n] for n in sizes}}
     fields = {
         "architectures": ["DFlashDraftModel"],
         "speculators_model_type": "dflash",
-        "transformer_layer_config": layer,
-        "draft_vocab_size": draft_vocab,
         "block_size": 5,
         "target_hidden_size": None,
         "aux_hidden_state_layer_ids": list(INPUTS),
@@ -66,43 +57,32 @@ def as_speculators(folder: Path, *, draft_vocab: int) -> Path:
         "sample_from_anchor": False,
         "tie_word_embeddings": False,
     }
-    return write(folder / "speculators", "model.safetensors", tensors, fields)
-
-
-def read(folder: Path) -> dict[str, Any]:
-    config: dict[str, Any] = json.loads((folder / "config.json").read_text("utf-8"))
-    return config
+    layout = Layout(
+        "speculators", fields, layer_section="transformer_layer_config",
+        nested={"model_type": "qwen3"}, num_layers=2, prefixes=(),
+    )  # fmt: skip
+    return write_layout(target(), layout, tensors, folder / "speculators")
 
 
 @torch.no_grad()
-def assert_drafts_as_defined(folder: Path, count: int, **options: Any) -> None:
-    """Compare every draft of some completions with a plain forward over text and block."""
-    drafter = Recording(build_in(folder, "dflash", target(), **options))
+@pytest.mark.parametrize(("layout", "num_tokens"), [("z-lab", 0), ("z-lab", 7), ("speculators", 0)])
+def test_every_draft_is_what_a_plain_forward_over_text_and_block_predicts(
+    layout: str, num_tokens: int, tmp_path: Path
+) -> None:
+    """A head of speculators has a vocabulary of its own, and an option replaces the block size."""
+    folder = dflash(target(), tmp_path)
+    if layout == "speculators":
+        folder = as_speculators(folder)
+    made = build_in(folder, "dflash", target(), num_tokens=num_tokens)
+    assert (made.weights_layout, made.needs.layer_inputs) == (layout, INPUTS)
+    drafter = Recording(made)
     lengths = [decode(target(), drafter, Request(p, 30)).accept_lengths for p in PROMPTS]
     assert max(max(accepted) for accepted in lengths) > 2
     head = PlainHead.of(target(), load_file(folder / "model.safetensors"), {})
-    for text, (pending, *drafted) in drafter.drafts:
-        assert (pending, len(drafted)) == (text[-1], count)
-        out = target().model(torch.tensor([text[:-1]]), output_hidden_states=True)
-        parts = [out.hidden_states[layer][0] for layer in INPUTS]
-        assert drafted == head.fill_block(parts, torch.tensor([pending, *[MASK] * count]))
-
-
-def test_every_draft_is_what_a_plain_forward_over_text_and_block_predicts(tmp_path: Path) -> None:
-    folder = dflash(target(), tmp_path)
-    drafter = build_in(folder, "dflash", target())
-    assert (drafter.weights_layout, drafter.needs.layer_inputs) == ("z-lab", INPUTS)
-    assert_drafts_as_defined(folder, 4)
-
-
-def test_option_num_tokens_replaces_the_block_size(tmp_path: Path) -> None:
-    assert_drafts_as_defined(dflash(target(), tmp_path), 7, num_tokens=7)
-
-
-def test_a_head_of_speculators_with_its_own_vocabulary_drafts_as_defined(tmp_path: Path) -> None:
-    folder = as_speculators(dflash(target(), tmp_path), draft_vocab=3)
-    assert build_in(folder, "dflash", target()).weights_layout == "speculators"
-    assert_drafts_as_defined(folder, 4)
+    for text, drafted in drafter.drafts:
+        parts = layer_inputs(target(), text[:-1], INPUTS)
+        block = torch.tensor([text[-1], *[MASK] * (num_tokens or 4)])
+        assert drafted == head.fill_block(parts, block)
 
 
 NUM_TOKENS = 5
@@ -138,23 +118,14 @@ def test_every_draft_is_what_a_plain_forward_over_pairs_and_masks_predicts(
     head: Any = build_in(folder, "peagle", target(), num_tokens=NUM_TOKENS)
     assert head.weights_layout == layout.name
     assert head.needs.layer_inputs == LAYER_IDS
-    drafter, model = Recording(head), target().model
+    drafter = Recording(head)
     lengths = [decode(target(), drafter, Request(p, 30)).accept_lengths for p in PROMPTS]
     assert max(max(accepted) for accepted in lengths) > 1
     plain = PlainHead.of(target(), tensors, layout.switches)
     masks = torch.full((NUM_TOKENS - 1,), MASK)
-    for text, (pending, *drafted) in drafter.drafts:
-        assert pending == text[-1]
-        states = model(torch.tensor([text[:-1]]), output_hidden_states=True).hidden_states
-        parts = [states[layer][0] for layer in LAYER_IDS]
+    for text, drafted in drafter.drafts:
+        parts = layer_inputs(target(), text[:-1], LAYER_IDS)
         assert drafted == plain.draft_at_once(parts, torch.tensor(text[1:]), masks)
-
-
-def test_an_eagle3_head_is_refused(tmp_path: Path) -> None:
-    for number, layout in enumerate((speculators(), Layout("SafeAILab", FLAT))):
-        folder = write_layout(target(), layout, make_head(target(), layout), tmp_path / str(number))
-        with pytest.raises(CheckpointError, match=r"speculators_model_type|mask_token_id"):
-            build_in(folder, "peagle", target())
 
 
 PARD_PROMPT, NUM_PARD = (1, 7, 8, 9, 10, 11), 4
@@ -167,12 +138,11 @@ def test_a_draft_is_what_a_plain_forward_over_text_and_masks_predicts(tmp_path: 
     plain = AutoModelForCausalLM.from_pretrained(tmp_path / "pard", dtype=target.dtype)
     decode(target, drafter, Request(PARD_PROMPT, 20))
     assert len(drafter.drafts) > 3
-    for text, (pending, *drafted) in drafter.drafts:
-        assert pending == text[-1]
+    for text, drafted in drafter.drafts:
         ids = [*text, *[plain.config.pard_token] * (NUM_PARD - 1)]
         expected = plain(torch.tensor([ids])).logits[0, len(text) - 1 :].argmax(-1).tolist()
         assert drafted == expected[: len(drafted)]
-    assert max(len(tokens) for _, tokens in drafter.drafts) == 1 + NUM_PARD
+    assert max(len(drafted) for _, drafted in drafter.drafts) == NUM_PARD
 
 
 def test_a_model_as_its_own_draft_model_gets_its_first_draft_token_accepted(tmp_path: Path) -> None:

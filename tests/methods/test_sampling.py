@@ -12,8 +12,9 @@ from specbench.engine.accept import Sampler, Verdict, typical
 from specbench.engine.decode import decode
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.types import Request, Sampling
-from tests.methods.building import build_random
+from tests.methods.building import Recording
 from tests.support.models import random_target
+from tests.support.weights import build
 
 
 @pytest.mark.slow
@@ -23,7 +24,7 @@ def test_tokens_after_sampled_drafts_have_the_targets_distribution(
 ) -> None:
     """The contract suite tests every method; this one is for draws without replacement."""
     target = random_target(layers=3, vocab_size=6, max_position_embeddings=64)
-    drafter = build_random("eagle", target, tmp_path, tree=tree)
+    drafter = build("eagle", target, tmp_path, tree=tree)
     subject = Subject(target, lambda: drafter, [(3, 4, 5, 3, 4, 5, 3, 4)], budget=40)
     assert not run_contract("eagle", subject, checks=[contract.sampled]).failures
 
@@ -43,18 +44,10 @@ def test_draws_without_replacement_come_in_the_right_order_of_probability() -> N
 def test_a_sampled_tree_has_the_distribution_of_each_node(tmp_path: Path) -> None:
     """Rows of q sum to one, hold the node's own token, and none of its earlier siblings."""
     target = random_target(layers=4)
-    drafter = build_random("eagle", target, tmp_path)
-    trees: list[DraftTree] = []
-    inner = drafter.propose
-
-    def keep(state: object) -> DraftTree:
-        trees.append(inner(state))  # type: ignore[arg-type]
-        return trees[-1]
-
-    drafter.propose = keep  # type: ignore[method-assign]
+    drafter = Recording(build("eagle", target, tmp_path))
     for sampling in (Sampling(1.0), Sampling(1.0, top_p=0.3)):
         decode(target, drafter, Request((5, 6, 7), 20, sampling, seed=1))
-    for tree in trees:
+    for _, tree in drafter.trees:
         assert tree.q is not None
         parents, tokens = tree.layout.parents.tolist(), tree.tokens.tolist()
         torch.testing.assert_close(tree.q[1:].sum(-1), torch.ones(25).to(tree.q))

@@ -33,21 +33,29 @@ SOURCES = tuple(str(ROOT / folder) + "/" for folder in ("specbench", "methods", 
 class CheckedGraphs(Graphs):
     """Graphs that try every function on fake CUDA tensors before they record it.
 
-    `num_checked` counts these functions, and `refused` says what a capture would refuse in them.
+    Once for shapes of its inputs: `num_checked` counts these, and `refused` says what a capture
+    would refuse.
     """
 
     def __init__(self, *args: Any, capability: Capability = (9, 0), **named: Any) -> None:
         super().__init__(*args, **named)
         self.capability = capability
-        self.num_checked = 0
         self.refused: set[str] = set()
+        self._checked: set[Any] = set()
+
+    @property
+    def num_checked(self) -> int:
+        return len(self._checked)
 
     def record(self, captured: Any, inputs: tuple[Tensor, ...], named: Any) -> Any:
-        self.num_checked += 1
-        keep = (self, *self._captured.values())
-        self.refused |= refusals(
-            captured.function, inputs, named, keep=keep, capability=self.capability
-        )
+        others = [item for item in named.items() if item[0] != "cache_span"]
+        like = (captured.function, *(x.shape for x in inputs), *others)
+        if like not in self._checked:
+            self._checked.add(like)
+            keep = (self, *self._captured.values())
+            self.refused |= refusals(
+                captured.function, inputs, named, keep=keep, capability=self.capability
+            )
         return super().record(captured, inputs, named)
 
 

@@ -31,7 +31,7 @@ class _Tape(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if _reads_a_value(func, args):
+        if reads_a_value(func, args):
             raise RuntimeError(f"{func} reads a tensor's value while it is recorded")
         result = func(*args, **(kwargs or {}))
         leaves, shape = tree_flatten((args, kwargs or {}))
@@ -68,9 +68,10 @@ def _filled(given: list[Any], made: dict[int, Tensor]) -> list[Any]:
     return [made[one.index] if isinstance(one, _Slot) else one for one in given]
 
 
-def _reads_a_value(func: Any, args: Any) -> bool:
+def reads_a_value(func: Any, args: Any) -> bool:
     """True if the host has to wait for values or for a size."""
-    if func is torch.ops.aten.index.Tensor:  # by numbers its shape is known, by a mask it is not
+    if func.overloadpacket.__name__.startswith("index") and isinstance(args[1], list | tuple):
+        # By numbers the shape is known, by a mask it is not.
         return any(index is not None and index.dtype == torch.bool for index in args[1])
     tags = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
     return any(tag in func.tags for tag in tags)

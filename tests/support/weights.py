@@ -1,12 +1,15 @@
 """Checkpoints from which the contract suite builds each method."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext, Drafter
 from specbench.engine.target import Target
 from specbench.methods._datastore import Datastore
 from specbench.registry import get, make_options
+from specbench.types import Request
 from tests.methods.checkpoints import MAKERS
 from tests.support.models import prompts, random_llama, save
 
@@ -28,16 +31,30 @@ def _datastore(target: Target, folder: Path) -> Path:
     return path
 
 
-WEIGHTS: dict[str, Callable[[Target, Path], Path]] = {
+WEIGHTS: dict[str, Callable[..., Path]] = {
     "sps": _sps, "pard": _pard, "rest": _datastore, **MAKERS,
 }  # fmt: skip
 """Model-card key of a method's weights -> a maker of a random checkpoint in its format."""
 
 
-def build(name: str, target: Target, folder: Path, **options: str) -> Drafter:
-    """A drafter of the method on a random checkpoint where it needs one."""
+def build(name: str, target: Target, folder: Path, made: Any = None, **options: Any) -> Drafter:
+    """A drafter of the method on a random checkpoint, if it needs one; `made` goes to its maker."""
     method = get(name)
-    given = make_options(method, options)
+    given = make_options(method, {key: str(value) for key, value in options.items()})
     checkpoint = method.weights_with(given)
-    weights = WEIGHTS[checkpoint](target, folder / name) if checkpoint else None
+    weights = WEIGHTS[checkpoint](target, folder / name, **(made or {})) if checkpoint else None
     return method.build(given, BuildContext(target, weights))
+
+
+def decoded(
+    target: Target,
+    name: str,
+    folder: Path,
+    requests: Sequence[Request],
+    made: Any = None,
+    **options: Any,
+) -> list[tuple[object, ...]]:
+    """Tokens and steps of completions by a drafter of `build`."""
+    drafter = build(name, target, folder, made, **options)
+    every = (decode(target, drafter, request) for request in requests)
+    return [(done.token_ids, done.steps) for done in every]

@@ -13,14 +13,11 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import gelu, silu
-from transformers import PreTrainedModel
 
-from specbench.engine.decode import decode
 from specbench.engine.execution import Execution
 from specbench.engine.kernels import pick_ops
 from specbench.engine.kernels.pick_ops import unsupported_reason
 from specbench.engine.kernels.products import ROW, LinearCall
-from specbench.engine.layers.experts import Clamp, Experts
 from specbench.engine.layers.operands import CacheRows, CacheSpan, Heads, Norm, TreeMask
 from specbench.engine.layers.ops import TORCH, gelu_tanh
 from specbench.engine.layers.torch_attention import Scoring
@@ -30,7 +27,7 @@ from specbench.types import Request
 from tests.engine.test_target import random_model
 from tests.packaging.shell import ROOT
 from tests.support.models import prompts, random_llama
-from tests.support.weights import build
+from tests.support.weights import decoded
 
 pytest.importorskip("triton", reason="triton is not installed")
 
@@ -161,17 +158,6 @@ def test_norms_with_wide_weights_are_added_to_a_residual() -> None:
     torch.testing.assert_close(KERNELS.norm(x, norm), norm(x))
 
 
-def test_clamped_experts_have_biases_and_alternating_rows() -> None:
-    torch.manual_seed(0)
-    shapes = (3, 16, 24), (3, 24, 8), (3, 16), (3, 24)
-    gate_up, down, gate_up_bias, down_bias = (torch.randn(shape, device=DEVICE) for shape in shapes)
-    experts = Experts(gate_up, down, gate_up_bias, down_bias, Clamp(1.7, 1.5))
-    x, shares = torch.randn(2, 24, device=DEVICE), torch.rand(2, 2, device=DEVICE)
-    ids = torch.tensor([[2, 0], [1, 2]], device=DEVICE)
-    found, expected = (ops.experts(x, experts, ids, shares, silu) for ops in (KERNELS, TORCH))
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize("num_rows", [1, 3])
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_products_include_norm_bias_residual_and_gate(num_rows: int, has_bias: bool) -> None:
@@ -241,18 +227,6 @@ def test_a_k_too_large_for_the_kernel_is_computed_by_torch() -> None:
     assert torch.equal(KERNELS.topk_logprobs(logits, k)[0], TORCH.topk_logprobs(logits, k)[0])
 
 
-def tokens_and_steps(
-    name: str, model: PreTrainedModel, prompt: tuple[int, ...], folder: Path,
-    options: dict[str, str],
-) -> list[tuple[object, ...]]:  # fmt: skip
-    """The tokens and steps of a method with torch's operations, and with kernels."""
-    both = (
-        decode(target, build(name, target, folder, **options), Request(prompt, 3))
-        for target in (Target(deepcopy(model)), Target(model, Execution(KERNELS)))
-    )
-    return [(done.token_ids, done.steps) for done in both]
-
-
 SMALL = {"total_tokens": "8", "depth": "2", "top_k": "3"}
 
 
@@ -273,8 +247,10 @@ def test_tokens_and_steps_are_the_same_with_kernels(
 ) -> None:
     heads = {"hidden_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1}
     model = random_llama(layers, **heads).float().to(DEVICE)
-    plain, done = tokens_and_steps(name, model, prompts()[0], tmp_path, options)
-    assert done == plain and all(done)
+    targets = Target(deepcopy(model)), Target(model, Execution(KERNELS))
+    requests = [Request(prompts()[0], 3)]
+    plain, found = (decoded(one, name, tmp_path, requests, **options) for one in targets)
+    assert found == plain
 
 
 @MANY_PROGRAMS
@@ -284,8 +260,10 @@ def test_limited_models_have_the_same_tokens_and_steps_with_kernels(
     name: str, tmp_path: Path
 ) -> None:
     model = random_model(name).float().to(DEVICE)
-    plain, done = tokens_and_steps("eagle2", model, prompts()[1], tmp_path, SMALL)
-    assert done == plain and all(done)
+    targets = Target(deepcopy(model)), Target(model, Execution(KERNELS))
+    requests = [Request(prompts()[1], 3)]
+    plain, found = (decoded(one, "eagle2", tmp_path, requests, **SMALL) for one in targets)
+    assert found == plain
 
 
 @pytest.mark.slow

@@ -17,8 +17,9 @@ from specbench.registry import get
 from specbench.types import Request
 from specbench.zoo import TINY
 from tests.engine.test_target import load_in
-from tests.methods.building import build_in, build_random
+from tests.methods.building import build_in
 from tests.support.models import prompts, random_llama
+from tests.support.weights import build
 from tests.training.head_models import started
 
 try:
@@ -97,7 +98,7 @@ def test_levels_in_one_call_are_those_one_after_the_other(
     """Scores have the same bits. Equal ones, frequent in bfloat16, may come in another order."""
     shape = {"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
     target = Target(random_llama(3, **shape).to(ops._dtype), Execution(ops))
-    drafter = build_random(name, target, tmp_path, made, depth=depth, top_k=5)
+    drafter = build(name, target, tmp_path, made, depth=depth, top_k=5)
     assert isinstance(drafter, DynamicDrafter) and drafter._joined
     for prompt in map(list, prompts()):
         state = started(drafter, target, prompt)
