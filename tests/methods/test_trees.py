@@ -18,7 +18,8 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize(("name", "nodes", "depth"), [
-    ("mc_sim_7b_63", 64, 4), ("eagle_25", 26, 5), ("4x2x1", 1 + 4 + 8 + 8, 3), ("1x1x1", 4, 3),
+    ("mc_sim_7b_63", 64, 4), ("eagle_25", 26, 5), ("recycling_80", 81, 6),
+    ("4x2x1", 1 + 4 + 8 + 8, 3), ("1x1x1", 4, 3),
 ])  # fmt: skip
 def test_named_trees_have_their_nodes(name: str, nodes: int, depth: int) -> None:
     tree = static_tree(name)
