@@ -34,11 +34,10 @@ from specbench.measure.spec import RunSpec
 from specbench.models.memory import estimate
 from specbench.types import Request
 from specbench.zoo import TINY
-from tests.engine.test_target import GROUPED, Oracle, load_in
+from tests.engine.test_target import GROUPED, PROMPT, Oracle, load_in
 from tests.support.models import generated
 from tests.support.quantised import fp8_layers, mxfp4_experts, write
 
-PROMPT = (1, 7, 8, 9, 10, 11)
 CPU = torch.device("cpu")
 EXPERTS = {
     **GROUPED, "hidden_size": 64, "head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2,
@@ -53,21 +52,15 @@ def llama(folder: Path) -> LlamaForCausalLM:
     return model
 
 
-def check_trees(target: Target) -> None:
-    """Trees give the tokens of the model's own `generate`."""
-    answer = generated(target.model, PROMPT, 13)
-    done = decode(target, Oracle(answer), Request(PROMPT, 13))
-    assert list(done.token_ids) == answer
-    assert done.accept_lengths == (4, 4, 4)
-
-
 def check_stands_for(folder: Path, plain: PreTrainedModel) -> Target:
-    """The folder decodes as the plain model, and needs the memory that it takes."""
+    """The folder decodes over trees as the plain model, and needs the memory that it takes."""
     target = load_in(folder)
     with torch.inference_mode():
         logits = plain(torch.tensor([PROMPT])).logits[0, -1]
         assert (target.prefill(PROMPT).logits[-1] - logits).norm() < 1e-4 * logits.norm()
-    check_trees(target)
+    answer = generated(target.model, PROMPT, 13)
+    done = decode(target, Oracle(answer), Request(PROMPT, 13))
+    assert list(done.token_ids) == answer and done.accept_lengths == (4, 4, 4)
     need = estimate(folder, "float32", context=128, what="it", is_dequantized=True)
     held = sum(one.nbytes for one in plain.state_dict().values())
     assert held <= need.weight_bytes < 1.1 * held

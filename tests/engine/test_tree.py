@@ -28,30 +28,16 @@ def parent_lists(draw: st.DrawFn) -> list[int]:
     return [0, *(draw(st.integers(0, node - 1)) for node in range(1, size))]
 
 
-def ancestors_of(parents: list[int], node: int) -> set[int]:
-    above = {node}
-    while node:
-        node = parents[node]
-        above.add(node)
-    return above
-
-
 @given(parent_lists())
-def test_a_layout_knows_depth_and_ancestors_of_every_node(parents: list[int]) -> None:
+def test_a_layout_knows_depth_ancestors_and_children_of_every_node(parents: list[int]) -> None:
     layout = TreeLayout.from_parents(parents, "cpu")
-    for node in range(len(parents)):
-        above = ancestors_of(parents, node)
-        assert set(layout.ancestors[node].nonzero()[:, 0].tolist()) == above
-        assert layout.depths[node] == len(above) - 1
-
-
-@given(parent_lists())
-def test_sibling_rows_list_each_child_once_in_order(parents: list[int]) -> None:
-    layout = TreeLayout.from_parents(parents, "cpu")
-    for node in range(len(parents)):
-        children = [i for i in range(1, len(parents)) if parents[i] == node]
-        listed = [int(row[node]) for row in layout.siblings if row[node]]
-        assert listed == children
+    above: list[set[int]] = []
+    for node, parent in enumerate(parents):
+        above.append({node, *(above[parent] if node else ())})
+        assert set(layout.ancestors[node].nonzero()[:, 0].tolist()) == above[node]
+        assert layout.depths[node] == len(above[node]) - 1
+        children = [child for child in range(1, len(parents)) if parents[child] == node]
+        assert [int(row[node]) for row in layout.siblings if row[node]] == children
 
 
 @pytest.mark.parametrize("parents", [[], [1], [0, 1], [0, -1], [0, 2, 0]])
@@ -244,17 +230,14 @@ def test_a_sound_tree_passes(
     assert set(found.num_nodes) == {4}
 
 
-class Wrong(Fixed):
-    """Drafts siblings that carry the same token."""
-
-    def __init__(self) -> None:
-        super().__init__([VOCAB - 1, VOCAB - 1], [0, 0, 0], 3)
+WRONG = Fixed([VOCAB - 1, VOCAB - 1], [0, 0, 0], 3)
+"""Drafts siblings that carry the same token."""
 
 
 @pytest.mark.parametrize("is_checked", [True, False])
 def test_a_completion_with_a_wrong_draft_fails(is_checked: bool) -> None:
     with pytest.raises(ContractFault, match="2 times below node 0"):
-        decode(random_target(), Wrong(), Request((1, 5), 8), is_checked=is_checked)
+        decode(random_target(), WRONG, Request((1, 5), 8), is_checked=is_checked)
 
 
 class Ruled(Drafter):
@@ -304,8 +287,8 @@ def test_a_method_that_breaks_its_contract_in_the_warm_up_fails_in_every_sample(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     target = random_target()
-    with engine_backend(target, {"wrong": Wrong()}) as backend:
+    with engine_backend(target, {"wrong": WRONG}) as backend:
         backend.warm_up([Request((1, 5, 6), 4)])
-        monkeypatch.setattr(Wrong, "propose", lambda self, state: state.chain())
+        monkeypatch.setattr(Fixed, "propose", lambda self, state: state.chain())
         with pytest.raises(ContractFault, match="2 times below node 0"):
             backend.complete("wrong", Request((1, 5), 4))

@@ -163,47 +163,30 @@ def test_one_recorder_serves_the_start_up_check_and_the_timer(
     assert len(made) == 1 and timed == made
 
 
+OFF, MORE = "the norm is off", "the norm is off too"
 FAILED = {"attention": "run by torch, since Triton Error [CUDA]: invalid"}
 TOLD = "attention: run by torch, since Triton Error [CUDA]: invalid"
 
 
 @pytest.mark.parametrize(
-    ("wrong", "failed", "reason"),
+    ("kind", "wrong", "failed", "used", "reason"),
     [
-        ({}, {}, None),
-        ({"overlapped": "the norm is off"}, {}, "launches do not overlap: the norm is off"),
-        ({}, {"overlapped": FAILED, "plain": FAILED}, TOLD),
-        ({}, {"overlapped": FAILED}, f"launches do not overlap: {TOLD}"),
+        ("auto", {}, {}, "overlapped", None),
+        ("auto", {"overlapped": OFF}, {}, "plain", f"launches do not overlap: {OFF}"),
+        ("auto", {}, {"overlapped": FAILED, "plain": FAILED}, "overlapped", TOLD),
+        ("auto", {}, {"overlapped": FAILED}, "plain", f"launches do not overlap: {TOLD}"),
+        ("auto", {"overlapped": OFF, "plain": MORE}, {}, "torch", f"{OFF}; {MORE}"),
+        ("plain", {"overlapped": OFF}, {}, "plain", None),
+        ("overlapped", {"plain": OFF}, {}, "overlapped", None),
+        ("plain", {"plain": OFF}, {}, "torch", OFF),
+        ("overlapped", {"overlapped": OFF}, {}, "torch", OFF),
     ],
 )
-def test_launches_overlap_unless_that_costs_a_kernel_with_the_reason(
-    wrong: dict[str, str], failed: dict[str, dict[str, str]], reason: str | None, hopper: Refusing
+def test_launches_overlap_unless_that_costs_a_kernel_and_a_kind_that_is_asked_for_is_kept(
+    kind: str, wrong: Any, failed: Any, used: str, reason: str | None, hopper: Refusing
 ) -> None:
     hopper.wrong, hopper.fallbacks = wrong, failed
-    ops = picked()
-    assert ops.name.startswith("triton") and ops.describe()["reason"] == ops.reason == reason
-    assert ops.name.endswith(", overlapped") != ("do not overlap" in (reason or ""))
-
-
-@pytest.mark.parametrize(
-    ("kind", "wrong", "name", "reason"),
-    [
-        ("plain", {"overlapped": "the norm is off"}, "triton", None),
-        ("overlapped", {"plain": "the norm is off"}, "triton", None),
-        ("plain", {"plain": "the norm is off"}, "torch", "the norm is off"),
-        ("overlapped", {"overlapped": "the norm is off"}, "torch", "the norm is off"),
-    ],
-)
-def test_a_kind_of_kernels_that_is_asked_for_is_not_replaced_by_another(
-    kind: str, wrong: dict[str, str], name: str, reason: str | None, hopper: Refusing
-) -> None:
-    hopper.wrong = wrong
-    ops = picked(kind)
-    assert (ops.name.split()[0], ops.reason) == (name, reason)
-    assert ops.name.endswith(", overlapped") == (kind == "overlapped" and name == "triton")
-
-
-def test_wrong_kernels_leave_torchs_operations_with_every_reason(hopper: Refusing) -> None:
-    hopper.wrong = {"overlapped": "the norm is off", "plain": "the norm is off too"}
-    ops = picked()
-    assert ops.name == "torch" and ops.reason == "the norm is off; the norm is off too"
+    ops, plain = picked(kind), TritonOps(8).name
+    names = {"torch": "torch", "plain": plain, "overlapped": f"{plain}, overlapped"}
+    assert ops.name == names[used]
+    assert ops.describe()["reason"] == ops.reason == reason

@@ -7,16 +7,8 @@ from dataclasses import replace
 
 import torch
 
-from specbench.engine.kernels.products import (
-    MARGIN,
-    ROW,
-    Choice,
-    Kernel,
-    Launch,
-    LinearCall,
-    Product,
-    choose,
-)
+from specbench.engine.kernels import products
+from specbench.engine.kernels.products import ROW, Choice, Launch, LinearCall, Product
 
 PRODUCT = Product(15360, 5120)
 
@@ -25,18 +17,18 @@ def times(seconds: Mapping[Launch, float]) -> Callable[[Sequence[Launch]], list[
     return lambda sound: [seconds[launch] for launch in sound]
 
 
-def chosen(seconds: Sequence[float], wrong: Mapping[Kernel, str] | None = None) -> Choice:
+def chosen(*seconds: float) -> Choice:
     """The choice, if the kernels and torch take these times."""
     by_launch = dict(zip((*ROW, None), seconds, strict=True))
-    return choose(PRODUCT, (wrong or {}).get, times(by_launch))
+    return products.choose(PRODUCT, lambda kernel: None, times(by_launch))
 
 
 def test_the_fastest_kernel_is_taken_unless_torch_beats_it_by_more_than_noise() -> None:
-    choice = chosen([1.0, 0.99, 1.2, 0.989])
+    choice = chosen(1.0, 0.99, 1.2, 0.989)
     assert choice.launch == ROW[1]
     assert list(choice.seconds) == [*map(str, ROW), "torch"] and choice.seconds["torch"] == 0.989
-    assert chosen([1.0, 2.0, 2.0, 1.0 - MARGIN / 2]).launch == ROW[0]
-    assert chosen([1.0, 2.0, 2.0, 1.0 - MARGIN * 2]).launch is None
+    assert chosen(1.0, 2.0, 2.0, 1.0 - products.MARGIN / 2).launch == ROW[0]
+    assert chosen(1.0, 2.0, 2.0, 1.0 - products.MARGIN * 2).launch is None
 
 
 def test_a_wrong_launch_is_neither_measured_nor_taken_and_the_reason_is_kept() -> None:
@@ -46,7 +38,7 @@ def test_a_wrong_launch_is_neither_measured_nor_taken_and_the_reason_is_kept() -
         measured.extend(sound)
         return [0.6, 0.5, 1.0]
 
-    choice = choose(PRODUCT, {ROW[0]: "it is off by 3.0e-01"}.get, measure)
+    choice = products.choose(PRODUCT, {ROW[0]: "it is off by 3.0e-01"}.get, measure)
     assert measured == [ROW[1], ROW[2], None] and choice.launch == ROW[2]
     assert choice.rejected == {str(ROW[0]): "it is off by 3.0e-01"}
 
@@ -55,7 +47,7 @@ def test_torch_is_left_where_every_kernel_is_wrong_and_nothing_is_measured() -> 
     def fail(sound: Sequence[Launch]) -> list[float]:
         raise AssertionError("measured")
 
-    choice = choose(PRODUCT, dict.fromkeys(ROW, "too large").get, fail)
+    choice = products.choose(PRODUCT, dict.fromkeys(ROW, "too large").get, fail)
     assert choice.launch is None and set(choice.rejected.values()) == {"too large"}
 
 
@@ -78,7 +70,7 @@ def test_tensors_that_are_not_contiguous_are_left_to_torch() -> None:
 def test_a_choice_is_recorded_with_its_times_and_reasons() -> None:
     seconds = {ROW[1]: 2.5e-4, ROW[2]: 2.6e-4, None: 3e-4}
     wrong = {ROW[0]: "out of resource: shared memory"}
-    choice = choose(Product(13824, 5120, is_gated=True), wrong.get, times(seconds))
+    choice = products.choose(Product(13824, 5120, is_gated=True), wrong.get, times(seconds))
     assert choice.to_json() == {
         "rows": 1,
         "weight": [27648, 5120],
