@@ -204,7 +204,8 @@ def _knots(one: MethodCost, options: Mapping[str, Any], rows: IntArray) -> Float
     for name in one.knots[0]:
         axis = sorted({knot[name] for knot in one.knots})
         weights = np.broadcast_to(_between(axis, values[name], name), (len(rows), len(axis)))
-        found = (found[:, :, None] * weights[:, None, :]).reshape(len(rows), -1)
+        pairs = found[:, :, None] * weights[:, None, :]
+        found = pairs.reshape(len(rows), found.shape[1] * len(axis))  # -1 needs a row
     return found
 
 

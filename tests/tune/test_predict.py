@@ -10,7 +10,7 @@ import pytest
 
 from specbench.errors import UserError
 from specbench.measure.methods import parse_methods
-from specbench.tune import Curve, Profile, predict, profile, read_curve, replay
+from specbench.tune import Curve, Profile, Walk, predict, profile, read_curve, replay
 from specbench.tune.plots import cost_curve, heat_map
 from specbench.tune.predict import candidates, prediction_frame
 from specbench.tune.replay import profile_frame
@@ -129,6 +129,17 @@ def test_a_curve_of_other_work_or_conditions_is_refused_with_both_values(
             predict(found, planted.curve(found, by_rows, DRAFTS, **changes), [MEDUSA])
         else:
             curve.check({**curve.about, **changes})
+
+
+def test_an_answer_without_a_draft_takes_vanillas_time_and_the_prefill(found: Profile) -> None:
+    curve = planted.curve(found, by_rows, DRAFTS)
+    for count in (0, 1):  # of one token, or of two: a step without room for a draft
+        walk = Walk("gsm8k/1/0", 9, (1,) * count, (1,) * count, (0,) * count, (1,) * count)
+        for label in DRAFTS:
+            options = {"depth": 2, "top_k": 2}
+            own, costs = curve.weights(label, options, walk), curve.costs(label, 0, 0)[0]
+            vanilla = curve.weights(None, {}, walk) @ curve.costs(None, 0, 0)[0]
+            assert own @ costs == pytest.approx(vanilla + 1)
 
 
 def test_nothing_is_continued_beyond_what_was_measured(found: Profile) -> None:
