@@ -66,8 +66,8 @@ def heat_map(predictions: Sequence[Prediction]) -> Plot | None:
         axes.grid(visible=False)
         return drawn
 
-    depth, nodes = cells.stack().idxmax()
-    best = f"{cells.loc[depth, nodes]:.2f} with {nodes} nodes and depth {depth}"
+    depth, nodes, speedup = max(rows, key=lambda row: row[-1])
+    best = f"{speedup:.2f} with {nodes} nodes and depth {depth}"
     alt = f"Heat map. The best is {best}."
     caption = "Each cell has the top-k that is best there."
     return Plot(f"heat_map_{name}", title, alt, caption, draw)
