@@ -15,6 +15,7 @@ GB = 10**9
 @pytest.fixture(autouse=True)
 def _empty_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path))
     monkeypatch.setattr("specbench.models.memory.free_bytes", lambda device: 16 * GB)
 
 
@@ -37,9 +38,11 @@ def test_the_memory_is_that_of_the_target_and_of_all_drafters(weights: str) -> N
 
 
 def test_a_download_counts_the_files_of_known_size_and_says_if_there_are_more() -> None:
-    known, more = of("eagle2"), of("eagle2", "hydra")
-    assert 13 * GB < known.download_bytes == more.download_bytes < 16 * GB
-    assert (known.has_more_files, more.has_more_files) == (False, True)
+    known, more = of("eagle2", prompts="bundled"), of("eagle2", "hydra", prompts="bundled")
+    prompts = of("eagle2", prompts="paper")
+    sizes = {one.download_bytes for one in (known, more, prompts)}
+    assert len(sizes) == 1 and 13 * GB < sizes.pop() < 16 * GB
+    assert [one.has_more_files for one in (known, more, prompts)] == [False, True, True]
 
 
 def test_methods_too_many_for_the_memory_are_told_before_the_run() -> None:

@@ -171,6 +171,7 @@ def _num_answers(spec: RunSpec, files: _Files) -> int | None:
             kept = found.drawn(spec.sample, spec.seed) if spec.sample else found
             total += sum(len(prompt.turns) for prompt in kept.prompts)
         except UserError:
+            files.sizes.append(None)
             paper = task.card.paper if task.card and spec.prompts == "paper" else None
             wanted = spec.limit or spec.sample
             if paper is None and wanted is None:
