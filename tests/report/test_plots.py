@@ -85,6 +85,8 @@ def test_an_svg_is_reproducible_and_keeps_text_as_text() -> None:
         assert b"<dc:date>" not in svg
         assert b"EAGLE-3</text>" in svg
         assert name != "speedup" or b">3.66</text>" in svg
+    plot, figure = first["speedup"]
+    assert save(figure) == plot.images  # of the same figure again
 
 
 def test_control_characters_in_names_are_drawn_as_escapes() -> None:
@@ -203,7 +205,8 @@ def test_thirty_variants_have_plots_that_are_as_high_as_they_need_and_say_nothin
         images = save(picture)
         assert b"min_ngram" not in images.svg
         for axes in picture.axes:
-            assert axes.get_window_extent().width > 250 and axes.get_window_extent().height > 150
+            size = axes.get_window_extent()
+            assert size.width > 416 and size.height > 250
     names = [text.get_text() for text in pictures["speedup"][1].axes[0].get_yticklabels()]
     assert len(names) == 30 and not recwarn.list
     bars = [patch.get_extents().width for patch in pictures["speedup"][1].axes[0].patches]

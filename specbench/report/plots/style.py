@@ -278,4 +278,5 @@ def save(drawn: Figure) -> Images:
         FigureCanvasAgg(drawn).print_png(png, metadata={"Software": None})
         drawn.set_layout_engine("none")
         FigureCanvasSVG(drawn).print_svg(svg, metadata={"Date": None})
+    drawn.set_dpi(_DPI)  # an SVG is drawn in points
     return Images(svg.getvalue(), png.getvalue())
