@@ -14,6 +14,8 @@ from itertools import product
 from statistics import median
 from typing import NamedTuple
 
+import numpy as np
+
 from specbench.analysis.cells import BASELINE, WITH_PHASES, CellKey
 from specbench.analysis.metrics import POOLED, rows_by_cell
 from specbench.analysis.ranking import is_alone, is_claimed
@@ -28,6 +30,8 @@ from specbench.log.run import NO_LOAD, Load, Run, loads_of
 
 MEAN = "mean"
 """The task of a cell with the means over tasks."""
+_MANY = 10**6
+"""More than the passes of a run."""
 
 
 class Claim(NamedTuple):
@@ -75,6 +79,15 @@ class Comparison:
         sides = zip(*((pair.reference, pair.subject) for pair in cells), strict=True)
         spreads = [[sd for value in side if (sd := unit_sd(value)) is not None] for side in sides]
         return [median(found) for found in spreads if found]
+
+    @property
+    def scope(self) -> Scope:
+        """What intervals of times cover: not passes or runs with few of the requests."""
+        means = (one.tokens_per_s.ratio for key, one in self.cells.items() if key.task == MEAN)
+        units = [one for ratio in means if isinstance(ratio, Estimate) for one in ratio.units]
+        known = (max(1, int(np.isfinite(one).sum())) for one in units)
+        scope = self.repetition.scope
+        return scope._replace(number=min(known, default=scope.number))
 
     def is_claimed(self, claim: Claim) -> bool:
         """True if the test supports a difference."""
@@ -155,7 +168,8 @@ def compare(
     """
     if not is_forced:
         require_same_work(reference.header, subject.header)
-    sides = _Cells(reference), _Cells(subject)
+    are_pools = bool(reference.run_of_repeat and subject.run_of_repeat)
+    sides = _Cells(reference, are_pools), _Cells(subject, are_pools)
     if crossed:
         for cells, method in zip(reversed(sides), crossed, strict=True):
             if method not in cells.methods:
@@ -173,14 +187,26 @@ def compare(
 
 
 class _Cells:
-    """The methods, temperatures and tasks of a run's measured records."""
+    """The methods, temperatures and tasks of a run's measured records.
 
-    def __init__(self, run: Run) -> None:
+    With `is_by_run`, the repeats of each run of a pool are numbered from a multiple of `_MANY`
+    on, so that two pools are paired run by run and pass by pass.
+    """
+
+    def __init__(self, run: Run, is_by_run: bool) -> None:
         self.run = run
         table = make_table(run.records, run.run_of_repeat, run.header.blocks)
         self.num_units = table.num_units
         self.has_phases = bool(table.frame["draft_s"].notna().any())
-        self.frame = table.frame[table.frame["is_measured"]]
+        frame = table.frame
+        if is_by_run:
+            runs = np.array(run.run_of_repeat)
+            numbers = runs * _MANY + np.arange(len(runs)) - np.searchsorted(runs, runs)
+            frame = frame.assign(repeat=numbers[frame["repeat"]])
+        self.num_runs, self.num_passes = (
+            len({*part}) for part in np.divmod(frame["repeat"].to_numpy(), _MANY)
+        )
+        self.frame = frame[frame["is_measured"]]
         found = self.frame["method"].unique()
         listed = [one.spelling for one in run.header.method_labels if one.spelling in found]
         ordered = dict.fromkeys([*listed, *found])
@@ -270,10 +296,9 @@ def _unshared(reference: _Cells, subject: _Cells) -> Iterator[str]:
         alone += [f"T={t:g}" for t in cells.temperatures if t not in other.temperatures]
         if alone:
             yield f"only in {cells.run.header.id}: {', '.join(alone)}"
-    numbers = reference.num_units, subject.num_units
-    if numbers[0] != numbers[1]:
-        kind = "runs" if reference.run.run_of_repeat and subject.run.run_of_repeat else "repeats"
-        yield f"{kind} after the first {min(numbers)}, which only one side has"
-    passes = [1 + max((r.key.repeat for r in one.run.records), default=0) for one in sides]
-    if numbers[0] == numbers[1] and passes[0] != passes[1]:
-        yield f"passes after the first {min(passes)}, which only one side has"
+    for kind, numbers in (
+        ("runs", [one.num_runs for one in sides]),
+        ("passes", [one.num_passes for one in sides]),
+    ):
+        if numbers[0] != numbers[1]:
+            yield f"{kind} after the first {min(numbers)}, which only one side has"

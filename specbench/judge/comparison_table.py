@@ -147,7 +147,7 @@ def _definitions(comparisons: Sequence[Comparison]) -> Iterator[Note]:
     is_cross = comparisons[0].reference_method is not None
     which = "A / B" if is_cross else "each run / A"
     yield Note("Ratio", f"{which}, over completions that both finished; above 1 is better.")
-    scopes = dict.fromkeys(one.repetition.scope.text for one in comparisons)
+    scopes = dict.fromkeys(one.scope.text for one in comparisons)
     yield Note(
         "Intervals",
         f"95 %, of times over {' or '.join(scopes)}, by paired cluster bootstrap over samples. "

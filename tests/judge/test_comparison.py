@@ -296,7 +296,9 @@ def cut(pool: Run) -> Run:
 def test_speeds_of_runs_or_passes_that_were_cut_are_not_judged() -> None:
     reason = "not judged, since fewer than two passes or runs have most requests."
     pool = cut(several(RUN, 3))
-    text = sentences(compare(pool, cut(several(new({"pld": 1.25}), 3, seed=1))))
+    compared = compare(pool, cut(several(new({"pld": 1.25}), 3, seed=1)))
+    assert compared.scope.number == 1
+    text = sentences(compared)
     assert text.count(f": {reason}") == text.count(f"Speedup over vanilla is {reason}") == 1
     passes = make_run(pool.records, pool.header)
     text = sentences(compare(passes, passes, crossed=("pld", "vanilla")))

@@ -13,12 +13,13 @@ from msgspec import structs
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Bootstrap, Estimate
 from specbench.errors import RunFolderError, UserError
-from specbench.judge.comparison import compare
+from specbench.judge.comparison import MEAN, compare
 from specbench.log.run import NO_LOAD, ONE_AT_A_TIME, Load, Run
 from specbench.log.store import read_runs
 from specbench.report.notes import notes
+from specbench.types import Record
 from tests.analysis.run_factory import full_run, make_run
-from tests.judge.changing import at_loads, several, slower, with_header
+from tests.judge.changing import at_loads, several, slower, with_header, with_records
 from tests.support.audits import stored_audit
 from tests.support.records import store
 
@@ -131,6 +132,17 @@ def test_runs_that_only_one_side_has_are_named() -> None:
     compared = compare(several(POOLED, 4), several(with_header(POOLED, id="new"), 3, seed=1))
     assert "runs after the first 3, which only one side has" in compared.unshared
     assert compared.repetition.scope.number == 3
-    repeated = [several(POOLED, number) for number in (3, 2)]
-    sides = [several(make_run(one.records, one.header), 2) for one in repeated]
-    assert "passes after the first 4, which only one side has" in compare(*sides).unshared
+
+
+def test_pools_are_paired_run_by_run_and_pass_by_pass() -> None:
+    def growing(one: Record) -> Record:
+        """A pass takes twice as long as the one before."""
+        factor = 2.0**one.key.repeat
+        seconds = {name: factor * getattr(one, name) for name in ("prefill_s", "decode_s")}
+        return replace(one, **seconds)
+
+    passes = [with_records(several(POOLED, number), growing) for number in (3, 2)]
+    compared = compare(*(several(one, 2) for one in passes))
+    assert compared.unshared == ("passes after the first 2, which only one side has",)
+    ratio = compared.cell("pld", 0.0, MEAN).tokens_per_s.ratio
+    assert isinstance(ratio, Estimate) and ratio.value == pytest.approx(1, abs=0.02)
