@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from specbench.analysis.cells import Arithmetic, CellKey
 from specbench.analysis.metrics import RunMetrics, measure
+from specbench.analysis.ranking import ALONE
 from specbench.analysis.served_steps import BETWEEN
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.log.header import RunHeader
@@ -44,15 +45,16 @@ def category_tables(info: RunHeader, metrics: RunMetrics) -> tuple[Table, ...]:
     tables = []
     for temperature in metrics.temperatures:
         groups: dict[str, list[Row]] = {}
+        legend = ""
         for name in metrics.tasks:
             task, _, category = name.partition(BETWEEN)
-            cells = tuple(
-                part.cell(_result(metrics, CellKey(method, temperature, name)))
-                for method in metrics.methods
-                for part in parts
-            )
+            keys = (CellKey(method, temperature, name) for method in metrics.methods)
+            results = [_result(metrics, key) for key in keys]
+            if any(one.mark for one in results):
+                legend = f" ({ALONE}: alone a difference, not among the methods of a row)"
+            cells = tuple(part.cell(one) for one in results for part in parts)
             groups.setdefault(info.task_title(task), []).append(Row("", category or "none", cells))
-        title = f"By category, {formats.temperature(temperature)}"
+        title = f"By category, {formats.temperature(temperature)}{legend}"
         made = tuple(Group(label, tuple(rows)) for label, rows in groups.items())
         tables.append(Table(title, columns, made, heading="Category"))
     return tuple(tables)

@@ -4,19 +4,21 @@ Tables by category of prompt.
 """
 
 import csv
+from dataclasses import replace
 from io import StringIO
 
 import pytest
 
-from specbench.analysis.cells import Arithmetic
+from specbench.analysis.cells import Arithmetic, CellKey
 from specbench.analysis.metrics import measure
-from specbench.analysis.stats.bootstrap import Bootstrap, Missing
+from specbench.analysis.ranking import Ranking
+from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Interval, Missing
 from specbench.data.prompts import load_prompt_sets, plan_tasks
 from specbench.log.run import Run
 from specbench.report import sections
 from specbench.report.build import make_report
 from specbench.report.export import csv as csv_format
-from specbench.report.report import Report, measure_categories
+from specbench.report.report import Report, category_tables, measure_categories
 from specbench.report.table import Table
 from specbench.types import Record
 from tests.analysis.run_factory import full_run, make_run
@@ -141,6 +143,19 @@ def test_categories_are_rows_below_their_task(form: str) -> None:
     places = [text.index(word) for word in ("By category", "writing", "math")]
     assert places == sorted(places)
     assert "By category" not in render(report_of(nine_methods), form)
+
+
+def test_a_category_whose_interval_alone_shows_a_difference_has_its_legend_above() -> None:
+    run = with_categories()
+    metrics = measure_categories(run)
+    assert metrics is not None and "~" not in category_tables(run.header, metrics)[0].title
+    key = CellKey("pld", 0.0, "mt_bench / math")
+    alone = replace(metrics.cells[key], speedup=Estimate(1.2, Interval(1.1, 1.3)))
+    rankings = {(0.0, key.task): Ranking(against_baseline={"pld": 0.2})}
+    metrics = replace(metrics, cells={**metrics.cells, key: alone}, task_rankings=rankings)
+    (table,) = category_tables(run.header, metrics)
+    assert "1.20x~" in [cell.text for row in table.rows for cell in row.cells]
+    assert "~: alone a difference" in table.title
 
 
 def test_the_spreadsheet_has_a_line_per_category_and_method() -> None:
