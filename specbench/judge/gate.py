@@ -60,7 +60,7 @@ def check(
         comparison = compare(expected, found, may_be_empty=True)
         cells = {replace(key, load=load): cell for key, cell in comparison.cells.items()}
         comparisons.append(replace(comparison, cells=cells))
-        outputs = check_outputs(found, expected, baseline.header, limits.max_mismatch, len(parts))
+        outputs = check_outputs(found, expected, limits.max_mismatch, len(parts))
         checks += [replace(one, cell=replace(one.cell, load=load)) for one in outputs if one.cell]
     for other in more:
         require_same_work(other.header, run.header)
@@ -210,15 +210,14 @@ def check_audit(audit: StoredAudit | None, baseline: RunHeader) -> Iterator[Chec
                 yield Check("audit", "skipped", text, key)
 
 
-def check_sources(run: Run, baseline: Run | None = None) -> Iterator[Check]:
+def check_sources(run: Run, baseline: Run) -> Iterator[Check]:
     """A failed check for each kind of finding, or one that passed.
 
     Two findings have honest causes too. A step that is faster than vanilla's fails only if it
-    is not so in the baseline run, and is skipped without one; untimed work is always skipped.
+    is not so in the baseline run; untimed work is always skipped.
     """
-    found, before = (
-        find_cheats(make_table(one.records), one.header) for one in (run, baseline or run)
-    )
+    found = find_cheats(make_table(run.records), run.header)
+    before = find_cheats(make_table(baseline.records), baseline.header)
     known = {method for one in before if one.key in STEPS for method in _methods(one)}
     for one in found:
         is_known = (one.key in STEPS and known >= _methods(one)) or one.key == "untimed_work"

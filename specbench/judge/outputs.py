@@ -22,7 +22,7 @@ MAX_CHANGED = 0.05
 
 
 def check_outputs(
-    run: Run, baseline: Run, baseline_info: RunHeader, max_mismatch: float | None, num_loads: int
+    run: Run, baseline: Run, max_mismatch: float | None, num_loads: int
 ) -> Iterator[Check]:
     """The checks of samples and of output, for every cell that the baseline run measured, at
     one of `num_loads` that are checked.
@@ -33,7 +33,7 @@ def check_outputs(
     is_tested = (rows["temperature"] == 0) & (rows["method"] != BASELINE)
     num_tests = num_loads * rows.loc[is_tested, "method"].nunique()
     for _, cells in rows.groupby(CELL_KEY[:2], sort=False):
-        yield from _check_answers(cells, baseline_info, max_mismatch, num_tests)
+        yield from _check_answers(cells, baseline.header, max_mismatch, num_tests)
 
 
 def join_completions(run: Run, baseline: Run) -> DataFrame:

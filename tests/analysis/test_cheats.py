@@ -82,7 +82,7 @@ def test_each_rule_names_its_method_alone_and_fails_the_check(key: str) -> None:
     metrics = measure(one)
     (warning,) = [each for each in warnings(metrics) if each.key == key]
     assert f"{metrics.info.method(method).label} 0." in warning.text and warning.is_warning
-    (check,) = check_sources(one)
+    (check,) = check_sources(one, one)
     status = "skipped" if key == "fast_step" else "failed"
     assert (check.text, check.status) == (warning.text, status)
 
