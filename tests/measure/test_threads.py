@@ -19,6 +19,7 @@ from specbench.log.machine import Threads
 from specbench.machine import threads as machine
 from specbench.measure.local import engine, threads
 from specbench.measure.local.threads import Trial
+from specbench.measure.methods import parse_methods
 from specbench.types import Request
 from tests.packaging.shell import ROOT, python
 from tests.support.models import engine_backend, random_target
@@ -205,6 +206,24 @@ def test_a_resumed_run_keeps_its_threads_and_has_the_bandwidth_with_each(
         found = backend.describe()
     assert found.threads == before
     assert found.roofline and found.roofline.bandwidth_by_threads == {"1": 1e9, "2": 2e9}
+
+
+def test_a_trial_of_settings_that_fails_gives_the_threads_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used: list[int] = []
+
+    def fail(*_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(engine, "set_threads", used.append)
+    monkeypatch.setattr("specbench.engine.decode.decode", fail)
+    with engine_backend(random_target(), {}) as backend:
+        (method,) = parse_methods(["pld"])
+        step_s = backend._trial(Request((1, 5, 6), 4), 2, method, 1)
+        with pytest.raises(RuntimeError):
+            step_s()
+    assert used == [1, 2]
 
 
 def test_all_threads_the_cores_and_powers_of_two_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:

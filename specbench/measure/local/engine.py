@@ -212,8 +212,10 @@ class EngineBackend:
 
         def step_s() -> float:
             set_threads(threads)
-            done = decode(self.target, drafter, short)
-            set_threads(usual)
+            try:
+                done = decode(self.target, drafter, short)
+            finally:
+                set_threads(usual)
             return done.decode_s / len(done.accept_lengths)
 
         return step_s
