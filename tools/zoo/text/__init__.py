@@ -1,6 +1,6 @@
 """Seeded text in six families, one per benchmark task. Knows nothing about tokens or models."""
 
-from tools.zoo.text.dialogue import FAMILIES, Dialogue, Turn
-from tools.zoo.text.sampler import sample, stream
+from tools.zoo.text.dialogue import Dialogue, Turn
+from tools.zoo.text.sampler import FAMILIES, sample, stream
 
 __all__ = ["FAMILIES", "Dialogue", "Turn", "sample", "stream"]

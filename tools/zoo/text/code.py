@@ -1,11 +1,12 @@
 """Family `humaneval`: Python functions made from parts, with a docstring and true examples.
 
-The examples of the docstring come from the parts' functions and not from the answer's code, so
+The examples of the docstring come from the parts, one by one, and not from the answer's code, so
 they check the answer independently.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -15,7 +16,6 @@ from tools.zoo.text.code_parts import (
     PAIR_OPERATIONS,
     WORD_MAPS,
     WORD_TESTS,
-    Part,
     body,
     changed,
     code_dialogue,
@@ -40,32 +40,20 @@ _TOTALS: dict[str, Callable[[list[int]], int]] = {
 
 def sample_code(rng: random.Random) -> Dialogue:
     """One function to complete."""
-    kinds = (
-        _number_list, _number_total, _word_list, _word_count, _mapping, _digits, _up_to, _pairs,
+    number_list, word_list = (partial(_filtered, kind=kind) for kind in ("numbers", "words"))
+    kinds: tuple[Callable[[random.Random], Dialogue], ...] = (
+        number_list, _number_total, word_list, _word_count, _mapping, _digits, _up_to, _pairs,
         _search,
     )  # fmt: skip
     return rng.choices(kinds, (4, 4, 4, 2, 2, 2, 2, 3, 2))[0](rng)
 
 
-def _number_list(rng: random.Random) -> Dialogue:
-    return _filtered(rng, "numbers", NUMBER_TESTS, NUMBER_MAPS, some_numbers)
-
-
-def _word_list(rng: random.Random) -> Dialogue:
-    return _filtered(rng, "words", WORD_TESTS, WORD_MAPS, some_words)
-
-
-def _filtered(
-    rng: random.Random,
-    kind: str,
-    tests: Sequence[Part],
-    maps: Sequence[Part],
-    draw: Callable[[random.Random], list[Any]],
-) -> Dialogue:
+def _filtered(rng: random.Random, kind: str) -> Dialogue:
     """The elements of a list that pass a test, changed."""
-    test, change = rng.choice(tests), rng.choice(maps)
-    k, j = rng.randint(2, 6), rng.randint(2, 9)
     is_numbers = kind == "numbers"
+    test = rng.choice(NUMBER_TESTS if is_numbers else WORD_TESTS)
+    change = rng.choice(NUMBER_MAPS if is_numbers else WORD_MAPS)
+    k, j = rng.randint(2, 6), rng.randint(2, 9)
     argument = rng.choice(NUMBER_ARGUMENTS if is_numbers else names("word_arguments"))
     element = "int" if is_numbers else "str"
     imports, hint, returned = type_hints(rng, element, f"list[{element}]")
@@ -84,6 +72,7 @@ def _filtered(
             f"Given a list {argument}, return {what} {such}.",
         )
     )
+    draw: Callable[[random.Random], list[Any]] = some_numbers if is_numbers else some_words
     examples = [
         (repr(xs), [change.run(x, j) for x in xs if test.run(x, k)])
         for xs in (draw(rng) for _ in range(rng.randint(1, 2)))
@@ -154,17 +143,17 @@ def _word_count(rng: random.Random) -> Dialogue:
 
 def _pairs(rng: random.Random) -> Dialogue:
     """Two lists of numbers, taken pair by pair."""
-    word, code, run = rng.choice(PAIR_OPERATIONS)
+    operation = rng.choice(PAIR_OPERATIONS)
     left, right = rng.choice((("first", "second"), ("xs", "ys"), ("left", "right"), ("a", "b")))
     x, y = rng.choice((("x", "y"), ("p", "q"), ("u", "v")))
     test, k = rng.choice(NUMBER_TESTS[:6]), rng.randint(2, 6)
     is_filtered = rng.random() < 0.5
     num = rng.randint(2, 4)
     one, two = some_numbers(rng, num, 0, 12), some_numbers(rng, num, 0, 12)
-    values = [run(p, q) for p, q in zip(one, two, strict=True)]
-    name = f"pairwise_{word}"
-    text = f"Return the {word} of each pair of numbers from {left} and {right}"
-    slots = {"x": x, "y": y, "left": left, "right": right, "value": code.format(a=x, b=y)}
+    values = [operation.run(p, q) for p, q in zip(one, two, strict=True)]
+    name = f"pairwise_{operation.word}"
+    text = f"Return the {operation.word} of each pair of numbers from {left} and {right}"
+    slots = {"x": x, "y": y, "left": left, "right": right, "value": operation.over(x, y)}
     if is_filtered:
         values = [value for value in values if test.run(value, k)]
         name += f"_{test.word}"

@@ -1,16 +1,16 @@
 """The parts of the generated Python functions, and the dialogues made from them.
 
-A part is a test or a change of numbers or words. It has an English phrase, an expression and an
-equal Python function.
+A part is a test or a change of numbers or words, or an operation on two numbers.
 """
 
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from tools.zoo.text.dialogue import Dialogue, Turn
-from tools.zoo.text.templates import load
+from tools.zoo.text.templates import load, records
 
 _TEXT = load("code")
 
@@ -18,73 +18,31 @@ Examples = Sequence[tuple[str, Any]]
 """Arguments as they are written, and the value."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Part:
-    """A phrase, an expression over `{x}` (and a constant `{k}`), the function and its name."""
+    """A name, an English phrase, and an expression over `{x}` (and a constant `{k}`)."""
 
+    word: str
     phrase: str
     code: str
-    run: Callable[[Any, int], Any]
-    word: str
+
+    @cached_property
+    def run(self) -> Callable[[Any, Any], Any]:
+        """The expression as a function of `x` and `k`."""
+        return eval(f"lambda x, k: {self.over('x', 'k')}")
 
     def text(self, k: int) -> str:
         """The phrase with its constant filled in."""
         return self.phrase.format(k=k)
 
-    def over(self, x: str, k: int) -> str:
+    def over(self, x: str, k: int | str) -> str:
         """The expression over the variable `x`, with its constant filled in."""
         return self.code.format(x=x, k=k)
 
 
-NUMBER_TESTS = (
-    Part("even", "{x} % 2 == 0", lambda x, k: x % 2 == 0, "even"),
-    Part("odd", "{x} % 2 == 1", lambda x, k: x % 2 == 1, "odd"),
-    Part("positive", "{x} > 0", lambda x, k: x > 0, "positive"),
-    Part("negative", "{x} < 0", lambda x, k: x < 0, "negative"),
-    Part("greater than {k}", "{x} > {k}", lambda x, k: x > k, "large"),
-    Part("less than {k}", "{x} < {k}", lambda x, k: x < k, "small"),
-    Part("at least {k}", "{x} >= {k}", lambda x, k: x >= k, "big"),
-    Part("divisible by {k}", "{x} % {k} == 0", lambda x, k: x % k == 0, "divisible"),
-    Part("not equal to {k}", "{x} != {k}", lambda x, k: x != k, "other"),
-)
-NUMBER_MAPS = (
-    Part("", "{x}", lambda x, k: x, ""),
-    Part("the squares of", "{x} * {x}", lambda x, k: x * x, "squared"),
-    Part("the doubles of", "2 * {x}", lambda x, k: 2 * x, "doubled"),
-    Part("the absolute values of", "abs({x})", lambda x, k: abs(x), "absolute"),
-    Part("the opposites of", "-{x}", lambda x, k: -x, "negated"),
-    Part("{k} more than each of", "{x} + {k}", lambda x, k: x + k, "shifted"),
-    Part("{k} times each of", "{x} * {k}", lambda x, k: x * k, "scaled"),
-    Part("the cubes of", "{x} ** 3", lambda x, k: x**3, "cubed"),
-)
-WORD_TESTS = (
-    Part("longer than {k} letters", "len({x}) > {k}", lambda x, k: len(x) > k, "long"),
-    Part("shorter than {k} letters", "len({x}) < {k}", lambda x, k: len(x) < k, "short"),
-    Part("starting with a vowel", "{x}[0] in 'aeiou'", lambda x, k: x[0] in "aeiou", "vowel"),
-    Part("ending with 'e'", "{x}.endswith('e')", lambda x, k: x.endswith("e"), "final_e"),
-    Part("containing 'a'", "'a' in {x}", lambda x, k: "a" in x, "with_a"),
-    Part("without an 'o'", "'o' not in {x}", lambda x, k: "o" not in x, "without_o"),
-    Part("with exactly {k} letters", "len({x}) == {k}", lambda x, k: len(x) == k, "exact"),
-)
-WORD_MAPS = (
-    Part("", "{x}", lambda x, k: x, ""),
-    Part("in upper case", "{x}.upper()", lambda x, k: x.upper(), "upper"),
-    Part("reversed", "{x}[::-1]", lambda x, k: x[::-1], "reversed"),
-    Part(
-        "with the first letter capitalized",
-        "{x}.capitalize()",
-        lambda x, k: x.capitalize(),
-        "title",
-    ),
-    Part("without their first letter", "{x}[1:]", lambda x, k: x[1:], "tail"),
-    Part("written twice", "{x} * 2", lambda x, k: x * 2, "double"),
-)
-PAIR_OPERATIONS = (
-    ("sum", "{a} + {b}", lambda a, b: a + b),
-    ("difference", "{a} - {b}", lambda a, b: a - b),
-    ("product", "{a} * {b}", lambda a, b: a * b),
-    ("maximum", "max({a}, {b})", max),
-    ("minimum", "min({a}, {b})", min),
+NUMBER_TESTS, NUMBER_MAPS, WORD_TESTS, WORD_MAPS, PAIR_OPERATIONS = (
+    [Part(*fields) for fields in records(_TEXT[table])]
+    for table in ("number_tests", "number_maps", "word_tests", "word_maps", "pair_operations")
 )
 
 

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-FAMILIES = ("mt_bench", "humaneval", "gsm8k", "alpaca", "cnn_dm", "natural_questions")
-
 
 @dataclass(frozen=True, slots=True)
 class Turn:

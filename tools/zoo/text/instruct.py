@@ -27,19 +27,18 @@ def sample_instruction(rng: random.Random) -> Dialogue:
         _convert, _slogan, _classify, _question, _calculate, _review,
     )  # fmt: skip
     user, answer = rng.choice(kinds)(rng)
+    user = user.replace("  ", " ")  # without the gap that an empty choice leaves
+    if user.startswith("What"):
+        user = user[:-1] + "?"
     if rng.random() < 0.4 and "\n" not in answer:
         answer += " " + rng.choice(_TEXT["closings"])
     return Dialogue("alpaca", "instruction", (Turn(user, answer),))
 
 
-def _asked(request: str) -> str:
-    """The request with a question mark if it is a question."""
-    return request[:-1] + "?" if request.startswith("What") else request
-
-
-def _joined(request: str) -> str:
-    """The request without the gap that an empty choice leaves."""
-    return request.replace("  ", " ")
+def _written(rng: random.Random, table: str, **slots: object) -> Pair:
+    """The request and the answer of a table's templates."""
+    write = Writer(rng, _TEXT[table], **slots)
+    return write("request"), write("answer")
 
 
 def _examples(rng: random.Random) -> Pair:
@@ -48,8 +47,7 @@ def _examples(rng: random.Random) -> Pair:
     items = rng.sample(_KINDS[kind], num)
     word = NUMBER_WORDS[num]
     write = Writer(rng, _TEXT["examples"], kind=kind, num=word, items=listing(items))
-    user = _joined(write("request"))
-    return user, numbered(items) if rng.random() < 0.5 else write("answer")
+    return write("request"), numbered(items) if rng.random() < 0.5 else write("answer")
 
 
 def _odd_one(rng: random.Random) -> Pair:
@@ -57,8 +55,7 @@ def _odd_one(rng: random.Random) -> Pair:
     items = rng.sample([word for word in _KINDS[kind] if word not in _KINDS[other]], 3)
     odd = rng.choice([word for word in _KINDS[other] if word not in _KINDS[kind]])
     items.insert(rng.randrange(4), odd)
-    write = Writer(rng, _TEXT["odd_one"], items=", ".join(items), odd=odd, kind=kind, other=other)
-    return write("request"), write("answer")
+    return _written(rng, "odd_one", items=", ".join(items), odd=odd, kind=kind, other=other)
 
 
 def _opposite(rng: random.Random) -> Pair:
@@ -66,24 +63,21 @@ def _opposite(rng: random.Random) -> Pair:
     if pair[1] != "old":  # new-old, young-old: the opposite of old is two words
         rng.shuffle(pair)
     word, opposite = pair
-    write = Writer(rng, _TEXT["opposite"], word=word, opposite=opposite)
-    return _asked(_joined(write("request"))), write("answer")
+    return _written(rng, "opposite", word=word, opposite=opposite)
 
 
 def _synonym(rng: random.Random) -> Pair:
     word, *group = rng.choice(_SYNONYMS)
     rng.shuffle(group)
     write = Writer(rng, _TEXT["synonym"], word=word)
-    user = _joined(write("request"))
-    return user, write("answer", group=listing(group, rng.choice(("and", "or"))))
+    return write("request"), write("answer", group=listing(group, rng.choice(("and", "or"))))
 
 
 def _define(rng: random.Random) -> Pair:
     word, meaning, use = rng.choice(_DEFINITIONS)
     a_word = article(word)
     write = Writer(rng, _TEXT["define"], word=word, meaning=meaning, a_word=a_word)
-    user = write("request")
-    return user, write("answer", use=render(rng, use))
+    return write("request"), write("answer", use=render(rng, use))
 
 
 def _sort(rng: random.Random) -> Pair:
@@ -112,22 +106,19 @@ def _reasons(rng: random.Random) -> Pair:
     clauses = rng.sample(topic.benefits if is_good else topic.drawbacks, 2)
     x, y = (render(rng, text) for text in clauses)
     words = ("advantages", "benefits") if is_good else ("disadvantages", "drawbacks")
-    write = Writer(rng, _TEXT["reasons"], topic=topic.name, reasons=rng.choice(words), x=x, y=y)
-    return _asked(write("request")), write("answer")
+    return _written(rng, "reasons", topic=topic.name, reasons=rng.choice(words), x=x, y=y)
 
 
 def _convert(rng: random.Random) -> Pair:
     big, small, factor = rng.choice(_UNITS)
-    num = rng.randint(2, 12)
-    write = Writer(rng, _TEXT["convert"], big=big, small=small, factor=factor, num=num)
-    write.put(result=num * int(factor), one="foot" if big == "feet" else big[:-1])
-    return write("request"), write("answer")
+    num, one = rng.randint(2, 12), "foot" if big == "feet" else big[:-1]
+    slots = {"big": big, "small": small, "factor": factor, "one": one}
+    return _written(rng, "convert", **slots, num=num, result=num * int(factor))
 
 
 def _slogan(rng: random.Random) -> Pair:
     shop, town = rng.choice(_TEXT["shops"]), rng.choice(TOWNS)
-    write = Writer(rng, _TEXT["slogan"], shop=shop, town=town)
-    return write("request"), write("answer")
+    return _written(rng, "slogan", shop=shop, town=town)
 
 
 def _classify(rng: random.Random) -> Pair:
@@ -146,8 +137,7 @@ def _calculate(rng: random.Random) -> Pair:
     if sign == "-" and a < b:
         a, b = b, a
     result = {"+": a + b, "-": a - b, "*": a * b}[sign]
-    write = Writer(rng, _TEXT["calculate"], a=a, sign=sign, b=b, result=result)
-    return _asked(write("request")), write("answer")
+    return _written(rng, "calculate", a=a, sign=sign, b=b, result=result)
 
 
 def _review(rng: random.Random) -> Pair:
@@ -177,8 +167,7 @@ def _tense(rng: random.Random) -> Pair:
     if source in ("form of a question", "negative form"):
         source = "present tense" if target != "present tense" else "past tense"
     write = Writer(rng, _TEXT["tense"], target=target, text=forms[source].format(**action))
-    user = _joined(write("request"))
-    return user, write("lead") + forms[target].format(**action)
+    return write("request"), write("lead") + forms[target].format(**action)
 
 
 def _correct(rng: random.Random) -> Pair:
@@ -195,5 +184,4 @@ def _correct(rng: random.Random) -> Pair:
 
 
 def _question(rng: random.Random) -> Pair:
-    write = Writer(rng, _TEXT["question"], **_action(rng))
-    return write("request"), write("answer")
+    return _written(rng, "question", **_action(rng))
