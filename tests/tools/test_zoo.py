@@ -17,7 +17,6 @@ from statistics import mean
 
 import pytest
 import torch
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from specbench.api import load
 from specbench.log.store import read_run
@@ -27,10 +26,10 @@ from tests.support.models import random_llama
 from tools.zoo.__main__ import JOBS, PROMPTS, main, parser
 from tools.zoo.evaluate import answers, has_form, is_ended
 from tools.zoo.held_out import bundled_requests, held_out_dialogues, prompt_lines
-from tools.zoo.language_models import SPS_DISTILLED, SPS_TEXT, TARGET
+from tools.zoo.language_models import TARGET
 from tools.zoo.models import load_model, write_model
-from tools.zoo.text import FAMILIES, Dialogue, sample, stream
-from tools.zoo.tokenizer import BOS_ID, EOS_ID, encode_dialogue, train_tokenizer
+from tools.zoo.text import FAMILIES, sample, stream
+from tools.zoo.tokenizer import BOS_ID, EOS_ID, encode_dialogue, load_tokenizer, train_tokenizer
 
 SHA256 = {
     "mt_bench": "c1b0ec6ead0069fe32a93845b8f44c5a8005f2d8ca77dfdf1a842d7d0b617853",
@@ -43,17 +42,13 @@ SHA256 = {
 """Of the first 2000 dialogues of every family with seed 0."""
 
 
-def dialogues(family: str, num: int, seed: int = 0) -> list[Dialogue]:
-    rng = random.Random(seed)
-    return [sample(family, rng) for _ in range(num)]
-
-
 @pytest.mark.parametrize(("family", "expected"), SHA256.items())
 def test_every_family_is_byte_for_byte_what_the_shipped_models_learned(
     family: str, expected: str
 ) -> None:
-    digest = hashlib.sha256()
-    for dialogue in dialogues(family, 2000):
+    digest, rng = hashlib.sha256(), random.Random(0)
+    for _ in range(2000):
+        dialogue = sample(family, rng)
         texts = [text for turn in dialogue.turns for text in (turn.user, turn.assistant)]
         digest.update("\0".join([dialogue.family, dialogue.category, *texts, ""]).encode())
     assert digest.hexdigest() == expected
@@ -71,11 +66,11 @@ def test_the_bundled_prompts_regenerate_byte_for_byte(family: str) -> None:
     assert (PROMPTS / f"{family}.jsonl").read_bytes() == prompt_lines(family).encode()
 
 
-@pytest.mark.parametrize("seed", [TARGET.seed, SPS_TEXT.seed, SPS_DISTILLED.seed])
-def test_no_bundled_prompt_is_in_the_training_stream(seed: int) -> None:
+def test_no_bundled_prompt_is_in_the_training_stream() -> None:
     requests = bundled_requests()
-    for dialogue in islice(stream(seed, held_out=requests), 5000):
-        assert dialogue.turns[0].user not in requests
+    whole, without = (stream(TARGET.seed, held_out=out) for out in ((), requests))
+    assert any(one.turns[0].user in requests for one in islice(whole, 5000))
+    assert not any(one.turns[0].user in requests for one in islice(without, 5000))
 
 
 TOKENIZER = train_tokenizer(seed=3, num_dialogues=300)
@@ -91,33 +86,13 @@ def test_a_written_model_loads_with_its_tokenizer(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
 
 
-FOLDER = TINY / "target"
-CHAT = [
-    {"role": "user", "content": "Add 12 and 30."},
-    {"role": "assistant", "content": "    return 42\n"},
-    {"role": "user", "content": "Why?"},
-]
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> PreTrainedTokenizerBase:
-    return AutoTokenizer.from_pretrained(FOLDER)
-
-
 def test_training_again_gives_the_shipped_kind_of_tokenizer() -> None:
     assert TOKENIZER.get_vocab() == train_tokenizer(3, 300).get_vocab()
     assert TOKENIZER.convert_tokens_to_ids(["<unk>", "<s>", "</s>"]) == [0, 1, 2]
 
 
-def test_a_chat_starts_with_one_bos(tokenizer: PreTrainedTokenizerBase) -> None:
-    ids = tokenizer.apply_chat_template(CHAT, add_generation_prompt=True).input_ids
-    assert ids[0] == BOS_ID and ids.count(BOS_ID) == 1
-    text = tokenizer.apply_chat_template(CHAT, add_generation_prompt=True, tokenize=False)
-    assert tokenizer(text, add_special_tokens=False).input_ids == ids
-
-
-def test_a_chat_is_rendered_as_it_was_learned(tokenizer: PreTrainedTokenizerBase) -> None:
-    dialogue = sample("mt_bench", random.Random(2))
+def test_a_chat_is_rendered_as_it_was_learned() -> None:
+    tokenizer, dialogue = load_tokenizer(TINY / "target"), sample("mt_bench", random.Random(2))
     messages = [
         {"role": role, "content": text}
         for turn in dialogue.turns
@@ -126,15 +101,13 @@ def test_a_chat_is_rendered_as_it_was_learned(tokenizer: PreTrainedTokenizerBase
     ids, is_answer = encode_dialogue(tokenizer.backend_tokenizer, dialogue)
     assert tokenizer.apply_chat_template(messages).input_ids == ids
     assert len(ids) == len(is_answer) and is_answer[-1] and ids[-1] == EOS_ID
+    assert ids[0] == BOS_ID and ids.count(BOS_ID) == 1
     prompt = tokenizer.apply_chat_template(messages[:3], add_generation_prompt=True).input_ids
     assert ids[: len(prompt)] == prompt and not is_answer[len(prompt) - 1]
 
 
-README = ROOT / "tools" / "zoo" / "README.md"
-
-
 def test_the_readme_has_a_command_for_every_job_and_no_other() -> None:
-    text = README.read_text(encoding="utf-8")
+    text = (ROOT / "tools" / "zoo" / "README.md").read_text(encoding="utf-8")
     commands = re.findall(r"python -m tools\.zoo ([^`]+)`", text)
     jobs = {parser().parse_args(shlex.split(command)).job for command in commands}
     assert jobs | {"hydra", "eagle", "eagle3"} == set(JOBS)
@@ -153,13 +126,10 @@ def test_a_training_job_writes_weights_and_a_log(
     job: str, weights: str, log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, work = tmp_path / "out", tmp_path / "work"
-    words = [job, "--out", out, "--work", work, "--steps", "1", "--threads", "1"]
+    words = [job, "--out", out, "--work", work, "--steps", "1"]
     monkeypatch.setattr(sys, "argv", ["zoo", *map(str, words)])
     main()
     assert (out / weights).is_file() and (work / job / log).is_file()
-
-
-NUM_CHATS = 2
 
 
 def test_all_weights_together_stay_under_32_megabytes() -> None:
@@ -171,7 +141,7 @@ def test_every_answer_ends_and_has_its_familys_form() -> None:
     """The target's greedy answers to the first bundled prompts of every family."""
     target = load("tiny", device="cpu", dtype="float32")
     for family in FAMILIES:
-        for dialogue in held_out_dialogues(family, NUM_CHATS):
+        for dialogue in held_out_dialogues(family, 2):
             for answer in answers(target, dialogue):
                 assert is_ended(answer) and has_form(family, answer.text), family
 

@@ -5,11 +5,18 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from specbench.training.recipe import HEADS, Settings
 from specbench.zoo import TINY
+from tools.zoo.acceptance import write_acceptance
+from tools.zoo.evaluate import evaluate
+from tools.zoo.heads import SETTINGS, train_tiny_head
+from tools.zoo.held_out import write_prompts
+from tools.zoo.language_models import SPS_DISTILLED, SPS_TEXT, TARGET, train_sps, train_target
+from tools.zoo.models import load_model, write_model
+from tools.zoo.tokenizer import load_tokenizer, train_tokenizer
 
 PROMPTS = Path(__file__).parents[2] / "datasets" / "prompts"
 TOKENIZER_SEED, TOKENIZER_DIALOGUES = 7, 30_000
-HEADS = ("medusa", "hydra", "eagle", "eagle3")
 JOBS = ("prompts", "tokenizer", "target", "sps", *HEADS, "evaluate", "acceptance")
 
 
@@ -22,63 +29,40 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--work", type=Path, default=Path("zoo-work"), help="checkpoints and logs")
     parser.add_argument("--steps", type=int, help="training steps (default: as shipped)")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--threads", type=int, help="CPU threads")
-    parser.add_argument("--num", type=int, default=24, help="evaluated chats per family")
     return parser
 
 
 def main() -> None:
     """Parse the command line and run one job."""
     arguments = parser().parse_args()
-    if arguments.job == "prompts":
-        from tools.zoo.held_out import write_prompts
-
-        write_prompts(arguments.out or PROMPTS)
-        return
-    import torch
-
-    if arguments.threads:
-        torch.set_num_threads(arguments.threads)
-    if arguments.job == "acceptance":
-        from tools.zoo.acceptance import write_acceptance
-
-        write_acceptance(arguments.model, arguments.out)
-    elif arguments.job == "evaluate":
-        from tools.zoo.evaluate import evaluate
-
-        print(json.dumps(evaluate(TINY / "target", arguments.num), indent=1))
-    elif arguments.job == "tokenizer":
-        from tools.zoo.tokenizer import train_tokenizer
-
+    job, out = arguments.job, arguments.out
+    if job == "prompts":
+        write_prompts(out or PROMPTS)
+    elif job == "acceptance":
+        write_acceptance(arguments.model, out)
+    elif job == "evaluate":
+        print(json.dumps(evaluate(), indent=1))
+    elif job == "tokenizer":
         tokenizer = train_tokenizer(TOKENIZER_SEED, TOKENIZER_DIALOGUES)
-        tokenizer.save_pretrained(arguments.out or TINY / "target")
+        tokenizer.save_pretrained(out or TINY / "target")
     else:
-        out = arguments.out or TINY / arguments.job
-        _train(arguments, out, arguments.work / arguments.job)
+        _train(arguments, out or TINY / job, arguments.work / job)
 
 
 def _train(arguments: argparse.Namespace, out: Path, work: Path) -> None:
-    from specbench.training.recipe import Settings
-    from tools.zoo import heads, language_models
-    from tools.zoo.models import load_model, write_model
-    from tools.zoo.tokenizer import load_tokenizer
-
     job, device, tokenizer = arguments.job, arguments.device, load_tokenizer(TINY / "target")
 
     def changed(settings: Settings) -> Settings:
         return replace(settings, num_steps=arguments.steps or settings.num_steps)
 
     if job == "target":
-        settings = changed(language_models.TARGET)
-        model = language_models.train_target(tokenizer, settings, device, work)
+        model = train_target(tokenizer, changed(TARGET), device, work)
     else:
         target = load_model(TINY / "target", device)
         if job in HEADS:
-            settings = changed(heads.SETTINGS[job])
-            heads.train_tiny_head(job, target, tokenizer, settings, out, work)
+            train_tiny_head(job, target, tokenizer, changed(SETTINGS[job]), out, work)
             return
-        on_text, distilled = map(changed, (language_models.SPS_TEXT, language_models.SPS_DISTILLED))
-        model = language_models.train_sps(target, tokenizer, on_text, distilled, work)
+        model = train_sps(target, tokenizer, changed(SPS_TEXT), changed(SPS_DISTILLED), work)
     write_model(model, tokenizer, out)
 
 

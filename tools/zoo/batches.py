@@ -1,16 +1,13 @@
-"""Batches of generated chats, and losses over them.
+"""Batches of generated chats.
 
 Batch `i` is a function of the seed and `i` alone.
 """
 
 from dataclasses import dataclass
 
-import torch.nn.functional as F
 from tokenizers import Tokenizer
-from torch import Tensor
 
 from specbench.training.batches import Batch, Row, stack
-from specbench.training.head import weighted_mean
 from specbench.training.recipe import Settings
 from tools.zoo.held_out import bundled_requests, held_out_dialogues
 from tools.zoo.text import Dialogue, stream
@@ -61,27 +58,6 @@ def held_out_rows(core: Tokenizer, family: str, num: int, seed: int) -> list[Row
     return [_encode(core, dialogue, 0.0) for dialogue in held_out_dialogues(family, num, seed)]
 
 
-def held_out_batch(core: Tokenizer, family: str, num: int, seed: int) -> Batch:
-    """These rows as one batch."""
-    return stack(held_out_rows(core, family, num, seed), EOS_ID)
-
-
 def _encode(core: Tokenizer, dialogue: Dialogue, request_weight: float) -> Row:
     ids, is_answer = encode_dialogue(core, dialogue)
     return Row(ids, [0.0, *(1.0 if answer else request_weight for answer in is_answer[1:])])
-
-
-def text_loss(logits: Tensor, batch: Batch) -> Tensor:  # [rows, length, vocab] -> []
-    """Cross entropy of every next token of the text."""
-    losses = F.cross_entropy(
-        logits[:, :-1].flatten(0, 1).float(), batch.ids[:, 1:].flatten(), reduction="none"
-    )
-    return weighted_mean(losses, batch.weights[:, 1:].flatten())
-
-
-def distillation_loss(logits: Tensor, teacher: Tensor, batch: Batch) -> Tensor:
-    """KL(teacher || model) of the next-token distributions, from logits [rows, length, vocab]."""
-    model = logits[:, :-1].flatten(0, 1).float().log_softmax(-1)
-    truth = teacher[:, :-1].flatten(0, 1).float().log_softmax(-1)
-    losses = F.kl_div(model, truth, reduction="none", log_target=True).sum(-1)
-    return weighted_mean(losses, batch.weights[:, 1:].flatten())

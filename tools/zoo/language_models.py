@@ -8,15 +8,17 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from specbench.training.batches import Batch
+from specbench.training.batches import Batch, stack
 from specbench.training.files import locked_log
+from specbench.training.head import ahead, depth_loss
 from specbench.training.layer import BLOCKS
 from specbench.training.loop import Loss, Plan, Schedule, optimizers_for, train
 from specbench.training.recipe import Settings
-from tools.zoo.batches import ChatBatches, distillation_loss, held_out_batch, text_loss
+from tools.zoo.batches import ChatBatches, held_out_rows
 from tools.zoo.held_out import LOG_SEED
 from tools.zoo.models import new_model
 from tools.zoo.text import FAMILIES
+from tools.zoo.tokenizer import EOS_ID
 
 _NUM_LOGGED = 16
 """Held-out chats of a family for the log."""
@@ -50,7 +52,7 @@ def train_sps(
     def loss_of(batch: Batch) -> Tensor:
         with torch.no_grad():
             teacher = _logits(target, batch)
-        return distillation_loss(_logits(model, batch), teacher, batch)
+        return depth_loss(_logits(model, batch), teacher, batch.weights, 0)
 
     fit(model, loss_of, tokenizer, distilled, work / "distilled")
     return model
@@ -65,12 +67,12 @@ def fit(
 ) -> None:
     """Train the model in place; its log has the held-out text loss of every family."""
     core = tokenizer.backend_tokenizer
-    held_out = {name: held_out_batch(core, name, _NUM_LOGGED, LOG_SEED) for name in FAMILIES}
+    rows = {name: held_out_rows(core, name, _NUM_LOGGED, LOG_SEED) for name in FAMILIES}
+    held_out = {name: stack(some, EOS_ID).to(model.device) for name, some in rows.items()}
 
     @torch.no_grad()
     def evaluate() -> Mapping[str, float]:
-        batches = {family: batch.to(model.device) for family, batch in held_out.items()}
-        return {family: _text_loss(model, batch).item() for family, batch in batches.items()}
+        return {name: _text_loss(model, batch).item() for name, batch in held_out.items()}
 
     if model.device.type == "cpu":
         model.set_attn_implementation(BLOCKS)
@@ -90,4 +92,5 @@ def _logits(model: LlamaForCausalLM, batch: Batch) -> Tensor:
 
 
 def _text_loss(model: LlamaForCausalLM, batch: Batch) -> Tensor:
-    return text_loss(_logits(model, batch), batch)
+    """Cross entropy of every next token of the text."""
+    return depth_loss(_logits(model, batch), ahead(batch.ids, 1), batch.weights, 0)
