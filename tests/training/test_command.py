@@ -18,104 +18,81 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from specbench.engine.decode import decode
-from specbench.engine.drafter import BuildContext
-from specbench.engine.load import load_target
 from specbench.errors import CheckpointError, NonFiniteError, SpecbenchError, UserError
 from specbench.log.files import LineFile
 from specbench.models.cards import find_model
-from specbench.models.chat import ChatCodec, load_codec
-from specbench.registry import get, make_options
+from specbench.models.chat import load_codec
 from specbench.training.batches import stack
 from specbench.training.command import check_method, train_head
 from specbench.training.examples import Example, encode, read_chat, read_examples
 from specbench.training.medusa import MedusaHeads
 from specbench.training.recipe import Settings
-from specbench.types import Request
 from specbench.zoo import TINY
 from tests.faults.limits import file_size_limit
 from tests.support.checkpoint import save_checkpoint
 
-torch.set_num_threads(1)
 SETTINGS = Settings(num_steps=4, num_rows=2, length=64, num_unrolled=2, is_mixed=False)
-CHAT = {"turns": ["Say one.", "And two?"], "reference": ["One.", "Two!"]}
+MORE = replace(SETTINGS, num_steps=6)
+CHAT: dict[str, Any] = {"turns": ["Say one.", "And two?"], "reference": ["One.", "Two!"]}
 
 
 @pytest.fixture(scope="module")
-def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_checkpoint(tmp_path_factory.mktemp("target"), layers=6, head_dim=16)
-
-
-@pytest.fixture(scope="module")
-def codec(model_dir: Path) -> ChatCodec:
-    return load_codec(model_dir, find_model(str(model_dir)), "auto")
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    lines = [{**CHAT, "turns": [f"Say {i}.", "Again?"]} for i in range(12)]
-    path = tmp_path / "data.jsonl"
-    texts = [*lines, {"text": "The cat sat on the mat, and that was that."}]
-    path.write_text("".join(json.dumps(line) + "\n" for line in texts))
-    return path
+def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A target, its codec and a file of text."""
+    folder = save_checkpoint(tmp_path_factory.mktemp("target"), layers=6, head_dim=16)
+    rows = [{**CHAT, "turns": [f"Say {i}.", "Again?"]} for i in range(12)]
+    data = tmp_path_factory.mktemp("text") / "data.jsonl"
+    rows.append({"text": "The cat sat on the mat, and that was that."})
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    codec = load_codec(folder, find_model(str(folder)), "auto")
+    return {"model_dir": folder, "codec": codec, "data": data}
 
 
 Train = Callable[..., list[str]]
 
 
 @pytest.fixture
-def train(model_dir: Path, codec: ChatCodec, data: Path, tmp_path: Path) -> Train:
+def train(given: dict[str, Any], tmp_path: Path) -> Train:
     """Trains a head into the folder `head`, and returns what was said."""
 
     def train(
-        method: str,
-        settings: Settings = SETTINGS,
-        *,
-        out: str = "head",
-        model_dir: Path = model_dir,
-        codec: ChatCodec = codec,
-        **more: Any,
+        method: str, settings: Settings = SETTINGS, out: str = "head", **more: Any
     ) -> list[str]:
         lines: list[str] = []
-        train_head(
-            method, model_dir, data, tmp_path / out, codec,
-            settings=settings, say=lines.append, **more,
-        )  # fmt: skip
+        train_head(method, out=tmp_path / out, settings=settings, say=lines.append, **given | more)
         return lines
 
     return train
 
 
-@pytest.mark.parametrize("method", ["medusa", "hydra", "eagle", "eagle3"])
-def test_a_trained_head_is_read_by_its_method(
-    model_dir: Path, train: Train, tmp_path: Path, method: str
-) -> None:
-    out = tmp_path / "head"
-    lines = train(method)
-    assert any("step 4/4" in line for line in lines)
-    target = load_target(model_dir, dtype=torch.float32, device=torch.device("cpu"))
-    drafter = get(method).build(make_options(get(method), {}), BuildContext(target, out))
-    request = Request((1, 50, 60, 70), max_new_tokens=12)
-    vanilla = get("vanilla").build(make_options(get("vanilla"), {}), BuildContext(target))
-    assert decode(target, drafter, request).token_ids == decode(target, vanilla, request).token_ids
-    assert len((out / "training" / "log.jsonl").read_text().splitlines()) == 1
+@pytest.fixture(scope="module")
+def trained(given: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    train_head("medusa", out=folder, settings=SETTINGS, say=lambda line: None, **given)
+    return folder
+
+
+@pytest.fixture
+def head(trained: Path, tmp_path: Path) -> Path:
+    """A folder with trained heads of Medusa, in the place that `train` writes to."""
+    return Path(shutil.copytree(trained, tmp_path / "head"))
 
 
 def test_a_training_starts_from_a_trained_head(train: Train, tmp_path: Path) -> None:
     settings, first = replace(SETTINGS, draft_vocab=40), tmp_path / "first"
-    train("eagle3", settings, out="first")
+    train("eagle3", settings, "first")
     still = replace(settings, num_steps=1, seed=2, matrix_lr=0.0, other_lr=0.0)
-    train("eagle3", still, out="second", start=first)
+    train("eagle3", still, "second", start=first)
     before, after = (
         torch.load(tmp_path / name / "pytorch_model.bin") for name in ("first", "second")
     )
     assert before.keys() == after.keys()
     assert all(torch.equal(one, after[name]) for name, one in before.items())
     with pytest.raises(UserError, match="start was"):
-        train("eagle3", still, out="second", is_resumed=True)
+        train("eagle3", still, "second", is_resumed=True)
     with pytest.raises(CheckpointError, match="no head to start from"):
         train("medusa", out="third", start=first)
-    train("eagle3", replace(still, draft_vocab=20), out="fourth", start=first)
+    train("eagle3", replace(still, draft_vocab=20), "fourth", start=first)
     fewer = torch.load(tmp_path / "fourth" / "pytorch_model.bin")
     is_kept = fewer["t2d"][before["t2d"]]
     assert is_kept.sum() == 20
@@ -130,60 +107,47 @@ def test_a_folder_that_is_not_empty_or_a_file_is_refused(train: Train, tmp_path:
     with pytest.raises(UserError, match="not empty") as caught:
         train("medusa")
     assert "--resume" in caught.value.hint
-
     with pytest.raises(UserError, match="is a file"):
-        train("medusa", out="data.jsonl")
+        train("medusa", out="head/thesis.txt")
     with pytest.raises(UserError, match="cannot be written"):
-        train("medusa", out="data.jsonl/head")
+        train("medusa", out="head/thesis.txt/head")
 
 
-def test_only_more_steps_extend_a_training(train: Train, tmp_path: Path) -> None:
+def test_only_more_steps_extend_a_training(head: Path, train: Train) -> None:
     with pytest.raises(UserError, match="no training to resume"):
-        train("medusa", is_resumed=True)
-    train("medusa")
-    kept = [tmp_path / "head" / name for name in ("README.md", "training/log.jsonl")]
+        train("medusa", out="another", is_resumed=True)
+    kept = [head / name for name in ("README.md", "training/log.jsonl")]
     before = [file.read_text() for file in kept]
     train("medusa", is_resumed=True)
     assert [file.read_text() for file in kept] == before and "; one path: MAT" in before[0]
     with pytest.raises(UserError, match="method was 'medusa' and is 'hydra'"):
         train("hydra", is_resumed=True)
-    lines = train("medusa", replace(SETTINGS, num_steps=6), is_resumed=True)
+    lines = train("medusa", MORE, is_resumed=True)
     assert any(line.startswith("step 6/6  loss ") for line in lines)
-    log = (tmp_path / "head" / "training" / "log.jsonl").read_text().splitlines()
+    log = (head / "training" / "log.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in log] == [4, 6]
     with pytest.raises(UserError, match="num_steps was 6 and is 4") as caught:
         train("medusa", is_resumed=True)
     assert "may grow" in caught.value.hint
 
 
-def test_another_target_than_at_the_start_is_refused(
-    train: Train, model_dir: Path, tmp_path: Path
+def test_another_target_or_template_than_at_the_start_is_refused(
+    head: Path, train: Train, given: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Its folder has the name as before. The same weights in another folder are taken."""
-    target, away = tmp_path / "target", tmp_path / "away"
-    shutil.copytree(model_dir, target)
-    train("medusa", model_dir=target)
-    target.rename(away)
-    save_checkpoint(target, seed=1, layers=6, head_dim=16)
+    """The same weights in another folder are taken. An older training names no template."""
+    other = save_checkpoint(tmp_path / "other", seed=1, layers=6, head_dim=16)
     with pytest.raises(UserError, match="target_sha256 was"):
-        train("medusa", model_dir=target, is_resumed=True)
-    shutil.rmtree(target)
-    train("medusa", model_dir=away, is_resumed=True)
-
-
-def test_another_template_than_at_the_start_is_refused(
-    train: Train, model_dir: Path, tmp_path: Path
-) -> None:
-    """An older training does not say which it had."""
-    train("medusa")
-    other = load_codec(model_dir, find_model(str(model_dir)), "vicuna-v1.1")
+        train("medusa", model_dir=other, is_resumed=True)
+    folder = Path(shutil.copytree(given["model_dir"], tmp_path / "away"))
+    train("medusa", model_dir=folder, is_resumed=True)
+    codec = load_codec(folder, find_model(str(folder)), "vicuna-v1.1")
     with pytest.raises(UserError, match=r"other settings: template was \["):
-        train("medusa", codec=other, is_resumed=True)
-    path = tmp_path / "head" / "training" / "settings.json"
+        train("medusa", codec=codec, is_resumed=True)
+    path = head / "training" / "settings.json"
     settings = json.loads(path.read_text())
     assert settings.pop("template")
     path.write_text(json.dumps(settings))
-    train("medusa", codec=other, is_resumed=True)
+    train("medusa", codec=codec, is_resumed=True)
 
 
 @pytest.mark.parametrize(
@@ -198,27 +162,25 @@ def test_another_template_than_at_the_start_is_refused(
     ],
 )
 def test_damaged_files_of_a_training_are_named_and_nothing_is_lost(
-    train: Train, tmp_path: Path, name: str, content: bytes | None, message: str
+    head: Path, train: Train, name: str, content: bytes | None, message: str
 ) -> None:
-    train("medusa")
-    work = tmp_path / "head" / "training"
+    work = head / "training"
     whole = (work / name).read_bytes()
     middle = len(whole) // 2
     damaged = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
     (work / name).write_bytes(damaged if content is None else content)
     before = {file.name: file.read_bytes() for file in work.iterdir()}
     with pytest.raises(UserError) as caught:
-        train("medusa", replace(SETTINGS, num_steps=6), is_resumed=True)
+        train("medusa", MORE, is_resumed=True)
     assert message in caught.value.message and caught.value.hint
     changed = {file.name for file in work.iterdir() if before.pop(file.name) != file.read_bytes()}
     assert not before and changed <= {"settings.json"} - {name}
     (work / name).write_bytes(whole)
-    train("medusa", replace(SETTINGS, num_steps=6), is_resumed=True)
+    train("medusa", MORE, is_resumed=True)
 
 
-def test_a_second_training_in_a_folder_waits_for_the_first(train: Train, tmp_path: Path) -> None:
-    train("medusa")
-    with closing(LineFile(tmp_path / "head" / "training" / "log.jsonl")):
+def test_a_second_training_in_a_folder_waits_for_the_first(head: Path, train: Train) -> None:
+    with closing(LineFile(head / "training" / "log.jsonl")):
         with pytest.raises(UserError, match="Another process is writing to") as caught:
             train("medusa", is_resumed=True)
         assert "another --out." in caught.value.hint
@@ -227,21 +189,20 @@ def test_a_second_training_in_a_folder_waits_for_the_first(train: Train, tmp_pat
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ("lm_head.weight", "The target's outputs are NaN or infinite."),
-        ("model.layers.0.mlp.up_proj.weight", "The target's outputs are NaN or infinite."),
+        ("target", "The target's outputs are NaN or infinite."),
         ("loss", "The loss of step 1 is nan"),
         ("gradient", "its gradient nan."),
         ("head", "has values that no float16 holds"),
     ],
 )
 def test_nan_and_infinity_end_a_training_without_a_head(
-    train: Train, model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str,
-    message: str,
+    train: Train, given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    where: str, message: str,
 ) -> None:  # fmt: skip
-    target = Path(shutil.copytree(model_dir, tmp_path / "target"))
-    if "." in where:
+    target = Path(shutil.copytree(given["model_dir"], tmp_path / "target"))
+    if where == "target":
         tensors = load_file(target / "model.safetensors")
-        tensors[where][0] = torch.nan
+        tensors["lm_head.weight"][0] = torch.nan
         save_file(tensors, target / "model.safetensors", {"format": "pt"})
     plain = MedusaHeads.loss
 
@@ -262,23 +223,33 @@ def test_nan_and_infinity_end_a_training_without_a_head(
 def test_a_full_disk_leaves_the_head_and_checkpoint_as_they_were(
     train: Train, tmp_path: Path
 ) -> None:
-    train("eagle3", SETTINGS)
+    train("eagle3")
     files = [file for file in (tmp_path / "head").rglob("*") if file.is_file()]
     before = {file: file.read_bytes() for file in files if file.name != "settings.json"}
     with file_size_limit(20_000), pytest.raises(UserError, match="cannot be written") as caught:
-        train("eagle3", replace(SETTINGS, num_steps=6), is_resumed=True)
+        train("eagle3", MORE, is_resumed=True)
     assert "Free space" in caught.value.hint
     assert {file: file.read_bytes() for file in before} == before
     assert {*files} == {file for file in (tmp_path / "head").rglob("*") if file.is_file()}
-    train("eagle3", replace(SETTINGS, num_steps=6), is_resumed=True)
+    train("eagle3", MORE, is_resumed=True)
+
+
+def test_text_may_grow_at_its_end_only(train: Train, given: dict[str, Any], tmp_path: Path) -> None:
+    data = Path(shutil.copy(given["data"], tmp_path))
+    train("eagle3", data=data)
+    before = data.read_bytes()
+    data.write_bytes(before + json.dumps({"text": "A word more. " * 4}).encode() + b"\n")
+    lines = train("eagle3", MORE, data=data, is_resumed=True)
+    assert any("13 examples" in line for line in lines) and "step 6/6" in lines[-1]
+    data.write_bytes(before.replace(b"One.", b"Two."))
+    with pytest.raises(UserError, match="other settings: data was"):
+        train("eagle3", MORE, data=data, is_resumed=True)
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("vanilla", "needs no head"),
-        ("pld", "needs no head"),
-        ("lookahead", "needs no head"),
         ("sps", "small language model"),
         ("eagle2", "runs the head of eagle"),
         ("meduza", "Did you mean 'medusa'"),
@@ -292,31 +263,31 @@ def test_methods_without_a_head_are_refused(name: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "reason"),
+    ("text", "reason"),
     [
-        ("{", "line 2: "),
-        ("[1]", "a JSON object is expected, not list"),
-        ('{"turns": ["a"]}', "`reference` is missing"),
-        ('{"turns": [], "reference": []}', "`turns` is missing"),
-        ('{"turns": ["a"], "reference": [" "]}', "`reference` holds something"),
-        ('{"turns": ["a", "b"], "reference": ["c"]}', "2 turns, but 1 answers"),
-        ('{"text": 5}', "`text` is not a string"),
+        ("\n{", ", line 2: "),
+        ("\n[1]", ", line 2: a JSON object is expected, not list"),
+        ('\n{"turns": ["a"]}', ", line 2: `reference` is missing"),
+        ('\n{"turns": [], "reference": []}', ", line 2: `turns` is missing"),
+        ('\n{"turns": ["a"], "reference": [" "]}', ", line 2: `reference` holds something"),
+        ('\n{"turns": ["a", "b"], "reference": ["c"]}', ", line 2: 2 turns, but 1 answers"),
+        ('\n{"text": 5}', ", line 2: `text` is not a string"),
+        ('[{"text": "a"}, {"messages": "none"}]', ", entry 2: `messages` is not a list"),
+        ("[1, ", ": "),
+        ("", " is empty"),
+        (None, " cannot be read: No such file"),
     ],
 )
-def test_a_broken_line_is_told_with_its_number(tmp_path: Path, line: str, reason: str) -> None:
+def test_what_cannot_be_read_is_told_with_its_place(
+    tmp_path: Path, text: str | None, reason: str
+) -> None:
     path = tmp_path / "data.jsonl"
-    path.write_text(json.dumps(CHAT) + "\n" + line + "\n")
+    if text is not None:
+        first = json.dumps(CHAT) if text.startswith("\n") else ""
+        path.write_text(f"{first}{text}\n")
     with pytest.raises(UserError) as caught:
         read_examples(path, Counter())
-    assert f"{path}, line 2: " in caught.value.message and reason in caught.value.message
-
-
-def test_missing_and_empty_files_are_told(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be read: No such file"):
-        read_examples(tmp_path / "absent.jsonl", Counter())
-    (tmp_path / "empty.jsonl").write_text("\n")
-    with pytest.raises(UserError, match="is empty"):
-        read_examples(tmp_path / "empty.jsonl", Counter())
+    assert f"{path}{reason}" in caught.value.message
 
 
 def test_a_chat_is_written_as_the_model_sees_it() -> None:
@@ -330,10 +301,10 @@ def test_a_chat_is_written_as_the_model_sees_it() -> None:
     assert row.weights[0] == 0.0 and set(row.weights) == {0.0, 0.25, 1.0}
 
 
-def test_rows_are_cut_at_the_length_and_padded_without_weight(codec: ChatCodec) -> None:
-    examples = [Example((), ("a" * 50,)), Example((), ("bc",))]
+def test_rows_are_cut_at_the_length_and_padded_without_weight(given: dict[str, Any]) -> None:
+    examples = [Example((), (text,)) for text in ("a" * 50, "bc", "")]
     left_out: Counter[str] = Counter()
-    rows = list(encode(codec, [*examples, Example((), ("",))], 10, 0.3, left_out))
+    rows = list(encode(given["codec"], examples, 10, 0.3, left_out))
     assert left_out == {
         "ends of examples longer than 10 tokens": 1, "examples of fewer than three tokens": 1,
     }  # fmt: skip
@@ -343,17 +314,6 @@ def test_rows_are_cut_at_the_length_and_padded_without_weight(codec: ChatCodec) 
     assert batch.weights[1].tolist() == [0.0, 1.0, 1.0] + [0.0] * 7
 
 
-def test_text_may_grow_at_its_end_only(train: Train, data: Path, tmp_path: Path) -> None:
-    train("eagle3")
-    before = data.read_bytes()
-    data.write_bytes(before + json.dumps({"text": "A word more. " * 4}).encode() + b"\n")
-    lines = train("eagle3", replace(SETTINGS, num_steps=6), is_resumed=True)
-    assert any("13 examples" in line for line in lines) and "step 6/6" in lines[-1]
-    data.write_bytes(before.replace(b"One.", b"Two."))
-    with pytest.raises(UserError, match="other settings: data was"):
-        train("eagle3", replace(SETTINGS, num_steps=6), is_resumed=True)
-
-
 def chat(*messages: tuple[str, Any]) -> dict[str, Any]:
     return {"messages": [{"role": role, "content": text} for role, text in messages]}
 
@@ -361,19 +321,13 @@ def chat(*messages: tuple[str, Any]) -> dict[str, Any]:
 def test_messages_and_sharegpt_give_the_same_example_as_lines_or_as_an_array(
     tmp_path: Path,
 ) -> None:
+    spoken = (("human", "a"), ("gpt", "b"), ("human", "c"), ("gpt", "d"))
     rows = [
         {"turns": ["a", "c"], "reference": ["b", "d"]},
         chat(("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d")),
-        {
-            "id": "x",
-            "conversations": [
-                {"from": speaker, "value": text}
-                for speaker, text in (("human", "a"), ("gpt", "b"), ("human", "c"), ("gpt", "d"))
-            ],
-        },
-        chat(("user", [{"type": "text", "text": "a"}]), ("assistant", "b"), ("user", "c"),
-             ("assistant", "d")),
-    ]  # fmt: skip
+        {"id": "x", "conversations": [{"from": who, "value": text} for who, text in spoken]},
+        chat(("user", [{"type": "text", "text": "a"}]), *spoken[1:]),
+    ]
     lines, array = tmp_path / "chats.jsonl", tmp_path / "chats.json"
     lines.write_text("\n".join(json.dumps(row) for row in rows))
     array.write_text(json.dumps(rows, indent=1))
@@ -405,13 +359,3 @@ def test_chats_that_cannot_be_trained_on_are_left_out_with_a_reason(
     left_out: Counter[str] = Counter()
     assert read_chat(chat(*messages), left_out) == example
     assert reason in " ".join(+left_out)
-
-
-def test_an_entry_that_is_no_chat_is_told_with_its_place(tmp_path: Path) -> None:
-    path = tmp_path / "chats.json"
-    path.write_text(json.dumps([chat(("user", "a"), ("assistant", "b")), {"messages": "none"}]))
-    with pytest.raises(UserError, match="entry 2: `messages` is not a list"):
-        read_examples(path, Counter())
-    path.write_text("[1, ")
-    with pytest.raises(UserError, match=r"chats\.json: "):
-        read_examples(path, Counter())

@@ -12,7 +12,7 @@ from transformers import GPT2Config, LlamaForCausalLM, OPTConfig, PretrainedConf
 from specbench.engine.model_parts import decoder_layers
 from specbench.engine.target import Target
 from specbench.methods._eagle import EagleDrafter
-from specbench.training.eagle import Eagle3Head, EagleHead
+from specbench.training.eagle import Eagle3Head
 from specbench.training.files import write_head
 from specbench.training.layer import Layer, config_fields, layer_config
 from specbench.training.recipe import HEADS, frequent_tokens, new_head
@@ -20,6 +20,7 @@ from specbench.zoo.heads import feature_layers
 from tests.support.architectures import config_of
 from tests.support.models import static_tree
 from tests.training.head_models import (
+    NUM_TOKENS,
     SETTINGS,
     batches,
     fed,
@@ -30,9 +31,8 @@ from tests.training.head_models import (
     target_outputs,
 )
 
-torch.set_num_threads(1)
 TEXT = [1, *torch.randint(5, 600, (30,), generator=torch.Generator().manual_seed(1)).tolist()]
-TREE = static_tree("mc_sim_7b_63", vocab_size=2048)
+TREE = static_tree("mc_sim_7b_63", vocab_size=NUM_TOKENS)
 
 
 @pytest.fixture(scope="module")
@@ -40,23 +40,13 @@ def model() -> LlamaForCausalLM:
     return micro_model()
 
 
+@pytest.mark.parametrize("method", ["medusa", "hydra"])
 @torch.no_grad()
-def test_medusas_heads_are_the_drafters(model: LlamaForCausalLM, tmp_path: Path) -> None:
-    head = random_head("medusa", model)
-    drafter = loaded("medusa", head, model, tmp_path)
-    tree = drafter.propose(started(drafter, Target(model), TEXT))
-    ids = torch.tensor([TEXT])
-    by_depth = head.draft_logits(ids, target_outputs(head, model, ids))
-    best = torch.stack([logits[0, -2].topk(10).indices for logits in by_depth])
-    assert torch.equal(tree.tokens[1:], best[TREE.layout.depths[1:] - 1, TREE.ranks[1:]])
-
-
-@torch.no_grad()
-def test_hydras_heads_are_the_drafters_on_every_path(
-    model: LlamaForCausalLM, tmp_path: Path
+def test_heads_of_each_depth_are_the_drafters_on_every_path(
+    model: LlamaForCausalLM, tmp_path: Path, method: str
 ) -> None:
-    head = random_head("hydra", model)
-    drafter = loaded("hydra", head, model, tmp_path)
+    head = random_head(method, model)
+    drafter = loaded(method, head, model, tmp_path)
     tokens = drafter.propose(started(drafter, Target(model), TEXT)).tokens
     at = len(TEXT) - 2  # the last position whose hidden state is known
     for node in range(1, TREE.num_nodes):
@@ -66,11 +56,18 @@ def test_hydras_heads_are_the_drafters_on_every_path(
         assert tokens[node] == logits.topk(10).indices[TREE.ranks[node]]
 
 
+SCALING = {
+    "rope_type": "llama3", "rope_theta": 5e4, "factor": 8.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("method", ["eagle", "eagle3"])
 @torch.no_grad()
-def test_eagles_outputs_on_the_text_are_the_drafters(
-    model: LlamaForCausalLM, tmp_path: Path, method: str
+def test_eagles_outputs_on_the_text_are_the_drafters_with_scaled_rotary_positions(
+    tmp_path: Path, method: str
 ) -> None:
+    model = micro_model(rope_parameters=SCALING)
     head = random_head(method, model)
     drafter = loaded(method, head, model, tmp_path)
     assert isinstance(drafter, EagleDrafter)
@@ -108,50 +105,24 @@ def test_eagle3s_unrolled_steps_are_the_drafters_levels(
             assert torch.allclose(hidden[0], outputs[depth][0, length - 2], atol=1e-4)
 
 
+@pytest.mark.parametrize("draft_vocab", [600, NUM_TOKENS])
 @pytest.mark.parametrize("method", HEADS)
-def test_the_files_are_the_official_ones_in_float16(
-    model: LlamaForCausalLM, tmp_path: Path, method: str
+def test_the_files_are_the_official_ones_with_maps_of_a_smaller_draft_vocabulary(
+    model: LlamaForCausalLM, tmp_path: Path, method: str, draft_vocab: int
 ) -> None:
-    head = random_head(method, model)
+    head = random_head(method, model, draft_vocab=draft_vocab)
     write_head(head, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", head.file_name]
     tensors = torch.load(tmp_path / head.file_name, weights_only=True)
     kinds = {str(tensor.dtype) for tensor in tensors.values()}
     assert kinds - {"torch.int64", "torch.bool"} == {"torch.float16"}
     config = json.loads((tmp_path / "config.json").read_text())
-    if method.startswith("eagle"):
+    is_eagle = method.startswith("eagle")
+    if is_eagle:
         assert config["rope_theta"] == 50000.0 and config["num_key_value_heads"] == 2
         assert config["num_hidden_layers"] == 1
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("method", ["eagle", "eagle3"])
-@pytest.mark.parametrize("draft_vocab", [600, 2048])
-def test_maps_of_a_draft_vocabulary_are_written_if_it_is_smaller(
-    model: LlamaForCausalLM, tmp_path: Path, draft_vocab: int, method: str
-) -> None:
-    write_head(random_head(method, model, draft_vocab=draft_vocab), tmp_path)
-    stored = torch.load(tmp_path / "pytorch_model.bin")
-    assert ("d2t" in stored, "t2d" in stored) == ((draft_vocab < 2048,) * 2)  # as vLLM expects
-
-
-SCALING = {
-    "rope_type": "llama3", "rope_theta": 5e4, "factor": 8.0, "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
-}  # fmt: skip
-
-
-def test_scaled_rotary_positions_reach_the_head(tmp_path: Path) -> None:
-    model = micro_model(rope_parameters=SCALING)
-    head = random_head("eagle", model)
-    assert isinstance(head, EagleHead)
-    drafter = loaded("eagle", head, model, tmp_path)
-    assert isinstance(drafter, EagleDrafter)
-    ids = torch.tensor([TEXT])
-    with torch.no_grad():
-        outputs = head.features(ids, target_outputs(head, model, ids).hidden)
-        state = started(drafter, Target(model), TEXT)
-        assert torch.allclose(fed(drafter, state)[0], outputs[0, -2], atol=1e-4)
+    has_maps = is_eagle and draft_vocab < NUM_TOKENS  # as vLLM expects
+    assert ("d2t" in tensors, "t2d" in tensors) == (has_maps, has_maps)
 
 
 @pytest.mark.parametrize("kind", ["linear", "llama3", "yarn", "dynamic", "longrope"])
@@ -184,10 +155,11 @@ def test_a_heads_sizes_are_the_targets_also_by_another_name(config: PretrainedCo
 
 
 def test_the_draft_vocabulary_is_that_of_the_heaviest_tokens() -> None:
-    ids = frequent_tokens(batches().rows, 100, vocab=2048)
-    counts = torch.zeros(2048, dtype=torch.float64)
+    ids = frequent_tokens(batches().rows, 100, NUM_TOKENS)
+    counts = torch.zeros(NUM_TOKENS, dtype=torch.float64)
     for batch in batches().in_order():
-        counts += torch.bincount(batch.ids.flatten(), batch.weights.double().flatten(), 2048)
+        weights = batch.weights.double().flatten()
+        counts += torch.bincount(batch.ids.flatten(), weights, NUM_TOKENS)
     assert ids.tolist() == sorted(set(ids.tolist())) and len(ids) == 100
     assert counts[ids].min() >= counts.sort(descending=True).values[100]
 

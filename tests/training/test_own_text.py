@@ -23,7 +23,6 @@ from specbench.training.recipe import Settings
 from specbench.zoo import TINY
 from tests.support.architectures import config_of, random_of
 
-torch.set_num_threads(1)
 TARGET = TINY / "target"
 NUM_TOKENS = 290
 SMALL = {"_CHUNK": 12, "_SLOTS": 5, "_ANSWER": 24}
@@ -91,7 +90,7 @@ def test_a_cut_answer_has_no_end_token(text: Path, codec: ChatCodec) -> None:
     assert {given["stop_reason"] for given in rows(text)} == {"eos", "length"}
 
 
-@pytest.mark.parametrize("kept", [1, 12, 20])
+@pytest.mark.parametrize("kept", [1, 12])
 def test_killed_writing_goes_on_to_the_same_text(
     text: Path, codec: ChatCodec, tmp_path: Path, kept: int
 ) -> None:
