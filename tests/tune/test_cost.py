@@ -63,6 +63,7 @@ def test_the_times_of_a_planted_machine_come_out(machine: list[float], tmp_path:
     said = [line.partition(":")[0] for line in lines]
     assert said == ["recycling has no acceptance profile", *(f"Block {n}/6" for n in (1, 2, 3))]
     assert (curve.threads, curve.rows, curve.about["threads"]) == ((1,), STEP_ROWS, "1")
+    assert {"machine", "dtype", "temperature", "torch", "specbench"} < {*curve.about}
     unit = step_s(1, curve.middle)
     assert curve.vanilla_s == pytest.approx(unit, rel=1e-3)
     costs = curve.costs(None, 0, 50)

@@ -108,27 +108,19 @@ def test_an_interval_holds_prompts_blocks_and_the_process(found: Profile) -> Non
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason", "is_of_profile"),
+    ("changes", "reason"),
     [
-        ({"model": "other"}, "model: tiny in the profile, other in the curve", True),
-        ({"temperature": "1"}, "temperature: 0 in the profile, 1 in the curve", True),
-        ({"quantization": "int8"}, "quantization: none in the profile, int8 in", True),
-        ({"dtype": "bfloat16"}, "dtype: float32 in the curve, bfloat16 here", False),
-        ({"threads": "2"}, "threads: auto in the curve, 2 here", False),
-        ({"torch": "3"}, "torch: 2 in the curve, 3 here", False),
-        ({"machine": "mine"}, "machine: a planted machine in the curve, mine here", False),
+        ({"model": "other"}, "model: tiny in the profile, other in the curve"),
+        ({"dtype": "bfloat16"}, "dtype: float32 in the profile, bfloat16 in the curve"),
+        ({"temperature": "1"}, "temperature: 0 in the profile, 1 in the curve"),
+        ({"quantization": "int8"}, "quantization: none in the profile, int8 in"),
     ],
 )
-def test_a_curve_of_other_work_or_conditions_is_refused_with_both_values(
-    changes: dict[str, Any], reason: str, is_of_profile: bool, found: Profile
+def test_a_curve_of_other_work_is_refused_with_both_values(
+    changes: dict[str, Any], reason: str, found: Profile
 ) -> None:
-    curve = planted.curve(found, by_rows, DRAFTS)
-    curve.check(curve.about)
     with pytest.raises(UserError, match=reason):
-        if is_of_profile:
-            predict(found, planted.curve(found, by_rows, DRAFTS, **changes), [MEDUSA])
-        else:
-            curve.check({**curve.about, **changes})
+        predict(found, planted.curve(found, by_rows, DRAFTS, **changes), [MEDUSA])
 
 
 def test_an_answer_without_a_draft_takes_vanillas_time_and_the_prefill(found: Profile) -> None:
