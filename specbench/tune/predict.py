@@ -25,7 +25,7 @@ from specbench.measure.methods import PATHS, RunMethod, parse_methods
 from specbench.registry import MethodChoice
 from specbench.tune.replay import FREE, Walk, mat, misfit, replay
 from specbench.tune.stored_cost import AGAIN, Curve
-from specbench.tune.stored_profile import Profile, ProfiledMethod
+from specbench.tune.stored_profile import Profile, ProfiledMethod, check_same
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -110,21 +110,14 @@ def predict(
 
 def check_pair(profile: Profile, curve: Curve) -> None:
     """Raise UserError, with both values, unless they are of one model, format and temperature."""
-    own, about = profile.header, curve.about
-    wanted = {
-        "model": own.model.name,
-        "dtype": own.model.dtype,
-        "quantization": own.model.quantization,
-        "temperature": str(own.sampling),
-    }
-    found = [
-        f"  {name}: {one or 'none'} in the profile, {about[name] or 'none'} in the curve"
-        for name, one in wanted.items()
-        if one != about[name]
-    ]
-    if found:
-        message = "\n".join(["The profile and the cost curve do not fit together:", *found])
-        raise UserError(message, "Make both with the same --model, --dtype and --temperature.")
+    model, names = profile.header.model, ("model", "dtype", "quantization", "temperature")
+    own = model.name, model.dtype, model.quantization, str(profile.header.sampling)
+    check_same(
+        "The profile and the cost curve do not fit together:",
+        ("in the profile", "in the curve"),
+        ((name, one, curve.about[name]) for name, one in zip(names, own, strict=True)),
+        "Make both with the same --model, --dtype and --temperature.",
+    )
 
 
 def _predict(profile: Profile, curve: Curve, setting: str) -> Prediction:

@@ -20,7 +20,7 @@ from specbench.engine.tree import padded_size
 from specbench.errors import UserError
 from specbench.log.files import write_whole
 from specbench.tune.replay import Walk
-from specbench.tune.stored_profile import SCHEMA, read_json
+from specbench.tune.stored_profile import SCHEMA, check_same, read_json
 from specbench.types import ProfileKind
 
 if TYPE_CHECKING:
@@ -83,13 +83,9 @@ class Curve(Struct, frozen=True, kw_only=True, dict=True):
         Raises:
             UserError: with both values.
         """
-        found = [
-            f"  {name}: {one} in the curve, {about[name]} here"
-            for name, one in self.about.items()
-            if one != about[name]
-        ]
-        if found:
-            raise UserError("\n".join(["The cost curve is not one of this run:", *found]), AGAIN)
+        pairs = ((name, one, about[name]) for name, one in self.about.items())
+        where = "in the curve", "here"
+        check_same("The cost curve is not one of this run:", where, pairs, AGAIN)
 
     def write(self, folder: Path) -> None:
         """Write `cost.json`."""

@@ -110,13 +110,12 @@ class Profile:
             for one in self.header.methods.values()
             if one.about.name == theirs.name and one.about.weights
         ]
-        if found := [one for pair in pairs for one in PROFILE.conflicts(*pair)]:
-            values = "  {0.field}: {0.first} in the profile, {0.second} here"
-            listed = map(values.format, found)
-            raise UserError(
-                "\n".join(["The profile is not one of this model and its weights:", *listed]),
-                "Make one of them: specbench tune profile --model M --method A,B --out DIR",
-            )
+        check_same(
+            "The profile is not one of this model and its weights:",
+            ("in the profile", "here"),
+            ((d.field, d.first, d.second) for pair in pairs for d in PROFILE.conflicts(*pair)),
+            "Make one of them: specbench tune profile --model M --method A,B --out DIR",
+        )
 
     def write(self, folder: Path) -> None:
         """Write `profile.json` and `profile.npz`.
@@ -140,6 +139,19 @@ class Profile:
         digest = sha256(content).hexdigest()
         header = msgspec.structs.replace(self.header, arrays_sha256=digest)
         write_whole(folder / HEADER, msgspec.json.format(msgspec.json.encode(header)))
+
+
+def check_same(
+    title: str, where: tuple[str, str], pairs: Iterable[tuple[str, Any, Any]], hint: str
+) -> None:
+    """Raise UserError, with both values, if those of any name differ."""
+    found = [
+        f"  {name}: {one or 'none'} {where[0]}, {other or 'none'} {where[1]}"
+        for name, one, other in pairs
+        if one != other
+    ]
+    if found:
+        raise UserError("\n".join([title, *found]), hint)
 
 
 def check_free(path: Path, what: str = "profile") -> None:
