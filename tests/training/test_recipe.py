@@ -38,7 +38,6 @@ from tests.support.architectures import config_of, random_of
 from tests.training.head_models import SETTINGS, batches, micro_model, random_head, target_outputs
 
 
-
 def trained(method: str, folder: Path, seed: int = 0, stop_at: int = 0) -> list[dict[str, Any]]:
     """The log of a short run, which an interrupt ends after this step."""
 
