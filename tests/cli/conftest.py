@@ -61,6 +61,12 @@ def specbench(
     return call
 
 
+def cut(folder: Path, end: int) -> None:
+    """Leave a run the records before this place."""
+    samples = folder / "samples.jsonl"
+    samples.write_text("".join(samples.read_text().splitlines(keepends=True)[:end]))
+
+
 @pytest.fixture
 def with_plots(specbench: Specbench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw the plots of reports."""

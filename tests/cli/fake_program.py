@@ -19,7 +19,6 @@ from tests.support.backend import Answer, FakeSetup
 from tests.support.headers import make_header
 
 PAUSE_S = float(os.environ.get("FAKE_PAUSE_S", "0"))
-SLOWER = float(os.environ.get("FAKE_SLOWER", "1"))
 
 
 def answering(place: int) -> Answer:
@@ -33,7 +32,7 @@ def answering(place: int) -> Answer:
         lengths = [length] * full + [rest] * (rest > 0)
         steps = tuple(Step(length, accept_length) for accept_length in lengths)
         noise = 1 + request.seed % 7 / 10
-        seconds = 0.01 * num_tokens * noise / (1 + place / 4) * (SLOWER if place else 1)
+        seconds = 0.01 * num_tokens * noise / (1 + place / 4)
         return Completion(tuple(range(num_tokens)), "budget", steps, 0.01, seconds)
 
     return answer

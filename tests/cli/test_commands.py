@@ -1,4 +1,4 @@
-"""The commands as they are listed and loaded, and the help of their options."""
+"""The commands as they are listed and loaded, and their help."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ast import literal_eval
 
 import pytest
 
-from specbench.cli.app import COMMANDS, app
+from specbench.cli.app import COMMANDS
 from specbench.cli.options import Call
 from specbench.log.options import options
 from specbench.log.spec import SpecValues
@@ -32,12 +32,21 @@ def test_help_lists_at_most_fifteen_commands_in_four_groups(specbench: Specbench
     assert [line for line in shown.splitlines() if line in ("Measure:", "Look:", "Judge:")]
     for name, about in COMMANDS.items():
         assert (f"  {name} " in shown) == bool(about.group)
+    words = " ".join(specbench("--help").out.split())
+    assert "SPECBENCH_RUN_MODEL is --model of run" in words
+    assert "Examples: specbench run --limit 2" in words
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("datastore", "tune")])
-def test_the_line_of_a_command_begins_its_own_help(name: str) -> None:
-    line = app.get_command(None, name).help.splitlines()[0]
-    assert line.startswith(COMMANDS[name].text.removesuffix("."))
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_help_begins_with_the_commands_line_and_has_words_instead_of_types(
+    specbench: Specbench, command: str
+) -> None:
+    said = specbench(command, "-h")
+    assert said.code == 0 and said.out == specbench(command, "--help").out
+    if command not in ("datastore", "tune"):  # groups of commands
+        assert COMMANDS[command].text.removesuffix(".") in " ".join(said.out.split())
+    for word in ("<", "list[", "env var", "python -m"):
+        assert word not in said.out
 
 
 @pytest.mark.parametrize(

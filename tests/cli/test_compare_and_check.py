@@ -1,3 +1,5 @@
+"""`specbench compare` and `specbench check`: exit codes, and all that they print and write."""
+
 from __future__ import annotations
 
 import json
@@ -21,25 +23,18 @@ Store = Callable[[Run, str], Path]
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    def write(run: Run, name: str) -> Path:
-        return store_run(tmp_path / name, run.header, run.records)
-
-    return write
+    return lambda run, name: store_run(tmp_path / name, run.header, run.records)
 
 
-def test_compare_crosses_methods_of_two_runs(specbench: Specbench, store: Store) -> None:
-    said = specbench("compare", store(RUN, "old"), store(SLOW, "new"), "--cross", "sps", "vanilla")
-    assert "SpS in A is 1." in said.out
-    assert said.code == 0
-
-
-def test_compare_writes_its_forms(specbench: Specbench, store: Store, tmp_path: Path) -> None:
+def test_compare_writes_its_forms(specbench: Specbench, store: Store) -> None:
     old, new = store(RUN, "old"), store(SLOW, "new")
+    crossed = specbench("compare", old, new, "--cross", "sps", "vanilla")
+    assert crossed.code == 0 and "SpS in A is 1." in crossed.out
     assert specbench("compare", old, new, "--format", "csv").out.startswith("reference,subject,")
     assert "| *GSM8K* |" in specbench("compare", old, new, "--format", "markdown").out
     assert json.loads(specbench("compare", old, new, "--format", "json").out)["schema"] == 1
-    said = specbench("compare", old, new, "--out", tmp_path / "out")
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+    said = specbench("compare", old, new, "--out", "out")
+    assert {path.name for path in Path("out").iterdir()} == {
         "comparison.md", "comparison.csv", "comparison.json"
     }  # fmt: skip
     assert "comparison.md" in said.err
@@ -55,25 +50,22 @@ def test_compare_refuses_other_work_unless_forced(specbench: Specbench, store: S
     assert forced.out.startswith("NOT COMPARABLE")
 
 
-def test_check_ends_with_0_or_1_and_writes_what_it_found(
-    specbench: Specbench, store: Store, tmp_path: Path
+def test_check_ends_with_0_1_or_3_and_writes_what_it_found(
+    specbench: Specbench, store: Store
 ) -> None:
     new, old = store(SLOW, "new"), store(RUN, "old")
     said = specbench("check", old, "--baseline", old)
     assert (said.code, said.err) == (0, "")
     assert said.out.startswith("Passed:")
     call = ("check", new, "--baseline", old)
-    said = specbench(*call, "--junit", tmp_path / "gate.xml")
+    said = specbench(*call, "--junit", "gate.xml")
     assert said.code == 1
     assert "FAILED: new falls behind" in said.out
-    assert ElementTree.parse(tmp_path / "gate.xml").getroot().get("failures") == "3"
+    assert ElementTree.parse("gate.xml").getroot().get("failures") == "3"
     (listed,) = json.loads(specbench(*call, "--json").out)["runs"]
     assert (listed["baseline"], listed["is_passed"]) == ("old", False)
     assert specbench(*call, "--max-slowdown", "40%").code == 0
     assert specbench(*call, "--speed", "never").code == 0
-
-
-def test_check_ends_with_3_if_nothing_could_be_judged(specbench: Specbench, store: Store) -> None:
     one = store(full_run(tasks=("gsm8k",), num_samples=1), "one")
     said = specbench("check", one, "--baseline", one)
     assert (said.code, said.out.splitlines()[0].startswith("Nothing was checked")) == (3, True)

@@ -1,7 +1,4 @@
-"""`specbench datastore build`, and the run that its last line names.
-
-`specbench train` from the command line.
-"""
+"""`specbench datastore build` and `specbench train`, each with the run of what it made."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from pathlib import Path
 
 from specbench.log.store import read_run
 from tests.cli.conftest import Specbench
+from tests.models.making import write_jsonl
 
 CORPUS = [
     {"text": "Once upon a time there was a fox."},
@@ -18,35 +16,28 @@ CORPUS = [
 ]
 
 
-def test_a_datastore_is_built_and_its_hash_is_recorded(
-    specbench: Specbench, tmp_path: Path
-) -> None:
-    corpus, store = tmp_path / "corpus.jsonl", tmp_path / "store"
-    corpus.write_text("".join(json.dumps(row) + "\n" for row in CORPUS))
-    build = ("datastore", "build", str(corpus), "--model", "tiny", "--output", str(store))
+def test_a_datastore_is_built_and_its_hash_is_recorded(specbench: Specbench) -> None:
+    corpus, store = write_jsonl(Path("corpus.jsonl"), [*CORPUS]), Path("store")
+    build = ("datastore", "build", corpus, "--model", "tiny", "--output", store)
     assert "2 texts" in specbench(*build).out
     assert "exists" in specbench(*build).err
-    out = tmp_path / "run"
-    specbench(
-        "run", "--method", f"rest:datastore={store}", "--dataset", "gsm8k", "--limit", "1",
-        "--max-new-tokens", "4", "--output", str(out),
-    )  # fmt: skip
-    about = read_run(out).header.methods["rest:datastore=store"]
+    call = ("run", "--method", f"rest:datastore={store}", "--dataset", "gsm8k", "--limit", "1")
+    specbench(*call, "--max-new-tokens", "4", "--output", "run")
+    about = read_run(Path("run")).header.methods["rest:datastore=store"]
     assert about.weights is not None
     assert about.weights.files["store"].bytes == store.stat().st_size
 
 
 def test_training_says_what_it_left_out_and_ends_with_the_command_that_runs_the_head(
-    specbench: Specbench, model: Path, prompt_file: Path, tmp_path: Path
+    specbench: Specbench, model: Path, prompt_file: Path
 ) -> None:
     chat = {"conversations": [{"from": "human", "value": "ab?"}, {"from": "gpt", "value": "ab ab"}]}
     lost = {"conversations": [{"from": "human", "value": "and?"}]}
-    data = tmp_path / "chats.json"
+    data = Path("chats.json")
     data.write_text(json.dumps([chat, chat, chat, lost]))
     options = ("--template", "none", "--device", "cpu")
     small = ("--steps", 2, "--rows", 1, "--length", 32)
-    head = tmp_path / "head"
-    command = ("train", "medusa", "--model", model, "--data", data, "--out", head)
+    command = ("train", "medusa", "--model", model, "--data", data, "--out", "head")
     said = specbench(*command, *small, *options)
     assert said.code == 0
     assert f"Left out of {data}: chats without an answer (1)." in said.err

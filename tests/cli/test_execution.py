@@ -13,16 +13,13 @@ from specbench.engine.graphs import recorder
 from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.kernels import pick_ops
 from specbench.engine.layers.ops import TORCH
-from specbench.log.backend import ExecutionHeader
 from specbench.log.store import read_run
 from specbench.measure.local import engine_setup
 from specbench.measure.local.device import Mode
-from tests.cli.conftest import Specbench
+from tests.cli.conftest import Specbench, cut
 from tests.support.architectures import config_of, random_of
 from tests.support.models import save
 from tests.support.recorders import rerun
-
-SMALL = ("--template", "none", "--max-new-tokens", "12", "--offline", "--method", "pld")
 
 
 class Recorder:
@@ -39,17 +36,18 @@ class Recorder:
         return rerun(*given)
 
 
-@pytest.fixture(autouse=True)
-def recording(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs in graph mode, on a CPU."""
-    monkeypatch.setattr(engine_setup, "pick_mode", lambda *given: Mode("graph"))
-    monkeypatch.setattr(recorder, "CudaRecorder", Recorder)
-    monkeypatch.setattr(Recorder, "is_broken", False)
-    monkeypatch.setattr(pick_ops, "pick_ops", lambda *given: TORCH)
+@pytest.fixture
+def unfused(model: Path, tmp_path: Path) -> Path:
+    """A model that runs transformers' own forward."""
+    own = copytree(model, tmp_path / "own")
+    vocab_size = AutoConfig.from_pretrained(model).vocab_size
+    return save(random_of(config_of("glm4", vocab_size=vocab_size)), own)
 
 
-def break_after_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drop all recordings after the warm-up, and fail from then on."""
+def test_layers_by_transformers_and_a_recording_that_fails_after_the_warm_up_are_reported(
+    specbench: Specbench, unfused: Path, prompt_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In graph mode on a CPU. All recordings are dropped after the warm-up, and fail from then."""
     close = Graphs.close
 
     def closed(self: Graphs) -> None:
@@ -57,45 +55,26 @@ def break_after_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
         self.discard_graphs()
         monkeypatch.setattr(Recorder, "is_broken", True)
 
-    monkeypatch.setattr(Graphs, "close", closed)
-
-
-def test_a_recording_that_fails_after_the_warm_up_is_reported(
-    specbench: Specbench, model: Path, prompt_file: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    call = ("run", "--model", model, "--prompts", prompt_file, *SMALL, "--output", out, "--full")
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        break_after_warm_up(monkeypatch)
+    monkeypatch.setattr(engine_setup, "pick_mode", lambda *given: Mode("graph"))
+    monkeypatch.setattr(recorder, "CudaRecorder", Recorder)
+    monkeypatch.setattr(pick_ops, "pick_ops", lambda *given: TORCH)
+    call = ("run", "--model", unfused, "--prompts", prompt_file, "--template", "none", "--method",
+            "pld", "--max-new-tokens", 12, "--output", "out", "--full")  # fmt: skip
+    with monkeypatch.context() as during:
+        during.setattr(Graphs, "close", closed)
         assert specbench(*call).code == 0
-    run = read_run(out)
+    run = read_run(Path("out"))
     assert {record.status for record in run.records} == {"ok"}
     assert "recorded" not in " ".join(run.header.warnings)
+    assert run.header.kernels is not None and run.header.kernels.name == "transformers"
     why = "operation not permitted when stream is capturing, after the warm-up"
     for label in ("vanilla", "pld"):
         mode = run.header.execution[label]
         assert mode.mode == "eager" and mode.reason and mode.reason.endswith(why)
-    assert f"{why})" in (out / "report" / "table.md").read_text()
-    lines = (out / "samples.jsonl").read_text().splitlines(keepends=True)
-    (out / "samples.jsonl").write_text("".join(lines[:2]))
+    table = Path("out/report/table.md").read_text()
+    assert f"{why})" in table
+    assert "layers by transformers (Glm4ForCausalLM is run by transformers' own forward)" in table
+    monkeypatch.setattr(Recorder, "is_broken", False)
+    cut(Path("out"), 2)
     assert specbench(*call, "--resume").code == 0  # where all is recorded
-    assert read_run(out).header.execution == run.header.execution
-
-
-def test_a_model_that_is_not_fused_says_that_its_own_steps_were_recorded(
-    specbench: Specbench, model: Path, prompt_file: Path, tmp_path: Path
-) -> None:
-    own = copytree(model, tmp_path / "own")
-    vocab_size = AutoConfig.from_pretrained(model).vocab_size
-    save(random_of(config_of("glm4", vocab_size=vocab_size)), own)
-    out = tmp_path / "out"
-    call = ("run", "--model", own, "--prompts", prompt_file, *SMALL, "--output", out, "--full")
-    said = specbench(*call)
-    assert said.code == 0, said.err
-    header = read_run(out).header
-    mode = ExecutionHeader("graph", None)
-    assert header.execution == {"vanilla": mode, "pld": mode}
-    assert header.kernels is not None and header.kernels.name == "transformers"
-    text = (out / "report" / "table.md").read_text()
-    assert "CUDA graphs" in text
-    assert "layers by transformers (Glm4ForCausalLM is run by transformers' own forward)" in text
+    assert read_run(Path("out")).header.execution == run.header.execution

@@ -79,6 +79,7 @@ def folder(tmp_path: Path) -> Path:
     """The folder in which mistakes are made."""
     (tmp_path / "bad.jsonl").write_text("{]\n")
     (tmp_path / "empty.toml").touch()
+    (tmp_path / "long.jsonl").write_text(json.dumps({"prompt": "word " * 5000}))
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text("{}")

@@ -5,20 +5,17 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from specbench.cli.interrupts import resumable, resume_command
-from tests.cli.conftest import Specbench
+from tests.cli.conftest import Said, Specbench
 
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-
-
-@pytest.fixture(autouse=True)
-def _called_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["specbench"])
+ONE = Path("one")
 
 
 @pytest.mark.parametrize(
@@ -30,10 +27,10 @@ def _called_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_resume_command_repeats_the_call_and_no_option(
-    call: list[str], more: list[str]
+    call: list[str], more: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown = resume_command(call, "--output", Path("one"))
-    assert shlex.split(shown) == ["specbench", *call, *more]
+    monkeypatch.setattr(sys, "argv", ["specbench"])
+    assert shlex.split(resume_command(call, "--output", ONE)) == ["specbench", *call, *more]
 
 
 def test_without_a_run_no_resume_is_offered(tmp_path: Path) -> None:
@@ -41,15 +38,25 @@ def test_without_a_run_no_resume_is_offered(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+@pytest.fixture
+def during(specbench: Specbench, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
+    """Calls a command during which something happens."""
+
+    def call(happens: Callable[[], object]) -> Said:
+        monkeypatch.setattr("specbench.cli.catalog.load_cards", happens)
+        return specbench("show", "gsm8k")
+
+    return call
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, *ENDING])
 def test_a_signal_ends_any_command_with_130_and_a_message(
-    how: signal.Signals, specbench: Specbench, monkeypatch: pytest.MonkeyPatch
+    how: signal.Signals, during: Callable[..., Said]
 ) -> None:
-    monkeypatch.setattr("specbench.cli.catalog.load_cards", lambda: signal.raise_signal(how))
     before = [signal.getsignal(one) for one in ENDING]
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        said = specbench("show", "gsm8k")
+        said = during(lambda: signal.raise_signal(how))
     finally:
         signal.signal(signal.SIGINT, previous)
     assert (said.code, said.err) == (130, "Interrupted.\n")
@@ -68,35 +75,28 @@ def test_an_interrupt_while_modules_are_imported_is_told(
     assert (said.code, said.err) == (130, "Interrupted.\n")
 
 
-def test_a_second_signal_does_not_interrupt_the_cleanup(
-    specbench: Specbench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_signal_does_not_interrupt_the_cleanup(during: Callable[..., Said]) -> None:
     ended = []
 
-    def command() -> None:
+    def signals() -> None:
         try:
             signal.raise_signal(signal.SIGHUP)
         finally:
             signal.raise_signal(signal.SIGTERM)
             ended.append("cleanly")
 
-    monkeypatch.setattr("specbench.cli.catalog.load_cards", command)
-    assert specbench("show", "gsm8k").code == 130
+    assert during(signals).code == 130
     assert ended == ["cleanly"]
 
 
-def test_a_signal_that_nohup_ignores_stays_ignored(
-    specbench: Specbench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-    def command() -> dict[str, object]:
+def test_a_signal_that_nohup_ignores_stays_ignored(during: Callable[..., Said]) -> None:
+    def signals() -> dict[str, object]:
         signal.raise_signal(signal.SIGHUP)
         return {}
 
-    monkeypatch.setattr("specbench.cli.catalog.load_cards", command)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        said = specbench("show", "gsm8k")
+        said = during(signals)
     finally:
         signal.signal(signal.SIGHUP, before)
     assert said.code == 2
@@ -109,6 +109,6 @@ def test_a_program_outside_the_path_is_named_by_its_path(
     program.touch(mode=0o755)
     monkeypatch.setattr(sys, "argv", [str(program)])
     monkeypatch.setenv("PATH", "")
-    assert resume_command(["run"], "--output", Path("one")).startswith(f"{program} run")
+    assert resume_command(["run"], "--output", ONE).startswith(f"{program} run")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert resume_command(["run"], "--output", Path("one")).startswith("specbench run")
+    assert resume_command(["run"], "--output", ONE).startswith("specbench run")

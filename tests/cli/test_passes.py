@@ -19,44 +19,39 @@ from tests.cli.conftest import Specbench
 from tests.support.backend import Answer, answering
 from tests.support.checkpoint import write_prompts
 
-SMALL = ("--template", "none", "--max-new-tokens", "8", "--offline")
-
 
 @pytest.fixture
-def prompts(tmp_path: Path) -> Path:
-    return write_prompts(tmp_path / "mine.jsonl", *([f"ab {i} ab"] for i in range(8)))
+def call(tmp_path: Path, answers: dict[str, Answer]) -> tuple[object, ...]:
+    """A run of PLD on eight prompts, with a fake backend."""
+    prompts = write_prompts(tmp_path / "mine.jsonl", *([f"ab {i} ab"] for i in range(8)))
+    return ("run", "--method", "pld", "--prompts", prompts)
 
 
-@pytest.mark.usefixtures("answers")
 def test_one_pass_is_labelled_wherever_its_intervals_stand(
-    specbench: Specbench, prompts: Path
+    specbench: Specbench, call: tuple[object, ...]
 ) -> None:
-    call = ("run", "--method", "pld", "--prompts", prompts, "--repeats", "1", "--output", "one")
     label = "prompts only; machine variance not estimated"
-    assert label in " ".join(specbench(*call).out.split())
+    said = specbench(*call, "--repeats", "1", "--output", "one")
+    assert label in " ".join(said.out.split())
     for form in ("markdown", "csv", "html", "json"):
         assert label in specbench("report", "one", "--format", form).out, form
-    assert label in " ".join(specbench("report", "one", "--full").out.split())
     assert read_run(Path("one")).header.spec.values.repeats == 1  # not tiny's three
 
 
-@pytest.mark.usefixtures("answers")
 def test_passes_end_when_intervals_are_narrow_and_a_resumed_run_adds_none(
-    specbench: Specbench, prompts: Path
+    specbench: Specbench, call: tuple[object, ...]
 ) -> None:
-    call = ("run", "--method", "pld", "--prompts", prompts, "--output", "mine")
-    assert specbench(*call, "--until-ci", "50%").code == 0
+    assert specbench(*call, "--output", "mine", "--until-ci", "50%").code == 0
     header = read_run(Path("mine")).header
     assert (header.spec.values.repeats, header.status) == (3, "complete")
     assert specbench("run", "--output", "mine", "--resume").code == 0
     assert len(read_run(Path("mine")).records) == 3 * 16
 
 
-@pytest.mark.usefixtures("answers")
 def test_a_plan_counts_prompts_and_a_dry_run_makes_none(
-    specbench: Specbench, prompts: Path, monkeypatch: pytest.MonkeyPatch
+    specbench: Specbench, call: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    call = ("run", "--method", "pld,sps", "--prompts", prompts)
+    call = (*call, "--method", "sps")
     dry = specbench(*call, "--dry-run")
     assert (dry.code, "Prompts: 8" in dry.out, "completions: 72" in dry.out) == (0, True, True)
     rows = [line.split() for line in specbench(*call, "--runs", 2, "--dry-run").out.splitlines()]
@@ -78,15 +73,14 @@ def test_a_plan_counts_prompts_and_a_dry_run_makes_none(
     assert "It would show differences of" in dry.out and path.name not in dry.out
     few = specbench(*call, "--limit", 1, "--dry-run")
     assert "No difference can be shown: use --limit 6" in few.out
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(prompts.parent))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "here")
     far = specbench(*call, "--model", "vicuna-7b", "--dry-run")  # nothing of it is here
     assert re.search(r"run-1 +3 +24 +13\.\d GB", far.out) and "completions" not in far.out
     assert far.code == 0, far.err
 
 
-@pytest.mark.usefixtures("answers")
 def test_a_dry_run_on_several_gpus_asks_the_bandwidth_of_the_first(
-    specbench: Specbench, prompts: Path, monkeypatch: pytest.MonkeyPatch
+    specbench: Specbench, call: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
 
@@ -98,45 +92,32 @@ def test_a_dry_run_on_several_gpus_asks_the_bandwidth_of_the_first(
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda number: (80 * 10**9, 80 * 10**9))
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda number: (9, 0))
     monkeypatch.setattr("specbench.machine.bandwidth.bandwidth", bandwidth)
-    call = ("run", "--model", "llama3-8b", "--weights", "stand-in", "--method", "pld")
-    said = specbench(*call, "--prompts", prompts, "--device", "cuda:0-1", "--dry-run")
+    stand_in = ("--model", "llama3-8b", "--weights", "stand-in")
+    said = specbench(*call, *stand_in, "--device", "cuda:0-1", "--dry-run")
     assert (said.code, asked) == (0, ["cuda:0"])
 
 
-def test_runs_that_are_missing_are_made_with_the_options_of_the_first(
+def test_runs_that_are_missing_are_made_with_the_options_of_the_first_and_pooled(
     specbench: Specbench,
-    prompts: Path,
+    call: tuple[object, ...],
     answers: dict[str, Answer],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seconds = itertools.count(1)
     answers["pld"] = lambda request: replace(answering(2)(request), decode_s=next(seconds))
     monkeypatch.setattr(runs, "complete_apart", lambda order, view, _: complete(order, view))
-    call = ("run", "--method", "pld", "--prompts", prompts, "--seed", 3, "--runs", 1)
+    call = (*call, "--seed", 3, "--repeats", 1, "--runs", 1)
     assert specbench(*call, "--output", "mine/run-1").code == 0
-    again = ("run", "--runs", 2, "--output", "mine", "--resume")
-    assert specbench(*again).code == 0
-    first, second = (read_run(Path("mine") / f"run-{number}").header for number in (1, 2))
-    assert second.spec.values == first.spec.values
-    assert {*second.spec.given} == {*first.spec.given, "resume"}
-    other = specbench(*again, "--seed", 5)
-    assert (other.code, "seed is 3 there and 5 here" in other.err) == (2, True)
-
-
-@pytest.mark.slow
-def test_runs_are_processes_of_their_own_and_are_pooled(
-    specbench: Specbench, model: Path, prompts: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    call = ("run", "--model", model, "--method", "pld", "--prompts", prompts, *SMALL)
-    made = specbench(*call, "--runs", "2", "--output", "mine")
-    assert made.code == 0, made.err
-    assert "prompts and 2 runs" in " ".join(made.out.split())
-    runs = [read_run(Path("mine") / f"run-{number}") for number in (1, 2)]
-    assert all(run.header.status == "complete" for run in runs)
-    assert len({run.header.uid for run in runs}) == len({run.records for run in runs}) == 2
-    again = specbench(*call, "--runs", "2", "--output", "mine")
+    several = ("run", "--runs", 2, "--output", "mine")
+    again = specbench(*several)
     assert (again.code, "has runs already" in again.err) == (2, True)
+    made = specbench(*several, "--resume")
+    assert made.code == 0 and "prompts and 2 runs" in " ".join(made.out.split()), made.err
+    first, second = (read_run(Path("mine") / f"run-{number}").header for number in (1, 2))
+    assert second.spec.values == first.spec.values and second.uid != first.uid
+    assert {*second.spec.given} == {*first.spec.given, "resume"}
+    other = specbench(*several, "--resume", "--seed", 5)
+    assert (other.code, "seed is 3 there and 5 here" in other.err) == (2, True)
     for words in ("report mine", "compare mine mine/run-1", "report mine --plan"):
         said = specbench(*words.split())
         assert said.code == 0, said.err

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import tomllib
@@ -13,28 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from specbench.log.store import read_run
 from tests.cli.conftest import Specbench
 from tests.packaging.shell import ROOT, output, pip_install
-
-
-@pytest.fixture(scope="module")
-def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package that `init` writes, built and installed into a folder of its own."""
-    source = tmp_path_factory.mktemp("plugin") / "package"
-    command: list[str | Path] = [sys.executable, "-m", "specbench", "init", "method", "bigram"]
-    output([*command, "--out", source], source.parent, path=[ROOT])
-    folder = tmp_path_factory.mktemp("plugin-installed")
-    pip_install("--target", folder, source, cwd=folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An installed package whose method needs a library that is not there."""
-    folder = tmp_path_factory.mktemp("broken")
-    (folder / "specbench_broken.py").write_text("import no_such_library\n")
-    claim(folder, "specbench-broken", "broken = specbench_broken:METHOD")
-    return folder
 
 
 def claim(folder: Path, package: str, entry_point: str) -> None:
@@ -46,50 +26,42 @@ def claim(folder: Path, package: str, entry_point: str) -> None:
 
 
 @pytest.mark.slow
-def test_an_installed_plugin_is_listed_with_its_origin(plugin: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "specbench", "list", "methods"]
-    listed = output(command, tmp_path, path=[ROOT, plugin]).splitlines()
-    (line,) = [line for line in listed if line.startswith("bigram ")]
-    assert "latest successor of each token" in line
-    assert "specbench-bigram" in line
-
-
-@pytest.mark.slow
-def test_an_installed_plugin_passes_the_contract_tests(plugin: Path, tmp_path: Path) -> None:
+def test_an_installed_plugin_is_listed_passes_the_contract_tests_and_gives_vanillas_tokens(
+    model: Path,
+    prompt_file: Path,
+    specbench: Specbench,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert specbench("init", "method", "bigram", "--out", "source").code == 0
+    plugin = tmp_path / "installed"
+    pip_install("--target", plugin, tmp_path / "source", cwd=tmp_path)
     suite = ("-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-k", "bigram")
     command: list[str | Path] = [sys.executable, *suite, ROOT / "tests/audit/test_every_method.py"]
     passed = output(command, tmp_path, path=[ROOT, plugin], timeout=300)
     (count,) = re.findall(r"(\d+) passed", passed)
     assert int(count) >= 3
-
-
-@pytest.mark.slow
-def test_an_installed_plugin_runs_and_gives_vanillas_tokens(
-    plugin: Path,
-    model: Path,
-    prompt_file: Path,
-    specbench: Specbench,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.syspath_prepend(plugin)
-    options = "--template none --max-new-tokens 8 --device cpu --offline --quiet --output run"
-    done = specbench(
-        "run", "--method", "bigram:num_tokens=3", "--model", model, "--prompts", prompt_file,
-        *options.split(),
-    )  # fmt: skip
+    listed = specbench("list", "methods").out.splitlines()
+    (line,) = [line for line in listed if line.startswith("bigram ")]
+    assert "latest successor of each token" in line and "specbench-bigram" in line
+    call = ("run", "--method", "bigram:num_tokens=3", "--model", model, "--prompts", prompt_file)
+    options = "--template none --max-new-tokens 8 --device cpu --output run"
+    done = specbench(*call, *options.split())
     assert done.code == 0, done.err
-    lines = [json.loads(line) for line in Path("run/samples.jsonl").read_text().splitlines()]
-    tokens = {(one["method"], one["sample_id"], one["turn"]): one["token_ids"] for one in lines}
-    assert len(lines) == len(tokens) == 6
-    for (method, *sample), token_ids in tokens.items():
-        assert token_ids == tokens["vanilla", *sample], method
-    assert {one["num_tokens"] for one in lines if one["stop_reason"] == "budget"} <= {8}
+    records = read_run(Path("run")).records
+    answers = [{r.key.request: r.token_ids for r in records if r.key.method == method}
+               for method in ("vanilla", "bigram:num_tokens=3")]  # fmt: skip
+    assert answers[0] == answers[1] and len(answers[0]) == 3
 
 
 def test_a_broken_plugin_is_listed_and_running_it_is_a_users_error_that_names_the_cause(
-    broken: Path, specbench: Specbench, monkeypatch: pytest.MonkeyPatch
+    specbench: Specbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(broken)
+    claim(tmp_path / "site", "specbench-broken", "broken = specbench_broken:METHOD")
+    (tmp_path / "site" / "specbench_broken.py").write_text("import no_such_library\n")
+    monkeypatch.syspath_prepend(tmp_path / "site")
     listed = " ".join(specbench("list", "methods").out.partition("\nbroken ")[2].split())
     assert "BROKEN" in listed and "no_such_library" in listed
     done = specbench("run", "--method", "broken")

@@ -21,7 +21,7 @@ from specbench.zoo import TINY
 from tests.cli.conftest import Specbench
 
 
-@pytest.mark.parametrize("more", [(), ("--replay",), ("--speed", "1/20")])
+@pytest.mark.parametrize("more", [(), ("--replay", "--speed", "1/20")])
 def test_every_method_answers_and_the_table_has_its_speed(
     specbench: Specbench, model: Path, more: tuple[str, ...]
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -69,15 +68,12 @@ def test_a_task_outside_the_checkout_is_a_card_with_its_prompts_beside_it(
 
 
 def test_methods_are_sorted_by_speedup_unless_asked(
-    specbench: Specbench, prompt_file: Path
+    specbench: Specbench, prompt_file: Path, answers: dict[str, Answer]
 ) -> None:
+    for method, seconds in (("vanilla", 2.0), ("pld", 4.0), ("lookahead", 1.0)):
+        answers[method] = answering(1, seconds)
     methods = ("--method", "pld", "--method", "lookahead")
     specbench("run", *methods, "--prompts", prompt_file, "--output", "out")
-    samples = Path("out/samples.jsonl")
-    lines = [json.loads(line) for line in samples.read_text().splitlines()]
-    for line in lines:
-        line["decode_s"] = {"vanilla": 2.0, "pld": 4.0, "lookahead": 1.0}[line["method"]]
-    samples.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
     def order(*more: str) -> list[str]:
         lines = specbench("report", "out", *more).out.splitlines()

@@ -16,22 +16,14 @@ from specbench.log.store import read_run
 from specbench.models.cards import find_model
 from specbench.models.chat import load_codec
 from specbench.zoo import TINY
-from tests.cli.conftest import Said, Specbench
+from tests.cli.conftest import Said, Specbench, cut
 from tests.support.checkpoint import write_prompts
 from tests.support.models import generated
 from tests.support.stub_server import Stub, chunks_of, serving
 
 ANSWER = (40, 41, 42, 43, 44)
 EOS = min(load_codec(TINY / "target", find_model("tiny"), "auto").eos_ids)
-
-
-def stub(**values: object) -> Stub:
-    answer = (*ANSWER, EOS)
-
-    def say(prompt: Sequence[int]) -> Sequence[int]:
-        return answer
-
-    return Stub(answer=say, eos=EOS, **values)  # type: ignore[arg-type]
+WHOLE: dict[str, Any] = {"answer": lambda _: (*ANSWER, EOS), "eos": EOS}
 
 
 @pytest.fixture
@@ -41,7 +33,8 @@ def prompts(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def servers() -> Iterator[tuple[Stub, Stub]]:
-    with serving(stub()) as plain, serving(stub(accepted_per_step=(2, 1))) as eagle3:
+    speculating = Stub(**WHOLE, accepted_per_step=(2, 1))
+    with serving(Stub(**WHOLE)) as plain, serving(speculating) as eagle3:
         yield plain, eagle3
 
 
@@ -74,25 +67,13 @@ def test_a_run_on_two_servers_has_a_table_and_can_be_resumed(
     assert header.spec.values.concurrency == (1,)
     assert len(header.blocks) == 2
     assert "2.50" in said.out
-    samples = Path("out/samples.jsonl")
-    samples.write_text("".join(samples.read_text().splitlines(keepends=True)[:5]))
+    cut(Path("out"), 5)
     said = run(specbench, servers, "--prompts", prompts, "--resume", "--request-rate", 2)
     assert said.code == 2 and "request_rates is () there and (2.0,) here" in said.err
     assert run(specbench, servers, "--prompts", prompts, "--resume").code == 0
     resumed = read_run(Path("out"))
     assert {record.key for record in resumed.records} == {record.key for record in stored.records}
     assert (len(resumed.records), len(resumed.header.blocks)) == (8, 3)  # vanilla lacked nothing
-
-
-def test_one_server_without_a_label_is_measured_without_a_speedup(
-    specbench: Specbench, servers: tuple[Stub, Stub], prompts: Path
-) -> None:
-    call = ("run", "--backend", "server", "--url", servers[1].root, "--prompts", prompts)
-    said = specbench(*call, "--output", "out")
-    assert said.code == 0
-    assert "No server is labelled vanilla" in said.out
-    assert {record.key.method for record in read_run(Path("out")).records} == {"server"}
-    assert len(read_run(Path("out")).records) == 4
 
 
 KEY = "sk-hunter22-hunter22"
@@ -135,8 +116,7 @@ def test_a_key_that_a_server_sends_back_is_in_no_file_or_message(
 ) -> None:
     monkeypatch.setenv("SPECBENCH_API_KEY", KEY)
     engine = "vllm" if where == "version" else "another"  # which tells no version
-    answer = (*ANSWER, EOS)
-    with serving(Echo(engine, answer=lambda _: answer, eos=EOS, where=where)) as server:
+    with serving(Echo(engine, **WHOLE, where=where)) as server:
         said = run(specbench, [server], "--prompts", prompts)
     assert said.code == (where != "version")
     files = [path for path in Path("out").rglob("*") if path.is_file()]
@@ -175,17 +155,19 @@ class AtOnce(Stub):
         return response
 
 
-def test_all_tokens_at_once_one_label_and_no_vanilla_have_a_report_and_a_site(
+def test_one_server_that_sends_all_tokens_at_once_has_a_report_and_a_site(
     specbench: Specbench, prompts: Path
 ) -> None:
     with serving(AtOnce(eos=EOS)) as server:
-        call = ("run", "--backend", "server", "--url", server.root, "--label", "eagle3")
-        said = specbench(*call, "--prompts", prompts, "--output", "out", "--quiet")
-    assert (said.code, said.err) == (0, "")
-    assert {one.decode_s for one in read_run(Path("out")).records} == {0.0}
+        call = ("run", "--backend", "server", "--url", server.root, "--prompts", prompts)
+        said = specbench(*call, "--output", "out")
+    assert said.code == 0, said.err
+    assert "No server is labelled vanilla" in said.out
+    stored = read_run(Path("out")).records
+    assert [(one.key.method, one.decode_s) for one in stored] == [("server", 0.0)] * 4
     for command in ("report", "site"):
         assert specbench(command, "out", "--out", command).code == 0
-    (Path("out") / "samples.jsonl").write_text("")  # no answers at all
+    cut(Path("out"), 0)  # no answers at all
     assert specbench("site", "out", "--out", "empty").code == 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from specbench.log.store import read_run
-from tests.cli.conftest import Specbench
+from tests.cli.conftest import Specbench, cut
 
 CALL = (
     "run", "--method", "eagle2,pld:num_tokens=2", "--dataset", "gsm8k", "--limit", "2",
@@ -41,8 +41,7 @@ def test_settings_are_chosen_once_and_everybody_reads_them(
 
     # Another process could choose others: a resumed run goes on with its own.
     monkeypatch.setattr("specbench.measure.local.engine.tuned", lambda *_: pytest.fail("chosen"))
-    lines = Path("tuned/samples.jsonl").read_text().splitlines(keepends=True)
-    Path("tuned/samples.jsonl").write_text("".join(lines[:-3]))
+    cut(Path("tuned"), -3)
     said = specbench("run", "--output", "tuned", "--resume")
     assert said.code == 0, said.err
     run = read_run(Path("tuned"))

@@ -7,16 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from specbench.cli.interrupts import check_arguments
-from specbench.errors import UserError
+from tests.cli.conftest import Specbench
 from tests.packaging.shell import ROOT, run
-
-LIST = "list models"
 
 
 def shell(script: str, folder: Path) -> tuple[int, str, str]:
-    """A shell script with the program as `$SB`: its exit code, stdout and stderr."""
-    given = f"SB='{sys.executable} -m specbench'; {script}"
+    """A shell script with the list of models as `$LIST`: its exit code, stdout and stderr."""
+    given = f"set -o pipefail; LIST='{sys.executable} -m specbench list models'; {script}"
     done = run(["bash", "-c", given], folder, path=[ROOT])
     return done.returncode, done.stdout, done.stderr
 
@@ -33,28 +30,24 @@ def shell(script: str, folder: Path) -> tuple[int, str, str]:
     ],
 )  # fmt: skip
 def test_a_broken_stdout_is_one_message(tmp_path: Path, to: str, told: str) -> None:
-    code, _, err = shell(f"set -o pipefail; $SB {LIST} {to}", tmp_path)
+    code, _, err = shell(f"$LIST {to}", tmp_path)
     assert (code, err.splitlines()[0]) == (2, f"Error: {told}")
     assert "Traceback" not in err
 
 
 def test_an_ascii_terminal_shows_a_list(tmp_path: Path) -> None:
-    code, out, err = shell(f"PYTHONIOENCODING=ascii LC_ALL=C $SB {LIST}", tmp_path)
+    code, out, err = shell("PYTHONIOENCODING=ascii LC_ALL=C $LIST", tmp_path)
     assert (code, err) == (0, "More about one of them: specbench show NAME\n")
     assert "vicuna-13b" in out
 
 
-@pytest.mark.parametrize("name", ["$'a\\xff'", "$'a\\e[31m'", "$'a\\n::error::b'"])
-def test_an_argument_that_is_not_utf8_is_one_message(tmp_path: Path, name: str) -> None:
-    code, _, err = shell(f"$SB report {name}", tmp_path)
-    assert code == 2
-    assert "is not UTF-8, or has control characters" in err
-    assert err.count("\n") == 2 and "\x1b" not in err
+@pytest.mark.parametrize("name", ["a\udcff", "a\x1b[31m", "a\n::error::b"])
+def test_an_argument_that_is_not_utf8_is_one_message(specbench: Specbench, name: str) -> None:
+    said = specbench("report", name)
+    assert said.code == 2 and "is not UTF-8, or has control characters" in said.err
+    assert said.err.count("\n") == 2 and "\x1b" not in said.err
 
 
-def test_a_prompt_may_have_several_lines() -> None:
-    check_arguments(["race", "one\n\ttwo"])
-    with pytest.raises(UserError):
-        check_arguments(["report", "one\ntwo"])
-    with pytest.raises(UserError):
-        check_arguments(["race", "one\x1b[2J"])
+def test_a_prompt_may_have_several_lines(specbench: Specbench) -> None:
+    assert "No method 'plt'" in specbench("race", "one\n\ttwo", "--method", "plt").err
+    assert "control characters" in specbench("race", "one\x1b[2J").err

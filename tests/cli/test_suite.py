@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from specbench.errors import UserError
+from specbench.log.store import read_run
 from specbench.measure.suite.preview import preview
 from specbench.measure.suite.recipe import read_recipe
-from specbench.types import Completion, Request
+from specbench.types import Completion, Record, Request
 from tests.cli.conftest import Specbench
 from tests.support.backend import Answer, answering
 
@@ -38,20 +38,27 @@ def recipe(tmp_path: Path) -> Path:
     return path
 
 
-def lines(folder: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
+def records(name: str) -> tuple[Record, ...]:
+    return read_run(Path("results/suites", name)).records
 
 
-def test_each_run_has_a_folder_and_the_suite_one_report(
+def test_a_dry_run_runs_nothing_and_then_each_run_has_a_folder_and_the_suite_one_report(
     specbench: Specbench, answers: dict[str, Answer], recipe: Path
 ) -> None:
+    said = specbench("suite", recipe, "--dry-run")
+    assert said.code == 0, said.err
+    rows = [line.split() for line in said.out.splitlines() if line.startswith("0")]
+    assert [row[:5] for row in rows] == [
+        ["01-tiny", "3", "3", "0.0", "GB"],
+        ["02-tiny", "3", "6", "0.0", "GB"],
+    ]
+    assert not Path("results").exists()
     said = specbench("suite", recipe, "--quiet")
     assert said.code == 0, said.err
-    suite = Path("results/suites/two")
-    assert [len(lines(suite / name)) for name in ("01-tiny", "02-tiny")] == [3, 6]
+    assert [len(records(name)) for name in ("two/01-tiny", "two/02-tiny")] == [3, 6]
     assert Path("reports/two/report.html").is_file()
     assert "run 01-tiny" in said.out and "run 02-tiny" in said.out
-    assert specbench("report", suite).out == said.out
+    assert specbench("report", "results/suites/two").out == said.out
 
 
 def test_a_run_that_is_refused_is_told_before_and_in_the_suite_and_the_others_go_on(
@@ -70,10 +77,10 @@ def test_a_run_that_is_refused_is_told_before_and_in_the_suite_and_the_others_go
     said = specbench("suite", path)
     assert said.code == 1
     assert "Failed: 01-tini: No model 'tini'." in said.err
-    assert len(lines(Path("results/suites/half/02-tiny"))) == 2
+    assert len(records("half/02-tiny")) == 2
 
 
-def test_a_stopped_suite_goes_on_where_it_was(
+def test_a_stopped_suite_goes_on_where_it_was_and_not_if_its_recipe_changed(
     specbench: Specbench, answers: dict[str, Answer], recipe: Path
 ) -> None:
     count = 0
@@ -89,25 +96,16 @@ def test_a_stopped_suite_goes_on_where_it_was(
     said = specbench("suite", recipe, "--quiet")
     assert said.code == 130
     assert "--resume" in said.err
-    before = lines(Path("results/suites/two/01-tiny"))
+    before = records("two/01-tiny")
     refused = specbench("suite", recipe)
     assert refused.code == 2 and "has runs already" in refused.err
     assert specbench("suite", recipe, "--quiet", "--resume").code == 0
-    assert lines(Path("results/suites/two/01-tiny")) == before
-    keys = [
-        (line["method"], line["temperature"]) for line in lines(Path("results/suites/two/02-tiny"))
-    ]
+    assert records("two/01-tiny") == before
+    keys = [record.key for record in records("two/02-tiny")]
     assert len(keys) == len(set(keys)) == 6
-
-
-def test_a_recipe_that_changed_is_no_suite_to_resume(
-    specbench: Specbench, answers: dict[str, Answer], recipe: Path
-) -> None:
-    specbench("suite", recipe, "--quiet")
     recipe.write_text(RECIPE.replace("limit = 1", "limit = 2"))
     said = specbench("suite", recipe, "--resume")
-    assert said.code == 1
-    assert "limit is 1 there and 2 here" in said.err
+    assert said.code == 1 and "limit is 1 there and 2 here" in said.err
 
 
 @pytest.mark.parametrize(
@@ -144,16 +142,3 @@ def test_the_recipes_of_the_project_can_be_planned(
         assert not [text for text in one.missing if "checkpoint" in text]
         if path.stem != "gate":
             assert one.download_bytes > 10e9
-
-
-def test_a_dry_run_shows_what_each_run_takes_and_runs_nothing(
-    specbench: Specbench, recipe: Path
-) -> None:
-    said = specbench("suite", recipe, "--dry-run")
-    assert said.code == 0, said.err
-    rows = [line.split() for line in said.out.splitlines() if line.startswith("0")]
-    assert [row[:5] for row in rows] == [
-        ["01-tiny", "3", "3", "0.0", "GB"],
-        ["02-tiny", "3", "6", "0.0", "GB"],
-    ]
-    assert not Path("results").exists()

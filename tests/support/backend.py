@@ -16,9 +16,9 @@ from specbench.types import Completion, Record, Request, Step
 Answer = Callable[[Request], Completion]
 
 
-def answering(number: int) -> Answer:
+def answering(number: int, decode_s: float = 0.2) -> Answer:
     """A fake method that answers every request with this token and EOS."""
-    return lambda request: Completion((number, 0), "eos", (Step(1, 1),), 0.1, 0.2)
+    return lambda request: Completion((number, 0), "eos", (Step(1, 1),), 0.1, decode_s)
 
 
 class Words:
