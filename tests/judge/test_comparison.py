@@ -177,18 +177,6 @@ def test_the_first_method_is_the_first_runs() -> None:
     assert number(pair.ratio) == 0.25
 
 
-def test_a_method_that_a_run_lacks_cannot_be_crossed() -> None:
-    run = full_run(methods=("vanilla", "pld"))
-    with pytest.raises(UserError, match=r"No method in run .*'plt'. Did you mean 'pld'"):
-        compare(run, run, crossed=("plt", "vanilla"))
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_a_wrong_number_of_runs_is_refused(count: int) -> None:
-    with pytest.raises(UserError, match=r"One run cannot|--cross compares two runs, not 3"):
-        compare_runs([full_run()] * count, ("pld", "vanilla"))
-
-
 def test_runs_on_servers_are_compared_load_by_load() -> None:
     run = full_run(tasks=("gsm8k",))
     first = at_loads(run, {1: {}, 8: {}, 16: {}})
@@ -207,12 +195,6 @@ def test_the_engine_is_compared_with_a_server_that_has_one_request_at_a_time() -
     assert number(found.cell("pld", 0.0, "gsm8k").tokens_per_s.ratio) == pytest.approx(2.0)
 
 
-def test_runs_without_a_load_in_common_are_refused() -> None:
-    run = full_run(tasks=("gsm8k",))
-    with pytest.raises(UserError, match="no load in common: 2 requests at once against 8 requests"):
-        compare_runs([at_loads(run, {2: {}}), at_loads(run, {8: {}})])
-
-
 def test_mat_of_a_server_without_steps_is_made_from_what_it_accepted() -> None:
     def accepting(num_accepted: int) -> Run:
         served = Serving(0.0, (), num_accepted=num_accepted)
@@ -228,6 +210,8 @@ def test_runs_that_share_nothing_are_refused(crossed: tuple[str, str] | None) ->
     one, other = full_run(tasks=("gsm8k",)), full_run(tasks=("alpaca",))
     with pytest.raises(UserError, match="no finished sample of the same"):
         compare(one, other, crossed=crossed)
+    with pytest.raises(UserError, match="no load in common: 2 requests at once against 8 requests"):
+        compare_runs([at_loads(one, {2: {}}), at_loads(one, {8: {}})])
 
 
 RUN = full_run(id="old")
@@ -339,15 +323,12 @@ def test_a_cross_comparison_is_one_sentence_about_two_machines() -> None:
     assert "speedup" not in text
 
 
-def test_three_runs_are_two_tables_against_the_first() -> None:
+def test_runs_are_tables_against_the_first_and_loads_of_one_run_have_one_letter() -> None:
     runs = [RUN, new({"pld": 1.1}), with_header(RUN, id="third")]
     text = shown(compare_runs(runs))
     assert "B against A, Temperature=0" in text
     assert "C against A, Temperature=0" in text
     assert text.index("A  old") < text.index("B  new") < text.index("C  third")
-
-
-def test_loads_of_one_run_have_one_letter_and_are_told_apart() -> None:
     served = at_loads(RUN, {1: {}, 8: {}})
     text = shown(compare_runs([served, with_header(served, id="new")]))
     assert "B against A, Temperature=0, 1 request at a time" in text
