@@ -37,10 +37,10 @@ def make_checkpoint(folder: Path, **config: object) -> Path:
     return folder
 
 
-def refusal(folder: Path, *, needs_tokenizer: bool = True) -> str:
+def refusal(folder: Path) -> str:
     """The message about a checkpoint folder that is refused."""
     with pytest.raises(CheckpointError) as caught:
-        check_checkpoint(folder, what="Model mine", needs_tokenizer=needs_tokenizer)
+        check_checkpoint(folder, what="Model mine")
     assert caught.value.message.startswith("Model mine: ")
     assert caught.value.hint
     return caught.value.message

@@ -234,7 +234,13 @@ CHAT = Template(
     "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}</s>{% endfor %}",
 )
 EXTRA = ("<|user|>", "<|assistant|>", "<|im_end|>")
-TEXTS = ["</s>", "a </s> b", "</s></s>\n<|im_end|>", " <|user|>x<|assistant|> ", "<|im_</s>end|>"]
+TEXTS = [
+    "</s>",
+    "a </s> \ue000",
+    "</s></s>\n<|im_end|>",
+    " <|user|>x<|assistant|> ",
+    "<|im_</s>end|>",
+]
 
 
 def count_special(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> int:
@@ -244,21 +250,14 @@ def count_special(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> int:
 
 @pytest.mark.parametrize("adds_eos", [True, False])
 @pytest.mark.parametrize("text", TEXTS)
-def test_special_tokens_in_a_text_are_spelled_out(text: str, adds_eos: bool) -> None:
+def test_special_tokens_in_the_messages_of_a_chat_are_spelled_out(
+    text: str, adds_eos: bool
+) -> None:
     tokenizer = make_tokenizer(EXTRA, adds_eos=adds_eos)
-    ids = render(CHAT, tokenizer, [{"role": "user", "content": text}])
-    assert count_special(tokenizer, ids) == 3  # <s>, <|user|> and </s> are the template's
-    assert tokenizer.decode(ids) == f"<s><|user|>{text.strip()}</s>"
-
-
-def test_every_message_of_a_chat_is_protected() -> None:
-    tokenizer = make_tokenizer(EXTRA)
-    chat = [
-        {"role": role, "content": f"{role} </s> \ue000"} for role in ("user", "assistant", "user")
-    ]
-    ids = render(CHAT, tokenizer, chat)
-    assert count_special(tokenizer, ids) == 1 + 2 * 3
-    said = "".join(f"<|{m['role']}|>{m['content']}</s>" for m in chat)
+    roles = ("user", "assistant", "user")
+    ids = render(CHAT, tokenizer, [{"role": role, "content": text} for role in roles])
+    assert count_special(tokenizer, ids) == 1 + 2 * 3  # those of the template
+    said = "".join(f"<|{role}|>{text.strip()}</s>" for role in roles)
     assert tokenizer.decode(ids) == f"<s>{said}"
 
 

@@ -23,33 +23,70 @@ from specbench.models.memory import GRAPH_RESERVE, check_context, check_fits, es
 from tests.models.making import make_checkpoint, refusal, write_safetensors
 from tests.support.checkpoint import make_tokenizer
 
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("config.json", "has no config.json"),
-        ("model.safetensors", "lacks weights"),
-        ("tokenizer.json", "lacks a tokenizer"),
-    ],
-)
-def test_a_missing_file_is_named(folder: Path, name: str, said: str) -> None:
-    (folder / name).unlink()
-    assert said in refusal(folder)
+CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+ENTRY = {"dtype": "F16", "shape": [8], "data_offsets": [0, 16]}
 
 
-@pytest.mark.parametrize("keep", [0, 4, 20, -1])
-def test_truncated_safetensors_are_found_by_their_header(folder: Path, keep: int) -> None:
-    file = folder / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:keep])
-    assert re.search(
-        r"model\.safetensors (is truncated|cannot be read: .* cut off)", refusal(folder)
-    )
+def of_header(**entries: object) -> bytes:
+    """A file of 16 bytes of data under this header of safetensors."""
+    text = json.dumps(entries).encode()
+    return len(text).to_bytes(8, "little") + text + bytes(16)
 
 
-def test_a_pointer_that_git_lfs_left_is_told_apart_from_weights(folder: Path) -> None:
-    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
-    (folder / "model.safetensors").write_text(pointer)
-    assert "Git LFS pointer" in refusal(folder)
+def index_of(*names: object) -> bytes:
+    return json.dumps({"weight_map": dict(enumerate(names))}).encode()
+
+
+DAMAGED: list[tuple[str, bytes | None, str]] = [
+    (CONFIG, None, "has no config.json"),
+    (CONFIG, b'{"a":' * 100_000, "config.json cannot be read"),
+    (CONFIG, b'{"text_config": 3}', "config.json cannot be read.*it is not a JSON object"),
+    (CONFIG, b'{"text_config": {"head_dim": 0}}', "config.json cannot be read.*head_dim is 0"),
+    *(
+        (CONFIG, json.dumps({name: value}).encode(), re.escape(f"{name} is {value!r}"))
+        for name, value in (
+            *(("num_hidden_layers", number) for number in (0, -2, 10**9, True)),
+            *(("head_dim", 0), ("hidden_size", "16"), ("rms_norm_eps", float("nan"))),
+            *(("rope_theta", 0), ("dtype", ["float16"])),
+        )
+    ),
+    ("tokenizer.json", None, "lacks a tokenizer"),
+    (WEIGHTS, None, "lacks weights"),
+    (WEIGHTS, b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer"),
+    *(
+        (WEIGHTS, of_header(w=ENTRY)[:size], r"ors (is truncated|cannot be read: .* cut off)")
+        for size in (0, 4, 20, -1)
+    ),
+    *(
+        (WEIGHTS, of_header(w={**ENTRY, name: value}), r"model\.safetensors ")
+        for name, values in {
+            "data_offsets": ([-1, 16], [0.0, 16], [0, 8], [8, 0], [0]),
+            "shape": ([-8], [4], 8),
+            "dtype": (None, "F64"),
+        }.items()
+        for value in values
+    ),
+    (WEIGHTS, of_header(a=ENTRY, b=ENTRY), "the offsets 0 to 16 of b are wrong"),
+    (INDEX, index_of(WEIGHTS, "model-2.safetensors"), "lacks model-2.safetensors"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "said"), DAMAGED, ids=lambda one: str(one)[:40])
+def test_a_missing_or_damaged_file_is_named_with_what_is_wrong(
+    folder: Path, name: str, content: bytes | None, said: str
+) -> None:
+    if content is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_bytes(content)
+    assert re.search(said, refusal(folder))
+
+
+@pytest.mark.parametrize("name", [f"../{WEIGHTS}", "/etc/passwd", 3, None, ["a"], f"a/{WEIGHTS}"])
+def test_an_index_names_files_beside_it_only(folder: Path, name: object) -> None:
+    (folder / INDEX).write_bytes(index_of(name))
+    with pytest.raises(CheckpointError, match=r"model\.safetensors\.index\.json cannot be read"):
+        check_checkpoint(folder, what="Model mine")
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "medusa_lm_head.pt"])
@@ -61,12 +98,6 @@ def test_a_truncated_zip_of_weights_is_found(folder: Path, name: str) -> None:
     check_checkpoint(folder, what="Model mine")
     file.write_bytes(file.read_bytes()[:500])
     assert f"{name} is truncated (500 bytes)" in refusal(folder)
-
-
-def test_a_missing_shard_of_the_index_is_named(folder: Path) -> None:
-    index = {"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert "lacks model-2.safetensors" in refusal(folder)
 
 
 def test_safetensors_are_preferred_and_other_copies_are_not_weights(folder: Path) -> None:
@@ -247,81 +278,6 @@ def test_what_is_too_large_for_gpus_is_told_with_the_number_that_is_needed(
 )
 def test_a_stored_format_is_named_with_its_numbers(config: Any, expected: str) -> None:
     assert stored_format({"quantization_config": config}) == expected
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"num_hidden_layers": 0}, "num_hidden_layers is 0, not a whole number from 1"),
-        ({"num_hidden_layers": -2}, "num_hidden_layers is -2"),
-        ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000"),
-        ({"num_hidden_layers": True}, "num_hidden_layers is True"),
-        ({"head_dim": 0}, "head_dim is 0"),
-        ({"hidden_size": "16"}, "hidden_size is '16'"),
-        ({"rms_norm_eps": float("nan")}, "rms_norm_eps is nan, not a number above 0"),
-        ({"rope_theta": 0}, "rope_theta is 0"),
-        ({"dtype": ["float16"]}, "dtype is ['float16'], not a name"),
-        ({"text_config": 3}, "it is not a JSON object"),
-        ({"text_config": {"head_dim": 0}}, "head_dim is 0"),
-    ],
-    ids=str,
-)
-def test_a_config_of_no_model_is_refused_by_the_name_of_the_value(
-    tmp_path: Path, changes: dict[str, object], said: str
-) -> None:
-    told = refusal(make_checkpoint(tmp_path / "model", **changes))
-    assert said in told and "config.json cannot be read" in told
-
-
-def test_json_that_is_too_deep_is_an_error(folder: Path) -> None:
-    (folder / "config.json").write_text('{"a":' * 100_000)
-    assert "config.json cannot be read" in refusal(folder)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"data_offsets": [-1, 16]},
-        {"data_offsets": [0.0, 16]},
-        {"data_offsets": [0, 8]},
-        {"data_offsets": [8, 0]},
-        {"data_offsets": [0]},
-        {"shape": [-8]},
-        {"shape": [4]},
-        {"shape": 8},
-        {"dtype": None},
-        {"dtype": "F64"},
-    ],
-    ids=str,
-)
-def test_a_hostile_header_of_safetensors_is_an_error(
-    folder: Path, change: dict[str, object]
-) -> None:
-    entry = {"dtype": "F16", "shape": [8], "data_offsets": [0, 16], **change}
-    write_header(folder / "model.safetensors", {"w": entry})
-    assert "model.safetensors " in refusal(folder)
-
-
-def test_tensors_that_overlap_are_an_error(folder: Path) -> None:
-    entry = {"dtype": "F16", "shape": [8], "data_offsets": [0, 16]}
-    write_header(folder / "model.safetensors", {"a": entry, "b": entry})
-    assert "the offsets 0 to 16 of b are wrong" in refusal(folder)
-
-
-def write_header(file: Path, header: object) -> None:
-    """A file of 16 bytes of data under this header."""
-    text = json.dumps(header).encode()
-    file.write_bytes(len(text).to_bytes(8, "little") + text + bytes(16))
-
-
-@pytest.mark.parametrize(
-    "names", [["../model.safetensors"], ["/etc/passwd"], [3], [None], [["a"]], ["a/b.safetensors"]]
-)
-def test_an_index_names_files_beside_it_only(folder: Path, names: list[object]) -> None:
-    index = {"weight_map": dict(enumerate(names))}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(CheckpointError, match=r"model\.safetensors\.index\.json cannot be read"):
-        check_checkpoint(folder, what="Model mine")
 
 
 def test_a_config_that_claims_more_than_the_machine_holds_is_refused(tmp_path: Path) -> None:

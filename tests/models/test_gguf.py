@@ -14,13 +14,11 @@ from specbench.measure.local.engine_setup import make_engine_setup
 from specbench.measure.server.engines.llamacpp import gguf_file
 from specbench.measure.spec import make_spec
 from specbench.models.cards import find_model, known_models, pick_dtype
-from specbench.models.checkpoints import identify
 from specbench.models.hub import resolve_model
 from tests.models.making import make_checkpoint
 from tests.support.gguf_files import TEMPLATE, write_gguf
 
 UP = "model.layers.1.mlp.up_proj.weight"
-DTYPES = {"F32": "float32", "F16": "float16"}
 
 
 @pytest.fixture(autouse=True)
@@ -38,11 +36,28 @@ def convert(file: Path) -> Path:
     return resolve_model(find_model(str(file)), offline=True)
 
 
-@pytest.mark.parametrize("kind", ["Q4_1", "Q8_0", "F16", "BF16", "F32"])
-def test_a_converted_file_has_the_weights_that_it_says(file: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "dtype", "shown"),
+    [
+        ("Q4_1", "bfloat16", "Q4_1 → bfloat16"),
+        ("F16", "float16", "float32"),
+        ("BF16", "bfloat16", "bfloat16"),
+        ("F32", "float32", "float32"),
+    ],
+)
+def test_a_converted_file_has_the_weights_that_it_says_and_its_own_hash(
+    file: Path, kind: str, dtype: str, shown: str
+) -> None:
+    (file.parent / "other.gguf").touch()
     expected = write_gguf(file, kind)
+    spec = make_spec(model=str(file), methods=("pld",))
+    model = make_engine_setup(spec, is_offline=True).describe().model
+    assert model.precision == shown
+    assert model.files["small.gguf"].bytes == file.stat().st_size
+    assert model.files["small.gguf"].sha256 == file_sha256(file)
+    assert model.rounding(model.dtype) == model.dtype
     folder = convert(file)
-    dtype = DTYPES.get(kind, "bfloat16")
+    assert gguf_file(folder).resolve() == file, "which llama.cpp serves"
     ids = torch.arange(10, 30)
     read = load_target(folder, dtype=getattr(torch, dtype), device=torch.device("cpu")).model
     for name, parameter in read.named_parameters():
@@ -53,16 +68,6 @@ def test_a_converted_file_has_the_weights_that_it_says(file: Path, kind: str) ->
     # rotary tables of a model in half precision were rounded
     assert torch.allclose(logits, rounded(ids[None]).logits, atol=2e-3)
     assert (folder / "chat_template.jinja").read_text() == TEMPLATE
-
-
-@pytest.mark.parametrize(("kind", "shown"), [("Q4_1", "Q4_1 → bfloat16"), ("F32", "float32")])
-def test_type_and_hash_of_the_file_are_in_the_header(file: Path, kind: str, shown: str) -> None:
-    write_gguf(file, kind)
-    spec = make_spec(model=str(file), methods=("pld",))
-    model = make_engine_setup(spec, is_offline=True).describe().model
-    assert model.precision == shown
-    assert model.files["small.gguf"].bytes == file.stat().st_size
-    assert model.rounding(model.dtype) == model.dtype
 
 
 def test_a_killed_conversion_is_made_anew(
@@ -135,11 +140,3 @@ def test_the_known_model_is_found_in_an_installed_wheel(
     copy = make_checkpoint(tmp_path / card.title, num_hidden_layers=30, hidden_size=576)
     known = find_model(str(copy))
     assert card.repo in known.note and resolve_model(known, offline=True) == copy
-
-
-def test_llamacpp_serves_the_file_that_was_converted(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        write_gguf(tmp_path / f"{name}.gguf")
-    folder = convert(tmp_path / "two.gguf")
-    assert gguf_file(folder).resolve() == tmp_path / "two.gguf"
-    assert identify(folder).files["two.gguf"].sha256 == file_sha256(tmp_path / "two.gguf")
