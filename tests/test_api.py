@@ -16,7 +16,7 @@ import specbench
 from specbench import api
 from specbench.errors import UserError
 from tests.support.backend import answering
-from tests.support.checkpoint import save_checkpoint
+from tests.support.checkpoint import save_checkpoint, write_prompts
 from tests.support.cluster import FakeRay, use_ray
 
 
@@ -30,18 +30,19 @@ def loaded(model: Path) -> api.LoadedModel:
     return specbench.load(str(model), template="none")
 
 
-def test_a_loaded_method_generates_vanillas_tokens_with_steps_and_times(
+def test_a_loaded_method_generates_vanillas_tokens_and_is_shown_in_a_line(
     model: Path, loaded: api.LoadedModel
 ) -> None:
-    plain = loaded.generate("ab ab ab", max_new_tokens=20)
-    quick = specbench.load(str(model), "pld:ngram=2,num_tokens=4", template="none").generate(
-        "ab ab ab", max_new_tokens=20
-    )
+    plain = loaded.generate("ab ab ab", max_new_tokens=60)
+    method = specbench.load(str(model), "pld:ngram=2", template="none")
+    quick = method.generate("ab ab ab", max_new_tokens=60)
     assert quick.token_ids == plain.token_ids
     assert quick.text == plain.text
     assert plain.mean_accepted_tokens == 1.0
     assert quick.num_steps <= plain.num_steps
     assert quick.completion.prefill_s > 0 and quick.tokens_per_s > 0
+    assert re.fullmatch(r"<LoadedModel .* \(float32, cpu\): pld:ngram=2>", repr(method))
+    assert "60 tokens in" in repr(quick) and len(repr(quick)) < 200 and "\n" not in repr(quick)
 
 
 def test_input_ids_are_used_unchanged(loaded: api.LoadedModel) -> None:
@@ -156,12 +157,8 @@ def test_the_public_names_are_listed() -> None:
 
 
 def test_a_run_from_python_is_what_its_folder_holds(model: Path, tmp_path: Path) -> None:
-    (tmp_path / "cats.jsonl").write_text('{"turns": ["ab ab ab"]}\n')
-    values: dict[str, Any] = {
-        "prompts": tmp_path / "cats.jsonl",
-        "max_new_tokens": 8,
-        "template": "none",
-    }
+    prompts = write_prompts(tmp_path / "cats.jsonl", ["ab ab ab"])
+    values: dict[str, Any] = {"prompts": prompts, "max_new_tokens": 8, "template": "none"}
     lines: list[str] = []
     folder = tmp_path / "run"
     run = specbench.run(str(model), "pld", output=folder, say=lines.append, **values)
@@ -205,15 +202,6 @@ def test_a_wrong_value_is_named_before_anything_runs(
     with pytest.raises(UserError, match=message):
         specbench.run("tiny", output=tmp_path / "run", **values)
     assert not (tmp_path / "run").exists()
-
-
-def test_models_and_answers_are_shown_in_a_line(model: Path) -> None:
-    loaded = specbench.load(str(model), "pld:ngram=2", template="none")
-    assert re.fullmatch(r"<LoadedModel .* \(float32, cpu\): pld:ngram=2>", repr(loaded))
-    answer = loaded.generate("abc", max_new_tokens=60)
-    assert "60 tokens in" in repr(answer)
-    assert len(repr(answer)) < 200
-    assert "\n" not in repr(answer)
 
 
 def test_loading_draws_no_progress_bar_and_leaves_those_of_others(

@@ -52,12 +52,6 @@ def test_every_broken_import_is_listed_with_its_cause() -> None:
         assert cause in listed[name]
 
 
-@pytest.mark.usefixtures("plugins")
-def test_a_broken_method_that_is_asked_for_is_a_users_error() -> None:
-    with pytest.raises(UserError, match="Method 'exits' is broken: importing a_exits:METHOD"):
-        parse_methods(["exits"])
-
-
 def failing_to_build(error: BaseException) -> RunMethod:
     def build(options: object, context: BuildContext) -> Drafter:
         raise error

@@ -16,7 +16,6 @@ from tests.support.hub_server import Fault, hub_server
 
 CONTENT = b'{"question_id": 1, "turns": ["Why?"]}\n'
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -123,26 +122,17 @@ def test_a_cache_folder_that_cannot_be_written_is_one_message(
     assert "SPECBENCH_CACHE" in caught.value.hint
 
 
-needs_papers = pytest.mark.skipif(
+@pytest.mark.skipif(
     not Path(os.environ.get("SPECBENCH_CACHE", ""), "eagle").is_dir(),
     reason="SPECBENCH_CACHE is not a cache folder that holds the papers' prompts",
 )
-
-
-@needs_papers
 def test_every_papers_file_has_the_number_of_prompts_its_card_says() -> None:
     tasks = plan_tasks([], "paper") + plan_tasks(["spec_bench"], "paper")
     sets = load_prompt_sets(tasks, "paper", offline=True)
     assert [len(one.prompts) for one in sets] == [80] * 12
     assert {len(prompt.turns) for prompt in sets[0].prompts} == {2}
-    for one in sets:
-        assert one.task.card is not None
-        assert one.task.card.paper is not None
-        assert one.task.card.paper.num_prompts == 80 * len(one.task.card.tasks)
-
-
-class _Rows(list[dict[str, object]]):
-    """A minimal data set: rows by number."""
+    cards = [card for one in sets if (card := one.task.card) and card.paper]
+    assert [card.paper.num_prompts for card in cards] == [80 * len(one.tasks) for one in cards]
 
 
 @pytest.fixture
@@ -152,12 +142,12 @@ def library(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     made.config = types.SimpleNamespace(HF_HUB_OFFLINE=False)  # type: ignore[attr-defined]
     made.calls = []  # type: ignore[attr-defined]
 
-    def load_dataset(*args: object, **options: object) -> _Rows:
+    def load_dataset(*args: object, **options: object) -> list[dict[str, object]]:
         made.calls.append((args, options, made.config.HF_HUB_OFFLINE))
-        return _Rows(
+        return [
             {"id": f"n{i}", "text": f"Question {i}", "more": "" if i % 2 else "More", "turns": [1]}
             for i in range(5)
-        )
+        ]
 
     made.load_dataset = load_dataset  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "datasets", made)

@@ -38,11 +38,7 @@ def test_every_card_pins_a_published_file_by_commit_and_hash(name: str) -> None:
     assert len(commit) == 40
     assert len(paper.sha256) == 64
     assert paper.license
-
-
-@pytest.mark.parametrize("name", SIX)
-def test_the_six_tasks_have_all_three_sources(name: str) -> None:
-    assert load_cards()[name].sources == ("bundled", "paper", "hub")
+    assert name not in SIX or load_cards()[name].sources == ("bundled", "paper", "hub")
 
 
 def test_a_suite_stands_for_its_six_sub_tasks() -> None:

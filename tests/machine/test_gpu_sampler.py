@@ -31,6 +31,7 @@ from specbench.machine.sampler import (
 from specbench.measure.local.engine import metered
 from specbench.types import Completion, Step
 from tests.machine.fake_nvml import MISSING, FakeNvml
+from tests.support.ends import wait_until
 
 CARD = SimpleNamespace(uuid="1b2c", pci_domain_id=0, pci_bus_id=0x3B, pci_device_id=0)
 
@@ -53,12 +54,8 @@ def test_clocks_heat_power_and_memory_are_kept_as_least_mean_and_most() -> None:
     assert found.power_w == Span(min=300, mean=300, max=300)
     assert found.temperature_c is not None and found.temperature_c.max == 40
     assert found.memory_used_bytes is not None and found.memory_used_bytes.max == 7
-    assert found.num_samples == 2
+    assert found.num_samples == 2 and sampled(FakeNvml()).warnings() == []
     assert msgspec.json.decode(msgspec.json.encode(found), type=GpuUse) == found
-
-
-def test_a_quiet_card_gives_no_warning() -> None:
-    assert sampled(FakeNvml()).warnings() == []
 
 
 def test_throttling_is_reported_with_reason_and_share_unless_it_is_rare() -> None:
@@ -154,22 +151,6 @@ def num_sampling() -> int:
     return sum(thread.name == "GpuSampler" for thread in threading.enumerate())
 
 
-def test_the_thread_samples_until_it_is_stopped() -> None:
-    seen = threading.Event()
-
-    def power(handle: str) -> int:
-        seen.set()
-        return 1
-
-    one = sampler(FakeNvml(nvmlDeviceGetPowerUsage=power))
-    one.start()
-    assert seen.wait(30)
-    assert num_sampling() == 1
-    one.stop()
-    one.stop()
-    assert num_sampling() == 0
-
-
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     """A machine with one card."""
@@ -180,27 +161,29 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
 
 
 @pytest.mark.parametrize("end", [RuntimeError, KeyboardInterrupt, SystemExit])
-def test_the_thread_ends_however_the_run_does(gpu: FakeNvml, end: type[BaseException]) -> None:
+def test_the_thread_samples_and_ends_however_the_run_does(
+    gpu: FakeNvml, end: type[BaseException]
+) -> None:
     with pytest.raises(end), gpu_sampler("cuda") as one:
         assert one is not None
         one.start()
+        assert wait_until(lambda: "nvmlDeviceGetPowerUsage" in gpu.asked)
+        assert num_sampling() == 1
+        one.stop()  # and again at the end
         raise end
     assert num_sampling() == 0
     assert gpu.is_shut
 
 
-def test_a_cpu_has_no_sampler_and_asks_no_driver(gpu: FakeNvml) -> None:
-    with gpu_sampler("cpu") as one:
-        assert one is None
-    assert gpu.asked == {}
-
-
-def test_without_a_driver_there_is_no_sampler(
+def test_a_cpu_has_no_sampler_and_asks_no_driver_and_without_one_there_is_none(
     gpu: FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails() -> None:
         raise gpu.NVMLError(9)
 
+    with gpu_sampler("cpu") as one:
+        assert one is None
+    assert gpu.asked == {}
     monkeypatch.setattr(gpu, "nvmlInit", fails)
     with gpu_sampler("cuda") as one:
         assert one is None
@@ -250,17 +233,15 @@ def test_the_share_of_others_is_the_work_that_is_not_the_runs() -> None:
     assert use.clock_mhz == Span(2500, 2750, 3000)
 
 
-def test_counters_that_stand_still_or_round_give_no_impossible_share() -> None:
+def test_counters_that_stand_still_or_round_give_no_impossible_share_and_a_large_one_is_told() -> (
+    None
+):
     assert cpu_sampled(CpuMoment(1, 1, 1), CpuMoment(1, 1, 1)) is None
     use = cpu_sampled(CpuMoment(0, 0, 0), CpuMoment(2, 1, 1.01))
     assert use is not None and use.share_of_others == Span(0, 0, 0)
-
-
-def test_a_busy_machine_is_a_warning_with_its_size() -> None:
-    use = cpu_sampled(CpuMoment(0, 0, 0), CpuMoment(2, 1.5, 1))
-    assert use and "25 % of the processor" in (use.others_warning or "")
-    idle = cpu_sampled(CpuMoment(0, 0, 0), CpuMoment(2, 1, 1))
-    assert idle and idle.others_warning is None
+    assert use.others_warning is None
+    busy = cpu_sampled(CpuMoment(0, 0, 0), CpuMoment(2, 1.5, 1))
+    assert busy and "25 % of the processor" in (busy.others_warning or "")
 
 
 def test_the_counters_of_this_machine_advance() -> None:
@@ -293,14 +274,14 @@ def test_time_in_which_the_thread_did_not_work_is_a_pause(
 
 def test_waiting_and_working_are_no_pauses_and_a_stop_is_one() -> None:
     with PauseWatch() as watch:
-        time.sleep(0.5)
+        time.sleep(0.3)
         waited = watch.take()
-        end = time.thread_time() + 0.3
+        end = time.thread_time() + 0.25
         while time.thread_time() < end:
             pass
         worked = watch.take()
         subprocess.Popen(
-            ["sh", "-c", f"kill -STOP {os.getpid()}; sleep 0.6; kill -CONT {os.getpid()}"]
+            ["sh", "-c", f"kill -STOP {os.getpid()}; sleep 0.4; kill -CONT {os.getpid()}"]
         ).wait()
-        assert watch.take() >= 0.4
+        assert watch.take() >= 0.3
     assert (waited, worked) == (0.0, 0.0)
