@@ -184,7 +184,7 @@ def test_a_load_that_the_prompts_cannot_fill_is_refused(
 def test_a_prompt_that_outgrows_the_context_is_refused_before_anything_is_sent(
     specbench: Specbench, prompts: Path
 ) -> None:
-    with serving(stub(context=52)) as server:
+    with serving(Stub(**WHOLE, context=52)) as server:
         said = run(specbench, [server], "--prompts", prompts, "--max-new-tokens", 50)
     assert said.code == 2
     assert "do not fit into the 52 tokens of the server's context" in said.err

@@ -6,25 +6,26 @@ The JSON document: every number once, no NaN, and the golden file.
 import math
 import re
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from specbench.analysis.metrics import measure
 from specbench.errors import RunFolderError
 from specbench.log.run import Run
 from specbench.report.build import make_report, write_report
 from specbench.report.export import FORMATS
 from specbench.report.export.json import digest, plain
 from tests.analysis.run_factory import failed, header, make_run, record
-from tests.report.drawing import all_failed, no_baseline, one_sample, render, report_of, with_phases
+from tests.report.drawing import (
+    all_failed,
+    no_baseline,
+    one_sample,
+    render,
+    report_of,
+    with_phases,
+)
 from tests.support.products import each_once
-
-
-def test_markdown_signs_in_names_do_not_break_a_table() -> None:
-    described = header(["vanilla", "pld"], ("gsm8k",))
-    described["methods"]["pld"]["title"] = "a|b\n*c*"
-    text = render(make_run([record(), record("pld")], described), "markdown")
-    assert "| a\\|b \\*c\\* |" in text
-
 
 FAST = record("pld", accept_lengths=[3, 1])
 MADE = (one_sample, no_baseline, all_failed, make_run, with_phases)
@@ -52,7 +53,9 @@ def test_every_format_is_rendered_without_nan(name: str, arithmetic: str) -> Non
         assert not re.search(r"\b([Nn]a[Nn]|[Ii]nf|Infinity|None)\b", shown), form
 
 
-def test_a_report_writes_its_files_and_leaves_no_other(tmp_path: Path) -> None:
+def test_a_report_measures_a_run_once_for_its_files_and_leaves_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "deep" / "report"
     paths = write_report(report_of(one_sample), folder)
     names = {path.name for path in paths}
@@ -60,7 +63,10 @@ def test_a_report_writes_its_files_and_leaves_no_other(tmp_path: Path) -> None:
     assert {"report.html", "speedup.png", "speedup.svg", "positions.svg"} <= names
     assert sorted(folder.iterdir()) == sorted(paths)
     before = [path.read_bytes() for path in paths]
+    counted = mock.Mock(wraps=measure)
+    monkeypatch.setattr("specbench.report.build.measure", counted)
     assert [path.read_bytes() for path in write_report(make_report(one_sample()), folder)] == before
+    assert counted.call_count == 1
 
 
 def test_a_report_that_cannot_be_written_names_the_folder(tmp_path: Path) -> None:
@@ -71,10 +77,14 @@ def test_a_report_that_cannot_be_written_names_the_folder(tmp_path: Path) -> Non
     assert taken.read_text() == "mine"
 
 
-def test_an_error_text_of_many_lines_is_one_line_of_the_footer() -> None:
-    records = [record(), failed("pld", error="\x1b[31mout of memory\x07\nTraceback ...")]
-    text = render(make_run(records, header(["vanilla", "pld"], ("gsm8k",))), "markdown")
-    line = next(line for line in text.splitlines() if "Failed completions" in line)
+def test_signs_of_markdown_in_names_and_errors_of_many_lines_do_not_break_a_document() -> None:
+    described = header(["vanilla", "pld"], ("gsm8k",))
+    described["methods"]["pld"]["title"] = "a|b\n*c*"
+    error = "\x1b[31mout of memory\x07\nTraceback ..."
+    records = [record(), record("pld"), failed("pld", "b", error=error)]
+    text = render(make_run(records, described), "markdown")
+    assert "| a\\|b \\*c\\* |" in text
+    (line,) = (line for line in text.splitlines() if "Failed completions" in line)
     assert "out of memory" in line
     assert "Traceback" not in text and "\x1b" not in text
 

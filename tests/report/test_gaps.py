@@ -1,11 +1,13 @@
 """A number that is missing has its reason in its place, and means are over the same tasks.
 
-Tables by category of prompt.
+Tables by category of prompt, and costs of steps with the memory limit.
 """
 
 import csv
 from dataclasses import replace
+from functools import cache
 from io import StringIO
+from typing import Any
 
 import pytest
 
@@ -18,12 +20,13 @@ from specbench.log.run import Run
 from specbench.report import sections
 from specbench.report.build import make_report
 from specbench.report.export import csv as csv_format
-from specbench.report.report import Report, category_tables, measure_categories
+from specbench.report.report import Report, category_tables
+from specbench.report.results import run_labels
 from specbench.report.table import Table
 from specbench.types import Record
 from tests.analysis.run_factory import full_run, make_run
 from tests.judge.changing import with_header, with_records
-from tests.report.drawing import nine_methods, render, report_of
+from tests.report.drawing import nine_methods, render, report_of, with_limits, with_phases
 
 METHODS = ("vanilla", "pld", "sps")
 FEW = ("gsm8k", "alpaca")
@@ -34,25 +37,22 @@ def cells(table: Table, method: str) -> list[str]:
     return [cell.text for cell in row.cells]
 
 
-def without(run: Run, method: str) -> Run:
-    """The run in which a method has two tasks of six."""
-    return with_records(
-        run, lambda one: None if one.key.method == method and one.key.task not in FEW else one
-    )
-
-
 def reported(*runs: Run) -> Report:
     return make_report(runs, Bootstrap(50))
 
 
 def test_a_method_that_lacks_tasks_has_no_number_over_all_of_them() -> None:
-    run = without(full_run(METHODS), "sps")
-    metrics = measure(run, Bootstrap(50))
+    report = reported(
+        with_records(
+            full_run(METHODS),
+            lambda one: None if one.key.method == "sps" and one.key.task not in FEW else one,
+        )
+    )
+    metrics, results = report.sources[0].metrics, report.results
     overall = metrics.overall["sps", 0.0]
     assert overall.speedup == overall.mat == overall.partial == Missing("2 of 6 tasks")
     assert metrics.overall["pld", 0.0].partial is None
     assert metrics.rankings[0.0].methods == ("pld",)
-    results = reported(run).results
     overview = sections.overview(results, results.blocks[0])
     assert cells(overview, "sps")[:4] == ["–"] * 4 and "–" not in cells(overview, "pld")
     assert cells(sections.screen(results, results.blocks[0]), "sps")[-2:] == ["–"] * 2
@@ -97,20 +97,67 @@ def test_a_missing_interval_has_its_reason_in_its_place() -> None:
     assert found["pld", FEW[0]] == found["vanilla", FEW[1]] == found["pld", "pooled"] == ""
 
 
+OF_FILE = "spec__values__settings"
+CPU = "environment__cpu__model"
+
+
 @pytest.mark.parametrize(
-    ("changes", "labels"),
+    ("others", "labels"),
     [
-        ({"limit": 5}, ["tiny", "--limit 5"]),
-        ({"max_new_tokens": 7}, ["--max-new-tokens 128", "--max-new-tokens 7"]),
-        ({"seed": 1, "top_p": 0.5}, ["--top-p 1", "--top-p 0.5"]),
-        ({"methods": ["vanilla"]}, ["run first", "run second"]),
+        ([], ["tiny"]),
+        ([{"spec__values__limit": 5}], ["tiny", "--limit 5"]),
+        ([{OF_FILE: "/home/me/a.toml"}], ["--settings paper", "--settings a.toml"]),
+        ([{"spec__values__seed": 1, "spec__values__top_p": 0.5}], ["--top-p 1", "--top-p 0.5"]),
+        ([{"spec__values__methods": ["vanilla"]}], ["run first", "run second"]),
+        ([{"model__label": "Other", CPU: "Small"}], ["tiny", "Other"]),
+        ([{CPU: "Small"}], ["Example CPU 9000", "Small"]),
+        (
+            [{CPU: "Small"}, {CPU: "Small", "id": "third"}],
+            ["Example CPU 9000", "Small, run second", "Small, run third"],
+        ),
     ],
 )
-def test_groups_are_titled_by_what_differs(changes: dict[str, object], labels: list[str]) -> None:
+def test_runs_are_told_apart_by_what_differs(
+    others: list[dict[str, object]], labels: list[str]
+) -> None:
     first = with_header(full_run(METHODS, FEW), id="first", model__label="tiny")
-    values = {f"spec__values__{name}": value for name, value in changes.items()}
-    second = with_header(first, id="second", **values)
-    assert [one.label for one in reported(first, second).sources] == labels
+    runs = [first, *(with_header(first, **{"id": "second", **changes}) for changes in others)]
+    assert run_labels([run.header for run in runs]) == labels
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "has_limit"),
+    [
+        ({}, "memory", True),
+        ({"target_bytes": 6_000_000}, "memory", True),
+        ({"cache_bytes": 2_000_000}, "memory_in_cache", False),
+    ],
+)
+def test_vanilla_is_a_slow_baseline_only_where_it_could_read_weights_faster(
+    changes: dict[str, Any], key: str, has_limit: bool
+) -> None:
+    """It uses 40 % of the bandwidth, or 80 % if there are more weights to read."""
+    values = {f"roofline__{name}": value for name, value in changes.items()}
+    results = make_report(with_header(with_limits(), **values)).results
+    keys = {note.key for note in results.notes}
+    assert key in keys and ("slow_baseline" in keys) is (not changes)
+    costs = sections.step_costs(results, results.blocks[0])
+    assert ("limit" in [column.heading for column in costs.columns]) is has_limit
+
+
+def test_the_csv_has_costs_per_task_and_pooled() -> None:
+    metered = with_records(
+        with_phases(), lambda one: replace(one, energy_j=2.0, peak_memory_bytes=5)
+    )
+    rows = list(csv.DictReader(StringIO(render(metered, "csv"))))
+    assert {row["task"] for row in rows if row["limit"]} == {"mt_bench", "gsm8k", "pooled"}
+    for row in rows:
+        if row["task"] == "mean":
+            continue
+        parts = [float(row[name]) for name in ("draft_s", "verify_s", "commit_s", "host_s")]
+        assert sum(parts) == pytest.approx(0.99 * float(row["step_s"]), abs=1e-12)
+        assert float(row["joules_per_token"]) > 0
+        assert row["peak_memory_bytes"] == "5"
 
 
 SPLIT = ("mt_bench", "gsm8k")
@@ -120,15 +167,17 @@ CATEGORIES = {
 }
 
 
-def with_categories() -> Run:
+@cache
+def with_categories(arithmetic: Arithmetic = "ours") -> Report:
     prompts = [{"task": "mt_bench", "categories": CATEGORIES}, {"task": "gsm8k"}]
-    return full_run(("vanilla", "pld", "eagle3"), SPLIT, prompts=prompts)
+    run = full_run(("vanilla", "pld", "eagle3"), SPLIT, prompts=prompts)
+    return make_report(run, arithmetic=arithmetic)
 
 
 @pytest.mark.parametrize("arithmetic", ["ours", "paper"])
 def test_a_category_is_measured_as_a_task_over_its_samples(arithmetic: Arithmetic) -> None:
-    run = with_categories()
-    (found,) = make_report(run, arithmetic=arithmetic).category_metrics
+    report = with_categories(arithmetic)
+    (found,), run = report.category_metrics, report.sources[0].run
     assert found is not None
     assert found.tasks == ("mt_bench / writing", "mt_bench / math")
     own = [r for r in run.records if r.key.sample_id in CATEGORIES["math"]]
@@ -146,8 +195,8 @@ def test_categories_are_rows_below_their_task(form: str) -> None:
 
 
 def test_a_category_whose_interval_alone_shows_a_difference_has_its_legend_above() -> None:
-    run = with_categories()
-    metrics = measure_categories(run)
+    report = with_categories()
+    (metrics,), run = report.category_metrics, report.sources[0].run
     assert metrics is not None and "~" not in category_tables(run.header, metrics)[0].title
     key = CellKey("pld", 0.0, "mt_bench / math")
     alone = replace(metrics.cells[key], speedup=Estimate(1.2, Interval(1.1, 1.3)))
@@ -159,15 +208,14 @@ def test_a_category_whose_interval_alone_shows_a_difference_has_its_legend_above
 
 
 def test_the_spreadsheet_has_a_line_per_category_and_method() -> None:
-    report = make_report(with_categories())
+    report = with_categories()
     rows = list(csv.DictReader(StringIO(csv_format.files(report)["categories.csv"])))
-    assert {(row["task"], row["category"]) for row in rows} == {
-        ("mt_bench", "writing"), ("mt_bench", "math"),
-    }  # fmt: skip
-    found = measure_categories(with_categories())
-    assert found is not None
-    (row,) = [row for row in rows if (row["method"], row["category"]) == ("pld", "math")]
-    assert float(row["mat"]) == found.cell("pld", 0.0, "mt_bench / math").mat.value  # type: ignore[union-attr]
+    found = {(row["method"], row["task"], row["category"]): row for row in rows}
+    assert {key[1:] for key in found} == {("mt_bench", "writing"), ("mt_bench", "math")}
+    (metrics,) = report.category_metrics
+    assert metrics is not None
+    row, mat = found["pld", "mt_bench", "math"], metrics.cell("pld", 0.0, "mt_bench / math").mat
+    assert float(row["mat"]) == mat.value  # type: ignore[union-attr]
     assert row["title"] == "PLD" and row["is_lossless"] == "True"
     assert "categories.csv" not in csv_format.files(report_of(nine_methods))
 

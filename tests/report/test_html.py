@@ -1,4 +1,7 @@
-"""The HTML page: self-contained, readable at every width, without repetition."""
+"""The HTML page: self-contained, readable at every width, without repetition.
+
+The answers in it, and the ends of their steps.
+"""
 
 import re
 from dataclasses import replace
@@ -15,7 +18,7 @@ from msgspec import structs
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.data.prompts import load_prompt_sets, plan_tasks
 from specbench.log.run import Run
-from specbench.report.answers import SAMPLES_PER_TASK
+from specbench.report.answers import SAMPLES_PER_TASK, pick_answers
 from specbench.report.build import make_report
 from tests.analysis.run_factory import failed, full_run, header, make_run, record
 from tests.judge.changing import with_header
@@ -115,17 +118,6 @@ def test_published_values_stand_beside_ours_with_their_source() -> None:
     assert "4.26x" not in page(with_header(run, model__is_stand_in=True))
 
 
-def test_the_command_names_every_setting() -> None:
-    described = header(["vanilla", "pld"], ("gsm8k", "alpaca"), (0.0, 1.0))
-    described["spec"]["values"] |= {"top_p": 0.9, "methods": ["vanilla", "pld:ngram=2"]}
-    text = re.sub(r"\s*\\\n\s*", " ", page(make_run([record(), record("pld:ngram=2")], described)))
-    assert (
-        "specbench run --model tiny --method pld:ngram=2 --dataset gsm8k,alpaca --prompts bundled "
-        "--temperature 0,1 --top-p 0.9 --max-new-tokens 128 --repeats 1 --seed 0 --device cpu "
-        "--dtype float32" in text
-    )
-
-
 def test_the_page_has_the_answers_of_the_first_samples_of_each_task() -> None:
     text = page(answering())
     assert text.count("<details>") == 2 * SAMPLES_PER_TASK
@@ -145,14 +137,90 @@ def test_the_page_has_tiles_both_themes_a_fixed_first_column_and_intervals_below
     assert {"h1", "nav", "figure", "button"} <= {tag for tag, _ in Outline(text).tags}
 
 
+def test_no_card_calls_a_method_fastest_that_is_slower_than_vanilla() -> None:
+    records = [record(), record("pld", decode_s=8.0)]
+    text = page(make_run(records, header(["vanilla", "pld"], ("gsm8k",))))
+    assert "<dt>Closest to vanilla</dt><dd>0.12x</dd>" in text and "Highest speedup" not in text
+
+
+def test_the_page_has_the_prompts_of_its_answers_its_contents_and_short_commands() -> None:
+    prompts = load_prompt_sets(plan_tasks(["gsm8k"], "bundled"), "bundled", limit=1)[0]
+    run = full_run(("vanilla", "pld", "sps", "eagle2:depth=5,top_k=2"), ("gsm8k",))
+    key = replace(run.records[0].key, sample_id=prompts.prompts[0].sample_id)
+    about = structs.replace(run.header, prompts=(prompts.describe(),))
+    text = render(make_run([replace(run.records[0], key=key), *run.records], about), "html")
+    assert str(escape(prompts.prompts[0].turns[0])) in text
+    outline = Outline(text)
+    ids = {one["id"] for _, one in outline.tags if "id" in one}
+    links = [
+        str(one["href"])[1:] for _, one in outline.tags if str(one.get("href")).startswith("#")
+    ]
+    assert len(links) > 4 and ids >= {*links}
+    assert "--method pld,sps " in text and "--method eagle2:depth=5,top_k=2" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "lengths", "ends", "steps"),
+    [
+        # The bonus token is not of the draft.
+        ("abcdefgh", (2, 1), (2, 3, 7, 8), [(0, 2), (3, 7), (7, 8)]),
+        # An older record shares its text evenly among its tokens.
+        ("abcdefgh", (2, 1), (), [(0, 2), (4, 6), (6, 8)]),
+        # A server counts an end token that its text has not; the ends are those of the text.
+        ("abcdef", (2, 1), (2, 4, 6), [(0, 1), (3, 4), (4, 6)]),
+        # An answer without its steps is whole.
+        ("abcdefgh", (), (), [(0, 2), (2, 4), (4, 6), (6, 8)]),
+    ],
+)
+def test_steps_end_where_their_tokens_do_and_say_if_they_are_known(
+    text: str,
+    lengths: tuple[int, ...],
+    ends: tuple[int, ...],
+    steps: list[tuple[int, int]],
+) -> None:
+    one = record(accept_lengths=lengths, token_ids=range(4))
+    one = replace(one, text=text, token_ends=ends)
+    (answers,) = pick_answers(make_run([one], header(["vanilla"], ["gsm8k"])))
+    (answer,) = answers.replay()["answers"]
+    assert answer["steps"] == steps
+    assert (answer["exact"], answer["counted"]) == (len(ends) == 4, bool(lengths))
+
+
+def test_answers_are_of_the_first_repeat_and_name_turn_and_temperature_where_they_differ() -> None:
+    records = [
+        record(sample="7", turn=1, temperature=1.0),
+        record(sample="7", temperature=0.0),
+        record(sample="8", repeat=1),
+    ]
+    picked = pick_answers(make_run(records, header(["vanilla"], ["gsm8k"], (0.0, 1.0))))
+    assert [one.title for one in picked] == ["GSM8K, 7, turn 2, T=1", "GSM8K, 7, T=0"]
+
+
+def test_a_replay_has_each_text_once_and_leaves_failures_out() -> None:
+    records = [record(), record("pld"), failed("sps")]
+    (answers,) = pick_answers(make_run(records, header(["vanilla", "pld", "sps"], ["gsm8k"])))
+    replay = answers.replay("Run 1: ")
+    assert replay["title"] == "Run 1: GSM8K, a"
+    assert replay["texts"] == [""]
+    assert [answer["method"] for answer in replay["answers"]] == ["Vanilla", "PLD"]
+    assert answers.failed == {"SpS": "boom"}
+
+
+def opened(chromium: Browser, folder: Path, text: str, width: int = 1280) -> Path:
+    """The file of this page, which the browser shows."""
+    path = folder / "report.html"
+    path.write_text(text, encoding="utf-8")
+    chromium.resize(width)
+    chromium.open(path)
+    return path
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_a_browser_shows_the_page_without_an_error_or_a_sideways_scroll(
     name: str, chromium: Browser, tmp_path: Path
 ) -> None:
-    path = tmp_path / "report.html"
-    path.write_text(page_of(name), encoding="utf-8")
-    assert problems_of(chromium, path) == []
+    assert problems_of(chromium, opened(chromium, tmp_path, page_of(name))) == []
     images = chromium.run(
         "return [...document.images].map(i => [i.alt.length, i.naturalWidth, i.width])"
     )
@@ -161,10 +229,7 @@ def test_a_browser_shows_the_page_without_an_error_or_a_sideways_scroll(
 
 @pytest.mark.slow
 def test_the_replay_writes_each_answer_in_its_steps(chromium: Browser, tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    path.write_text(page(answering()), encoding="utf-8")
-    chromium.resize(390)
-    chromium.open(path)
+    opened(chromium, tmp_path, page(answering()), 390)
     shown = "return [...document.querySelectorAll('.pane .text')].map(p => p.innerHTML)"
     press = "document.querySelectorAll('#replay button')[{}].click()".format
     assert chromium.run(shown) == ["", "", ""]
@@ -197,12 +262,9 @@ def test_text_is_readable_on_its_ground_in_light_and_dark(
     chromium: Browser, tmp_path: Path
 ) -> None:
     """All text has the contrast of 4.5 to 1 that WCAG 2 requires for small text."""
-    path = tmp_path / "report.html"
-    path.write_text(page_of("two_temperatures"), encoding="utf-8")
     for scheme in ("light", "dark"):
         chromium.colours(scheme)
-        chromium.resize(1280)
-        chromium.open(path)
+        opened(chromium, tmp_path, page_of("two_temperatures"))
         worst = chromium.run(_CONTRAST)
         assert worst["ratio"] >= 4.5, f"{scheme}: {worst}"
 
@@ -229,35 +291,11 @@ return worst;
 """
 
 
-def test_no_card_calls_a_method_fastest_that_is_slower_than_vanilla() -> None:
-    records = [record(), record("pld", decode_s=8.0)]
-    text = page(make_run(records, header(["vanilla", "pld"], ("gsm8k",))))
-    assert "<dt>Closest to vanilla</dt><dd>0.12x</dd>" in text and "Highest speedup" not in text
-
-
-def test_the_page_has_the_prompts_of_its_answers_its_contents_and_short_commands() -> None:
-    prompts = load_prompt_sets(plan_tasks(["gsm8k"], "bundled"), "bundled", limit=1)[0]
-    run = full_run(("vanilla", "pld", "sps", "eagle2:depth=5,top_k=2"), ("gsm8k",))
-    key = replace(run.records[0].key, sample_id=prompts.prompts[0].sample_id)
-    about = structs.replace(run.header, prompts=(prompts.describe(),))
-    text = render(make_run([replace(run.records[0], key=key), *run.records], about), "html")
-    assert str(escape(prompts.prompts[0].turns[0])) in text
-    outline = Outline(text)
-    ids = {one["id"] for _, one in outline.tags if "id" in one}
-    links = [
-        str(one["href"])[1:] for _, one in outline.tags if str(one.get("href")).startswith("#")
-    ]
-    assert len(links) > 4 and ids >= {*links}
-    assert "--method pld,sps " in text and "--method eagle2:depth=5,top_k=2" in text
-
-
 @pytest.mark.slow
 def test_a_click_on_a_heading_sorts_a_table_of_the_report(
     tmp_path: Path, chromium: Browser
 ) -> None:
-    file = tmp_path / "report.html"
-    file.write_text(page_of("nine_methods"), encoding="utf-8")
-    chromium.open(file)
+    opened(chromium, tmp_path, page_of("nine_methods"))
     for row, cell, first in ((2, 1, "EAGLE-3"), (1, 1, "EAGLE")):  # speedup, then the names
         click = f"document.querySelector('.paper thead tr:nth-child({row}) th:nth-child({cell})')"
         chromium.run(f"{click}.click()")

@@ -3,18 +3,16 @@
 import json
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from csv import DictReader
 from dataclasses import replace
 from html import unescape
 from io import StringIO
-from itertools import pairwise
 from math import isclose
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from rich.console import Console
 
 from specbench.analysis.frames import summary_frame
 from specbench.analysis.metrics import BASELINE, RunMetrics
@@ -26,16 +24,12 @@ from specbench.log.run import Run
 from specbench.log.store import read_run
 from specbench.measure.progress import Tally
 from specbench.report.build import make_report
-from specbench.report.export import csv, html, latex, markdown, terminal
-from specbench.report.export import json as json_export
-from specbench.report.plots import bars, scatter
 from specbench.report.report import Report
 from specbench.types import Record
 from tests.before_after import make
 from tests.judge.changing import with_header
+from tests.report.drawing import drawn, render
 from tests.support.headers import values_of
-
-NUMBER = re.compile(r"\d+\.\d\d")
 
 
 def uneven(run: Run, seed: int) -> Run:
@@ -70,21 +64,17 @@ def is_written(number: str | float, value: Value) -> bool:
     return isinstance(value, Estimate) and isclose(float(number), value.value, rel_tol=1e-5)
 
 
-def rows(document: str, mark: str) -> Iterator[list[str]]:
-    """The cells of each row of tables in Markdown, LaTeX or HTML."""
-    for line in document.replace(r"\_", "_").splitlines():
-        if mark == "|" and line.startswith("| "):
-            yield [cell.strip().replace("*", "") for cell in line.strip("| ").split(" | ")]
-        elif mark == "&" and line.count(" & ") > 1:
-            line = re.sub(r"\\multicolumn\{2\}\{c\}\{(.*?)\}", r"\1 & ", line)
-            yield [cell.strip() for cell in line.removesuffix(r" \\").split(" & ")]
-    if mark == "<":
-        document = re.sub(r'(<td[^>]*colspan="2"[^>]*>)', r"<td></td>\1", document)
-        for row in re.findall(r"<tr[^>]*>(.*?)</tr>", document, re.S):
-            cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S)
-            yield [
-                unescape(re.sub(r"<small.*?</small>|<[^>]+>", " ", one)).strip() for one in cells
-            ]
+def plain(text: str) -> str:
+    """A row of Markdown, LaTeX or HTML as words: without intervals, tags and signs of tables."""
+    text = re.sub(r"<small.*?</small>|<[^>]+>|\\\w+interval(\{[\d.]+\}){2}|\\textbf", " ", text)
+    return " ".join(re.sub(r"[|&{}*]", " ", unescape(text).replace("\\", "")).split())
+
+
+def rows(document: str, label: str) -> list[str]:
+    """The rows of tables that have this label."""
+    of_page = re.findall(r"<tr[^>]*>(.*?)</tr>", document, re.DOTALL)
+    found = map(plain, of_page or document.splitlines())
+    return [row for row in found if row.startswith(f"{plain(label)} ")]
 
 
 def under(heading: str, document: str, label: str) -> list[str]:
@@ -100,27 +90,27 @@ def under(heading: str, document: str, label: str) -> list[str]:
     return found
 
 
-def drawn(report: Report, *, is_full: bool) -> str:
-    console = Console(width=500, file=StringIO(), record=True, color_system=None)
-    with patch("specbench.report.layout._MOST_LABEL", 99):  # labels on one line
-        terminal.print_report(report, console, is_full=is_full)
-    return console.export_text()
-
-
-def of_label(found: Sequence[list[str]], label: str, size: int) -> list[list[str]]:
-    return [row for row in found if row[0] == label and len(row) == size]
+def renderings(report: Report) -> dict[str, str]:
+    """The texts of all formats, and of both forms of the terminal with labels on one line."""
+    bare = replace(report, plots=())  # drawing takes longer than all else
+    found = {form: render(bare, form) for form in ("csv", "html", "json", "latex", "markdown")}
+    with patch("specbench.report.layout._MOST_LABEL", 99):
+        found |= {"screen": drawn(bare, 500, is_full=False), "full": drawn(bare, 500)}
+    return found
 
 
 def check_run(run: Run) -> int:
     """Compare all renderings of a run; returns the number of methods with a MAT over tasks."""
     report = make_report(run)
-    metrics = report.sources[0].metrics
+    metrics, written = report.sources[0].metrics, renderings(report)
     if all(one.is_ok for one in run.records):
         check_comparison(run, metrics)
-    return sum(check_method(report, metrics, method) for method in metrics.methods)
+    return sum(check_method(report, written, metrics, method) for method in metrics.methods)
 
 
-def check_method(report: Report, metrics: RunMetrics, method: str) -> bool:
+def check_method(
+    report: Report, written: Mapping[str, str], metrics: RunMetrics, method: str
+) -> bool:
     (at,) = metrics.temperatures
     label, overall = metrics.info.method(method).label, metrics.overall[method, at]
     cost = metrics.cost(method, at)
@@ -135,45 +125,39 @@ def check_method(report: Report, metrics: RunMetrics, method: str) -> bool:
     frame = summary_frame(metrics).set_index(["method", "task"])
     assert f"{frame.loc[(method, 'mean'), 'mat']:.2f}" == mat
     assert f"{frame.loc[(method, 'pooled'), 'mat_all_steps']:.2f}" == whole
-    lines = [one for one in DictReader(StringIO(csv.render(report))) if one["method"] == method]
+    lines = [one for one in DictReader(StringIO(written["csv"])) if one["method"] == method]
     by_task = {one["task"]: one for one in lines}
     assert is_written(by_task["mean"]["mat"], overall.mat)
     assert is_written(by_task["pooled"]["mat_all_steps"], overall.pooled.mat)
     assert by_task["pooled"]["mat"] == by_task["mean"]["mat_all_steps"] == ""
-    (written,) = json.loads(json_export.render(report))["runs"]
-    (own,) = [one for one in written["overall"] if one["method"] == method]
+    (document,) = json.loads(written["json"])["runs"]
+    (own,) = [one for one in document["overall"] if one["method"] == method]
     assert is_written(own["mat"]["value"], overall.mat)
     assert is_written(own["pooled"]["mat_all_steps"]["value"], overall.pooled.mat)
-    for one in written["costs"]:
+    for one in document["costs"]:
         if one["method"] == method and one["task"] is None and "value" in one["mat_all_steps"]:
             assert is_written(one["mat_all_steps"]["value"], overall.pooled.mat)
 
-    assert under("MAT", drawn(report, is_full=False), label) == [mat]
-    every = drawn(report, is_full=True)
-    costs = under("MAT", every.partition("The cost of a step")[2], label)[:1]
+    assert under("MAT", written["screen"], label) == [mat]
+    costs = under("MAT", written["full"].partition("The cost of a step")[2], label)[:1]
     assert costs in ([], [text(cost.mat) or "–"])
-    overview = [row for row in rows(markdown.render(report), "|") if row[0] == label]
-    of_page = [row for row in rows(html.render(report), "<") if row and row[0] == label]
-    is_several = len(metrics.tasks) > 1
-    size = 1 + 2 * (len(metrics.tasks) + is_several)
-    of_paper = [*rows(latex.render(report), "&")] if method != BASELINE else []
-    for table in filter(None, (overview, of_page, of_paper)):
-        paper = of_label(table, label, size)
-        is_timed = speedup and method != BASELINE
-        assert any(
-            NUMBER.findall(now)[:1] == [mat] and (not is_timed or str(speedup) in before)
-            for row in paper
-            for before, now in pairwise(row)
-        ), (label, table[:2])
-    check_tiles(report, method)
+    is_timed = speedup and method != BASELINE
+    pair = re.compile(rf" {speedup}x\S* {mat}( |$)" if is_timed else rf" {mat}( |$)")
+    for form in ("markdown", "html", *(["latex"] if method != BASELINE else [])):
+        found = rows(written[form], label)
+        assert any(map(pair.search, found)), (form, found)
+    check_tiles(report, written["html"], method)
     check_live_view(report.sources[0].run.records, method, mat)
+    overview = map(str.split, rows(written["markdown"], label))
     assert any(mat in row and (not decode or f"{decode}x" in row) for row in overview)
     if method != BASELINE and speedup:
-        plot, bar = scatter.speedup_by_mat(report), bars.speedups(report)
-        assert plot and f"{label}: {mat} tokens per step, {speedup} times as fast" in plot.alt
-        assert bar and f"{label} {speedup}" in bar.alt
+        alt = {plot.name: plot.alt for plot in report.plots}
+        by_mat = alt["speedup_by_mat"]
+        assert f"{label}: {mat} tokens per step, {speedup} times as fast" in by_mat
+        assert f"{label} {speedup}" in alt["speedup"]
         if isinstance(cost.limit, Estimate):
-            assert f"limit {cost.limit.value:.2f} at {whole} tokens" in plot.alt
+            assert f"limit {cost.limit.value:.2f} at {whole} tokens" in by_mat
+    is_several = len(metrics.tasks) > 1
     places = [one for one in run_rows(metrics, 0) if one.method == label]
     (place,) = [one for one in places if one.task == "Mean" or not is_several]
     assert (text(place.mat), text(place.speedup)) == (mat, speedup)
@@ -190,7 +174,7 @@ def check_live_view(records: Sequence[Record], method: str, mat: str) -> None:
     assert live is None or not is_whole or f"{live:.2f}" == mat
 
 
-def check_tiles(report: Report, method: str) -> None:
+def check_tiles(report: Report, page: str, method: str) -> None:
     """The numbers on top of the page are those of the method that they name."""
     (block,) = report.results.blocks
     (own,) = [one for one in block.methods if one.method == method]
@@ -198,7 +182,7 @@ def check_tiles(report: Report, method: str) -> None:
     titles = {"Most tokens per step": mat}
     titles |= dict.fromkeys(("Highest speedup", "Closest to vanilla"), speedup)
     tiles = r'<div><dt>(.*?)</dt><dd>(.*?)x?</dd><dd class="small">(.*?)</dd>'
-    for title, number, words in re.findall(tiles, html.render(report)):
+    for title, number, words in re.findall(tiles, page):
         if title in titles and re.match(rf"{re.escape(own.label)}(,|$)", unescape(words)):
             assert number == text(titles[title])
 

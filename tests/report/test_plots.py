@@ -13,22 +13,24 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import imread
+from matplotlib.path import Path
 from matplotlib.text import Text
 
 from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.log.run import Run
 from specbench.methods import described
 from specbench.report.build import make_report
 from specbench.report.plots import style
-from specbench.report.plots.style import Plot, looks, save
+from specbench.report.plots.style import Plot, looks
 from specbench.report.report import Report
 from tests.analysis.run_factory import TASKS, TITLES, full_run, header, make_run, record
 from tests.judge.changing import with_header, with_records
 from tests.report.drawing import (
     EVERY_RUN,
+    Make,
     all_failed,
     nine_methods,
     report_of,
-    two_machines,
     two_models,
     two_temperatures,
     with_limits,
@@ -36,77 +38,72 @@ from tests.report.drawing import (
 )
 
 
-def drawn(report: Report) -> dict[str, tuple[Plot, Figure]]:
-    return {plot.name: (plot, plot.figure) for plot in report.plots}
+def plots_of(made: Report | Run) -> dict[str, Plot]:
+    """The plots by name; of a run, with intervals that nothing depends on."""
+    report = made if isinstance(made, Report) else make_report(made, Bootstrap(50))
+    return {plot.name: plot for plot in report.plots}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [*EVERY_RUN, with_phases, with_limits])
-def test_every_plot_is_drawn_whatever_is_missing(make: Any) -> None:
-    pictures = drawn(report_of(make))
-    assert bool(pictures) == (make not in (all_failed, make_run))  # the last has no sample
-    for plot, _ in pictures.values():
+def test_every_plot_is_drawn_whatever_is_missing(make: Make) -> None:
+    plots = plots_of(report_of(make))
+    assert bool(plots) == (make not in (all_failed, make_run))  # the last has no sample
+    for plot in plots.values():
         image = imread(BytesIO(plot.images.png))
         assert image.shape[1] == 1080
         assert image.std() > 0.02
 
 
-def test_a_run_gets_the_plots_that_it_has_data_for() -> None:
-    names = set(drawn(report_of(nine_methods)))
-    assert names == {"speedup", "speedup_by_mat", "positions"}
-    assert set(drawn(report_of(with_phases))) == {"positions"}
-
-
-def test_a_run_whose_requests_all_paused_has_a_report_without_plots() -> None:
+def test_a_run_gets_the_plots_that_it_has_data_for_each_with_a_description() -> None:
+    plots = plots_of(report_of(nine_methods))
+    assert plots.keys() == {"speedup", "speedup_by_mat", "positions"}
+    assert plots_of(report_of(with_phases)).keys() == {"positions"}
     run = full_run(("vanilla", "sps:num_tokens=4"), num_samples=1)
-    paused = tuple(replace(record, is_paused=True) for record in run.records)
-    assert make_report(replace(run, records=paused), Bootstrap(200)).plots == ()
+    paused = tuple(replace(one, is_paused=True) for one in run.records)
+    assert not plots_of(replace(run, records=paused))
+    for plot in plots.values():
+        assert plot.title and plot.caption.endswith(".")
+        assert "EAGLE-2" in plot.alt and re.search(r"\d", plot.alt)
 
 
 def test_a_task_without_a_speedup_has_no_point() -> None:
     done = ("gsm8k", "alpaca")
     few = with_records(full_run(), lambda one: one if one.key.task in done else None)
-    (axes,) = drawn(make_report(few, Bootstrap(50)))["speedup"][1].axes
+    (axes,) = plots_of(few)["speedup"].figure.axes
     points = np.array([one.get_xdata() for one in axes.get_lines() if one.get_marker() == "o"])
     assert points.shape == (3, 2) and points.min() > 1
 
 
-def test_every_plot_has_a_title_caption_and_description() -> None:
-    for plot, _ in drawn(report_of(nine_methods)).values():
-        assert plot.title and plot.caption.endswith(".")
-        assert "EAGLE-2" in plot.alt and re.search(r"\d", plot.alt)
-
-
 def test_an_svg_is_reproducible_and_keeps_text_as_text() -> None:
-    first, second = (drawn(make_report(two_models(), Bootstrap(200))) for _ in range(2))
-    for name in first:
-        svg = first[name][0].images.svg
-        assert svg == second[name][0].images.svg
+    first, second = plots_of(report_of(two_models)), plots_of(make_report(two_models()))
+    for name, plot in first.items():
+        svg = plot.images.svg
+        assert svg == second[name].images.svg
         assert b"<dc:date>" not in svg
         assert b"EAGLE-3</text>" in svg
         assert name != "speedup" or b">3.66</text>" in svg
-    plot, figure = first["speedup"]
-    assert save(figure) == plot.images  # of the same figure again
+    plot = first["speedup"]
+    assert style.save(plot.figure) == plot.images  # of the same figure again
 
 
 def test_control_characters_in_names_are_drawn_as_escapes() -> None:
     columns = {task: f"\x1b{task}" for task in TASKS}
     changes = {"methods__pld__title": "P\u241b[31mLD", "columns": columns, "id": "\x7f"}
-    report = make_report(with_header(nine_methods(), **changes))
-    svgs = [save(picture).svg for _, picture in drawn(report).values()]
+    run = with_header(full_run(("vanilla", "pld")), **changes)
+    svgs = [plot.images.svg for plot in plots_of(run).values()]
     assert any(b"P\\x1b[31mLD" in svg for svg in svgs)
     assert not any(sign in svg for svg in svgs for sign in (b"\x1b", b"\x7f", "\u241b".encode()))
 
 
 def test_the_memory_limit_is_drawn_and_described() -> None:
     with_one, without = (
-        drawn(report_of(make))["speedup_by_mat"] for make in (with_limits, nine_methods)
+        plots_of(report_of(make))["speedup_by_mat"] for make in (with_limits, nine_methods)
     )
-    assert "limit that memory sets" in with_one[0].caption
-    assert "memory" not in without[0].caption
+    assert "limit that memory sets" in with_one.caption and "memory" not in without.caption
     limit = report_of(with_limits).sources[0].metrics.cost("eagle2", 0.0).limit
-    assert f"limit {limit.value:.2f}" in with_one[0].alt  # type: ignore[union-attr]
-    ends = [line.get_ydata()[-1] for line in with_one[1].axes[0].get_lines()]  # type: ignore[index]
+    assert f"limit {limit.value:.2f}" in with_one.alt  # type: ignore[union-attr]
+    ends = [line.get_ydata()[-1] for line in with_one.figure.axes[0].get_lines()]  # type: ignore[index]
     assert limit.value in ends  # type: ignore[union-attr]
 
 
@@ -125,12 +122,12 @@ def texts(picture: Figure) -> list[Text]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "make", [nine_methods, two_temperatures, two_machines, two_models, with_phases, with_limits]
+    "make", [nine_methods, two_temperatures, two_models, with_phases, with_limits]
 )
-def test_no_texts_overlap(make: Any) -> None:
-    for name, (_, picture) in drawn(report_of(make)).items():
-        FigureCanvasAgg(picture).draw()
-        boxes = [(text.get_text(), text.get_window_extent()) for text in texts(picture)]
+def test_no_texts_overlap(make: Make) -> None:
+    for name, plot in plots_of(report_of(make)).items():
+        FigureCanvasAgg(plot.figure).draw()
+        boxes = [(text.get_text(), text.get_window_extent()) for text in texts(plot.figure)]
         inside = [(word, box) for word, box in boxes if box.x1 > 0 and box.y1 > 0]
         for (word, box), (other_word, other) in combinations(inside, 2):
             width = min(box.x1, other.x1) - max(box.x0, other.x0)
@@ -199,15 +196,47 @@ def test_thirty_variants_have_plots_that_are_as_high_as_they_need_and_say_nothin
     swept = [
         f"pld:ngram={n},num_tokens={k},min_ngram=1" for n in range(1, 6) for k in range(2, 13, 2)
     ]
-    report = make_report(full_run(("vanilla", *swept), ("gsm8k", "alpaca"), num_samples=2))
-    pictures = drawn(report)
-    for _, picture in pictures.values():
-        images = save(picture)
-        assert b"min_ngram" not in images.svg
-        for axes in picture.axes:
+    plots = plots_of(full_run(("vanilla", *swept), ("gsm8k", "alpaca"), num_samples=2))
+    for plot in plots.values():
+        assert b"min_ngram" not in plot.images.svg
+        for axes in plot.figure.axes:
             size = axes.get_window_extent()
             assert size.width > 416 and size.height > 250
-    names = [text.get_text() for text in pictures["speedup"][1].axes[0].get_yticklabels()]
-    assert len(names) == 30 and not recwarn.list
-    bars = [patch.get_extents().width for patch in pictures["speedup"][1].axes[0].patches]
+    axes = plots["speedup"].figure.axes[0]
+    assert len(axes.get_yticklabels()) == 30 and not recwarn.list
+    bars = [patch.get_extents().width for patch in axes.patches]
     assert bars == sorted(bars, reverse=True)
+
+
+def test_a_swept_option_is_plotted_with_its_front() -> None:
+    run = full_run(("vanilla", "eagle2:depth=3", "eagle2:depth=5", "eagle2:depth=7", "pld"))
+    report = make_report(run, Bootstrap(50))
+    plot = plots_of(report)["sweep_EAGLE-2_depth"]
+    assert all(f"depth={depth}:" in plot.alt for depth in (3, 5, 7))
+    assert b"mean accepted tokens" in plot.images.svg and b"Pareto front" in plot.images.svg
+    shown = looks(report.results).values()
+    assert {look.marker for look in shown if look.is_numbered} == {"$1$", "$2$", "$3$"}
+    assert all(isinstance(look.shape, Path) is look.is_numbered for look in shown)
+
+
+def test_the_front_is_one_for_all_lines_of_a_panel() -> None:
+    """A line that is slower and accepts less everywhere has no ringed point."""
+    made: dict[str, tuple[float, tuple[int, ...]]] = {
+        "vanilla": (3.0, (1,) * 6),
+        "eagle2:depth=3,top_k=1": (1.5, (3, 3)),
+        "eagle2:depth=5,top_k=1": (2.0, (3, 3)),
+        "eagle2:depth=3,top_k=9": (4.0, (2, 2, 2)),
+        "eagle2:depth=5,top_k=9": (5.0, (2, 2, 2)),
+    }
+    records = [
+        record(method, sample, decode_s=seconds, accept_lengths=lengths)
+        for sample in ("a", "b")
+        for method, (seconds, lengths) in made.items()
+    ]
+    plot = plots_of(make_run(records, header([*made], ("gsm8k",))))["sweep_EAGLE-2_depth"]
+    *lines, ring = plot.figure.axes[0].get_lines()
+    assert np.asarray(ring.get_xdata()).tolist() == [3]
+    # Points that fall on each other are seen, since the later ones are smaller.
+    sizes = [line.get_markersize() for line in lines]
+    assert len({*sizes}) == 2 and sizes == sorted(sizes, reverse=True)
+    assert plot.caption.endswith("the earlier one are larger.")

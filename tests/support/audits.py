@@ -20,8 +20,10 @@ def passed_audit(method: str, temperature: float) -> MethodAudit:
     )
 
 
-def stored_audit(*results: MethodAudit, num_records: int = 16) -> StoredAudit:
+def stored_audit(
+    *results: MethodAudit, num_records: int = 16, records_sha256: str = ""
+) -> StoredAudit:
     return StoredAudit(
         created="2026-11-21T12:00:00+00:00", specbench="0.1.0", device="cpu", dtype="float32",
-        num_records=num_records, results=results,
+        num_records=num_records, records_sha256=records_sha256, results=results,
     )  # fmt: skip
