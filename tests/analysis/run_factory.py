@@ -5,9 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from specbench.analysis.cells import CellMetrics
-from specbench.analysis.metrics import measure
-from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Value
+from specbench.analysis.stats.bootstrap import Estimate, Value
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
 from specbench.registry import get, parse_choices
@@ -80,13 +78,6 @@ def number(value: Value) -> float:
 def failed(method: str, sample: str = "a", *, task: str = "gsm8k", error: str = "boom") -> Record:
     key = RecordKey(method, 0.0, task, f"{task}/{sample}", 0, 0)
     return Record(key=key, status="error", prompt_tokens=10, error=error)
-
-
-def measured_cell(*records: Record, method: str = "pld") -> CellMetrics:
-    """The numbers of a method's cell in a run of these records of gsm8k, at one temperature."""
-    run = make_run(records, header(["vanilla", "pld"], ["gsm8k"], ()))
-    metrics = measure(run, Bootstrap(1))
-    return metrics.cell(method, metrics.temperatures[0], "gsm8k")
 
 
 def header(

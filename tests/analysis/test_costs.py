@@ -3,7 +3,6 @@
 The speedup limit set by memory bandwidth.
 """
 
-import random
 from dataclasses import astuple, replace
 from typing import Any
 
@@ -13,12 +12,18 @@ from specbench.analysis.cells import CellKey
 from specbench.analysis.costs import NO_COST, Cost, measure_costs
 from specbench.analysis.metrics import POOLED, measure, rows_by_cell
 from specbench.analysis.records import make_table
-from specbench.analysis.roofline import Roofline, read_roofline
-from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
+from specbench.analysis.roofline import (
+    EXPERTS,
+    IN_CACHE,
+    UNKNOWN_DRAFT,
+    Roofline,
+    read_roofline,
+)
+from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Missing, Value
 from specbench.log.backend import RooflineHeader
 from specbench.log.machine import Threads
 from specbench.types import Phases, Record
-from tests.analysis.run_factory import failed, full_run, header, make_run, number, record
+from tests.analysis.run_factory import failed, full_run, number, record
 
 PHASES = Missing("run with --phases")
 
@@ -29,23 +34,17 @@ def cost(own: list[Record], baseline: list[Record], **conditions: Any) -> Cost:
     return costs.get(CellKey("pld", 0.0, POOLED), NO_COST)
 
 
-def random_pair(generator: random.Random, sample: str) -> tuple[Record, Record]:
-    lengths = [generator.randint(1, 5) for _ in range(generator.randint(2, 9))]
-    own = record("pld", sample, accept_lengths=lengths, decode_s=generator.uniform(0.5, 2))
-    plain = [1] * sum(lengths)
-    return own, record(sample=sample, accept_lengths=plain, decode_s=generator.uniform(1, 3))
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_the_decode_speedup_is_mat_over_the_cost_of_a_step(seed: int) -> None:
-    generator = random.Random(seed)
-    pairs = [random_pair(generator, str(i)) for i in range(generator.randint(1, 8))]
-    own, base = ([pair[i] for pair in pairs] for i in (0, 1))
-    found = cost(own, base)
-    run = make_run(own + base, header(["vanilla", "pld"], ["gsm8k"]))
-    expected = measure(run).pooled("pld", 0.0).decode_speedup
-    assert number(found.decode_speedup) == pytest.approx(number(expected), rel=1e-12)
-    assert number(found.mat) / number(found.relative) == number(found.decode_speedup)
+def test_the_decode_speedup_of_every_cell_is_mat_over_the_cost_of_a_step() -> None:
+    metrics = measure(full_run(tasks=("gsm8k", "alpaca")), Bootstrap(1))
+    assert metrics.costs.keys() == metrics.cells.keys()
+    assert {key.task for key in metrics.costs} == {"gsm8k", "alpaca", POOLED}
+    for key, found in metrics.costs.items():
+        expected = number(metrics.cells[key].decode_speedup)
+        assert number(found.decode_speedup) == pytest.approx(expected, rel=1e-12)
+        assert number(found.mat) / number(found.relative) == number(found.decode_speedup)
+    assert number(metrics.cost("vanilla", 0.0).relative) == 1.0
+    assert number(metrics.cost("pld", 0.0).relative) != 1.0
+    assert metrics.cost("eagle", 0.0).mat == Missing("not run")
 
 
 def test_completions_that_vanilla_lacks_are_left_out() -> None:
@@ -55,24 +54,17 @@ def test_completions_that_vanilla_lacks_are_left_out() -> None:
     assert cost([shared, alone], [base]) == cost([shared], [base])
 
 
-def test_phases_add_up_to_the_cost_of_a_step() -> None:
+def test_phases_add_up_to_the_cost_of_a_step_and_leave_no_speed() -> None:
     split = Phases(0.1, 0.6, 0.05, 0.05)
     own = replace(record("pld", accept_lengths=(2, 2), decode_s=0.8), phases=split)
     base = record("vanilla", accept_lengths=(1, 1, 1, 1), decode_s=0.8)
-    found = cost([own], [base], no_times=PHASES)
+    limits = Roofline(1e9, 100, 0, {"pld": 0.0}, 0.0)
+    found = cost([own], [base], roofline=limits, no_times=PHASES)
     assert found.phases == Phases(0.05, 0.3, 0.025, 0.025)
     assert found.relative_phases is not None
     assert sum(astuple(found.relative_phases)) == pytest.approx(number(found.relative))
-
-
-def test_a_run_with_phases_has_costs_and_no_speed() -> None:
-    own = record("pld", accept_lengths=(2, 2))
-    base = record("vanilla", accept_lengths=(1, 1, 1, 1))
-    roofline = Roofline(1e9, 100, 0, {"pld": 0.0}, 0.0)
-    found = cost([own], [base], roofline=roofline, no_times=PHASES)
+    assert number(found.relative) == number(found.limit) == 2.0
     assert found.decode_speedup == found.reached == PHASES
-    assert number(found.limit) == 2.0
-    assert number(found.relative) == 2.0
 
 
 def test_without_a_baseline_a_step_has_a_time_and_no_relative_cost() -> None:
@@ -106,14 +98,6 @@ def test_energy_is_per_token_and_memory_the_most_of_all_completions() -> None:
     assert cost([unmetered], []).peak_memory_bytes is None
 
 
-def test_every_cell_has_its_costs_and_one_without_records_says_so() -> None:
-    metrics = measure(full_run(("vanilla", "pld"), ("gsm8k", "alpaca")))
-    assert number(metrics.cost("vanilla", 0.0).relative) == 1.0
-    assert number(metrics.cost("pld", 0.0, "gsm8k").relative) > 0
-    assert {key.task for key in metrics.costs} == {"gsm8k", "alpaca", POOLED}
-    assert metrics.cost("eagle", 0.0).mat == Missing("not run")
-
-
 MEASURED: dict[str, Any] = {
     "bandwidth_bytes_per_s": 1000.0,
     "target_bytes": 300,
@@ -124,45 +108,31 @@ MEASURED: dict[str, Any] = {
 }
 
 
-def roofline(**changes: Any) -> Roofline:
-    found = read_roofline(RooflineHeader(**{**MEASURED, **changes}), [])
-    assert isinstance(found, Roofline)
-    return found
-
-
-def test_a_draft_that_reads_a_third_of_the_target_costs_a_quarter_of_the_limit() -> None:
-    assert roofline().limit("eagle", Estimate(4.0)) == Estimate(3.0)
-
-
-def test_vanilla_at_the_bandwidth_uses_all_of_it() -> None:
-    assert roofline().bandwidth_share(Estimate(0.3)) == Estimate(1.0)
-    assert roofline().bandwidth_share(Estimate(0.6)) == Estimate(0.5)
-
-
 @pytest.mark.parametrize(
-    ("changes", "mat", "reason"),
+    ("changes", "limit", "share"),
     [
-        ({"cache_bytes": 150}, Estimate(4.0), "weights fit the cache"),
-        ({"is_mixture_of_experts": True}, Estimate(4.0), "mixture of experts"),
-        ({"draft_bytes": {}}, Estimate(4.0), "draft bytes unknown"),
-        ({}, Missing("all failed"), "all failed"),
+        # A draft that reads a third of the target costs a quarter of the limit.
+        ({}, Estimate(3.0), Estimate(0.5)),
+        ({"draft_bytes": {}}, UNKNOWN_DRAFT, Estimate(0.5)),
+        ({"cache_bytes": 150}, IN_CACHE, IN_CACHE),
+        ({"is_mixture_of_experts": True}, EXPERTS, EXPERTS),
+        # A step reads the experts that a row chooses.
+        (
+            {"is_mixture_of_experts": True, "target_bytes": 1300, "unread_bytes": 1000},
+            Estimate(3.0),
+            Estimate(0.5),
+        ),
     ],
 )
-def test_without_a_memory_limit_there_is_a_reason(
-    changes: dict[str, Any], mat: Value, reason: str
+def test_memory_limits_a_method_and_vanilla_has_a_share_of_its_bandwidth(
+    changes: dict[str, Any], limit: Value, share: Value
 ) -> None:
-    assert roofline(**changes).limit("eagle", mat) == Missing(reason)
-
-
-def test_weights_in_the_cache_have_no_share_of_the_bandwidth() -> None:
-    found = roofline(cache_bytes=300).bandwidth_share(Estimate(0.3))
-    assert found == Missing("weights fit the cache")
-
-
-def test_a_step_reads_the_experts_that_a_row_chooses() -> None:
-    sparse = roofline(is_mixture_of_experts=True, target_bytes=1300, unread_bytes=1000)
-    assert sparse.limit("eagle", Estimate(4.0)) == Estimate(3.0)
-    assert sparse.bandwidth_share(Estimate(0.3)) == Estimate(1.0)
+    found = read_roofline(RooflineHeader(**{**MEASURED, **changes}), [])
+    assert isinstance(found, Roofline)
+    assert found.limit("eagle", Estimate(4.0)) == limit
+    assert found.bandwidth_share(Estimate(0.6)) == share
+    failure = Missing("all failed")
+    assert isinstance(limit, Missing) or found.limit("eagle", failure) == failure
 
 
 def test_a_method_with_threads_of_its_own_has_the_limit_of_their_bandwidth() -> None:

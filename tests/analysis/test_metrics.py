@@ -26,25 +26,34 @@ from specbench.analysis.cells import (
 )
 from specbench.analysis.frames import summary_frame
 from specbench.analysis.latency import percentiles
-from specbench.analysis.metrics import RunMetrics, measure
+from specbench.analysis.metrics import measure
 from specbench.analysis.records import make_table, records_frame
 from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Missing, Value
-from specbench.log.run import Run
 from specbench.types import Phases, Record
 from tests.analysis.run_factory import (
     failed,
     full_run,
     header,
     make_run,
-    measured_cell,
     number,
     record,
 )
 from tests.support.headers import make_header
 
+GAP, OTHER_GAP = ("pld", "alpaca"), ("sps", "alpaca")
 
-def two_tasks(*dropped: tuple[str, str]) -> Run:
-    """pld is 2 times vanilla's speed on gsm8k and 4 times on alpaca; sps 3 times on both."""
+
+@pytest.mark.parametrize(
+    ("dropped", "pld", "sps"),
+    [
+        ((), Estimate((2 + 4) / 2), Estimate(3.0)),
+        ((GAP,), Missing("1 of 2 tasks"), Estimate(3.0)),
+        ((GAP, OTHER_GAP), Estimate(2.0), Estimate(3.0)),  # only the baseline has the task
+    ],
+)
+def test_a_mean_is_arithmetic_over_the_tasks_that_any_method_has(
+    dropped: tuple[tuple[str, str], ...], pld: Value, sps: Value
+) -> None:
     seconds = {"vanilla": (12.0, 12.0), "pld": (6.0, 3.0), "sps": (4.0, 4.0)}
     records = [
         record(method, task=task, decode_s=own[i], accept_lengths=[2] * (i + 1))
@@ -52,18 +61,9 @@ def two_tasks(*dropped: tuple[str, str]) -> Run:
         for i, task in enumerate(("gsm8k", "alpaca"))
         if (method, task) not in dropped
     ]
-    return make_run(records, header(list(seconds), ("gsm8k", "alpaca")))
-
-
-def speedup(run: RunMetrics, method: str) -> Value:
-    return run.overall[method, 0.0].speedup
-
-
-def test_the_mean_is_arithmetic_over_tasks() -> None:
-    run = measure(two_tasks())
-    assert number(speedup(run, "pld")) == pytest.approx((2 + 4) / 2)
-    assert number(speedup(run, "sps")) == pytest.approx(3)
-    assert number(speedup(run, "vanilla")) == 1.0
+    run = measure(make_run(records, header([*seconds], ("gsm8k", "alpaca"))), Bootstrap(1))
+    found = {method: run.overall[method, 0.0].speedup for method in seconds}
+    assert found == {"vanilla": Estimate(1.0), "pld": pld, "sps": sps}
 
 
 def test_the_pooled_cell_takes_all_tasks_as_one() -> None:
@@ -81,44 +81,26 @@ def test_the_pooled_cell_takes_all_tasks_as_one() -> None:
     assert number(run.overall["pld", 0.0].mat) == pytest.approx((2 + 1) / 2)
 
 
-def test_a_method_that_lacks_a_task_has_no_mean() -> None:
-    run = measure(two_tasks(("pld", "alpaca")))
-    assert speedup(run, "pld") == Missing("1 of 2 tasks")
-    assert number(speedup(run, "sps")) == pytest.approx(3)
-
-
-def test_a_task_that_only_the_baseline_has_takes_no_part_in_means() -> None:
-    run = measure(two_tasks(("pld", "alpaca"), ("sps", "alpaca")))
-    assert number(speedup(run, "pld")) == pytest.approx(2)
-    assert number(speedup(run, "vanilla")) == 1.0
-
-
 def test_cells_of_a_run_are_all_there_with_a_number_or_a_reason() -> None:
-    described = header(["vanilla", "pld", "medusa", "eagle"], ("gsm8k", "alpaca"))
+    described = header(["sps", "medusa", "vanilla", "pld"], ("gsm8k", "alpaca"))
     described["no_checkpoint"] = ["medusa"]
-    run = measure(make_run([record(), record("pld"), failed("eagle")], described))
+    run = measure(make_run([record("extra"), record(), record("pld")], described), Bootstrap(1))
+    # The baseline is the first, and the others stand as asked for.
+    assert run.methods == ("vanilla", "sps", "medusa", "pld", "extra")
     assert set(run.cells) == {
-        CellKey(method, 0.0, task)
-        for method in ("vanilla", "pld", "medusa", "eagle")
-        for task in ("gsm8k", "alpaca", "")
+        CellKey(method, 0.0, task) for method in run.methods for task in ("gsm8k", "alpaca", "")
     }
     assert run.cell("medusa", 0.0, "gsm8k").speedup == NO_CHECKPOINT
-    assert run.cell("eagle", 0.0, "gsm8k").speedup == ALL_FAILED
     assert run.cell("pld", 0.0, "alpaca").speedup == NOT_RUN
     assert run.overall["medusa", 0.0].mat == NO_CHECKPOINT
-
-
-def test_the_baseline_is_the_first_row_and_the_others_stand_as_asked_for() -> None:
-    described = header(["sps", "pld", "vanilla"], ("gsm8k",))
-    run = measure(make_run([record("extra"), record(), record("pld")], described))
-    assert run.methods == ("vanilla", "sps", "pld", "extra")
 
 
 def test_the_order_in_which_records_were_written_changes_no_number() -> None:
     run = full_run(num_samples=10)
     shuffled = list(run.records)
     random.Random(1).shuffle(shuffled)
-    first, second = measure(run), measure(make_run(shuffled, run.header))
+    runs = (run, make_run(shuffled, run.header))
+    first, second = (measure(one, Bootstrap(50)) for one in runs)
     for key, cell in first.cells.items():
         assert number(second.cells[key].speedup) == pytest.approx(number(cell.speedup))
         if key.task:
@@ -157,14 +139,16 @@ def test_the_machine_is_the_one_that_was_used(values: dict[str, Any], device: st
     assert make_header(described).machine.device == device
 
 
-def cell(own: list[Record], baseline: list[Record]) -> CellMetrics:
-    return measured_cell(*own, *baseline)
+def cell(*records: Record) -> CellMetrics:
+    """The numbers of pld's cell in a run of these records of gsm8k, at one temperature."""
+    metrics = measure(make_run(records, header(["vanilla", "pld"], ["gsm8k"], ())), Bootstrap(1))
+    return metrics.cell("pld", metrics.temperatures[0], "gsm8k")
 
 
 def test_different_token_counts_are_compared_per_token() -> None:
     baseline = [record(decode_s=2.0, accept_lengths=[1] * 9)]  # 10 tokens: 0.2 s each
     own = [record("pld", decode_s=2.0, accept_lengths=[2] * 12)]  # 25 tokens: 0.08 s each
-    assert number(cell(own, baseline).speedup) == pytest.approx(0.2 / 0.08)
+    assert number(cell(*own, *baseline).speedup) == pytest.approx(0.2 / 0.08)
 
 
 def test_mat_is_over_all_steps_and_macro_over_completions() -> None:
@@ -172,7 +156,7 @@ def test_mat_is_over_all_steps_and_macro_over_completions() -> None:
         record("pld", "a", accept_lengths=[4]),  # 4 tokens in 1 step
         record("pld", "b", accept_lengths=[1, 1, 2]),  # 4 tokens in 3 steps
     ]
-    measured = cell(own, [])
+    measured = cell(*own)
     assert number(measured.mat) == pytest.approx(8 / 4)
     assert number(measured.mat_macro) == pytest.approx((4 + 4 / 3) / 2)
     assert measured.accept_histogram == {1: 2, 2: 1, 4: 1}
@@ -184,23 +168,23 @@ def test_the_match_rate_is_the_share_of_identical_token_ids() -> None:
     baseline = [record(sample=name, token_ids=[1, 2, 3, 4]) for name in "abcd"]
     own = [record("pld", name, token_ids=[1, 2, 3, 4]) for name in "abc"]
     own.append(record("pld", "d", token_ids=[1, 2, 3, 5]))
-    assert number(cell(own, baseline).match_rate) == 0.75
-    hot = [record("pld", temperature=1.0)], [record(temperature=1.0)]
+    assert number(cell(*own, *baseline).match_rate) == 0.75
+    hot = record("pld", temperature=1.0), record(temperature=1.0)
     assert cell(*hot).match_rate == NOT_GREEDY
 
 
 def test_a_missing_number_has_a_reason() -> None:
     baseline, own = [record()], [record("pld")]
-    assert cell([], baseline).speedup == cell([], baseline).mat == NOT_RUN
-    assert cell([failed("pld")], baseline).mat == ALL_FAILED
-    assert cell(own, []).speedup == cell(own, []).match_rate == NO_BASELINE
-    assert cell(own, [failed("vanilla")]).speedup == BASELINE_FAILED
-    assert cell(own, [record(sample="z")]).speedup == NO_SHARED
+    assert cell(*baseline).speedup == cell(*baseline).mat == NOT_RUN
+    assert cell(failed("pld"), *baseline).mat == ALL_FAILED
+    assert cell(*own).speedup == cell(*own).match_rate == NO_BASELINE
+    assert cell(*own, failed("vanilla")).speedup == BASELINE_FAILED
+    assert cell(*own, record(sample="z")).speedup == NO_SHARED
 
 
 def test_a_completion_of_one_token_has_a_speedup_and_a_first_token_only() -> None:
     baseline = [record(prefill_s=2.0, decode_s=0.0, accept_lengths=[])]
-    measured = cell([record("pld", prefill_s=1.0, decode_s=0.0, accept_lengths=[])], baseline)
+    measured = cell(record("pld", prefill_s=1.0, decode_s=0.0, accept_lengths=[]), *baseline)
     assert number(measured.speedup) == pytest.approx(2.0)
     assert measured.decode_speedup == measured.mat == NO_STEPS
     assert measured.latency.first_token.num == 1
@@ -209,7 +193,7 @@ def test_a_completion_of_one_token_has_a_speedup_and_a_first_token_only() -> Non
 
 @pytest.mark.parametrize("seconds", [0.0, float("nan"), float("inf")])
 def test_a_record_without_a_time_counts_as_failed(seconds: float) -> None:
-    measured = cell([record("pld", decode_s=seconds)], [record()])
+    measured = cell(record("pld", decode_s=seconds), record())
     assert measured.num_failed == 1
     assert measured.speedup == ALL_FAILED
 
@@ -233,38 +217,37 @@ def test_a_run_with_phases_has_acceptance_but_no_time_and_no_speed() -> None:
         assert metrics.mat == Estimate(1.5)
 
 
-def steps(lengths: list[int], num_nodes: int | None = None, sample: str = "a") -> Record:
+def steps(lengths: list[int], num_nodes: int = 99, sample: str = "a") -> Record:
     """A completion with these steps."""
     made = record("pld", sample, accept_lengths=lengths)
-    return replace(made, num_nodes=(num_nodes or 99,) * len(lengths))
+    return replace(made, num_nodes=(num_nodes,) * len(lengths))
 
 
-def depths_of(metrics: CellMetrics) -> list[tuple[int, int, int]]:
-    return [(at.depth, at.num_reached, at.num_accepted) for at in metrics.acceptance_by_depth]
-
-
-def test_a_step_of_a_tokens_accepted_the_depths_below_a_and_none_at_a() -> None:
-    # Five steps of a chain of three guesses; the last one accepted all that was guessed.
-    metrics = measured_cell(steps([1, 2, 4, 2, 4], num_nodes=4))
-    assert depths_of(metrics) == [(1, 5, 4), (2, 4, 2), (3, 2, 2)]
-    found = metrics.acceptance_by_depth
-    assert [at.conditional.value for at in found] == [4 / 5, 2 / 4, 1.0]
-    assert [at.unconditional.value for at in found] == pytest.approx([0.8, 0.4, 0.4])
-
-
-def test_the_step_that_ended_a_completion_is_no_rejection() -> None:
-    # Its one token may be an accepted guess, cut off, or the target's own: it tells nothing.
-    assert depths_of(measured_cell(steps([3, 1]))) == [(1, 1, 1), (2, 1, 1)]
-    # Of its two tokens the first was a guess: known at depth 1, unknown at depth 2.
-    assert depths_of(measured_cell(steps([3, 2]))) == [(1, 2, 2), (2, 1, 1)]
-
-
-def test_a_last_step_without_a_guess_is_known_to_have_accepted_none() -> None:
-    assert depths_of(measured_cell(steps([3, 1], num_nodes=1))) == [(1, 2, 1), (2, 1, 1)]
+@pytest.mark.parametrize(
+    ("lengths", "num_nodes", "depths"),
+    [
+        # A step of a tokens accepted the depths below a and none at a. The last of these five,
+        # of a chain of three guesses, accepted all that was guessed.
+        ([1, 2, 4, 2, 4], 4, [(1, 5, 4), (2, 4, 2), (3, 2, 2)]),
+        # The one token of the last step may be an accepted guess, cut off, or the target's own.
+        ([3, 1], 99, [(1, 1, 1), (2, 1, 1)]),
+        # Of its two tokens the first was a guess: known at depth 1, unknown at depth 2.
+        ([3, 2], 99, [(1, 2, 2), (2, 1, 1)]),
+        # Without a guess, it is known to have accepted none.
+        ([3, 1], 1, [(1, 2, 1), (2, 1, 1)]),
+    ],
+)
+def test_the_step_that_ended_a_completion_is_no_rejection(
+    lengths: list[int], num_nodes: int, depths: list[tuple[int, int, int]]
+) -> None:
+    found = cell(steps(lengths, num_nodes)).acceptance_by_depth
+    assert [(at.depth, at.num_reached, at.num_accepted) for at in found] == depths
+    for at in found:
+        assert at.conditional.value == at.num_accepted / at.num_reached
 
 
 def test_one_plus_the_unconditional_shares_is_the_mean_accepted_tokens() -> None:
-    metrics = measured_cell(steps([1, 3, 2, 5, 1, 5], num_nodes=5), steps([2, 2, 5], 5, "b"))
+    metrics = cell(steps([1, 3, 2, 5, 1, 5], num_nodes=5), steps([2, 2, 5], 5, "b"))
     total = 1 + sum(at.unconditional.value for at in metrics.acceptance_by_depth)
     assert total == pytest.approx(metrics.mat.value)  # type: ignore[union-attr]
 
@@ -279,7 +262,7 @@ def test_cut_steps_do_not_bias_the_shares() -> None:
             accepted = int(np.minimum(generator.geometric(0.3) - 1, 3))
             lengths.append(min(room, accepted + 1))
         own.append(steps(lengths, sample=str(sample)))
-    shares = [at.conditional.value for at in measured_cell(*own).acceptance_by_depth]
+    shares = [at.conditional.value for at in cell(*own).acceptance_by_depth]
     assert shares == pytest.approx([0.7, 0.7, 0.7], abs=0.015)
 
 
@@ -304,18 +287,13 @@ def test_a_record_is_a_row_in_the_order_of_the_records() -> None:
     assert frame["is_measured"].tolist() == [True, True, False]
 
 
-def test_missing_numbers_are_nan_whether_or_not_another_record_has_them() -> None:
-    frame = records_frame([failed("pld"), replace(record(), energy_j=3.0)])
+def test_missing_numbers_are_nan_and_the_dtypes_do_not_depend_on_the_records() -> None:
+    metered = replace(record(), energy_j=3.0)
+    frames = [records_frame(made) for made in ([], [failed("pld")], [failed("pld"), metered])]
+    empty, _, frame = frames
     assert math.isnan(frame["wall_s"][0]) and math.isnan(frame["energy_j"][0])
-    assert frame["peak_memory_bytes"].isna().all()
-    assert records_frame([]).empty
-
-
-def test_the_dtypes_do_not_depend_on_the_records() -> None:
-    dtypes = [
-        records_frame(records).dtypes.astype(str).to_dict()
-        for records in ([], [failed("pld")], [replace(record(), energy_j=3.0)])
-    ]
+    assert frame["peak_memory_bytes"].isna().all() and empty.empty
+    dtypes = [one.dtypes.astype(str).to_dict() for one in frames]
     assert dtypes[0] == dtypes[1] == dtypes[2]
 
 
@@ -329,8 +307,6 @@ def test_the_summary_has_a_row_for_every_cell_with_its_numbers() -> None:
     assert row["speedup_low"] == cell.speedup.interval.low
     assert row["num_tokens"] == cell.num_tokens
     assert row["step_s"] == pytest.approx(row["relative_step_cost"] * frame["step_s"].iloc[1])
-    mats = [frame.loc["pld", 0.0, task]["mat"] for task in ("gsm8k", "alpaca", "mean")]
-    assert mats[2] == pytest.approx(sum(mats[:2]) / 2)
 
 
 def test_the_summary_says_why_a_number_is_missing() -> None:

@@ -8,16 +8,14 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.stats.bootstrap import Missing
-from specbench.analysis.warnings import RunWarning, find_idle_drafts, not_significant
+from specbench.analysis.warnings import RunWarning, not_significant
 from specbench.log.run import Run
-from specbench.log.store import read_run
 from specbench.report.texts import note
 from specbench.types import Record
 from tests.analysis.run_factory import header, make_run, number, record
@@ -61,10 +59,6 @@ def of(metrics: RunMetrics, key: str) -> list[RunWarning]:
     return [one for one in metrics.warnings if one.key == key]
 
 
-def text(warning: RunWarning, metrics: RunMetrics) -> str:
-    return note(warning.key, metrics.info, **warning.numbers).text
-
-
 @pytest.mark.parametrize("gain", [0.0, 0.2])
 def test_a_steady_run_and_one_that_gets_faster_raise_no_warning(gain: float) -> None:
     assert run(lambda method, place: 1.2 - gain * (place % 80) / 80).warnings == ()
@@ -79,7 +73,6 @@ def test_a_baseline_that_slows_is_throttled_unless_the_driver_tells_clocks(
     assert len(found) == (not has_clocks)
     for one in found:
         assert one.numbers["change"] == pytest.approx(0.13, abs=0.04)
-        assert "13 % longer" in text(one, metrics)
 
 
 @pytest.mark.parametrize("machine_in", ["", "origin", "worker"])
@@ -96,7 +89,6 @@ def test_speedups_that_slow_completions_decide_stand_beside_those_of_the_median(
     for one in found.numbers["cells"]:
         assert one["method"] == "pld"
         assert one["median"] == pytest.approx(1.4 * one["speedup"], rel=0.1)
-    assert "By the median of the paired step times" in text(found, metrics)
 
 
 def test_too_few_samples_are_named_with_their_tasks() -> None:
@@ -116,21 +108,14 @@ def test_a_speedup_that_is_not_significant_says_how_many_samples_would_do() -> N
     metrics = measure(make_run(records, header(METHODS, ("gsm8k",))))
     (weak,) = of(metrics, "not_significant")
     assert weak.numbers["possible"][0]["factor"] > 1
-    assert "for PLD with" in text(weak, metrics)
 
 
 def test_methods_that_no_number_of_prompts_tells_apart_are_named_for_themselves() -> None:
     metrics = measure(make_run([], header((*METHODS, "sps"), ("gsm8k",))))
-    told = text(not_significant(0.0, {"pld": 3.24, "sps": math.inf}), metrics)
+    warning = not_significant(0.0, {"pld": 3.24, "sps": math.inf})
+    told = note(warning.key, metrics.info, **warning.numbers).text
     assert "A difference would show for PLD with 3.2x as many prompts." in told
     assert "No number of prompts would show one for SpS: use more passes or runs." in told
-
-
-def drafted(accepting: int, drafts: int, nodes: int = 4) -> RunMetrics:
-    """A run in which this many drafting steps accept a token, beside steps without a draft."""
-    lengths = [2] * accepting + [1] * (drafts - accepting) + [1] * 500
-    made = replace(record("pld", accept_lengths=lengths), num_nodes=(nodes,) * drafts + (1,) * 500)
-    return measure(make_run([record("vanilla"), made], header(METHODS, TASKS)))
 
 
 @pytest.mark.parametrize(
@@ -140,19 +125,14 @@ def drafted(accepting: int, drafts: int, nodes: int = 4) -> RunMetrics:
 def test_drafts_of_which_next_to_none_is_accepted_are_named(
     accepting: int, drafts: int, is_told: bool
 ) -> None:
-    metrics = drafted(accepting, drafts)
-    found = of(metrics, "idle_drafts")
-    assert len(found) == is_told
-    for one in found:
-        assert text(one, metrics).startswith(f"{accepting} of {drafts} drafting steps of PLD")
-
-
-@pytest.mark.parametrize("name", ["amd-epyc-2-cores", "vllm-cpu", "vllm-cpu-loads", "llamacpp-cpu"])
-def test_drafts_of_honest_recorded_runs_are_no_idle_ones(name: str) -> None:
-    run = read_run(Path(__file__).parents[2] / "results" / "recorded" / name)
-    for load in run.loads:
-        part = run.at(load)
-        assert [*find_idle_drafts(part.records, part.header.blocks)] == []
+    """Steps without a draft do not count."""
+    lengths = [2] * accepting + [1] * (drafts - accepting) + [1] * 500
+    own = replace(record("pld", accept_lengths=lengths), num_nodes=(4,) * drafts + (1,) * 500)
+    metrics = measure(make_run([record("vanilla"), own], header(METHODS, TASKS)))
+    found = [
+        (one.numbers["accepting"], one.numbers["drafts"]) for one in of(metrics, "idle_drafts")
+    ]
+    assert found == [(accepting, drafts)] * is_told
 
 
 def survivors_run(num_failed: int) -> Run:
@@ -179,7 +159,6 @@ def test_failing_on_the_worst_prompts_moves_no_method_ahead() -> None:
     assert number(eagle) > number(measure(survivors_run(0)).overall["pld", 0.0].speedup)
     (warning,) = of(metrics, "survived")
     assert warning.numbers == {"shared": 12, "requests": 16}
-    assert "12 of 16" in text(warning, metrics)
 
 
 def test_a_request_with_a_pause_is_left_out_for_all_methods() -> None:
