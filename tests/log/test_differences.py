@@ -27,6 +27,7 @@ FILES = {"model.safetensors": {"bytes": 10, "sha256": "a" * 64}}
 OTHER_FILES = {"model.safetensors": {"bytes": 10, "sha256": "b" * 64}}
 RUN = full_run(tasks=("gsm8k",))
 SAMPLED = {"spec__values__temperatures": [0.0, 1.0]}
+TEMPLATE = "model__template_sha256"
 
 
 def prompts(digest: str, file: str | None = "f1") -> list[dict[str, Any]]:
@@ -46,16 +47,20 @@ def gpu(name: str, driver: str = "550", *, first: str | None = None) -> dict[str
     }
 
 
+def unhashed(size: int) -> dict[str, Any]:
+    return {"model__files": {"model.safetensors": {"bytes": size, "sha256": None}}}
+
+
+def commit(name: str) -> dict[str, Any]:
+    return {"model__revision": name, "model__files": {}}
+
+
 def served(url: str) -> dict[str, Any]:
     return {"spec__values__backend": "server", "spec__values__urls": [url]}
 
 
 def drafter(files: dict[str, Any]) -> dict[str, Any]:
     return {"methods__sps__weights": {"files": files}}
-
-
-def told(first: RunHeader, second: RunHeader) -> list[str]:
-    return [one.describe() for one in differences(first, second)]
 
 
 def test_every_field_of_the_header_has_a_role_of_its_own_or_of_its_fields() -> None:
@@ -84,8 +89,11 @@ CASES = [
     ({}, {"spec__values__phases": True}, WORK, "--phases: no in the first, yes in the second"),
     ({}, {"model__files": OTHER_FILES}, WORK, "file model.safetensors: sha256 aaaaaaaaaaaa… in"),
     ({}, {"model__files": {}, "model__name": "big"}, WORK, "model: tiny in the first, big in the"),
+    (unhashed(2000), {}, WORK, "file model.safetensors: 2,000 bytes in the first, 10 bytes in"),
+    (commit("abc"), commit("def"), WORK, "model revision: abc in the first, def in the"),
     ({}, {"model__files": OTHER_FILES, "model__name": "big"}, WORK, "model: tiny in the first, "),
     ({}, {"prompts": prompts("p2", "f2")}, WORK, "prompts of gsm8k: sha256 p1p1p1p1p1p1… from"),
+    ({TEMPLATE: "aa"}, {TEMPLATE: "bb"}, WORK, "text of the chat template: aa in the first"),
     (SAMPLED, {**SAMPLED, "spec__values__top_p": 0.9}, WORK, "--top-p: 1 in the first, 0.9 in"),
     ({}, SAMPLED, CELLS, "--temperature: 0 in the first, 0,1 in the second"),
     ({}, {"spec__values__serving_engine": "vllm"}, CELLS, "--engine: none in the first, vllm in"),
@@ -143,28 +151,19 @@ def test_each_asker_refuses_or_tells_its_own_differences(
         ({}, {"kernels__name": "triton 3.6.0"}),
         ({}, drafter(FILES)),
         (gpu("A100"), gpu("A100", first="T4")),
-        ({}, {"model__files": {"model.safetensors": {"bytes": 10, "sha256": None}}}),
+        ({}, unhashed(10)),
     ],
 )
 def test_a_value_that_is_void_or_unknown_equals_any_other(
     one: dict[str, Any], other: dict[str, Any]
 ) -> None:
-    seen = [text for text in told(header(**one), header(**other)) if "--temperature" not in text]
-    assert seen == []
-
-
-def test_files_without_a_hash_are_told_apart_by_size_and_commits_decide_without_files() -> None:
-    large = header(model__files={"model.safetensors": {"bytes": 2000, "sha256": None}})
-    assert told(large, header()) == [
-        "file model.safetensors: 2,000 bytes in the first, 10 bytes in the second"
-    ]
-    one, other = (header(model__revision=name, model__files={}) for name in ("abc", "def"))
-    assert told(one, other) == ["model revision: abc in the first, def in the second"]
+    found = differences(header(**one), header(**other))
+    assert [one.what for one in found if one.what != "--temperature"] == []
 
 
 def test_cpu_threads_are_told_besides_the_machine_they_are_part_of() -> None:
-    texts = told(header(), header(environment__torch__num_threads=1))
-    assert [text.partition(":")[0] for text in texts] == ["machine", "CPU threads"]
+    found = differences(header(), header(environment__torch__num_threads=1))
+    assert [one.what for one in found] == ["machine", "CPU threads"]
     assert len(CHECK.cautions(header(), header(environment__torch__num_threads=1))) == 1
 
 
@@ -214,7 +213,6 @@ def test_a_replay_needs_the_files_and_the_prompts_of_the_run() -> None:
     assert REPLAY.conflicts(header(), header(model__dtype="float16", spec__values__seed=2)) == ()
     for changes in ({"model__files": OTHER_FILES}, {"prompts": prompts("p2", "f1")}):
         assert len(REPLAY.conflicts(header(), header(**changes))) == 1
-    unknown = {"model.safetensors": {"bytes": 10, "sha256": None}}
-    assert REPLAY.conflicts(header(model__files=unknown), header()) == ()
+    assert REPLAY.conflicts(header(**unhashed(10)), header()) == ()
     merged = structs.replace(header(), prompts=())
     assert REPLAY.conflicts(header(), merged) == ()

@@ -3,13 +3,10 @@
 The schema of the run files describes every field, and so does results/README.md.
 """
 
-import json
 from pathlib import Path
 
 import pytest
-from msgspec import structs
 
-from specbench.errors import UserError
 from specbench.log.options import options
 from specbench.log.schema import KINDS, fields
 from specbench.log.spec import SpecValues
@@ -47,21 +44,11 @@ def test_a_value_is_read_from_a_command_line_and_written_back(
 
 
 def test_defaults_are_within_their_limits() -> None:
-    refused = []
     for name, option in OPTIONS.items():
-        try:
-            option.check(structs.asdict(SpecValues())[name])
-        except UserError as error:
-            refused.append(error.message)
-    assert not refused
+        option.check(getattr(SpecValues(), name))
 
 
 README = Path(__file__).parents[2] / "results" / "README.md"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_field_has_a_description(kind: str) -> None:
-    assert [field.path for field in fields(kind) if not field.text] == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -70,10 +57,9 @@ def test_every_field_is_documented_with_its_type_and_meaning(kind: str) -> None:
     named = [one for one in fields(kind) if not one.path.startswith("spec.values.")]  # by run -h
     rows = [f"| `{field.path}` | {field.kind} | {field.text} |" for field in named]
     assert [row for row in rows if row not in text] == []
+    assert [field.path for field in fields(kind) if not field.text] == []
 
 
-def test_the_fields_of_a_header_are_those_of_a_recorded_run() -> None:
-    recorded = README.parent / "recorded" / "amd-epyc-2-cores" / "run.json"
+def test_a_field_is_named_by_its_path() -> None:
     known = {field.path for field in fields("header")}
-    assert set(json.loads(recorded.read_text())) <= known
     assert {"spec.values.limit", "prompts[].sha256", "model.files.*.sha256"} <= known

@@ -14,7 +14,7 @@ from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Bootstrap, Estimate
 from specbench.errors import RunFolderError, UserError
 from specbench.judge.comparison import MEAN, compare
-from specbench.log.run import NO_LOAD, ONE_AT_A_TIME, Load, Run
+from specbench.log.run import ONE_AT_A_TIME, Load, Run
 from specbench.log.store import read_runs
 from specbench.report.notes import notes
 from specbench.types import Record
@@ -24,19 +24,6 @@ from tests.support.audits import stored_audit
 from tests.support.records import store
 
 RUN = full_run(("vanilla", "pld"), ("gsm8k",), num_samples=2)
-
-
-@pytest.mark.parametrize(
-    ("load", "text"),
-    [
-        (Load(1), "1 request at a time"),
-        (Load(8), "8 requests at once"),
-        (Load(request_rate=2.5), "2.5 requests/s"),
-        (NO_LOAD, ""),
-    ],
-)
-def test_a_load_in_words(load: Load, text: str) -> None:
-    assert load.text == text
 
 
 def served() -> Run:
@@ -62,14 +49,11 @@ def test_a_part_has_the_records_of_its_load_and_the_first_what_concerns_the_whol
     assert [part.audit for part in parts] == [run.audit] * 2
 
 
-def test_a_load_that_was_not_measured_has_no_records() -> None:
-    part = served().at(Load(9))
-    assert (part.records, part.loads, part.header.warnings) == ((), (Load(9),), ())
-
-
-def test_the_engine_has_one_request_at_a_time_and_no_parts() -> None:
+def test_the_engine_has_one_request_at_a_time_and_a_load_that_was_not_measured_no_records() -> None:
     assert RUN.loads == (ONE_AT_A_TIME,)
     assert RUN.at(ONE_AT_A_TIME) is RUN
+    part = served().at(Load(9))
+    assert (part.records, part.loads, part.header.warnings) == ((), (Load(9),), ())
 
 
 POOLED = full_run(methods=("vanilla", "pld"), num_samples=6)
@@ -110,10 +94,6 @@ def test_what_is_no_repetition_is_not_pooled() -> None:
     other = slower(POOLED, {"pld": 1.1})
     with pytest.raises(UserError, match="machine: Example"):
         Run.pooled([POOLED, with_header(other, environment__cpu__model="Small CPU")])
-    with pytest.raises(UserError, match="--method: vanilla,pld"):
-        Run.pooled([POOLED, with_header(other, spec__values__methods=["vanilla", "sps"])])
-    with pytest.raises(UserError, match="--max-new-tokens"):
-        Run.pooled([POOLED, with_header(other, spec__values__max_new_tokens=7)])
 
 
 def test_a_folder_of_runs_is_read_as_one_pool(tmp_path: Path) -> None:

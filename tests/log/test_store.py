@@ -36,17 +36,6 @@ def test_records_are_read_back_as_written(tmp_path: Path) -> None:
     assert run.header == make_header({"created": "2026-01-01", "id": tmp_path.name})
 
 
-def test_a_sample_line_holds_the_fixed_fields(tmp_path: Path) -> None:
-    write(tmp_path, record())
-    line = json.loads((tmp_path / "samples.jsonl").read_text())
-    assert list(line) == [
-        "schema", "method", "temperature", "task", "sample_id", "turn", "repeat", "status",
-        "prompt_tokens", "token_ids", "num_tokens", "text", "stop_reason", "prefill_s", "decode_s",
-        "accept_lengths", "num_nodes", "seed", "error",
-    ]  # fmt: skip
-    assert line["num_tokens"] == 3
-
-
 def test_a_line_cut_short_is_dropped_and_the_next_one_is_whole(tmp_path: Path) -> None:
     write(tmp_path, record(0), record(1))
     samples = tmp_path / "samples.jsonl"
@@ -54,11 +43,7 @@ def test_a_line_cut_short_is_dropped_and_the_next_one_is_whole(tmp_path: Path) -
     assert read_run(tmp_path).records == (record(0),)
     write(tmp_path, record(2))
     assert read_run(tmp_path).records == (record(0), record(2))
-
-
-def test_a_file_of_one_cut_line_is_emptied(tmp_path: Path) -> None:
-    write(tmp_path)
-    (tmp_path / "samples.jsonl").write_bytes(b'{"schema":1,')
+    samples.write_bytes(b'{"schema":1,')
     write(tmp_path, record(3))
     assert read_run(tmp_path).records == (record(3),)
 
@@ -218,10 +203,10 @@ def test_more_samples_than_the_run_had_prompts_are_refused(tmp_path: Path) -> No
         read_run(path)
 
 
-def test_a_line_of_a_million_steps_is_judged_at_once(tmp_path: Path) -> None:
-    steps = 10**6
+def test_a_line_of_many_steps_is_judged_at_once(tmp_path: Path) -> None:
+    steps = 10**5
     changes = {"accept_lengths": [1] * steps, "num_nodes": [1] * steps}
-    with pytest.raises(RunFolderError, match="1 \\+ their sum is 1000001"):
+    with pytest.raises(RunFolderError, match="1 \\+ their sum is 100001"):
         read_run(written(tmp_path, **changes))
 
 
