@@ -92,7 +92,7 @@ def check_stand_in_fits(
         draft_bytes=draft_numbers * size,
         reserve_bytes=GRAPH_RESERVE if has_graphs else 0,
     )
-    check_need(need, dtype, device, context=context, what=what)
+    check_need(need, dtype, device, what=what)
     return need
 
 

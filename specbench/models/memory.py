@@ -116,7 +116,7 @@ def check_fits(
         draft_bytes=draft_bytes,
         reserve_bytes=GRAPH_RESERVE if has_graphs else 0,
     )
-    check_need(need, dtype, device, context=context, what=what)
+    check_need(need, dtype, device, what=what)
     return need
 
 
@@ -128,7 +128,7 @@ def check_context(need: MemoryNeed, context: int, dtype: Dtype, device: str, *, 
     if context <= need.context:
         return
     try:
-        check_need(need.at(context), dtype, device, context=context, what=what)
+        check_need(need.at(context), dtype, device, what=what)
     except TooLarge as error:
         a_token = need.at(2**20).total_bytes - need.fixed_bytes
         fit = max(free_bytes(device) - need.fixed_bytes, 0) * 2**20 // max(a_token, 1)
@@ -140,13 +140,13 @@ def check_context(need: MemoryNeed, context: int, dtype: Dtype, device: str, *, 
         ) from None
 
 
-def check_need(need: MemoryNeed, dtype: Dtype, device: str, *, context: int, what: str) -> None:
+def check_need(need: MemoryNeed, dtype: Dtype, device: str, *, what: str) -> None:
     """Refuse what does not fit into free memory: raises TooLarge with both figures."""
     free = free_bytes(device)
     if need.total_bytes > free:
         parts = [
             (need.weight_bytes, "weights"),
-            (need.kv_bytes, f"for {context} tokens of context"),
+            (need.kv_bytes, f"for {need.context} tokens of context"),
             (need.growth_bytes, "for the rows of a cache that grows to them"),
             (need.prefill_bytes, "for their prefill"),
             (need.draft_bytes, "for the methods' own weights"),

@@ -103,7 +103,7 @@ def preview(run: SuiteRun, bytes_per_s: Callable[[str], float]) -> Preview:
 
 def _lack_of_memory(need: memory.MemoryNeed, dtype: Dtype, spec: RunSpec) -> list[str]:
     """A sentence if the device, or all GPUs if none is named, have too little memory free."""
-    check = partial(memory.check_need, need, dtype, context=CONTEXT, what=f"Model {spec.model}")
+    check = partial(memory.check_need, need, dtype, what=f"Model {spec.model}")
     try:
         fitted(spec.device, lambda device: check(device=device.name))
     except TooLarge as error:
