@@ -47,7 +47,7 @@ class CandidatePool:
         self.top_k = top_k
         self.max_depth = depth + 1
         self.num_nodes = min(num_nodes, size)
-        self.chain = chain_layout(self.num_nodes, device)
+        self.chain = chain_layout(self.num_nodes, device) if top_k == 1 else None
         self._ops = ops
         place = torch.arange(size, device=device) - 1 - top_k  # among children of beams
         is_below = place >= 0
@@ -99,9 +99,9 @@ class CandidatePool:
         They are in the order of insertion. With `top_k` 1 they are a chain, whose scores fall.
         """
         tokens, scores = torch.cat(self._tokens), torch.cat(self._scores)
-        if self.top_k == 1:
-            size, chain = self.num_nodes, self.chain
-            return tokens[:size], chain.parents, chain.depths, scores[:size]
+        if chain := self.chain:
+            n = chain.num_nodes
+            return tokens[:n], chain.parents, chain.depths, scores[:n]
         kept = self._ops.topk(scores, self.num_nodes)[1].sort().values
         expanded = torch.cat([self._zero, *self._expanded]) + self._begins
         parents = torch.searchsorted(kept, expanded[self._expander[kept]])

@@ -57,6 +57,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> CheckedGraphs:
     [
         *each_once(names(), SAMPLINGS, [{}], [{}]),
         ("hydra", Sampling(), {"arch": "prefix-mlp"}, {}),
+        ("eagle2", Sampling(), {}, {"top_k": 1}),
         ("medusa", Sampling(1.0), {}, {"acceptance": "typical"}),
         ("eagle", Sampling(0.7, top_p=0.9, top_k=20), {}, {}),
     ],
