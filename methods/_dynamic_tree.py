@@ -142,26 +142,23 @@ class DynamicDrafter(EagleDrafter):
 
     def __init__(self, model: DraftModel, context: BuildContext, options: Options) -> None:
         depth, top_k = options.depth, min(options.top_k, model.parts.head.weight.shape[0])
-        execution = context.target.execution
-        longest = max(depth + 1, context.skipped_depth)
-        super().__init__(model, execution, num_scratch=(depth + 1) * top_k, depth=longest)
+        super().__init__(model, context, num_scratch=(depth + 1) * top_k, depth=depth + 1)
         self._depth = depth
         device = context.target.device
-        self._ops = execution.ops
+        self._ops = self._execution.ops
         self._pool = CandidatePool(
             top_k, depth, options.total_tokens, model.stack.dtype, device, self._ops
         )
         self.tree_sizes = (self._pool.num_nodes,)
-        self._grow = execution.wrap(self._grown)
+        self._grow = self._execution.wrap(self._grown)
         self._joined = self._ops.join_head(model.parts, top_k)
 
     def propose(self, state: State) -> DraftTree:
         tokens, parents, depths, log_probs = self._grow(
             *self.draft_inputs(state), cache_span=self.cache_span(state)
         )
-        pool, layout = self._pool, self._pool.chain
-        if pool.top_k > 1:
-            layout = TreeLayout.from_tensors(parents, depths, pool.max_depth)
+        pool = self._pool
+        layout = pool.chain or TreeLayout.from_tensors(parents, depths, pool.max_depth)
         return DraftTree(
             tokens, layout, layout.num_nodes, log_probs=log_probs, scores=log_probs[1:]
         )

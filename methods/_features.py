@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from specbench.engine.accept import AcceptedPath
-from specbench.engine.drafter import Drafter, State, StepResult
+from specbench.engine.drafter import BuildContext, Drafter, State, StepResult
 from specbench.engine.execution import Execution
 from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.target import Forward, Needs
@@ -77,17 +77,18 @@ ModelT = TypeVar("ModelT", bound=FeatureModel)
 class FeatureDrafter(PathDrafter, Generic[ModelT]):
     """Feeds features of every committed token to a model with a cache of its own.
 
-    `num_scratch` bounds the rows of a draft in the model's cache, `depth` the depth of all
-    trees.
+    `num_scratch` bounds the rows of a draft in the model's cache, `depth` the depth of the
+    drafter's own trees.
     """
 
-    def __init__(self, model: ModelT, execution: Execution, num_scratch: int, depth: int) -> None:
+    def __init__(self, model: ModelT, context: BuildContext, num_scratch: int, depth: int) -> None:
         self.model = model
         self.needs = model.needs
         self.weights_layout, self.weights_notes = model.layout, model.notes
         self.has_guessed_layers = model.has_guessed_layers
-        self._execution = execution
-        self._num_scratch = max(num_scratch, padded_path_length(depth))
+        self._execution = context.target.execution
+        longest = padded_path_length(max(depth, context.skipped_depth))
+        self._num_scratch = max(num_scratch, longest)
 
     def start(self, state: State, prefill: Forward) -> None:
         super().start(state, prefill)

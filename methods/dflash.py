@@ -120,10 +120,9 @@ class DFlash(ParallelDrafter[DFlashModel]):
     """
 
     def __init__(self, options: Options, context: BuildContext) -> None:
-        model, execution = DFlashModel(context), context.target.execution
+        model = DFlashModel(context)
         count = options.num_tokens or model.block_size - 1
-        depth = max(count, context.skipped_depth)
-        super().__init__(model, execution, num_scratch=0, depth=depth)
+        super().__init__(model, context, num_scratch=0, depth=count)
         self._num_scratch += 1 + count  # rows of context that only pad follow the block
         self.tree_sizes = (1 + count,)
         device = context.target.device

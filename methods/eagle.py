@@ -45,7 +45,7 @@ class Eagle(EagleDrafter):
         self.tree_sizes = (tree.num_nodes,)
         self._sizes = [level.expanders.shape[0] for level in tree.levels]
         model, execution = EagleModel("eagle", context), target.execution
-        super().__init__(model, execution, num_scratch=sum(self._sizes), depth=len(tree.levels))
+        super().__init__(model, context, num_scratch=sum(self._sizes), depth=len(tree.levels))
         self._masks = [additive(level.sees, model.stack.dtype) for level in tree.levels]
         self._grow = execution.wrap(self._grown)
         self._ops = execution.ops

@@ -136,12 +136,9 @@ class Mtp(FeatureDrafter[MtpModel]):
     profile = "path"
 
     def __init__(self, options: Options, context: BuildContext) -> None:
-        depth = max(options.num_tokens, context.skipped_depth)
-        super().__init__(
-            MtpModel(context), context.target.execution, num_scratch=options.num_tokens, depth=depth
-        )
-        self._num_tokens = options.num_tokens
-        self.tree_sizes = (1 + options.num_tokens,)
+        self._num_tokens = count = options.num_tokens
+        super().__init__(MtpModel(context), context, num_scratch=count, depth=count)
+        self.tree_sizes = (1 + count,)
 
     def start(self, state: State, prefill: Forward) -> None:
         self.model.cache.reset()

@@ -79,9 +79,8 @@ class PEagle(EagleDrafter, ParallelDrafter[DraftModel]):
     model: PEagleModel
 
     def __init__(self, options: Options, context: BuildContext) -> None:
-        model, execution = PEagleModel(context, options), context.target.execution
-        depth = max(options.num_tokens, context.skipped_depth)
-        super().__init__(model, execution, num_scratch=0, depth=depth)
+        model = PEagleModel(context, options)
+        super().__init__(model, context, num_scratch=0, depth=options.num_tokens)
         self._num_masks = options.num_tokens - 1
         self._num_scratch += self._num_masks  # they follow a padded path
         self.tree_sizes = (options.num_tokens + 1,)
