@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -18,8 +18,8 @@ from specbench.engine.tree import TreeLayout
 from specbench.errors import UserError, unknown_name
 from specbench.types import option
 
-TREE = {"help": "a named tree, a shape such as 4x2x1, or a JSON file of paths"}
-"""Declaration of an option `tree`."""
+TREE_HELP = "a named tree, a shape such as 4x2x1, or a JSON file of paths"
+"""Help of an option `tree`."""
 NUM_RANKS, PROFILE_DEPTH = 64, 6
 """Ranks at each depth, and depths, that an acceptance profile knows."""
 Ranks = tuple[int, ...]
@@ -61,7 +61,7 @@ Recycling's tree "2.2.2", `sam_60` the tree of SAM-Decoding's copy of it.
 class TreeOptions:
     """Options of a method with a static tree."""
 
-    tree: str = field(default="mc_sim_7b_63", metadata=TREE)
+    tree: str = option("mc_sim_7b_63", TREE_HELP)
     nodes: int = option(0, "most nodes that are used, the root included; 0: all", min=0)
 
     def profiled(self) -> Self:

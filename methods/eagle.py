@@ -1,7 +1,7 @@
 """EAGLE: one decoder layer extrapolates the target's features into a static tree of 25 tokens."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from specbench.engine.drafter import BuildContext, Method, State
 from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.tree import DraftTree, additive
 from specbench.methods._eagle import EagleDrafter, EagleModel
-from specbench.methods._static_tree import TREE, StaticTree, TreeOptions, best_ids, ranks_of
+from specbench.methods._static_tree import TREE_HELP, StaticTree, TreeOptions, best_ids, ranks_of
 from specbench.types import option
 
 
@@ -19,7 +19,7 @@ from specbench.types import option
 class Options(TreeOptions):
     """Options of EAGLE."""
 
-    tree: str = field(default="eagle_25", metadata=TREE)
+    tree: str = option("eagle_25", TREE_HELP)
     weights: str = option("", "checkpoint, a folder or hub id")
 
 

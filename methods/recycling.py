@@ -1,6 +1,6 @@
 """Token Recycling: a table of every token's latest best successors is drafted as a static tree."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree
-from specbench.methods._static_tree import TREE, StaticTree, TreeOptions
+from specbench.methods._static_tree import TREE_HELP, StaticTree, TreeOptions
 from specbench.types import option
 
 ROWS = 128
@@ -20,7 +20,7 @@ ROWS = 128
 class Options(TreeOptions):
     """Options of Token Recycling."""
 
-    tree: str = field(default="recycling_80", metadata=TREE)
+    tree: str = option("recycling_80", TREE_HELP)
     prompt: bool = option(False, "also fill the table with the prompt's logits")
     scope: Literal["request", "run"] = option(
         "request", "run: keep the table from prompt to prompt"
