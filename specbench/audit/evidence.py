@@ -93,8 +93,7 @@ NUM_BEST = 100
 """Logits of a position that are compared: the best ones. The others may be masked."""
 UNKNOWN = -1
 _CHUNK = 32
-_SLACK = {torch.float32: 1e-3, torch.float64: 1e-3}
-_HALF_SLACK = 0.05
+_SLACK, _HALF_SLACK = 1e-3, 0.05
 """Share of top-p by which rounding may move the border of the kept tokens."""
 
 
@@ -233,7 +232,7 @@ def plain_steps(target: Target, prompt_ids: Sequence[int], token_ids: Sequence[i
 def token_numbers(logits: Tensor, token_ids: Sequence[int], sampling: Sampling) -> TokenNumbers:
     """Numbers about tokens drawn after these logits [tokens, vocab], whose steps are unknown."""
     tokens = torch.tensor(token_ids, device=logits.device)[:, None]
-    slack = _SLACK.get(logits.dtype, _HALF_SLACK)
+    slack = _HALF_SLACK if logits.dtype.itemsize < 4 else _SLACK
     loose = replace(
         sampling,
         top_p=min(1.0, sampling.top_p + slack),
