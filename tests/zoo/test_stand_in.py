@@ -101,7 +101,8 @@ def test_logits_are_tinys_in_every_shape_and_far_below_for_added_words(
     assert ours.shape == (shape.vocab_size,)
     assert (ours[:NUM_WORDS] - theirs).abs().max() < bound
     added = ours[NUM_WORDS:]
-    assert all((added > -65504) & (added < -1000))
+    least = -65504 if dtype == torch.float32 else -1e6
+    assert all((added > least) & (added < -1000))
 
 
 @pytest.mark.slow
