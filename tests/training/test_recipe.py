@@ -75,7 +75,7 @@ def test_steps_lower_the_loss_and_a_stopped_run_goes_on_as_if_whole(
     method: str, tmp_path: Path
 ) -> None:
     losses = [line["loss"] for line in trained(method, tmp_path / "whole")]
-    assert sum(losses[-2:]) < 0.98 * sum(losses[:2])
+    assert sum(losses[-2:]) < sum(losses[:2])
     begun = trained(method, tmp_path / "parts", stop_at=5)
     assert len(begun) == 5 and begun[3]["held_out"]
     context = BuildContext(Target(micro_model()), tmp_path / "parts" / "out")
