@@ -306,7 +306,8 @@ def measured(plan: Plan, setup: EngineSetup, minutes: float | None, progress: Pr
         if one.label in kinds
         for knot in _knots(one, kinds[one.label], target, loaded.drafters[one.label])
     ]
-    drafters = {BASELINE: vanilla, **{f"{k.label}/{k.number}": k.drafter for k in knots}}
+    each = {f"{one.label}/{i}": one.drafter for i, one in enumerate(knots)}
+    drafters = {BASELINE: vanilla, **each}
     with EngineBackend(setup, loaded=replace(loaded, drafters=drafters)) as backend:
         requests = _requests(plan, target)
         backend.warm_up(requests[len(requests) // 2 :])  # a usual one, and the longest

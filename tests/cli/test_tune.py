@@ -34,14 +34,14 @@ def test_a_curve_is_measured_and_predictions_name_its_machine(specbench: Specben
     said = specbench("tune", "cost", "--minutes", "0.1", *call, "cost")
     assert "A step of vanilla:" in said.out and "Block 3/6" in said.err
     machine = read_curve(Path("cost")).about["machine"]
-    call = ("tune", "predict", "profile", "--out", "out", "--cost", "cost")
-    said = specbench(*call)
+    predicting = ("tune", "predict", "profile", "--out", "out", "--cost", "cost")
+    said = specbench(*predicting)
     assert said.out.startswith(f"On {machine}:")
     assert "eagle2:total_tokens=4,depth=1,top_k=2" in said.out
     with Path("out/predictions.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {row["machine"] for row in rows} == {machine}
-    specbench(*call, "--cost", "cost")
+    specbench(*predicting, "--cost", "cost")
     for folder in ("cost", "1-cost", "2-cost"):
         assert Path("out", folder, "heat_map_eagle2.png").is_file()
     assert Path("cost/cost_curve.svg").is_file()
@@ -57,8 +57,8 @@ def test_the_whole_prints_each_methods_settings(
     assert lines[0].startswith("pld") and "measured" in lines[0]
     assert any(line.startswith("recycling: ") for line in lines)
     assert lines[-1] == "Use them: specbench run --model tiny --settings tune/settings.toml"
-    call = ("run", "--method", "pld", "--settings", "auto", "--threads", "1", *PROMPTS)
-    said = specbench(*call, "--output", "run")
+    running = ("run", "--method", "pld", "--settings", "auto", "--threads", "1", *PROMPTS)
+    said = specbench(*running, "--output", "run")
     assert "Settings that specbench tune measured here: pld" in said.err
     header = read_run(Path("run")).header.methods["pld"]
     assert header.settings and header.settings.source == "tuned" and header.settings.sha256

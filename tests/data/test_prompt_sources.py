@@ -131,8 +131,8 @@ def test_every_papers_file_has_the_number_of_prompts_its_card_says() -> None:
     sets = load_prompt_sets(tasks, "paper", offline=True)
     assert [len(one.prompts) for one in sets] == [80] * 12
     assert {len(prompt.turns) for prompt in sets[0].prompts} == {2}
-    cards = [card for one in sets if (card := one.task.card) and card.paper]
-    assert [card.paper.num_prompts for card in cards] == [80 * len(one.tasks) for one in cards]
+    for card in (one.task.card for one in sets):
+        assert card and card.paper and card.paper.num_prompts == 80 * len(card.tasks)
 
 
 @pytest.fixture
