@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import psutil
 
@@ -49,12 +50,21 @@ def end_all(child: int) -> None:
     for one in found:
         with contextlib.suppress(psutil.Error):
             one.terminate()
-    psutil.wait_procs(found, timeout=WAIT_S)
+    ends = time.monotonic() + WAIT_S
+    while any(map(_is_running, found)) and time.monotonic() < ends:
+        time.sleep(0.02)
     for one in found:
         with contextlib.suppress(psutil.Error):
             one.kill()
     with contextlib.suppress(OSError):  # of descendants whose parent has ended
         os.killpg(child, signal.SIGKILL)
+
+
+def _is_running(process: psutil.Process) -> bool:
+    """False also for one that ended and whose parent has not asked for its status."""
+    with contextlib.suppress(psutil.Error):
+        return process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def _wait_for_end_of_input(stop: threading.Event) -> None:
