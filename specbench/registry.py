@@ -9,11 +9,13 @@ from __future__ import annotations
 import importlib
 import itertools
 import re
+import sys
 import types
 import typing
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -291,6 +293,13 @@ def _kind(hint: Any) -> str:
 
 
 def _plugins() -> Sequence[EntryPoint]:
+    paths = map(Path, sys.path)
+    return _plugins_in(tuple((one, one.stat().st_mtime_ns) for one in paths if one.exists()))
+
+
+@cache
+def _plugins_in(folders: tuple[tuple[Path, int], ...]) -> Sequence[EntryPoint]:
+    """The methods of packages installed in these folders, at these times of their last change."""
     from importlib.metadata import entry_points
 
     return sorted(entry_points(group=GROUP), key=lambda p: p.name)

@@ -11,6 +11,7 @@ from specbench.log.store import read_run
 from specbench.tune import mat, read_curve, read_profile, replay
 from specbench.zoo import TINY
 from tests.cli.conftest import Specbench
+from tests.tune import time_few_rows
 
 PROMPTS = ("--dataset", "gsm8k", "--limit", "1", "--max-new-tokens", "24")
 
@@ -28,7 +29,10 @@ def test_a_profile_is_written_and_its_mat_is_printed(specbench: Specbench) -> No
     assert "Give --out another folder." in specbench(*call).err
 
 
-def test_a_curve_is_measured_and_predictions_name_its_machine(specbench: Specbench) -> None:
+def test_a_curve_is_measured_and_predictions_name_its_machine(
+    specbench: Specbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time_few_rows(monkeypatch)
     call = ("--method", "eagle2:depth=1,top_k=2", *PROMPTS, "--threads", "1", "--out")
     specbench("tune", "profile", *call, "profile")
     said = specbench("tune", "cost", "--minutes", "0.1", *call, "cost")
@@ -51,6 +55,7 @@ def test_the_whole_prints_each_methods_settings(
     specbench: Specbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    time_few_rows(monkeypatch)
     call = ("--method", "pld,recycling", *PROMPTS, "--threads", "1", "--minutes", "0.1")
     said = specbench("tune", *call, "--out", "tune")
     lines = said.out.splitlines()

@@ -92,9 +92,9 @@ def test_expected_steps_are_those_of_all_outcomes(schedule: Any) -> None:
     assert sum(one.times * one.emitted for one in found) == pytest.approx(end - 1)
 
 
-@pytest.mark.parametrize("name", ["mtp", "peagle"])
+@pytest.mark.parametrize("name", [pytest.param("mtp", marks=pytest.mark.slow), "peagle"])
 def test_expected_steps_of_a_drawn_chain_are_those_of_many_runs(name: str, tmp_path: Path) -> None:
-    seeds = 150
+    seeds = 60
     target, drafter = chain(name, tmp_path, 7)
     like = profile("tiny", "pld", **VALUES | {"limit": 1}).header
     prompt = test_peagle.PROMPTS[0]

@@ -23,7 +23,7 @@ from specbench.measure.spec import make_spec
 from specbench.tune import Choice, read_profile, tune
 from specbench.tune.tuner import COLUMNS, _choice, halves, paper_of
 from specbench.zoo import TINY
-from tests.tune import WORK
+from tests.tune import WORK, time_few_rows
 
 VALUES = WORK | {"limit": 4, "max_new_tokens": 12}
 METHODS = ["medusa", f"eagle2:depth=2,top_k=2,weights={TINY / 'eagle'}", "recycling"]
@@ -35,6 +35,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))
+        time_few_rows(patch)
         yield folder
 
 
