@@ -1,7 +1,5 @@
 """Runs the fault suite and prints its table: `python -m tests.faults [AREA ...] [--scale 0.1]`."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

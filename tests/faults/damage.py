@@ -1,7 +1,5 @@
 """Damage that several areas do: to bytes, to values, to tensors, and to files as a whole."""
 
-from __future__ import annotations
-
 import os
 import pickle
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """A full disk, imitated by the limit on the size of a file."""
 
-from __future__ import annotations
-
 import resource
 import signal
 from collections.abc import Iterator

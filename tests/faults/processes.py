@@ -1,7 +1,5 @@
 """Processes that attacks end: forks of one that has imported what all areas need."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import pkgutil

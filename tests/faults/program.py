@@ -1,7 +1,5 @@
 """The command line, run in this process, with checks that every command must pass."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

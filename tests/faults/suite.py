@@ -9,8 +9,6 @@ An area is a module of `tests/faults/areas` with two names:
 A seed is one attack: `python -m tests.faults AREA --seed SEED --tries 1` repeats it.
 """
 
-from __future__ import annotations
-
 import importlib
 import multiprocessing
 import os

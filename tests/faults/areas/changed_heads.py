@@ -3,8 +3,6 @@
 What is not refused is told, or drafts as the unchanged head.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from random import Random

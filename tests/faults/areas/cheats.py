@@ -1,7 +1,5 @@
 """Runs with random numbers: its rule names each cheat, and no rule an honest method or run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from random import Random
 

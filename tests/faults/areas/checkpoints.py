@@ -4,8 +4,6 @@ Each loads, or is refused with file and reason, in time. Draft weights do not ch
 answer, and no file is executed.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import struct

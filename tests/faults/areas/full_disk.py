@@ -1,7 +1,5 @@
 """Attacks with a disk that fills up at any byte: files stay valid, and the run can be resumed."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 from random import Random

@@ -3,8 +3,6 @@
 The names are in a run's files, as a run on hostile models, plug-ins and prompts would leave them.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -3,8 +3,6 @@
 Each is taken, or refused in one message.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from random import Random
 

@@ -5,8 +5,6 @@ that asks a run to end leaves `interrupted`. The sample in which a run was stopp
 marked.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -4,8 +4,6 @@ Copies are refused by name. Whatever ends a merge, nothing says that it is compl
 before it is, and it can be repeated.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

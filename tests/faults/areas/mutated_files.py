@@ -3,8 +3,6 @@
 Each command ends with a result, or with one message and exit code 2.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -4,8 +4,6 @@ The operations are the compiled ones, or torch's with a reason on a full disk. E
 process of its own, which half a library would end.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Attacks with plug-ins that fail, hang or exit in any call: the other methods run."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from random import Random

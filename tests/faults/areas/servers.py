@@ -3,8 +3,6 @@
 No password and no key is in a file, a message, a table or the list of processes.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator

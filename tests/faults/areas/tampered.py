@@ -3,8 +3,6 @@
 A change of any value in the records of an audited run is found, or makes the audit void.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

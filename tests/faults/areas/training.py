@@ -4,8 +4,6 @@ Each command ends with a head or with one message, and what was trained before i
 training goes on to the head of one that nothing disturbed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
