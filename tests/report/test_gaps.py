@@ -41,23 +41,6 @@ def reported(*runs: Run) -> Report:
     return make_report(runs, Bootstrap(50))
 
 
-def test_a_method_that_lacks_tasks_has_no_number_over_all_of_them() -> None:
-    report = reported(
-        with_records(
-            full_run(METHODS),
-            lambda one: None if one.key.method == "sps" and one.key.task not in FEW else one,
-        )
-    )
-    metrics, results = report.sources[0].metrics, report.results
-    overall = metrics.overall["sps", 0.0]
-    assert overall.speedup == overall.mat == overall.partial == Missing("2 of 6 tasks")
-    assert metrics.overall["pld", 0.0].partial is None
-    assert metrics.rankings[0.0].methods == ("pld",)
-    overview = sections.overview(results, results.blocks[0])
-    assert cells(overview, "sps")[:4] == ["–"] * 4 and "–" not in cells(overview, "pld")
-    assert cells(sections.screen(results, results.blocks[0]), "sps")[-2:] == ["–"] * 2
-
-
 def test_a_run_that_lacks_tasks_of_another_has_no_mean_beside_its() -> None:
     every = full_run(METHODS)
     some = with_header(full_run(METHODS, FEW), id="some")

@@ -8,14 +8,12 @@ from tests.analysis.run_factory import full_run, header
 from tests.report.drawing import nine_methods, render, report_of, two_models
 from tests.support.headers import make_header
 
-FORMATS = ("table", "markdown", "latex", "csv", "html", "json")
 
-
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", ["table", "markdown", "latex", "csv", "html", "json"])
 def test_every_format_says_which_prompts_how_many_which_weights_and_which_machine(
     form: str,
 ) -> None:
-    """Columns over bundled prompts are called like the task."""
+    """Columns over bundled prompts are called like the task, and weights have their commit."""
     text = " ".join(render(report_of(nine_methods), form).split())
     assert "48 prompts bundled with specbench" in text
     assert "tiny (embedded, trained by specbench)" in text
@@ -24,15 +22,7 @@ def test_every_format_says_which_prompts_how_many_which_weights_and_which_machin
         is_below = form == "table" and f" {title} " in text and text.count("-like, n=8") >= 6
         assert f"{title}-like" in text or is_below
         assert f"& {title} &" not in text and f">{title}<" not in text
-
-
-def vicuna() -> Run:
-    return two_models()[1]
-
-
-@pytest.mark.parametrize("form", FORMATS)
-def test_published_prompts_and_weights_are_named_with_their_commit(form: str) -> None:
-    text = " ".join(render(report_of(vicuna), form).split())
+    text = " ".join(render(report_of(two_models), form).split())
     assert "16 published prompts" in text and "-like" not in text
     assert "Vicuna 13B (lmsys/vicuna-13b-v1.3 at 6566e9cb)" in text
 

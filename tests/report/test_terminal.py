@@ -22,7 +22,6 @@ from tests.report.drawing import (
     drawn,
     nine_methods,
     report_of,
-    two_temperatures,
 )
 
 
@@ -135,15 +134,6 @@ def test_the_best_of_a_column_are_all_that_show_the_best_value(
     run = make_run(records, header(["vanilla", "pld", "sps"], ("gsm8k",)))
     rows = build_results([measure(run)]).blocks[0].methods
     assert [row.method for row in rows if row.tasks[0].is_best_speedup] == best
-
-
-def test_a_warning_of_one_run_among_several_names_it() -> None:
-    fine, interrupted = full_run(num_samples=4), with_header(two_temperatures(), id="second")
-    table = build_results([measure(fine), measure(interrupted)])
-    warnings = [note.text for note in table.notes if note.is_warning]
-    assert any(text.startswith("gsm8k, alpaca: The run was inter") for text in warnings)
-    alone = build_results([measure(interrupted)])
-    assert any(note.text.startswith("The run was inter") for note in alone.notes)
 
 
 def test_a_warning_about_a_head_comes_before_those_of_a_busy_machine() -> None:
