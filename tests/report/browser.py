@@ -3,14 +3,15 @@
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import requests
+
+from tests.support.ends import wait_until
 
 BINARIES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _ARGUMENTS = [
@@ -78,7 +79,7 @@ def browser() -> Iterator[Browser]:
     )
     address = f"http://127.0.0.1:{port}"
     try:
-        _wait(address)
+        assert wait_until(lambda: _is_ready(address)), "chromedriver does not answer"
         options = {"args": _ARGUMENTS, "binary": binary}
         wanted: dict[str, Any] = {
             "goog:chromeOptions": options,
@@ -114,12 +115,7 @@ def problems_of(opened: Browser, page: Path) -> list[str]:
     return found
 
 
-def _wait(address: str) -> None:
-    for _ in range(100):
-        try:
-            if requests.get(f"{address}/status", timeout=5).json()["value"]["ready"]:
-                return
-        except requests.ConnectionError:
-            pass
-        time.sleep(0.1)
-    raise RuntimeError("chromedriver does not answer")
+def _is_ready(address: str) -> bool:
+    with suppress(requests.ConnectionError):
+        return bool(requests.get(f"{address}/status", timeout=5).json()["value"]["ready"])
+    return False

@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
-from time import sleep
 from typing import Any
 
 import pytest
@@ -24,6 +23,7 @@ from tests.analysis.run_factory import failed, full_run, header, make_run, recor
 from tests.judge.changing import with_header
 from tests.report.browser import Browser, problems_of
 from tests.report.drawing import EVERY_RUN, render, report_of, two_temperatures
+from tests.support.ends import wait_until
 
 RUNS = {make.__name__: make for make in EVERY_RUN}
 VOID = {"meta", "link", "img", "br", "hr", "input"}
@@ -249,11 +249,7 @@ def test_the_replay_writes_each_answer_in_its_steps(chromium: Browser, tmp_path:
     chromium.run(press(2))
     chromium.run("document.querySelectorAll('.controls select')[1].value = 1")
     chromium.run(press(0))
-    for _ in range(100):
-        if chromium.run(text) == ["one <b> & two"] * 3:
-            break
-        sleep(0.05)
-    assert chromium.run(text) == ["one <b> & two"] * 3
+    assert wait_until(lambda: chromium.run(text) == ["one <b> & two"] * 3)
     assert chromium.console() == []
 
 

@@ -6,16 +6,15 @@ from io import StringIO
 from typing import Any
 
 import pytest
-from msgspec import structs
 
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.log.run import Run
 from specbench.report.build import make_report
 from specbench.report.facts import full_command
-from tests.analysis.run_factory import make_run
 from tests.analysis.test_serving import ACCEPTING, of_counts
 from tests.judge.changing import with_header
 from tests.report.drawing import LOADS, render, report_of, served
+from tests.support.headers import values_of
 
 
 def test_the_document_and_the_csv_have_the_numbers_of_every_load() -> None:
@@ -61,9 +60,8 @@ def test_an_engine_of_unknown_version_is_called_so(software: str, phrase: str) -
 def restarted() -> Run:
     """A run in which a block of vanilla has no counters, and all others have."""
     made = served(counters={"num_drafts": 9.0, "num_accepted": 8.0})
-    last = structs.replace(made.header.blocks[0], task="alpaca", counters={})
-    header = structs.replace(made.header, blocks=(*made.header.blocks, last))
-    return make_run(made.records, header)
+    blocks = values_of(made.header)["blocks"]
+    return with_header(made, blocks=[*blocks, {**blocks[0], "task": "alpaca", "counters": {}}])
 
 
 @pytest.mark.parametrize(
