@@ -7,7 +7,7 @@ import errno
 from collections.abc import Callable
 from pathlib import Path
 from shutil import copy
-from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -60,15 +60,11 @@ def test_a_line_cut_by_a_full_disk_is_removed(tmp_path: Path, size: int) -> None
     [("os.ftruncate", errno.EIO, "Input/output"), ("fcntl.flock", errno.ENOLCK, "has no locks")],
 )
 def test_a_folder_that_cannot_be_opened_is_not_locked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: int, said: str
+    tmp_path: Path, name: str, code: int, said: str
 ) -> None:
-    def refuse(*arguments: object) -> None:
-        raise OSError(code, "Input/output error")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(name, refuse)
-        with pytest.raises(RunFolderError, match=said):
-            RunFolder(tmp_path).__enter__()
+    broken = mock.patch(name, side_effect=OSError(code, "Input/output error"))
+    with broken, pytest.raises(RunFolderError, match=said):
+        RunFolder(tmp_path).__enter__()
     with RunFolder(tmp_path):
         pass
 
@@ -102,18 +98,10 @@ def test_a_header_that_does_not_fit_leaves_the_old_one_and_nothing_else(tmp_path
     assert {file.name for file in tmp_path.iterdir()} == {"run.json", "samples.jsonl"}
 
 
-def test_the_next_writer_cleans_up_after_a_killed_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def killed(*arguments: Any) -> None:
-        raise SystemExit
-
-    path = tmp_path / "file"
-    with monkeypatch.context() as dying:
-        dying.setattr(Path, "replace", killed)
-        dying.setattr(Path, "unlink", killed)
-        with pytest.raises(SystemExit):
-            write_whole(path, b"first")
+def test_the_next_writer_cleans_up_after_a_killed_one(tmp_path: Path) -> None:
+    path, killed = tmp_path / "file", mock.Mock(side_effect=SystemExit)
+    with mock.patch.multiple(Path, replace=killed, unlink=killed), pytest.raises(SystemExit):
+        write_whole(path, b"first")
     assert len(list(tmp_path.iterdir())) == 1
     write_whole(path, b"second")
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("file", b"second")]

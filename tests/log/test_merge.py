@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from msgspec import structs
@@ -20,7 +21,6 @@ from specbench.log.header import PromptsHeader
 from specbench.log.merge import merged, write_run
 from specbench.log.run import Run
 from specbench.log.store import RunFolder, read_run
-from specbench.types import Record
 from tests.analysis.run_factory import full_run
 from tests.judge.changing import at_loads, slower, with_header, with_records
 
@@ -28,8 +28,7 @@ RUN = full_run(methods=("vanilla", "pld"), tasks=("gsm8k",), num_samples=6)
 
 
 def stored(run: Run, name: str, **changes: object) -> Run:
-    header = with_header(run, id=name, **changes).header
-    return Run(header, run.records, Path("/nowhere") / name)
+    return replace(with_header(run, id=name, **changes), path=Path("/nowhere") / name)
 
 
 def only(samples: Sequence[int], run: Run = RUN) -> Run:
@@ -139,14 +138,10 @@ def test_other_files_are_kept_and_what_a_killed_merge_left_is_not(tmp_path: Path
         write_run(joined, folder)
 
 
-def test_a_merge_that_cannot_be_written_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(RunFolder, "append", full)
-    with pytest.raises(RunFolderError, match="No space left"):
+def test_a_merge_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    error = OSError(errno.ENOSPC, "No space left on device")
+    full = patch.object(RunFolder, "append", side_effect=error)
+    with full, pytest.raises(RunFolderError, match="No space left"):
         write_run(merged([FIRST, stored(only([3]), "second")]), tmp_path / "new")
     assert not list(tmp_path.iterdir())
 
@@ -204,27 +199,23 @@ def test_what_a_later_run_says_of_itself_is_kept(
     assert any(one.startswith(busy) for one in header.warnings) is not bool(servers)
 
 
+def later(run: Run, seconds: float) -> Run:
+    """The run with prefills that take longer."""
+    return with_records(run, lambda r: replace(r, prefill_s=(r.prefill_s or 0) + seconds))
+
+
 def copies() -> dict[str, list[Run]]:
     """Runs of which one holds measurements of another, in every disguise that keeps their times."""
     rest = stored(only([3, 4]), "rest")
     both = replace(merged([FIRST, rest]), path=None)
     again = {"pld": 1.1, "vanilla": 1.1}
     passes = [stored(one, name) for name, one in {"a": RUN, "b": slower(RUN, again)}.items()]
-    rewritten = with_records(
-        FIRST,
-        lambda one: replace(
-            one, place=None, text="", prefill_s=(one.prefill_s or 0) + 1e-9, decode_s=one.decode_s
-        ),
-    )
     return {
         "a part": [both, FIRST],
         "other order": [FIRST, stored(replace(both, records=both.records[::-1]), "other")],
         "without a line": [FIRST, stored(replace(FIRST, records=FIRST.records[1:]), "other")],
-        "rewritten": [FIRST, stored(rewritten, "other")],
-        "a pass": [
-            merged(passes),
-            stored(with_records(RUN, lambda one: replace(one, origin="")), "x"),
-        ],
+        "rewritten": [FIRST, stored(later(FIRST, 1e-9), "other")],
+        "a pass": [merged(passes), stored(RUN, "x")],
         "a uid": [
             stored(only([0]), "one", uid="u"),
             stored(slower(only([1]), again), "other", uid="u"),
@@ -244,10 +235,7 @@ def test_no_measurement_enters_twice(runs: list[Run]) -> None:
 
 
 def test_passes_with_one_equal_time_and_short_answers_are_merged() -> None:
-    def again(one: Record) -> Record:
-        return replace(one, prefill_s=(one.prefill_s or 0) + 1e-5)
-
-    assert len(merged([FIRST, stored(with_records(FIRST, again), "second")]).records) == 12
+    assert len(merged([FIRST, stored(later(FIRST, 1e-5), "second")]).records) == 12
     short = with_records(
         FIRST, lambda one: replace(one, token_ids=(1,), accept_lengths=(), decode_s=0.0)
     )
