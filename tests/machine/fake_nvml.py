@@ -26,6 +26,7 @@ class FakeNvml:
         self.asked: dict[str, int] = {}
         self.is_shut = False
         self.answers: dict[str, Any] = {
+            "nvmlInit": None,
             "nvmlDeviceGetMigMode": MISSING,
             "nvmlDeviceGetTotalEnergyConsumption": 0,
             "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=0, memory=0),
@@ -40,7 +41,6 @@ class FakeNvml:
             **answers,
         }
 
-    def nvmlInit(self) -> None: ...
     def nvmlShutdown(self) -> None:
         self.is_shut = True
 

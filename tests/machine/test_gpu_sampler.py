@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -178,18 +177,14 @@ def test_the_thread_samples_and_ends_however_the_run_does(
 def test_a_cpu_has_no_sampler_and_asks_no_driver_and_without_one_there_is_none(
     gpu: FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails() -> None:
-        raise gpu.NVMLError(9)
-
     with gpu_sampler("cpu") as one:
         assert one is None
     assert gpu.asked == {}
-    monkeypatch.setattr(gpu, "nvmlInit", fails)
-    with gpu_sampler("cuda") as one:
-        assert one is None
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    with gpu_sampler("cuda") as one:
-        assert one is None
+    gpu.answers["nvmlInit"] = "NVML_ERROR_DRIVER_NOT_LOADED"
+    for bindings in (gpu, None):
+        monkeypatch.setitem(sys.modules, "pynvml", bindings)
+        with gpu_sampler("cuda") as one:
+            assert one is None
 
 
 @pytest.mark.parametrize("name", ["GPU-1b2c", "MIG-1b2c", "00000000:3B:00.0"])
@@ -216,8 +211,7 @@ def test_a_completion_gets_its_energy() -> None:
 
 
 def cpu_sampled(*moments: CpuMoment) -> CpuUse | None:
-    read: Iterable[CpuMoment] = iter(moments)
-    sampler = CpuSampler(lambda: next(iter(read)))
+    sampler = CpuSampler(iter(moments).__next__)
     for _ in moments[1:]:
         sampler.sample()
     return sampler.describe()
