@@ -174,11 +174,6 @@ def test_a_pilot_is_of_the_median_variances_and_knows_what_it_lacks() -> None:
 ONE = without_spread(1.0)
 
 
-def below(ratio: Value, limit: float) -> float | None:
-    """The p-value of "the true ratio is at or above the limit", on a machine that adds nothing."""
-    return slower(ratio, ONE, 1 / limit - 1, EXACT)
-
-
 @pytest.mark.parametrize(
     ("machine", "sd", "degrees"),
     [(EXACT, 0.03, 7), (Variance(0.04**2, 2), 0.05, 0.05**4 / (0.03**4 / 7 + 0.04**4 / 2))],
@@ -188,7 +183,7 @@ def test_the_p_value_is_students_of_the_distance_in_spreads_of_prompts_and_machi
 ) -> None:
     p_value = slower(made(0.90, 0.03, degrees=7), ONE, 1 / 0.95 - 1, machine)
     assert p_value == pytest.approx(stats.t.cdf(np.log(0.90 / 0.95) / sd, df=degrees))
-    assert below(made(0.95, 0.03), 0.95) == pytest.approx(0.5)
+    assert slower(made(0.95, 0.03), ONE, 1 / 0.95 - 1, EXACT) == pytest.approx(0.5)
 
 
 def test_numbers_equal_in_every_sample_need_no_spread() -> None:
@@ -197,8 +192,8 @@ def test_numbers_equal_in_every_sample_need_no_spread() -> None:
     worse = Ratio(np.full((8, 1), 2.7), np.full((8, 1), 3.0))
     draws = Draws(Bootstrap(200), "task")
     found = draws.estimates({"same": same, "worse": worse})
-    assert below(found["same"], 1.0) == 0.5
-    assert below(found["worse"], 0.95) == 0.0
+    assert slower(found["same"], ONE, 0.0, EXACT) == 0.5
+    assert slower(found["worse"], ONE, 1 / 0.95 - 1, EXACT) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace as replace_part
 
 from specbench import api
 from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.serving import ServingMetrics
 from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Missing
 from specbench.log.backend import BlockHeader
-from specbench.log.header import RunHeader
 from specbench.log.run import Load, Run, loads_of
 from specbench.log.store import read_run
 from specbench.report.warning_notes import warnings
@@ -49,16 +48,14 @@ def block(method: str, load: Load, *, duration_s: float, repeat: int = 0, **more
 def run(
     records: Sequence[Record], blocks: Sequence[BlockHeader], loads: Sequence[Load], **values: Any
 ) -> Run:
-    header: RunHeader = make_header({"columns": {"gsm8k": "GSM8K"}})
     values |= {
         "concurrency": tuple(one.concurrency for one in loads if one.concurrency),
         "request_rates": tuple(one.request_rate for one in loads if one.request_rate),
     }
-    spec = replace_part(header.spec, values=replace_part(header.spec.values, **values))
-    return make_run(tuple(records), replace_part(header, spec=spec, blocks=tuple(blocks)))
+    header = make_header({"columns": {"gsm8k": "GSM8K"}, "spec": {"values": values}})
+    return make_run(records, replace_part(header, blocks=tuple(blocks)))
 
 
-replace_part = msgspec.structs.replace
 ONE, FOUR = Load(concurrency=1), Load(concurrency=4)
 
 

@@ -20,10 +20,6 @@ from specbench.analysis.stats.bootstrap import (
 )
 
 
-def column(*values: float) -> FloatArray:
-    return np.array(values, dtype=np.float64)[:, None]
-
-
 def estimate(ratio: Ratio, bootstrap: Bootstrap | None = None, stream: str = "a") -> Estimate:
     return Draws(bootstrap or Bootstrap(), stream).estimates({"it": ratio})["it"]
 
@@ -81,14 +77,14 @@ def test_ratios_resampled_together_equal_those_resampled_alone() -> None:
 
 
 def test_equal_sides_have_the_interval_one_to_one() -> None:
-    same = column(0.3, 0.7, 0.5, 0.9, 0.4, 0.6)
+    same = np.array([[0.3, 0.7, 0.5, 0.9, 0.4, 0.6]]).T
     assert estimate(Ratio(same, same)) == Estimate(1.0, Interval(1.0, 1.0))
 
 
 def test_fewer_than_five_clusters_or_one_heavier_than_all_others_give_no_interval() -> None:
     has_interval = [estimate(spread(number, 1)).interval is not None for number in (1, 4, 8)]
     assert has_interval == [False, False, True]
-    bottom = column(*[1.0] * 20, 1000.0)
+    bottom = np.array([[*[1.0] * 20, 1000.0]]).T
     noise = np.random.default_rng(1).lognormal(0, 0.3, (21, 1))
     assert estimate(Ratio(bottom * noise, bottom)).interval is None
 
