@@ -171,26 +171,6 @@ def test_one_server_that_sends_all_tokens_at_once_has_a_report_and_a_site(
     assert specbench("site", "out", "--out", "empty").code == 0
 
 
-def test_a_load_that_the_prompts_cannot_fill_is_refused(
-    specbench: Specbench, servers: tuple[Stub, Stub], prompts: Path
-) -> None:
-    said = run(specbench, servers, "--prompts", prompts, "--concurrency", "1,3")
-    assert said.code == 2
-    assert "--concurrency 3 needs 3 prompts a task, and mine has 2." in said.err
-    assert not Path("out").exists()
-    assert run(specbench, servers, "--prompts", prompts, "--concurrency", "1,2").code == 0
-
-
-def test_a_prompt_that_outgrows_the_context_is_refused_before_anything_is_sent(
-    specbench: Specbench, prompts: Path
-) -> None:
-    with serving(Stub(**WHOLE, context=52)) as server:
-        said = run(specbench, [server], "--prompts", prompts, "--max-new-tokens", 50)
-    assert said.code == 2
-    assert "do not fit into the 52 tokens of the server's context" in said.err
-    assert not Path("out").exists()
-
-
 def test_an_engine_is_started_for_each_method_and_one_that_dies_fails_alone(
     specbench: Specbench, prompts: Path
 ) -> None:
