@@ -58,10 +58,10 @@ def test_check_ends_with_0_1_or_3_and_writes_what_it_found(
     assert (said.code, said.err) == (0, "")
     assert said.out.startswith("Passed:")
     call = ("check", new, "--baseline", old)
-    said = specbench(*call, "--junit", "gate.xml")
+    said = specbench(*call, "--junit", "deep/gate.xml")
     assert said.code == 1
     assert "FAILED: new falls behind" in said.out
-    assert ElementTree.parse("gate.xml").getroot().get("failures") == "3"
+    assert ElementTree.parse("deep/gate.xml").getroot().get("failures") == "3"
     (listed,) = json.loads(specbench(*call, "--json").out)["runs"]
     assert (listed["baseline"], listed["is_passed"]) == ("old", False)
     assert specbench(*call, "--max-slowdown", "40%").code == 0

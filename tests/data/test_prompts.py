@@ -61,14 +61,6 @@ def test_a_broken_line_is_named_with_file_line_and_reason(
     assert "turns" in caught.value.hint
 
 
-@pytest.mark.parametrize("content", [b"", b"\n \n"])
-def test_an_empty_file_is_an_error(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "mine.jsonl"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match="is empty"):
-        load_prompts("gsm8k", str(path))
-
-
 def test_only_a_newline_ends_a_line_and_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
     text = "one\u2028two\x85three"
     path = tmp_path / "mine.jsonl"

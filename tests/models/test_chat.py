@@ -154,13 +154,6 @@ def test_the_thinking_mode_is_off_unless_the_template_is_thinking(
     assert len(hashes) == 2
 
 
-@pytest.mark.parametrize("jinja", [OWN, None])
-def test_a_template_without_a_thinking_mode_is_refused(jinja: str | None) -> None:
-    tokenizer = make_tokenizer(chat_template=jinja) if jinja else make_tokenizer()
-    with pytest.raises(UserError, match="has no thinking mode"):
-        choose_template("thinking", find_model("org/unknown"), tokenizer)
-
-
 @pytest.mark.parametrize(
     ("jinja", "said"),
     [
