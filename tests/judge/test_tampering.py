@@ -78,8 +78,9 @@ FOUND: dict[str, tuple[Any, str]] = {
     "a hash of weights removed": (UNHASHED, "The model: the file a has no sha256"),
     "another limit of prompts": ({"spec": {"values": {"limit": 1}}}, "not match gsm8k.jsonl"),
 }
-"""Changes of lines or of the header, and words of the fault, but for those of lines that cannot be
-read, which `log.store` tests.
+"""Changes of lines or of the header, and words of the fault.
+
+`log.store` tests the words of lines that cannot be read.
 """
 MORE: dict[str, tuple[Any, str]] = {
     "phases longer than the steps": (setting(0, phases=PHASES), "0.4 s, more than decode_s"),
