@@ -301,18 +301,16 @@ def test_no_space_is_put_after_a_text_that_is_spelled_out(scheme: str) -> None:
     assert tokens == [*"\u2581USER:\u2581a</s>b\u2581</s>", "</s>"]
 
 
-def test_eos_tokens_come_from_tokenizer_config_and_generation_config(tmp_path: Path) -> None:
-    make_tokenizer(extra=("<|eot_id|>",)).save_pretrained(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": 9}))
-    tokenizer = load_tokenizer(tmp_path)
+def test_eos_tokens_come_from_tokenizer_config_and_generation_config(folder: Path) -> None:
+    tokenizer = load_tokenizer(folder)
     turn_end = tokenizer.convert_tokens_to_ids("<|eot_id|>")
-    assert eos_ids(tmp_path, tokenizer) == {9, 2, turn_end}
-    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, 6]}))
-    assert eos_ids(tmp_path, tokenizer) == {5, 6, 2, turn_end}
+    assert eos_ids(folder, tokenizer) == {9, 2, turn_end}
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, 6]}))
+    assert eos_ids(folder, tokenizer) == {5, 6, 2, turn_end}
     for wrong in (2**63, -1):
-        (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, wrong]}))
+        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, wrong]}))
         with pytest.raises(CheckpointError, match=f"eos_token_id {wrong} is not a token"):
-            eos_ids(tmp_path, tokenizer)
+            eos_ids(folder, tokenizer)
 
 
 def test_the_vocabulary_is_the_models_where_that_is_larger(tmp_path: Path) -> None:

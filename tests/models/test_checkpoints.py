@@ -37,6 +37,12 @@ def index_of(*names: object) -> bytes:
     return json.dumps({"weight_map": dict(enumerate(names))}).encode()
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A whole checkpoint, as far as files can tell."""
+    return make_checkpoint(tmp_path / "model")
+
+
 DAMAGED: list[tuple[str, bytes | None, str]] = [
     (CONFIG, None, "has no config.json"),
     (CONFIG, b'{"a":' * 100_000, "config.json cannot be read"),

@@ -19,9 +19,7 @@ from specbench.models.hub import (
     wanted_files,
 )
 from tests.models.making import make_checkpoint
-
-REPO = "org/model"
-COMMIT = "c" * 40
+from tests.support.hub_server import COMMIT, REPO
 
 
 @pytest.fixture
