@@ -66,8 +66,9 @@ def test_a_download_that_goes_wrong_is_one_message_and_leaves_nothing(
     monkeypatch.setattr(f"specbench.data.cache.{limit}", 0.2)
     with hub_server({"a": bytes(9 * 2**20)}, fault) as address:
         source = PaperSource(f"{address}/a", SHA256, "question.jsonl", 1)
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=told) as caught:
             paper_file("demo", source, offline=False)
+    assert source.url in caught.value.message + caught.value.hint
     assert list(cache.iterdir()) == []
 
 
@@ -102,14 +103,6 @@ def test_a_missing_file_offline_says_which_from_where_and_to_where(cache: Path) 
     assert place in caught.value.message
     for part in ("https://raw.githubusercontent.com/", place, "specbench fetch"):
         assert part in caught.value.hint
-
-
-@pytest.mark.usefixtures("cache")
-def test_a_server_that_cannot_be_reached_is_one_message(url: str) -> None:
-    for gone in (url + ".gone", "http://127.0.0.1:9/q"):
-        with pytest.raises(UserError, match="cannot be downloaded") as caught:
-            paper_file("demo", PaperSource(gone, SHA256, "question.jsonl", 1), offline=False)
-        assert gone in caught.value.hint
 
 
 def test_a_cache_folder_that_cannot_be_written_is_one_message(

@@ -70,12 +70,14 @@ def test_only_a_newline_ends_a_line_and_a_byte_order_mark_is_no_text(tmp_path: P
     assert prompt.turns == (text,)
 
 
-def test_a_limit_takes_the_first_prompts_in_the_files_order(tmp_path: Path) -> None:
+def test_a_limit_takes_the_first_prompts_and_a_run_records_no_path(tmp_path: Path) -> None:
     rows: list[object] = [{"turns": [f"question {i}"]} for i in range(5)]
     path = write_jsonl(tmp_path / "mine.jsonl", rows)
     (prompts,) = load_prompt_sets(plan_tasks([], str(path)), str(path), limit=2)
     assert [prompt.turns[0] for prompt in prompts.prompts] == ["question 0", "question 1"]
     assert prompts.num_available == 5
+    recorded = msgspec.json.encode(prompts.describe()).decode()
+    assert "mine.jsonl" in recorded and str(tmp_path) not in recorded
 
 
 def test_the_hash_of_a_set_follows_its_prompts_and_not_the_files_other_keys(
@@ -93,14 +95,6 @@ def test_the_hash_of_a_set_follows_its_prompts_and_not_the_files_other_keys(
     assert with_reference[1] != first[1]
     assert hashes({"question_id": 1, "turns": ["A"]})[0] != first[0]
     assert hashes({"question_id": 1, "turns": ["a"]}, limit=1)[0] != first[0]
-
-
-def test_what_a_run_records_of_its_prompts_is_json_without_a_path(tmp_path: Path) -> None:
-    path = write_jsonl(tmp_path / "mine.jsonl", [{"prompt": "x"}])
-    (one,) = load_prompt_sets(plan_tasks([], str(path)), str(path))
-    text = msgspec.json.encode(one.describe()).decode()
-    assert "mine.jsonl" in text
-    assert str(tmp_path) not in text
 
 
 def test_the_bundled_prompts_of_every_default_task_load() -> None:
