@@ -20,33 +20,6 @@ WHOLE = ("-m", "specbench")
 WITHOUT_TORCH = (str(Path(__file__).with_name("fake_program.py")),)
 
 
-def start_long_run(
-    program: Sequence[str], model: Path, prompts: Path, out: Path
-) -> subprocess.Popen[str]:
-    """A run of 72 records that is quicker to interrupt than to end."""
-    command = [
-        sys.executable, *program, "run", "--model", str(model), "--method",
-        "pld,lookahead", "--prompts", str(prompts), "--template", "none", "--max-new-tokens", "60",
-        "--offline", "--repeats", "8", "--output", str(out),
-    ]  # fmt: skip
-    ours = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "FAKE_PAUSE_S": "0.02"}
-    env = {**os.environ, "PYTHONPATH": str(ROOT), **ours}
-    return subprocess.Popen(
-        command,
-        env=env,
-        cwd=out.parent,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        preexec_fn=_listen_to_interrupts,
-    )
-
-
-def _listen_to_interrupts() -> None:
-    """Background jobs of a shell ignore Ctrl-C, and this suite may be one."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 def wait_for_samples(run: subprocess.Popen[str], out: Path, count: int) -> None:
     deadline = time.monotonic() + 300
     while run.poll() is None and time.monotonic() < deadline:
@@ -71,8 +44,24 @@ def wait_for_samples(run: subprocess.Popen[str], out: Path, count: int) -> None:
 def test_a_run_ended_in_the_middle_is_resumed_without_loss_or_repetition(
     program: Sequence[str], how: signal.Signals, model: Path, prompt_file: Path, tmp_path: Path
 ) -> None:
+    """It has 72 records, and is quicker to interrupt than to end."""
     out = tmp_path / "run"
-    first = start_long_run(program, model, prompt_file, out)
+    command = [
+        sys.executable, *program, "run", "--model", str(model), "--method", "pld,lookahead",
+        "--prompts", str(prompt_file), "--template", "none", "--max-new-tokens", "60",
+        "--offline", "--repeats", "8", "--output", str(out),
+    ]  # fmt: skip
+    ours = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "FAKE_PAUSE_S": "0.02"}
+    first = subprocess.Popen(
+        command,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **ours},
+        cwd=tmp_path,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # Background jobs of a shell ignore Ctrl-C, and this suite may be one.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
     wait_for_samples(first, out, 10)
     first.send_signal(how)
     _, err = first.communicate(timeout=60)
@@ -83,10 +72,10 @@ def test_a_run_ended_in_the_middle_is_resumed_without_loss_or_repetition(
         assert first.returncode == 130, err
         assert before.header.status == "interrupted"
         lines = err.splitlines()  # libraries may say something at the end
-        command = lines[lines.index(f"Interrupted. What was done is kept in {out}.") + 1]
+        told = lines[lines.index(f"Interrupted. What was done is kept in {out}.") + 1]
         called = [sys.executable, *program] if program == WHOLE else [*program]
-        assert shlex.split(command)[2:][: len(called) + 1] == [*called, "run"]
-        assert shlex.split(command)[-3:] == ["--output", str(out), "--resume"]
+        assert shlex.split(told)[2:][: len(called) + 1] == [*called, "run"]
+        assert shlex.split(told)[-3:] == ["--output", str(out), "--resume"]
     assert 10 <= len(before.records) < 72
     again = [sys.executable, *program, "run", "--output", str(out), "--resume", "--quiet"]
     output(again, tmp_path, path=[ROOT])
