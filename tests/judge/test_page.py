@@ -11,7 +11,6 @@ import pytest
 
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Bootstrap
-from specbench.errors import UserError
 from specbench.judge.page import write_site
 from specbench.judge.page_rows import MEAN, engine_name, run_rows
 from specbench.log.run import Run
@@ -136,11 +135,6 @@ def test_runs_of_one_name_have_folders_of_their_own_and_a_pool_has_those_of_its_
     expected = ["runs/few", "runs/few-2", "runs/run-1", "runs/run-2"]
     assert [run["folder"] for run in data(tmp_path)["runs"]] == expected
     assert (tmp_path / "runs/few-2/report.html").is_file()
-
-
-def test_a_site_without_runs_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="There is no run for the site"):
-        write_site([], tmp_path, say=lambda text: None)
 
 
 ROWS = "return [...document.querySelectorAll('#table tbody tr')].map(r => r.innerText)"
