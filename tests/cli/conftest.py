@@ -11,7 +11,6 @@ from specbench.cli import main
 from specbench.measure import plan
 from specbench.measure.spec import RunSpec
 from specbench.report import build
-from specbench.report.plots import make_plots
 from tests.support.backend import Answer, FakeSetup, answering
 from tests.support.checkpoint import save_checkpoint, write_prompts
 
@@ -44,7 +43,7 @@ def specbench(
 ) -> Specbench:
     """The command line, run in this process in an empty folder.
 
-    Reports have no plots, which take longer than all else in a small run; see `with_plots`.
+    Reports have no plots, which take longer than all else in a small run.
     """
     monkeypatch.setattr(build, "make_plots", lambda report: ())
     monkeypatch.chdir(tmp_path)
@@ -65,12 +64,6 @@ def cut(folder: Path, end: int) -> None:
     """Leave a run the records before this place."""
     samples = folder / "samples.jsonl"
     samples.write_text("".join(samples.read_text().splitlines(keepends=True)[:end]))
-
-
-@pytest.fixture
-def with_plots(specbench: Specbench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw the plots of reports."""
-    monkeypatch.setattr(build, "make_plots", make_plots)
 
 
 @pytest.fixture

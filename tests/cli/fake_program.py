@@ -12,8 +12,6 @@ from specbench.measure.methods import BASELINE
 from specbench.measure.spec import RunSpec
 from specbench.registry import default_entries
 from specbench.report import build
-from specbench.report.plots.style import Plot
-from specbench.report.report import Report
 from specbench.types import Completion, Request, Step
 from tests.support.backend import Answer, FakeSetup
 from tests.support.headers import make_header
@@ -44,12 +42,8 @@ def make_setup(spec: RunSpec, *, is_offline: bool) -> FakeSetup:
     return FakeSetup({label: answering(place) for place, label in enumerate(labels)})
 
 
-def no_plots(report: Report) -> tuple[Plot, ...]:
-    return ()
-
-
 if __name__ == "__main__":
-    build.make_plots = no_plots  # type: ignore[attr-defined]
+    build.make_plots = lambda report: ()  # type: ignore[attr-defined]
     plan.make_setup = make_setup  # type: ignore[assignment,attr-defined]
     run.quiet_libraries = lambda: None  # type: ignore[attr-defined]
     environment.capture = lambda: make_header().environment

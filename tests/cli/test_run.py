@@ -23,6 +23,8 @@ from specbench.log.store import RunFolder, read_run
 from specbench.machine.threads import waiting
 from specbench.measure.local.engine_setup import make_engine_setup
 from specbench.measure.spec import make_spec
+from specbench.report import build
+from specbench.report.plots import make_plots
 from specbench.types import Completion, Request
 from tests.cli.conftest import Specbench, cut
 from tests.support.backend import Answer, answering
@@ -31,7 +33,6 @@ from tests.zoo.stand_in_shapes import SHAPE, write_config
 SMALL = ("--template", "none", "--max-new-tokens", "6", "--device", "cpu", "--output", "out")
 
 
-@pytest.mark.usefixtures("with_plots")
 def test_a_run_tells_its_time_prints_its_table_and_keeps_run_and_report(
     specbench: Specbench,
     model: Path,
@@ -40,6 +41,7 @@ def test_a_run_tells_its_time_prints_its_table_and_keeps_run_and_report(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("specbench.measure.local.engine.LONG_S", 0)
+    monkeypatch.setattr(build, "make_plots", make_plots)
     methods = f"pld,lookahead,sps:weights={draft}"
     small = ("--template", "none", "--max-new-tokens", "12", "--offline")
     said = specbench("run", "--model", model, "--method", methods, "--prompts", prompt_file, *small)
