@@ -137,10 +137,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
 
     def load_dataset(*args: object, **options: object) -> list[dict[str, object]]:
         made.calls.append((args, options, made.config.HF_HUB_OFFLINE))
-        return [
-            {"id": f"n{i}", "text": f"Question {i}", "more": "" if i % 2 else "More", "turns": [1]}
-            for i in range(5)
-        ]
+        return [{"id": f"n{i}", "text": f"Question {i}"} for i in range(5)]
 
     made.load_dataset = load_dataset  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "datasets", made)
