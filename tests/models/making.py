@@ -4,11 +4,6 @@ import json
 import struct
 from pathlib import Path
 
-import pytest
-
-from specbench.errors import CheckpointError
-from specbench.models.checkpoints import check_checkpoint
-
 CONFIG = {
     "model_type": "llama",
     "num_hidden_layers": 2,
@@ -35,15 +30,6 @@ def make_checkpoint(folder: Path, **config: object) -> Path:
     (folder / "tokenizer.json").write_text("{}")
     write_safetensors(folder / "model.safetensors")
     return folder
-
-
-def refusal(folder: Path) -> str:
-    """The message about a checkpoint folder that is refused."""
-    with pytest.raises(CheckpointError) as caught:
-        check_checkpoint(folder, what="Model mine")
-    assert caught.value.message.startswith("Model mine: ")
-    assert caught.value.hint
-    return caught.value.message
 
 
 def write_jsonl(path: Path, rows: list[object]) -> Path:

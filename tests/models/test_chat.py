@@ -31,11 +31,7 @@ def user(text: str) -> Message:
     return {"role": "user", "content": text}
 
 
-def assistant(text: str) -> Message:
-    return {"role": "assistant", "content": text}
-
-
-TWO_TURNS = (user("Hi"), assistant("Sure. "), user("More\n"))
+TWO_TURNS = (user("Hi"), {"role": "assistant", "content": "Sure. "}, user("More\n"))
 
 
 def text_of(name: str, *messages: Message) -> str:

@@ -20,7 +20,7 @@ from specbench.models.checkpoints import (
     weight_files,
 )
 from specbench.models.memory import GRAPH_RESERVE, check_context, check_fits, estimate
-from tests.models.making import make_checkpoint, refusal, write_safetensors
+from tests.models.making import make_checkpoint, write_safetensors
 from tests.support.checkpoint import make_tokenizer
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -75,6 +75,15 @@ DAMAGED: list[tuple[str, bytes | None, str]] = [
     (WEIGHTS, of_header(a=ENTRY, b=ENTRY), "the offsets 0 to 16 of b are wrong"),
     (INDEX, index_of(WEIGHTS, "model-2.safetensors"), "lacks model-2.safetensors"),
 ]
+
+
+def refusal(folder: Path) -> str:
+    """The message about a checkpoint folder that is refused."""
+    with pytest.raises(CheckpointError) as caught:
+        check_checkpoint(folder, what="Model mine")
+    assert caught.value.message.startswith("Model mine: ")
+    assert caught.value.hint
+    return caught.value.message
 
 
 @pytest.mark.parametrize(("name", "content", "said"), DAMAGED, ids=lambda one: str(one)[:40])

@@ -82,18 +82,13 @@ def test_only_the_needed_files_are_downloaded(cache: Path, monkeypatch: pytest.M
     assert downloads == [(REPO, "v2", "config.json"), (REPO, "v2", "model.safetensors")]
 
 
-@pytest.mark.parametrize("offline", [True, False])
-def test_a_complete_cache_is_enough_without_network(cache: Path, offline: bool) -> None:
-    snapshot = in_cache(cache)
-    assert resolve(REPO, offline=offline, what="x") == snapshot
-
-
-def test_without_the_hub_a_tokenizer_is_that_of_the_cache(cache: Path) -> None:
+def test_without_the_hub_a_model_and_its_tokenizer_are_those_of_the_cache(cache: Path) -> None:
     card = structs.replace(find_model("tiny"), name="mine", repo=REPO, revision="main")
     with pytest.raises(CheckpointError, match=r"tokenizer.*, and the Hub cannot be reached"):
         resolve_tokenizer(card, offline=False)
     snapshot = in_cache(cache)
     assert resolve_tokenizer(card, offline=False) == snapshot
+    assert resolve(REPO, offline=False, what="x") == snapshot
 
 
 @pytest.mark.usefixtures("cache")
