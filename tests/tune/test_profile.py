@@ -75,7 +75,6 @@ def test_a_setting_outside_of_the_profile_is_refused_with_both_values(
         ("recycling", {}, "recycling has no acceptance profile"),
         ("lookahead", {}, "lookahead has no acceptance profile"),
         ("suffix:scope=run", {}, "suffix:scope=run has no acceptance profile"),
-        ("pld", {"temperatures": (0.0, 1.0)}, "one temperature, not 0,1"),
         ("eagle", {"temperatures": 1.0}, "draws siblings, and an answer shows only one"),
         ("medusa:acceptance=typical", {"temperatures": 1.0}, "its rule gives other answers"),
         ("eagle2:top_k=24", {"limit": 1}, r"bytes a position, not 4,096"),
