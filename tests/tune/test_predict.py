@@ -1,4 +1,4 @@
-"""Predictions for a planted machine, and what they are refused for."""
+"""Predictions for a machine whose times are known, and what they are refused for."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import pytest
 from specbench.errors import UserError
 from specbench.measure.methods import parse_methods
 from specbench.tune import Curve, Profile, Walk, predict, profile, read_curve, replay
+from specbench.tune.cost import STEP_ROWS
 from specbench.tune.plots import cost_curve, heat_map
 from specbench.tune.predict import candidates, prediction_frame
 from specbench.tune.replay import profile_frame
-from specbench.tune.stored_cost import curve_frame
-from tests.tune import planted
+from specbench.tune.stored_cost import MethodCost, curve_frame
 
+PREFILL, SLOPE, MIDDLE = 7.0, 0.001, 200
+LENGTHS = (1, MIDDLE, 1000)
 EAGLE, MEDUSA, SPS = "eagle2:depth=3,top_k=4", "medusa", "sps"
 KNOTS = tuple({"depth": depth, "top_k": top_k} for depth in (0, 2, 3) for top_k in (1, 2, 4))
 SIZES = tuple({"rows": n} for n in (2, 16, 64))
@@ -38,13 +40,49 @@ def by_rows(rows: int) -> float:
     return 1 + 0.08 * (rows - 1)
 
 
+def planted(profile: Profile, drafts: dict[str, Any] = DRAFTS, **changes: str) -> Curve:
+    """The curve of a planted machine.
+
+    A step takes `by_rows`(n) and `SLOPE` a token before it, a prefill `PREFILL`. `drafts` are
+    the knots of each method of the profile, and the time of its draft at each.
+    """
+    model = profile.header.model
+    about = {"model": model.name, "dtype": model.dtype, "quantization": "", "temperature": "0"}
+    about |= {"machine": "a planted machine", "threads": "auto", "torch": "2"}
+    steps = tuple(
+        tuple(by_rows(n) + SLOPE * (length - MIDDLE) for n in STEP_ROWS) for length in LENGTHS
+    )
+    methods = {
+        label: MethodCost(
+            profile.header.methods[label].kind,
+            False,
+            knots,
+            (((tuple(seconds(**knot) for knot in knots)),),) * 3,
+            ((1.0,) * len(LENGTHS),) * 3,
+        )
+        for label, (knots, seconds) in drafts.items()
+    }
+    return Curve(
+        about=about | changes,
+        vanilla_s=0.01,
+        threads=(1,),
+        rows=STEP_ROWS,
+        lengths=LENGTHS,
+        most_context=1000,
+        steps=((steps,),) * 3,
+        prefill=((PREFILL,) * len(LENGTHS),) * 3,
+        methods=methods,
+        num_pairs=1,
+    )
+
+
 def seconds(profile: Profile, setting: str, draft: Any) -> dict[str, float]:
     """The time of a setting on the planted machine, answer by answer: the plain sum."""
     times = dict[str, float]()
     for walk in replay(profile, setting):
-        total, before = planted.PREFILL + 1, float(walk.prompt_tokens)
+        total, before = PREFILL + 1, float(walk.prompt_tokens)
         for count, rows in zip(walk.accepts, walk.nodes, strict=True):
-            total += by_rows(rows) + planted.SLOPE * (before - planted.MIDDLE)
+            total += by_rows(rows) + SLOPE * (before - MIDDLE)
             total += draft(rows) if rows > 1 else 0.0
             before += count
         times[walk.prompt] = total
@@ -65,7 +103,7 @@ def speedup(profile: Profile, setting: str, draft: Any) -> float:
 def test_the_best_setting_of_a_planted_machine_comes_out_with_its_speedup(
     label: str, found: Profile
 ) -> None:
-    curve = planted.curve(found, by_rows, DRAFTS)
+    curve = planted(found)
     settings = candidates(found, label)
     predicted = {one.settings: one.speedup for one in predict(found, curve, settings)}
 
@@ -85,7 +123,7 @@ def test_the_best_setting_of_a_planted_machine_comes_out_with_its_speedup(
 
 
 def test_an_interval_holds_prompts_blocks_and_the_process(found: Profile) -> None:
-    curve = planted.curve(found, by_rows, DRAFTS)
+    curve = planted(found)
 
     def width(changed: Curve) -> float:
         (one,) = predict(found, changed, [MEDUSA])
@@ -120,11 +158,11 @@ def test_a_curve_of_other_work_is_refused_with_both_values(
     changes: dict[str, Any], reason: str, found: Profile
 ) -> None:
     with pytest.raises(UserError, match=reason):
-        predict(found, planted.curve(found, by_rows, DRAFTS, **changes), [MEDUSA])
+        predict(found, planted(found, **changes), [MEDUSA])
 
 
 def test_an_answer_without_a_draft_takes_vanillas_time_and_the_prefill(found: Profile) -> None:
-    curve = planted.curve(found, by_rows, DRAFTS)
+    curve = planted(found)
     for count in (0, 1):  # of one token, or of two: a step without room for a draft
         walk = Walk("gsm8k/1/0", 9, (1,) * count, (1,) * count, (0,) * count, (1,) * count)
         for label in DRAFTS:
@@ -136,7 +174,7 @@ def test_an_answer_without_a_draft_takes_vanillas_time_and_the_prefill(found: Pr
 
 def test_nothing_is_continued_beyond_what_was_measured(found: Profile) -> None:
     small = {SPS: (SIZES[:1], DRAFTS[SPS][1]), EAGLE: (KNOTS[:6], DRAFTS[EAGLE][1])}
-    curve = planted.curve(found, by_rows, small)
+    curve = planted(found, small)
     with pytest.raises(UserError, match="Depth: 3, and at most 2 in the cost curve"):
         predict(found, curve, ["eagle2:total_tokens=12,depth=3,top_k=2"])
     with pytest.raises(UserError, match=r"Rows: .*, and at most 2 in the cost curve"):
@@ -149,7 +187,7 @@ def test_nothing_is_continued_beyond_what_was_measured(found: Profile) -> None:
 
 
 def test_a_curve_is_shown_and_a_newer_one_refused(found: Profile, tmp_path: Path) -> None:
-    curve = planted.curve(found, by_rows, DRAFTS)
+    curve = planted(found)
     frame = curve_frame(curve)
     assert len(frame) == 3 * 3 * len(curve.rows)
     assert frame.query("rows == 1 and context == 200").steps.unique() == [1.0]
