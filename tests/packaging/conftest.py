@@ -9,8 +9,6 @@ import pytest
 from tests.packaging.shell import ROOT, output, pip_install
 
 FOLDERS = ("specbench", "methods", "datasets", "results/published")
-NOT_PACKAGED = ("tools",)
-FILES = ("pyproject.toml", "README.md", "LICENSE")
 
 
 @pytest.fixture(scope="session")
@@ -18,9 +16,9 @@ def source_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the packaged folders and of `tools`, so that builds leave the checkout as it is."""
     copy = tmp_path_factory.mktemp("source") / "checkout"
     copy.mkdir()
-    for name in FILES:
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy2(ROOT / name, copy)
-    for name in FOLDERS + NOT_PACKAGED:
+    for name in (*FOLDERS, "tools"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     return copy
 
