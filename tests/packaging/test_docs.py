@@ -74,7 +74,7 @@ def test_every_link_within_the_project_leads_to_a_file(document: Path) -> None:
 
 
 @each_document
-def test_every_command_shown_exists_with_its_options_and_methods(document: Path) -> None:
+def test_every_command_and_target_shown_exists_with_its_options(document: Path) -> None:
     for name, *arguments in commands(document, "specbench"):
         command = app.get_command(None, name)
         assert command, name
@@ -90,10 +90,6 @@ def test_every_command_shown_exists_with_its_options_and_methods(document: Path)
                 assert choice.name in engine.methods
             else:
                 registry.make_options(registry.get(choice.name), choice.given)
-
-
-@each_document
-def test_every_make_target_shown_exists(document: Path) -> None:
     targets = set(re.findall(r"^([\w-]+):", text(ROOT / "Makefile"), re.MULTILINE))
     shown = {argument for line in commands(document, "make") for argument in line}
     assert {argument for argument in shown if "=" not in argument} <= targets
