@@ -39,35 +39,26 @@ def test_the_wheel_brings_one_package_without_tools(wheel: Path) -> None:
     assert not [name for name in names if "tools" in Path(name).parts]
 
 
-def test_an_installed_wheel_lists_its_own_methods_and_tasks(
+def test_an_installed_wheel_lists_trains_and_runs_what_it_holds(
     installed_wheel: Path, tmp_path: Path
 ) -> None:
     for file in where(tmp_path, path=[installed_wheel]):
         assert file.is_relative_to(installed_wheel)
 
-    def specbench(*arguments: str) -> str:
-        command = [sys.executable, "-m", "specbench", *arguments]
+    def specbench(words: str) -> str:
+        command = [sys.executable, "-m", "specbench", *words.split()]
         return output(command, tmp_path, path=[installed_wheel])
 
-    methods = [
-        line.split()[0] for line in specbench("list", "methods").splitlines() if line[0] > " "
-    ]
-    assert methods[1:] == registry.names()
-    assert "natural_questions" in specbench("list", "datasets")
-
-
-def test_an_installed_wheel_trains_a_head_and_runs_it_with_the_embedded_model(
-    installed_wheel: Path, tmp_path: Path
-) -> None:
+    listed = [line for line in specbench("list methods").splitlines() if line[0] > " "]
+    assert [line.split()[0] for line in listed[1:]] == registry.names()
+    assert "natural_questions" in specbench("list datasets")
     chat = {"turns": ["Add 2 and 3."], "reference": ["That is 5."]}
     (tmp_path / "chats.jsonl").write_text(f"{json.dumps(chat)}\n" * 4)
-    specbench = [sys.executable, "-m", "specbench"]
-    options = "--model tiny --data chats.jsonl --out head --steps 2 --rows 2 --length 64"
-    train = [*specbench, "train", "medusa", *options.split(), "--device", "cpu", "--offline"]
-    assert output(train, tmp_path, path=[installed_wheel]).startswith("Head: head\nRun it: ")
-    options = "--dataset gsm8k --limit 1 --repeats 1 --max-new-tokens 8 --device cpu --offline"
-    run = [*specbench, "run", "--method", "pld,medusa:weights=head", *options.split()]
-    shown = output(run, tmp_path, path=[installed_wheel])
+    train = "train medusa --model tiny --data chats.jsonl --out head --steps 2 --rows 2"
+    said = specbench(f"{train} --length 64 --device cpu --offline")
+    assert said.startswith("Head: head\nRun it: ")
+    run = "run --method pld,medusa:weights=head --dataset gsm8k --limit 1 --repeats 1"
+    shown = specbench(f"{run} --max-new-tokens 8 --device cpu --offline")
     assert "PLD" in shown and "Medusa" in shown
     (samples,) = tmp_path.glob("results/runs/*/samples.jsonl")
     assert len(samples.read_text().splitlines()) == 3
