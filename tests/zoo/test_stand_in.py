@@ -19,7 +19,6 @@ from specbench.engine.drafter import BuildContext
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
 from specbench.errors import UserError
-from specbench.measure.stand_ins import stand_in_of
 from specbench.models.cards import find_model
 from specbench.models.chat import load_codec
 from specbench.registry import get
@@ -28,11 +27,12 @@ from specbench.zoo import TINY
 from specbench.zoo.stand_in.files import is_written, write_head, write_model
 from specbench.zoo.stand_in.models import spread_layers
 from specbench.zoo.stand_in.plan import StandIn, plan_stand_in
-from tests.zoo.stand_in_shapes import DRAFT, SHAPE, write_config
+from tests.zoo.stand_in_shapes import DRAFT, SHAPE
 
 METHODS = ("vanilla", "sps", "pld", "lookahead", "medusa", "hydra", "eagle", "eagle2", "eagle3")
 CPU = torch.device("cpu")
 NUM_WORDS = 2048
+WRITTEN = plan_stand_in("a test", replace(SHAPE, num_layers=12))
 REQUESTS = (
     "Explain the good and bad sides of speaking in public.",
     "Hannah earns $4 an hour by mowing lawns. Hannah works 4 hours a day for 2 days. How much?",
@@ -137,22 +137,16 @@ def test_captured_layers_equal_tinys() -> None:
 
 
 @pytest.fixture(scope="module")
-def stand_in(tmp_path_factory: pytest.TempPathFactory) -> StandIn:
-    folder = tmp_path_factory.mktemp("shape")
-    return stand_in_of(find_model(str(write_config(folder, num_hidden_layers=12))))
-
-
-@pytest.fixture(scope="module")
-def folder(stand_in: StandIn, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("written")
-    write(stand_in, folder)
+    write(folder)
     return folder
 
 
-def write(stand_in: StandIn, folder: Path, dtype: torch.dtype = torch.float32) -> None:
+def write(folder: Path, dtype: torch.dtype = torch.float32) -> None:
     target, head = folder / "target", folder / "eagle"
-    write_model(stand_in.target, target, dtype=dtype, device=CPU)
-    write_head(stand_in.drafters["eagle"], head, dtype=dtype, device=CPU)
+    write_model(WRITTEN.target, target, dtype=dtype, device=CPU)
+    write_head(WRITTEN.drafters["eagle"], head, dtype=dtype, device=CPU)
 
 
 def test_a_written_stand_in_has_tinys_tokens_and_steps(folder: Path) -> None:
@@ -177,7 +171,7 @@ def test_a_written_config_has_the_names_that_transformers_4_reads(folder: Path) 
 
 
 def test_complete_folders_are_kept_and_others_rewritten(
-    stand_in: StandIn, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder whose writing was interrupted is of neither number format."""
 
@@ -186,27 +180,25 @@ def test_complete_folders_are_kept_and_others_rewritten(
 
     def formats() -> list[torch.dtype]:
         both = (torch.float32, torch.bfloat16)
-        return [one for one in both if is_written(stand_in.target, target, dtype=one, device=CPU)]
+        return [one for one in both if is_written(WRITTEN.target, target, dtype=one, device=CPU)]
 
     target = Path(shutil.copytree(folder, tmp_path, dirs_exist_ok=True)) / "target"
     shard = target / "model.layers.0.safetensors"
     shard.write_bytes(b"")
-    write(stand_in, tmp_path)
+    write(tmp_path)
     assert shard.stat().st_size == 0 and formats() == [torch.float32]
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
         patch.setattr("specbench.zoo.stand_in.files.save_file", full_disk)
-        write(stand_in, tmp_path, torch.bfloat16)
+        write(tmp_path, torch.bfloat16)
     assert formats() == []
-    write(stand_in, tmp_path, torch.bfloat16)
+    write(tmp_path, torch.bfloat16)
     assert shard.stat().st_size > 0 and formats() == [torch.bfloat16]
 
 
-def test_a_folder_with_somebody_elses_files_is_left_alone(
-    stand_in: StandIn, tmp_path: Path
-) -> None:
+def test_a_folder_with_somebody_elses_files_is_left_alone(tmp_path: Path) -> None:
     theirs = tmp_path / "target" / "model-00001.safetensors"
     theirs.parent.mkdir()
     theirs.write_text("weights of theirs")
     with pytest.raises(UserError, match="holds files that are not a stand-in's"):
-        write(stand_in, tmp_path)
+        write(tmp_path)
     assert theirs.read_text() == "weights of theirs"
