@@ -76,12 +76,9 @@ def test_a_method_that_says_it_is_lossy_fails_only_as_a_sampler(
     assert run_contract("m", one, checks=[checks.rule]).status == "bug"
 
 
-def tree(parents: list[int], tokens: list[int]) -> DraftTree:
-    return DraftTree(torch.tensor(tokens), TreeLayout.from_parents(parents, "cpu"), len(tokens))
-
-
 def test_planted_guesses_change_depth_and_rank_and_keep_siblings_distinct() -> None:
-    one = tree([0, 0, 0, 0, 2, 4], [9, 1, 2, 3, 4, 5])
+    layout = TreeLayout.from_parents([0, 0, 0, 0, 2, 4], "cpu")
+    one = DraftTree(torch.tensor([9, 1, 2, 3, 4, 5]), layout, 6)
     deep, depth = plant(one, [7, 8, 6], step=0)
     assert (deep.tokens.tolist(), depth) == ([9, 1, 7, 3, 8, 6], 3)
     ranks = {tuple(plant(one, [7], step)[0].tokens.tolist()[1:4]).index(7) for step in (1, 3, 5)}
