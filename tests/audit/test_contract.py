@@ -49,7 +49,7 @@ def test_the_catalogue_has_at_least_20_bugs_and_every_check_finds_one() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bug", FIRST.values(), ids=str)
+@pytest.mark.parametrize("bug", FIRST.values(), ids=lambda bug: bug.name)
 def test_a_planted_bug_is_found_by_the_check_that_is_for_it(bug: Variant) -> None:
     with bug.patch():
         result = run_contract(bug.name, subject(bug), checks=[getattr(checks, bug.check)])
@@ -57,7 +57,7 @@ def test_a_planted_bug_is_found_by_the_check_that_is_for_it(bug: Variant) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sound", SOUND[:2], ids=str)
+@pytest.mark.parametrize("sound", SOUND[:2], ids=lambda sound: sound.name)
 def test_a_sound_method_passes(sound: Variant, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "NUM_TOKENS", 150)
     monkeypatch.setattr(checks, "NUM_OUTCOMES", 500)

@@ -14,13 +14,8 @@ from specbench.engine.accept import typical
 from specbench.engine.drafter import Drafter
 from specbench.engine.target import Target
 from tests.support import faulty as f
-from tests.support.cheats import Remembers
+from tests.support.cheats import Remembers, under
 from tests.support.noisy_target import NoisyTarget
-
-
-def _with(drafter: Drafter, rule: Any) -> Drafter:
-    drafter.rule = rule
-    return drafter
 
 
 @dataclass(frozen=True)
@@ -39,13 +34,10 @@ class Variant:
     is_output: bool = True
     effort: int = 0
 
-    def __str__(self) -> str:
-        return self.name
-
 
 def ruled(name: str, check: str, rule: Any, *, effort: int = 0, **options: Any) -> Variant:
     bound = partial(rule, **options) if options else rule
-    return Variant(name, check, lambda target: _with(NoisyTarget(target), bound), effort=effort)
+    return Variant(name, check, lambda target: under(NoisyTarget(target), bound), effort=effort)
 
 
 def patched(name: str, check: str, emit_: Any, **more: Any) -> Variant:
@@ -66,7 +58,7 @@ BUGS = (
     ruled("bonus from the parent's logits", "sampled", f.faulty, bonus="parent"),
     ruled("bonus is the best token", "sampled", f.faulty, bonus="greedy"),
     ruled("bonus without temperature", "rule", f.faulty, bonus="cold"),
-    ruled("temperature applied twice", "sampled", f.twice_heated),
+    ruled("temperature applied twice", "sampled", f.heated),
     ruled("greedy prefill", "sampled", f.greedy_prefill),
     ruled("first guess always accepted", "greedy", f.first_always),
     ruled("token of another child", "planted", f.wrong_child),
@@ -74,7 +66,7 @@ BUGS = (
     Variant(
         "scratch nodes accepted",
         "sampled",
-        lambda target: _with(f.HasScratch(target), partial(f.faulty, has_scratch=True)),
+        lambda target: under(f.HasScratch(target), partial(f.faulty, has_scratch=True)),
         is_output=False,
     ),
     ruled("typical acceptance", "rule", typical, threshold=0.09, alpha=0.3),
@@ -102,7 +94,7 @@ BUGS = (
 """Bugs by the check that finds them."""
 
 SMALL = (
-    ruled("temperature 5 % too high in the rule", "rule", f.too_hot, effort=158_000),
+    ruled("temperature 5 % too high in the rule", "rule", f.heated, by=1.05, effort=158_000),
     ruled("accepts 2 % too often", "rule", f.faulty, leniency=1.02, effort=165_000),
     ruled("bonus drawn from p^1.1", "rule", f.faulty, bonus="cool", effort=328_000),
     patched("an answer that ends before EOS, once in 50", "ends",
@@ -124,8 +116,8 @@ SOUND = (
     Variant("fixed guesses", drafter=_noisy(is_drawn=False)),
     Variant("fixed guesses, much noise", drafter=_noisy(is_drawn=False, noise=3.0)),
     Variant("wide and deep", drafter=_noisy(shape=(4, 3, 2, 2, 1, 1))),
-    Variant("own rule", drafter=lambda target: _with(NoisyTarget(target), f.faulty)),
+    Variant("own rule", drafter=lambda target: under(NoisyTarget(target), f.faulty)),
     Variant("own rule on a chain",
-            drafter=lambda target: _with(NoisyTarget(target, shape=(1, 1, 1)), f.faulty)),
+            drafter=lambda target: under(NoisyTarget(target, shape=(1, 1, 1)), f.faulty)),
 )  # fmt: skip
 """Sound variants, for false alarms."""

@@ -129,9 +129,9 @@ def without_last_mlp(target: Target) -> Drafter:
     return Honest()
 
 
-def accepts_two(target: Target) -> Drafter:
-    drafter = Honest()
-    drafter.rule = two_best
+def under(drafter: Drafter, rule: Any) -> Drafter:
+    """The drafter with this rule."""
+    drafter.rule = rule
     return drafter
 
 
@@ -140,7 +140,7 @@ CHEATS: dict[str, Callable[[Target, Path], Drafter]] = {
     "remembers": lambda target, folder: Remembers({}),
     "peeks": lambda target, folder: Peeks(folder),
     "stops the clock": lambda target, folder: StopsTheClock(),
-    "accepts the two best": lambda target, folder: accepts_two(target),
+    "accepts the two best": lambda target, folder: under(Honest(), two_best),
     "changes the weights": lambda target, folder: without_last_mlp(target),
     "decodes in build": lambda target, folder: DecodesInBuild(target, PROMPTS, 0.7),
 }

@@ -1,7 +1,7 @@
 """Faulty rules, targets, drafters and ends of answers, for the catalogue of bugs."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -56,13 +56,9 @@ def faulty(
     return select(tree, accepted, torch.where(is_leaf, other, drawn))
 
 
-def twice_heated(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
-    return lossless(tree, logits / sampler.sampling.temperature, sampler)
-
-
-def too_hot(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
-    """A temperature that is 5 % too high."""
-    return lossless(tree, logits / 1.05, sampler)
+def heated(tree: DraftTree, logits: Tensor, sampler: Sampler, *, by: float = 0) -> Tensor:
+    """A temperature that is too high by this factor; without one, it is applied twice."""
+    return lossless(tree, logits / (by or sampler.sampling.temperature), sampler)
 
 
 def greedy_prefill(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
@@ -245,10 +241,8 @@ class ForgetsSize(NoisyTarget):
         return tree
 
 
-@contextmanager
-def patched_emit(emit_: Callable[..., Any]) -> Iterator[None]:
-    with mock.patch("specbench.engine.decode.emit", emit_):
-        yield
+def patched_emit(emit_: Callable[..., Any]) -> AbstractContextManager[Any]:
+    return mock.patch("specbench.engine.decode.emit", emit_)
 
 
 def after_eos(state: State, token_ids: Iterable[int], vocab_size: int) -> tuple[int, bool]:
