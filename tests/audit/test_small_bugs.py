@@ -6,7 +6,6 @@ drafted chains of an audit at once, as a forest.
 
 from __future__ import annotations
 
-from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -27,7 +26,6 @@ from tests.support.cheats import Honest
 from tests.support.faulty import ends_early, patched_emit
 from tests.support.models import random_llama
 
-ROOT = Path(__file__).parents[2]
 CHAIN = 1
 """The case of a rule that shows these bugs most: two drafted tokens, one after the other."""
 LEVEL = 1e-4
@@ -128,11 +126,3 @@ def test_an_answer_that_ends_early_is_found_wherever_it_is_among_those_of_its_ef
         found = run_contract("m", subject, checks=[checks.ends])
     assert [test.name for test in found.failures] == ["end token"]
     assert 0.8 <= 1 - (1 - 1 / 50) ** effort <= 0.81
-
-
-def test_the_documented_efforts_are_the_catalogues() -> None:
-    text = (ROOT / "docs/methodology.md").read_text(encoding="utf-8")
-    for bug in (*BUGS, *SMALL):
-        if bug.effort:
-            unit = "answers" if bug.check == "ends" else "outcomes"
-            assert f"| {bug.name} | {bug.effort:,} {unit}" in text

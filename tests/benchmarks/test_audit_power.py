@@ -9,7 +9,7 @@ from benchmarks.audit_power import Ended, Summary
 from benchmarks.planting import audit_bug, audit_real, audit_sound, random_ground
 from specbench.audit import contract as checks
 from specbench.audit.white_box import Effort
-from tests.support.bugs import BUGS, SOUND
+from tests.support.bugs import BUGS, SMALL, SOUND
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,7 +59,11 @@ def test_missed_bugs_and_more_than_two_alarms_are_counted() -> None:
         assert not Summary(other).is_passed
 
 
-def test_the_documented_numbers_of_bugs_and_variants_are_the_catalogues() -> None:
+def test_the_documented_numbers_and_efforts_are_the_catalogues() -> None:
     text = " ".join((ROOT / "docs/methodology.md").read_text(encoding="utf-8").split())
+    for bug in (*BUGS, *SMALL):
+        if bug.effort:
+            unit = "answers" if bug.check == "ends" else "outcomes"
+            assert f"| {bug.name} | {bug.effort:,} {unit}" in text
     assert f"plants {len(BUGS)} bugs" in text
     assert f"{len(SOUND)} correct variants and {audit_power.NUM_SEEDS} audited runs" in text
