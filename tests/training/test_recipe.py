@@ -186,7 +186,7 @@ def test_a_target_with_windows_keeps_its_own_attention() -> None:
 
 
 @pytest.mark.parametrize(
-    "case",
+    ("machine", "is_new", "device", "is_fast"),
     [
         ("x86_64", True, "cpu", True),
         ("x86_64", False, "cpu", False),
@@ -196,10 +196,8 @@ def test_a_target_with_windows_keeps_its_own_attention() -> None:
     ],
 )
 def test_a_cpu_without_instructions_for_bfloat16_trains_in_float32(
-    monkeypatch: pytest.MonkeyPatch, case: tuple[str, bool, str, bool]
+    monkeypatch: pytest.MonkeyPatch, machine: str, is_new: bool, device: str, is_fast: bool
 ) -> None:
-    machine, has_instructions, device, expected = case
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    name = "_is_avx512_bf16_supported"
-    monkeypatch.setattr(torch.cpu, name, lambda: has_instructions, raising=False)
-    assert has_fast_bfloat16(device) is expected
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: is_new, raising=False)
+    assert has_fast_bfloat16(device) is is_fast
