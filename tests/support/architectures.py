@@ -14,7 +14,6 @@ SMALL = {
 }  # fmt: skip
 _GROUPED = {**SMALL, "num_key_value_heads": 2, "head_dim": 8}
 _GPT = {"vocab_size": 50, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128}
-_ROTARY_GPT = {**_GPT, "rotary_dim": 4}
 _EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}
 _ROUTED = {"n_routed_experts": 4, **_EXPERTS, "n_group": 1, "topk_group": 1}
 _LATENT = {
@@ -46,11 +45,10 @@ FULL: dict[str, dict[str, Any]] = {
         _GROUPED,
     ),
     **dict.fromkeys(("biogpt", "gpt_neox", "persimmon", "phi"), SMALL),
-    **dict.fromkeys(("codegen", "gptj"), _ROTARY_GPT),
+    **{name: {**_GPT, "rotary_dim": 4} for name in ("codegen", "gptj")},
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "glm4_moe_lite"), _LATENT),
     **dict.fromkeys(("gpt2", "gpt_bigcode"), _GPT),
-    "granitemoe": {**_GROUPED, **_LOCAL},
-    "minimax_m2": {**_GROUPED, **_LOCAL},
+    **{name: {**_GROUPED, **_LOCAL} for name in ("granitemoe", "minimax_m2")},
     "ernie4_5_moe": {**_GROUPED, **_EXPERTS, "moe_num_experts": 4, "moe_k": 2},
     "falcon": {**SMALL, "alibi": False},
     "glm4_moe": {**_GROUPED, **_ROUTED, "first_k_dense_replace": 1},
@@ -74,8 +72,7 @@ LIMITED: dict[str, dict[str, Any]] = {
     },
     "llama4": {"text_config": _CHUNKED, "vision_config": _IMAGES},
     "llama4_text": _CHUNKED,
-    "mixtral": {**_WINDOW, "num_local_experts": 4},
-    "phimoe": {**_WINDOW, "num_local_experts": 4},
+    **{name: {**_WINDOW, "num_local_experts": 4} for name in ("mixtral", "phimoe")},
     "mimo_v2_flash": {**_MIXED, **_ROUTED, "v_head_dim": 8},
     "qwen2_moe": {
         **_MIXED_USED, **_EXPERTS, "num_experts": 4, "shared_expert_intermediate_size": 16,

@@ -74,14 +74,11 @@ def generated(
     return answer
 
 
-def prompts(count: int = 3, seed: int = 0) -> list[tuple[int, ...]]:
+def prompts() -> list[tuple[int, ...]]:
     """Prompts of several lengths, a repetitive one among them."""
-    rng = torch.Generator().manual_seed(seed)
-    made = [
-        tuple(torch.randint(3, VOCAB, (length,), generator=rng).tolist())
-        for length in (5, 17, 40)[:count]
-    ]
-    return [*made, (7, 8, 9, 10, 11) * 6]
+    rng = torch.Generator().manual_seed(0)
+    made = (torch.randint(3, VOCAB, (length,), generator=rng) for length in (5, 17, 40))
+    return [*(tuple(one.tolist()) for one in made), (7, 8, 9, 10, 11) * 6]
 
 
 def static_tree(
