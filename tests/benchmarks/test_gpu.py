@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -16,7 +15,7 @@ from benchmarks.gpu import __main__ as command
 from benchmarks.gpu import goals, rows
 from benchmarks.gpu.rows import TESTS, Row, main
 from specbench.log.store import read_run
-from tests.packaging.shell import ROOT
+from tests.packaging.shell import ROOT, output
 
 SMALL = ("--device", "cpu", "--model", "tiny", "--limit", "1", "--max-new-tokens", "3")
 UNUSED = ("datasets", "gguf", "pooch", "aiohttp", "xdist")
@@ -125,13 +124,9 @@ def test_the_suite_runs_without_a_gpu_or_rarer_packages_and_goes_on(tmp_path: Pa
     )
     only = [word for row in ("run", "contexts", "audit") for word in ("--only", row)]
     program = [sys.executable, "-m", "benchmarks.gpu", *SMALL, "--out", str(out), *only]
-    env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
     for is_first in (True, False):
-        done = subprocess.run(
-            program, cwd=ROOT, env=env, capture_output=True, text=True, timeout=900
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert ("run-tiny: every method" in done.stdout) == is_first
+        said = output(program, ROOT, path=[tmp_path, ROOT], timeout=900)
+        assert ("run-tiny: every method" in said) == is_first
     lines = [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
     assert [line["row"] for line in lines] == ["run-tiny", "audit-tiny", "contexts-tiny"]
     assert json.loads((out / "contexts-tiny" / "contexts.jsonl").read_text())["context"] == 64
