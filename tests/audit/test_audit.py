@@ -21,7 +21,7 @@ from specbench.errors import UserError
 from specbench.log.run import Run
 from specbench.types import Record, RecordKey, Request
 from tests.analysis.run_factory import header, make_run, record
-from tests.support.cheats import Honest
+from tests.support.cheats import Honest, under
 from tests.support.faulty import first_always
 from tests.support.headers import values_of
 from tests.support.models import random_llama
@@ -29,10 +29,6 @@ from tests.support.toy_run import ToyModel
 
 PROMPTS = [(5, 6, 7 + i, 8, 9 + i) for i in range(5)]
 BUDGET = 16
-
-
-class Broken(Honest):
-    rule = staticmethod(first_always)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +48,7 @@ def audited(run: Run, model: ToyModel, *, is_recheck: bool = False) -> Audit:
 def test_accepting_tokens_that_the_target_rejects_is_a_bug_or_called_lossy(
     target: Target, is_recheck: bool
 ) -> None:
-    model = toy(target, {"pld": Broken(), "sps": Honest()})
+    model = toy(target, {"pld": under(Honest(), first_always), "sps": Honest()})
     run = model.run(0.0)
     found = audited(run, model, is_recheck=is_recheck)
     statuses = {one.agreement.method: one.status for one in found.greedy}
