@@ -25,7 +25,6 @@ from tests.support.architectures import config_of, random_of
 
 TARGET = TINY / "target"
 NUM_TOKENS = 290
-SMALL = {"_CHUNK": 12, "_SLOTS": 5, "_ANSWER": 24}
 SENTENCE = "one two three four five six seven eight nine ten eleven twelve thirteen"
 
 
@@ -37,7 +36,7 @@ def codec() -> ChatCodec:
 @pytest.fixture(scope="module", autouse=True)
 def small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in SMALL.items():
+        for name, value in {"_CHUNK": 12, "_SLOTS": 5, "_ANSWER": 24}.items():
             patch.setattr(own_text, name, value)
         yield
 
