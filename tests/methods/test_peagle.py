@@ -145,16 +145,6 @@ def test_a_draft_is_what_a_plain_forward_over_text_and_masks_predicts(tmp_path: 
     assert max(len(drafted) for _, drafted in drafter.drafts) == NUM_PARD
 
 
-def test_a_model_as_its_own_draft_model_gets_its_first_draft_token_accepted(tmp_path: Path) -> None:
-    """The first draft token sees no mask, so that a target always accepts its own."""
-    model = random_llama()
-    model.config.pard_token = 3
-    target = random_target()
-    drafter = build_in(save(model, tmp_path), "pard", target, num_tokens=2)
-    done = decode(target, drafter, Request(PARD_PROMPT, 20))
-    assert min(done.accept_lengths[:-1]) >= 2
-
-
 @pytest.mark.parametrize("token", [None, -1, 10**6, "3"])
 def test_a_draft_model_without_a_mask_token_is_refused(token: object, tmp_path: Path) -> None:
     model = random_llama(layers=2)
