@@ -23,7 +23,6 @@ from specbench.errors import CheckpointError, UserError
 from specbench.measure.methods import find_datastore
 from specbench.methods import recycling
 from specbench.methods._datastore import Datastore
-from specbench.methods._occurrences import SEPARATOR, Occurrences
 from specbench.methods.rest import Options, Tokens
 from specbench.registry import get, make_options
 from specbench.types import Request, Sampling
@@ -119,15 +118,6 @@ def test_what_is_drafted_after_a_text(
     assert found == expected or (expected is None and len(found) == 60)
 
 
-def test_continuations_are_those_of_every_occurrence_and_end_with_their_text() -> None:
-    store = Datastore.build(TEXTS)
-    found = store.continuations([4, 5], 3, 10)
-    assert sorted(found) == [[], [6, 7], [6, 8], [6, 8, 1]]
-    assert len(store.continuations([4, 5], 3, 2)) == 2
-    assert store.continuations([5, 4], 3, 10) == []
-    assert sorted(store.continuations([8], 1, 10)) == [[], [1]]
-
-
 def counted(text: list[int], corpus: list[list[int]], options: Options) -> Counter[Tokens]:
     """Each path's number of occurrences after the longest context that has any, by brute force."""
     counts: Counter[Tokens] = Counter()
@@ -192,14 +182,6 @@ def test_what_is_no_datastore_for_the_target_is_refused(tmp_path: Path) -> None:
         find_datastore(Options(datastore=str(tmp_path / "absent")))
 
 
-def test_a_match_is_as_long_as_it_is_beyond_the_tokens_that_sort() -> None:
-    store = Datastore.build(CORPUS)
-    assert store.longest_match([7, *range(10, 48)], 9) == (38, [48, 49])
-    assert store.longest_match([7, *range(12, 46)], 3) == (34, [46, 47, 48])
-    assert store.longest_match([1, *range(12, 46)], 9) == (35, [5, 5])
-    assert store.longest_match([100], 9) == (0, [])
-
-
 def test_it_is_lossless_with_a_datastore(tmp_path: Path) -> None:
     target, request = random_target(), Request(prompts()[3], 40)
     vanilla = decode(target, build("vanilla", target, tmp_path), request)
@@ -219,15 +201,6 @@ def test_it_is_lossless_where_both_parts_propose(other: str, tmp_path: Path) -> 
     assert done.token_ids == vanilla.token_ids
     sizes = set(done.num_nodes)
     assert any(size <= 6 for size in sizes) and any(size > 6 for size in sizes)
-
-
-def test_the_ends_of_longer_matches_are_among_those_of_shorter_ones() -> None:
-    text = Occurrences()
-    text.extend([3, 4, 5, 3, 4, SEPARATOR, 4, 3, 4])
-    assert list(text.ends([9, 3, 4])) == [[2, 5, 7, 9], [2, 5, 9]]
-    text.cut(5)
-    assert list(text.ends([3, 4])) == [[2, 5], [2, 5]]
-    assert list(text.ends([9])) == []
 
 
 def test_outputs_of_earlier_prompts_are_read_if_remembered() -> None:
