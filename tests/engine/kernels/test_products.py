@@ -31,18 +31,6 @@ def test_the_fastest_kernel_is_taken_unless_torch_beats_it_by_more_than_noise() 
     assert chosen(1.0, 2.0, 2.0, 1.0 - products.MARGIN * 2).launch is None
 
 
-def test_a_wrong_launch_is_neither_measured_nor_taken_and_the_reason_is_kept() -> None:
-    measured: list[Launch] = []
-
-    def measure(sound: Sequence[Launch]) -> list[float]:
-        measured.extend(sound)
-        return [0.6, 0.5, 1.0]
-
-    choice = products.choose(PRODUCT, {ROW[0]: "it is off by 3.0e-01"}.get, measure)
-    assert measured == [ROW[1], ROW[2], None] and choice.launch == ROW[2]
-    assert choice.rejected == {str(ROW[0]): "it is off by 3.0e-01"}
-
-
 def test_torch_is_left_where_every_kernel_is_wrong_and_nothing_is_measured() -> None:
     def fail(sound: Sequence[Launch]) -> list[float]:
         raise AssertionError("measured")
