@@ -173,19 +173,16 @@ def test_a_tensor_that_is_given_again_is_read_again_whatever_lay_there_in_betwee
     assert add(given)[0].item() == 101
 
 
-def test_outputs_stay_until_the_next_call(recorded: Graphs) -> None:
-    double, add = recorded.wrap(lambda x: (2 * x,)), recorded.wrap(lambda x: (x + 1,))
-    (doubled,) = double(torch.tensor([1.0]))
-    add(doubled)
-    add(torch.tensor([7.0]))
-    assert doubled.item() == 2
-
-
-def test_a_part_of_an_output_is_read_again_when_it_is_given_again(recorded: Graphs) -> None:
+def test_an_output_stays_until_the_next_call_after_which_a_part_of_it_is_read_again(
+    recorded: Graphs,
+) -> None:
     double, add = recorded.wrap(lambda x: (2 * x,)), recorded.wrap(lambda x: (x + 1,))
     (doubled,) = double(torch.tensor([1.0, 2.0]))
     last = doubled[1:]
     assert add(last)[0].item() == 5
+    add(doubled)
+    add(torch.tensor([7.0, 7.0]))
+    assert doubled.tolist() == [2, 4]
     double(torch.tensor([1.0, 4.0]))
     assert add(last)[0].item() == 9
 
@@ -226,41 +223,32 @@ def test_replayed_steps_give_what_a_drafter_reads() -> None:
     torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
 
 
-def test_a_step_that_reads_the_number_of_tokens_runs_eagerly_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("factor", "reason"),
+    [
+        (lambda target, logits: target.cache.length, "logits in a graph differ from those of"),
+        (lambda target, logits: 1 + 0 * logits.max().item(), "_tree_step"),
+    ],
+    ids=["it reads the number of tokens", "it reads a value"],
+)
+def test_a_step_that_cannot_be_replayed_runs_eagerly_with_the_reason(
+    factor: Any, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def scaled(target: Target, *given: Any, **named: Any) -> Any:
         out = forward(target, *given, **named)
-        return replace(out, logits=out.logits * target.cache.length)
+        return replace(out, logits=out.logits * factor(target, out.logits))
 
     forward = Target._run_model
     monkeypatch.setattr(Target, "_run_model", scaled)
     folder = save(random_of(config_of("glm4")), tmp_path)
     target = load_in(folder, execution=Graphs(TraceRecorder()))
-    assert "logits in a graph differ from those of the same step by itself" in str(
-        target.eager_reason
-    )
+    assert reason in str(target.eager_reason)
+    answer = list(decode(Target(target.model), Oracle([]), Request(PROMPT, 8)).token_ids)
+    assert list(decode(target, Oracle(answer), Request(PROMPT, 8)).token_ids) == answer
     monkeypatch.undo()
     target = load_in(folder, execution=Graphs(TraceRecorder()))
     assert target.eager_reason is None
     assert target.cache.length == 0
-
-
-def test_a_step_that_cannot_be_captured_runs_eagerly_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    forward = Target._run_model
-
-    def reads(target: Target, *given: Any, **named: Any) -> Any:
-        out = forward(target, *given, **named)
-        return replace(out, logits=out.logits * (1 + 0 * out.logits.max().item()))
-
-    monkeypatch.setattr(Target, "_run_model", reads)
-    folder = save(random_of(config_of("glm4")), tmp_path)
-    target = load_in(folder, execution=Graphs(TraceRecorder()))
-    assert "_tree_step" in str(target.eager_reason)
-    answer = list(decode(Target(target.model), Oracle([]), Request(PROMPT, 8)).token_ids)
-    assert list(decode(target, Oracle(answer), Request(PROMPT, 8)).token_ids) == answer
 
 
 X = torch.arange(4.0)
