@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 from torch.nn.functional import gelu, silu
 
 from specbench.engine.execution import Execution
@@ -72,31 +71,6 @@ def test_kernels_compute_the_same_as_torch(
     if IS_INTERPRETED and dtype.itemsize == 2:  # other blocks of attention for many rows alone
         monkeypatch.setattr(pick_ops, "TRIED", pick_ops.TRIED[::3])
     assert unsupported_reason(KERNELS, DEVICE, dtype) is None
-
-
-@pytest.mark.usefixtures("small_blocks")
-def test_kernels_that_are_off_or_fail_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pick_ops, "TRIED", [(5, Heads(1, 1, 16))])
-
-    class Off(TritonOps):
-        def norm(self, x: Tensor, norm: Norm, residual: Tensor | None = None) -> Tensor:
-            return super().norm(x, norm, residual) * 1.01
-
-    class Broken(TritonOps):
-        def norm(self, x: Tensor, norm: Norm, residual: Tensor | None = None) -> Tensor:
-            raise RuntimeError("no such instruction\nsomewhere")
-
-    class Unset(TritonOps):
-        def attend(self, *args: object) -> Tensor:
-            return super().attend(*args) * torch.nan  # type: ignore[arg-type]
-
-    reasons = [
-        unsupported_reason(made(8), DEVICE, torch.float32) or "" for made in (Off, Broken, Unset)
-    ]
-    assert "the norm of triton" in reasons[0] and "1.0e-02" in reasons[0]
-    assert reasons[1].endswith("fails: no such instruction")
-    assert "attention of a row of triton" in reasons[2]
-    assert unsupported_reason(KERNELS, DEVICE, torch.float64) == "there are no kernels for float64"
 
 
 @MANY_PROGRAMS
