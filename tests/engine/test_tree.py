@@ -15,7 +15,7 @@ from specbench.engine.decode import decode
 from specbench.engine.draft_check import check_draft
 from specbench.engine.drafter import Drafter, State
 from specbench.engine.target import Forward
-from specbench.engine.tree import DraftTree, TreeLayout, chain_layout
+from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.errors import ContractFault
 from specbench.types import Request, Sampling
 from tests.support.models import VOCAB, engine_backend, random_target
@@ -44,13 +44,6 @@ def test_a_layout_knows_depth_ancestors_and_children_of_every_node(parents: list
 def test_a_parent_that_does_not_precede_its_child_is_refused(parents: list[int]) -> None:
     with pytest.raises(ValueError, match=r"root|precede"):
         TreeLayout.from_parents(parents, "cpu")
-
-
-def test_a_chain_is_a_tree() -> None:
-    tree = DraftTree.chain(torch.tensor([5, 6, 7]))
-    assert tree.layout.depths.tolist() == [0, 1, 2]
-    assert tree.num_verify == tree.num_nodes == 3
-    assert tree.layout is chain_layout(3, torch.device("cpu"))
 
 
 CPU = torch.device("cpu")
