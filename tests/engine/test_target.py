@@ -27,7 +27,7 @@ from specbench.engine.drafter import Drafter, State
 from specbench.engine.execution import Execution
 from specbench.engine.graphs import cuda as graphs
 from specbench.engine.graphs.cuda import Graphs
-from specbench.engine.layers.torch_attention import attention_kinds, windowed
+from specbench.engine.layers.torch_attention import attention_kinds
 from specbench.engine.load import TESTED, load_target
 from specbench.engine.model_parts import decoder, decoder_layers, with_first_layers
 from specbench.engine.probe import replay_fault, tree_fault
@@ -260,18 +260,6 @@ def test_the_tested_classes_are_those_of_these_tests() -> None:
     classes = {AutoModelForCausalLM._model_mapping[type(config)].__name__ for config in configs}
     assert classes <= TESTED
     assert classes == TESTED or len(configs) < len(FULL) + len(LIMITED)  # an older transformers
-
-
-@torch.inference_mode()
-def test_a_window_counts_from_a_nodes_position_and_not_from_its_row() -> None:
-    mask = torch.zeros(3, 7)  # four tokens before three nodes at positions 4, 5 and 5
-    positions = torch.tensor([4, 5, 5])
-    kinds = {"sliding_attention": 3, "chunked_attention": 5}
-    masks = windowed(mask, positions, torch.tensor(4), kinds)
-    assert isinstance(masks, dict)
-    sliding, chunked = ((masks[kind][0, 0] == 0).tolist() for kind in masks)
-    assert sliding == [[0, 0, 1, 1, 1, 1, 1], *[[0, 0, 0, 1, 1, 1, 1]] * 2]
-    assert chunked == [[1, 1, 1, 1, 1, 0, 0], *[[0, 0, 0, 0, 0, 1, 1]] * 2]
 
 
 def test_a_window_as_long_as_the_context_limits_nothing() -> None:
