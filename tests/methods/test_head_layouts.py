@@ -65,9 +65,6 @@ REFUSED: dict[str, tuple[Layout, dict[str, tuple[int, ...]], str]] = {
     "P-EAGLE of speculators": (
         speculators(speculators_model_type="peagle"), {}, "speculators_model_type 'peagle'",
     ),
-    "DFlash of speculators": (
-        speculators(speculators_model_type="dflash"), {}, "speculators_model_type 'dflash'",
-    ),
     "a switch that readers set differently": (
         speculators(norm_before_residual=None), {}, "names no norm_before_residual",
     ),
