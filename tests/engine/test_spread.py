@@ -160,16 +160,8 @@ def source() -> Source:
     return Source(model.config.to_dict(), dict(model.named_parameters()))
 
 
-def made(given: Source) -> torch.Tensor:
-    target = load_target(given, dtype=torch.float64, device=torch.device("cpu"))
-    with torch.inference_mode():
-        return target.prefill((1, 5, 6, 7)).logits[0]
-
-
-def test_a_model_made_from_a_source_computes_the_same() -> None:
-    with torch.inference_mode():
-        expected = random_llama(layers=2)(torch.tensor([[1, 5, 6, 7]])).logits[0, -1]
-    assert torch.allclose(made(source()), expected)
+def made(given: Source) -> Target:
+    return load_target(given, dtype=torch.float64, device=torch.device("cpu"))
 
 
 def test_a_missing_and_a_misshapen_tensor_are_named() -> None:

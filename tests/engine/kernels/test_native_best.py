@@ -27,8 +27,6 @@ try:
 except BuildError as reason:
     pytest.skip(str(reason), allow_module_level=True)
 
-CPU = torch.device("cpu")
-
 
 @pytest.fixture(scope="module", params=(torch.float32, torch.bfloat16), ids=str)
 def ops(request: pytest.FixtureRequest) -> NativeOps:
