@@ -63,24 +63,18 @@ def test_the_setting_comes_back_even_after_an_error(setting: bool) -> None:
 
 
 @pytest.mark.parametrize("setting", [True], indirect=True)
-def test_specbench_load_generates_without_it_too(
-    setting: bool, seen: list[bool], tmp_path: Path
+def test_specbench_load_and_doctor_run_without_it_too(
+    setting: bool, seen: list[bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = specbench.load(str(save_checkpoint(tmp_path)), "pld", template="none")
     model.generate("ab ab ab", max_new_tokens=6)
     assert len(seen) > 1 and not any(seen)
-    assert cuda.cudnn_sdp_enabled() is setting
-
-
-@pytest.mark.parametrize("setting", [True], indirect=True)
-def test_doctor_measures_without_it(
-    setting: bool, seen: list[bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    seen.clear()
     monkeypatch.setattr(doctor, "PROMPTS", doctor.PROMPTS[:1])
     monkeypatch.setattr(doctor, "NUM_TOKENS", 4)
     diagnoses = list(doctor.examine(RunSpec(device="cpu"), is_offline=True))
-    assert diagnoses and cuda.cudnn_sdp_enabled() is setting
-    assert len(seen) > 1 and not any(seen)
+    assert diagnoses and len(seen) > 1 and not any(seen)
+    assert cuda.cudnn_sdp_enabled() is setting
 
 
 HEADS = Heads(2, 3, 16)
