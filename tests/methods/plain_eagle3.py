@@ -4,7 +4,7 @@ Without cache or product code: every draft is computed anew from the whole seque
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,26 +32,21 @@ def rotate(x: Tensor, theta: float) -> Tensor:
 
 
 class PlainHead:
-    """A head under its internal names, with the switches of its config."""
+    """A head under its internal names, with the switches of its config.
+
+    The target has the embeddings and the projection that it lacks.
+    """
 
     def __init__(
-        self, tensors: Mapping[str, Tensor], switches: Mapping[str, Any], *, embedding: Tensor,
-        num_heads: int, theta: float,
-    ) -> None:  # fmt: skip
-        self.tensors, self.switches = tensors, switches
+        self, target: Target, tensors: Mapping[str, Tensor], switches: Mapping[str, Any]
+    ) -> None:
+        projection: Tensor = target.model.get_output_embeddings().weight
+        embedding: Tensor = target.model.get_input_embeddings().weight
+        self.tensors: Mapping[str, Tensor] = {"lm_head.weight": projection, **tensors}
         self.embedding = tensors.get("embed_tokens.weight", embedding).double()
-        self.num_heads, self.theta = num_heads, theta
+        self.switches, self.theta = switches, 5000.0
+        self.num_heads = target.config.num_attention_heads
         self.num_layers = sum(key.endswith("q_proj.weight") for key in tensors)
-
-    @classmethod
-    def of(cls, target: Target, tensors: Mapping[str, Tensor], switches: Mapping[str, Any]) -> Self:
-        """A head for this target, which has the embeddings and the projection that it lacks."""
-        model = target.model
-        head = {"lm_head.weight": model.get_output_embeddings().weight, **tensors}
-        return cls(
-            head, switches, embedding=model.get_input_embeddings().weight,
-            num_heads=target.config.num_attention_heads, theta=5000.0,
-        )  # fmt: skip
 
     def linear(self, x: Tensor, name: str) -> Tensor:
         out = x @ self.tensors[f"{name}.weight"].double().T

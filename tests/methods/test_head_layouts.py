@@ -50,7 +50,7 @@ def test_a_head_of_every_layout_drafts_what_its_definition_drafts(
     drafter: Any = build_in(folder, "eagle3", target(), **CHAIN)
     assert drafter.weights_layout == layout.name
     assert drafter.needs.layer_inputs == layer_ids(layout)
-    head = PlainHead.of(target(), tensors, layout.switches)
+    head = PlainHead(target(), tensors, layout.switches)
     for prompt in map(list, prompts()):
         parts = layer_inputs(target(), prompt[:-1], layer_ids(layout))
         tokens, log_probs = head.draft(parts, torch.tensor(prompt[1:]), 5)

@@ -78,7 +78,7 @@ def test_every_draft_is_what_a_plain_forward_over_text_and_block_predicts(
     drafter = Recording(made)
     lengths = [decode(target(), drafter, Request(p, 30)).accept_lengths for p in PROMPTS]
     assert max(max(accepted) for accepted in lengths) > 2
-    head = PlainHead.of(target(), load_file(folder / "model.safetensors"), {})
+    head = PlainHead(target(), load_file(folder / "model.safetensors"), {})
     for text, drafted in drafter.drafts:
         parts = layer_inputs(target(), text[:-1], INPUTS)
         block = torch.tensor([text[-1], *[MASK] * (num_tokens or 4)])
@@ -117,7 +117,7 @@ def test_every_draft_is_what_a_plain_forward_over_pairs_and_masks_predicts(
     drafter = Recording(head)
     lengths = [decode(target(), drafter, Request(p, 30)).accept_lengths for p in PROMPTS]
     assert max(max(accepted) for accepted in lengths) > 1
-    plain = PlainHead.of(target(), tensors, layout.switches)
+    plain = PlainHead(target(), tensors, layout.switches)
     masks = torch.full((NUM_TOKENS - 1,), MASK)
     for text, drafted in drafter.drafts:
         parts = layer_inputs(target(), text[:-1], LAYER_IDS)
