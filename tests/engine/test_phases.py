@@ -110,27 +110,20 @@ EXECUTIONS: list[Callable[[], Execution]] = [Execution, lambda: Graphs(rerun)]
 SAMPLINGS = [Sampling(), Sampling(temperature=1.0)]
 
 
-def put(value: float, at: str) -> Callable[[torch.nn.Module], None]:
-    def damage(model: torch.nn.Module) -> None:
-        with torch.no_grad():
-            model.get_parameter(at).view(-1)[0] = value
-
-    return damage
-
-
 @pytest.mark.parametrize(
-    ("damage", "execution", "sampling"),
+    ("value", "at", "execution", "sampling"),
     [
-        (put(math.nan, "model.layers.1.mlp.down_proj.weight"), EXECUTIONS[0], SAMPLINGS[0]),
-        (put(math.inf, "model.layers.0.self_attn.o_proj.weight"), EXECUTIONS[1], SAMPLINGS[1]),
-        (put(math.nan, "lm_head.weight"), EXECUTIONS[1], SAMPLINGS[0]),
+        (math.nan, "model.layers.1.mlp.down_proj.weight", EXECUTIONS[0], SAMPLINGS[0]),
+        (math.inf, "model.layers.0.self_attn.o_proj.weight", EXECUTIONS[1], SAMPLINGS[1]),
+        (math.nan, "lm_head.weight", EXECUTIONS[1], SAMPLINGS[0]),
     ],
 )
 def test_a_target_whose_logits_are_not_finite_fails_in_the_prefill(
-    execution: Callable[[], Execution], sampling: Sampling, damage: Callable[..., None]
+    value: float, at: str, execution: Callable[[], Execution], sampling: Sampling
 ) -> None:
     model = random_llama()
-    damage(model)
+    with torch.no_grad():
+        model.get_parameter(at).view(-1)[0] = value
     target = Target(model, execution())
     with pytest.raises(NonFiniteError, match="target's logits are NaN or infinite in the prefill"):
         decode(target, build("vanilla", target, Path()), Request(PROMPT, 8, sampling))
