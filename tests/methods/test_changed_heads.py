@@ -268,10 +268,6 @@ CASES: dict[str, Case] = {
     "the number of layers": Case(
         {"num_aux_hidden_states": 4}, "num_aux_hidden_states 4, but the number of its target"
     ),
-    "block_size twice": Case(
-        {"dflash_config": {"mask_token_id": 3, "target_layer_ids": [0, 1, 2], "block_size": 4}},
-        "block_size 5, but dflash_config.block_size 4", method="dflash",
-    ),
     "mask_token_id twice": Case(
         {"mask_token_id": 4}, "mask_token_id 4, but dflash_config.mask_token_id 3", method="dflash"
     ),
