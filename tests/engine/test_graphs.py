@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import MixtralConfig, MixtralForCausalLM
 
 from specbench.engine.decode import decode
 from specbench.engine.graphs import cuda as graphs
@@ -31,7 +30,7 @@ from specbench.engine.target import Needs, Target
 from specbench.engine.tree import DraftTree
 from specbench.registry import names
 from specbench.types import Request, Sampling
-from tests.engine.test_target import GROUPED, PROMPT, Oracle, load_in, random_model
+from tests.engine.test_target import PROMPT, Oracle, load_in, random_model
 from tests.support.architectures import config_of, random_of
 from tests.support.fake_cuda import CheckedGraphs, refusals
 from tests.support.fallbacks import fallbacks
@@ -364,10 +363,9 @@ def test_where_no_capture_works_after_a_failed_one_the_first_reason_is_told(cuda
 def test_a_mixture_of_experts_can_be_captured(
     name: str, dtype: torch.dtype, capability: tuple[int, int], tmp_path: Path
 ) -> None:
-    torch.manual_seed(0)
-    model = MixtralForCausalLM(MixtralConfig(**GROUPED, num_local_experts=4)).to(dtype).eval()
     checked = CheckedGraphs(rerun, capability=capability)
-    decoded(Target(model, checked), name, tmp_path, [Request(prompts()[3], 8)])
+    target = Target(random_model("mixtral").to(dtype), checked)
+    decoded(target, name, tmp_path, [Request(prompts()[3], 8)])
     assert (checked.failures, checked.refused) == (set(), set()) and checked.num_checked >= 2
 
 

@@ -127,10 +127,6 @@ def test_half_precision_logits_give_a_distribution_that_sums_to_one() -> None:
     assert sampler(1.0).probs(logits).sum().item() == pytest.approx(1, abs=1e-5)
 
 
-def state() -> State:
-    return State(Request((1, 5, 4), 8), Sampler(Sampling(), CPU), 8)
-
-
 SOUND = tree([4, 7, 8, 7], [0, 0, 0, 1])
 _COUSINS = SOUND.layout.ancestors.clone()
 _COUSINS[3, 2] = True
@@ -160,8 +156,9 @@ def laid(**changes: Any) -> DraftTree:
     ],
 )
 def test_a_violation_is_named(draft: DraftTree, reason: str) -> None:
+    state = State(Request((1, 5, 4), 8), sampler(), 8)
     with pytest.raises(ContractFault, match=reason):
-        check_draft(draft, state(), VOCAB)
+        check_draft(draft, state, VOCAB)
 
 
 class Meddler(Drafter):
