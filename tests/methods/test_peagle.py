@@ -17,7 +17,7 @@ from specbench.engine.target import Target
 from specbench.errors import CheckpointError
 from specbench.types import Request
 from tests.methods.building import Recording, build_in
-from tests.methods.checkpoints import dflash, random, vocabulary
+from tests.methods.checkpoints import Tensors, dflash, random, vocabulary
 from tests.methods.head_layouts import FLAT, LAYER_IDS, Layout, make_head, speculators, write_layout
 from tests.methods.plain_eagle3 import PlainHead, layer_inputs
 from tests.support.models import prompts, random_llama, random_target, save
@@ -101,23 +101,26 @@ LAYOUTS = {
 }
 
 
+def with_mask(layout: Layout) -> Tensors:
+    """Random tensors of a head under their internal names."""
+    mask = random(1, 1, len(LAYER_IDS) * target().config.hidden_size, seed=70).float()
+    return {**make_head(target(), layout, seed=5), "mask_hidden": mask}  # some drafts are right
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_every_draft_is_what_a_plain_forward_over_pairs_and_masks_predicts(
     name: str, tmp_path: Path
 ) -> None:
     layout = LAYOUTS[name]
-    mask = random(1, 1, len(LAYER_IDS) * target().config.hidden_size, seed=70).float()
-    # With this seed some drafts are right.
-    tensors = {**make_head(target(), layout, seed=5), "mask_hidden": mask}
-    folder = write_layout(target(), layout, tensors, tmp_path)
+    folder = write_layout(target(), layout, with_mask(layout), tmp_path)
     head: Any = build_in(folder, "peagle", target(), num_tokens=NUM_TOKENS)
     assert head.weights_layout == layout.name
     assert head.needs.layer_inputs == LAYER_IDS
     drafter = Recording(head)
     lengths = [decode(target(), drafter, Request(p, 30)).accept_lengths for p in PROMPTS]
     assert max(max(accepted) for accepted in lengths) > 1
-    plain = PlainHead(target(), tensors, layout.switches)
+    plain = PlainHead(target(), with_mask(layout), layout.switches)
     masks = torch.full((NUM_TOKENS - 1,), MASK)
     for text, drafted in drafter.drafts:
         parts = layer_inputs(target(), text[:-1], LAYER_IDS)

@@ -91,6 +91,14 @@ def test_without_the_hub_a_model_and_its_tokenizer_are_those_of_the_cache(cache:
     assert resolve(REPO, offline=False, what="x") == snapshot
 
 
+def test_a_revision_that_is_in_the_cache_is_not_downloaded_again(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = in_cache(cache)
+    downloads = hub_says(monkeypatch, ["config.json", "model.safetensors"])
+    assert resolve(REPO, offline=False, what="x") == snapshot and downloads == []
+
+
 @pytest.mark.usefixtures("cache")
 def test_offline_the_hub_is_not_asked_and_the_message_says_how_to_get_the_files(
     monkeypatch: pytest.MonkeyPatch,

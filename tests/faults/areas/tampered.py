@@ -12,7 +12,7 @@ from typing import Any
 from specbench.types import Record
 from tests.faults.areas.mutated_files import changed_value
 from tests.judge.making import EOS, good_records, rewrite, store
-from tests.judge.test_tampering import HEADER, RECORDS, audited, verdict
+from tests.judge.test_tampering import KINDS, audited, verdict
 from tests.support.headers import merged
 
 TRIES = 300
@@ -28,12 +28,11 @@ def attack(random: Random, folder: Path) -> None:
         file.write_bytes(changed_value(random, before))
         assert verdict(run) != UNKNOWN or file.read_bytes() == before
         return
-    kinds = [kind for kind, every in RECORDS.items() for _ in every]
-    kind = random.choice(kinds)
-    rewrite(run, random.choice([*RECORDS[kind].values()]))
+    kind, change, _ = random.choice([one for one in KINDS.values() if callable(one[1])])
+    rewrite(run, change)
     if random.random() < 0.3:
-        more = random.choice([*HEADER])
-        _change_header(run, random.choice([*HEADER[more].values()]))
+        more, change, _ = random.choice([one for one in KINDS.values() if not callable(one[1])])
+        _change_header(run, change)
         kind = "found" if more == "found" else kind
     assert verdict(run) == kind, kind
 
