@@ -82,7 +82,7 @@ class Comparison:
 
     @property
     def scope(self) -> Scope:
-        """What intervals of times cover: not passes or runs with few of the requests."""
+        """Passes or runs that intervals cover. One that lacks most requests does not count."""
         means = (one.tokens_per_s.ratio for key, one in self.cells.items() if key.task == MEAN)
         units = [one for ratio in means if isinstance(ratio, Estimate) for one in ratio.units]
         known = (max(1, int(np.isfinite(one).sum())) for one in units)

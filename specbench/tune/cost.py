@@ -54,16 +54,12 @@ TILES = (4, 8, 16, 32, 64)
 STEP_ROWS = tuple(sorted({*ROWS, *(tile + i for tile in TILES for i in (-1, 0, 1))}))
 """Rows of a step that are measured: the grid of settings, and those beside tiles."""
 BEFORE, IN_TURN = 3, 4
-"""Steps of vanilla before each turn of a number of rows. The first of each turn is left out: the
-steps before it leave other caches behind.
-"""
+"""Steps of vanilla before each turn of a number of rows. The first of a turn is left out."""
 STEPS, COLD, ACCEPTED = 10, 4, (0, 1, 2)
 """Steps of a draft, the first ones, which are left out, and the tokens accepted in turn."""
 LEAST_BLOCKS, MOST_BLOCKS = 3, 6
 TOP_K, NODES, CHAINS, POOL_ROWS = (1, 2, 4, 6, 10), (2, 4, 8, 16, 32), (1, 2, 4, 8, 16, 32), 6
-"""Sizes of drafts that are measured. A dynamic tree has few rows, so that the target's part of a
-step does not hide the draft's.
-"""
+"""Sizes of drafts that are measured. A small pool keeps the target's part of a step short."""
 _SHAPE = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads",
           "num_key_value_heads", "vocab_size")  # fmt: skip
 
