@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 from accelerate import init_empty_weights
@@ -32,12 +32,10 @@ from specbench.engine.layers.torch_attention import (
     SLIDING,
     attention_kinds,
 )
+from specbench.engine.probe import replay_fault, tree_fault
+from specbench.engine.spread import Spread, device_of, send_inputs
 from specbench.engine.target import Target
 from specbench.errors import CheckpointError, UserError, few, printable, reason_of
-
-if TYPE_CHECKING:
-    from specbench.engine.spread import Spread
-
 
 _CAUSAL = """
     Apertus Arcee BioGpt CodeGen Cohere2 Cohere Cwm DeepseekV2 DeepseekV3 Ernie4_5 Ernie4_5_Moe
@@ -90,8 +88,6 @@ def _model_of(
     Raises:
         CheckpointError: the tensors do not cover the model, or have other shapes.
     """
-    from specbench.engine.spread import device_of, send_inputs
-
     config = AutoConfig.for_model(**source.config)
     model = without_weights(config, dtype)
     placed = spread.place(model) if spread else {"": device}
@@ -160,8 +156,6 @@ def load_target(
         check_complete(path, report, config)
         check_positions(model, path)
         if spread:
-            from specbench.engine.spread import send_inputs
-
             send_inputs(model, placed)
         target = Target(model, execution)
         check_tree(target, path)
@@ -332,8 +326,6 @@ def check_tree(target: Target, path: Path) -> None:
     name = type(target.model).__name__
     if name in TESTED:
         return
-    from specbench.engine.probe import tree_fault
-
     if fault := tree_fault(target):
         raise CheckpointError(
             f"{path} is a {name}, which cannot run over a tree: {fault}.",
@@ -344,7 +336,5 @@ def check_tree(target: Target, path: Path) -> None:
 def with_graphs_proven(target: Target) -> Target:
     """The target. Its own forward is set to run eagerly if its steps cannot be replayed."""
     if target.unfused_reason and target.execution.is_static and not target.eager_reason:
-        from specbench.engine.probe import replay_fault
-
         target.eager_reason = replay_fault(target)
     return target

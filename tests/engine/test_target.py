@@ -20,7 +20,6 @@ from transformers import (
 )
 
 from specbench.engine import load, model_parts
-from specbench.engine import probe as probes
 from specbench.engine import target as target_module
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter, State
@@ -357,7 +356,7 @@ def test_an_untested_class_is_probed_once_and_starts_with_an_empty_cache(
         probed.append(model)
         return tree_fault(model)
 
-    monkeypatch.setattr(probes, "tree_fault", probe)
+    monkeypatch.setattr(load, "tree_fault", probe)
     assert load_in(folder, dtype) and not probed
     monkeypatch.setattr(load, "TESTED", frozenset())
     assert load_in(folder, dtype).cache.length == 0
