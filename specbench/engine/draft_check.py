@@ -52,10 +52,9 @@ class CheckedStep:
             ContractFault: the root is not the pending token, a token is not in the vocabulary,
                 siblings carry the same token, or the rule accepted nodes that are not a path.
         """
-        if reason := _token_fault(self.tokens, self.parents, self.num_verify, vocab_size):
+        parts = self.pending, self.tokens, self.parents, self.num_verify
+        if reason := _token_fault(*parts, vocab_size):
             raise ContractFault(f"The draft {reason}.", _HINT)
-        if self.tokens[0] != self.pending:
-            raise ContractFault(f"The draft {_root_fault(self.tokens[0], self.pending)}.", _HINT)
         if reason := self._verdict_fault():
             raise ContractFault(f"The acceptance rule {reason}.", _HINT)
 
@@ -85,8 +84,6 @@ def _fault(tree: object, state: State, vocab_size: int) -> str | None:
     num_verify = int(tree.num_verify)
     if not 1 <= num_verify <= n:
         return f"verifies {num_verify} of {n} nodes"
-    if tokens[0] != state.pending:
-        return _root_fault(tokens[0], state.pending)
     try:
         expected = TreeLayout.from_parents(parents, layout.parents.device)
     except ValueError as error:
@@ -97,16 +94,14 @@ def _fault(tree: object, state: State, vocab_size: int) -> str | None:
         return "lets a node see nodes other than its ancestors"
     if expected.max_depth > layout.max_depth:
         return f"is {expected.max_depth} deep, but declares a depth of {layout.max_depth}"
-    return _token_fault(tokens, parents, num_verify, vocab_size)
-
-
-def _root_fault(root: int, pending: int) -> str:
-    return f"has root {root}, but the pending token is {pending}"
+    return _token_fault(state.pending, tokens, parents, num_verify, vocab_size)
 
 
 def _token_fault(
-    tokens: Sequence[int], parents: Sequence[int], num_verify: int, vocab_size: int
+    pending: int, tokens: Sequence[int], parents: Sequence[int], num_verify: int, vocab_size: int
 ) -> str | None:
+    if tokens[0] != pending:
+        return f"has root {tokens[0]}, but the pending token is {pending}"
     if min(tokens) < 0 or max(tokens) >= vocab_size:
         outside = next(token for token in tokens if not 0 <= token < vocab_size)
         return f"holds token {outside}; the vocabulary has {vocab_size} tokens"
