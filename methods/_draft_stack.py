@@ -130,7 +130,7 @@ class DraftStack:
         """
         n, last = attended.shape[0], len(self._layers) - 1
         slots = self._slots(start + torch.arange(n, device=self._device))
-        if self.joined and n <= self.joined.max_rows:
+        if self.joined and n <= self._ops.max_exact_rows:
             every = torch.arange(n, device=self._device)
             tree_mask = self._causal(every, n, start, cache_span)
             return self._run(residual, attended, slots, tree_mask).index_select(0, wanted)
@@ -173,7 +173,7 @@ class DraftStack:
     ) -> Tensor:
         """All layers over n rows; returns [n, hidden]."""
         caches = self._caches()
-        if self.joined and residual.shape[0] <= self.joined.max_rows:
+        if self.joined and residual.shape[0] <= self._ops.max_exact_rows:
             self.joined(residual, 0, caches, slots, tree_mask, attended)
             return residual
         for index in range(len(self._layers)):

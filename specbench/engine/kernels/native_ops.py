@@ -77,8 +77,6 @@ class _Layer(ctypes.Structure):
 class NativeLayers:
     """Layers, each with the norm before it, that `native.c` runs one after the other."""
 
-    max_rows = MAX_ROWS
-
     def __init__(
         self, library: ctypes.CDLL, layers: Sequence[tuple[Norm | None, FusedLayer]]
     ) -> None:

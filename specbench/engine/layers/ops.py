@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -49,21 +49,21 @@ def in_parts(x: Tensor, weight: Tensor, bias: Tensor | None, num_parts: int) -> 
     return out if bias is None else out.add_(bias)
 
 
-class JoinedLayers(Protocol):
-    """Decoder layers, each with the norm before it, as one call."""
+JoinedLayers: TypeAlias = Callable[..., None]
+"""Decoder layers, each with the norm before it, as one call for up to `max_exact_rows` rows.
 
-    @property
-    def max_rows(self) -> int:
-        """Largest number of rows that it takes."""
+Given x [n, hidden], `first`, caches, slots and a `TreeMask`, it runs the layers from `first` on,
+one for each of the caches, over x in place. The first one's attention reads `attended` [n, input],
+if that is given too, in place of norm(x).
+"""
+JoinedHead: TypeAlias = Callable[..., tuple[Tensor, Tensor, Tensor]]
+"""Levels of a draft as one call, which grows them after the first rows of the caches.
 
-    def __call__(
-        self, x: Tensor, first: int, caches: Sequence[CacheRows], slots: CacheSlots,
-        tree_mask: TreeMask, attended: Tensor | None = None,
-    ) -> None:  # fmt: skip
-        """Run the layers from `first` on, one for each of `caches`, over x [n, hidden] in place.
-
-        The first one's attention reads `attended` [n, input], if given, in place of norm(x).
-        """
+Given `hidden` [1, hidden] (the root's output), the number of rows, the caches, the rotary
+embeddings of all positions as in `CacheSlots`, the number of levels, and scores and tokens [top_k]
+of the root's children. Returns both, extended by all further candidates, and the places of the
+nodes [levels * top_k] among the candidates of the level before.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,22 +84,6 @@ class DraftHead:
     feature_norm: Norm | None = None
     norm: Norm | None = None  # before the head
     is_residual_normed: bool = False
-
-
-class JoinedHead(Protocol):
-    """Levels of a draft as one call."""
-
-    def __call__(
-        self, hidden: Tensor, end: int, caches: Sequence[CacheRows], cos_sin: Tensor, levels: int,
-        scores: Tensor, tokens: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        """Grow `levels` after the first `end` rows of the caches.
-
-        `hidden` [1, hidden] is the root's output; `scores` and `tokens` [top_k] are its children's.
-        Returns both, extended by all further candidates, and the places of the nodes
-        [levels * top_k] among the candidates of the level before. `cos_sin` are the
-        rotary embeddings of all positions, as in `CacheSlots`.
-        """
 
 
 Chain: TypeAlias = Callable[[], Callable[[], Tensor]]

@@ -122,7 +122,7 @@ class Stack:
             if begin in wanted:
                 inputs[begin] = x.clone()
             caches = [*map(cached, range(begin, end))]
-            if self._joined and len(x) <= self._joined.max_rows:
+            if self._joined and len(x) <= self._ops.max_exact_rows:
                 mask = tree_mask or _causal(len(x), 0, CacheSpan(0), x)
                 self._joined(x, begin, caches, slots[self._kind_of[0]], mask)
             else:
