@@ -38,11 +38,21 @@ _POINTER, _LONG = ctypes.c_void_p, ctypes.c_int64
 class _Norm(ctypes.Structure):
     _fields_ = (("weight", _POINTER), ("is_wide", _LONG), ("eps", ctypes.c_double))
 
-    @classmethod
-    def of(cls, norm: Norm | HeadNorm | None) -> _Norm:
-        if norm is None:
-            return cls(None, 0, 0.0)
-        return cls(norm.weight.data_ptr(), norm.weight.dtype == torch.float32, norm.eps)
+
+def _parts(norm: Norm | HeadNorm | None) -> tuple[int | None, bool, float]:
+    """A norm as `native.c` receives it: its weight, True if that is float32, and its epsilon."""
+    if norm is None:
+        return None, False, 0.0
+    return norm.weight.data_ptr(), norm.weight.dtype == torch.float32, norm.eps
+
+
+def _pointer(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def _rows_of(caches: Sequence[CacheRows]) -> Any:
+    """The addresses of the rows of several layers."""
+    return (_POINTER * len(caches))(*(one.all.data_ptr() for one in caches))
 
 
 _WEIGHTS = ("qkv", "qkv_bias", "o", "o_bias", "gate_up", "gate_up_bias", "down", "down_bias")
@@ -63,8 +73,8 @@ class _Layer(ctypes.Structure):
         weights = [layer.qkv, layer.qkv_bias, layer.o.weight, layer.o.bias]
         weights += [mlp.weight, mlp.bias, mlp.down.weight, mlp.down.bias]
         return cls(
-            *(None if weight is None else weight.data_ptr() for weight in weights),
-            *map(_Norm.of, (norm, layer.head_norm, mlp.norm)),
+            *map(_pointer, weights),
+            *(_Norm(*_parts(one)) for one in (norm, layer.head_norm, mlp.norm)),
             heads.num_kv,
             heads.group,
             heads.dim,
@@ -95,15 +105,14 @@ class NativeLayers:
     ) -> None:  # fmt: skip
         n, cos_sin, bias = x.shape[0], slots.cos_sin, tree_mask.bias.contiguous()
         size = 0 if attended is None else attended.shape[1]
-        pointers: Any = (_POINTER * len(caches))(*(one.all.data_ptr() for one in caches))
         work = x.new_empty(n * self._width)
         self._run(
             ctypes.byref(self.layers, first * ctypes.sizeof(_Layer)),
-            pointers,
+            _rows_of(caches),
             len(caches),
             x.data_ptr(),
             *x.shape,
-            None if attended is None else attended.data_ptr(),
+            _pointer(attended),
             size,
             work.data_ptr(),
             cos_sin.data_ptr(),
@@ -138,8 +147,7 @@ class NativeHead:
         parts = [head.embedding, *of_fc, head.head.weight, head.head.bias, head.token_ids]
         self._head = _Head(
             ctypes.addressof(made), len(made),
-            *(None if part is None else part.data_ptr() for part in parts),
-            *(_Norm.of(getattr(head, name)) for name in _HEAD_NORMS),
+            *map(_pointer, parts), *(_Norm(*_parts(getattr(head, name))) for name in _HEAD_NORMS),
             head.embedding.shape[1], len(head.head.weight), head.is_residual_normed,
         )  # fmt: skip
 
@@ -157,9 +165,8 @@ class NativeHead:
         scores = torch.cat([scores, scores.new_empty(size - k)])
         tokens = torch.cat([tokens, tokens.new_empty(size - k)])
         nodes = tokens.new_empty(levels * k)
-        pointers: Any = (_POINTER * len(caches))(*(one.all.data_ptr() for one in caches))
         self._run(
-            ctypes.byref(self._head), pointers, levels, k, end, hidden.data_ptr(),
+            ctypes.byref(self._head), _rows_of(caches), levels, k, end, hidden.data_ptr(),
             cos_sin.data_ptr(), scores.data_ptr(), tokens.data_ptr(), nodes.data_ptr(),
             torch.get_num_threads(),
         )  # fmt: skip
@@ -186,7 +193,6 @@ def num_seen(tree_mask: TreeMask) -> int:
 
 
 _PLAIN, _ADDED = 0, 1
-_NO_NORM = (None, 0, 0.0)
 
 
 class NativeOps(Ops):
@@ -199,9 +205,6 @@ class NativeOps(Ops):
         self.name = f"native code ({compiler}{', AMX' if library.uses_amx() else ''})"
         self._library, self._dtype = library, dtype
         self._width: int = library.vector_width()
-        self._product, self._product_each = library.product, library.product_each
-        self._norm_rows, self._write_kv = library.norm_rows, library.write_kv
-        self._attend, self._best_tokens = library.attend, library.best_tokens
 
     def place(self, model: nn.Module) -> None:
         huge_pages.move(model)
@@ -223,8 +226,8 @@ class NativeOps(Ops):
         out = torch.empty_like(x) if residual is None else residual
         if not (self._takes(x) and out.is_contiguous()):
             return super().norm(x, norm, residual)
-        self._norm_rows(
-            out.data_ptr(), x.data_ptr(), x.stride(0), *x.shape, *self._norm(norm),
+        self._library.norm_rows(
+            out.data_ptr(), x.data_ptr(), x.stride(0), *x.shape, *_parts(norm),
             residual is not None,
         )  # fmt: skip
         return out
@@ -236,20 +239,17 @@ class NativeOps(Ops):
         takes = self._takes(x) and weight.is_contiguous() and weight.dtype == self._dtype
         if not takes or not (residual is None or residual.is_contiguous()):
             return super().project(x, weight, bias, norm=norm, residual=residual)
-        kind, out = _ADDED, residual
-        if out is None:
-            kind, out = _PLAIN, x.new_empty(x.shape[0], weight.shape[0])
-        self._run(out, x, weight, bias, kind, norm)
-        return out
+        out = x.new_empty(x.shape[0], weight.shape[0]) if residual is None else residual
+        return self._run(out, x, weight, bias, _PLAIN if residual is None else _ADDED, norm)
 
     def project_each(self, x: Tensor, weights: Tensor, biases: Tensor | None = None) -> Tensor:
         if not (self._takes(x) and weights.is_contiguous() and weights.dtype == self._dtype):
             return super().project_each(x, weights, biases)
         num, columns, size = weights.shape
         out = x.new_empty(num, columns)
-        self._product_each(
+        self._library.product_each(
             out.data_ptr(), x.data_ptr(), x.stride(0), num, size, weights.data_ptr(), columns,
-            None if biases is None else biases.data_ptr(), torch.get_num_threads(),
+            _pointer(biases), torch.get_num_threads(),
         )  # fmt: skip
         return out
 
@@ -258,8 +258,7 @@ class NativeOps(Ops):
         if kind is None or not self._takes(x) or weight.dtype != self._dtype:
             return super().gated(x, weight, bias, norm, act)
         out = x.new_empty(x.shape[0], weight.shape[0] // 2)
-        self._run(out, x, weight, bias, kind, norm)
-        return out
+        return self._run(out, x, weight, bias, kind, norm)
 
     def topk_logprobs(self, logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
         if not self._has_best(logits, k):
@@ -278,9 +277,9 @@ class NativeOps(Ops):
 
     def _best(self, logits: Tensor, k: int, log_probs: Tensor | None = None) -> Tensor:
         ids = logits.new_empty(logits.shape[0], k, dtype=torch.long)
-        self._best_tokens(
+        self._library.best_tokens(
             logits.data_ptr(), logits.stride(0), *logits.shape, k, ids.data_ptr(),
-            None if log_probs is None else log_probs.data_ptr(), torch.get_num_threads(),
+            _pointer(log_probs), torch.get_num_threads(),
         )  # fmt: skip
         return ids
 
@@ -291,12 +290,11 @@ class NativeOps(Ops):
         if not (self._takes(qkv) and slots.cos_sin.is_contiguous() and slots.rows.is_contiguous()):
             super().write_kv(qkv, cached, slots, heads, norm)
             return
-        head_norm = _NO_NORM if norm is None else self._norm(norm)
         cos_sin = slots.cos_sin
-        self._write_kv(
+        self._library.write_kv(
             qkv.data_ptr(), qkv.stride(0), qkv.shape[0], heads.num_kv * heads.group, heads.num_kv,
             heads.dim, cos_sin.data_ptr(), 2 * heads.dim if cos_sin.shape[0] > 1 else 0,
-            slots.rows.data_ptr(), cached.all.data_ptr(), cached.all.stride(0), *head_norm,
+            slots.rows.data_ptr(), cached.all.data_ptr(), cached.all.stride(0), *_parts(norm),
         )  # fmt: skip
 
     def attend(
@@ -312,7 +310,7 @@ class NativeOps(Ops):
         bias = masked.bias.contiguous()
         scale = heads.dim**-0.5 if scoring.scale is None else scoring.scale
         out = queries.new_empty(queries.shape[0], heads.query_width)
-        self._attend(
+        self._library.attend(
             out.data_ptr(), queries.data_ptr(), queries.stride(0), queries.shape[0], heads.num_kv,
             heads.group, heads.dim, cached.keys.data_ptr(), cached.values.data_ptr(),
             cached.all.stride(0), num_seen(masked), bias.data_ptr(), bias.shape[1], scale,
@@ -324,18 +322,15 @@ class NativeOps(Ops):
         """True if rows x [n, size] are few enough, of the library's dtype, and lie together."""
         return x.shape[0] <= MAX_ROWS and x.dtype == self._dtype and x.stride(1) == 1
 
-    def _norm(self, norm: Norm | HeadNorm) -> tuple[int, bool, float]:
-        return norm.weight.data_ptr(), norm.weight.dtype == torch.float32, norm.eps
-
     def _run(
         self, out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, kind: int,
         norm: Norm | None,
-    ) -> None:  # fmt: skip
-        self._product(
+    ) -> Tensor:  # fmt: skip
+        self._library.product(
             out.data_ptr(), x.data_ptr(), x.stride(0), *x.shape, weight.data_ptr(), out.shape[1],
-            None if bias is None else bias.data_ptr(), kind,
-            *(_NO_NORM if norm is None else self._norm(norm)), torch.get_num_threads(),
+            _pointer(bias), kind, *_parts(norm), torch.get_num_threads(),
         )  # fmt: skip
+        return out
 
 
 def native_ops(dtype: torch.dtype, folder: Path) -> NativeOps:
