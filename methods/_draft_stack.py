@@ -10,7 +10,7 @@ from transformers.activations import ACT2FN
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from specbench.engine.kv import KVCache, LayerShape
-from specbench.engine.layers.layer import FusedLayer, Projections, Rotary, activation
+from specbench.engine.layers.layer import FusedLayer, Rotary, activation
 from specbench.engine.layers.mlp import DenseMlp
 from specbench.engine.layers.operands import CacheRows, CacheSlots, CacheSpan, Norm, TreeMask
 from specbench.engine.layers.ops import JoinedHead, Ops
@@ -268,4 +268,4 @@ def _layer(
         act = activation(config.hidden_act)
     norm = rms_norm(checkpoint, f"{name}.post_attention_layernorm", config)
     dense = DenseMlp(gate, up, down, norm, act, ops)
-    return FusedLayer(Projections(q, k, v, o), dense, dim, ops, head_norms)
+    return FusedLayer(q, k, v, o, dense, dim, ops, head_norms)

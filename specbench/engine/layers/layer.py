@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -51,16 +50,6 @@ class Rotary:
         return self.table.index_select(0, positions)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Projections:
-    """The linear layers of an attention, as stored in a model or checkpoint."""
-
-    q: nn.Linear
-    k: nn.Linear
-    v: nn.Linear
-    o: nn.Linear
-
-
 class FusedLayer:
     """Attention and MLP of a decoder layer.
 
@@ -69,19 +58,19 @@ class FusedLayer:
     """
 
     def __init__(
-        self, attention: Projections, mlp: Mlp, head_dim: int, ops: Ops = TORCH,
-        head_norms: tuple[Norm, Norm] | None = None, *, scoring: Scoring = PLAIN,
-        post_norm: Norm | None = None,
+        self, q: nn.Linear, k: nn.Linear, v: nn.Linear, o: nn.Linear, mlp: Mlp, head_dim: int,
+        ops: Ops = TORCH, head_norms: tuple[Norm, Norm] | None = None, *,
+        scoring: Scoring = PLAIN, post_norm: Norm | None = None,
     ) -> None:  # fmt: skip
-        """`head_norms` of queries and keys come before rotary embeddings.
+        """`q`, `k`, `v` and `o` are the attention's, as stored in a model or checkpoint.
 
-        `post_norm` is of the attention's output (Gemma).
+        `head_norms` of queries and keys come before rotary embeddings. `post_norm` is of the
+        attention's output (Gemma).
         """
-        q, k, v = attention.q, attention.k, attention.v
         num_kv = k.out_features // head_dim
         self.heads = Heads(num_kv, q.out_features // k.out_features, head_dim)
         self.qkv, self.qkv_bias = join([q, k, v])
-        self.o, self.mlp, self._ops = attention.o, mlp, ops
+        self.o, self.mlp, self._ops = o, mlp, ops
         self.scoring, self.post_norm = scoring, post_norm
         self.head_norm = HeadNorm.of(self.heads, *head_norms) if head_norms else None
 

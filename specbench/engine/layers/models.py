@@ -9,7 +9,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from specbench.engine.layers.experts import Clamp, Experts
-from specbench.engine.layers.layer import FusedLayer, Projections, activation
+from specbench.engine.layers.layer import FusedLayer, activation
 from specbench.engine.layers.mlp import DenseMlp, Mlp, SparseMlp
 from specbench.engine.layers.operands import Norm
 from specbench.engine.layers.ops import Ops
@@ -59,7 +59,6 @@ def text_model(model: PreTrainedModel) -> Any:
 def fused_layer(layer: Any, config: Any, ops: Ops) -> tuple[Norm, FusedLayer]:
     """A decoder layer of a model and the norm before it."""
     attention = layer.self_attn
-    parts = Projections(attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
     head_norms = None
     if hasattr(attention, "q_norm"):  # Qwen3, Gemma 3
         head_norms = (norm_of(attention.q_norm), norm_of(attention.k_norm))
@@ -72,7 +71,8 @@ def fused_layer(layer: Any, config: Any, ops: Ops) -> tuple[Norm, FusedLayer]:
         before = norm_of(layer.pre_feedforward_layernorm)
         after = norm_of(layer.post_feedforward_layernorm)
     fused = FusedLayer(
-        parts, _mlp(layer.mlp, config, before, after, ops), attention.head_dim, ops, head_norms,
+        attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj,
+        _mlp(layer.mlp, config, before, after, ops), attention.head_dim, ops, head_norms,
         scoring=scoring, post_norm=after_attention,
     )  # fmt: skip
     return norm_of(layer.input_layernorm), fused
