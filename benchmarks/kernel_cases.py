@@ -11,13 +11,14 @@ from specbench.engine.kernels import triton_kernels as kernels
 from specbench.engine.kernels import triton_topk as triton_best
 from specbench.engine.kernels.products import ROW
 from specbench.engine.kernels.triton_experts import project_experts
-from specbench.engine.kernels.triton_ops import CHUNK, TILES
-from specbench.engine.kernels.triton_plan import CACHE_ROWS, MOST_SPLITS, RESIDENT
-from specbench.engine.kernels.triton_products import (
+from specbench.engine.kernels.triton_ops import (
+    CHUNK,
     EXPERT_BLOCK,
     EXPERT_ROWS,
     ROW_BLOCK,
+    TILES,
 )
+from specbench.engine.kernels.triton_plan import CACHE_ROWS, MOST_SPLITS, RESIDENT
 
 T, F, I = "*bf16", "*fp32", "i32"  # noqa: E741 - Triton's names of argument types
 

@@ -1,6 +1,6 @@
 """Triton kernel for the experts of few rows: only the weights of chosen experts are read.
 
-`kernels.triton_products` launches it. Sums are in float32.
+`kernels.triton_ops` launches it. Sums are in float32.
 """
 
 import triton

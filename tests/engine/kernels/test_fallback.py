@@ -23,8 +23,7 @@ from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources, PTXASError
 
 from specbench.engine.kernels import triton_ops
-from specbench.engine.kernels.triton_ops import TritonOps
-from specbench.engine.kernels.triton_products import run_row
+from specbench.engine.kernels.triton_ops import TritonOps, run_row
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 HEADS = Heads(2, 1, 16)

@@ -30,7 +30,7 @@ from tests.support.weights import decoded
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from specbench.engine.kernels import triton_products
+from specbench.engine.kernels import triton_ops
 from specbench.engine.kernels.triton_ops import CHUNK, MAX_TOPK, MOST_FEW, TritonOps
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -53,9 +53,9 @@ def _no_kernel_has_failed() -> Iterator[None]:
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same loops over smaller blocks, in fewer programs, which the interpreter runs in turn."""
     if IS_INTERPRETED:
-        monkeypatch.setattr(triton_products, "ROW_BLOCK", 128)
-        monkeypatch.setattr(triton_products, "EXPERT_BLOCK", 64)
-        monkeypatch.setattr(triton_products, "EXPERT_ROWS", 32)
+        monkeypatch.setattr(triton_ops, "ROW_BLOCK", 128)
+        monkeypatch.setattr(triton_ops, "EXPERT_BLOCK", 64)
+        monkeypatch.setattr(triton_ops, "EXPERT_ROWS", 32)
         for name, size in {"HIDDEN": 144, "EXPERT_HIDDEN": 80, "VOCAB": 3000}.items():
             monkeypatch.setattr(pick_ops, name, size)
 
