@@ -106,9 +106,5 @@ def _expected(target: Target, ids: Tensor, layout: TreeLayout, length: int) -> T
 
 def _longest(config: Any) -> int:
     """The longest window or chunk that a config names, by whatever field."""
-    fields = config.to_dict().items()
-    return max((n for name, n in fields if isinstance(n, int) and _is_size(name)), default=0)
-
-
-def _is_size(name: str) -> bool:
-    return any(word in name for word in _SIZES)
+    fields = [(name, n) for name, n in config.to_dict().items() if isinstance(n, int)]
+    return max((n for name, n in fields if any(word in name for word in _SIZES)), default=0)

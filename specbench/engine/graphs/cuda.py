@@ -84,7 +84,7 @@ class Graphs(Execution):
         self._captured: dict[Function, _Captured] = {}
         self._outputs: dict[int, Tensor] = {}  # by id
         self._output_storages: set[int] = set()
-        self._used: set[_Entry] = set()
+        self.used: set[_Entry] = set()
 
     @property
     def num_recordings(self) -> int:
@@ -115,7 +115,7 @@ class Graphs(Execution):
         """Drop all recordings, because memory that they use has moved."""
         for captured in self._captured.values():
             captured.clear()
-        for known in (self._outputs, self._output_storages, self._used):
+        for known in (self._outputs, self._output_storages, self.used):
             known.clear()
 
     @property
@@ -123,9 +123,9 @@ class Graphs(Execution):
         return sum(captured.buffer_bytes for captured in self._captured.values())
 
     def used_bytes(self) -> int:
-        used = {id(tensor): tensor.nbytes for entry in self._used for tensor in _memory_of(entry)}
-        scratch = max((entry.recording.scratch_bytes for entry in self._used), default=0)
-        self._used.clear()
+        used = {id(tensor): tensor.nbytes for entry in self.used for tensor in _memory_of(entry)}
+        scratch = max((entry.recording.scratch_bytes for entry in self.used), default=0)
+        self.used.clear()
         return sum(used.values()) + scratch
 
     def place(self, x: Tensor) -> int | None:
@@ -135,12 +135,6 @@ class Graphs(Execution):
     def is_written(self, x: Tensor) -> bool:
         """True if a replay may write to the tensor's memory."""
         return x.untyped_storage().data_ptr() in self._output_storages
-
-    def replay(self, entry: _Entry) -> Outputs:
-        """Run a recording on its buffers and return its outputs."""
-        self._used.add(entry)
-        entry.recording.replay()
-        return entry.recording.outputs
 
     def record(self, captured: _Captured, inputs: tuple[Tensor, ...], named: Any) -> _Entry | str:
         """Make the recording for inputs of these shapes; returns the reason if it fails."""
@@ -204,7 +198,9 @@ class _Captured:
             if buffer and buffer.given is not given:
                 buffer.tensor.copy_(given)
                 buffer.given = None if owner.is_written(given) else given
-        return owner.replay(entry)
+        owner.used.add(entry)
+        entry.recording.replay()
+        return entry.recording.outputs
 
     def buffer(self, place: int, x: Tensor) -> _Buffer:
         """The memory for the input at `place`, with `x` copied to it."""
