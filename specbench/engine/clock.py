@@ -1,7 +1,8 @@
 """Time in seconds of a completion, on a synchronised device, and of the phases of its steps."""
 
 import time
-from typing import Literal, Protocol
+from itertools import pairwise
+from typing import Any, Literal, Protocol
 
 import torch
 
@@ -48,19 +49,28 @@ class HostStopwatch(Stopwatch):
     """Laps by `time.perf_counter`, for a device that works synchronously: the CPU."""
 
     def start(self) -> None:
-        self._seconds = dict.fromkeys(PHASES, 0.0)
-        self._last = time.perf_counter()
+        self._borders = [self._mark()]
+        self._names: list[Phase] = []
 
     def lap(self, phase: Phase) -> None:
-        now = time.perf_counter()
-        self._seconds[phase] += now - self._last
-        self._last = now
+        self._borders.append(self._mark())
+        self._names.append(phase)
 
     def read(self) -> Phases:
-        return Phases(*self._seconds.values())
+        seconds = dict.fromkeys(PHASES, 0.0)
+        for phase, borders in zip(self._names, pairwise(self._borders), strict=True):
+            seconds[phase] += self._between(*borders)
+        return Phases(*seconds.values())
+
+    def _mark(self) -> Any:
+        return time.perf_counter()
+
+    def _between(self, began: Any, ended: Any) -> float:
+        """Seconds from one mark to the next."""
+        return float(ended - began)
 
 
-class EventStopwatch(Stopwatch):
+class EventStopwatch(HostStopwatch):
     """Laps on a CUDA device's own timeline: an event at each boundary, without a wait.
 
     A phase lasts from the end of all earlier device work to the end of its own. If the device
@@ -72,27 +82,14 @@ class EventStopwatch(Stopwatch):
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._borders: list[torch.cuda.Event] = []
-        self._names: list[Phase] = []
-
-    def start(self) -> None:
-        self._borders = [self._mark()]
-        self._names = []
-
-    def lap(self, phase: Phase) -> None:
-        self._borders.append(self._mark())
-        self._names.append(phase)
-
-    def read(self) -> Phases:
-        seconds = dict.fromkeys(PHASES, 0.0)
-        for i, phase in enumerate(self._names):
-            seconds[phase] += self._borders[i].elapsed_time(self._borders[i + 1]) / 1e3
-        return Phases(*seconds.values())
 
     def _mark(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self._device))
         return event
+
+    def _between(self, began: torch.cuda.Event, ended: torch.cuda.Event) -> float:
+        return began.elapsed_time(ended) / 1e3
 
 
 def phase_stopwatch(device: torch.device) -> Stopwatch:
