@@ -36,14 +36,6 @@ class LayerShape:
         return self.key[0] * self.key[1] + self.value[0] * self.value[1]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FixedStep:
-    """Rows of a step whose shapes do not depend on the committed length, so it can be captured."""
-
-    rows: Tensor  # [n] int64, indices of the rows that are written
-    span: int  # number of rows that attention reads; a mask hides the ones after `rows`
-
-
 class FixedLayer(CacheLayerMixin):
     """A layer whose keys and values [slots, heads, capacity, head_dim] exist from the start."""
 
@@ -78,10 +70,11 @@ class _Layer(FixedLayer):
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
-        if step := self._cache.fixed_step:
-            self.keys.index_copy_(2, step.rows, key_states)
-            self.values.index_copy_(2, step.rows, value_states)
-            return self.keys[:, :, : step.span], self.values[:, :, : step.span]
+        if self._cache.fixed_step:
+            rows, span = self._cache.fixed_step
+            self.keys.index_copy_(2, rows, key_states)
+            self.values.index_copy_(2, rows, value_states)
+            return self.keys[:, :, :span], self.values[:, :, :span]
         start = self._cache.length
         end = start + key_states.shape[-2]
         self.keys[:, :, start:end] = key_states
@@ -102,14 +95,14 @@ class KVCache(Cache):
     committing a path costs two kernels, not four per layer.
     """
 
-    def __init__(self, shapes: Sequence[LayerShape], capacity: int = GRANULE) -> None:
+    def __init__(self, shapes: Sequence[LayerShape]) -> None:
         super().__init__(layers=[_Layer(self, shape) for shape in shapes])
         self.length = 0
         self.capacity = 0
-        self.fixed_step: FixedStep | None = None
+        self.fixed_step: tuple[Tensor, int] | None = None
         self._shapes = tuple(shapes)
         self._slabs: list[Tensor] = []
-        self.reserve(capacity)
+        self.reserve(GRANULE)
 
     def shape(self, layer: int) -> LayerShape:
         """Shapes that a layer stores per token."""
@@ -145,8 +138,11 @@ class KVCache(Cache):
 
     @contextmanager
     def fixed(self, rows: Tensor, span: int) -> Iterator[None]:
-        """Within the block, attention modules write to `rows` [n] and read the first `span`."""
-        self.fixed_step = FixedStep(rows, span)
+        """Within the block, attention modules write to `rows` [n] and read the first `span`.
+
+        So shapes do not depend on the committed length. A mask hides what is read after `rows`.
+        """
+        self.fixed_step = rows, span
         try:
             yield
         finally:
