@@ -73,7 +73,7 @@ class Target:
         self.unfused_reason = unsupported_reason(model)
         self._stack = None
         if self.unfused_reason is None:
-            self._stack = Stack(model, self.execution.ops, self._kinds)
+            self._stack = Stack(model, self.execution.ops)
         self.devices = tuple(dict.fromkeys(parameter.device for parameter in model.parameters()))
         self.eager_reason = self.unfused_reason if len(self.devices) > 1 else None
         self._samplers: dict[Sampling, Sampler] = {}

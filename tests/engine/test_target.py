@@ -242,7 +242,8 @@ def test_a_tree_has_the_tokens_of_generate_and_the_logits_and_states_of_plain_fo
     assert forward.layer_inputs[2].shape == (len(PROMPT), width)
     assert len(decoder_layers(with_first_layers(model, 1))) == 1
     if model_type in LIMITED:
-        target._kinds.update(dict.fromkeys(target._kinds))
+        kinds = target._stack._kinds if target._stack else target._kinds
+        kinds.update(dict.fromkeys(kinds))
         assert "differ from those of a plain forward" in str(tree_fault(target))
     if target.unfused_reason:
         checked = CheckedGraphs(rerun)

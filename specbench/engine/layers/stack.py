@@ -30,14 +30,11 @@ class Stack:
     """Embedding, decoder layers and final norm of a supported model (see `layers.models`).
 
     Same arithmetic as the model's own forward; rounding differs, because products are fused.
-    `kinds` of attention of its layers, each with its window, come by default from its config.
     """
 
-    def __init__(
-        self, model: PreTrainedModel, ops: Ops, kinds: Mapping[str, int | None] | None = None
-    ) -> None:
+    def __init__(self, model: PreTrainedModel, ops: Ops) -> None:
         base, config = text_model(model), model.config.get_text_config()
-        kinds = kinds or attention_kinds(config)
+        kinds = attention_kinds(config)
         self._embed = base.embed_tokens
         self._kinds, self._ops = kinds, ops
         kind_of_all = next(iter(kinds))
