@@ -35,7 +35,8 @@ def attention_kinds(text_config: Any) -> dict[str, int | None]:
         kinds = (SLIDING if is_windowed else CHUNKED if chunk else FULL,)
     sizes = {SLIDING: window, CHUNKED: chunk}
     context = getattr(text_config, "max_position_embeddings", None) or float("inf")
-    return {kind: _below(sizes.get(kind), context) for kind in dict.fromkeys(kinds)}
+    limited = {kind: size for kind, size in sizes.items() if size is not None and size < context}
+    return {kind: limited.get(kind) for kind in dict.fromkeys(kinds)}
 
 
 def windowed(
@@ -61,10 +62,6 @@ def windowed(
             masks[kind] = mask.masked_fill(is_outside, hidden)[None, None]
     is_single = len(masks) == 1 or not any(kinds.values())
     return masks.popitem()[1] if is_single else masks
-
-
-def _below(size: int | None, context: float) -> int | None:
-    return size if size is not None and size < context else None
 
 
 BLOCK = 512
