@@ -69,19 +69,12 @@ class _Layer(ctypes.Structure):
 
     @classmethod
     def of(cls, norm: Norm | None, layer: FusedLayer, mlp: DenseMlp) -> _Layer:
-        heads, scale = layer.heads, layer.scoring.scale
         weights = [layer.qkv, layer.qkv_bias, layer.o.weight, layer.o.bias]
         weights += [mlp.weight, mlp.bias, mlp.down.weight, mlp.down.bias]
-        return cls(
-            *map(_pointer, weights),
-            *(_Norm(*_parts(one)) for one in (norm, layer.head_norm, mlp.norm)),
-            heads.num_kv,
-            heads.group,
-            heads.dim,
-            mlp.weight.shape[0] // 2,
-            GATES[mlp.act],
-            heads.dim**-0.5 if scale is None else scale,
-        )
+        norms = (_Norm(*_parts(one)) for one in (norm, layer.head_norm, mlp.norm))
+        heads, inner = layer.heads, mlp.weight.shape[0] // 2
+        sizes = heads.num_kv, heads.group, heads.dim, inner, GATES[mlp.act]
+        return cls(*map(_pointer, weights), *norms, *sizes, layer.scoring.scale_of(heads.dim))
 
 
 class NativeLayers:
@@ -103,26 +96,15 @@ class NativeLayers:
         self, x: Tensor, first: int, caches: Sequence[CacheRows], slots: CacheSlots,
         tree_mask: TreeMask, attended: Tensor | None = None,
     ) -> None:  # fmt: skip
-        n, cos_sin, bias = x.shape[0], slots.cos_sin, tree_mask.bias.contiguous()
-        size = 0 if attended is None else attended.shape[1]
-        work = x.new_empty(n * self._width)
+        cos_sin, bias = slots.cos_sin, tree_mask.bias.contiguous()
+        layers = ctypes.byref(self.layers, first * ctypes.sizeof(_Layer))
+        work = x.new_empty(x.shape[0] * self._width)
         self._run(
-            ctypes.byref(self.layers, first * ctypes.sizeof(_Layer)),
-            _rows_of(caches),
-            len(caches),
-            x.data_ptr(),
-            *x.shape,
-            _pointer(attended),
-            size,
-            work.data_ptr(),
-            cos_sin.data_ptr(),
-            cos_sin[0].numel() if cos_sin.shape[0] > 1 else 0,
-            slots.rows.data_ptr(),
-            num_seen(tree_mask),
-            bias.data_ptr(),
-            bias.shape[1],
-            torch.get_num_threads(),
-        )
+            layers, _rows_of(caches), len(caches), x.data_ptr(), *x.shape, _pointer(attended),
+            0 if attended is None else attended.shape[1], work.data_ptr(), cos_sin.data_ptr(),
+            cos_sin[0].numel() if cos_sin.shape[0] > 1 else 0, slots.rows.data_ptr(),
+            num_seen(tree_mask), bias.data_ptr(), bias.shape[1], torch.get_num_threads(),
+        )  # fmt: skip
 
 
 _HEAD_NORMS = ("token_norm", "output_norm", "feature_norm", "norm")
@@ -152,15 +134,9 @@ class NativeHead:
         )  # fmt: skip
 
     def __call__(
-        self,
-        hidden: Tensor,
-        end: int,
-        caches: Sequence[CacheRows],
-        cos_sin: Tensor,
-        levels: int,
-        scores: Tensor,
-        tokens: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        self, hidden: Tensor, end: int, caches: Sequence[CacheRows], cos_sin: Tensor, levels: int,
+        scores: Tensor, tokens: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         k, size = len(scores), len(scores) * (1 + levels * len(scores))
         scores = torch.cat([scores, scores.new_empty(size - k)])
         tokens = torch.cat([tokens, tokens.new_empty(size - k)])
@@ -308,13 +284,12 @@ class NativeOps(Ops):
         ):  # fmt: skip
             return super().attend(queries, cached, tree_mask, heads, scoring, window)
         bias = masked.bias.contiguous()
-        scale = heads.dim**-0.5 if scoring.scale is None else scoring.scale
         out = queries.new_empty(queries.shape[0], heads.query_width)
         self._library.attend(
             out.data_ptr(), queries.data_ptr(), queries.stride(0), queries.shape[0], heads.num_kv,
             heads.group, heads.dim, cached.keys.data_ptr(), cached.values.data_ptr(),
-            cached.all.stride(0), num_seen(masked), bias.data_ptr(), bias.shape[1], scale,
-            torch.get_num_threads(),
+            cached.all.stride(0), num_seen(masked), bias.data_ptr(), bias.shape[1],
+            scoring.scale_of(heads.dim), torch.get_num_threads(),
         )  # fmt: skip
         return out
 

@@ -305,7 +305,7 @@ class TritonOps(Ops):
             queries, rows, tree_mask.bias.contiguous(), tree_mask.start,
             tree_mask.start if begins is None else begins, parts, tops, totals, n, num_more,
             heads.group, queries.stride(0), rows.stride(0), heads.kv_width,
-            dim**-0.5 if scoring.scale is None else scoring.scale, scoring.soft_cap or 0.0,
+            scoring.scale_of(dim), scoring.soft_cap or 0.0,
             begins is not None, scoring.soft_cap is not None, dim, plan.block_rows,
             CACHE_ROWS, **TILES[plan.block_rows], **self._how,
         )  # fmt: skip

@@ -79,6 +79,10 @@ class Scoring:
     sinks: Tensor | None = None
     """[query heads] score of a key whose value is zero, which every row sees (gpt-oss)."""
 
+    def scale_of(self, head_dim: int) -> float:
+        """Factor of the products of heads of that size."""
+        return head_dim**-0.5 if self.scale is None else self.scale
+
     @property
     def is_plain(self) -> bool:
         """True if torch's attention computes it."""
@@ -162,9 +166,8 @@ def _scored(
     stacked: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scoring: Scoring
 ) -> Tensor:
     """Attention with capped scores or sinks, [num_kv, group * n, dim]. Softmax is in float32."""
-    scale = stacked.shape[2] ** -0.5 if scoring.scale is None else scoring.scale
     dtype = torch.promote_types(stacked.dtype, torch.float32)
-    scores = torch.bmm(stacked, keys.mT).to(dtype).mul_(scale)
+    scores = torch.bmm(stacked, keys.mT).to(dtype).mul_(scoring.scale_of(stacked.shape[2]))
     if scoring.soft_cap is not None:
         scores = scores.div_(scoring.soft_cap).tanh_().mul_(scoring.soft_cap)
     if mask is not None:
