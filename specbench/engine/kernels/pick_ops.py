@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -36,6 +35,7 @@ from specbench.engine.layers.operands import (
     Heads,
     Norm,
     TreeMask,
+    additive,
 )
 from specbench.engine.layers.ops import TORCH, Chain, Ops, gelu_tanh
 from specbench.engine.layers.torch_attention import PLAIN, Scoring
@@ -176,12 +176,11 @@ def pick_ops(device: torch.device, dtype: torch.dtype, kind: str = "auto") -> Op
     from specbench.engine.graphs.recorder import CudaRecorder
 
     recorder = CudaRecorder(device)
-    make = partial(TritonOps, properties.multi_processor_count)
     sound: dict[bool, TritonOps] = {}
     reasons: dict[bool, str] = {}
     best = (True, False) if capability >= (9, 0) else (False,)
     for is_early in {"plain": (False,), "overlapped": (True,)}.get(kind, best):
-        ops = make(is_early=is_early)
+        ops = TritonOps(properties.multi_processor_count, is_early=is_early)
         wrong = unsupported_reason(ops, device, dtype, recorder)
         if wrong is None:
             sound[is_early] = ops
@@ -228,30 +227,24 @@ def unsupported_reason(
         for used in (None, recorder) if recorder else (None,):
             how = f"{ops.name}, recorded," if used else ops.name
             try:
-                results = _replayed(trial, ops, used) if used else [trial.run(ops)]
+                results = _replayed(trial, ops, used) if used else [(*trial.run(ops).values(),)]
             except Exception as error:  # a compiler, a driver or a device that is too old
                 return f"{how} fails: {reason_of(error)}"
-            for found, (name, right) in product(results, expected.items()):
-                off = off_by(found[name], right)
-                if not off <= limit:
-                    return f"{name} of {how} is off by {off:.1e}"
+            for found in results:
+                for part, (name, right) in zip(found, expected.items(), strict=True):
+                    off = off_by(part, right)
+                    if not off <= limit:
+                        return f"{name} of {how} is off by {off:.1e}"
     return None
 
 
-def _replayed(trial: Trial, ops: Ops, recorder: Recorder) -> list[dict[str, Tensor]]:
+def _replayed(trial: Trial, ops: Ops, recorder: Recorder) -> list[tuple[Tensor, ...]]:
     """Results of several replays, one right after the other."""
-    names: list[str] = []
-
-    def recorded() -> tuple[Tensor, ...]:
-        results = trial.run(ops)
-        names[:] = results
-        return tuple(results.values())
-
-    recording = recorder(recorded, ())
+    recording = recorder(lambda: tuple(trial.run(ops).values()), ())
     results = []
     for _ in range(4):
         recording.replay()
-        results.append({n: x.clone() for n, x in zip(names, recording.outputs, strict=True)})
+        results.append(tuple(part.clone() for part in recording.outputs))
     return results
 
 
@@ -275,9 +268,8 @@ class Trial:
         self.heads = heads
         self.slots = CacheSlots(torch.arange(start, start + n, device=device), cos_sin)
         self.rows = drawn(capacity, 2 * heads.kv_width)  # of a cache
-        sees = torch.ones(n, n).tril().to(device, dtype)
-        bias, cache_span = (sees - 1) * torch.finfo(dtype).max, CacheSpan(capacity, is_exact=False)
-        few, gate_up = min(n, 2), (4, 32, EXPERT_HIDDEN)
+        bias = additive(torch.ones(n, n, device=device).tril().bool(), dtype)
+        cache_span, few = CacheSpan(capacity, is_exact=False), min(n, 2)
         self.x = drawn(n, hidden)
         self.norm = Norm(drawn(hidden), 1e-5)
         self.head_norm = HeadNorm(drawn(heads.num_kv * (heads.group + 1), heads.dim), 1e-6)
@@ -288,17 +280,12 @@ class Trial:
         self.each = drawn(few, inner, hidden), drawn(few, inner)  # a weight and a bias per row
         self.experts = (  # their input, weights, ids and shares
             drawn(few, EXPERT_HIDDEN),
-            Experts(drawn(*gate_up, scale=0.04), drawn(4, EXPERT_HIDDEN, 16)),
+            Experts(drawn(4, 32, EXPERT_HIDDEN, scale=0.04), drawn(4, EXPERT_HIDDEN, 16)),
             drawn(few, 4).topk(3).indices,
             drawn(few, 3),
         )
-        self.clamped = Experts(
-            gate_up=drawn(*gate_up, scale=0.04),
-            down=drawn(4, EXPERT_HIDDEN, 16),
-            gate_up_bias=drawn(4, 32),
-            down_bias=drawn(4, EXPERT_HIDDEN),
-            clamp=Clamp(1.702, 1.0),
-        )
+        biases, clamp = (drawn(4, 32), drawn(4, EXPERT_HIDDEN)), Clamp(1.702, 1.0)
+        self.clamped = Experts(self.experts[1].gate_up, self.experts[1].down, *biases, clamp)
         self.scoring = Scoring(0.2, 5.0, drawn(heads.num_kv * heads.group))
         rows, first = self.slots.rows, torch.tensor([start], device=device)
         self.tree = TreeMask(torch.tensor(start, device=device), bias, cache_span, rows)
