@@ -143,11 +143,9 @@ class Target:
         self.cache.length = n
         if needs.all_prompt_positions:
             return forward
-        return Forward(
-            forward.logits,
-            forward.hidden if forward.hidden is None else forward.hidden[-1:],
-            {layer: rows[-1:] for layer, rows in forward.layer_inputs.items()},
-        )
+        last = forward.hidden if forward.hidden is None else forward.hidden[-1:]
+        inputs = {layer: rows[-1:] for layer, rows in forward.layer_inputs.items()}
+        return Forward(forward.logits, last, inputs)
 
     def extend(self, tokens: Tensor) -> Tensor:
         """Append and commit `tokens` [n]; returns logits [vocab] of the last position."""
