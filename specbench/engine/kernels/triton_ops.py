@@ -37,7 +37,7 @@ from specbench.engine.kernels.triton_kernels import (
 )
 from specbench.engine.kernels.triton_plan import CACHE_ROWS, WIDEST_KEY, plan_attention
 from specbench.engine.kernels.triton_topk import topk_of_chunk, topk_of_few, topk_of_row
-from specbench.engine.layers.experts import Act, Experts, has_grouped
+from specbench.engine.layers.experts import Act, Experts, gated, has_grouped
 from specbench.engine.layers.operands import CacheRows, CacheSlots, HeadNorm, Heads, Norm, TreeMask
 from specbench.engine.layers.ops import Chain, Ops, gelu_tanh
 from specbench.engine.layers.torch_attention import PLAIN, Scoring
@@ -213,7 +213,7 @@ class TritonOps(Ops):
             )
         x = call.x if call.norm is None else self.norm(call.x, call.norm)
         both = linear(x, call.weight, call.bias)
-        kernels, torchs = partial(self._gate, both, call.is_gelu), partial(_gated, both, call)
+        kernels, torchs = partial(self._gate, both, call.is_gelu), partial(gated, both, call.act)
         return self.tried("gates", kernels, torchs)
 
     def _gate(self, both: Tensor, is_gelu: bool) -> Tensor:
@@ -317,11 +317,6 @@ class TritonOps(Ops):
             num_warps=max(width * dim // 2048, 1), **self._how,
         )  # fmt: skip
         return out
-
-
-def _gated(both: Tensor, call: LinearCall) -> Tensor:
-    gate, up = both.chunk(2, -1)
-    return call.act(gate).mul_(up)
 
 
 def run_row(call: LinearCall, launch: Kernel, how: Mapping[str, bool]) -> Tensor:

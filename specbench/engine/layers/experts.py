@@ -55,8 +55,13 @@ class Experts:
         """act(gate) * up [..., inner] of rows [..., 2 * inner] of both."""
         if self.clamp is not None:
             return self.clamp(both[..., ::2], both[..., 1::2])
-        gate, up = both.chunk(2, -1)
-        return act(gate).mul_(up)
+        return gated(both, act)
+
+
+def gated(both: Tensor, act: Act) -> Tensor:
+    """act(gate) * up [..., inner] of rows [..., 2 * inner] of both, gate first."""
+    gate, up = both.chunk(2, -1)
+    return act(gate).mul_(up)
 
 
 def mix(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> Tensor:

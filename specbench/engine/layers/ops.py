@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from specbench.engine.layers.emulated import is_emulated, product
-from specbench.engine.layers.experts import Act, Experts, mix
+from specbench.engine.layers.experts import Act, Experts, gated, mix
 from specbench.engine.layers.operands import CacheRows, CacheSlots, HeadNorm, Heads, Norm, TreeMask
 from specbench.engine.layers.torch_attention import (
     PLAIN,
@@ -157,8 +157,7 @@ class Ops:
 
     def gated(self, x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm, act: Act) -> Tensor:
         """act(gate) * up [n, inner] of x [n, hidden]; `weight` [2 * inner, hidden] holds both."""
-        gate, up = self.project(x, weight, bias, norm=norm).chunk(2, -1)
-        return act(gate).mul_(up)
+        return gated(self.project(x, weight, bias, norm=norm), act)
 
     def experts(self, x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> Tensor:
         """Sum [n, hidden] of the outputs of experts `ids` [n, k] for x, times `shares` [n, k]."""
