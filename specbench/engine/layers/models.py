@@ -31,7 +31,8 @@ _FIXED_ROPES = {"default", "linear", "llama3", "yarn"}
 
 def unsupported_reason(model: PreTrainedModel) -> str | None:
     """Reason that the model must run its own forward; None if the stack can run it."""
-    if not is_known(model):
+    is_own = type(model).__module__.startswith("transformers.models.")
+    if not is_own or type(model).__name__ not in _MODELS:
         return f"{type(model).__name__} is run by transformers' own forward"
     if getattr(model.config, "quantization_config", None) is not None:
         return "quantised weights are read by transformers' own forward"
@@ -43,17 +44,6 @@ def unsupported_reason(model: PreTrainedModel) -> str | None:
     if len({parameter.device for parameter in model.parameters()}) > 1:
         return "the model is spread over several devices"
     return None
-
-
-def is_known(model: PreTrainedModel) -> bool:
-    """True if the model is of a class of transformers whose layers the stack can read."""
-    is_own = type(model).__module__.startswith("transformers.models.")
-    return is_own and type(model).__name__ in _MODELS
-
-
-def text_model(model: PreTrainedModel) -> Any:
-    """The embedding, layers and norm of a model, which may read images too."""
-    return getattr(model.model, "language_model", model.model)
 
 
 def fused_layer(layer: Any, config: Any, ops: Ops) -> tuple[Norm, FusedLayer]:

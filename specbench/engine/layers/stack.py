@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from specbench.engine.layers.layer import Rotary
-from specbench.engine.layers.models import fused_layer, norm_of, text_model
+from specbench.engine.layers.models import fused_layer, norm_of
 from specbench.engine.layers.operands import CacheRows, CacheSlots, CacheSpan, TreeMask
 from specbench.engine.layers.ops import Ops
 from specbench.engine.layers.torch_attention import attention_kinds
@@ -33,7 +33,8 @@ class Stack:
     """
 
     def __init__(self, model: PreTrainedModel, ops: Ops) -> None:
-        base, config = text_model(model), model.config.get_text_config()
+        base = getattr(model.model, "language_model", model.model)  # a model may read images too
+        config = model.config.get_text_config()
         kinds = attention_kinds(config)
         self._embed = base.embed_tokens
         self._kinds, self._ops = kinds, ops
@@ -123,22 +124,15 @@ class Stack:
                 mask = tree_mask or _causal(len(x), 0, CacheSpan(0), x)
                 self._joined(x, begin, caches, slots[self._kind_of[0]], mask)
             else:
-                x = self._run_each(x, begin, caches, slots, tree_mask)
+                for index, rows_of_layer in enumerate(caches, begin):
+                    norm, layer = self._layers[index]
+                    kind = self._kind_of[index]
+                    queries = layer.write_kv(x, rows_of_layer, slots[kind], norm)
+                    window = self._kinds[kind]
+                    x = layer.mlp(layer.attend(x, queries, rows_of_layer, tree_mask, window))
         if len(self._layers) in wanted:
             inputs[len(self._layers)] = x
         return self._ops.norm(x, self._norm), inputs
-
-    def _run_each(
-        self, x: Tensor, first: int, caches: Sequence[CacheRows], slots: Mapping[str, CacheSlots],
-        tree_mask: TreeMask | None,
-    ) -> Tensor:  # fmt: skip
-        """Run the layers from `first` on, one for each of `caches`, over x [n, hidden]."""
-        for index, cached in enumerate(caches, first):
-            norm, layer = self._layers[index]
-            kind = self._kind_of[index]
-            queries = layer.write_kv(x, cached, slots[kind], norm)
-            x = layer.mlp(layer.attend(x, queries, cached, tree_mask, self._kinds[kind]))
-        return x
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [n, vocab] of hidden states [n, hidden]."""
