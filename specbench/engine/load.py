@@ -188,11 +188,14 @@ def check_type(model_type: object, path: Path) -> None:
 def check_attention(config: Any, path: Path) -> None:
     """Refuse attention that cannot run over trees, with the reason, before weights are read."""
     if reason := _unsupported_attention(config):
-        raise CheckpointError(
-            f"{path} is a {config.model_type} model {reason}, so it cannot run over a tree.",
-            "Use a model whose layers attend to all earlier tokens, or to a window or chunk of "
-            "them, such as Llama, Qwen, Mistral, Gemma or gpt-oss.",
-        )
+        hint = "Use a model whose layers attend to all earlier tokens, or to a window or chunk of "
+        hint += "them, such as Llama, Qwen, Mistral, Gemma or gpt-oss."
+        raise _no_trees(path, config, f" {reason}", hint)
+
+
+def _no_trees(path: Path, config: Any, reason: str, hint: str) -> CheckpointError:
+    text = f"{path} is a {config.model_type} model{reason}, so it cannot run over a tree."
+    return CheckpointError(text, hint)
 
 
 def _unsupported_attention(config: Any) -> str | None:
@@ -308,17 +311,12 @@ def _predicts(key: str, config: Any) -> bool:
 
 def check_positions(model: PreTrainedModel, path: Path) -> None:
     """Refuse recurrent models, and ones without positions: siblings in a tree share a position."""
-    reason = None
+    hint = "Use a model with rotary or learned positions, such as Llama, Qwen or GPT-NeoX."
     if getattr(model, "_is_stateful", False):
         reason = "has a recurrent state, which cannot forget rejected tokens"
-    elif "position_ids" not in inspect.signature(model.forward).parameters:
-        reason = "takes no position ids"
-    if reason:
-        raise CheckpointError(
-            f"{path} is a {model.config.model_type} model, which {reason}, so it "
-            "cannot run over a tree.",
-            "Use a model with rotary or learned positions, such as Llama, Qwen or GPT-NeoX.",
-        )
+        raise _no_trees(path, model.config, f", which {reason}", hint)
+    if "position_ids" not in inspect.signature(model.forward).parameters:
+        raise _no_trees(path, model.config, ", which takes no position ids", hint)
 
 
 def check_tree(target: Target, path: Path) -> None:
