@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -38,12 +38,11 @@ def alike(outputs: Outputs) -> Outputs:
     return tuple(map(torch.empty_like, outputs))
 
 
-class Recorder(Protocol):
-    """Records a function, which may draw random numbers from `generators`."""
+Recorder: TypeAlias = Callable[..., Recording]
+"""Records a function (`Recorded`), which may draw random numbers from `Generators`, given second.
 
-    def __call__(
-        self, function: Recorded, generators: Generators, keep: Keep = alike
-    ) -> Recording: ...
+A third argument (`Keep`) says where the outputs are kept, by default in memory of their own.
+"""
 
 
 class CudaRecorder:
