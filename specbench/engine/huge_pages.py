@@ -24,7 +24,8 @@ def move(model: nn.Module) -> None:
     """
     shared: dict[int, list[nn.Parameter]] = {}
     for weight in model.parameters():
-        if type(weight) is nn.Parameter and _is_matrix(weight):
+        is_plain = type(weight) is nn.Parameter and weight.is_floating_point() and weight.ndim == 2
+        if is_plain and weight.device.type == "cpu" and weight.is_contiguous():
             shared.setdefault(weight.data_ptr(), []).append(weight)
     starts = [0]
     for first, *_ in shared.values():
@@ -45,11 +46,6 @@ def zeros(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Ten
     if block is None:
         return torch.zeros(shape, dtype=dtype, device=device)
     return block.view(dtype).view(shape).zero_()
-
-
-def _is_matrix(weight: Tensor) -> bool:
-    is_plain = weight.device.type == "cpu" and weight.is_floating_point()
-    return is_plain and weight.ndim == 2 and weight.is_contiguous()
 
 
 def huge_block(size: int) -> Tensor | None:
