@@ -105,5 +105,4 @@ def _experts(module: Any) -> Experts:
 def _rope_types(parameters: Any) -> set[str]:
     """Types of rotary embeddings in a config's parameters, which may be by kind of attention."""
     nested = [value for value in parameters.values() if isinstance(value, dict)]
-    types = [one.get("rope_type", "default") for one in nested or [parameters]]
-    return set(types)
+    return {one.get("rope_type", "default") for one in nested or [parameters]}

@@ -35,10 +35,8 @@ def num_parts_of(x: Tensor, weight: Tensor) -> int:
     """
     if x.device.type != "cpu" or x.dtype != torch.float32 or x.shape[0] > 64:
         return 1
-    num_parts = min(torch.get_num_threads(), weight.numel() >> 15)
-    while num_parts > 1 and weight.shape[0] % num_parts:
-        num_parts -= 1
-    return max(num_parts, 1)
+    most = max(min(torch.get_num_threads(), weight.numel() >> 15), 1)
+    return next(num for num in range(most, 0, -1) if weight.shape[0] % num == 0)
 
 
 def in_parts(x: Tensor, weight: Tensor, bias: Tensor | None, num_parts: int) -> Tensor:
