@@ -145,18 +145,16 @@ class Graphs(Execution):
         read = [b.tensor if b else x for b, x in zip(buffers, inputs, strict=True)]
         generators = [value.generator for value in named.values() if hasattr(value, "generator")]
         states = [generator.get_state() for generator in generators]
-        recording, why = None, ""
         try:
             recording = self._recorder(
                 lambda: function(*read, **named), generators, captured.outputs_like
             )
         except Exception as error:  # models and methods may do anything that a graph cannot
-            why = f"{function.__qualname__}: {reason_of(error)}"
-        with suppress(RuntimeError):  # a failed recording leaves generators in a bad state
-            for generator, state in zip(generators, states, strict=True):
-                generator.set_state(state)  # recording draws from them too
-        if recording is None:
-            return why
+            return f"{function.__qualname__}: {reason_of(error)}"
+        finally:
+            with suppress(RuntimeError):  # a failed recording leaves generators in a bad state
+                for generator, state in zip(generators, states, strict=True):
+                    generator.set_state(state)  # recording draws from them too
         self.num_late += self._is_closed
         for output in recording.outputs:
             self._outputs[id(output)] = output
