@@ -228,7 +228,22 @@ class TritonOps(Ops):
         most = MOST_PAIRS if has_grouped(x) else max(MOST_PAIRS, len(experts.down))
         if act is not silu or ids.numel() > most or not is_dense:
             return super().experts(x, experts, ids, shares, act)
-        return run_experts(x, experts, ids, shares, self._how)
+        k, hidden, inner = ids.shape[1], x.shape[1], experts.down.shape[2]
+        ids, shares = ids.contiguous(), shares.contiguous()
+        clamp, has_bias = experts.clamp, experts.gate_up_bias is not None
+        alpha, limit = (clamp.alpha, clamp.limit) if clamp else (0.0, 0.0)
+        acts, found = x.new_empty(ids.numel(), inner), x.new_empty(ids.numel(), hidden)
+        project_experts[(triton.cdiv(inner, EXPERT_ROWS), ids.numel())](
+            x, experts.gate_up, _or(experts.gate_up_bias, x), ids, shares, acts, inner, hidden, k,
+            alpha, limit, IS_GATED=True, IS_CLAMPED=clamp is not None, HAS_BIAS=has_bias,
+            HAS_SHARES=False, ROWS=EXPERT_ROWS, BLOCK=EXPERT_BLOCK, **self._how,
+        )  # fmt: skip
+        project_experts[(triton.cdiv(hidden, EXPERT_ROWS), ids.numel())](
+            acts, experts.down, _or(experts.down_bias, x), ids, shares, found, hidden, inner, 1,
+            alpha, limit, IS_GATED=False, IS_CLAMPED=False, HAS_BIAS=has_bias,
+            HAS_SHARES=True, ROWS=EXPERT_ROWS, BLOCK=EXPERT_BLOCK, **self._how,
+        )  # fmt: skip
+        return found.unflatten(0, ids.shape).sum(1)
 
     @or_torch("most likely tokens")
     def topk_logprobs(self, logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -331,28 +346,6 @@ def run_row(call: LinearCall, launch: Kernel, how: Mapping[str, bool]) -> Tensor
         ROWS=launch.rows, BLOCK=ROW_BLOCK, **how,
     )  # fmt: skip
     return out
-
-
-def run_experts(
-    x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, how: Mapping[str, bool]
-) -> Tensor:
-    """Sum [n, hidden] of the outputs of experts `ids` [n, k] for x, times `shares` [n, k]."""
-    k, hidden, inner = ids.shape[1], x.shape[1], experts.down.shape[2]
-    ids, shares = ids.contiguous(), shares.contiguous()
-    clamp, has_bias = experts.clamp, experts.gate_up_bias is not None
-    alpha, limit = (clamp.alpha, clamp.limit) if clamp else (0.0, 0.0)
-    gated, found = x.new_empty(ids.numel(), inner), x.new_empty(ids.numel(), hidden)
-    project_experts[(triton.cdiv(inner, EXPERT_ROWS), ids.numel())](
-        x, experts.gate_up, _or(experts.gate_up_bias, x), ids, shares, gated, inner, hidden, k,
-        alpha, limit, IS_GATED=True, IS_CLAMPED=clamp is not None, HAS_BIAS=has_bias,
-        HAS_SHARES=False, ROWS=EXPERT_ROWS, BLOCK=EXPERT_BLOCK, **how,
-    )  # fmt: skip
-    project_experts[(triton.cdiv(hidden, EXPERT_ROWS), ids.numel())](
-        gated, experts.down, _or(experts.down_bias, x), ids, shares, found, hidden, inner, 1,
-        alpha, limit, IS_GATED=False, IS_CLAMPED=False, HAS_BIAS=has_bias,
-        HAS_SHARES=True, ROWS=EXPERT_ROWS, BLOCK=EXPERT_BLOCK, **how,
-    )  # fmt: skip
-    return found.unflatten(0, ids.shape).sum(1)
 
 
 def _or(tensor: Tensor | None, other: Tensor) -> Tensor:
