@@ -9,7 +9,7 @@ from typing import Any
 from specbench.engine.kernels import triton_attention as attention
 from specbench.engine.kernels import triton_kernels as kernels
 from specbench.engine.kernels import triton_topk as triton_best
-from specbench.engine.kernels.products import ROW
+from specbench.engine.kernels.products import ROWS
 from specbench.engine.kernels.triton_experts import project_experts
 from specbench.engine.kernels.triton_ops import (
     CHUNK,
@@ -46,11 +46,10 @@ FLAVOURS = {
 }
 ROW_CASES = [
     Case(
-        f"{what}, {launch.rows} rows", kernels.project_row,
-        {**PROJECT, **flavour, "ROWS": launch.rows, "BLOCK": ROW_BLOCK},
+        what, kernels.project_row,
+        {**PROJECT, **flavour, "ROWS": ROWS[flavour["IS_GATED"]], "BLOCK": ROW_BLOCK},
     )
     for what, flavour in FLAVOURS.items()
-    for launch in ROW
 ]  # fmt: skip
 ATTEND = {
     **dict.fromkeys(("queries", "rows", "bias"), T),

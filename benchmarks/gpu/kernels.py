@@ -2,8 +2,8 @@
 
     python -m benchmarks.gpu.kernels [--model M ...] [--dtype bfloat16] [--processes N]
 
-The start-up check, and the layers of each model with every possible launch, run on tensors without
-memory and launch nothing, to list the kernels that they need. Processes without a GPU compile them.
+The start-up check, and the layers of each model, run on tensors without memory and launch
+nothing, to list the kernels that they need. Processes without a GPU compile them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from triton.runtime.driver import driver
 
 from benchmarks.layer_time import _layers, _works
 from specbench.engine.kernels.pick_ops import TRIED, Trial
-from specbench.engine.kernels.products import ROW, Launch, Product
 from specbench.engine.kernels.triton_ops import TritonOps
 from specbench.errors import reason_of
 from specbench.models.cards import find_model
@@ -75,23 +74,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     num_processors = torch.cuda.get_device_properties(0).multi_processor_count
     with listed() as kernels:
         for is_early in (True, False) if target.arch >= 90 else (False,):
-            for kernel in ROW:
-                ops = with_kernel(kernel, num_processors, is_early=is_early)
-                for each in {dtype, torch.float32}:
-                    check(ops, each)
-                for shape in filter(None, shapes):
-                    layers(ops, shape, dtype)
+            ops = TritonOps(num_processors, is_early=is_early)
+            for each in {dtype, torch.float32}:
+                check(ops, each)
+            for shape in filter(None, shapes):
+                layers(ops, shape, dtype)
     return 1 if compile_all(list(kernels), target, given.processes, print) else 0
-
-
-def with_kernel(kernel: Launch, num_processors: int, *, is_early: bool) -> TritonOps:
-    """Kernels that run products of a row with this one."""
-
-    class Launching(TritonOps):
-        def launch_of(self, product: Product) -> Launch:
-            return kernel
-
-    return Launching(num_processors, is_early=is_early)
 
 
 @torch.inference_mode()

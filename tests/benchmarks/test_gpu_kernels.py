@@ -16,8 +16,8 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 from benchmarks.gpu import kernels
-from benchmarks.gpu.kernels import Offline, check, compile_all, layers, listed, with_kernel
-from specbench.engine.kernels.products import ROW
+from benchmarks.gpu.kernels import Offline, check, compile_all, layers, listed
+from specbench.engine.kernels.triton_ops import TritonOps
 from specbench.engine.layers.operands import Norm
 from specbench.models.cards import find_model
 from torch.nn.functional import silu
@@ -25,7 +25,7 @@ from torch.nn.functional import silu
 TARGET = GPUTarget("cuda", 90, 32)
 
 def work():
-    ops = with_kernel(ROW[1], 8, is_early=True)
+    ops = TritonOps(8, is_early=True)
     x, weight = torch.ones(16, 64, dtype=torch.bfloat16), torch.ones(96, 64, dtype=torch.bfloat16)
     norm = Norm(weight[0], 1e-5)
     for rows in (x, x[:1], x[:5]):
@@ -42,7 +42,7 @@ if __name__ == "__main__":
         assert compile_all([*found, *found], TARGET, 2, print) == []
     elif sys.argv[1] == "lists":
         kernels.TRIED = kernels.TRIED[:2]
-        ops = with_kernel(ROW[1], 8, is_early=True)
+        ops = TritonOps(8, is_early=True)
         with listed() as without_memory:
             check(ops, torch.bfloat16)
         with listed() as on_cpu:

@@ -1,13 +1,13 @@
 """Choose the operations of decoder layers for a device: kernels, if their results are correct.
 
-It also chooses launches for a model's products, by result and by time.
+It also chooses the kernel or torch for a model's products, by result and by time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,15 +17,7 @@ from torch.nn.functional import silu
 
 from specbench.engine.kernels.native_build import BuildError
 from specbench.engine.kernels.native_ops import native_ops
-from specbench.engine.kernels.products import (
-    Check,
-    Choice,
-    Kernel,
-    Launch,
-    LinearCall,
-    Product,
-    choose,
-)
+from specbench.engine.kernels.products import Choice, LinearCall, choose
 from specbench.engine.layers.experts import Clamp, Experts
 from specbench.engine.layers.operands import (
     CacheRows,
@@ -49,7 +41,7 @@ if TYPE_CHECKING:
 LIMITS = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 """Largest relative error of a kernel's result against torch's, by dtype."""
 SWEEPS = 2
-"""Rounds of choices: in the second one, the other products already have their launches."""
+"""Rounds of choices: in the second one, the other products already have their own."""
 ROUNDS, REPLAYS = 5, 10
 
 Timer: TypeAlias = Callable[[Sequence[Callable[[], Tensor]]], Sequence[float]]
@@ -82,41 +74,28 @@ class ReplayTimer:
 
 @torch.inference_mode()
 def pick_launches(ops: TritonOps, chain: Chain, *, timer: Timer) -> None:
-    """Choose a launch for each product of a chain that has none, one product at a time."""
+    """Choose for each product of a chain that has no choice, one product at a time."""
     run = chain()
     calls = {call.product: call for call in ops.calls_in(run) if call.product}
-    checks = {
-        one: cache(partial(wrong_with, ops, call))
-        for one, call in calls.items()
-        if one not in ops.choices
-    }
-    for _ in range(SWEEPS):
-        for one, check in checks.items():
-            _pick(ops, run, one, check, timer)
+    wrong = {one: wrong_with(ops, call) for one, call in calls.items() if one not in ops.choices}
 
-
-def _pick(
-    ops: TritonOps, run: Callable[[], Tensor], one: Product, check: Check, timer: Timer
-) -> None:
-    """Choose the launch of one product in a chain."""
-
-    def launching(launch: Launch) -> Tensor:
-        ops.choices[one] = Choice(one, launch)
+    def run_with(choice: Choice) -> Tensor:
+        ops.choices[choice.product] = choice
         return run()
 
-    def measure(sound: Sequence[Launch]) -> Sequence[float]:
-        return timer([partial(launching, launch) for launch in sound])
+    for _ in range(SWEEPS):
+        for one, reason in wrong.items():
+            works = [partial(run_with, Choice(one, is_kernel)) for is_kernel in (True, False)]
+            ops.choices[one] = choose(one, reason, partial(timer, works))
 
-    ops.choices[one] = choose(one, check, measure)
 
-
-def wrong_with(ops: TritonOps, call: LinearCall, launch: Kernel) -> str | None:
-    """Reason that a launch cannot be used for a call or for its product alone; None if it can."""
+def wrong_with(ops: TritonOps, call: LinearCall) -> str | None:
+    """Reason that the kernel cannot be used for a call or for its product alone; None if it can."""
     calls = [call] if call.is_gated else [call, LinearCall(call.x, call.weight, call.bias)]
     for each in calls:
         expected = _added_to_zeros(each).by(TORCH)
         try:
-            found = ops.launched(_added_to_zeros(each), launch)
+            found = ops.launched(_added_to_zeros(each))
         except Exception as error:  # of the compiler or driver, or for too small a device
             return reason_of(error)
         off = off_by(found, expected)

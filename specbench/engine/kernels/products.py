@@ -1,4 +1,4 @@
-"""Linear layers over a single row: their shapes, possible launches, and the choice of one by
+"""Linear layers over a single row: their shapes, and the choice between the kernel and torch by
 result and time. Needs neither Triton nor a GPU.
 
 Products of more rows are torch's: in Vicuna-13B's layers on an H100, a kernel of our own was at
@@ -7,9 +7,9 @@ most 0.6 % faster for 16 to 64 rows (docs/decisions.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 from torch.nn.functional import silu
@@ -24,6 +24,13 @@ MARGIN = 0.005
 Without it, noise would make the choice, and so the rounding of results: kernels and cuBLAS add
 in different orders.
 """
+ROWS = {False: 4, True: 2}
+"""Weight rows that each program of the kernel reads, by whether the product is gated.
+
+Any number adds in the same order, so results are bitwise equal. Of 1, 2 and 4, these took at most
+0.4 % of a chain's time more than the fastest for any product of Vicuna-13B's layers and of one of
+768 numbers on an H100 (results/recorded/h100-vicuna-13b).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,24 +43,6 @@ class Product:
 
     def __str__(self) -> str:
         return f"products of a row, {'2 x ' * self.is_gated}{self.num_out} x {self.size}"
-
-
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """The kernel, with the weight rows that each program reads."""
-
-    rows: int
-
-    def __str__(self) -> str:
-        return f"row kernel, {self.rows} rows"
-
-
-Launch: TypeAlias = Kernel | None
-"""None leaves a product to torch, which is cuBLAS on a GPU."""
-Check: TypeAlias = Callable[[Kernel], str | None]
-"""Returns the reason that a launch cannot be used."""
-ROW = (Kernel(4), Kernel(1), Kernel(2))
-"""All add in the same order, so the results are bitwise equal. Without measurements, the first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,46 +88,35 @@ class LinearCall:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The launch chosen for a product, with times and reasons."""
+    """The kernel or torch, which is cuBLAS on a GPU, for a product; with times and a reason."""
 
     product: Product
-    launch: Launch
-    seconds: Mapping[str, float] = field(default_factory=dict)  # launch -> time of the chain
-    rejected: Mapping[str, str] = field(default_factory=dict)  # launch -> reason
+    is_kernel: bool
+    seconds: Sequence[float] = ()  # of the chain with the kernel, and with torch
+    wrong: str | None = None  # reason that the kernel is not used
 
     def to_json(self) -> dict[str, Any]:
         """The choice for the header of a run, with times in microseconds."""
+        is_gated, kernel = self.product.is_gated, f"row kernel, {ROWS[self.product.is_gated]} rows"
+        times = (round(seconds * 1e6, 2) for seconds in self.seconds)
         return {
             "rows": 1,
-            "weight": [self.product.num_out * (1 + self.product.is_gated), self.product.size],
-            "is_gated": self.product.is_gated,
-            "launch": label(self.launch),
-            "chain_us": {name: round(seconds * 1e6, 2) for name, seconds in self.seconds.items()},
-            "rejected": dict(self.rejected),
+            "weight": [self.product.num_out * (1 + is_gated), self.product.size],
+            "is_gated": is_gated,
+            "launch": kernel if self.is_kernel else "torch",
+            "chain_us": dict(zip((kernel, "torch"), times, strict=False)),
+            "rejected": {kernel: self.wrong} if self.wrong else {},
         }
 
 
-def label(launch: Launch) -> str:
-    """Name of a launch."""
-    return "torch" if launch is None else str(launch)
+def choose(product: Product, wrong: str | None, measure: Callable[[], Sequence[float]]) -> Choice:
+    """Choose by result and by time: the kernel, unless torch is faster by `MARGIN`.
 
-
-def choose(
-    product: Product, check: Check, measure: Callable[[Sequence[Launch]], Sequence[float]]
-) -> Choice:
-    """Choose a launch by result and by time.
-
-    `measure` returns the seconds of a chain with each launch. The fastest kernel wins unless
-    torch is faster by `MARGIN`.
+    `wrong` is the reason that the kernel cannot be used. `measure` returns the seconds of a chain
+    with the kernel, and with torch.
     """
-    rejected = {str(kernel): reason for kernel in ROW if (reason := check(kernel)) is not None}
-    kernels = [kernel for kernel in ROW if str(kernel) not in rejected]
-    if not kernels:
-        return Choice(product, None, rejected=rejected)
-    sound: list[Launch] = [*kernels, None]
-    seconds = dict(zip(sound, measure(sound), strict=True))
-    best: Launch = min(kernels, key=seconds.__getitem__)
-    if seconds[None] < seconds[best] * (1 - MARGIN):
-        best = None
-    by_label = {label(launch): found for launch, found in seconds.items()}
-    return Choice(product, best, by_label, rejected)
+    if wrong is not None:
+        return Choice(product, is_kernel=False, wrong=wrong)
+    by_kernel, by_torch = measure()
+    is_kernel = by_torch >= by_kernel * (1 - MARGIN)
+    return Choice(product, is_kernel, (by_kernel, by_torch))

@@ -6,8 +6,8 @@ weights, and seven to ten for a tree, whose products are cuBLAS's. A tree's atte
 mask of its own nodes only.
 
 A kernel rounds once where torch's operations round several times. Measurements on the device
-choose among kernels whose results are the same bits, and cuBLAS, which adds in another order, so
-a run records the choice.
+choose between the kernel of a row and cuBLAS, which adds in another order, so a run records the
+choice.
 
 If Triton cannot compile or launch a kernel, torch's operation runs in its place. The start-up
 check tries each kernel at a few shapes; others come later, such as a wider head, and must not
@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn.functional import linear, silu
 from triton.errors import TritonError
 
-from specbench.engine.kernels.products import ROW, Choice, Kernel, Launch, LinearCall, Product
+from specbench.engine.kernels.products import ROWS, Choice, LinearCall, Product
 from specbench.engine.kernels.triton_attention import attend_split, join_splits
 from specbench.engine.kernels.triton_experts import project_experts
 from specbench.engine.kernels.triton_kernels import (
@@ -127,7 +127,7 @@ class TritonOps(Ops):
         return torchs()
 
     def measure_by(self, pick: Callable[[TritonOps, Chain], None]) -> None:
-        """From now on, `pick` chooses the launches of prepared chains."""
+        """From now on, `pick` chooses for the products of prepared chains."""
         self._pick = pick
 
     def prepare(self, chain: Chain) -> None:
@@ -135,7 +135,7 @@ class TritonOps(Ops):
             return
         try:
             self._pick(self, chain)
-        except Exception as error:  # such as no memory: use the launches without measurements
+        except Exception as error:  # such as no memory: use the kernels without measurements
             self.choices.clear()
             self.fallbacks["launches are not measured"] = reason_of(error)
 
@@ -187,23 +187,21 @@ class TritonOps(Ops):
         return self.linear(LinearCall(x, weight, bias, norm, is_gated=True, is_gelu=is_gelu))
 
     def linear(self, call: LinearCall) -> Tensor:
-        """Run a linear layer with its chosen launch."""
+        """Run a linear layer as chosen: with the kernel of a row, or with torch."""
         if self._linear_calls is not None:
             self._linear_calls.append(call)
         product, by_torch = call.product, partial(self._torchs, call)
-        launch = None if product is None else self.launch_of(product)
-        if launch is None or not call.is_dense:
+        if product is None or not self.has_kernel(product) or not call.is_dense:
             return by_torch()
-        return self.tried(str(product), partial(self.launched, call, launch), by_torch)
+        return self.tried(str(product), partial(self.launched, call), by_torch)
 
-    def launch_of(self, product: Product) -> Launch:
-        """The launch of a product."""
-        chosen = self.choices.get(product)
-        return ROW[0] if chosen is None else chosen.launch
+    def has_kernel(self, product: Product) -> bool:
+        """True if the kernel runs a product: by its choice, or without one."""
+        return product not in self.choices or self.choices[product].is_kernel
 
-    def launched(self, call: LinearCall, launch: Kernel) -> Tensor:
-        """Run a linear layer over a row with this launch."""
-        return run_row(call, launch, self._how)
+    def launched(self, call: LinearCall) -> Tensor:
+        """Run a linear layer over a row with the kernel."""
+        return run_row(call, ROWS[call.is_gated], self._how)
 
     def _torchs(self, call: LinearCall) -> Tensor:
         """Run a linear layer with torch, its norm and gate with kernels."""
@@ -334,16 +332,19 @@ class TritonOps(Ops):
         return out
 
 
-def run_row(call: LinearCall, launch: Kernel, how: Mapping[str, bool]) -> Tensor:
-    """Result [1, output] of a call with a single row; `how` are options of every kernel."""
+def run_row(call: LinearCall, rows: int, how: Mapping[str, bool]) -> Tensor:
+    """Result [1, output] of a call with a single row, with `rows` of the weight per program.
+
+    `how` are options of every kernel.
+    """
     num_out, norm = call.weight.shape[0] // (1 + call.is_gated), call.norm
     out = call.x.new_empty(1, num_out) if call.residual is None else call.residual
-    project_row[(triton.cdiv(num_out, launch.rows),)](
+    project_row[(triton.cdiv(num_out, rows),)](
         call.x, call.weight, _or(call.bias, call.x), call.x if norm is None else norm.weight,
         out, num_out, call.x.shape[1], 0.0 if norm is None else norm.eps,
         HAS_BIAS=call.bias is not None, HAS_NORM=norm is not None,
         IS_ADDED=call.residual is not None, IS_GATED=call.is_gated, IS_GELU=call.is_gelu,
-        ROWS=launch.rows, BLOCK=ROW_BLOCK, **how,
+        ROWS=rows, BLOCK=ROW_BLOCK, **how,
     )  # fmt: skip
     return out
 

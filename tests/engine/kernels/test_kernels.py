@@ -16,7 +16,7 @@ from torch.nn.functional import gelu, silu
 from specbench.engine.execution import Execution
 from specbench.engine.kernels import pick_ops
 from specbench.engine.kernels.pick_ops import unsupported_reason
-from specbench.engine.kernels.products import ROW, LinearCall
+from specbench.engine.kernels.products import LinearCall
 from specbench.engine.layers.operands import CacheRows, CacheSpan, Heads, Norm, TreeMask
 from specbench.engine.layers.ops import TORCH, gelu_tanh
 from specbench.engine.layers.torch_attention import Scoring
@@ -31,7 +31,7 @@ from tests.support.weights import decoded
 pytest.importorskip("triton", reason="triton is not installed")
 
 from specbench.engine.kernels import triton_ops
-from specbench.engine.kernels.triton_ops import CHUNK, MAX_TOPK, MOST_FEW, TritonOps
+from specbench.engine.kernels.triton_ops import CHUNK, MAX_TOPK, MOST_FEW, TritonOps, run_row
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 KERNELS = TritonOps(num_processors=8)
@@ -158,7 +158,7 @@ def test_how_a_row_is_launched_changes_no_bit() -> None:
     torch.manual_seed(0)
     x, weight, norm = (torch.randn(shape, device=DEVICE) for shape in ((1, 1300), (74, 1300), 1300))
     call = LinearCall(x, weight, norm=Norm(norm, 1e-5), is_gated=True)
-    results = [KERNELS.launched(call, launch) for launch in ROW]
+    results = [KERNELS.launched(call), *(run_row(call, rows, KERNELS._how) for rows in (1, 4))]
     assert all(torch.equal(out, results[0]) for out in results)
     assert results[0].abs().max() > 0
 

@@ -14,7 +14,6 @@ from torch import Tensor
 from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.graphs.recorder import CudaRecorder
 from specbench.engine.kernels.pick_ops import NO_OVERLAP, pick_ops
-from specbench.engine.kernels.products import ROW, Kernel
 from specbench.engine.target import Needs, Target
 from specbench.engine.tree import DraftTree, TreeLayout
 from tests.support.fallbacks import fallbacks
@@ -22,7 +21,7 @@ from tests.support.models import random_llama
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from benchmarks.gpu.kernels import with_kernel
+from specbench.engine.kernels.triton_ops import TritonOps
 
 NUM_REPLAYS = 1000
 SMALL = {
@@ -41,13 +40,13 @@ pytestmark = [
 ]
 
 
-TREES = [(1, kernel) for kernel in ROW] + [(n, ROW[0]) for n in (2, 16, 17, 26, 33, 60, 64)]
-"""Nodes of a tree, and the kernel of products of a row."""
+TREES = [1, 2, 16, 17, 26, 33, 60, 64]
+"""Nodes of a tree."""
 
 
 @pytest.fixture(scope="module")
-def targets() -> Callable[[Kernel, bool], list[Target]]:
-    """The same random model with and without overlapped kernels, by kernel and size."""
+def targets() -> Callable[[bool], list[Target]]:
+    """The same random model with and without overlapped kernels, by size."""
     device = torch.device("cuda:0")
     if torch.cuda.get_device_capability(device) < (9, 0):
         pytest.skip("kernels overlap from compute capability 9.0 on")
@@ -56,32 +55,27 @@ def targets() -> Callable[[Kernel, bool], list[Target]]:
     num_processors = torch.cuda.get_device_properties(device).multi_processor_count
 
     @cache
-    def sized(is_large: bool) -> Any:
-        return random_llama(**(LARGE if is_large else SMALL)).to(device, torch.bfloat16)
-
-    @cache
-    def of(kernel: Kernel, is_large: bool) -> list[Target]:
-        model = sized(is_large)
-        both = (with_kernel(kernel, num_processors, is_early=early) for early in (False, True))
+    def of(is_large: bool) -> list[Target]:
+        model: Any = random_llama(**(LARGE if is_large else SMALL)).to(device, torch.bfloat16)
+        both = (TritonOps(num_processors, is_early=early) for early in (False, True))
         return [Target(deepcopy(model), Graphs(CudaRecorder(device), ops)) for ops in both]
 
     return of
 
 
 @pytest.mark.parametrize(("num_committed", "is_large"), [(40, False), (700, True)])
-@pytest.mark.parametrize(("num_nodes", "kernel"), TREES, ids=str)
+@pytest.mark.parametrize("num_nodes", TREES)
 @torch.inference_mode()
 def test_overlapped_replays_are_bit_for_bit_those_without(
-    num_nodes: int, kernel: Kernel, num_committed: int, is_large: bool,
-    targets: Callable[[Kernel, bool], list[Target]],
-) -> None:  # fmt: skip
+    num_nodes: int, num_committed: int, is_large: bool, targets: Callable[[bool], list[Target]]
+) -> None:
     layout = TreeLayout.from_parents([max(i - 3, 0) for i in range(num_nodes)], "cuda:0")
     tokens = torch.arange(5, 5 + num_nodes, device="cuda:0")
     tree = DraftTree(tokens, layout, num_nodes)
     needs = Needs(hidden=True, layer_inputs=(1,))
     results: list[Tensor] = []
     num_wrong = torch.zeros((), dtype=torch.long, device="cuda:0")
-    for target in targets(kernel, is_large):
+    for target in targets(is_large):
         with target.capture(needs):
             target.prefill(range(3, 3 + num_committed))
             for _ in range(NUM_REPLAYS):  # each after torch's launches that fill its inputs

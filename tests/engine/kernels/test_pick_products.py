@@ -1,4 +1,4 @@
-"""The choice of launches for a model's products, with made-up times."""
+"""The choice of kernels for a model's products, with made-up times."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from specbench.engine.kernels.pick_ops import off_by, pick_launches
-from specbench.engine.kernels.products import ROW, Launch, LinearCall, Product
+from specbench.engine.kernels.products import LinearCall, Product
 from specbench.engine.layers import stack
 from specbench.engine.layers.ops import TORCH, Ops
 from specbench.engine.layers.stack import Stack
@@ -39,9 +39,9 @@ def test_numbers_that_overflow_in_both_results_are_no_difference() -> None:
 
 
 class Timer:
-    """A fake timer: the time of a call is the sum of its launches' times."""
+    """A fake timer: the time of a call is the sum of its products' times."""
 
-    def __init__(self, ops: TritonOps, seconds: Callable[[Product, Launch], float]) -> None:
+    def __init__(self, ops: TritonOps, seconds: Callable[[Product, bool], float]) -> None:
         self._ops = ops
         self._seconds = seconds
         self.num_works = 0
@@ -53,7 +53,7 @@ class Timer:
         self.num_works += 1
         calls = self._ops.calls_in(work)
         products = [call.product for call in calls if call.product]
-        return sum(self._seconds(product, self._ops.launch_of(product)) for product in products)
+        return sum(self._seconds(product, self._ops.has_kernel(product)) for product in products)
 
 
 class Quick(TritonOps):
@@ -61,7 +61,7 @@ class Quick(TritonOps):
 
     norm, write_kv, attend = Ops.norm, Ops.write_kv, Ops.attend
 
-    def launched(self, call: LinearCall, launch: Launch) -> Tensor:
+    def launched(self, call: LinearCall) -> Tensor:
         return call.by(TORCH)
 
     def linear(self, call: LinearCall) -> Tensor:
@@ -71,9 +71,9 @@ class Quick(TritonOps):
 
 
 def prepared(
-    seconds: Callable[[Product, Launch], float], ops: TritonOps | None = None
+    seconds: Callable[[Product, bool], float], ops: TritonOps | None = None
 ) -> tuple[TritonOps, Timer]:
-    """Operations that choose launches when a model's layers are built."""
+    """Operations that choose kernels when a model's layers are built."""
     ops = ops or Quick(8)
     timer = Timer(ops, seconds)
     ops.measure_by(partial(pick_launches, timer=timer))
@@ -81,10 +81,9 @@ def prepared(
     return ops, timer
 
 
-def third_is_fast(product: Product, launch: Launch) -> float:
-    """The third kernel is the fastest, except for the output, where torch is."""
-    fastest = None if product == Product(*OUTPUT) else ROW[2]
-    return 0.5 if launch == fastest else 1.0
+def kernel_is_fast(product: Product, is_kernel: bool) -> float:
+    """The kernel is the fastest, except for the output, where torch is."""
+    return 0.5 if is_kernel == (product != Product(*OUTPUT)) else 1.0
 
 
 @pytest.fixture(autouse=True)
@@ -93,11 +92,11 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack, "CAPACITY", 32)
 
 
-def test_every_product_of_a_model_gets_the_launch_that_is_fastest_in_a_chain() -> None:
-    ops, _ = prepared(third_is_fast)
+def test_every_product_of_a_model_gets_what_is_fastest_in_a_chain() -> None:
+    ops, _ = prepared(kernel_is_fast)
     assert ops.fallbacks == {}
-    assert ops.launch_of(Product(*OUTPUT)) is None
-    assert {ops.launch_of(Product(*one)) for one in (QKV, GATE_UP, DOWN, HEAD)} == {ROW[2]}
+    assert not ops.has_kernel(Product(*OUTPUT))
+    assert all(ops.has_kernel(Product(*one)) for one in (QKV, GATE_UP, DOWN, HEAD))
     told = ops.describe()["products"]
     assert len(told) == 5 and all(choice["chain_us"]["torch"] > 0 for choice in told)
 
@@ -114,29 +113,29 @@ def too_large(found: Tensor) -> Tensor:
     ("fault", "reason"),
     [(off, "it is off by 5.0e-02"), (too_large, "out of resource: shared memory")],
 )
-def test_a_launch_that_is_wrong_or_fails_is_rejected_with_the_reason_however_fast(
+def test_a_kernel_that_is_wrong_or_fails_is_rejected_with_the_reason_however_fast(
     fault: Callable[[Tensor], Tensor], reason: str
 ) -> None:
     class Faulty(Quick):
-        def launched(self, call: LinearCall, launch: Launch) -> Tensor:
-            found = super().launched(call, launch)
-            return fault(found) if launch == ROW[2] else found
+        def launched(self, call: LinearCall) -> Tensor:
+            found = super().launched(call)
+            return fault(found) if call.is_gated else found
 
-    ops, _ = prepared(third_is_fast, Faulty(8))
+    ops, _ = prepared(kernel_is_fast, Faulty(8))
     choice = ops.choices[Product(*GATE_UP)]
-    assert choice.launch == ROW[0] and ops.fallbacks == {}
-    assert list(choice.rejected) == [str(ROW[2])]
-    assert choice.rejected[str(ROW[2])].startswith(reason)
+    assert not choice.is_kernel and ops.fallbacks == {}
+    assert (choice.wrong or "").startswith(reason)
+    assert ops.has_kernel(Product(*DOWN))
 
 
 def test_a_second_model_of_the_same_shapes_measures_nothing() -> None:
-    ops, timer = prepared(third_is_fast)
+    ops, timer = prepared(kernel_is_fast)
     before = timer.num_works
     Stack(random_llama(2, seed=1, **SMALL).half().to(DEVICE), ops)
     assert timer.num_works == before > 0
 
 
-def test_without_measurements_launches_are_the_defaults_with_a_reason() -> None:
+def test_without_measurements_the_kernels_are_used_with_a_reason() -> None:
     ops = Quick(8)
 
     def fail(works: Sequence[Callable[[], Tensor]]) -> Sequence[float]:
@@ -144,11 +143,11 @@ def test_without_measurements_launches_are_the_defaults_with_a_reason() -> None:
 
     ops.measure_by(partial(pick_launches, timer=fail))
     Stack(random_llama(2, **SMALL).half().to(DEVICE), ops)
-    assert ops.choices == {} and ops.launch_of(Product(*QKV)) == ROW[0]
+    assert ops.choices == {} and ops.has_kernel(Product(*QKV))
     assert ops.reason == "launches are not measured: CUDA out of memory"
 
 
-def test_torch_operations_have_no_launches_to_choose() -> None:
+def test_torch_operations_have_no_kernels_to_choose() -> None:
     ops = Ops("no kernels")
     Stack(random_llama(2).float(), ops)
     assert ops.describe() == {"name": "torch", "reason": "no kernels"}

@@ -1,42 +1,34 @@
-"""The choice of a launch by result and time, with made-up times."""
+"""The choice of a kernel by result and time, with made-up times."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 
 from specbench.engine.kernels import products
-from specbench.engine.kernels.products import ROW, Choice, Launch, LinearCall, Product
+from specbench.engine.kernels.products import Choice, LinearCall, Product
 
 PRODUCT = Product(15360, 5120)
 
 
-def times(seconds: Mapping[Launch, float]) -> Callable[[Sequence[Launch]], list[float]]:
-    return lambda sound: [seconds[launch] for launch in sound]
-
-
 def chosen(*seconds: float) -> Choice:
-    """The choice, if the kernels and torch take these times."""
-    by_launch = dict(zip((*ROW, None), seconds, strict=True))
-    return products.choose(PRODUCT, lambda kernel: None, times(by_launch))
+    """The choice, if the kernel and torch take these times."""
+    return products.choose(PRODUCT, None, lambda: seconds)
 
 
-def test_the_fastest_kernel_is_taken_unless_torch_beats_it_by_more_than_noise() -> None:
-    choice = chosen(1.0, 0.99, 1.2, 0.989)
-    assert choice.launch == ROW[1]
-    assert list(choice.seconds) == [*map(str, ROW), "torch"] and choice.seconds["torch"] == 0.989
-    assert chosen(1.0, 2.0, 2.0, 1.0 - products.MARGIN / 2).launch == ROW[0]
-    assert chosen(1.0, 2.0, 2.0, 1.0 - products.MARGIN * 2).launch is None
+def test_the_kernel_is_taken_unless_torch_beats_it_by_more_than_noise() -> None:
+    assert chosen(1.0, 1.1) == Choice(PRODUCT, is_kernel=True, seconds=(1.0, 1.1))
+    assert chosen(1.0, 1.0 - products.MARGIN / 2).is_kernel
+    assert not chosen(1.0, 1.0 - products.MARGIN * 2).is_kernel
 
 
-def test_torch_is_left_where_every_kernel_is_wrong_and_nothing_is_measured() -> None:
-    def fail(sound: Sequence[Launch]) -> list[float]:
+def test_torch_is_left_where_the_kernel_is_wrong_and_nothing_is_measured() -> None:
+    def fail() -> list[float]:
         raise AssertionError("measured")
 
-    choice = products.choose(PRODUCT, dict.fromkeys(ROW, "too large").get, fail)
-    assert choice.launch is None and set(choice.rejected.values()) == {"too large"}
+    choice = products.choose(PRODUCT, "too large", fail)
+    assert not choice.is_kernel and choice.wrong == "too large"
 
 
 def call(num_rows: int) -> LinearCall:
@@ -56,19 +48,20 @@ def test_tensors_that_are_not_contiguous_are_left_to_torch() -> None:
 
 
 def test_a_choice_is_recorded_with_its_times_and_reasons() -> None:
-    seconds = {ROW[1]: 2.5e-4, ROW[2]: 2.6e-4, None: 3e-4}
-    wrong = {ROW[0]: "out of resource: shared memory"}
-    choice = products.choose(Product(13824, 5120, is_gated=True), wrong.get, times(seconds))
-    assert choice.to_json() == {
+    gated = Product(13824, 5120, is_gated=True)
+    choice = products.choose(gated, None, lambda: [2.5e-4, 3e-4])
+    told = {
         "rows": 1,
         "weight": [27648, 5120],
         "is_gated": True,
-        "launch": "row kernel, 1 rows",
-        "chain_us": {
-            "row kernel, 1 rows": 250.0, "row kernel, 2 rows": 260.0, "torch": 300.0
-        },
-        "rejected": {"row kernel, 4 rows": "out of resource: shared memory"},
-    }  # fmt: skip
+        "launch": "row kernel, 2 rows",
+        "chain_us": {"row kernel, 2 rows": 250.0, "torch": 300.0},
+        "rejected": {},
+    }
+    assert choice.to_json() == told
+    wrong = products.choose(gated, "out of resource: shared memory", list)
+    rejected = {"row kernel, 2 rows": "out of resource: shared memory"}
+    assert wrong.to_json() == {**told, "launch": "torch", "chain_us": {}, "rejected": rejected}
 
 
 def test_only_a_single_row_has_a_kernel() -> None:
