@@ -9,13 +9,13 @@ from typing import Any
 from specbench.engine.kernels import triton_attention as attention
 from specbench.engine.kernels import triton_kernels as kernels
 from specbench.engine.kernels import triton_topk as triton_best
-from specbench.engine.kernels.products import ROWS
 from specbench.engine.kernels.triton_experts import project_experts
 from specbench.engine.kernels.triton_ops import (
     CHUNK,
     EXPERT_BLOCK,
     EXPERT_ROWS,
     ROW_BLOCK,
+    ROWS,
     TILES,
 )
 from specbench.engine.kernels.triton_plan import CACHE_ROWS, MOST_SPLITS, RESIDENT

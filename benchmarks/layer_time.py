@@ -42,8 +42,6 @@ from specbench.types import Shape
 
 ROUNDS, REPLAYS = 10, 20
 LEAST_BYTES = 2**28
-CHAINED = 4
-"""Layers of the chain that measures launches."""
 Work: TypeAlias = Callable[[Ops], object]
 
 
@@ -98,7 +96,6 @@ def _measure(given: argparse.Namespace, shape: Shape, out: TextIO | None) -> Non
     print(f"{given.model}, {given.dtype}, {fastest / 1e9:.0f} GB/s, {given.cached} rows cached")
     print(f"{'rows':>4}  {'operation':<12}{'MB':>7}" + "".join(f"{name:>30}" for name in ways))
     layers = _layers(shape, given.cached, device, dtype)
-    _prepare(next(iter(ways.values())), shape, layers, given.cached)
     for num_rows in given.rows:
         for name, (work, size) in _works(shape, layers, num_rows, given.cached).items():
             sizes = f"{size / 1e6:7.1f}" if size else " " * 7
@@ -146,23 +143,7 @@ def _ways(device: torch.device, dtype: torch.dtype) -> Mapping[str, Ops]:
 
     assert isinstance(ops, TritonOps)
     plain = TritonOps(torch.cuda.get_device_properties(device).multi_processor_count)
-    plain.choices = ops.choices  # the same launches, one after the other
     return {ops.name: ops, plain.name: plain, "torch": Ops()}
-
-
-def _prepare(ops: Ops, shape: Shape, layers: Sequence[Layer], cached: int) -> None:
-    """Choose launches as a run does, by measuring a chain of layers, and print them."""
-    rows = _rows(shape, layers[0].qkv, 1, cached)
-
-    def run() -> Tensor:
-        x = rows.x.clone()
-        for layer in layers[:CHAINED]:
-            _whole(rows, x, ops, layer)
-        return x
-
-    ops.prepare(lambda: run)
-    for choice in ops.describe().get("products", ()):
-        print(json.dumps(choice), file=sys.stderr)
 
 
 def _layers(shape: Shape, cached: int, device: torch.device, dtype: torch.dtype) -> list[Layer]:

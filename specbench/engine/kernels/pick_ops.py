@@ -1,15 +1,9 @@
-"""Choose the operations of decoder layers for a device: kernels, if their results are correct.
-
-It also chooses the kernel or torch for a model's products, by result and by time.
-"""
+"""Choose the operations of decoder layers for a device: kernels, if their results are correct."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -17,7 +11,6 @@ from torch.nn.functional import silu
 
 from specbench.engine.kernels.native_build import BuildError
 from specbench.engine.kernels.native_ops import native_ops
-from specbench.engine.kernels.products import Choice, LinearCall, choose
 from specbench.engine.layers.experts import Clamp, Experts
 from specbench.engine.layers.operands import (
     CacheRows,
@@ -29,7 +22,7 @@ from specbench.engine.layers.operands import (
     TreeMask,
     additive,
 )
-from specbench.engine.layers.ops import TORCH, Chain, Ops, gelu_tanh
+from specbench.engine.layers.ops import TORCH, Ops, gelu_tanh
 from specbench.engine.layers.torch_attention import PLAIN, Scoring
 from specbench.errors import reason_of
 
@@ -40,68 +33,6 @@ if TYPE_CHECKING:
 
 LIMITS = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 """Largest relative error of a kernel's result against torch's, by dtype."""
-SWEEPS = 2
-"""Rounds of choices: in the second one, the other products already have their own."""
-ROUNDS, REPLAYS = 5, 10
-
-Timer: TypeAlias = Callable[[Sequence[Callable[[], Tensor]]], Sequence[float]]
-"""Measures several calls in turn; returns the seconds of each."""
-
-
-class ReplayTimer:
-    """Times calls as CUDA graphs: replays each several times in a row, and takes the best round.
-
-    One recorder serves all calls: torch keeps a workspace for each stream that multiplies.
-    """
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-
-    def __call__(self, works: Sequence[Callable[[], Tensor]]) -> list[float]:
-        recordings = [self._recorder(partial(_as_tuple, work), ()) for work in works]
-        seconds = [float("inf")] * len(works)
-        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        for _ in range(ROUNDS):  # in turn, because the GPU's clock changes
-            for i, recording in enumerate(recordings):
-                began.record()
-                for _ in range(REPLAYS):
-                    recording.replay()
-                ended.record()
-                ended.synchronize()
-                seconds[i] = min(seconds[i], began.elapsed_time(ended) / 1e3 / REPLAYS)
-        return seconds
-
-
-@torch.inference_mode()
-def pick_launches(ops: TritonOps, chain: Chain, *, timer: Timer) -> None:
-    """Choose for each product of a chain that has no choice, one product at a time."""
-    run = chain()
-    calls = {call.product: call for call in ops.calls_in(run) if call.product}
-    wrong = {one: wrong_with(ops, call) for one, call in calls.items() if one not in ops.choices}
-
-    def run_with(choice: Choice) -> Tensor:
-        ops.choices[choice.product] = choice
-        return run()
-
-    for _ in range(SWEEPS):
-        for one, reason in wrong.items():
-            works = [partial(run_with, Choice(one, is_kernel)) for is_kernel in (True, False)]
-            ops.choices[one] = choose(one, reason, partial(timer, works))
-
-
-def wrong_with(ops: TritonOps, call: LinearCall) -> str | None:
-    """Reason that the kernel cannot be used for a call or for its product alone; None if it can."""
-    calls = [call] if call.is_gated else [call, LinearCall(call.x, call.weight, call.bias)]
-    for each in calls:
-        expected = _added_to_zeros(each).by(TORCH)
-        try:
-            found = ops.launched(_added_to_zeros(each))
-        except Exception as error:  # of the compiler or driver, or for too small a device
-            return reason_of(error)
-        off = off_by(found, expected)
-        if not off <= LIMITS[call.x.dtype]:
-            return f"it is off by {off:.1e}"
-    return None
 
 
 def off_by(found: Tensor, right: Tensor) -> float:
@@ -109,17 +40,6 @@ def off_by(found: Tensor, right: Tensor) -> float:
     most, size = torch.finfo(right.dtype).max, torch.where(right.isfinite(), right, 0).float()
     differs = found.float().clamp(-most, most) - right.float().clamp(-most, most)
     return float(differs.norm() / size.norm())
-
-
-def _added_to_zeros(call: LinearCall) -> LinearCall:
-    """The same call, with zeros as the residual if it has one."""
-    if call.residual is None:
-        return call
-    return replace(call, residual=torch.zeros_like(call.residual))
-
-
-def _as_tuple(work: Callable[[], Tensor]) -> tuple[Tensor, ...]:
-    return (work(),)
 
 
 LEAST_CAPABILITY = (8, 0)
@@ -172,7 +92,6 @@ def pick_ops(device: torch.device, dtype: torch.dtype, kind: str = "auto") -> Op
     is_early, ops = min(sound.items(), key=lambda item: len(item[1].fallbacks))
     if not is_early and True in reasons:
         ops.fallbacks[NO_OVERLAP] = reasons[True]
-    ops.measure_by(partial(pick_launches, timer=ReplayTimer(recorder)))
     return ops
 
 

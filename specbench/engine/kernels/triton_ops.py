@@ -5,9 +5,9 @@ single row, where each product includes its norm, activation or residual in one 
 weights, and seven to ten for a tree, whose products are cuBLAS's. A tree's attention reads the
 mask of its own nodes only.
 
-A kernel rounds once where torch's operations round several times. Measurements on the device
-choose between the kernel of a row and cuBLAS, which adds in another order, so a run records the
-choice.
+A kernel rounds once where torch's operations round several times. Products of several rows are
+cuBLAS's: in Vicuna-13B's layers on an H100, a kernel of our own was at most 0.6 % faster for 16 to
+64 rows (docs/decisions.md).
 
 If Triton cannot compile or launch a kernel, torch's operation runs in its place. The start-up
 check tries each kernel at a few shapes; others come later, such as a wider head, and must not
@@ -16,7 +16,7 @@ end the run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any, TypeVar
 
@@ -26,7 +26,6 @@ from torch import Tensor
 from torch.nn.functional import linear, silu
 from triton.errors import TritonError
 
-from specbench.engine.kernels.products import ROWS, Choice, LinearCall, Product
 from specbench.engine.kernels.triton_attention import attend_split, join_splits
 from specbench.engine.kernels.triton_experts import project_experts
 from specbench.engine.kernels.triton_kernels import (
@@ -39,7 +38,7 @@ from specbench.engine.kernels.triton_plan import CACHE_ROWS, WIDEST_KEY, plan_at
 from specbench.engine.kernels.triton_topk import topk_of_chunk, topk_of_few, topk_of_row
 from specbench.engine.layers.experts import Act, Experts, gated, has_grouped
 from specbench.engine.layers.operands import CacheRows, CacheSlots, HeadNorm, Heads, Norm, TreeMask
-from specbench.engine.layers.ops import Chain, Ops, gelu_tanh
+from specbench.engine.layers.ops import Ops, gelu_tanh
 from specbench.engine.layers.torch_attention import PLAIN, Scoring
 from specbench.errors import reason_of
 
@@ -67,6 +66,13 @@ def or_torch(what: str) -> Callable[[OperationT], OperationT]:
     return guard
 
 
+ROWS = {False: 4, True: 2}
+"""Weight rows that each program for a single row reads, by whether the product is gated.
+
+Any number adds in the same order, so results are bitwise equal. Of 1, 2 and 4, these took at most
+0.4 % of a chain's time more than the fastest for any product of Vicuna-13B's layers and of one of
+768 numbers on an H100 (results/recorded/h100-vicuna-13b).
+"""
 ROW_BLOCK = 1024
 """Numbers of a weight's row that a program for a single row reads at a time.
 
@@ -108,9 +114,6 @@ class TritonOps(Ops):
         self._how: dict[str, bool] = {"EARLY": is_early}
         if is_early:
             self._how["launch_pdl"] = True
-        self.choices: dict[Product, Choice] = {}
-        self._pick: Callable[[TritonOps, Chain], None] | None = None
-        self._linear_calls: list[LinearCall] | None = None
 
     def tried(self, what: str, kernels: Callable[[], T], torchs: Callable[[], T]) -> T:
         """Result of `kernels`, or of `torchs` after a failure, whose reason is in `fallbacks`.
@@ -125,32 +128,6 @@ class TritonOps(Ops):
                     raise
                 self.fallbacks[what] = f"run by torch, since {reason_of(error)}"
         return torchs()
-
-    def measure_by(self, pick: Callable[[TritonOps, Chain], None]) -> None:
-        """From now on, `pick` chooses for the products of prepared chains."""
-        self._pick = pick
-
-    def prepare(self, chain: Chain) -> None:
-        if self._pick is None:
-            return
-        try:
-            self._pick(self, chain)
-        except Exception as error:  # such as no memory: use the kernels without measurements
-            self.choices.clear()
-            self.fallbacks["launches are not measured"] = reason_of(error)
-
-    def describe(self) -> dict[str, Any]:
-        choices = [choice.to_json() for choice in self.choices.values()]
-        return {**super().describe(), "products": choices}
-
-    def calls_in(self, run: Callable[[], object]) -> list[LinearCall]:
-        """Calls of linear layers during `run`."""
-        self._linear_calls = []
-        try:
-            run()
-            return self._linear_calls
-        finally:
-            self._linear_calls = None
 
     @or_torch("norms")
     def norm(self, x: Tensor, norm: Norm, residual: Tensor | None = None) -> Tensor:
@@ -172,52 +149,57 @@ class TritonOps(Ops):
         self, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, norm: Norm | None = None,
         residual: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        return self.linear(LinearCall(x, weight, bias, norm, residual))
+        by_torch = partial(super().project, x, weight, bias, norm=norm, residual=residual)
+        if not is_row(x, weight, residual):
+            return by_torch()
+        by_kernel = partial(self._row, x, weight, bias, norm, residual)
+        what = f"products of a row, {weight.shape[0]} x {weight.shape[1]}"
+        return self.tried(what, by_kernel, by_torch)
 
     def project_each(self, x: Tensor, weights: Tensor, biases: Tensor | None = None) -> Tensor:
         return torch.cat([
-            self.linear(LinearCall(row, weight, None if biases is None else biases[i]))
+            self.project(row, weight, None if biases is None else biases[i])
             for i, (row, weight) in enumerate(zip(x.split(1), weights, strict=True))
         ])  # fmt: skip
 
     def gated(self, x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm, act: Act) -> Tensor:
         if act not in (silu, gelu_tanh):
             return super().gated(x, weight, bias, norm, act)
-        is_gelu = act is gelu_tanh
-        return self.linear(LinearCall(x, weight, bias, norm, is_gated=True, is_gelu=is_gelu))
-
-    def linear(self, call: LinearCall) -> Tensor:
-        """Run a linear layer as chosen: with the kernel of a row, or with torch."""
-        if self._linear_calls is not None:
-            self._linear_calls.append(call)
-        product, by_torch = call.product, partial(self._torchs, call)
-        if product is None or not self.has_kernel(product) or not call.is_dense:
+        by_torch = partial(self._product_gated, x, weight, bias, norm, act)
+        if not is_row(x, weight):
             return by_torch()
-        return self.tried(str(product), partial(self.launched, call), by_torch)
+        by_kernel = partial(self._row, x, weight, bias, norm, act=act)
+        what = f"products of a row, 2 x {weight.shape[0] // 2} x {weight.shape[1]}"
+        return self.tried(what, by_kernel, by_torch)
 
-    def has_kernel(self, product: Product) -> bool:
-        """True if the kernel runs a product: by its choice, or without one."""
-        return product not in self.choices or self.choices[product].is_kernel
+    def _row(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm | None,
+        residual: Tensor | None = None, act: Act | None = None,
+    ) -> Tensor:  # fmt: skip
+        """A product of a row by the kernel, gated if an activation is given."""
+        is_gated = act is not None
+        num_out, rows = len(weight) // (1 + is_gated), ROWS[is_gated]
+        out = x.new_empty(1, num_out) if residual is None else residual
+        project_row[(triton.cdiv(num_out, rows),)](
+            x, weight, _or(bias, x), x if norm is None else norm.weight, out, num_out, x.shape[1],
+            0.0 if norm is None else norm.eps, HAS_BIAS=bias is not None,
+            HAS_NORM=norm is not None, IS_ADDED=residual is not None, IS_GATED=is_gated,
+            IS_GELU=act is gelu_tanh, ROWS=rows, BLOCK=ROW_BLOCK, **self._how,
+        )  # fmt: skip
+        return out
 
-    def launched(self, call: LinearCall) -> Tensor:
-        """Run a linear layer over a row with the kernel."""
-        return run_row(call, ROWS[call.is_gated], self._how)
+    def _product_gated(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm, act: Act
+    ) -> Tensor:
+        """A gated product by torch, its norm and gate by kernels."""
+        both = linear(self.norm(x, norm), weight, bias)
+        return self.tried("gates", partial(self._gate, both, act), partial(gated, both, act))
 
-    def _torchs(self, call: LinearCall) -> Tensor:
-        """Run a linear layer with torch, its norm and gate with kernels."""
-        if not call.is_gated:
-            return super().project(
-                call.x, call.weight, call.bias, norm=call.norm, residual=call.residual
-            )
-        x = call.x if call.norm is None else self.norm(call.x, call.norm)
-        both = linear(x, call.weight, call.bias)
-        kernels, torchs = partial(self._gate, both, call.is_gelu), partial(gated, both, call.act)
-        return self.tried("gates", kernels, torchs)
-
-    def _gate(self, both: Tensor, is_gelu: bool) -> Tensor:
+    def _gate(self, both: Tensor, act: Act) -> Tensor:
         n, inner = both.shape[0], both.shape[1] // 2
         out = both.new_empty(n, inner)
-        gate_rows[(n, triton.cdiv(inner, 1024))](both, out, inner, is_gelu, BLOCK=1024, **self._how)
+        grid, is_gelu = (n, triton.cdiv(inner, 1024)), act is gelu_tanh
+        gate_rows[grid](both, out, inner, is_gelu, BLOCK=1024, **self._how)
         return out
 
     @or_torch("experts")
@@ -332,21 +314,11 @@ class TritonOps(Ops):
         return out
 
 
-def run_row(call: LinearCall, rows: int, how: Mapping[str, bool]) -> Tensor:
-    """Result [1, output] of a call with a single row, with `rows` of the weight per program.
-
-    `how` are options of every kernel.
-    """
-    num_out, norm = call.weight.shape[0] // (1 + call.is_gated), call.norm
-    out = call.x.new_empty(1, num_out) if call.residual is None else call.residual
-    project_row[(triton.cdiv(num_out, rows),)](
-        call.x, call.weight, _or(call.bias, call.x), call.x if norm is None else norm.weight,
-        out, num_out, call.x.shape[1], 0.0 if norm is None else norm.eps,
-        HAS_BIAS=call.bias is not None, HAS_NORM=norm is not None,
-        IS_ADDED=call.residual is not None, IS_GATED=call.is_gated, IS_GELU=call.is_gelu,
-        ROWS=rows, BLOCK=ROW_BLOCK, **how,
-    )  # fmt: skip
-    return out
+def is_row(x: Tensor, weight: Tensor, residual: Tensor | None = None) -> bool:
+    """True for a single row of which all is contiguous and the weight aligned, for the kernel."""
+    whole = [part for part in (weight, residual) if part is not None]
+    is_dense = x.stride(1) == 1 and all(part.is_contiguous() for part in whole)
+    return len(x) == 1 and is_dense and weight.data_ptr() % 16 == 0
 
 
 def _or(tensor: Tensor | None, other: Tensor) -> Tensor:

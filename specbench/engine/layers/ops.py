@@ -84,10 +84,6 @@ class DraftHead:
     is_residual_normed: bool = False
 
 
-Chain: TypeAlias = Callable[[], Callable[[], Tensor]]
-"""Makes a call that runs some layers of a model over a row."""
-
-
 class Ops:
     """Torch's own operations, and the reason if they replace requested kernels."""
 
@@ -109,9 +105,6 @@ class Ops:
     def describe(self) -> dict[str, Any]:
         """Name and reason, for the header of a run."""
         return {"name": self.name, "reason": self.reason}
-
-    def prepare(self, chain: Chain) -> None:
-        """Choose launches for the operations of a chain, if there is a choice."""
 
     def place(self, model: nn.Module) -> None:
         """Move the model's weights to where they are read fastest."""

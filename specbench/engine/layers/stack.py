@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Mapping
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -19,11 +19,6 @@ from specbench.engine.layers.models import fused_layer, norm_of
 from specbench.engine.layers.operands import CacheRows, CacheSlots, CacheSpan, TreeMask
 from specbench.engine.layers.ops import Ops
 from specbench.engine.layers.torch_attention import attention_kinds
-
-LEAST_BYTES = 2**28
-"""Minimum weights of a chain: more than any hardware cache holds."""
-COMMITTED, CAPACITY = 300, 512
-"""Rows of the cache that all tokens see, and all its rows."""
 
 
 class Stack:
@@ -48,40 +43,6 @@ class Stack:
         self._logit_cap = getattr(config, "final_logit_softcapping", None)
         is_unlimited = not any(kinds.values()) and len(set(self._rotaries.values())) == 1
         self._joined = ops.join(self._layers) if is_unlimited else None
-        ops.prepare(self._chain)
-
-    def _chain(self) -> Callable[[], Tensor]:
-        """A call that runs a few layers on a fixed row and returns its logits.
-
-        For measurements that need the neighbouring kernels: one may begin while the previous
-        one ends.
-        """
-        sizes = enumerate(accumulate(layer.num_bytes for _, layer in self._layers), 1)
-        enough = next((max(i, 2) for i, size in sizes if size >= LEAST_BYTES), None)
-        layers = self._layers[:enough]
-        like, heads = self._head.weight, layers[0][1].heads
-        generator = torch.Generator().manual_seed(0)
-
-        def drawn(*shape: int) -> Tensor:
-            return torch.randn(shape, generator=generator).to(like.device, like.dtype)
-
-        start = drawn(1, like.shape[1])
-        caches = [
-            CacheRows.of(drawn(CAPACITY, 2 * heads.kv_width), *[(heads.num_kv, heads.dim)] * 2)
-            for _ in layers
-        ]
-        row = torch.tensor([COMMITTED], device=like.device)
-        slots = CacheSlots(row, drawn(1, 2, 1, 2, heads.dim // 2))
-        tree_mask = _causal(1, COMMITTED, CacheSpan(CAPACITY, is_exact=False), like)
-
-        def run() -> Tensor:
-            x = start.clone()  # the layers work in place
-            for (norm, layer), cached in zip(layers, caches, strict=True):
-                queries = layer.write_kv(x, cached, slots, norm)
-                x = layer.mlp(layer.attend(x, queries, cached, tree_mask))
-            return self._ops.project(self._ops.norm(x, self._norm), like)
-
-        return run
 
     def reserve(self, num_positions: int) -> None:
         """Make room for positions up to `num_positions`."""

@@ -15,8 +15,7 @@ from torch.nn.functional import gelu, silu
 
 from specbench.engine.execution import Execution
 from specbench.engine.kernels import pick_ops
-from specbench.engine.kernels.pick_ops import unsupported_reason
-from specbench.engine.kernels.products import LinearCall
+from specbench.engine.kernels.pick_ops import off_by, unsupported_reason
 from specbench.engine.layers.operands import CacheRows, CacheSpan, Heads, Norm, TreeMask
 from specbench.engine.layers.ops import TORCH, gelu_tanh
 from specbench.engine.layers.torch_attention import Scoring
@@ -31,7 +30,7 @@ from tests.support.weights import decoded
 pytest.importorskip("triton", reason="triton is not installed")
 
 from specbench.engine.kernels import triton_ops
-from specbench.engine.kernels.triton_ops import CHUNK, MAX_TOPK, MOST_FEW, TritonOps, run_row
+from specbench.engine.kernels.triton_ops import CHUNK, MAX_TOPK, MOST_FEW, TritonOps, is_row
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 KERNELS = TritonOps(num_processors=8)
@@ -154,13 +153,35 @@ def test_products_include_norm_bias_residual_and_gate(num_rows: int, has_bias: b
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
 
 
-def test_how_a_row_is_launched_changes_no_bit() -> None:
+def test_how_a_row_is_launched_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     x, weight, norm = (torch.randn(shape, device=DEVICE) for shape in ((1, 1300), (74, 1300), 1300))
-    call = LinearCall(x, weight, norm=Norm(norm, 1e-5), is_gated=True)
-    results = [KERNELS.launched(call), *(run_row(call, rows, KERNELS._how) for rows in (1, 4))]
+    results = []
+    for rows in (1, 2, 4):
+        monkeypatch.setitem(triton_ops.ROWS, True, rows)
+        results.append(KERNELS.gated(x, weight, None, Norm(norm, 1e-5), silu))
     assert all(torch.equal(out, results[0]) for out in results)
     assert results[0].abs().max() > 0
+
+
+def test_only_a_dense_row_has_a_kernel() -> None:
+    weight, row = torch.zeros(32, 64).bfloat16(), torch.zeros(1, 64).bfloat16()
+    shifted = torch.zeros(32 * 64 + 1).bfloat16()[1:].view(32, 64)
+    strided, apart = torch.zeros(32, 128).bfloat16()[:, :64], torch.zeros(1, 128).bfloat16()[:, ::2]
+    assert is_row(row, weight) and is_row(row, weight, row)
+    assert not is_row(torch.zeros(2, 64).bfloat16(), weight)
+    assert not any(is_row(row, one) for one in (strided, shifted))
+    assert not is_row(apart, weight) and not is_row(row, weight, torch.zeros(64, 2).t()[1:, ::2])
+
+
+def test_numbers_that_overflow_in_both_results_are_no_difference() -> None:
+    right = torch.tensor([3.0, 4.0, -torch.inf, torch.inf]).half()
+    assert off_by(right.clone(), right) == 0
+    assert off_by(right + torch.tensor([0.5, 0, 0, 0]).half(), right) == pytest.approx(0.1)
+    for wrong in (torch.inf, 4.0, torch.nan):
+        found = right.clone()
+        found[2] = wrong
+        assert not off_by(found, right) <= 1e-2
 
 
 @pytest.mark.parametrize("vocab_size", [7, CHUNK, 2 * CHUNK + 100])
