@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import hashlib
 import os
 import platform
@@ -13,8 +12,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from specbench.errors import first_line, printable
@@ -29,7 +27,6 @@ sys.tracebacklimit = 0
 [ctypes.CDLL(path) for path in sys.argv[1:]]
 """
 """Loads libraries in a process of its own, since a cut file ends the process by SIGBUS."""
-_BUILD = "build-"
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 _TYPES = {"i": ctypes.c_int, "l": ctypes.c_long, "f": ctypes.c_float, "p": ctypes.c_void_p}
@@ -100,9 +97,8 @@ def load_library(folder: Path, openmp: Path, *, is_half: bool) -> tuple[ctypes.C
                 with suppress(BuildError):
                     return _loaded(place), version
             place.unlink(missing_ok=True)
-        with _alone(folder):
-            return _compiled(found, flags, openmp, folder, name), version
-    except OSError:  # no room, not writable, not the user's, or in use
+        return _compiled(found, flags, openmp, folder, name), version
+    except OSError:  # no room, not writable, or not the user's
         try:
             with tempfile.TemporaryDirectory() as other:
                 return _compiled(found, flags, openmp, Path(other), name), version
@@ -128,23 +124,6 @@ def _take(folder: Path) -> None:
             library.unlink()
 
 
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep other processes from compiling in the folder, and remove what a killed one left.
-
-    Raises:
-        OSError: another process compiles there.
-    """
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for build in folder.glob(f"{_BUILD}*"):
-            shutil.rmtree(build, ignore_errors=True)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def _is_whole(place: Path) -> bool:
     """True if a library is the user's own file and has the hash that its name says."""
     with suppress(OSError):
@@ -159,7 +138,7 @@ def _compiled(
     compiler: list[str], flags: list[str], openmp: Path, folder: Path, name: str
 ) -> ctypes.CDLL:
     """Compile and load. The library appears in `folder` when it is complete and on the disk."""
-    with tempfile.TemporaryDirectory(prefix=_BUILD, dir=folder) as part:
+    with tempfile.TemporaryDirectory(prefix="build-", dir=folder) as part:
         code, made = Path(part, "native.o"), Path(part, "native.so")
         _output([*compiler, *flags, "-c", str(SOURCE), "-o", str(code)])
         _output([*compiler, "-shared", str(code), str(openmp), "-o", str(made)])
