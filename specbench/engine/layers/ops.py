@@ -17,14 +17,7 @@ from torch.nn.functional import gelu
 from specbench.engine.layers.emulated import is_emulated, product
 from specbench.engine.layers.experts import Act, Experts, gated, mix
 from specbench.engine.layers.operands import CacheRows, CacheSlots, HeadNorm, Heads, Norm, TreeMask
-from specbench.engine.layers.torch_attention import (
-    PLAIN,
-    Scoring,
-    attend_few,
-    causal,
-    masked,
-    unstacked,
-)
+from specbench.engine.layers.torch_attention import PLAIN, Scoring, causal, masked
 
 
 def num_parts_of(x: Tensor, weight: Tensor) -> int:
@@ -209,13 +202,6 @@ class Ops:
         tree_mask = tree_mask.within(window)
         span = tree_mask.num_rows
         keys, values = cached.keys.narrow(1, 0, span), cached.values.narrow(1, 0, span)
-        is_few = n > 1 and tree_mask.cache_span.is_exact and queries.itemsize >= 4
-        is_usual = scoring.is_plain and tree_mask.begins is None
-        if is_few and is_usual and queries.device.type == "cpu":
-            stacked = split.permute(1, 2, 0, 3).reshape(heads.num_kv, -1, heads.dim)
-            return unstacked(
-                attend_few(stacked, keys, values, tree_mask.bias, scoring), heads.group
-            )
         return masked(split, keys, values, tree_mask.mask, scoring)
 
 

@@ -110,27 +110,8 @@ def masked(
         )[0]
     else:
         out = _scored(stacked, keys, values, mask, scoring)
-    return unstacked(out, group)
-
-
-def unstacked(out: Tensor, group: int) -> Tensor:
-    """Rows [n, num_kv * group * dim] of outputs [num_kv, group * n, dim]."""
     parts = out.unflatten(1, (group, -1)).permute(2, 0, 1, 3)
     return parts.reshape(parts.shape[0], -1)
-
-
-def attend_few(
-    stacked: Tensor, keys: Tensor, values: Tensor, bias: Tensor, scoring: Scoring
-) -> Tensor:
-    """Attention for few queries [num_kv, group * n, dim], with less overhead than torch's.
-
-    `bias` [n, m] masks the last m keys; all keys before them are visible.
-    """
-    scale = stacked.shape[2] ** -0.5 if scoring.scale is None else scoring.scale
-    scores = torch.baddbmm(stacked.new_empty(1), stacked, keys.mT, beta=0, alpha=scale)
-    own = scores.narrow(2, scores.shape[2] - bias.shape[1], bias.shape[1])
-    own.unflatten(1, (-1, bias.shape[0])).add_(bias)
-    return torch.bmm(scores.softmax(-1), values)
 
 
 def causal(
