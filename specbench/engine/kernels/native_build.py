@@ -10,7 +10,6 @@ import re
 import shutil
 import stat
 import subprocess
-import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -21,12 +20,6 @@ SOURCE = Path(__file__).with_name("native.c")
 COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-std=gnu11", "-O3", "-fno-math-errno", "-fPIC", "-fopenmp")
 LIMIT_S = 120.0
-_PROBE = """
-import ctypes, sys
-sys.tracebacklimit = 0
-[ctypes.CDLL(path) for path in sys.argv[1:]]
-"""
-"""Loads libraries in a process of its own, since a cut file ends the process by SIGBUS."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 _TYPES = {"i": ctypes.c_int, "l": ctypes.c_long, "f": ctypes.c_float, "p": ctypes.c_void_p}
@@ -142,7 +135,6 @@ def _compiled(
         code, made = Path(part, "native.o"), Path(part, "native.so")
         _output([*compiler, *flags, "-c", str(SOURCE), "-o", str(code)])
         _output([*compiler, "-shared", str(code), str(openmp), "-o", str(made)])
-        _output([sys.executable, "-ISc", _PROBE, str(openmp), str(made)], "the compiled library")
         with made.open("rb") as file:
             os.fsync(file.fileno())
             digest = _digest(file.read())
@@ -164,8 +156,8 @@ def _loaded(place: Path) -> ctypes.CDLL:
     return library
 
 
-def _output(command: list[str], what: str = "") -> str:
-    what = what or printable(command[0])
+def _output(command: list[str]) -> str:
+    what = printable(command[0])
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S, check=True

@@ -175,16 +175,13 @@ class TestBuilding:
             ("echo why >&2; exit 1", "{cc} fails: why"),
             (r"printf '\377\033[31mwhy' >&2; exit 1", "{cc} fails: \ufffd [31mwhy"),
             ("kill -9 $$", "{cc} fails: signal 9 ended it"),
-            ("exit 0", "the compiled library fails: "),
+            ("exit 0", "No such file or directory"),
             ('for last; do :; done; echo half > "$last"', "file too short"),
-            ('cat; for last; do :; done; head -c 5000 "$LIBRARY" > "$last"', "signal 7 ended it"),
         ],
     )
     def test_a_compiler_that_fails_leaves_torch_and_no_file(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: Path, script: str | None,
-        reason: str,
-    ) -> None:  # fmt: skip
-        native_ops(torch.float32, folder)
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, reason: str
+    ) -> None:
         cc, kept, scratch = (tmp_path / name for name in ("cc", "kept", "scratch"))
         scratch.mkdir()
         if script is not None:
@@ -192,7 +189,6 @@ class TestBuilding:
             cc.write_text(f"#!/bin/sh\ntest $1 = --version && {{ {version}; exit; }}\n{script}\n")
             cc.chmod(0o755)
         monkeypatch.setenv("CC", str(cc))
-        monkeypatch.setenv("LIBRARY", str(next(folder.glob("*.so"))))
         monkeypatch.setattr(tempfile, "tempdir", str(scratch))
         picked = pick_native_ops(torch.float32, kept)
         assert picked.name == "torch" and picked.reason
