@@ -1,6 +1,5 @@
 """Tokenizers of checkpoints: loading them, their end tokens, and the text of an answer."""
 
-import importlib.util
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,9 +19,6 @@ _AGAIN = "Download or copy the folder again."
 
 def load_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
     """The tokenizer of a checkpoint folder. Raises CheckpointError if it cannot be loaded."""
-    is_sentencepiece = (path / "tokenizer.model").is_file()
-    if is_sentencepiece and not (path / "tokenizer.json").is_file():
-        _require_sentencepiece(path)
     from transformers import AutoTokenizer
 
     try:
@@ -84,22 +80,3 @@ def vocab_size(path: Path, tokenizer: "PreTrainedTokenizerBase") -> int:
             config = json.loads(file.read_text(encoding="utf-8"))
             size = (config.get("text_config") or config).get("vocab_size")
     return max(len(tokenizer), size if isinstance(size, int) else 0)
-
-
-def _require_sentencepiece(path: Path) -> None:
-    """Require the packages without which transformers misreads tokenizer.model."""
-    modules = {"sentencepiece": "sentencepiece", "google.protobuf": "protobuf"}
-    missing = [package for module, package in modules.items() if not _is_installed(module)]
-    if missing:
-        raise CheckpointError(
-            f"{path} has a SentencePiece tokenizer (tokenizer.model), which needs "
-            f"{' and '.join(missing)}.",
-            f"`pip install {' '.join(missing)}`",
-        )
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # the parent package is missing too
-        return False

@@ -327,13 +327,3 @@ def test_a_tokenizer_that_is_broken_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"tokenizer in .* cannot be loaded"):
         load_tokenizer(tmp_path)
-
-
-def test_a_sentencepiece_tokenizer_names_the_package_it_needs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "tokenizer.model").write_bytes(b"model")
-    monkeypatch.setattr("specbench.models.tokenizers._is_installed", lambda name: "google" in name)
-    with pytest.raises(CheckpointError, match="needs sentencepiece") as caught:
-        load_tokenizer(tmp_path)
-    assert caught.value.hint == "`pip install sentencepiece`"
