@@ -97,7 +97,7 @@ def _load(task: str, source: HubSource, offline: bool) -> Any:
         parts["data_files"] = source.data_files
     limit = time_limit(LIMIT_S, f"The download of {source.id}", "Try again, or leave it out.")
     try:
-        with _network_off(library) if is_cache_only else limit:
+        with _network_off() if is_cache_only else limit:
             return load(source.id, source.config, **parts)
     except UserError:
         raise
@@ -118,25 +118,17 @@ def _load(task: str, source: HubSource, offline: bool) -> Any:
 
 
 @contextmanager
-def _network_off(library: ModuleType) -> Iterator[None]:
+def _network_off() -> Iterator[None]:
     """Turn on Hugging Face's offline switches, which are otherwise read once at import."""
+    import datasets
     from huggingface_hub import constants
 
-    switches = [
-        (constants, "HF_HUB_OFFLINE"),
-        (library.config, "HF_HUB_OFFLINE"),
-        (library.config, "HF_DATASETS_OFFLINE"),
-    ]
-    before = [
-        (place, name, getattr(place, name)) for place, name in switches if hasattr(place, name)
-    ]
+    before = constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
     try:
-        for place, name, _ in before:
-            setattr(place, name, True)
         yield
     finally:
-        for place, name, value in before:
-            setattr(place, name, value)
+        constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE = before
 
 
 def _make_prompt(task: str, source: HubSource, row: Mapping[str, Any], index: int) -> Prompt:
