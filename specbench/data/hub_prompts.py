@@ -4,10 +4,9 @@ Converts the library's errors to UserError.
 """
 
 import errno
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 from specbench.data.cache import failure_reason, is_offline, unreachable
@@ -64,31 +63,9 @@ def hub_prompts(task: str, source: HubSource, *, limit: int | None, offline: boo
     return HubPrompts(origin, len(rows), tuple(prompts))
 
 
-def import_datasets() -> ModuleType:
-    """The Hugging Face `datasets` library.
-
-    In a checkout without the library, `import datasets` finds our folder of task cards, which
-    has no `load_dataset`.
-    """
-    try:
-        import datasets
-    except ImportError as error:
-        raise _not_installed(f"it cannot be imported ({error})") from error
-    if not hasattr(datasets, "load_dataset"):
-        raise _not_installed("`import datasets` finds this project's folder of task cards instead")
-    return datasets
-
-
-def _not_installed(reason: str) -> UserError:
-    return UserError(
-        f"`--prompts hub` needs the Hugging Face datasets library: {reason}.",
-        "`pip install datasets`, or use `--prompts paper` or `--prompts bundled`.",
-    )
-
-
 def _load(task: str, source: HubSource, offline: bool) -> Any:
-    library = import_datasets()
-    load: Callable[..., Any] = library.load_dataset
+    import datasets
+
     # Without a connection the library retries for half a minute, so check the Hub first.
     no_network = None if offline else unreachable(source.id)
     is_cache_only = offline or no_network is not None
@@ -98,7 +75,7 @@ def _load(task: str, source: HubSource, offline: bool) -> Any:
     limit = time_limit(LIMIT_S, f"The download of {source.id}", "Try again, or leave it out.")
     try:
         with _network_off() if is_cache_only else limit:
-            return load(source.id, source.config, **parts)
+            return datasets.load_dataset(source.id, source.config, **parts)
     except UserError:
         raise
     except Exception as error:  # the library's network, format and disk errors share no base
@@ -120,8 +97,9 @@ def _load(task: str, source: HubSource, offline: bool) -> Any:
 @contextmanager
 def _network_off() -> Iterator[None]:
     """Turn on Hugging Face's offline switches, which are otherwise read once at import."""
-    import datasets
     from huggingface_hub import constants
+
+    import datasets
 
     before = constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
     constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from specbench.data.cache import paper_file
-from specbench.data.hub_prompts import hub_prompts, import_datasets
+from specbench.data.hub_prompts import hub_prompts
 from specbench.data.prompts import load_prompt_sets, load_prompts, plan_tasks
 from specbench.data.tasks import HubSource, PaperSource
 from specbench.errors import UserError
@@ -183,14 +183,3 @@ def test_a_data_set_that_cannot_be_loaded_is_one_message(
     assert "a/b@main, split t" in caught.value.message
     assert ("the run is offline" if offline else "no route") in caught.value.message
     assert "`--prompts paper`" in caught.value.hint
-
-
-@pytest.mark.parametrize("found", [None, types.ModuleType("datasets")])
-def test_a_missing_datasets_library_is_told_apart_from_our_folder(
-    monkeypatch: pytest.MonkeyPatch, found: types.ModuleType | None
-) -> None:
-    monkeypatch.setitem(sys.modules, "datasets", found)
-    with pytest.raises(UserError, match="needs the Hugging Face datasets library") as caught:
-        import_datasets()
-    assert "pip install datasets" in caught.value.hint
-    assert ("folder of task cards" in caught.value.message) == (found is not None)
