@@ -96,7 +96,7 @@ def gpus() -> list[Gpu]:
         if nvml is None:
             return []
         try:
-            version = _text(nvml.nvmlSystemGetDriverVersion())
+            version = nvml.nvmlSystemGetDriverVersion()
             handles = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
             return [_gpu(nvml, handle, version) for handle in handles]
         except nvml.NVMLError:
@@ -132,7 +132,7 @@ def _gpu(nvml: Any, handle: Any, version: str) -> Gpu:
     capability = query("nvmlDeviceGetCudaComputeCapability")
     milliwatts = query("nvmlDeviceGetEnforcedPowerLimit")
     return Gpu(
-        name=_text(nvml.nvmlDeviceGetName(handle)),
+        name=nvml.nvmlDeviceGetName(handle),
         memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
         driver=version,
         compute_capability=capability and "{}.{}".format(*capability),
@@ -169,8 +169,3 @@ def _cpu_model() -> str:
         if name is not None:
             return name
     return platform.processor() or platform.machine()
-
-
-def _text(value: str | bytes) -> str:
-    """Older NVML bindings return bytes."""
-    return value.decode() if isinstance(value, bytes) else value

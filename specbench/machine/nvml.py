@@ -7,7 +7,7 @@ nothing. A card that fell off the bus is not queried again.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 _NEVER = ("NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_NO_PERMISSION", "NVML_ERROR_FUNCTION_NOT_FOUND")
@@ -42,12 +42,9 @@ class Card:
 
 @contextmanager
 def driver() -> Iterator[Any]:
-    """NVML, to be asked while the block runs; None without its bindings or a driver."""
-    try:
-        import pynvml as nvml
-    except ImportError:
-        yield None
-        return
+    """NVML, to be asked while the block runs; None without a driver."""
+    import pynvml as nvml
+
     try:
         nvml.nvmlInit()
     except nvml.NVMLError:
@@ -62,17 +59,10 @@ def driver() -> Iterator[Any]:
 def find_card(nvml: Any, properties: Any) -> Card | None:
     """The GPU that torch describes; None if NVML does not know it.
 
-    Found by UUID, else by PCI bus id: the two libraries number GPUs differently, and
-    CUDA_VISIBLE_DEVICES changes torch's numbers only.
+    Found by UUID: the two libraries number GPUs differently, and CUDA_VISIBLE_DEVICES changes
+    torch's numbers only.
     """
-    uuid, bus = getattr(properties, "uuid", None), getattr(properties, "pci_bus_id", None)
-    tries = [(nvml.nvmlDeviceGetHandleByUUID, f"{kind}-{uuid}") for kind in ("GPU", "MIG") if uuid]
-    if bus is not None:
-        domain, slot = (getattr(properties, f"pci_{name}_id", 0) for name in ("domain", "device"))
-        tries.append((nvml.nvmlDeviceGetHandleByPciBusId, f"{domain:08X}:{bus:02X}:{slot:02X}.0"))
-    for find, name in tries:
-        try:
-            return Card(nvml, find(name))
-        except nvml.NVMLError:
-            continue
+    for kind in ("GPU", "MIG"):
+        with suppress(nvml.NVMLError):
+            return Card(nvml, nvml.nvmlDeviceGetHandleByUUID(f"{kind}-{properties.uuid}"))
     return None

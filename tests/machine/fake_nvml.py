@@ -37,7 +37,6 @@ class FakeNvml:
             "nvmlDeviceGetTemperature": 40,
             "nvmlDeviceGetCurrentClocksEventReasons": 0,
             "nvmlDeviceGetHandleByUUID": "card",
-            "nvmlDeviceGetHandleByPciBusId": "card",
             **answers,
         }
 
