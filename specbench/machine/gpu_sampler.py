@@ -6,11 +6,9 @@ neither an answer nor a missing one ends the run.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Literal
 
 from specbench.log.machine import GpuUse, gpu_numbers
 from specbench.machine.nvml import Card, driver, find_card
@@ -41,18 +39,11 @@ class GpuSampler(Sampler):
 
     interval_s = 0.1
 
-    def __init__(
-        self,
-        card: Card,
-        *,
-        holds_card: Callable[[], bool] = lambda: False,
-        now: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self._card, self._holds_card, self._now = card, holds_card, now
+    def __init__(self, card: Card, *, holds_card: Callable[[], bool] = lambda: False) -> None:
+        self._card, self._holds_card = card, holds_card
         mode = card.query("nvmlDeviceGetMigMode")
         self.is_partition = bool(mode and mode[0])
         self._has_counter = card.query("nvmlDeviceGetTotalEnergyConsumption") is not None
-        self._integral: tuple[float, float, float] | None = None  # joules until then, when, watts
         rates = card.query("nvmlDeviceGetUtilizationRates")
         self.percent_before = None if rates is None else int(rates.gpu)
         self.others_before = self.others_most = self._others()
@@ -69,19 +60,14 @@ class GpuSampler(Sampler):
         super().start()
 
     def energy_j(self) -> float | None:
-        """Joules that the card has used since some moment; None if unknown.
+        """Joules that the card has used since some moment, by its own counter; None if unknown.
 
-        From the driver's counter (a tick of it is some 0.1 s long), else from the sampled power.
+        A tick of the counter is some 0.1 s long.
         """
-        if self.is_partition or self._card.is_lost:
+        if self.is_partition:
             return None
-        if self._has_counter:
-            millijoules = self._card.query("nvmlDeviceGetTotalEnergyConsumption")
-            return None if millijoules is None else millijoules / 1e3
-        if self._integral is None:
-            return None
-        joules, at, watts = self._integral
-        return joules + watts * (self._now() - at)
+        millijoules = self._card.query("nvmlDeviceGetTotalEnergyConsumption")
+        return None if millijoules is None else millijoules / 1e3
 
     def sample(self) -> None:
         """One look at the card."""
@@ -102,17 +88,13 @@ class GpuSampler(Sampler):
         for name, value in seen.items():
             self._spans[name].add(value)
         self._reasons.update(bit for bit in THROTTLING if (reasons or 0) & bit)
-        if seen["power_w"] is not None:
-            self._integrate(seen["power_w"])
         if self._num_samples % PROCESS_ROUNDS == 0:
             self.others_most = max(self.others_most, self._others())
         self._num_samples += 1
 
     def describe(self) -> GpuUse:
         """The part `gpu` of the header."""
-        source: Literal["counter", "power"] | None = None
-        if not self.is_partition:
-            source = "counter" if self._has_counter else "power" if self._integral else None
+        has_energy = self._has_counter and not self.is_partition
         num = self._num_samples
         return GpuUse(
             num_samples=num,
@@ -122,7 +104,7 @@ class GpuSampler(Sampler):
             percent_busy_before=self.percent_before,
             other_processes_before=self.others_before,
             other_processes_most=self.others_most,
-            energy_source=source,
+            energy_source="counter" if has_energy else None,
             is_partition=self.is_partition,
             is_lost=self._card.is_lost,
         )
@@ -130,11 +112,6 @@ class GpuSampler(Sampler):
     def warnings(self) -> list[str]:
         """Reasons to doubt the run's times, in sentences."""
         return self.describe().warnings
-
-    def _integrate(self, watts: float) -> None:
-        now = self._now()
-        joules, at, before = self._integral or (0.0, now, watts)
-        self._integral = (joules + (watts + before) / 2 * (now - at), now, watts)
 
     def _others(self) -> int:
         """Processes that compute on the card, this one aside.

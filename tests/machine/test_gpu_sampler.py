@@ -98,17 +98,10 @@ def test_energy_is_the_drivers_counter() -> None:
     assert one.describe().energy_source == "counter"
 
 
-def test_without_a_counter_energy_is_the_sampled_power_over_time() -> None:
-    seconds = iter([0.0, 1.0, 3.0, 3.5])
-    watts = iter([100_000, 300_000, 200_000])
-    nvml = FakeNvml(nvmlDeviceGetTotalEnergyConsumption=MISSING)
-    nvml.answers["nvmlDeviceGetPowerUsage"] = lambda *_: next(watts)
-    one = sampler(nvml, now=lambda: next(seconds))
+def test_without_a_counter_there_is_no_energy() -> None:
+    one = sampled(FakeNvml(nvmlDeviceGetTotalEnergyConsumption=MISSING))
     assert one.energy_j() is None
-    for _ in range(3):
-        one.sample()
-    assert one.energy_j() == 200 + 500 + 0.5 * 200
-    assert one.describe().energy_source == "power"
+    assert one.describe().energy_source is None
 
 
 @pytest.mark.parametrize("code", [MISSING, "NVML_ERROR_NO_PERMISSION"])
