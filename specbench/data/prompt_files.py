@@ -3,11 +3,12 @@
 Reports every mistake with file, line and reason.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import msgspec
+from msgspec import Struct
 
 from specbench.errors import UserError, os_errors, printable
 
@@ -26,8 +27,13 @@ class Prompt:
     turns: tuple[str, ...]
 
 
-class _LineError(Exception):
-    """A mistake in a line. The caller adds the line number."""
+class _Line(Struct):
+    """The keys of a line that are read."""
+
+    question_id: int | str | None = None
+    category: str | None = None
+    turns: tuple[str, ...] = ()
+    prompt: str = ""
 
 
 def parse_prompts(path: Path, task: str) -> tuple[Prompt, ...]:
@@ -38,22 +44,20 @@ def parse_prompts(path: Path, task: str) -> tuple[Prompt, ...]:
     """
     with os_errors(f"Prompt file {path} cannot be read", "Check its path and permissions."):
         data = path.read_bytes()
-    prompts: dict[str, Prompt] = {}
-    seen: dict[str, int] = {}
+    prompts: list[Prompt] = []
+    lines: dict[str, int] = {}
     for number, line in _lines(data):
         try:
-            prompt = _parse_line(line, number, task)
-            if prompt.sample_id in seen:
-                question_id = prompt.sample_id.removeprefix(f"{task}/")
-                first = seen[prompt.sample_id]
-                raise _LineError(f"question_id {question_id!r} is already used in line {first}")
-        except _LineError as error:
+            question_id, category, turns = _parse_line(line, number)
+            if first := lines.get(question_id):
+                raise ValueError(f"question_id {question_id!r} is already used in line {first}")
+        except (ValueError, RecursionError) as error:  # msgspec's too
             raise UserError(f"Prompt file {path}, line {number}: {error}.", _HINT) from error
-        seen[prompt.sample_id] = number
-        prompts[prompt.sample_id] = prompt
+        lines[question_id] = number
+        prompts.append(Prompt(f"{task}/{question_id}", category, turns))
     if not prompts:
         raise UserError(f"Prompt file {path} is empty.", _HINT)
-    return tuple(prompts.values())
+    return tuple(prompts)
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -63,63 +67,15 @@ def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
             yield number, line
 
 
-def _parse_line(line: bytes, number: int, task: str) -> Prompt:
-    try:
-        row = json.loads(line.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise _LineError(f"not UTF-8 (byte {error.start + 1} of the line)") from error
-    except (ValueError, RecursionError) as error:
-        raise _LineError(f"broken JSON ({error})") from error
-    if not isinstance(row, dict):
-        raise _LineError(f"a JSON object is expected, not {_kind(row)}")
-    category = row.get("category") or ""
-    if not isinstance(category, str):
-        raise _LineError(f"`category` is {_kind(category)}, not a string")
-    return Prompt(f"{task}/{_question_id(row, number)}", category, _turns(row))
-
-
-def _question_id(row: dict[str, Any], number: int) -> str:
-    question_id = row.get("question_id")
-    if question_id is None:
-        return str(number)
-    is_usable = isinstance(question_id, str | int) and not isinstance(question_id, bool)
-    if not is_usable or question_id == "":
-        raise _LineError(f"`question_id` is {question_id!r}, not a number or a name")
-    return printable(_text(str(question_id), "`question_id`"))
-
-
-def _turns(row: dict[str, Any]) -> tuple[str, ...]:
-    if "turns" in row and "prompt" in row:
-        raise _LineError("has both `turns` and `prompt`")
-    if "prompt" in row:
-        return (_text(row["prompt"], "`prompt`"),)
-    if "turns" not in row:
-        raise _LineError("`turns` is missing")
-    turns = row["turns"]
-    if not isinstance(turns, list):
-        raise _LineError(f"`turns` is {_kind(turns)}, not a list of strings")
-    if not turns:
-        raise _LineError("`turns` is empty")
-    return tuple(_text(turn, f"turn {i}") for i, turn in enumerate(turns, start=1))
-
-
-def _text(value: Any, name: str) -> str:
-    if not isinstance(value, str):
-        raise _LineError(f"{name} is {_kind(value)}, not a string")
-    if not value.strip():
-        raise _LineError(f"{name} is empty")
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise _LineError(f"{name} holds half a surrogate pair, which is not valid text") from error
-    return value
-
-
-def _kind(value: Any) -> str:
-    """JSON's word for a value's type."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true or false"
-    names = {dict: "an object", list: "a list", str: "a string", int: "a number", float: "a number"}
-    return names[type(value)]
+def _parse_line(line: bytes, number: int) -> tuple[str, str, tuple[str, ...]]:
+    """The id, category and turns in a line. Raises ValueError for a mistake in it."""
+    row = msgspec.json.decode(line, type=_Line)
+    if bool(row.turns) == bool(row.prompt):
+        raise ValueError("it needs `turns` or `prompt`, one of them, and not empty")
+    turns = row.turns or (row.prompt,)
+    question_id = str(number if row.question_id is None else row.question_id)
+    named = {"`question_id`": question_id, **{f"turn {i}": one for i, one in enumerate(turns, 1)}}
+    for name, text in named.items():
+        if not text.strip():
+            raise ValueError(f"{name} is empty")
+    return printable(question_id), row.category or "", turns
