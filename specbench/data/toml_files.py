@@ -22,14 +22,10 @@ def read_toml(path: Path, kind: type[T], *, what: str, hint: str) -> T:
             message names `what` it is, the file and the field, and the line of an unknown field.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        return _convert(text, kind)
-    except OSError as error:
-        raise UserError(f"{what} {path} cannot be read: {error.strerror}.", hint) from error
-    except RecursionError as error:
-        raise UserError(f"{what} {path} cannot be read: its values are too deep.", hint) from error
-    except ValueError as error:  # msgspec's too
-        raise UserError(f"{what} {path} cannot be read: {error}", hint) from error
+        return _convert(path.read_text(encoding="utf-8"), kind)
+    except (OSError, ValueError, RecursionError) as error:  # msgspec's too
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{what} {path} cannot be read: {reason}", hint) from error
 
 
 def line_of(text: str, key: str, value: Any = None) -> int | None:

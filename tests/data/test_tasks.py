@@ -72,7 +72,7 @@ PAPER = f'url = "https://example.org/q"\npath = "haiku/q"\nnum_prompts = 1\nsha2
         (CARD + "colour = 1\n", "line 5: .* unknown field `colour`. Known: categories, category,"),
         (CARD + "[papers]\na = 1\n", "line 5: .* unknown field `papers`. Did you mean 'paper'"),
         (CARD + "order = []\n", r"Expected `int`, got `array` - at `\$.order`"),
-        (f"name = {'[' * 5000}{']' * 5000}", "its values are too deep"),
+        (f"name = {'[' * 5000}{']' * 5000}", "recursion|nested"),
         (CARD + "[paper]\n" + PAPER.replace("0" * 64, "abc"), "64 hex digits"),
         (CARD + "[paper]\n" + PAPER.replace("haiku/q", "../q"), "leaves the cache folder"),
         (CARD + "[paper]\n" + PAPER.replace("num_prompts = 1", ""), "required field `num_prompts`"),
