@@ -180,10 +180,9 @@ def _drafters(card: ModelCard) -> TextTable:
         count = num_parameters(card, weights)
         share = f"{count / total:.1%}" if count and total else "-"
         rows.append([entry.name, source, f"{count / 1e6:,.1f} M" if count else "-", share])
-        for other in card.alternatives:
-            if other.method == entry.name:
-                repo = f"or {other.repo}" + (f", layers={other.layers}" if other.layers else "")
-                rows.append([f"{entry.name}:weights=REPO", repo, "-", "-"])
+        for repo in card.alternatives.get(entry.name, ()):
+            layers = f", layers={card.layers[repo]}" if repo in card.layers else ""
+            rows.append([f"{entry.name}:weights=REPO", f"or {repo}{layers}", "-", "-"])
     return text_table(["method", "checkpoint", "parameters", "of the target"], rows)
 
 

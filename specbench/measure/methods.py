@@ -285,9 +285,9 @@ def find_checkpoint(
         is_model = DraftWeights(name, given).is_model
         path = resolve(given, offline=is_offline, what=what, needs_tokenizer=is_model)
         check_checkpoint(path, what=what, needs_tokenizer=is_model)
-        return ResolvedWeights(path, layers=card.layers_of(given))
+        return ResolvedWeights(path, layers=card.layers.get(given, ""))
     weights = card.weights_of(method.name) or card.weights_of(name)
     if weights is None:
         return ResolvedWeights(None, exists=False)
     path = resolve_weights(card, weights, offline=is_offline)
-    return ResolvedWeights(path, layers=weights.layers)
+    return ResolvedWeights(path, layers=card.layers.get(weights.repo, ""))

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -39,9 +39,6 @@ class DraftWeights(Struct, frozen=True):
 
     method: str
     repo: str
-    revision: str = "main"
-    layers: str = ""
-    """Target layers that it reads, for its option `layers`, if its own config is ambiguous."""
 
     @property
     def head(self) -> str:
@@ -60,9 +57,16 @@ class DraftWeights(Struct, frozen=True):
         return self.head == "model"
 
 
-class ModelFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Fields of a model in `models.toml`."""
+class ModelCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A target model as it is written in `models.toml`, or as the user named it.
 
+    `repo` is a Hub id or the path of a folder. `template` None means the tokenizer's own
+    template. `drafters` are checkpoints by method, `alternatives` others, for option weights.
+    `layers` are the target layers, for option layers, of EAGLE-3 heads whose config can be
+    read in two ways, by repository. `is_known` is True for a card from `models.toml`.
+    """
+
+    name: str = ""
     title: str
     repo: str
     revision: str = "main"
@@ -74,44 +78,22 @@ class ModelFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     note: str = ""
     is_gated: bool = False
     is_float16_unsafe: bool = False
-
-
-class ModelTable(ModelFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A model as it is written in `models.toml`: draft weights are a table method -> repository.
-
-    `layers` are the target layers of EAGLE-3 heads whose config can be read in two ways, by
-    repository.
-    """
-
     drafters: dict[str, str] = field(default_factory=dict)
     alternatives: dict[str, tuple[str, ...]] = field(default_factory=dict)
     layers: dict[str, str] = field(default_factory=dict)
-
-
-class ModelCard(ModelFields, frozen=True, kw_only=True):
-    """A target model as the user named it.
-
-    `repo` is a Hub id or the path of a folder. `template` None means the tokenizer's own
-    template. `alternatives` are other checkpoints, for option weights. `is_known` is True for
-    a card from `models.toml`.
-    """
-
-    name: str
-    draft_weights: tuple[DraftWeights, ...] = ()
-    alternatives: tuple[DraftWeights, ...] = ()
     is_known: bool = True
     is_embedded: bool = False
 
-    def layers_of(self, repo: str) -> str:
-        """The target layers that a head reads, if its own config is ambiguous; else empty."""
-        known = (*self.draft_weights, *self.alternatives)
-        return next((one.layers for one in known if one.repo == repo and one.layers), "")
+    @property
+    def draft_weights(self) -> tuple[DraftWeights, ...]:
+        return tuple(DraftWeights(method, repo) for method, repo in self.drafters.items())
 
     def weights_of(self, method: str) -> DraftWeights | None:
         """The checkpoint for this model that the method runs: its own, or another method's."""
-        by_method = {weights.method: weights for weights in self.draft_weights}
         about = described().get(method)
-        return by_method.get(method) or by_method.get((about and about.weights) or "")
+        own = method if method in self.drafters else (about and about.weights) or ""
+        repo = self.drafters.get(own)
+        return DraftWeights(own, repo) if repo else None
 
 
 class TemplateText(Struct, frozen=True, forbid_unknown_fields=True):
@@ -127,7 +109,7 @@ class ModelsFile(Struct, frozen=True, forbid_unknown_fields=True):
     `draft_parameters` (in millions) and `draft_shape` are of draft models, by repository.
     """
 
-    model: dict[str, ModelTable]
+    model: dict[str, ModelCard]
     template: dict[str, TemplateText]
     draft_parameters: dict[str, int]
     draft_shape: dict[str, Shape]
@@ -136,19 +118,8 @@ class ModelsFile(Struct, frozen=True, forbid_unknown_fields=True):
 def known_models() -> Mapping[str, ModelCard]:
     """The models of `models.toml` in order, after `tiny`."""
     models = {"tiny": _tiny_card()}
-    for name, table in models_file().model.items():
-        given = {name: getattr(table, name) for name in ModelFields.__struct_fields__}
-        others = ((kind, repo) for kind, repos in table.alternatives.items() for repo in repos)
-        weights, alternatives = (
-            tuple(
-                DraftWeights(kind, repo, layers=table.layers.get(repo, "")) for kind, repo in pairs
-            )
-            for pairs in (table.drafters.items(), others)
-        )
-        weights = _shipped_weights(name) + weights
-        models[name] = ModelCard(
-            name=name, draft_weights=weights, alternatives=alternatives, **given
-        )
+    for name, card in models_file().model.items():
+        models[name] = replace(card, name=name, drafters=_shipped_drafters(name) | card.drafters)
     return models
 
 
@@ -190,14 +161,13 @@ def pick_dtype(card: ModelCard, requested: str, device: str, path: Path | None =
     Raises:
         UserError: an unknown dtype, or float16 for a model that overflows in it.
     """
-    if requested != "auto":
-        for dtype in DTYPES:
-            if dtype == requested:
-                if dtype == "float16" and card.is_float16_unsafe:
-                    message = f"{card.name} overflows in float16."
-                    raise UserError(message, "Use `--dtype bfloat16` or `--dtype auto`.")
-                return dtype
+    if requested not in ("auto", *DTYPES):
         raise unknown_name("dtype", requested, ("auto", *DTYPES))
+    if requested == "float16" and card.is_float16_unsafe:
+        message = f"{card.name} overflows in float16."
+        raise UserError(message, "Use `--dtype bfloat16` or `--dtype auto`.")
+    if requested != "auto":
+        return cast(Dtype, requested)
     config = _read_config(path) if path is not None else {}
     stored = config.get("dtype") or config.get("torch_dtype")
     if device == "cpu":
@@ -221,19 +191,16 @@ def _tiny_card() -> ModelCard:
         name="tiny",
         title="tiny (embedded, trained by specbench)",
         repo=str(_ZOO / "tiny" / "target"),
-        draft_weights=_shipped_weights("tiny"),
+        drafters=_shipped_drafters("tiny"),
         note="A small model that this project trained, to try everything without a download.",
         is_embedded=True,
     )
 
 
-def _shipped_weights(model: str) -> tuple[DraftWeights, ...]:
+def _shipped_drafters(model: str) -> dict[str, str]:
     """The draft weights of a model that specbench trained and ships."""
-    return tuple(
-        DraftWeights(config.parent.name, str(config.parent))
-        for config in sorted((_ZOO / model).glob("*/config.json"))
-        if config.parent.name != "target"
-    )
+    folders = (config.parent for config in sorted((_ZOO / model).glob("*/config.json")))
+    return {folder.name: str(folder) for folder in folders if folder.name != "target"}
 
 
 def _folder_card(path: Path) -> ModelCard:
@@ -253,7 +220,7 @@ def _folder_card(path: Path) -> ModelCard:
     has_mtp = bool(config.get("num_nextn_predict_layers"))  # prediction layers in its own files
     own = ModelCard(
         name=path.name, title=_title(path, config), repo=str(path), is_known=False,
-        draft_weights=(DraftWeights("mtp", str(path)),) if has_mtp else (),
+        drafters={"mtp": str(path)} if has_mtp else {},
     )  # fmt: skip
     for card in known_models().values():
         if card.shape is None or not _is_named_after(path, card.repo):

@@ -72,12 +72,7 @@ def resolve_weights(card: ModelCard, weights: DraftWeights, *, offline: bool) ->
     what = f"The {weights.method} drafter of {card.name}"
     is_model = weights.is_model
     path = resolve(
-        weights.repo,
-        weights.revision,
-        offline=offline,
-        what=what,
-        needs_tokenizer=is_model,
-        alias=card.name,
+        weights.repo, offline=offline, what=what, needs_tokenizer=is_model, alias=card.name
     )
     check_checkpoint(path, what=what, needs_tokenizer=is_model)
     return path
