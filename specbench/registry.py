@@ -70,26 +70,19 @@ def paper_methods() -> list[str]:
     return [name for name, about in described().items() if about.paper_order is not None]
 
 
-def _summary(name: str) -> str:
-    if (about := described().get(name)) is None:
-        return get(name).summary
-    if about.error:
-        raise UserError(about.error, "Fix that file.")
-    return about.summary
-
-
 def entries() -> list[Entry]:
     """Every registered method. Built-ins are not imported; plug-ins are, to find broken ones."""
-    plugins = _plugins()
     found = [(name, "specbench") for name in described()]
-    found += [(one.name, _origin(one)) for one in plugins]
-    return [_entry(*one, plugins) for one in found]
+    found += [(one.name, _origin(one)) for one in _plugins()]
+    return [_entry(*one) for one in found]
 
 
-def _entry(name: str, origin: str, plugins: Sequence[EntryPoint]) -> Entry:
+def _entry(name: str, origin: str) -> Entry:
     try:
-        _refuse_clash(name, plugins)
-        return Entry(name, printable(_summary(name)), origin)
+        _plugin_of(name)
+        about = described().get(name)
+        fault, summary = (about.error, about.summary) if about else ("", get(name).summary)
+        return Entry(name, printable(summary), origin, printable(fault))
     except UserError as error:
         return Entry(name, "", origin, printable(error.message))
 
@@ -107,7 +100,7 @@ def get(name: str) -> Method:
     Raises:
         UserError: the name is unknown or taken by two packages, or the method is broken.
     """
-    plugin = _refuse_unknown(name)
+    plugin = _plugin_of(name)
     place = plugin.value if plugin else f"{GROUP}.{name}"
     importlib.import_module("specbench.engine.drafter")  # torch may take long, not the method
     try:
@@ -122,23 +115,17 @@ def get(name: str) -> Method:
     return typing.cast("Method", found)
 
 
-def _refuse_unknown(name: str) -> EntryPoint | None:
-    """The entry point of a plug-in's method; None for ours."""
-    plugins = _plugins()
-    _refuse_clash(name, plugins)
-    plugin = next((p for p in plugins if p.name == name), None)
-    if name not in described() and plugin is None:
+def _plugin_of(name: str) -> EntryPoint | None:
+    """The entry point of a plug-in's method; None for ours. Refuses other and doubtful names."""
+    claims = [one for one in _plugins() if one.name == name]
+    if not claims and name not in described():
         raise unknown_name("method", name, [*names(), *GROUPS])
-    return plugin
-
-
-def _refuse_clash(name: str, plugins: Sequence[EntryPoint]) -> None:
-    claims = [p.value for p in plugins if p.name == name]
     if len(claims) + (name in described()) > 1:
         raise UserError(
-            f"Method {name!r} is registered more than once ({', '.join(claims)}).",
+            f"Method {name!r} is registered more than once ({', '.join(p.value for p in claims)}).",
             "Uninstall one of the packages, or rename its entry point.",
         )
+    return claims[0] if claims else None
 
 
 def _check(found: object, name: str) -> None:
@@ -247,7 +234,7 @@ def check_choice(choice: MethodChoice) -> None:
     Raises:
         UserError: an unknown name or option, or a value of the wrong type or out of range.
     """
-    plugin = _refuse_unknown(choice.name)
+    plugin = _plugin_of(choice.name)
     path = _file_of(plugin.module if plugin else f"{GROUP}.{choice.name}")
     if path and (options := read_options(path)):
         _parse_values(choice.name, options, choice.given)
