@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,18 +60,12 @@ def _marked(
 
 def _following(tokenizer: PreTrainedTokenizerBase, text: str, *, is_plain: bool) -> list[int]:
     """Token ids of a text in the middle of another: no space is put in front of it."""
-
-    def encoded(text: str) -> list[int]:
-        ids: list[int] = tokenizer(text, add_special_tokens=False, split_special_tokens=is_plain)[
-            "input_ids"
-        ]
-        return ids
-
+    encode = partial(tokenizer, add_special_tokens=False, split_special_tokens=is_plain)
     for anchor in _ANCHORS:  # one that does not merge with the text
-        before, both = encoded(anchor), encoded(anchor + text)
+        before, both = (encode(one)["input_ids"] for one in (anchor, anchor + text))
         if both[: len(before)] == before:
-            return both[len(before) :]
-    return encoded(text)
+            return list(both[len(before) :])
+    return list(encode(text)["input_ids"])
 
 
 RENDER_LIMIT_S, MOST_RENDERED, MOST_MEMORY = 10.0, 10_000_000, 2**30
@@ -85,8 +80,11 @@ _MODES: Mapping[str, tuple[bool | str, bool | str]] = {
 
 _OTHER = "Use another `--template`, or `--template none`."
 
-_DATE, _ISO_DATE = "26 Jul 2024", "2024-07-26"
-"""Fixed date for templates that print today's date, so that prompts do not change overnight."""
+_DATE = "26 Jul 2024"
+_ISO_DATE = "{% macro strftime_now(format) %}2024-07-26{% endmacro %}"
+"""Fixed date for templates that print today's date, by a variable or (gpt-oss) by a function, so
+that prompts do not change overnight.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,20 +147,16 @@ class ChatCodec:
         return answer_text(self.tokenizer, token_ids)
 
     def control_tokens(self, text: str) -> tuple[str, ...]:
-        """Special tokens in a user's text, which a prompt would have as control tokens."""
+        """Special tokens in a user's text, which a prompt would have as control tokens.
+
+        With a template they are spelled out, unless the tokenizer cannot do so.
+        """
         special = special_tokens(self.tokenizer)
         found = tuple(token for token in special if token in text)
-        if not found:
-            return ()
-        harmless = text
-        for token in sorted(found, key=len, reverse=True):
-            harmless = harmless.replace(token, "x")
-        ids = {special[token] for token in found}
-        count, least = (
-            sum(i in ids for i in self.render([{"role": "user", "content": one}]))
-            for one in (text, harmless)
-        )
-        return found if count > least else ()
+        if self.template.jinja is None:
+            return found
+        spelled = {one: _following(self.tokenizer, one, is_plain=True) for one in found}
+        return tuple(token for token in found if special[token] in spelled[token])
 
     def token_ids(self, text: str) -> tuple[int, ...]:
         """The tokens of an answer's text, without special tokens around it."""
@@ -283,7 +277,7 @@ def _text(
         try:
             text = tokenizer.apply_chat_template(
                 [dict(message) for message in messages],
-                chat_template=_with_fixed_date(template.jinja),
+                chat_template=_ISO_DATE * ("strftime_now" in template.jinja) + template.jinja,
                 tokenize=False,
                 add_generation_prompt=True,
                 date_string=_DATE,
@@ -313,13 +307,6 @@ def _check_powers(template: Template) -> None:
         raise _template_error(template, f"cannot be read: {reason_of(error)}") from error
     if any(kind == "operator" and text == "**" for _, kind, text in tokens):
         raise _template_error(template, "computes a power, which may take hours")
-
-
-def _with_fixed_date(jinja: str) -> str:
-    """The template, with a fixed date for one that asks for today's by a function (gpt-oss)."""
-    if "strftime_now" not in jinja:
-        return jinja
-    return f"{{% macro strftime_now(format) %}}{_ISO_DATE}{{% endmacro %}}{jinja}"
 
 
 def _template_error(template: Template, what: str) -> UserError:
