@@ -1,30 +1,21 @@
-"""A stand-in generates tiny's tokens, step by step, in every shape.
+"""A stand-in generates tiny's tokens, step by step, in every shape."""
 
-Stand-ins on disk: equal to those built in memory, and written once.
-"""
-
-import json
-import shutil
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from specbench.api import load
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
-from specbench.errors import UserError
 from specbench.models.cards import find_model
 from specbench.models.chat import load_codec
 from specbench.registry import get
 from specbench.types import Request, Sampling, Shape
 from specbench.zoo import TINY
-from specbench.zoo.stand_in.files import is_written, write_head, write_model
 from specbench.zoo.stand_in.models import spread_layers
 from specbench.zoo.stand_in.plan import StandIn, plan_stand_in
 from tests.zoo.stand_in_shapes import DRAFT, SHAPE
@@ -32,7 +23,6 @@ from tests.zoo.stand_in_shapes import DRAFT, SHAPE
 METHODS = ("vanilla", "sps", "pld", "lookahead", "medusa", "hydra", "eagle", "eagle2", "eagle3")
 CPU = torch.device("cpu")
 NUM_WORDS = 2048
-WRITTEN = plan_stand_in("a test", replace(SHAPE, num_layers=12))
 REQUESTS = (
     "Explain the good and bad sides of speaking in public.",
     "Hannah earns $4 an hour by mowing lawns. Hannah works 4 hours a day for 2 days. How much?",
@@ -134,71 +124,3 @@ def test_captured_layers_equal_tinys() -> None:
         places = spread_layers(12, num_layers, taps)
         for small, big in (*taps, (12, num_layers)):
             assert [place for place in places[:big] if place is not None] == [*range(small)]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("written")
-    write(folder)
-    return folder
-
-
-def write(folder: Path, dtype: torch.dtype = torch.float32) -> None:
-    target, head = folder / "target", folder / "eagle"
-    write_model(WRITTEN.target, target, dtype=dtype, device=CPU)
-    write_head(WRITTEN.drafters["eagle"], head, dtype=dtype, device=CPU)
-
-
-def test_a_written_stand_in_has_tinys_tokens_and_steps(folder: Path) -> None:
-    question = "Write three suggestions for cooking at home."
-    method = f"eagle2:weights={folder / 'eagle'}"
-    written = load(str(folder / "target"), method, device="cpu", dtype="float32")
-    said = written.generate(question, max_new_tokens=24)
-    tiny = load("tiny", "eagle2", device="cpu").generate(question, max_new_tokens=24)
-    assert (said.text, said.prompt_ids) == (tiny.text, tiny.prompt_ids)
-    assert said.completion.accept_lengths == tiny.completion.accept_lengths
-
-
-def test_a_written_config_has_the_names_that_transformers_4_reads(folder: Path) -> None:
-    for part in ("target", "eagle"):
-        config = json.loads((folder / part / "config.json").read_text())
-        assert config["architectures"] == ["LlamaForCausalLM"]
-        assert (config["torch_dtype"], config["rope_theta"]) == ("float32", 10000.0)
-        assert "rope_parameters" not in config
-    tokenizer = json.loads((folder / "target" / "tokenizer_config.json").read_text())
-    assert tokenizer["tokenizer_class"] == "PreTrainedTokenizerFast"
-    assert "extra_special_tokens" not in tokenizer
-
-
-def test_complete_folders_are_kept_and_others_rewritten(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A folder whose writing was interrupted is of neither number format."""
-
-    def full_disk(*_: object, **__: object) -> None:
-        raise OSError("No space left on device")
-
-    def formats() -> list[torch.dtype]:
-        both = (torch.float32, torch.bfloat16)
-        return [one for one in both if is_written(WRITTEN.target, target, dtype=one, device=CPU)]
-
-    target = Path(shutil.copytree(folder, tmp_path, dirs_exist_ok=True)) / "target"
-    shard = target / "model.layers.0.safetensors"
-    shard.write_bytes(b"")
-    write(tmp_path)
-    assert shard.stat().st_size == 0 and formats() == [torch.float32]
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
-        patch.setattr("specbench.zoo.stand_in.files.save_file", full_disk)
-        write(tmp_path, torch.bfloat16)
-    assert formats() == []
-    write(tmp_path, torch.bfloat16)
-    assert shard.stat().st_size > 0 and formats() == [torch.bfloat16]
-
-
-def test_a_folder_with_somebody_elses_files_is_left_alone(tmp_path: Path) -> None:
-    theirs = tmp_path / "target" / "model-00001.safetensors"
-    theirs.parent.mkdir()
-    theirs.write_text("weights of theirs")
-    with pytest.raises(UserError, match="holds files that are not a stand-in's"):
-        write(tmp_path)
-    assert theirs.read_text() == "weights of theirs"
