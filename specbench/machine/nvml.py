@@ -10,9 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-_NEVER = ("NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_NO_PERMISSION", "NVML_ERROR_FUNCTION_NOT_FOUND")
-"""Errors after which a query is not repeated."""
-
 
 class Card:
     """A GPU and its driver. `query` takes the name of any NVML function of a device."""
@@ -21,22 +18,16 @@ class Card:
         self.nvml = nvml
         self.is_lost = False
         self._handle = handle
-        self._never = {getattr(nvml, name) for name in _NEVER}
-        self._mute: set[str] = set()
 
     def query(self, name: str, *arguments: Any) -> Any:
         """The driver's answer, or None."""
         function = getattr(self.nvml, name, None)  # older bindings lack some functions
-        if self.is_lost or function is None or name in self._mute:
+        if self.is_lost or function is None:
             return None
         try:
             return function(self._handle, *arguments)
         except self.nvml.NVMLError as error:
-            code = getattr(error, "value", None)
-            if code == self.nvml.NVML_ERROR_GPU_IS_LOST:
-                self.is_lost = True
-            elif code in self._never:
-                self._mute.add(name)
+            self.is_lost |= error.value == self.nvml.NVML_ERROR_GPU_IS_LOST
             return None
 
 

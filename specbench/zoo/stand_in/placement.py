@@ -63,10 +63,6 @@ class Placement:
         return (square - self.constant**2) / self.big.hidden_size
 
     @property
-    def norm_scale(self) -> float:
-        return math.sqrt(self.small.hidden_size / self.big.hidden_size)
-
-    @property
     def query_scale(self) -> float:
         """The factor that undoes attention's 1 / sqrt(head_dim) of the big shape."""
         return math.sqrt(self.big.head_dim / self.small.head_dim)
@@ -87,7 +83,8 @@ class Placement:
 
     def norm(self, source: str | None, gain: float = 0.0) -> Piece:
         """A norm's weight; the constant after it is `gain` times its share of the small norm."""
-        stream, scale = self.stream, self.norm_scale
+        stream = self.stream
+        scale = math.sqrt(self.small.hidden_size / self.big.hidden_size)
         all_live = Channels(stream.used, torch.ones_like(stream.live), stream.constant)
         return vector(all_live, source, scale=scale, constant=gain * scale)
 
