@@ -109,10 +109,6 @@ class GpuSampler(Sampler):
             is_lost=self._card.is_lost,
         )
 
-    def warnings(self) -> list[str]:
-        """Reasons to doubt the run's times, in sentences."""
-        return self.describe().warnings
-
     def _others(self) -> int:
         """Processes that compute on the card, this one aside.
 

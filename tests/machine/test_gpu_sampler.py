@@ -53,7 +53,7 @@ def test_clocks_heat_power_and_memory_are_kept_as_least_mean_and_most() -> None:
     assert found.power_w == Span(min=300, mean=300, max=300)
     assert found.temperature_c is not None and found.temperature_c.max == 40
     assert found.memory_used_bytes is not None and found.memory_used_bytes.max == 7
-    assert found.num_samples == 2 and sampled(FakeNvml()).warnings() == []
+    assert found.num_samples == 2 and sampled(FakeNvml()).describe().warnings == []
     assert msgspec.json.decode(msgspec.json.encode(found), type=GpuUse) == found
 
 
@@ -63,7 +63,7 @@ def test_throttling_is_reported_with_reason_and_share_unless_it_is_rare() -> Non
     one = sampled(nvml, 100)
     shares = {"power cap": 0.1, "heat (software)": 0.01, "heat (hardware)": 0.2}
     assert one.describe().throttled == shares
-    (warning,) = one.warnings()
+    (warning,) = one.describe().warnings
     assert "power cap 10 %, heat (hardware) 20 %" in warning
 
 
@@ -77,15 +77,18 @@ def test_an_older_driver_is_asked_by_the_older_name() -> None:
 
 def test_another_process_on_the_card_is_a_warning_and_this_one_is_none() -> None:
     nvml = FakeNvml(nvmlDeviceGetComputeRunningProcesses=["one", "other"])
-    assert "shared with 2 others" in sampled(nvml).warnings()[0]
-    assert "shared with 1 other process:" in sampled(nvml, holds_card=lambda: True).warnings()[0]
+    assert "shared with 2 others" in sampled(nvml).describe().warnings[0]
+    assert (
+        "shared with 1 other process:"
+        in sampled(nvml, holds_card=lambda: True).describe().warnings[0]
+    )
     alone = FakeNvml(nvmlDeviceGetComputeRunningProcesses=["one"])
-    assert sampled(alone, holds_card=lambda: True).warnings() == []
+    assert sampled(alone, holds_card=lambda: True).describe().warnings == []
 
 
 def test_a_card_that_was_busy_before_is_a_warning() -> None:
     nvml = FakeNvml(nvmlDeviceGetUtilizationRates=SimpleNamespace(gpu=83))
-    (warning,) = sampled(nvml).warnings()
+    (warning,) = sampled(nvml).describe().warnings
     assert warning == "The GPU was 83 % busy before the run began: times are noisy."
 
 
@@ -112,14 +115,14 @@ def test_values_without_support_or_permission_are_missing(code: str) -> None:
     assert found.num_samples == 50
     assert (found.power_w, found.temperature_c, found.percent_busy_before) == (None,) * 3
     assert one.energy_j() is None
-    assert one.warnings() == []
+    assert one.describe().warnings == []
 
 
 def test_a_partition_of_a_card_has_no_energy_of_its_own() -> None:
     one = sampled(FakeNvml(nvmlDeviceGetMigMode=(1, 1)))
     assert one.energy_j() is None
     assert one.describe().energy_source is None
-    assert "MIG" in one.warnings()[0]
+    assert "MIG" in one.describe().warnings[0]
     assert not sampled(FakeNvml(nvmlDeviceGetMigMode=(0, 0))).is_partition
 
 
@@ -134,7 +137,7 @@ def test_a_card_that_disappears_ends_the_sampling_and_not_the_run() -> None:
     assert nvml.asked == asked
     assert one.describe().num_samples == 3
     assert one.energy_j() is None
-    assert "lost the GPU" in one.warnings()[0]
+    assert "lost the GPU" in one.describe().warnings[0]
 
 
 def num_sampling() -> int:

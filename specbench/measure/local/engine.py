@@ -136,13 +136,13 @@ class EngineBackend:
             self._info.weights_print = weights.compared(outer_clock() - began)
 
     def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
-        info, warnings = self._info, self._sampler.warnings() if self._sampler else []
+        gpu = self._sampler.describe() if self._sampler else None
+        info, warnings = self._info, gpu.warnings if gpu else []
         if info.preparation and (late := num_late(self.target) - self._late_before):
             warnings.insert(0, LATE_WARNING.format(late))
             info.preparation = replace_part(info.preparation, num_late=late)
         for label, drafter in self._drafters.items():
             warnings += [f"{label}: {note}" for note in drafter.weights_notes]
-        gpu = self._sampler.describe() if self._sampler else None
         if gpu and not self._meter:
             gpu = replace_part(gpu, energy_source=None)
         read = draft_bytes(self._drafters, records)
