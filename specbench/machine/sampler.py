@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from threading import Event, Lock, Thread, get_ident
 from typing import Self
 
-from msgspec.structs import astuple
-
 from specbench.log.machine import CpuUse, Span
 
 
@@ -74,10 +72,11 @@ class Spread:
             self._low, self._high = min(self._low, value), max(self._high, value)
 
     def span(self) -> Span | None:
-        """None if nothing was added."""
+        """Rounded; None if nothing was added."""
         if not self.count:
             return None
-        return Span(float(self._low), self._total / self.count, float(self._high))
+        numbers = (self._low, self._total / self.count, self._high)
+        return Span(*(round(float(number), 4) for number in numbers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +115,10 @@ class CpuSampler(Sampler):
 
     def describe(self) -> CpuUse | None:
         """The samples so far; None without any."""
-        shares, clocks = _rounded(self._shares), _rounded(self._clocks)
+        shares = self._shares.span()
         if shares is None:
             return None
-        return CpuUse(self._shares.count, self.interval_s, shares, clocks)
-
-
-def _rounded(values: Spread) -> Span | None:
-    span = values.span()
-    return span and Span(*(round(number, 4) for number in astuple(span)))
+        return CpuUse(self._shares.count, self.interval_s, shares, self._clocks.span())
 
 
 def read_moment() -> CpuMoment:
