@@ -23,10 +23,6 @@ from specbench.log.files import write_whole
 TIMEOUT_S = 15.0
 
 
-class NoModelFiles(Exception):
-    """A repository at the Hub holds no file of a model."""
-
-
 def is_offline(given: bool = False) -> bool:
     """True if the network must not be used: `given`, or by `HF_HUB_OFFLINE`."""
     return given or os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
@@ -53,8 +49,6 @@ def is_html(start: bytes) -> bool:
 
 def failure_reason(error: Exception) -> str:
     """A failed call to the Hub as a clause: "the Hub cannot be reached (TimeoutError: ...)"."""
-    if isinstance(error, NoModelFiles):
-        return "the Hub has no file of a model there"
     if isinstance(error, json.JSONDecodeError):
         page = is_html(error.doc[:99].encode("utf-8", "replace"))
         what = "an HTML page, as of a proxy or a login" if page else "not JSON"

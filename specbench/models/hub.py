@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from specbench.data.cache import TIMEOUT_S, NoModelFiles, failure_reason, is_offline
+from specbench.data.cache import TIMEOUT_S, failure_reason, is_offline
 from specbench.errors import CheckpointError, UserError, time_limit
 from specbench.log.header import HUB_ID
 from specbench.models.cards import DraftWeights, ModelCard, is_gguf
@@ -113,8 +113,7 @@ def resolve(
             return cached
     if failure is not None:
         _raise_refusal(failure, repo, revision, what)
-    kinds = {"config.json": True, "weights": needs_weights, "tokenizer": needs_tokenizer}
-    needed = ", ".join(name for name, is_needed in kinds.items() if is_needed)
+    needed = "config.json" + ", weights" * needs_weights + ", tokenizer" * needs_tokenizer
     lack = f"{repo} is not in the Hugging Face cache (needed: {needed})"
     if cached is not None:
         lack = f"the Hugging Face cache has {repo} without {', '.join(missing)}"
@@ -167,7 +166,7 @@ def _from_hub(
     if before_download is not None:
         before_download()
     if not files:
-        raise NoModelFiles
+        raise CheckpointError(f"{what}: {repo} has no file of a model.", "Give another id.")
     here = _cached(repo, revision)
     if here and here.name == info.sha and all((here / name).is_file() for name in files):
         return here

@@ -132,12 +132,11 @@ def check_context(need: MemoryNeed, context: int, dtype: Dtype, device: str, *, 
     except TooLarge as error:
         a_token = need.at(2**20).total_bytes - need.fixed_bytes
         fit = max(free_bytes(device) - need.fixed_bytes, 0) * 2**20 // max(a_token, 1)
-        raise TooLarge(
-            error.message,
+        error.hint = (
             f"Requests of up to {fit} tokens fit: leave longer prompts out (--limit, --dataset), "
-            f"or lower --max-new-tokens. Or {error.hint}",
-            num_gpus_needed=error.num_gpus_needed,
-        ) from None
+            f"or lower --max-new-tokens. Or {error.hint}"
+        )
+        raise
 
 
 def check_need(need: MemoryNeed, dtype: Dtype, device: str, *, what: str) -> None:
@@ -157,10 +156,14 @@ def check_need(need: MemoryNeed, dtype: Dtype, device: str, *, what: str) -> Non
         num_needed = -(-need.total_bytes * num_gpus // max(free, 1))  # 0 on a CPU
         has = f"the {num_gpus} GPUs {device} have" if num_gpus > 1 else f"{device} has"
         needed = f": {num_needed} such GPUs are needed" if num_gpus else ""
+        smaller = "`--dtype bfloat16` halves it; " if dtype == "float32" else ""
+        if need.reserve_bytes:
+            smaller += "`--execution eager` records no graphs; "
+        elsewhere = "more GPUs" if num_gpus else "a machine with more memory"
         raise TooLarge(
             f"{what} does not fit: it needs about {_gb(need.total_bytes)} in {dtype} ({told}), "
             f"and {has} {_gb(free)} free{needed}.",
-            _advice(dtype, device, has_graphs=need.reserve_bytes > 0),
+            f"{smaller}use a smaller model, or {elsewhere}. `--model tiny` runs anywhere.",
             num_gpus_needed=num_needed,
         )
 
@@ -234,14 +237,6 @@ def _kv_numbers(config: dict[str, Any]) -> int:
         return int(layers * (rank + (config.get("qk_rope_head_dim") or 0)))
     head_dim = config.get("head_dim") or config.get("hidden_size", 0) // heads
     return int(2 * layers * (config.get("num_key_value_heads") or heads) * head_dim)
-
-
-def _advice(dtype: str, device: str, *, has_graphs: bool) -> str:
-    smaller = "" if dtype != "float32" else "`--dtype bfloat16` halves it; "
-    if has_graphs:
-        smaller += "`--execution eager` records no graphs; "
-    elsewhere = "a machine with more memory" if device == "cpu" else "more GPUs"
-    return f"{smaller}use a smaller model, or {elsewhere}. `--model tiny` runs anywhere."
 
 
 def _gb(num_bytes: float) -> str:
