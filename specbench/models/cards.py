@@ -4,7 +4,6 @@ Loads no weights and uses no network.
 """
 
 import functools
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +16,7 @@ from specbench.data.toml_files import read_toml
 from specbench.errors import UserError, unknown_name
 from specbench.log.header import HUB_ID
 from specbench.methods import described
-from specbench.models.checkpoints import count_parameters
+from specbench.models.checkpoints import config_if_readable, count_parameters
 from specbench.types import Shape as Shape
 
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -168,7 +167,7 @@ def pick_dtype(card: ModelCard, requested: str, device: str, path: Path | None =
         raise UserError(message, "Use `--dtype bfloat16` or `--dtype auto`.")
     if requested != "auto":
         return cast(Dtype, requested)
-    config = _read_config(path) if path is not None else {}
+    config = config_if_readable(path) if path is not None else {}
     stored = config.get("dtype") or config.get("torch_dtype")
     if device == "cpu":
         is_converted = is_gguf(card.repo) and stored in (None, "bfloat16")
@@ -216,7 +215,7 @@ def _folder_card(path: Path) -> ModelCard:
             message = f"--model {path} holds {len(files)} GGUF files: {names}."
             raise UserError(message, f"Name one: --model {files[0]}")
         return _gguf_card(files[0])
-    config = _read_config(path)
+    config = config_if_readable(path)
     has_mtp = bool(config.get("num_nextn_predict_layers"))  # prediction layers in its own files
     own = ModelCard(
         name=path.name, title=_title(path, config), repo=str(path), is_known=False,
@@ -261,12 +260,3 @@ def _is_named_after(path: Path, repo: str) -> bool:
     if path.parent.name == "snapshots":
         names.add(path.parent.parent.name.lower().rpartition("--")[2])
     return repo.rpartition("/")[2].lower() in names
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    """A folder's config.json, empty if unreadable (`checkpoints` reports that)."""
-    try:
-        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return config if isinstance(config, dict) else {}

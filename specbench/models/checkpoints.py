@@ -7,7 +7,7 @@ import json
 import math
 import struct
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
@@ -78,6 +78,14 @@ def read_config(path: Path, what: str) -> dict[str, Any]:
         _check_config(config)
         assert isinstance(config, dict)
         return config
+
+
+def config_if_readable(path: Path) -> dict[str, Any]:
+    """The folder's config.json; empty if `read_config` refuses it."""
+    try:
+        return read_config(path, "")
+    except CheckpointError:
+        return {}
 
 
 def quantization_of(config: dict[str, Any]) -> str:
@@ -223,7 +231,7 @@ def check_same_vocabulary(
     Special tokens may have other names, and the draft model may have more of them. Embedding
     matrices are not compared: either model may pad them.
     """
-    ours, theirs = _by_id(target), _by_id(draft)
+    ours, theirs = ({i: token for token, i in one.get_vocab().items()} for one in (target, draft))
     special = set(target.added_tokens_decoder) | set(draft.added_tokens_decoder)
     different = [
         i for i in ours if i not in theirs or (ours[i] != theirs[i] and i not in special)
@@ -237,10 +245,6 @@ def check_same_vocabulary(
         f"{ours.get(first)!r} in the target.",
         "Use a draft that was made for this target, or one of the same model family.",
     )
-
-
-def _by_id(tokenizer: "PreTrainedTokenizerBase") -> Mapping[int, str]:
-    return {i: token for token, i in tokenizer.get_vocab().items()}
 
 
 def _indexed(file: Path) -> Iterable[str]:

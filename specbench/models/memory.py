@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from specbench.errors import CheckpointError, TooLarge
+from specbench.errors import TooLarge
 from specbench.log.machine import gpu_numbers
 from specbench.machine.memory import free_bytes
 from specbench.models.cards import DraftWeights, Dtype, ModelCard, Shape, models_file
 from specbench.models.checkpoints import (
+    config_if_readable,
     count_parameters,
     read_config,
     safetensors_header,
@@ -201,11 +202,7 @@ def _config(source: Path | Shape, what: str) -> dict[str, Any]:
 
 def folder_bytes(folder: Path, dtype: Dtype) -> int:
     """Bytes of a drafter's weights, as far as its folder tells."""
-    try:
-        config = read_config(folder, "The drafter")
-    except CheckpointError:
-        config = {}
-    size = BYTES[dtype]
+    config, size = config_if_readable(folder), BYTES[dtype]
     return sum(_weight_bytes(file, config, size, str(folder)) for file in weight_files(folder))
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specbench.errors import CheckpointError, describe_error, reading
+from specbench.models.checkpoints import read_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -74,9 +75,6 @@ def _eos_of(file: Path) -> set[int]:
 
 def vocab_size(path: Path, tokenizer: "PreTrainedTokenizerBase") -> int:
     """The number of tokens that a checkpoint's model can emit, unused ones included."""
-    file, size = path / "config.json", None
-    if file.is_file():
-        with reading(file, "The vocabulary", _AGAIN):
-            config = json.loads(file.read_text(encoding="utf-8"))
-            size = (config.get("text_config") or config).get("vocab_size")
-    return max(len(tokenizer), size if isinstance(size, int) else 0)
+    config = read_config(path, "The vocabulary") if (path / "config.json").is_file() else {}
+    size = (config.get("text_config") or config).get("vocab_size")
+    return max(len(tokenizer), size or 0)
