@@ -11,7 +11,7 @@ from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.layers.ops import TORCH, JoinedHead, Ops
 from specbench.engine.tree import DraftTree, TreeLayout, chain_layout
 from specbench.methods._draft_stack import DraftStack
-from specbench.methods._eagle import DraftModel, EagleDrafter
+from specbench.methods._eagle import AnyModel, EagleDrafter
 from specbench.types import option
 
 TIE = 1e-9
@@ -140,7 +140,7 @@ class DynamicDrafter(EagleDrafter):
 
     profile = "pool"
 
-    def __init__(self, model: DraftModel, context: BuildContext, options: Options) -> None:
+    def __init__(self, model: AnyModel, context: BuildContext, options: Options) -> None:
         depth, top_k = options.depth, min(options.top_k, model.parts.head.weight.shape[0])
         super().__init__(model, context, num_scratch=(depth + 1) * top_k, depth=depth + 1)
         self._depth = depth

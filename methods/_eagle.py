@@ -1,6 +1,7 @@
 """EAGLE's draft models and the base of its drafters: pairs of a feature and the next token."""
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -28,7 +29,7 @@ from specbench.methods._head_parts import check_width, embedding_of, head_of, in
 EAGLE3_READS = (LAYERS, "num_aux_hidden_states", "parallel_draft_heads_num_layers")
 
 
-class DraftModel(FeatureModel):
+class PairModel(FeatureModel):
     """Decoder layers over pairs of the target's feature at t and the token at t + 1.
 
     If the target has no feature at t + 1 yet, the layers' output at t replaces it.
@@ -44,29 +45,12 @@ class DraftModel(FeatureModel):
         """Layer inputs for target features: residual [n, hidden] and attention's [n, input]."""
         raise NotImplementedError
 
-    def guesses(self, hidden: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Layer inputs for draft tokens [n]; `hidden` [n, hidden] are their parents' outputs."""
-        raise NotImplementedError
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Logits [n, draft vocabulary] of the token after each output."""
-        raise NotImplementedError
-
     def token_ids(self, draft_ids: Tensor) -> Tensor:
         """The target's token ids for ids of the draft vocabulary."""
         return draft_ids if self._token_ids is None else self._token_ids[draft_ids]
 
-    @property
-    def parts(self) -> DraftHead:
-        """One level of a draft tree: the nodes' tokens in, the logits after them out."""
-        raise NotImplementedError
 
-    def bytes_read(self, num_levels: int) -> int:
-        """Bytes of weights read by a draft of `num_levels` passes."""
-        raise NotImplementedError
-
-
-class EagleModel(DraftModel):
+class EagleModel(PairModel):
     """The draft model of EAGLE and EAGLE-2.
 
     One layer without input norm over fc([embedding ; feature]). The feature is the target's
@@ -103,9 +87,11 @@ class EagleModel(DraftModel):
         return joint, joint
 
     def guesses(self, hidden: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Layer inputs for draft tokens [n]; `hidden` [n, hidden] are their parents' outputs."""
         return self.pairs(hidden, tokens)
 
     def logits(self, hidden: Tensor) -> Tensor:
+        """Logits [n, draft vocabulary] of the token after each output."""
         return self._ops.project(hidden, self._head.weight, self._head.bias)
 
     def whole_logits(self, hidden: Tensor) -> Tensor:
@@ -115,14 +101,16 @@ class EagleModel(DraftModel):
 
     @property
     def parts(self) -> DraftHead:
+        """One level of a draft tree: the nodes' tokens in, the logits after them out."""
         ids, fc = self._token_ids, self._fc
         return DraftHead(self.stack.joined, self._embedding, self._head, ids, fc=fc)
 
     def bytes_read(self, num_levels: int) -> int:
+        """Bytes of weights read by a draft of `num_levels` passes."""
         return num_levels * (self.stack.num_bytes + weight_bytes(self._fc, self._head))
 
 
-class Eagle3Model(DraftModel):
+class Eagle3Model(PairModel):
     """The draft model of EAGLE-3.
 
     The feature is fc over the inputs of three target layers, or the model's own output. The
@@ -221,7 +209,10 @@ class Eagle3Model(DraftModel):
         return num_levels * a_level + weight_bytes(self._fc)  # fc reads only target features
 
 
-class EagleDrafter(FeatureDrafter[DraftModel]):
+AnyModel: TypeAlias = EagleModel | Eagle3Model
+
+
+class EagleDrafter(FeatureDrafter[AnyModel]):
     """Base of EAGLE's drafters: feeds each committed pair to the draft model once.
 
     The pair at t holds the target's feature at t and token t + 1; the last one holds the

@@ -10,7 +10,7 @@ from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, Method
 from specbench.engine.layers.operands import CacheSpan
 from specbench.methods._checkpoint import Checkpoint
-from specbench.methods._eagle import EAGLE3_READS, DraftModel, Eagle3Model, EagleDrafter
+from specbench.methods._eagle import EAGLE3_READS, AnyModel, Eagle3Model, EagleDrafter
 from specbench.methods._head_config import LAYERS_HELP, SWITCHES, HeadConfig, HeadFormat
 from specbench.methods._head_parts import in_vocabulary
 from specbench.methods._parallel import ParallelDrafter, draw_chain, mask_token
@@ -64,7 +64,7 @@ class PEagleModel(Eagle3Model):
         return in_vocabulary(super().logits(hidden), self._token_ids, self._target_vocab_size)
 
 
-class PEagle(EagleDrafter, ParallelDrafter[DraftModel]):
+class PEagle(EagleDrafter, ParallelDrafter[AnyModel]):
     """Drafts a chain in one pass over the committed pairs and a mask pair per further token.
 
     The mask pairs follow the last committed one, each sees those before it, and none stays in
