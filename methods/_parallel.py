@@ -1,6 +1,6 @@
 """Drafts of several tokens in one pass, through mask tokens after the pending one."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -8,7 +8,6 @@ from torch import Tensor
 
 from specbench.engine.accept import Sampler
 from specbench.engine.drafter import State
-from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.tree import DraftTree
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._features import FeatureDrafter, ModelT
@@ -35,19 +34,15 @@ def chain_of(tokens: Tensor, score: Tensor, *q: Tensor) -> DraftTree:
 
 
 class ParallelDrafter(FeatureDrafter[ModelT]):
-    """Drafts a chain in one pass. `_drafted` returns it as `draw_chain` does."""
+    """Drafts a chain in one pass."""
+
+    _drafted: Callable[..., tuple[Tensor, ...]]
+    """A chain as `draw_chain` returns it, for the values of `draft_inputs`."""
 
     def propose(self, state: State) -> DraftTree:
         drafted = self._execution.wrap(self._drafted)
         inputs, span = self.draft_inputs(state), self.cache_span(state)
         return chain_of(*drafted(*inputs, cache_span=span, sampler=state.sampler))
-
-    def _drafted(
-        self, end: Tensor, path: Tensor, tokens: Tensor, last: Tensor, *captured: Tensor,
-        cache_span: CacheSpan, sampler: Sampler,
-    ) -> tuple[Tensor, ...]:  # fmt: skip
-        """A chain for the values of `draft_inputs`."""
-        raise NotImplementedError
 
 
 def mask_token(

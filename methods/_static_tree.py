@@ -5,7 +5,6 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from specbench.engine.layers.ops import Ops
 from specbench.engine.target import Target
-from specbench.engine.tree import TreeLayout
+from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.errors import UserError, unknown_name
 from specbench.types import option
 
@@ -109,9 +108,11 @@ class StaticTree:
     levels: tuple[Level, ...]  # from depth 1
     num_candidates: int  # draft tokens needed after an expander
 
-    @cached_property
-    def num_nodes(self) -> int:
-        return self.layout.num_nodes
+    def filled(
+        self, tokens: Tensor, q: Tensor | None = None, scores: Tensor | None = None
+    ) -> DraftTree:
+        """The draft with these tokens [nodes]."""
+        return DraftTree(tokens, self.layout, self.layout.num_nodes, q, scores=scores)
 
     @classmethod
     def load(

@@ -42,7 +42,7 @@ class Eagle(EagleDrafter):
     def __init__(self, options: Options, context: BuildContext) -> None:
         target = context.target
         self._tree = tree = StaticTree.load(options, target)
-        self.tree_sizes = (tree.num_nodes,)
+        self.tree_sizes = (tree.layout.num_nodes,)
         self._sizes = [level.expanders.shape[0] for level in tree.levels]
         model, execution = EagleModel("eagle", context), target.execution
         super().__init__(model, context, num_scratch=sum(self._sizes), depth=len(tree.levels))
@@ -56,8 +56,7 @@ class Eagle(EagleDrafter):
         tokens, scores, *q = self._grow(
             *self.draft_inputs(state), cache_span=self.cache_span(state), sampler=state.sampler
         )
-        layout, n = self._tree.layout, self._tree.num_nodes
-        return DraftTree(tokens, layout, n, q[0] if q else None, scores=scores)
+        return self._tree.filled(tokens, q[0] if q else None, scores)
 
     def _grown(
         self, end: Tensor, *missing: Tensor, cache_span: CacheSpan, sampler: Sampler

@@ -117,7 +117,7 @@ class Hydra(PathDrafter):
         checkpoint.skip("input_embed_fn.weight", f"{_PREFIX}.embed_tokens.weight")
         checkpoint.close()
         self._tree = StaticTree.load(options, target, max_depth=len(heads))
-        self.tree_sizes = (self._tree.num_nodes,)
+        self.tree_sizes = (self._tree.layout.num_nodes,)
         self._heads = heads[: len(self._tree.levels)]
         self._num_scratch = padded_path_length(len(self._heads))
         self._embedding = target.model.get_input_embeddings().weight
@@ -136,7 +136,7 @@ class Hydra(PathDrafter):
     def propose(self, state: State) -> DraftTree:
         end, cache_span = self._place(state)
         tokens, scores = self._fill(end, *self._missing, *self._captured, cache_span=cache_span)
-        return DraftTree(tokens, self._tree.layout, self._tree.num_nodes, scores=scores)
+        return self._tree.filled(tokens, scores=scores)
 
     def _filled(
         self, end: Tensor, path: Tensor, token_ids: Tensor, last: Tensor, hidden: Tensor, *,

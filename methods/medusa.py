@@ -72,7 +72,7 @@ class Medusa(PathDrafter):
         if num_heads == 0:
             raise checkpoint.error(f"lacks 0.{num_blocks}.weight")
         self._tree = StaticTree.load(options, target, max_depth=num_heads)
-        self.tree_sizes = (self._tree.num_nodes,)
+        self.tree_sizes = (self._tree.layout.num_nodes,)
         has_bias = self.weights_layout == "official" or "0.0.linear.bias" in checkpoint
         self._blocks, self._projections = self._read(checkpoint, num_heads, num_blocks, has_bias)
         depths, ranks = self._tree.layout.depths[1:], self._tree.ranks[1:]
@@ -84,7 +84,7 @@ class Medusa(PathDrafter):
 
     def propose(self, state: State) -> DraftTree:
         tokens, scores = self._fill(*self._captured, *self._missing)
-        return DraftTree(tokens, self._tree.layout, self._tree.num_nodes, scores=scores)
+        return self._tree.filled(tokens, scores=scores)
 
     def _filled(
         self, hidden: Tensor, path: Tensor, token_ids: Tensor, last: Tensor

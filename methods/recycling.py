@@ -128,7 +128,7 @@ class Recycling(Drafter):
         target = context.target
         tree = StaticTree.load(options, target)
         self._tree, self._device = tree, target.device
-        self.tree_sizes = (tree.num_nodes,)
+        self.tree_sizes = (tree.layout.num_nodes,)
         is_on_host = target.device.type == "cpu" and not target.execution.is_static
         self._table = (HostTable if is_on_host else Table)(tree, target)
         if options.prompt:
@@ -150,7 +150,7 @@ class Recycling(Drafter):
 
     def propose(self, state: State) -> DraftTree:
         (tokens,) = self._fill(torch.full((1,), state.pending, device=self._device))
-        return DraftTree(tokens, self._tree.layout, self._tree.num_nodes)
+        return self._tree.filled(tokens)
 
     def observe(self, state: State, result: StepResult) -> None:
         tree = result.tree

@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 ])  # fmt: skip
 def test_named_trees_have_their_nodes(name: str, nodes: int, depth: int) -> None:
     tree = static_tree(name)
-    assert (tree.num_nodes, len(tree.levels)) == (nodes, depth)
+    assert (tree.layout.num_nodes, len(tree.levels)) == (nodes, depth)
     assert int(tree.layout.depths.max()) == depth
     assert all(a <= b for a, b in pairwise(tree.layout.depths.tolist()))
 
@@ -66,7 +66,7 @@ def test_a_tree_keeps_the_nodes_of_the_lowest_ranks_with_their_parents() -> None
     tree = static_tree("mc_sim_7b_63", nodes=6)
     assert tree.layout.parents.tolist() == [0, 0, 0, 1, 1, 3]
     assert tree.ranks.tolist() == [0, 0, 1, 0, 1, 0]
-    assert static_tree("eagle_25", nodes=60).num_nodes == 26
+    assert static_tree("eagle_25", nodes=60).layout.num_nodes == 26
 
 
 def grow(seed: int, top_k: int, depth: int, num_nodes: int, scale: float) -> tuple[Tensor, ...]:
