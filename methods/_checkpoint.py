@@ -16,12 +16,23 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from specbench.engine.drafter import BuildContext
-from specbench.errors import CheckpointError, SpecbenchError, UserError, few
+from specbench.engine.load import WeightSource
+from specbench.errors import CheckpointError, SpecbenchError, UserError, few, reason_of
 
 CONFIG = "config.json"
 FILES = ("model.safetensors", "pytorch_model.bin")
 """Names of a file of tensors, in the order in which they are looked for."""
 _AGAIN = "Copy or download the checkpoint again."
+
+
+def given_weights(method: str, context: BuildContext) -> Path | WeightSource:
+    """The checkpoint of a method. UserError if it has none."""
+    if context.weights is None:
+        raise UserError(
+            f"{method} has no checkpoint for this target.",
+            f"Name one: --method {method}:weights=DIR_OR_HUB_ID",
+        )
+    return context.weights
 
 
 class Checkpoint:
@@ -34,13 +45,8 @@ class Checkpoint:
         self, method: str, context: BuildContext, file_names: tuple[str, ...], prefix: str = ""
     ) -> None:
         """Only tensors whose names begin with `prefix` are read."""
-        if context.weights is None:
-            raise UserError(
-                f"{method} has no checkpoint for this target.",
-                f"Name one: --method {method}:weights=DIR_OR_HUB_ID",
-            )
         self.method = method
-        self._weights = weights = context.weights
+        self._weights = weights = given_weights(method, context)
         self.target = context.target
         self.dtype = context.target.dtype
         self.device = context.target.device
@@ -237,10 +243,8 @@ def _read_file(path: Path, prefix: str) -> dict[str, Tensor]:
             warnings.simplefilter("ignore")
             tensors: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged or hostile file may fail in any way
-        reason = str(error).strip().split("\n")[0] or type(error).__name__
-        raise CheckpointError(
-            f"{path} cannot be read as tensors (nothing in it was executed): {reason}", _AGAIN
-        ) from error
+        what = f"{path} cannot be read as tensors (nothing in it was executed)"
+        raise CheckpointError(f"{what}: {reason_of(error)}", _AGAIN) from error
     if not isinstance(tensors, dict) or not all(
         isinstance(key, str) and isinstance(value, Tensor) for key, value in tensors.items()
     ):

@@ -12,7 +12,7 @@ from specbench.engine.graphs.capture import run_in_every_bucket
 from specbench.engine.load import load_target
 from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree, padded_size
-from specbench.errors import UserError
+from specbench.methods._checkpoint import given_weights
 
 
 class DraftModelDrafter(Drafter):
@@ -55,14 +55,9 @@ def load_draft_model(method: str, context: BuildContext) -> Target:
         UserError: the method has no checkpoint.
         CheckpointError: the checkpoint does not load.
     """
-    if context.weights is None:
-        raise UserError(
-            f"{method} has no draft model for this target.",
-            f"Name one: --method {method}:weights=DIR_OR_HUB_ID",
-        )
-    target = context.target
+    weights, target = given_weights(method, context), context.target
     return load_target(
-        context.weights, dtype=target.dtype, device=target.device, execution=target.execution
+        weights, dtype=target.dtype, device=target.device, execution=target.execution
     )
 
 
