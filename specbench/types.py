@@ -6,7 +6,7 @@ Plain numbers, strings and token ids.
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 VERSION = "0.1.0"
 BASELINE = "vanilla"
@@ -47,6 +47,15 @@ def option(default: OptionT, text: str, **limits: float) -> OptionT:
     return field(default=default, metadata={"help": text, **limits})
 
 
+CONFIG_NAMES = {
+    "num_layers": "num_hidden_layers", "hidden_size": "hidden_size",
+    "intermediate_size": "intermediate_size", "num_heads": "num_attention_heads",
+    "num_kv_heads": "num_key_value_heads", "own_head_dim": "head_dim",
+    "vocab_size": "vocab_size", "context": "max_position_embeddings",
+}  # fmt: skip
+"""The names in config.json of a shape's fields."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The sizes of a Llama-like model, as in its config.json."""
@@ -75,6 +84,12 @@ class Shape:
     @property
     def head_dim(self) -> int:
         return self.own_head_dim or self.hidden_size // self.num_heads
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The sizes of a dense model by their names in config.json."""
+        sizes = {name: getattr(self, field) for field, name in CONFIG_NAMES.items()}
+        return {**sizes, "head_dim": self.head_dim}
 
     @property
     def num_parameters(self) -> int:

@@ -15,20 +15,15 @@ from specbench.measure.methods import ResolvedWeights, find_datastore
 from specbench.models.cards import Dtype, ModelCard, known_models, models_file
 from specbench.models.checkpoints import read_config
 from specbench.models.memory import BYTES, GRAPH_RESERVE, MemoryNeed, check_need, estimate
-from specbench.types import Shape
+from specbench.types import CONFIG_NAMES, Shape
 
 if TYPE_CHECKING:
     from specbench.engine.drafter import Method
     from specbench.zoo.stand_in.blueprint import Blueprint
     from specbench.zoo.stand_in.plan import StandIn
 
-_CONTEXT = "max_position_embeddings"
-_FIELDS = {
-    "num_hidden_layers": "num_layers", "hidden_size": "hidden_size",
-    "intermediate_size": "intermediate_size", "num_attention_heads": "num_heads",
-    "num_key_value_heads": "num_kv_heads", "head_dim": "own_head_dim",
-    "vocab_size": "vocab_size", _CONTEXT: "context", "num_local_experts": "num_experts",
-}  # fmt: skip
+_FIELDS = {name: field for field, name in CONFIG_NAMES.items()}
+_FIELDS["num_local_experts"] = "num_experts"
 """Names in config.json to fields of a shape."""
 
 
@@ -82,7 +77,8 @@ def check_stand_in_fits(
 
     A drafter may copy its tensors while it is built, so the largest counts twice.
     """
-    what, context = f"The stand-in of {stand_in.name}", stand_in.target.config[_CONTEXT]
+    what = f"The stand-in of {stand_in.name}"
+    context = stand_in.target.config["max_position_embeddings"]
     drafters = [made.num_numbers for made in weights if not isinstance(made, Path | None)]
     draft_numbers = sum(drafters) + max(drafters, default=0)
     size = BYTES[dtype]

@@ -188,14 +188,7 @@ def estimate(
 def _config(source: Path | Shape, what: str) -> dict[str, Any]:
     """The sizes of a model, named as in its config.json."""
     if isinstance(source, Shape):
-        return {
-            "num_hidden_layers": source.num_layers,
-            "num_attention_heads": source.num_heads,
-            "num_key_value_heads": source.num_kv_heads,
-            "head_dim": source.head_dim,
-            "hidden_size": source.hidden_size,
-            "vocab_size": source.vocab_size,
-        }
+        return source.config
     config = read_config(source, what)
     return config.get("text_config") or config
 

@@ -174,17 +174,12 @@ def _key(source: str | None, part: str) -> str | None:
 
 
 def _shape_fields(placement: Placement) -> dict[str, Any]:
-    """The sizes of a layer, as a config holds them."""
-    big = placement.big
+    """The sizes of a model, as a config holds them."""
     return {
-        "hidden_size": big.hidden_size,
-        "intermediate_size": big.intermediate_size,
-        "num_attention_heads": big.num_heads,
-        "num_key_value_heads": big.num_kv_heads,
+        **placement.big.config,
         "hidden_act": "silu",
         "rms_norm_eps": placement.big_eps,
         "max_position_embeddings": placement.small.context,
-        "vocab_size": big.vocab_size,
     }
 
 
@@ -193,8 +188,6 @@ def _config(placement: Placement, folder: Path) -> dict[str, Any]:
     return {
         "model_type": big.architecture,
         **_shape_fields(placement),
-        "num_hidden_layers": big.num_layers,
-        "head_dim": big.head_dim,
         "rope_parameters": {"rope_type": "default", "rope_theta": placement.rope_theta},
         "tie_word_embeddings": False,
         **({} if big.architecture == "llama" else {"sliding_window": None}),
@@ -206,8 +199,8 @@ def _layer_config(placement: Placement) -> dict[str, Any]:
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
-        "num_hidden_layers": 1,
         **_shape_fields(placement),
+        "num_hidden_layers": 1,
         "rope_theta": placement.rope_theta,
     }
 

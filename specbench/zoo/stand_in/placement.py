@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from specbench.types import Shape
+from specbench.types import CONFIG_NAMES, Shape
 from specbench.zoo.stand_in.blueprint import (
     Channels,
     Entry,
@@ -144,14 +144,6 @@ def read_config(folder: Path) -> dict[str, Any]:
 def place(folder: Path, big: Shape) -> Placement:
     """The placement of a folder's model or decoder layer in a shape."""
     config = read_config(folder)
-    small = Shape(
-        num_layers=config["num_hidden_layers"],
-        hidden_size=config["hidden_size"],
-        intermediate_size=config["intermediate_size"],
-        num_heads=config["num_attention_heads"],
-        num_kv_heads=config["num_key_value_heads"],
-        vocab_size=config["vocab_size"],
-        context=config["max_position_embeddings"],
-    )
+    sizes: dict[str, Any] = {field: config.get(name) for field, name in CONFIG_NAMES.items()}
     theta = config.get("rope_theta") or config["rope_parameters"]["rope_theta"]
-    return Placement(small, big, config["rms_norm_eps"], theta)
+    return Placement(Shape(**sizes), big, config["rms_norm_eps"], theta)
