@@ -85,18 +85,17 @@ def plan_tasks(names: Sequence[str], source: str) -> tuple[Task, ...]:
         UserError: an unknown task or source, a missing file, or a task without this source.
     """
     if source not in SOURCES:
-        return (_file_task(own_file(source)),)
+        name = printable(own_file(source).stem)
+        return (Task(name, name),)
     tasks = find_tasks(names) if names else default_tasks()
     for task in tasks:
         _require_source(task, source)
     return tasks
 
 
-def load_prompts(
-    task: str, source: str, *, limit: int | None = None, offline: bool = False
-) -> tuple[Prompt, ...]:
-    """The prompts of a task. A suite gives `limit` prompts of each sub-task."""
-    sets = load_prompt_sets(plan_tasks([task], source), source, limit=limit, offline=offline)
+def load_prompts(task: str, source: str, *, offline: bool = False) -> tuple[Prompt, ...]:
+    """The prompts of a task."""
+    sets = load_prompt_sets(plan_tasks([task], source), source, offline=offline)
     return tuple(prompt for one in sets for prompt in one.prompts)
 
 
@@ -178,8 +177,3 @@ def own_file(source: str) -> Path:
             f"Give a file that exists, or one of {', '.join(SOURCES)}.",
         )
     raise unknown_name("prompt source", source, SOURCES, "Or the path of a JSONL file.")
-
-
-def _file_task(path: Path) -> Task:
-    name = printable(path.stem)
-    return Task(name=name, title=name)
