@@ -253,17 +253,11 @@ def _file_of(module: str) -> Path | None:
 
 def _parse_value(method: str, key: str, hint: Any, text: str) -> Any:
     if typing.get_origin(hint) is typing.Literal:
-        allowed = typing.get_args(hint)
-        if text not in allowed:
-            raise unknown_name("value", text, allowed, of=f"{method}:{key}")
-        return text
+        return _one_of(typing.get_args(hint), text, f"{method}:{key}")
     if isinstance(hint, types.UnionType):
         hint = next(arg for arg in typing.get_args(hint) if arg is not type(None))
     if hint is bool:
-        if text.lower() not in ("true", "false"):
-            raise UserError(f"Option {key}={text!r} of method {method!r} is not true or false.",
-                            f"Write {method}:{key}=true or =false.")  # fmt: skip
-        return text.lower() == "true"
+        return _one_of(("true", "false"), text.lower(), f"{method}:{key}") == "true"
     try:
         return hint(text)
     except ValueError as error:
@@ -271,6 +265,12 @@ def _parse_value(method: str, key: str, hint: Any, text: str) -> Any:
             f"Option {key}={text!r} of method {method!r} is not of type {hint.__name__}.",
             f"Write {method}:{key}=VALUE with {hint.__name__} VALUE.",
         ) from error
+
+
+def _one_of(allowed: Sequence[str], text: str, of: str) -> str:
+    if text not in allowed:
+        raise unknown_name("value", text, allowed, of=of)
+    return text
 
 
 def _kind(hint: Any) -> str:
