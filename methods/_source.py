@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import ast
 import importlib
-import sys
 from pathlib import Path
 from typing import Any
 
 _PACKAGE = "specbench.methods"
-_LIGHT = {*sys.stdlib_module_names, "specbench.types"}
-"""Modules that a declaration may import."""
 
 
-def read_options(path: Path) -> Any:
-    """The dataclass of options of the file's `METHOD`, with fields only.
+def read_options(method: str) -> Any:
+    """The dataclass of options of a method of this folder, with fields only.
 
-    None if it cannot be read without other modules of its package.
+    None if its file cannot be read: importing it will say why.
     """
     try:
-        names = _bindings(path)
+        names = _bindings(method)
         (given,) = (one.value for one in names["METHOD"].value.keywords if one.arg == "options")
         return _made(given.id, names)
-    except Exception:  # somebody's plug-in: importing it will say what is wrong
+    except Exception:  # whatever a file that is being written may raise
         return None
 
 
-def _bindings(path: Path) -> dict[str, Any]:
-    """The statements of a module by the name that they bind."""
+def _bindings(module: str) -> dict[str, Any]:
+    """The statements of a module of this folder by the name that they bind."""
+    path = Path(__file__).with_name(f"{module}.py")
     found: dict[str, Any] = {}
     for node in ast.parse(path.read_text("utf-8")).body:
         if isinstance(node, ast.ImportFrom):
@@ -42,19 +40,12 @@ def _bindings(path: Path) -> dict[str, Any]:
 
 
 def _made(name: str, names: dict[str, Any]) -> Any:
-    """The value of a name: a declaration is run alone, after those that it uses.
-
-    Raises:
-        ImportError: it comes from a module that is not read.
-    """
+    """The value of a name: a declaration is run alone, after those that it uses."""
     node = names[name]
     if isinstance(node, tuple):
         module, original = node
         if module.startswith(f"{_PACKAGE}."):
-            file = Path(__file__).with_name(f"{module.removeprefix(_PACKAGE)[1:]}.py")
-            return _made(original, _bindings(file))
-        if module not in _LIGHT:
-            raise ImportError(module)
+            return _made(original, _bindings(module.removeprefix(f"{_PACKAGE}.")))
         return getattr(importlib.import_module(module), original)
     loads = (one for one in ast.walk(node) if isinstance(one, ast.Name))
     used = {one.id for one in loads if isinstance(one.ctx, ast.Load)}

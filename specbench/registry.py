@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -228,27 +227,13 @@ def _parse_values(method: str, options: Any, given: Mapping[str, str]) -> dict[s
 def check_choice(choice: MethodChoice) -> None:
     """Check a method's name and options without importing it, which takes seconds.
 
-    Rules between options, and options that its own file does not declare, are left to
-    `make_options`.
+    Rules between options, and the options of plug-ins, are left to `make_options`.
 
     Raises:
         UserError: an unknown name or option, or a value of the wrong type or out of range.
     """
-    plugin = _plugin_of(choice.name)
-    path = _file_of(plugin.module if plugin else f"{GROUP}.{choice.name}")
-    if path and (options := read_options(path)):
+    if _plugin_of(choice.name) is None and (options := read_options(choice.name)):
         _parse_values(choice.name, options, choice.given)
-
-
-def _file_of(module: str) -> Path | None:
-    """The file of a module, found without importing it; None if it is not on the path."""
-    package, *parts = module.split(".")
-    spec = find_spec(package)
-    if spec and not parts:
-        return Path(spec.origin or "")
-    folders = (spec and spec.submodule_search_locations) or ()
-    files = (Path(folder, *parts).with_suffix(".py") for folder in folders)
-    return next((file for file in files if file.is_file()), None)
 
 
 def _parse_value(method: str, key: str, hint: Any, text: str) -> Any:

@@ -151,16 +151,8 @@ def _options(options: Any) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("name", described())
 def test_options_read_from_source_are_those_of_the_method(name: str) -> None:
     module = import_module(f"specbench.methods.{name}")
-    read = read_options(Path(str(module.__file__)))
-    assert _options(read) == _options(module.METHOD.options)
+    assert _options(read_options(name)) == _options(module.METHOD.options)
 
 
-def test_options_of_the_plug_in_of_init_are_read_and_others_left(tmp_path: Path) -> None:
-    import specbench.cli
-
-    template = Path(specbench.cli.__file__).with_name("plugin") / "specbench_bigram.py.txt"
-    assert [one[0].name for one in _options(read_options(template))] == ["num_tokens"]  # type: ignore[attr-defined]
-    for text in ("", "import torch\nMETHOD = make()", "from torch import X\nMETHOD = M(options=X)"):
-        file = tmp_path / "other.py"
-        file.write_text(text)
-        assert read_options(file) is None
+def test_options_of_a_file_that_cannot_be_read_are_left() -> None:
+    assert read_options("_source") is read_options("none") is None
