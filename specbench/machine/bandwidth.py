@@ -7,9 +7,9 @@ read up to 40 % slower.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +26,6 @@ LEAST_BYTES, MOST_BYTES = 64 * MIB, 512 * MIB
 """Limits of the block size on a CPU; CPU caches differ by a factor of a hundred."""
 MOST_SECONDS, MOST_CALLS = 0.5, 20
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def bandwidth(device: torch.device, block: int | None = None) -> float:
@@ -55,13 +54,9 @@ def cache_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).L2_cache_size)
     sizes = [0]
-    for file in _CACHES.glob("index*/size"):
-        try:
-            found = re.fullmatch(r"(\d+)([KMG]?)", file.read_text().strip())
-        except OSError:
-            continue
-        if found:
-            sizes.append(int(found[1]) * _UNITS.get(found[2], 1))
+    for file in _CACHES.glob("index*/size"):  # such as 32768K, always in this unit
+        with suppress(OSError, ValueError):
+            sizes.append(int(file.read_text().strip().removesuffix("K")) * 2**10)
     return max(sizes)
 
 

@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt")
 """Weight formats in order of preference."""
 
-_INDEXES = {
-    ".safetensors": "model.safetensors.index.json",
-    ".bin": "pytorch_model.bin.index.json",
-}
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "vocab.txt")
 _AGAIN = "Download or copy the folder again (`specbench fetch --model NAME` for a known model)."
 _LONGEST_HEADER = 100 * 2**20
@@ -146,7 +142,8 @@ def weight_files(path: Path) -> list[Path]:
     Files named by an index may be missing. Training state and copies in other formats are left out.
     """
     for suffix in WEIGHT_SUFFIXES:
-        if names := _indexed(path / _INDEXES.get(suffix, "")):
+        stem = "model" if suffix == ".safetensors" else "pytorch_model"
+        if names := _indexed(path / f"{stem}{suffix}.index.json"):
             return [path / name for name in names]
         found = sorted(path.glob(f"*{suffix}"))
         files = [file for file in found if is_weight_name(file.name)]

@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 
 def test_the_last_cache_is_the_largest_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, size in {"index0": "48K", "index1": "2M", "index3": "32768K"}.items():
+    for name, size in {"index0": "48K", "index1": "2048K", "index3": "32768K"}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "size").write_text(size + "\n")
     monkeypatch.setattr(module, "_CACHES", tmp_path)
