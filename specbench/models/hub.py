@@ -24,15 +24,16 @@ LIST_LIMIT_S, DOWNLOAD_LIMIT_S = 60.0, 6 * 3600.0
 """The longest that the Hub may take to list a repository, and to send its files."""
 _TEXT_FILES = ("*.json", "*.model", "*.jinja", "vocab.txt", "merges.txt")
 
+BeforeDownload = Callable[[], object] | None
+"""Called once the Hub has answered; it may raise UserError to refuse the download."""
+
 
 def resolve_model(
-    card: ModelCard, *, offline: bool, before_download: Callable[[], object] | None = None
+    card: ModelCard, *, offline: bool, before_download: BeforeDownload = None
 ) -> Path:
     """The folder with a target's config, weights and tokenizer, checked for completeness.
 
     A GGUF file is converted, also one in an installed package that the card names.
-
-    `before_download` is called once the Hub has answered; it may raise UserError to refuse.
     """
     what = f"Model {card.name}"
     path = _converted(card, what=what) or resolve(
@@ -87,7 +88,7 @@ def resolve(
     needs_tokenizer: bool = True,
     needs_weights: bool = True,
     alias: str = "NAME",
-    before_download: Callable[[], object] | None = None,
+    before_download: BeforeDownload = None,
 ) -> Path:
     """The local folder of a repository, downloaded if needed; a folder's path is taken as it is.
 
@@ -147,11 +148,7 @@ def local_folder(repo: str, *, what: str) -> Path | None:
 
 
 def _from_hub(
-    repo: str,
-    revision: str,
-    what: str,
-    needs_weights: bool,
-    before_download: Callable[[], object] | None,
+    repo: str, revision: str, what: str, needs_weights: bool, before_download: BeforeDownload
 ) -> Path:
     """The folder with the wanted files of a repository, downloaded if they are not here."""
     from huggingface_hub import HfApi
