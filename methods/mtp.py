@@ -110,8 +110,7 @@ class MtpModel(FeatureModel):
 
     def logits(self, outputs: Tensor) -> Tensor:
         """Logits [n, vocab] of the token after each output."""
-        logits: Tensor = self._head(outputs)
-        return logits
+        return self._head(outputs)
 
     @property
     def num_bytes(self) -> float:

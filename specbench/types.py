@@ -268,8 +268,7 @@ class RecordKey:
 
     @property
     def request(self) -> RequestKey:
-        values = (getattr(self, name) for name in RequestKey._fields)
-        return RequestKey(*values)
+        return RequestKey(*(getattr(self, name) for name in RequestKey._fields))
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,6 @@ def read_config(path: Path, what: str) -> dict[str, Any]:
     with reading(file, what, _AGAIN):
         config = json.loads(file.read_text(encoding="utf-8"))
         _check_config(config)
-        assert isinstance(config, dict)
         return config
 
 

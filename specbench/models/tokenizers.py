@@ -31,17 +31,14 @@ def load_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
         message = f"The tokenizer in {path} cannot be loaded ({describe_error(error)})."
         hint = "The folder needs tokenizer.json, or tokenizer.model, with tokenizer_config.json."
         raise CheckpointError(message, hint) from error
-    loaded: PreTrainedTokenizerBase = tokenizer
-    return loaded
+    return tokenizer
 
 
 def answer_text(tokenizer: "PreTrainedTokenizerBase", token_ids: Sequence[int]) -> str:
     """The text of an answer without special tokens, for the history and the log."""
-    text = tokenizer.decode(
+    return tokenizer.decode(
         list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
     )
-    assert isinstance(text, str)
-    return text
 
 
 def eos_ids(path: Path, tokenizer: "PreTrainedTokenizerBase") -> frozenset[int]:

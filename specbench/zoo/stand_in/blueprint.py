@@ -211,8 +211,7 @@ def _read_weights(folder: Path) -> Small:
     (path,) = (path for path in folder.iterdir() if path.suffix in (".safetensors", ".bin", ".pt"))
     if path.suffix == ".safetensors":
         return load_file(path)
-    tensors: Small = torch.load(path, map_location="cpu", weights_only=True)
-    return tensors
+    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def _put(matrix: Tensor, rows: Tensor, columns: Tensor, values: Tensor | float) -> None:

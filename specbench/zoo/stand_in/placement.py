@@ -137,8 +137,7 @@ class Placement:
 
 def read_config(folder: Path) -> dict[str, Any]:
     """The config.json of an embedded model or head."""
-    config: dict[str, Any] = json.loads((folder / "config.json").read_text("utf-8"))
-    return config
+    return json.loads((folder / "config.json").read_text("utf-8"))
 
 
 def place(folder: Path, big: Shape) -> Placement:
