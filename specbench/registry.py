@@ -71,9 +71,8 @@ def paper_methods() -> list[str]:
 
 def entries() -> list[Entry]:
     """Every registered method. Built-ins are not imported; plug-ins are, to find broken ones."""
-    found = [(name, "specbench") for name in described()]
-    found += [(one.name, _origin(one)) for one in _plugins()]
-    return [_entry(*one) for one in found]
+    ours = [_entry(name, "specbench") for name in described()]
+    return ours + [_entry(one.name, _origin(one)) for one in _plugins()]
 
 
 def _entry(name: str, origin: str) -> Entry:
