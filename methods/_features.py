@@ -64,6 +64,15 @@ class PathDrafter(Drafter):
         assert forward.hidden is not None
         return (forward.hidden,)
 
+    def draft_inputs(self, state: State) -> tuple[Tensor, ...]:
+        """Inputs of a draft: the committed length, the missing path, and captured states."""
+        end = torch.full((), state.num_committed, device=self._missing.last.device)
+        return end, *self._missing, *self._captured
+
+    def cache_span(self, state: State) -> CacheSpan:
+        """Rows of the drafter's own cache that attention reads."""
+        return self._execution.cache_span(state.num_committed, self._num_scratch)
+
     def make_room(self, state: State, reserve: Callable[[int], bool]) -> None:
         """Let the drafter's own cache reserve the rows of the whole completion."""
         num_rows, more = state.num_committed + state.remaining, self._num_scratch
@@ -98,12 +107,3 @@ class FeatureDrafter(PathDrafter, Generic[ModelT]):
         if len(tokens) > 1:
             rows = torch.arange(len(tokens) - 1, device=tokens.device)
             model.prefill(model.features(self.captured(prefill), rows), tokens[:-1])
-
-    def draft_inputs(self, state: State) -> tuple[Tensor, ...]:
-        """Inputs of a draft: the committed length, the missing path, and captured states."""
-        end = torch.full((), state.num_committed, device=self._missing.last.device)
-        return end, *self._missing, *self._captured
-
-    def cache_span(self, state: State) -> CacheSpan:
-        """Rows of the model's cache that attention reads."""
-        return self._execution.cache_span(state.num_committed, self._num_scratch)

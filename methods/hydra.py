@@ -134,8 +134,7 @@ class Hydra(PathDrafter):
                 self._prefix.prefill(hidden[:-1])
 
     def propose(self, state: State) -> DraftTree:
-        end, cache_span = self._place(state)
-        tokens, scores = self._fill(end, *self._missing, *self._captured, cache_span=cache_span)
+        tokens, scores = self._fill(*self.draft_inputs(state), cache_span=self.cache_span(state))
         return self._tree.filled(tokens, scores=scores)
 
     def _filled(
@@ -156,12 +155,8 @@ class Hydra(PathDrafter):
             x = x.index_select(0, level.above)
         return torch.cat(tokens), torch.cat(scores)
 
-    def _place(self, state: State) -> tuple[Tensor, CacheSpan]:
-        """The committed length [], and the rows of the cache that attention reads."""
-        end = torch.full((), state.num_committed, device=self._missing.last.device)
-        if not self._prefix:
-            return end, CacheSpan(0)  # `mlp` has no cache
-        return end, self._execution.cache_span(state.num_committed, self._num_scratch)
+    def cache_span(self, state: State) -> CacheSpan:
+        return super().cache_span(state) if self._prefix else CacheSpan(0)  # `mlp` has no cache
 
     def _first(
         self, end: Tensor, path: Tensor, last: Tensor, hidden: Tensor, cache_span: CacheSpan
@@ -176,9 +171,8 @@ class Hydra(PathDrafter):
 
     def _best_along(self, state: State, token_ids: Sequence[int]) -> Iterator[Tensor]:
         """The best tokens [ranks] of each head, which reads `token_ids` instead of a draft."""
-        end, cache_span = self._place(state)
-        (path, _, last), (hidden,) = self._missing, self._captured
-        x = self._first(end, path, last, hidden, cache_span)
+        end, path, _, last, hidden = self.draft_inputs(state)
+        x = self._first(end, path, last, hidden, self.cache_span(state))
         for head, token in zip(self._heads, [state.pending, *token_ids], strict=False):
             x = torch.cat([x, self._embedding[None, token]], -1)
             yield best_ids(self._execution.ops, head.logits(x))[0]
