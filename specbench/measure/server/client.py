@@ -85,8 +85,8 @@ _SHOWN = 200
 class Client:
     """A client of the server at `root`, to be entered in an event loop."""
 
-    def __init__(self, root: str, *, request_s: float = REQUEST_S) -> None:
-        self.root, self._request_s = root.rstrip("/"), request_s
+    def __init__(self, root: str, *, request_s: float | None = None) -> None:
+        self.root, self._request_s = root.rstrip("/"), request_s or REQUEST_S
         self.dead_reason: str | None = None
 
     async def __aenter__(self) -> Self:

@@ -18,7 +18,7 @@ from specbench.measure.base import SetupInfo
 from specbench.measure.methods import BASELINE
 from specbench.measure.server.address import server_root
 from specbench.measure.server.backend import ServerBackend
-from specbench.measure.server.client import REQUEST_S, Client
+from specbench.measure.server.client import Client
 from specbench.measure.server.find import FoundServer, find_server
 from specbench.measure.server.servers import RunningServers
 from specbench.measure.spec import RunSpec
@@ -77,7 +77,7 @@ class ServerSetup:
         )
 
     def open(self, folder: Path, before: RunHeader | None = None) -> ServerBackend:
-        source = RunningServers(self.servers, request_s=request_s(self.spec))
+        source = RunningServers(self.servers, request_s=self.spec.request_timeout_s)
         return ServerBackend(source, max(self.spec.concurrency, default=1))
 
     def _warnings(self) -> tuple[str, ...]:
@@ -104,15 +104,11 @@ def make_server_setup(spec: RunSpec, *, is_offline: bool = False) -> ServerSetup
     card = find_model(spec.model)
     codec = load_codec(resolve_tokenizer(card, offline=is_offline), card, spec.template)
 
-    async def find_all() -> list[FoundServer]:
-        found = []
-        for root in roots:
-            async with Client(root, request_s=request_s(spec)) as client:
-                one = await find_server(client, card, codec, served_model=spec.served_model)
-                found.append(one)
-        return found
+    async def find(root: str) -> FoundServer:
+        async with Client(root, request_s=spec.request_timeout_s) as client:
+            return await find_server(client, card, codec, served_model=spec.served_model)
 
-    servers = dict(zip(labels, asyncio.run(find_all()), strict=True))
+    servers = {label: asyncio.run(find(root)) for label, root in zip(labels, roots, strict=True)}
     return ServerSetup(spec, card, codec, servers)
 
 
@@ -164,7 +160,3 @@ def method_header(label: str, title: str = "") -> MethodHeader:
     title = title or (registry.get(name).title if name in known else label)
     return MethodHeader(name=name, title=title, options={}, is_lossless=True, weights=None)
 
-
-def request_s(spec: RunSpec) -> float:
-    """Seconds that a request may take."""
-    return spec.request_timeout_s or REQUEST_S
