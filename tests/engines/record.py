@@ -54,12 +54,13 @@ def main() -> None:
             found = [shortened(one, setup) for one in exchanges(server, setup)]
             name = f"{given.engine}-{method.partition(':')[0]}.json"
             (RESPONSES / name).write_text(json.dumps(found, indent=1), encoding="utf-8")
-            print(f"{name}: {server.found.software}, {len(found)} responses", file=sys.stderr)
+            print(f"{name}: {len(found)} responses", file=sys.stderr)
 
 
 def exchanges(server: OpenServer, setup: StartedSetup) -> Iterator[Exchange]:
     """The requests of a run with responses: about the server, answers of each end, refusals."""
-    root, protocol, model = server.found.root, server.found.protocol, server.found.model
+    protocol = server.found.protocol
+    root, model = server.found.header.url, server.found.header.model
     prompt, hello = setup.codec.render(ASKED), setup.codec.render(HELLO)
     whole = ChatRequest(Request(prompt, NUM_TOKENS), ASKED)
     for path in QUESTIONS:
@@ -99,7 +100,7 @@ def exchange(root: str, path: str, body: dict[str, Any] | None = None) -> Exchan
 def shortened(one: Exchange, setup: StartedSetup) -> Exchange:
     """The exchange without the names of the folders that the engine was given."""
     text = one["text"]
-    for folder in (setup.path, *(method.weights for method in setup.methods if method.weights)):
+    for folder in (setup.path, *(one.weights for one in setup.servers.values() if one.weights)):
         text = text.replace(f"{folder.parent}/", "")
     return {**one, "text": text}
 

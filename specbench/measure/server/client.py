@@ -126,14 +126,15 @@ class Client:
                 return replace(answer, sent=sent, num_retries=attempt) if attempt else answer
         raise AssertionError
 
-    async def check_alive(self) -> None:
-        """Ask the server for its models, and keep in `dead_reason` why it does not answer."""
+    async def check_alive(self) -> str | None:
+        """Ask the server for its models. Keeps and returns the reason if it is dead."""
         self.dead_reason = None
         try:
             await self.get("/v1/models")
         except RequestFailed as failure:
             if not failure.is_refused:  # one that is busy does answer
                 self.dead_reason = f"The server at {self.root} no longer answers: {failure.message}"
+        return self.dead_reason
 
     async def counters(self) -> dict[str, float]:
         """The server's counters now; empty if it has none."""

@@ -26,9 +26,10 @@ DRAFT_COUNTERS = {
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One server to start: a model with a method. `port` is on the loopback.
+    """One server to start: a model with a method.
 
-    `scope` is the lifetime of the method's memory, if the method has a choice. `scratch` is a
+    `num_tokens` is the most tokens of a draft; 0 without a limit. `scope` is the lifetime of
+    the method's memory. Known at the start: `port` is on the loopback, and `scratch` is a
     folder of this launch alone, for files that an engine needs in its own layout.
     """
 
@@ -37,13 +38,13 @@ class Launch:
     method: str
     weights: Path | None
     num_tokens: int
-    port: int
     context: int
     num_at_once: int
     dtype: str
     is_cpu: bool
-    scratch: Path
-    scope: str = ""
+    scope: Scope
+    port: int = 0
+    scratch: Path = Path()
 
 
 @dataclass(frozen=True, slots=True)

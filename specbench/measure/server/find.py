@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from specbench.errors import UserError, first_line, printable
+from specbench.log.backend import ServerHeader
 from specbench.log.machine import UNKNOWN
 from specbench.measure.base import Codec
 from specbench.measure.server import NAMES, stream
@@ -34,11 +35,8 @@ _MOST_CONTEXT = 2**31
 class FoundServer:
     """A server that answers. `context` is None if it does not tell."""
 
-    root: str
-    model: str
-    software: str
+    header: ServerHeader
     protocol: stream.StreamProtocol
-    sends_token_ids: bool
     context: int | None = None
     has_counters: bool = False
 
@@ -69,15 +67,15 @@ async def find_server(
         except stream.RequestFailed as failure:
             failures.append(f"{protocol.path}: {failure.message}")
             continue
-        return FoundServer(
-            client.root,
-            model,
-            software,
-            protocol,
+        header = ServerHeader(
+            url=client.root,
+            software=software,
+            model=model,
+            protocol=protocol.name,
             sends_token_ids=answer.token_ids is not None,
-            context=context,
-            has_counters=bool(await client.counters()),  # some appear with the first answer
         )
+        has_counters = bool(await client.counters())  # some appear with the first answer
+        return FoundServer(header, protocol, context, has_counters)
     raise UserError(
         f"The server at {client.root} gave no answer. {' '.join(dict.fromkeys(failures))}",
         "It must stream completions of the OpenAI API. See its log.",

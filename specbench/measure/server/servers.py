@@ -11,19 +11,20 @@ import re
 import socket
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import Protocol
+
+from msgspec.structs import replace as replace_header
 
 from specbench.errors import SpecbenchError, UserError, printable
 from specbench.log.backend import ServerHeader
 from specbench.machine.threads import without_waiting
 from specbench.measure.server.client import Client
+from specbench.measure.server.engine import Launch
 from specbench.measure.server.find import FoundServer
 from specbench.measure.server.stream import Answer, ChatRequest, RequestFailed
 
@@ -102,8 +103,6 @@ _READY_POLL_S = 0.2
 _FOLDERS = re.compile(r"""(?<![^\s"'=,])/(?:[^/"',]+/)+(?=[^/"',])""")
 """The folders of an absolute path in an argument."""
 
-FindServer = Callable[[Client], Awaitable[FoundServer]]
-
 
 @dataclass(slots=True, eq=False)
 class OpenServer:
@@ -139,26 +138,11 @@ class OpenServer:
 
     async def complete(self, ask: ChatRequest) -> Answer:
         """The answer to a request. Raises RequestFailed if there is none."""
-        return await self.client.complete(self.found.protocol, self.found.model, ask)
+        return await self.client.complete(self.found.protocol, self.found.header.model, ask)
 
     async def counters(self) -> dict[str, float]:
         """The server's counters now; empty if it has none."""
         return await self.client.counters() if self.found.has_counters else {}
-
-
-class ServerSource(Protocol):
-    """The servers of methods: some run already, some are started when their turn comes."""
-
-    is_one_at_a_time: bool
-
-    async def open(self, method: str) -> OpenServer:
-        """The server of a method, answering. Raises SpecbenchError if it does not."""
-
-    async def end_pass(self) -> None:
-        """Let no server that was started take what it remembers into the next pass."""
-
-    async def close(self) -> None: ...
-    def describe(self) -> dict[str, ServerHeader]: ...
 
 
 class RunningServers:
@@ -166,7 +150,7 @@ class RunningServers:
 
     is_one_at_a_time = False
 
-    def __init__(self, servers: Mapping[str, FoundServer], *, request_s: float) -> None:
+    def __init__(self, servers: Mapping[str, FoundServer], *, request_s: float | None) -> None:
         self._found, self._request_s = servers, request_s
         self._open: dict[str, OpenServer] = {}
         self._stack = AsyncExitStack()
@@ -174,12 +158,11 @@ class RunningServers:
     async def open(self, method: str) -> OpenServer:
         if method not in self._open:
             found = self._found[method]
-            client = Client(found.root, request_s=self._request_s)
+            client = Client(found.header.url, request_s=self._request_s)
             self._open[method] = OpenServer(await self._stack.enter_async_context(client), found)
         server = self._open[method]
-        await server.client.check_alive()
-        if server.client.dead_reason:
-            raise SpecbenchError(server.client.dead_reason)
+        if dead_reason := await server.client.check_alive():
+            raise SpecbenchError(dead_reason)
         return server
 
     async def end_pass(self) -> None: ...
@@ -188,43 +171,31 @@ class RunningServers:
         await self._stack.aclose()
 
     def describe(self) -> dict[str, ServerHeader]:
-        return {method: server_header(found) for method, found in self._found.items()}
+        return {method: found.header for method, found in self._found.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """The command and environment that start the server of a method.
-
-    `command` takes a folder for files of this server alone, and the port. `draft_length` is
-    the most tokens of a draft; 0 if unknown. `wheel` names the package with the engine, if one
-    has it: the server itself may not know its version.
-    """
-
-    command: Callable[[Path, int], Sequence[str]]
-    settings: Mapping[str, str]
-    draft_length: int = 0
-    wheel: str = ""
-
-
+@dataclass(slots=True, eq=False)
 class StartedServers:
-    """Servers of methods, started from `starts`. Their logs go to `folder`.
+    """Servers of methods, started one at a time by `command`, with `settings` as variables.
 
-    `find` asks a server what it is, as soon as it answers.
+    `find` asks a server what it is, as soon as it answers. The logs go to `folder`. `wheel`
+    names the package with the engine, if one has it: the server may not know its version.
     """
 
+    launches: Mapping[str, Launch]
+    command: Callable[[Launch], Sequence[str]]
+    settings: Mapping[str, str]
+    find: Callable[[Client], Awaitable[FoundServer]]
+    folder: Path
+    wheel: str = ""
+    request_s: float | None = None
     is_one_at_a_time = True
-
-    def __init__(
-        self, starts: Mapping[str, Start], find: FindServer, folder: Path, *, request_s: float
-    ) -> None:
-        self._starts, self._find, self._request_s = starts, find, request_s
-        self._folder, self._stack = folder, AsyncExitStack()
-        self._method = ""
-        self._process: ServerProcess | None = None
-        self._server: OpenServer | None = None
-        self._failures = Counter[str]()
-        self._reasons: dict[str, str] = {}
-        self._headers: dict[str, ServerHeader] = {}
+    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+    _method: str = ""
+    _server: OpenServer | None = None
+    _num_failures: int = 0
+    _reason: str = ""
+    _headers: dict[str, ServerHeader] = field(default_factory=dict)
 
     async def open(self, method: str) -> OpenServer:
         """The server of a method, started unless it runs.
@@ -232,30 +203,29 @@ class StartedServers:
         Raises:
             SpecbenchError: it did not start, or died more than once.
         """
+        server = self._server
         if method != self._method:
-            self._failures[method] = 0
-            await self.close()
-        elif self._server and self._process and self._process.status is None:
-            await self._server.client.check_alive()
-            if not self._server.client.dead_reason:
-                self._failures[method] = 1  # its last block ended well
-                return self._server
-        if self._failures[method] >= MOST_STARTS:
-            raise SpecbenchError(self._reasons[method])
-        self._failures[method] += 1
+            self._num_failures = 0
+        elif server and not server.death() and not await server.client.check_alive():
+            self._num_failures = 1  # its last block ended well
+            return server
+        if self._num_failures >= MOST_STARTS:
+            raise SpecbenchError(self._reason)
+        self._num_failures += 1
         await self.close()
         self._method = method
         try:
             self._server = await self._started(method)
         except (SpecbenchError, OSError) as error:
-            reason = error.message if isinstance(error, SpecbenchError) else str(error)
-            self._failures[method], self._reasons[method] = MOST_STARTS, reason
+            self._reason = error.message if isinstance(error, SpecbenchError) else str(error)
+            self._num_failures = MOST_STARTS
             await self.close()
-            raise SpecbenchError(reason) from error
-        self._reasons[method] = f"The server of {method} died {MOST_STARTS} times."
+            raise SpecbenchError(self._reason) from error
+        self._reason = f"The server of {method} died {MOST_STARTS} times."
         return self._server
 
     async def end_pass(self) -> None:
+        """Let no server take what it remembers into the next pass."""
         self._method = ""
         await self.close()
 
@@ -264,34 +234,31 @@ class StartedServers:
 
     async def close(self) -> None:
         """End the server that runs, if any."""
-        self._server = self._process = None
+        self._server = None
         await self._stack.aclose()
 
     async def _started(self, method: str) -> OpenServer:
         port = free_port()
-        start = self._starts[method]
         name = "".join(sign if sign.isalnum() else "-" for sign in method)
         scratch = self._stack.enter_context(TemporaryDirectory(prefix="specbench-"))
-        command = list(start.command(Path(scratch), port))
-        process = ServerProcess(command, start.settings, self._folder / f"{name}.log")
-        self._process = process
+        launch = replace(self.launches[method], port=port, scratch=Path(scratch))
+        command = self.command(launch)
+        process = ServerProcess(command, self.settings, self.folder / f"{name}.log")
         self._stack.push_async_callback(asyncio.to_thread, process.stop)
-        client = Client(f"http://127.0.0.1:{port}", request_s=self._request_s)
+        client = Client(f"http://127.0.0.1:{port}", request_s=self.request_s)
         await self._stack.enter_async_context(client)
         try:
             await _until_ready(client, process)
-            found = await self._find(client)
+            found = await self.find(client)
         except UserError as error:
-            raise SpecbenchError(f"{error.message} {self._death()}".strip()) from error
-        if start.wheel:
-            known = found.software.removesuffix("-unknown")
-            found = replace(found, software=f"{known} ({start.wheel})")
-        self._headers[method] = server_header(found, map(without_folders, command))
-        return OpenServer(client, found, self._death, start.draft_length)
-
-    def _death(self) -> str:
-        """The end of the server's process in words; empty while it runs."""
-        return self._process.death() if self._process else ""
+            raise SpecbenchError(f"{error.message} {process.death()}".strip()) from error
+        software = found.header.software
+        if self.wheel:
+            software = f"{software.removesuffix('-unknown')} ({self.wheel})"
+        self._headers[method] = replace_header(
+            found.header, software=software, command=tuple(map(without_folders, command))
+        )
+        return OpenServer(client, found, process.death, launch.num_tokens)
 
 
 def without_folders(argument: str) -> str:
@@ -322,13 +289,5 @@ async def _until_ready(client: Client, process: ServerProcess) -> None:
     )
 
 
-def server_header(found: FoundServer, command: Iterable[str] = ()) -> ServerHeader:
-    """A server's part of the header."""
-    return ServerHeader(
-        url=found.root,
-        software=found.software,
-        model=found.model,
-        protocol=found.protocol.name,
-        sends_token_ids=found.sends_token_ids,
-        command=tuple(command),
-    )
+ServerSource = RunningServers | StartedServers
+"""The servers of methods: some run already, some are started when their turn comes."""

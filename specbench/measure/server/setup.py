@@ -57,7 +57,7 @@ class ServerSetup:
     @cached_property
     def software(self) -> tuple[str, ...]:
         """The servers' software, each once."""
-        return tuple(dict.fromkeys(found.software for found in self.servers.values()))
+        return tuple(dict.fromkeys(found.header.software for found in self.servers.values()))
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ class ServerSetup:
     def describe(self) -> SetupInfo:
         return SetupInfo(
             model_header(self.card, self.codec, self.spec, served_by=self.software),
-            {label: method_header(label) for label in self.labels},
+            {label: _method_header(label) for label in self.labels},
             values={"template": self.codec.template.name},
             warnings=self._warnings(),
         )
@@ -82,7 +82,7 @@ class ServerSetup:
 
     def _warnings(self) -> tuple[str, ...]:
         chat = [label for label, one in self.servers.items() if not one.protocol.takes_tokens]
-        text = [label for label, one in self.servers.items() if not one.sends_token_ids]
+        text = [label for label, one in self.servers.items() if not one.header.sends_token_ids]
         told = (
             self.codec.template.warning,
             NO_BASELINE_WARNING if BASELINE not in self.servers else None,
@@ -108,8 +108,8 @@ def make_server_setup(spec: RunSpec, *, is_offline: bool = False) -> ServerSetup
         async with Client(root, request_s=spec.request_timeout_s) as client:
             return await find_server(client, card, codec, served_model=spec.served_model)
 
-    servers = {label: asyncio.run(find(root)) for label, root in zip(labels, roots, strict=True)}
-    return ServerSetup(spec, card, codec, servers)
+    found = map(asyncio.run, map(find, roots))
+    return ServerSetup(spec, card, codec, dict(zip(labels, found, strict=True)))
 
 
 def _labels(spec: RunSpec) -> tuple[str, ...]:
@@ -153,10 +153,9 @@ def model_header(
     )
 
 
-def method_header(label: str, title: str = "") -> MethodHeader:
+def _method_header(label: str) -> MethodHeader:
     """The header of what a server runs: titled as the method of that name, if there is one."""
     name = label.partition(":")[0]
     known = {entry.name for entry in registry.entries() if not entry.error}
-    title = title or (registry.get(name).title if name in known else label)
+    title = registry.get(name).title if name in known else label
     return MethodHeader(name=name, title=title, options={}, is_lossless=True, weights=None)
-

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata, util
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace as replace_header
 
@@ -23,8 +25,8 @@ from specbench.measure.methods import BASELINE, check_labels, label_of, no_weigh
 from specbench.measure.server.backend import ServerBackend
 from specbench.measure.server.engine import WEIGHTS, Engine, EngineMethod, Launch, load_engine
 from specbench.measure.server.find import find_server
-from specbench.measure.server.servers import Start, StartedServers
-from specbench.measure.server.setup import method_header, model_header, request_s
+from specbench.measure.server.servers import StartedServers
+from specbench.measure.server.setup import model_header
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import ModelCard, find_model
 from specbench.models.chat import ChatCodec, load_codec
@@ -50,27 +52,13 @@ _SLOTS_AT_A_RATE = 64
 """Requests at once that an engine takes if requests come at a rate; further ones wait."""
 
 
-@dataclass(frozen=True, slots=True)
-class EngineRun:
-    """A method of an engine, with its draft weights. `asked` has the options that were given."""
-
-    asked: MethodChoice
-    method: EngineMethod
-    num_tokens: int
-    weights: Path | None
-    scope: Scope
-
-    @property
-    def label(self) -> str:
-        return label_of(self.asked)
-
-
 @dataclass(frozen=True)
 class StartedSetup:
     """An engine's methods on a model, ready to be started one after the other.
 
-    `wheel` is the package that has the engine, with its version, if no executable is installed.
-    `refused` says which methods were left out since the engine cannot read their weights.
+    `servers` are those to start, by label. `wheel` is the package that has the engine, with
+    its version, if no executable is installed. `refused` says which methods were left out
+    since the engine cannot read their weights.
     """
 
     spec: RunSpec
@@ -78,8 +66,9 @@ class StartedSetup:
     path: Path
     codec: ChatCodec
     engine: Engine
-    executable: tuple[str, ...]
-    methods: tuple[EngineRun, ...]
+    command: tuple[str, ...]
+    servers: Mapping[str, Launch]
+    context: int
     device: str
     wheel: str = ""
     no_checkpoint: tuple[str, ...] = ()
@@ -92,66 +81,50 @@ class StartedSetup:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return tuple(one.label for one in self.methods)
-
-    @property
-    def context(self) -> int:
-        return min(context_length(self.path, self.card.name) or _MOST_CONTEXT, _MOST_CONTEXT)
+        return tuple(self.servers)
 
     def describe(self) -> SetupInfo:
         model = model_header(self.card, self.codec, self.spec, served_by=(self.engine.title,))
-        notes = [_MEMORY.format(one.label) for one in self.methods if one.scope == "run"]
+        lasting = (name for name, one in self.servers.items() if one.scope == "run")
+        notes = [_MEMORY.format(name) for name in lasting]
         notes += [_WHEEL.format(self.engine.title, self.wheel)] if self.wheel else []
         warnings = (self.codec.template.warning, *notes, *self.refused)
         return SetupInfo(
             replace_header(model, files=identify(self.path).files),
-            {one.label: self._method(one) for one in self.methods},
+            {label: self._method(one) for label, one in self.servers.items()},
             values={"template": self.codec.template.name, "device": self.device},
             warnings=tuple(text for text in warnings if text),
         )
 
     def open(self, folder: Path, before: RunHeader | None = None) -> ServerBackend:
-        spec = self.spec
-        starts = {one.label: self._start(one) for one in self.methods}
         name = self.card.name
         find = partial(find_server, card=self.card, codec=self.codec, served_model=name)
-        source = StartedServers(starts, find, folder / LOGS, request_s=request_s(spec))
-        return ServerBackend(source, max(spec.concurrency, default=1))
+        source = StartedServers(
+            self.servers,
+            self.command_line,
+            self.engine.settings,
+            find,
+            folder=folder / LOGS,
+            wheel=self.wheel,
+            request_s=self.spec.request_timeout_s,
+        )
+        return ServerBackend(source, max(self.spec.concurrency, default=1))
 
-    def _start(self, one: EngineRun) -> Start:
-        spec, engine = self.spec, self.engine
+    def command_line(self, launch: Launch) -> list[str]:
+        """The command line that starts a server."""
+        words = [*self.command, *self.engine.arguments(launch), *self.spec.engine_args]
+        named = self.engine.thread_settings.items() if self.spec.threads else ()
+        threads = [f"{name}={text.format(self.spec.threads)}" for name, text in named]
+        return ["env", *threads, *words] if threads else words
 
-        def command(scratch: Path, port: int) -> list[str]:
-            launch = Launch(
-                model=self.path,
-                served_name=self.card.name,
-                method=one.asked.name,
-                weights=one.weights,
-                num_tokens=one.num_tokens,
-                port=port,
-                context=self.context,
-                num_at_once=max((*spec.concurrency, _SLOTS_AT_A_RATE if spec.request_rates else 1)),
-                dtype=spec.dtype if spec.dtype != "auto" else "",
-                is_cpu=self.device == "cpu",
-                scratch=scratch,
-                scope=one.scope,
-            )
-            words = [*self.executable, *engine.arguments(launch), *spec.engine_args]
-            named = engine.thread_settings.items() if spec.threads else ()
-            threads = [f"{name}={text.format(spec.threads)}" for name, text in named]
-            return ["env", *threads, *words] if threads else words
-
-        return Start(command, engine.settings, one.num_tokens, self.wheel)
-
-    def _method(self, one: EngineRun) -> MethodHeader:
-        header = method_header(one.asked.name, one.method.title)
-        options = {
-            **({_NUM_TOKENS: one.num_tokens} if one.num_tokens else {}),
-            **({_SCOPE: one.scope} if one.method.scopes else {}),
-        }
-        return replace_header(
-            header,
-            options=options,
+    def _method(self, one: Launch) -> MethodHeader:
+        method = self.engine.methods[one.method]
+        options: dict[str, Any] = {_NUM_TOKENS: one.num_tokens} if one.num_tokens else {}
+        return MethodHeader(
+            name=one.method,
+            title=method.title,
+            options=options | ({_SCOPE: one.scope} if method.scopes else {}),
+            is_lossless=True,
             weights=identify(one.weights) if one.weights else None,
             scope=one.scope,
         )
@@ -172,11 +145,13 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
     device = _device(spec.device)
     asked = _asked(spec, engine)
     card = find_model(spec.model)
-    executable, wheel = _executable(spec, engine)
+    command, wheel = _executable(spec, engine)
     path = resolve_model(card, offline=is_offline)
     codec = load_codec(path, card, spec.template)
     engine.check_folder(path, "")
-    runs, missing, refused = [], [], []
+    context = min(context_length(path, card.name) or _MOST_CONTEXT, _MOST_CONTEXT)
+    servers: dict[str, Launch] = {}
+    missing, refused = list[MethodChoice](), list[str]()
     for one in asked:
         method = engine.methods[one.name]
         weights = _weights(card, one, method, is_offline=is_offline)
@@ -191,13 +166,23 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
                 raise
             refused.append(error.message)
             continue
-        scope = _scope(one, method)
-        runs.append(EngineRun(one, method, _num_tokens(one, method), weights, scope))
+        servers[label_of(one)] = Launch(
+            model=path,
+            served_name=card.name,
+            method=one.name,
+            weights=weights,
+            num_tokens=_num_tokens(one, method),
+            context=context,
+            num_at_once=max((*spec.concurrency, _SLOTS_AT_A_RATE if spec.request_rates else 1)),
+            dtype=spec.dtype if spec.dtype != "auto" else "",
+            is_cpu=device == "cpu",
+            scope=_scope(one, method),
+        )
     if spec.methods and missing:
         raise no_weights(card, [one.name for one in missing])
-    methods, lacking, told = tuple(runs), tuple(map(str, missing)), tuple(refused)
+    absent, told = tuple(map(str, missing)), tuple(refused)
     return StartedSetup(
-        spec, card, path, codec, engine, executable, methods, device, wheel, lacking, told
+        spec, card, path, codec, engine, command, servers, context, device, wheel, absent, told
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from specbench.data.prompts import Prompt
 from specbench.errors import RunFolderError
-from specbench.log.backend import BlockHeader
+from specbench.log.backend import BlockHeader, ServerHeader
 from specbench.measure.base import Message, Plan
 from specbench.measure.server import backend as backend_module
 from specbench.measure.server import servers as servers_module
@@ -92,6 +92,10 @@ def plan_of(labels: Sequence[str], **values: Any) -> Plan:
     return plan
 
 
+def found_at(url: str, protocol: StreamProtocol | None = None, **more: bool) -> FoundServer:
+    return FoundServer(ServerHeader(url, "", "tiny", ""), protocol or completions(), **more)
+
+
 def run(
     stubs: Mapping[str, Stub],
     *,
@@ -107,12 +111,9 @@ def run(
         for stub in stubs.values():
             stack.enter_context(serving(stub))
         found = {
-            label: FoundServer(
-                stub.root, "tiny", "a stub", protocol or completions(), True,
-                has_counters=bool(stub.counters),
-            )
+            label: found_at(stub.root, protocol, has_counters=bool(stub.counters))
             for label, stub in stubs.items()
-        }  # fmt: skip
+        }
         backend = stack.enter_context(ServerBackend(source(found, request_s=request_s), 1))
         records = list(BlockRunner(plan, backend, log, Watcher()).run(done))
     return Done(plan, records, backend.blocks, log)
@@ -322,7 +323,7 @@ def test_a_server_that_was_started_again_is_warmed_up_again(
     source: type[RunningServers], num_requests: int
 ) -> None:
     with serving(Stub()) as stub:
-        found = FoundServer(stub.root, "tiny", "a stub", completions(), True)
+        found = found_at(stub.root)
         with ServerBackend(source({"vanilla": found}, request_s=5), 1) as backend:
             backend.warm_up([Request((1, 8), 4)])
             for _ in range(2):
@@ -344,7 +345,7 @@ def test_the_end_of_a_process_is_waited_for_once(
         num_asked += 1
         return "ended" if num_asked > ends_after else ""
 
-    server = OpenServer(Client(NOWHERE), FoundServer(NOWHERE, "", "", completions(), True), death)
+    server = OpenServer(Client(NOWHERE), found_at(NOWHERE), death)
     assert asyncio.run(server.wait_for_death()) == ending
     num_before = num_asked
     assert asyncio.run(server.wait_for_death()) == ending

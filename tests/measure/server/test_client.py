@@ -58,7 +58,7 @@ def complete(stub: Stub, *, request_s: float = 5) -> Answer:
 
     async def ask() -> Answer:
         async with Client(stub.root, request_s=request_s) as client:
-            return await client.complete(found.protocol, found.model, ASK)
+            return await client.complete(found.protocol, found.header.model, ASK)
 
     return asyncio.run(ask())
 
@@ -72,8 +72,8 @@ def test_a_server_is_recognised_and_asked_in_a_form_that_it_takes(
 ) -> None:
     with serving(Stub(engine)) as stub:
         found, answer = find(stub), complete(stub)
-    assert (found.protocol.name, found.software) == (protocol, software)
-    assert found.sends_token_ids == bool(ids)
+    assert (found.header.protocol, found.header.software) == (protocol, software)
+    assert found.header.sends_token_ids == bool(ids)
     assert (answer.token_ids, answer.text, answer.num_tokens) == (ids, "fgh", 4)
     assert (answer.prompt_tokens, answer.stop) == (3 if ids else 0, "eos")
     assert stub.requests[0].get("messages") == (None if ids else ASK.messages)
@@ -163,7 +163,7 @@ def test_reasoning_is_a_part_of_the_answer_and_is_counted_once() -> None:
 
 def test_a_model_may_be_served_under_another_name() -> None:
     with serving(Stub(model="llama-3")) as stub:
-        assert find(stub, served_model="llama-3").model == "llama-3"
+        assert find(stub, served_model="llama-3").header.model == "llama-3"
 
 
 def test_an_address_is_taken_with_and_without_v1_and_scheme() -> None:
@@ -218,7 +218,8 @@ def test_what_a_server_says_of_itself_is_bounded(
 ) -> None:
     with serving(Odd(**values)) as stub:  # type: ignore[arg-type]
         found = find(stub)
-    assert (found.software, found.has_counters, found.context) == (software, has_counters, context)
+    assert (found.header.software, found.context) == (software, context)
+    assert found.has_counters == has_counters
 
 
 @pytest.mark.parametrize(

@@ -50,10 +50,10 @@ def said(name: str) -> Said:
     async def ask(root: str) -> Said:
         async with Client(root) as client:
             found = await find_server(client, find_model("tiny"), CODEC, served_model=model)
-            answer = await client.complete(found.protocol, found.model, WHOLE)
-            chat = await client.complete(completions(is_chat=True), found.model, WHOLE)
+            answer = await client.complete(found.protocol, found.header.model, WHOLE)
+            chat = await client.complete(completions(is_chat=True), found.header.model, WHOLE)
             with pytest.raises(RequestFailed) as failure:
-                await client.complete(found.protocol, found.model, TOO_LONG)
+                await client.complete(found.protocol, found.header.model, TOO_LONG)
             return Said(found, answer, chat, failure.value.message)
 
     with serving(Replay(recorded(name))) as server:
@@ -79,8 +79,8 @@ def test_an_engine_is_known_and_gives_our_answer_with_its_steps_or_as_text(name:
     server, answer, chat, reason = said(name)
     record = record_of(method, answer)
     software = {"vllm": "vLLM 0.32.0", "llamacpp": "llama.cpp b"}[engine]
-    assert server.software.startswith(software)
-    assert (server.sends_token_ids, server.has_counters) == (True, True)
+    assert server.header.software.startswith(software)
+    assert (server.header.sends_token_ids, server.has_counters) == (True, True)
     assert server.protocol.name == ("llamacpp" if engine == "llamacpp" else "completions")
     assert record.token_ids == ours()
     assert record.stop_reason == "eos"

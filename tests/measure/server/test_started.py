@@ -28,7 +28,7 @@ from specbench.measure.server.client import Client
 from specbench.measure.server.engine import Launch, load_engine
 from specbench.measure.server.engines.llamacpp import gguf_file
 from specbench.measure.server.find import find_server
-from specbench.measure.server.servers import ServerProcess, Start, StartedServers, without_folders
+from specbench.measure.server.servers import ServerProcess, StartedServers, without_folders
 from specbench.measure.server.started import StartedSetup, _device, make_started_setup
 from specbench.measure.server.stream import ChatRequest, RequestFailed
 from specbench.measure.spec import RunSpec, make_spec
@@ -47,17 +47,15 @@ SCRATCH: list[Path] = []
 def started(folder: Path, *arguments: str) -> StartedServers:
     """Servers of two methods by the fake engine."""
 
-    def start(*more: str) -> Start:
-        def command(scratch: Path, port: int) -> Sequence[str]:
-            assert scratch.is_dir()
-            SCRATCH.append(scratch)
-            return [sys.executable, str(FAKE), "--port", str(port), *more, *arguments]
-
-        return Start(command, {})
+    def command(one: Launch) -> Sequence[str]:
+        assert one.scratch.is_dir()
+        SCRATCH.append(one.scratch)
+        more = ["--speculative-config", '{"method": "ngram"}'] if one.method == "ngram" else []
+        return [sys.executable, str(FAKE), "--port", str(one.port), *more, *arguments]
 
     find = partial(find_server, card=find_model("tiny"), codec=Words(), served_model="tiny")
-    starts = {"vanilla": start(), "ngram": start("--speculative-config", '{"method": "ngram"}')}
-    return StartedServers(starts, find, folder, request_s=10)
+    launches = {method: launch(folder, method) for method in ("vanilla", "ngram")}
+    return StartedServers(launches, command, {}, find, folder, request_s=10)
 
 
 def pids(file: Path) -> list[int]:
@@ -176,11 +174,12 @@ def launch(tmp_path: Path, method: str, weights: Path | None = None) -> Launch:
         method=method,
         weights=weights,
         num_tokens=4,
-        port=8123,
         context=2048,
         num_at_once=8,
         dtype="float32",
         is_cpu=True,
+        scope="run",
+        port=8123,
         scratch=tmp_path / "scratch",
     )
 
@@ -313,9 +312,8 @@ def test_a_wheel_serves_where_no_executable_is_and_the_run_says_so(
     found = llamacpp_setup(monkeypatch, tmp_path, threads=2, engine_args=("--poll", "50"))
     assert "(llama.cpp of xllamacpp 7.5, cpu)" in found.title
     assert any("comes from the wheel xllamacpp 7.5" in text for text in found.describe().warnings)
-    start = found._start(found.methods[1])
-    words = list(start.command(tmp_path, 8123))
-    assert start.wheel == "xllamacpp 7.5"
+    words = found.command_line(found.servers["ngram"])
+    assert found.wheel == "xllamacpp 7.5"
     assert words[:3] == ["env", "LLAMA_ARG_THREADS=2", "LLAMA_ARG_THREADS_BATCH=2"]
     assert words[3:6] == [sys.executable, "-P", llama_server.__file__]
     assert Path(words[words.index("--model") + 1]).name in found.describe().model.files
@@ -340,7 +338,7 @@ def test_arguments_that_the_wheel_does_not_take_are_refused_by_name(
 
 def test_threads_are_set_for_engines_that_have_them() -> None:
     found = setup_of("ngram", threads=3)
-    words = found._start(found.methods[0]).command(Path(), 1)
+    words = found.command_line(found.servers["vanilla"])
     assert words[:3] == ["env", "OMP_NUM_THREADS=3", "VLLM_CPU_OMP_THREADS_BIND=nobind"]
 
 
