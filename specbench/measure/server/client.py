@@ -110,21 +110,18 @@ class Client:
                 so, and later requests fail at once until `check_alive` finds it again.
         """
         body, sent = msgspec.json.encode(protocol.body(model, ask)), perf_counter()
-        for attempt in range(MOST_ATTEMPTS):
-            if self.dead_reason:
-                raise RequestFailed(self.dead_reason)
+        num_tried = 0
+        while not self.dead_reason:
             try:
                 answer = await self._stream(protocol, body, ask.request.max_new_tokens)
+                return replace(answer, sent=sent, num_retries=num_tried) if num_tried else answer
             except RequestFailed as failure:
-                if not failure.is_refused or attempt == MOST_ATTEMPTS - 1:
-                    if attempt:
-                        text = f"{failure.message} It was tried {attempt + 1} times."
-                        raise RequestFailed(text, is_refused=failure.is_refused) from failure
-                    raise
-                await asyncio.sleep(_wait_s(failure, attempt))
-            else:
-                return replace(answer, sent=sent, num_retries=attempt) if attempt else answer
-        raise AssertionError
+                num_tried += 1
+                if not failure.is_refused or num_tried == MOST_ATTEMPTS:
+                    tried = f" It was tried {num_tried} times." if num_tried > 1 else ""
+                    raise RequestFailed(failure.message + tried) from failure
+                await asyncio.sleep(_wait_s(failure, num_tried - 1))
+        raise RequestFailed(self.dead_reason)
 
     async def check_alive(self) -> str | None:
         """Ask the server for its models. Keeps and returns the reason if it is dead."""
@@ -176,35 +173,25 @@ class Client:
             async with self._session.post(
                 url, data=body, headers=headers, allow_redirects=False
             ) as response:
-                await _check_stream(response)
+                if response.status != 200:
+                    raise await _refusal(response)
+                if response.content_type != "text/event-stream":
+                    raise RequestFailed(
+                        f"The server answered with {response.content_type}, not with a stream of "
+                        f"events: {await _start_of(response)}"
+                    )
                 async for piece in response.content.iter_any():
                     reader.feed(piece, perf_counter())
             return reader.finish()
-        except (ClientConnectorError, ConnectionTimeoutError) as error:
-            await self.check_alive()
-            raise RequestFailed(_connection_text(error), is_refused=True) from error
-        except TimeoutError as error:
-            await self.check_alive()
-            raise RequestFailed(
-                f"No whole answer within {self._request_s:g} s: {reader.num_events} events with "
-                "tokens had arrived."
-            ) from error
         except (ClientError, OSError) as error:
             await self.check_alive()
-            raise RequestFailed(
-                f"{_connection_text(error)} {reader.num_events} events with tokens had arrived."
-            ) from error
-
-
-async def _check_stream(response: ClientResponse) -> None:
-    """Raise RequestFailed unless the response is a stream of events."""
-    if response.status != 200:
-        raise await _refusal(response)
-    if response.content_type != "text/event-stream":
-        text = await _start_of(response)
-        raise RequestFailed(
-            f"The server answered with {response.content_type}, not with a stream of events: {text}"
-        )
+            text = _connection_text(error)
+            if isinstance(error, (ClientConnectorError, ConnectionTimeoutError)):
+                raise RequestFailed(text, is_refused=True) from error
+            if isinstance(error, TimeoutError):
+                text = f"No whole answer within {self._request_s:g} s:"
+            arrived = f"{reader.num_events} events with tokens had arrived."
+            raise RequestFailed(f"{text} {arrived}") from error
 
 
 async def _refusal(response: ClientResponse) -> RequestFailed:
