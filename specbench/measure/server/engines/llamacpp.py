@@ -22,29 +22,25 @@ FLOAT32_DRAFT = ("--cache-type-k-draft", "f32", "--cache-type-v-draft", "f32")
 
 
 def _arguments(launch: Launch) -> list[str]:
+    is_ngram = launch.method == "ngram"
     flags = set_flags(
         model=gguf_file(launch.model),
         host="127.0.0.1",
         port=launch.port,
         alias=launch.served_name,
-        ctx_size=launch.context * max(launch.num_at_once, 1),
-        parallel=max(launch.num_at_once, 1),
+        ctx_size=launch.context * launch.num_at_once,
+        parallel=launch.num_at_once,
         metrics=True,
         no_cache_prompt=True,
         cache_ram="0",
+        spec_type=_TYPES.get(launch.method),
+        spec_draft_n_max=launch.num_tokens if launch.weights else None,
+        spec_ngram_simple_size_n=_LOOKED_UP if is_ngram else None,
+        spec_ngram_simple_size_m=launch.num_tokens if is_ngram else None,
+        model_draft=gguf_file(launch.weights) if launch.weights else None,
     )
-    is_wide = launch.dtype == "float32"
-    flags += FLOAT32 if is_wide else ()
-    if launch.method != "vanilla":
-        is_ngram = launch.method == "ngram"
-        flags += set_flags(
-            spec_type=_TYPES[launch.method],
-            spec_draft_n_max=None if is_ngram else launch.num_tokens,
-            spec_ngram_simple_size_n=_LOOKED_UP if is_ngram else None,
-            spec_ngram_simple_size_m=launch.num_tokens if is_ngram else None,
-            model_draft=gguf_file(launch.weights) if launch.weights else None,
-        )
-        flags += FLOAT32_DRAFT if is_wide and launch.weights else ()
+    if launch.dtype == "float32":
+        flags += (*FLOAT32, *(FLOAT32_DRAFT if launch.weights else ()))
     return flags
 
 

@@ -15,32 +15,24 @@ _ALGORITHMS = {"sps": "STANDALONE", "eagle": "EAGLE", "eagle3": "EAGLE3", "ngram
 
 
 def _arguments(launch: Launch) -> list[str]:
-    flags = set_flags(
+    """Flags of a server, which drafts chains with a method."""
+    is_chain = launch.weights is not None
+    return set_flags(
         model_path=launch.model,
         host="127.0.0.1",
         port=launch.port,
         served_model_name=launch.served_name,
         context_length=launch.context,
-        max_running_requests=max(launch.num_at_once, 1),
+        max_running_requests=launch.num_at_once,
         dtype=launch.dtype,
         disable_radix_cache=True,
         enable_metrics=True,
         device="cpu" if launch.is_cpu else "",
-    )
-    return [*flags, *_speculation(launch)]
-
-
-def _speculation(launch: Launch) -> list[str]:
-    """Flags of a chain of drafts; none for vanilla."""
-    if launch.method == "vanilla":
-        return []
-    is_chain = launch.weights is not None
-    return set_flags(
-        speculative_algorithm=_ALGORITHMS[launch.method],
+        speculative_algorithm=_ALGORITHMS.get(launch.method),
         speculative_draft_model_path=launch.weights,
         speculative_num_steps=launch.num_tokens if is_chain else None,
         speculative_eagle_topk=1 if is_chain else None,
-        speculative_num_draft_tokens=launch.num_tokens + 1,
+        speculative_num_draft_tokens=launch.num_tokens + 1 if launch.method in _ALGORITHMS else "",
     )
 
 
@@ -48,7 +40,6 @@ class _Finish(Struct, frozen=True):
     """SGLang's reason of an answer's end."""
 
     type: str = ""
-    message: str | None = None
 
 
 class _Meta(Struct, frozen=True):

@@ -15,21 +15,20 @@ _NAMES = {"sps": "draft_model"}
 
 
 def _arguments(launch: engine.Launch) -> list[str]:
+    speculation = _speculation(launch)
     flags = engine.set_flags(
         host="127.0.0.1",
         port=launch.port,
         served_model_name=launch.served_name,
         max_model_len=launch.context,
-        max_num_seqs=max(launch.num_at_once, 1),
+        max_num_seqs=launch.num_at_once,
         dtype=launch.dtype,
         enforce_eager=launch.is_cpu,
         no_enable_prefix_caching=True,
         enable_per_request_metrics=True,
+        speculative_config=speculation,
+        per_request_spec_decode_metrics="detailed" if speculation else "",  # else it is refused
     )
-    if speculation := _speculation(launch):
-        flags += engine.set_flags(
-            speculative_config=speculation, per_request_spec_decode_metrics="detailed"
-        )  # vLLM refuses the second without the first
     return ["serve", str(launch.model), *flags]
 
 
