@@ -118,7 +118,6 @@ class BlockRunner:
     progress: Progress
     _known: dict[RecordKey, Record] = field(default_factory=dict)
     _unwritten: list[Record] = field(default_factory=list)
-    _num_active: int = 0
 
     def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
         """Run all blocks. Yields each new record after its block is stored."""
@@ -151,27 +150,26 @@ class BlockRunner:
         load, seed = first.load, self.plan.spec.seed
         todo = [one for one in block.samples if {*one.keys(block.method)} - self._known.keys()]
         before, num_before = await server.counters(), len(self._known)
-        clock = BlockClock(has_rate=bool(load.request_rate))
+        clock, num_active = BlockClock(has_rate=bool(load.request_rate)), 0
 
         async def work(sample: Sample) -> None:
-            if not self._num_active:
+            """The turns of a sample, one after the other."""
+            nonlocal num_active
+            if not num_active:
                 self.progress.sample_started(block.method, sample.task, sample.prompt.sample_id)
-            self._num_active += 1
-            try:
-                await self._chat(server, block.method, sample, began=clock.began)
-            finally:
-                self._num_active -= 1
-            if not self._num_active:
+            num_active += 1
+            for key in sample.keys(block.method):
+                if key not in self._known:
+                    self._keep(await self._complete(server, key, sample, began=clock.began))
+            num_active -= 1
+            if not num_active:
                 with clock.writing():
                     self._write()
 
-        try:
-            if load.request_rate:
-                await _at_rate(todo, load.request_rate, seed + first.repeat, work)
-            else:
-                await _closed_loop(todo, load.concurrency, work)
-        finally:
-            self._num_active = 0
+        if load.request_rate:
+            await _at_rate(todo, load.request_rate, seed + first.repeat, work)
+        else:
+            await _closed_loop(todo, load.concurrency, work)
         client_s = clock.client_s
         if before:
             await asyncio.sleep(SETTLE_S)
@@ -194,12 +192,6 @@ class BlockRunner:
             )
         )
 
-    async def _chat(self, server: OpenServer, method: str, sample: Sample, *, began: float) -> None:
-        """The turns of a sample, one after the other."""
-        for key in sample.keys(method):
-            if key not in self._known:
-                self._keep(await self._complete(server, key, sample, began=began))
-
     async def _complete(
         self, server: OpenServer, key: RecordKey, sample: Sample, *, began: float
     ) -> Record:
@@ -211,14 +203,13 @@ class BlockRunner:
             num_prompt_tokens = len(prompt_ids)
             request = make_request(self.plan, prompt_ids, key.request)
             answer = await server.complete(ChatRequest(request, messages))
-            is_prompt_sent = server.found.protocol.takes_tokens
             return make_record(
                 key,
                 request,
                 answer,
                 self.plan.setup.codec,
                 began=began,
-                is_prompt_sent=is_prompt_sent,
+                is_prompt_sent=server.found.protocol.takes_tokens,
                 draft_length=server.draft_length,
             )
         except Exception as error:  # of a server, a template or a tokenizer
