@@ -16,14 +16,12 @@ from specbench.types import VERSION
 class Listed(NamedTuple):
     """A command before it is loaded. Without a group it is not listed, but still works.
 
-    `function` is its "module.name" in `cli`, where that differs from the command's name. `now`
-    is the command that replaces it.
+    `function` is its "module.name" in `cli`, where that differs from the command's name.
     """
 
     group: str
     text: str
     function: str = ""
-    now: str = ""
 
 
 COMMANDS = {
@@ -49,26 +47,21 @@ COMMANDS = {
     "train": Listed("Prepare", "Train a method's head for a model that has none."),
     "init": Listed("Prepare", "Write a package with a working method, for you to change."),
     "merge": Listed("", "Join runs of the same work.", "report.merge"),
-    "verify": Listed("", "Check the files of runs.", "old_names.verify", "check RUN"),
-    "contract": Listed(
-        "", "Check that a method is lossless.", "old_names.contract", "audit --method METHOD"
-    ),
-    "schema": Listed(
-        "", "Print the JSON Schema of a run's files.", "old_names.schema", "show schema"
-    ),
-    "plan": Listed(
-        "", "Count the prompts that a difference needs.", "old_names.plan", "report RUN --plan"
-    ),
     "datastore": Listed("", "Make a datastore for the methods rest and sam.", "datastore.commands"),
 }
+_OLD_NAMES = {
+    "verify": "check",
+    "contract": "audit --method",
+    "schema": "show schema",
+    "plan": "report --plan",
+}
+"""Words that replace a command's older name."""
 
 
 class Command(TyperCommand):
     """A command whose help has a heading for each group of options, and whose `--ray` needs no
     value.
     """
-
-    now = ""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         from specbench.cli.options import with_address
@@ -79,11 +72,6 @@ class Command(TyperCommand):
             if getattr(error, "option_name", "") == "--tasks":
                 error.possibilities = ["--dataset"]  # type: ignore[attr-defined]
             raise
-
-    def invoke(self, ctx: Any) -> Any:
-        if self.now:
-            typer.echo(f"`specbench {self.name}` is now `specbench {self.now}`.", err=True)
-        return super().invoke(ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
@@ -106,6 +94,13 @@ class Commands(InterruptibleGroup):
         if cmd_name in COMMANDS and self.commands[cmd_name] is None:
             self.commands[cmd_name] = _load(cmd_name, COMMANDS[cmd_name])
         return self.commands.get(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if now := _OLD_NAMES.get(args[0]):
+            if not ctx.resilient_parsing:  # of a completion
+                typer.echo(f"`specbench {args[0]}` is now `specbench {now}`.", err=True)
+            args = [*now.split(), *args[1:]]
+        return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         _put_in_words(self)
@@ -134,7 +129,6 @@ def _load(name: str, about: Listed) -> Any:
         program.command(name, cls=Command, hidden=not about.group)(made)
         made = program
     command: Any = typer.main.get_command(made)
-    command.now = about.now
     for one in (command, *getattr(command, "commands", {}).values()):
         _put_in_words(one)
     return command

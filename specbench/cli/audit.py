@@ -62,12 +62,12 @@ def audit(
             raise UserError(f"{one.flag} is not for the audit of {what}.", "Leave it out.")
         one.check(getattr(asked, one.name))
     if asked.method:
-        audit_method(asked.method, asked.model, call)
+        _audit_method(asked.method, asked.model, call)
     if run:
         _audit_run(run, asked, call)
 
 
-def audit_method(name: str, model: str, call: Call) -> None:
+def _audit_method(name: str, model: str, call: Call) -> None:
     """Audit a method on a model in float32, print the result and end the program."""
     say(f"Starting: the audit of {name} on {model}")
     from specbench.measure.preflight import check_names

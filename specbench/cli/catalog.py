@@ -78,18 +78,13 @@ def show(
 ) -> None:
     """Show one method, model, dataset or run in full, or the JSON Schema of a run's files."""
     if name == "schema":
-        print_schema(file or "header")
+        from specbench.log.schema import json_schema
+
+        typer.echo(json.dumps(json_schema(file or "header"), indent=2))
         return
     if file:
         raise UserError(f"{file} is one name too many.", "Show one thing at a time.")
     _print(*_details(name))
-
-
-def print_schema(kind: str) -> None:
-    """Print the JSON Schema of one of a run's files."""
-    from specbench.log.schema import json_schema
-
-    typer.echo(json.dumps(json_schema(kind), indent=2))
 
 
 def _details(name: str) -> Sequence[TextTable | str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -13,18 +13,7 @@ from specbench.cli.options import RunArguments, takes, write_data
 from specbench.errors import UserError
 from specbench.judge.limits import Limits
 from specbench.log.options import options
-from specbench.log.store import read_run, run_folder
-
-if TYPE_CHECKING:
-    from specbench.judge.checks import CheckedRun
-
-Leaderboard = Annotated[
-    bool,
-    typer.Option(
-        "--leaderboard", help="Fail for a run that may not enter the leaderboard; no baseline."
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print a JSON document.")]
+from specbench.log.store import read_run, run_folder, single_runs
 
 
 def _baseline(text: str) -> Path:
@@ -47,8 +36,13 @@ def check(
             autocompletion=complete.runs,
         ),
     ] = None,
-    leaderboard: Leaderboard = False,
-    json: Json = False,
+    leaderboard: Annotated[
+        bool,
+        typer.Option(
+            "--leaderboard", help="Fail for a run that may not enter the leaderboard; no baseline."
+        ),
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON document.")] = False,
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a JUnit XML file.")
     ] = None,
@@ -57,41 +51,27 @@ def check(
 
     Without --baseline, only the files of the runs are checked: schema, hashes, counts, times.
     """
+    from specbench.judge.files import check_files
     from specbench.judge.gate import check as check_run
-    from specbench.judge.printer import write_junit
+    from specbench.judge.printer import print_checks, to_json, write_junit
 
-    limits = Limits(**values)
+    limits, kind = Limits(**values), "specbench check"
     if not baseline:
         for name in values:
             flag = f"--{name.replace('_', '-')}"
             raise UserError(f"{flag} is a limit on a change.", "Give the --baseline too.")
-        checked = check_all_files(run, leaderboard=leaderboard, json=json)
+        kind = "specbench verification"
+        checked = [check_files(path, for_leaderboard=leaderboard) for path in single_runs(run)]
     elif leaderboard:
         raise UserError("--leaderboard checks files alone.", "Leave out --baseline.")
     else:
         first, *others = run
         baselines = [read_run(path) for path in (*baseline, *others)]
         checked = [check_run(read_run(first), baselines[0], limits, more=baselines[1:])]
-        _print(checked, json, "specbench check")
-    if junit is not None:
-        write_junit(checked, junit)
-    raise typer.Exit(max(one.exit_code for one in checked))
-
-
-def check_all_files(run: Sequence[Path], *, leaderboard: bool, json: bool) -> list[CheckedRun]:
-    """Check the files of each run, and print what was found."""
-    from specbench.judge.files import check_files
-    from specbench.log.store import single_runs
-
-    checked = [check_files(path, for_leaderboard=leaderboard) for path in single_runs(run)]
-    _print(checked, json, "specbench verification")
-    return checked
-
-
-def _print(checked: Sequence[CheckedRun], json: bool, kind: str) -> None:
-    from specbench.judge.printer import print_checks, to_json
-
     if json:
         write_data(to_json(checked, kind))
     else:
         print_checks(checked)
+    if junit is not None:
+        write_junit(checked, junit)
+    raise typer.Exit(max(one.exit_code for one in checked))

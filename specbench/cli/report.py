@@ -46,7 +46,7 @@ def report(
     from specbench.report.export.terminal import print_report
 
     if plan:
-        print_power(run)
+        _print_power(run)
         return
     if len(run) > 1:
         say(f"{len(run)} runs in one report: {', '.join(path.name for path in run)}")
@@ -65,7 +65,7 @@ def report(
             say(str(path))
 
 
-def print_power(run: Sequence[Path]) -> None:
+def _print_power(run: Sequence[Path]) -> None:
     """Print which differences further runs would show, with these runs as pilots."""
     from specbench.analysis.metrics import measure
     from specbench.log.store import read_runs
