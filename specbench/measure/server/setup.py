@@ -69,18 +69,6 @@ class ServerSetup:
         return min(known, default=None)
 
     def describe(self) -> SetupInfo:
-        return SetupInfo(
-            model_header(self.card, self.codec, self.spec, served_by=self.software),
-            {label: _method_header(label) for label in self.labels},
-            values={"template": self.codec.template.name},
-            warnings=self._warnings(),
-        )
-
-    def open(self, folder: Path, before: RunHeader | None = None) -> ServerBackend:
-        source = RunningServers(self.servers, request_s=self.spec.request_timeout_s)
-        return ServerBackend(source, max(self.spec.concurrency, default=1))
-
-    def _warnings(self) -> tuple[str, ...]:
         chat = [label for label, one in self.servers.items() if not one.protocol.takes_tokens]
         text = [label for label, one in self.servers.items() if not one.header.sends_token_ids]
         told = (
@@ -89,7 +77,16 @@ class ServerSetup:
             CHAT_WARNING.format(f"The servers of {', '.join(chat)}") if chat else None,
             TEXT_WARNING.format(f"The servers of {', '.join(text)}") if text else None,
         )
-        return tuple(text for text in told if text)
+        return SetupInfo(
+            model_header(self.card, self.codec, self.spec, served_by=self.software),
+            {label: _method_header(label) for label in self.labels},
+            values={"template": self.codec.template.name},
+            warnings=tuple(text for text in told if text),
+        )
+
+    def open(self, folder: Path, before: RunHeader | None = None) -> ServerBackend:
+        source = RunningServers(self.servers, request_s=self.spec.request_timeout_s)
+        return ServerBackend(source, max(self.spec.concurrency, default=1))
 
 
 def make_server_setup(spec: RunSpec, *, is_offline: bool = False) -> ServerSetup:
