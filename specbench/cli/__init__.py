@@ -3,8 +3,6 @@
 Importing this package imports no command, so that parts of it stay cheap to use alone.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -1,7 +1,5 @@
 """The program: its commands, in modules that are loaded when a command is called."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple

@@ -1,7 +1,5 @@
 """`specbench audit`: is a run lossless, step by step; or a method, on drafts planted for it?"""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`specbench check`: a run against its baseline, for continuous integration; or its files alone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any

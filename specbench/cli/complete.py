@@ -1,7 +1,5 @@
 """Shell completion: names of methods, models, tasks, engines, formats and runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from specbench import registry

@@ -1,7 +1,5 @@
 """`specbench datastore`: make the datastores in which `rest` and `sam` look continuations up."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any

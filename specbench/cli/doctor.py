@@ -1,7 +1,5 @@
 """`specbench doctor`: check this machine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import typer

@@ -1,7 +1,5 @@
 """`specbench fetch`: download ahead of a run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import typer

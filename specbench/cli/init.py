@@ -1,7 +1,5 @@
 """`specbench init`: write a package with a method to start from."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from keyword import iskeyword

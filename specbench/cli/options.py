@@ -1,7 +1,5 @@
 """Parameters of commands: made from declared options, or shared by several commands."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Commands for finished runs: `specbench report`, `compare`, `site` and `merge`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`specbench train`: train a head for a model that has none."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path

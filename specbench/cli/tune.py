@@ -1,7 +1,5 @@
 """`specbench tune`: the fastest settings of methods here, and each part of finding them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 

@@ -1,7 +1,5 @@
 """Addresses and keys of servers: neither a password nor a key gets into a file or a message."""
 
-from __future__ import annotations
-
 import os
 
 from specbench.errors import UserError

@@ -1,7 +1,5 @@
 """The description of an engine: its name, methods, command line, form of requests, and metrics."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module

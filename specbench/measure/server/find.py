@@ -3,8 +3,6 @@
 The user's mistakes show here, before anything is measured.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -3,8 +3,6 @@
 Answers whose counts contradict each other are refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import chain, pairwise
 

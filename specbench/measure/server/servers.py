@@ -3,8 +3,6 @@
 A server's process: started under a keeper that ends it whatever happens to this program.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

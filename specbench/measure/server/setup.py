@@ -3,8 +3,6 @@
 Asks each server what it is, and finds the tokenizer of the model.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass

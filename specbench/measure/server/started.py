@@ -3,8 +3,6 @@
 Finds and checks the engine's executable, the model and the draft weights of the methods.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """llama.cpp: `llama-server`, or the wheel xllamacpp. Flags of b11434. Models are GGUF files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

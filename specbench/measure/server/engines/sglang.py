@@ -1,7 +1,5 @@
 """SGLang: `python -m sglang.launch_server`. Flags of version 0.5."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """vLLM: `vllm serve`. Flags and speculative configurations of version 0.32."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
