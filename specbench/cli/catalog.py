@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,9 +36,6 @@ if TYPE_CHECKING:
     from specbench.engine.drafter import Method
     from specbench.log.backend import ExecutionHeader
     from specbench.log.header import MethodHeader
-
-_MOST_RUNS = 5
-"""The newest runs that the error for an unknown name lists."""
 
 
 def list_(
@@ -99,12 +95,8 @@ def _details(name: str) -> Sequence[TextTable | str]:
         card = find_model(name)
         return [_model(card), _drafters(card)]
     except UserError:
-        runs = [run.path.name for run in list_runs(RUNS)]
-        kinds = {"methods": registry.names(), "datasets": cards, "models": known_models()}
-        kinds["runs"] = runs[:_MOST_RUNS]
-        error = unknown_name("method, model, dataset or run", name, [*chain(*kinds.values())])
-        hint = [f"{kind}: {', '.join(names) or '-'}" for kind, names in kinds.items()]
-        raise UserError(error.message, "\n".join(hint)) from None
+        known, hint = complete.everything(), "`specbench list` has them by kind."
+        raise unknown_name("method, model, dataset or run", name, known, hint) from None
 
 
 def _methods() -> TextTable:

@@ -43,12 +43,17 @@ def _run_names() -> Iterable[str]:
     return (str(run.path) for run in list_runs(RUNS))
 
 
+def everything() -> list[str]:
+    """All names that `specbench show` takes."""
+    return [*registry.names(), *_datasets(), *_models(), *_run_names()]
+
+
 methods = _completing(registry.names)
 models = _completing(_models)
 datasets = _completing(_datasets)
-formats = _completing(lambda: FORMATS)
+formats = choice(*FORMATS)
 runs = _completing(_run_names)
-anything = _completing(lambda: [*registry.names(), *_datasets(), *_models(), *_run_names()])
+anything = _completing(everything)
 _METAVARS = {
     "METHOD,...": methods,
     "METHOD": methods,
