@@ -29,7 +29,6 @@ from specbench.log.store import (
     state,
 )
 from specbench.models.cards import ModelCard, find_model, known_models
-from specbench.models.memory import num_parameters
 from specbench.report.console import SafeConsole, TextTable, text_table
 
 if TYPE_CHECKING:
@@ -158,19 +157,14 @@ def _model(card: ModelCard) -> TextTable:
 def _drafters(card: ModelCard) -> TextTable:
     """A row for each method with a checkpoint; the others need none."""
     rows = []
-    total = card.shape.num_parameters if card.shape else None
-    for entry in registry.entries():
-        weights = card.weights_of(entry.name)
-        if weights is None:
+    for name in registry.names():
+        if (weights := card.weights_of(name)) is None:
             continue
-        source = "embedded" if weights.is_shipped else weights.repo
-        count = num_parameters(card, weights)
-        share = f"{count / total:.1%}" if count and total else "-"
-        rows.append([entry.name, source, f"{count / 1e6:,.1f} M" if count else "-", share])
-        for repo in card.alternatives.get(entry.name, ()):
+        rows.append([name, "embedded" if weights.is_shipped else weights.repo])
+        for repo in card.alternatives.get(name, ()):
             layers = f", layers={card.layers[repo]}" if repo in card.layers else ""
-            rows.append([f"{entry.name}:weights=REPO", f"or {repo}{layers}", "-", "-"])
-    return text_table(["method", "checkpoint", "parameters", "of the target"], rows)
+            rows.append([f"{name}:weights=REPO", f"or {repo}{layers}"])
+    return text_table(["method", "checkpoint"], rows)
 
 
 def _source(card: ModelCard) -> str:
