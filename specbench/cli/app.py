@@ -64,12 +64,7 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         from specbench.cli.options import with_address
 
-        try:
-            return super().parse_args(ctx, with_address(args))
-        except Exception as error:  # typer's own or click's, by their versions
-            if getattr(error, "option_name", "") == "--tasks":
-                error.possibilities = ["--dataset"]  # type: ignore[attr-defined]
-            raise
+        return super().parse_args(ctx, with_address(args))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}

@@ -15,7 +15,6 @@ from tests.support.checkpoint import save_checkpoint
     [
         ("rn", "No such command 'rn'. Did you mean 'run'?"),
         ("run --metod pld", "No such option: --metod (Possible options: --method,"),
-        ("run --tasks gsm8k", "--tasks (Possible options: --dataset)"),
         ("list", "Missing argument 'KIND'."),
     ],
 )
