@@ -84,9 +84,7 @@ class Commands(InterruptibleGroup):
         self.commands: dict[str, Any] = dict.fromkeys(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name in COMMANDS and self.commands[cmd_name] is None:
-            self.commands[cmd_name] = _load(cmd_name, COMMANDS[cmd_name])
-        return self.commands.get(cmd_name)
+        return _load(cmd_name, COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if now := _OLD_NAMES.get(args[0]):
@@ -94,10 +92,6 @@ class Commands(InterruptibleGroup):
                 typer.echo(f"`specbench {args[0]}` is now `specbench {now}`.", err=True)
             args = [*now.split(), *args[1:]]
         return super().resolve_command(ctx, args)
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        _put_in_words(self)
-        super().format_options(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
@@ -177,3 +171,4 @@ def _global(
 
 app: Any = typer.main.get_command(_app)
 """The program: `app(words, prog_name=...)`."""
+_put_in_words(app)

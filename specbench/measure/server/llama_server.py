@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 _DRAFT = "speculative.draft"
@@ -117,10 +118,7 @@ def main() -> None:
         value = flag.value(xllamacpp, given[name])
         for field in flag.fields:
             *parents, last = field.split(".")
-            owner = params
-            for parent in parents:
-                owner = getattr(owner, parent)
-            setattr(owner, last, value)
+            setattr(reduce(getattr, parents, params), last, value)
     server = xllamacpp.Server(params)
     print(f"Serving at {server.listening_address}", flush=True)
     signal.pause()
