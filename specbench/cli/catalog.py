@@ -6,7 +6,7 @@ Both must answer at once: nothing here imports torch before a single method is s
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -127,10 +127,9 @@ def _method(name: str) -> list[TextTable]:
         [option.name, option.kind, str(option.default), option.help]
         for option in registry.describe_options(method)
     ]
-    parts = [text_table(["method", name], facts.items())]
-    if options:
-        parts.append(text_table(["option", "kind", "default", "meaning"], options))
-    return parts
+    about = text_table(["method", name], facts.items())
+    table = text_table(["option", "kind", "default", "meaning"], options)
+    return [about, table] if options else [about]
 
 
 def _models() -> TextTable:
@@ -264,12 +263,7 @@ def _execution(about: MethodHeader, execution: ExecutionHeader | None) -> tuple[
     return facts.options_text(about), weights
 
 
-_KINDS: Mapping[str, Callable[[], TextTable]] = {
-    "methods": _methods,
-    "models": _models,
-    "datasets": _datasets,
-    "runs": _runs,
-}
+_KINDS = {"methods": _methods, "models": _models, "datasets": _datasets, "runs": _runs}
 
 
 def _print(*parts: TextTable | str) -> None:

@@ -1,6 +1,5 @@
 """Commands for finished runs: `specbench report`, `compare`, `site` and `merge`."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -37,14 +36,17 @@ def report(
     ] = False,
 ) -> None:
     """Print the table of finished runs, in any format."""
-    from specbench.analysis.metrics import check_arithmetic
+    from specbench.analysis.metrics import check_arithmetic, measure
     from specbench.log.run import Run
     from specbench.log.store import read_runs
     from specbench.report.build import make_report, write_report
     from specbench.report.export.terminal import print_report
 
     if plan:
-        _print_power(run)
+        from specbench.report.power import power_lines
+
+        for path in run:
+            typer.echo("\n".join(power_lines(path.name, measure(read_runs(path)))))
         return
     if len(run) > 1:
         say(f"{len(run)} runs in one report: {', '.join(path.name for path in run)}")
@@ -61,16 +63,6 @@ def report(
     if out is not None:
         for path in write_report(made, out):
             say(str(path))
-
-
-def _print_power(run: Sequence[Path]) -> None:
-    """Print which differences further runs would show, with these runs as pilots."""
-    from specbench.analysis.metrics import measure
-    from specbench.log.store import read_runs
-    from specbench.report.power import power_lines
-
-    for path in run:
-        typer.echo("\n".join(power_lines(path.name, measure(read_runs(path)))))
 
 
 def compare(

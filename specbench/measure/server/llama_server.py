@@ -60,10 +60,8 @@ def _flags() -> dict[str, _Flag]:
         "--cache-ram": _Flag(("cache_ram_mib",), 0),
         "--batch-size": _Flag(("n_batch",), 2048, is_free=True),
         "--ubatch-size": _Flag(("n_ubatch",), 512, is_free=True),
-        "--threads": _Flag(tuple(f"{one}.n_threads" for one in pools[::2]), threads, is_free=True),
-        "--threads-batch": _Flag(
-            tuple(f"{one}.n_threads" for one in pools[1::2]), batch, is_free=True
-        ),
+        "--threads": _Flag(tuple(f"{one}.n_threads" for one in pools[::2]), threads, True),
+        "--threads-batch": _Flag(tuple(f"{one}.n_threads" for one in pools[1::2]), batch, True),
         "--poll": _Flag(tuple(f"{one}.poll" for one in pools), 0, is_free=True),
         "--flash-attn": _Flag(("flash_attn_type",), "auto", True, _flash_attention),
         "--cache-type-k": _Flag(("cache_type_k",), "f16", True, _cache_type),

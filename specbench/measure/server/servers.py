@@ -215,8 +215,7 @@ class StartedServers:
         try:
             self._server = await self._started(method)
         except (SpecbenchError, OSError) as error:
-            self._reason = error.message if isinstance(error, SpecbenchError) else str(error)
-            self._num_failures = MOST_STARTS
+            self._reason, self._num_failures = str(error), MOST_STARTS
             await self.close()
             raise SpecbenchError(self._reason) from error
         self._reason = f"The server of {method} died {MOST_STARTS} times."
