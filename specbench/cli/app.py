@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from itertools import pairwise
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -62,8 +63,6 @@ class Command(TyperCommand):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        from specbench.cli.options import with_address
-
         return super().parse_args(ctx, with_address(args))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -74,6 +73,16 @@ class Command(TyperCommand):
             if record := param.get_help_record(ctx):
                 sections.setdefault(heading if is_option else "Arguments", []).append(record)
         _write_sections(formatter, sections)
+
+
+def with_address(words: Sequence[str]) -> list[str]:
+    """The words of a command. A `--ray` without a value gets this machine's cluster."""
+    filled: list[str] = []
+    for word, after in pairwise([*words, ""]):
+        filled.append(word)
+        if word == "--ray" and after not in ("local", "auto") and ":" not in after:
+            filled.append("auto")
+    return filled
 
 
 class Commands(InterruptibleGroup):

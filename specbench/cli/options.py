@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable, Sequence
 from inspect import Parameter, Signature, signature
 from io import TextIOWrapper
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -21,7 +20,6 @@ from specbench.types import RUNS as RUNS
 
 REPORTS = Path("reports")
 """Default folder of the reports of runs."""
-_RAY, _RAY_WORDS = "--ray", ("local", "auto")
 
 
 class Call(Struct, frozen=True):
@@ -170,16 +168,6 @@ def given(context: typer.Context) -> list[str]:
         for name in context.params
         if getattr(context.get_parameter_source(name), "name", "") in ("COMMANDLINE", "ENVIRONMENT")
     ]
-
-
-def with_address(words: Sequence[str]) -> list[str]:
-    """The words of a command. A `--ray` without a value gets this machine's cluster."""
-    filled: list[str] = []
-    for word, after in pairwise([*words, ""]):
-        filled.append(word)
-        if word == _RAY and after not in _RAY_WORDS and ":" not in after:
-            filled.append("auto")
-    return filled
 
 
 def quiet_libraries() -> None:

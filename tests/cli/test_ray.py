@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench.cli.options import with_address
+from specbench.cli.app import with_address
 from specbench.log.store import read_run
 from tests.cli.conftest import Specbench
 from tests.support.backend import answering
