@@ -3,12 +3,10 @@
 Both must answer at once: nothing here imports torch before a single method is shown.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from msgspec.structs import replace
@@ -18,7 +16,8 @@ from specbench.cli import complete
 from specbench.cli.options import RUNS, say
 from specbench.data.tasks import TaskCard, broken_cards, load_cards
 from specbench.errors import UserError, few, unknown_name
-from specbench.log.header import RunHeader
+from specbench.log.backend import ExecutionHeader
+from specbench.log.header import MethodHeader, RunHeader
 from specbench.log.store import (
     HEADER,
     ListedRun,
@@ -30,11 +29,6 @@ from specbench.log.store import (
 )
 from specbench.models.cards import ModelCard, find_model, known_models
 from specbench.report.console import SafeConsole, TextTable, text_table
-
-if TYPE_CHECKING:
-    from specbench.engine.drafter import Method
-    from specbench.log.backend import ExecutionHeader
-    from specbench.log.header import MethodHeader
 
 
 def list_(
@@ -106,30 +100,23 @@ def _methods() -> TextTable:
     return text_table(["method", "summary", "from"], rows)
 
 
-def _checkpoint(method: Method) -> str:
-    """The files that a method needs, in words."""
-    names = {option.name for option in registry.describe_options(method)}
-    if "datastore" in names and "weights" not in names:
-        return "a file: datastore=FILE"
-    return f"the model card's {method.weights!r}" if method.weights else "none needed"
-
-
 def _method(name: str) -> list[TextTable]:
     method = registry.get(name)
+    options = {option.name: option for option in registry.describe_options(method)}
+    needed = f"the model card's {method.weights!r}" if method.weights else "none needed"
+    if "datastore" in options and "weights" not in options:
+        needed = "a file: datastore=FILE"
     facts = {
         "title": method.title,
         "summary": method.summary,
         "paper": method.paper or "-",
         "lossless": "yes" if method.is_lossless else "no",
-        "checkpoint": _checkpoint(method),
+        "checkpoint": needed,
     }
-    options = [
-        [option.name, option.kind, str(option.default), option.help]
-        for option in registry.describe_options(method)
-    ]
     about = text_table(["method", name], facts.items())
-    table = text_table(["option", "kind", "default", "meaning"], options)
-    return [about, table] if options else [about]
+    rows = [[one.name, one.kind, str(one.default), one.help] for one in options.values()]
+    table = text_table(["option", "kind", "default", "meaning"], rows)
+    return [about, table] if rows else [about]
 
 
 def _models() -> TextTable:
