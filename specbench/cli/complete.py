@@ -50,7 +50,6 @@ def everything() -> list[str]:
 
 methods = _completing(registry.names)
 models = _completing(_models)
-datasets = _completing(_datasets)
 formats = choice(*FORMATS)
 runs = _completing(_run_names)
 anything = _completing(everything)
@@ -58,7 +57,7 @@ _METAVARS = {
     "METHOD,...": methods,
     "METHOD": methods,
     "MODEL": models,
-    "TASK,...": datasets,
+    "TASK,...": _completing(_datasets),
     "SOURCE": choice("bundled", "paper", "hub"),
     "[local|ADDRESS]": choice("local", "auto"),
 }

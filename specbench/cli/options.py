@@ -92,29 +92,22 @@ def takes(*declared: Option) -> Callable[[Callable[..., None]], Callable[..., No
 
 
 def _parameter(declared: Option) -> Parameter:
-    """The parameter of a command for an option, which itself reads text that is typed."""
+    """The parameter of a command for an option, which itself reads text that is typed.
+
+    It has the option's flags, help, heading and completion.
+    """
     kind: Any = declared.item
     default: Any = declared.default
     if declared.is_many:
         kind, default = list[str], None
     elif declared.form or declared.word or declared.item in (int, float):
         kind, default = str, declared.word or (None if default in (None, ()) else str(default))
-    return Parameter(
-        declared.parameter,
-        Parameter.KEYWORD_ONLY,
-        default=default,
-        annotation=Annotated[kind if default is not None else kind | None, shown(declared)],
-    )
-
-
-def shown(declared: Option) -> Any:
-    """The typer parameter of an option: its flags, help, heading and completion."""
     text = declared.help + declared.default_text
     if text.endswith(":"):
         *others, last = complete.choices(declared)
         text += f" {', '.join(others)} or {last}."
     is_pair = declared.item is bool and declared.default is True
-    return typer.Option(
+    shown = typer.Option(
         # Without its name, typer 0.27 would call `--model` with the metavar MODEL `--MODEL`.
         *([] if is_pair else [declared.flag]),
         metavar=None if declared.item is bool else declared.metavar,
@@ -122,6 +115,12 @@ def shown(declared: Option) -> Any:
         show_default=not declared.unset,
         rich_help_panel=declared.group.capitalize(),
         autocompletion=complete.completer(declared),
+    )
+    return Parameter(
+        declared.parameter,
+        Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[kind if default is not None else kind | None, shown],
     )
 
 
