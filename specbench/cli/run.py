@@ -118,9 +118,8 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
     if call.dry_run:
         from specbench.cli.dry_run import print_dry_run, print_power
 
-        if not print_dry_run(several):
-            raise typer.Exit  # what it could show is known once its files are here
-        print_power(spec, is_offline=call.offline)
+        if print_dry_run(several):  # else it is not known what it could show: files are missing
+            print_power(spec, is_offline=call.offline)
         raise typer.Exit
     if call.ray:
         raise UserError(
