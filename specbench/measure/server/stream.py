@@ -166,7 +166,7 @@ class AnswerReader(Struct):
             name, _, data = line.partition(b":")
             data = data.strip()
             if name == b"data" and data and data != b"[DONE]":
-                self.num_events += self._take(self._event(data))
+                self.num_events += self._take(data)
             elif name == b"error" and data:  # llama.cpp names the event so
                 raise RequestFailed(f"The server reported an error: {_shown(data)}")
         if self.num_events > num_before:
@@ -206,7 +206,8 @@ class AnswerReader(Struct):
             arrivals=tuple(self._arrivals),
         )
 
-    def _event(self, data: bytes) -> Event:
+    def _take(self, data: bytes) -> bool:
+        """Add an event; True if it has new tokens."""
         try:
             event = self.protocol.read(data)
         except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
@@ -215,10 +216,6 @@ class AnswerReader(Struct):
             ) from error
         if event.error is not None:
             raise RequestFailed(f"The server reported an error: {_shown(event.error)}")
-        return event
-
-    def _take(self, event: Event) -> bool:
-        """Add an event; True if it has new tokens."""
         text, ids = event.text, event.token_ids
         if event.is_whole:
             text = text[self._num_characters :]
