@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,20 @@ from specbench.models.cards import find_model
 from specbench.models.chat import ChatCodec, load_codec
 from specbench.training.command import train_head
 from specbench.training.examples import encode, read_examples
-from specbench.training.own_text import OwnText, Slots, read_openings, task_prompts, write_own_text
+from specbench.training.own_text import (
+    OwnText,
+    continued,
+    read_openings,
+    task_prompts,
+    write_own_text,
+)
 from specbench.training.recipe import Settings
 from specbench.zoo import TINY
 from tests.support.architectures import config_of, random_of
+from tests.support.models import generated
 
 TARGET = TINY / "target"
-NUM_TOKENS = 290
+NUM_TOKENS = 440  # more than a chunk
 SENTENCE = "one two three four five six seven eight nine ten eleven twelve thirteen"
 
 
@@ -36,7 +42,7 @@ def codec() -> ChatCodec:
 @pytest.fixture(scope="module", autouse=True)
 def small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"_CHUNK": 12, "_SLOTS": 5, "_ANSWER": 24}.items():
+        for name, value in {"_CHUNK": 12, "_ROUND": 7, "_ANSWER": 24}.items():
             patch.setattr(own_text, name, value)
         yield
 
@@ -45,11 +51,8 @@ def write(
     path: Path, codec: ChatCodec, num_tokens: int, avoided: Iterable[str] = (), **more: Any
 ) -> Counter[str]:
     model = load_target(TARGET, dtype=torch.float32, device=torch.device("cpu")).model
-    before = model.config._attn_implementation
     settings = Settings(num_tokens=num_tokens, seed=3, **more)
-    left_out = write_own_text(path, model, codec, settings, avoided, print)
-    assert model.config._attn_implementation == before
-    return left_out
+    return write_own_text(path, model, codec, settings, avoided, print)
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
@@ -75,7 +78,8 @@ def test_answers_are_those_of_the_model_after_its_template(text: Path, codec: Ch
             logits = target.model(ids).logits[0, len(row["prompt_ids"]) - 1 : -1]
         chosen = logits[torch.arange(len(logits)), torch.tensor(row["answer_ids"])]
         assert (logits.max(-1).values - chosen).max() < 1e-3
-    assert Counter(row["sampled"] for row in rows(text)) == {False: 16, True: 8}
+    num_sampled = sum(row["sampled"] for row in rows(text))
+    assert 0.25 < num_sampled / len(rows(text)) < 0.5
 
 
 def test_a_cut_answer_has_no_end_token(text: Path, codec: ChatCodec) -> None:
@@ -89,7 +93,7 @@ def test_a_cut_answer_has_no_end_token(text: Path, codec: ChatCodec) -> None:
     assert {given["stop_reason"] for given in rows(text)} == {"eos", "length"}
 
 
-@pytest.mark.parametrize("kept", [1, 12])
+@pytest.mark.parametrize("kept", [1, 20])
 def test_killed_writing_goes_on_to_the_same_text(
     text: Path, codec: ChatCodec, tmp_path: Path, kept: int
 ) -> None:
@@ -146,16 +150,15 @@ def test_a_model_without_a_template_is_refused(codec: ChatCodec, tmp_path: Path)
         write(tmp_path / "self.jsonl", plain, 10)
 
 
-@pytest.mark.parametrize(("kind", "window"), [("mistral", 6), ("gemma2", 128), ("gpt_oss", 128)])
-def test_windows_soft_caps_and_sinks_are_refused(kind: str, window: int) -> None:
+@pytest.mark.parametrize(("kind", "window"), [("mistral", 6), ("gemma2", 6), ("gpt_oss", 6)])
+def test_windows_soft_caps_and_sinks_are_computed_beside_longer_rows(
+    kind: str, window: int
+) -> None:
     model = random_of(config_of(kind, sliding_window=window))
-    with pytest.raises(UserError, match=f"does not compute the attention of {kind}: windows"):
-        Slots(model, [], num=1, capacity=7)
-
-
-def test_a_window_that_is_never_exceeded_is_taken() -> None:
-    with closing(Slots(random_of(config_of("mistral")), [], num=1, capacity=6)) as slots:
-        assert slots.step([3], [0]).shape == (1, 50)
+    prompts = [[7, 8, 9, 10, 11, 12, 13, 14], [3, 4, 5]]
+    drawn, greedy = continued(model, prompts, 12, {1}, torch.Generator(), sampled_every=2)
+    expected = generated(model, (3, 4, 5), 12, eos_id=1)
+    assert greedy == expected and 0 < len(drawn) <= 12
 
 
 def test_a_head_is_trained_on_own_text_that_grows(codec: ChatCodec, tmp_path: Path) -> None:
@@ -169,6 +172,7 @@ def test_a_head_is_trained_on_own_text_that_grows(codec: ChatCodec, tmp_path: Pa
             is_resumed=steps > 2, say=said.append,
         )  # fmt: skip
     assert any(line.startswith("step 4/4") and "one path: MAT" in line for line in said)
-    assert len(rows(out / "training" / "self.jsonl")) == 24
+    text = rows(out / "training" / "self.jsonl")
+    assert ["left_out" in row for row in text].count(True) == 2
     card = (out / "README.md").read_text()
     assert "No run of 13 words is in one of" in card and "Left out:" in card
