@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, LlamaConfig, PreTrainedModel
 from transformers.models.llama.modeling_llama import (
+    LlamaAttention,
     LlamaMLP,
     LlamaRMSNorm,
     LlamaRotaryEmbedding,
-    apply_rotary_pos_emb,
     repeat_kv,
 )
 
@@ -56,7 +56,8 @@ def config_fields(model: PreTrainedModel) -> dict[str, object]:
 def layer_config(fields: Mapping[str, object]) -> LlamaConfig:
     """The layer's config from the fields of its config.json."""
     names = (*_SHARED, "head_dim", "rope_theta", "rope_scaling")
-    return LlamaConfig(**{name: fields[name] for name in names if name in fields})
+    known = {name: fields[name] for name in names if name in fields}
+    return LlamaConfig(**known, attn_implementation=BLOCKS)
 
 
 def attend(query: Tensor, chain: Chain) -> Tensor:
@@ -83,47 +84,17 @@ def attend(query: Tensor, chain: Chain) -> Tensor:
 
 
 def _attend_rows(
-    _: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: None, scaling: float, **__: object
+    _: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: None, *, scaling: float, **named: Any
 ) -> tuple[Tensor, None]:
-    out = attend(q.to(v.dtype) * scaling, [(k.to(v.dtype), v)])
+    """Attention of the rows, or of the next element of every chain, which is added to `chain`."""
+    num_queries = q.shape[1] // k.shape[1]
+    chain: Chain = named.get("chain", [])
+    chain.append((repeat_kv(k.to(v.dtype), num_queries), repeat_kv(v, num_queries)))
+    out = attend(q.to(v.dtype) * scaling, chain)
     return out.transpose(1, 2).contiguous(), None  # [rows, length, heads, head_dim]
 
 
 AttentionInterface.register(BLOCKS, _attend_rows)
-
-
-class Attention(nn.Module):
-    """Llama's attention over rows and chains."""
-
-    def __init__(self, config: LlamaConfig, input_size: int) -> None:
-        super().__init__()
-        self._dim = config.head_dim
-        self._group_size = config.num_attention_heads // config.num_key_value_heads
-        queries = config.num_attention_heads * self._dim
-        keys = config.num_key_value_heads * self._dim
-        self.q_proj = nn.Linear(input_size, queries, bias=False)
-        self.k_proj = nn.Linear(input_size, keys, bias=False)
-        self.v_proj = nn.Linear(input_size, keys, bias=False)
-        self.o_proj = nn.Linear(queries, config.hidden_size, bias=False)
-        self._rotary = (LlamaRotaryEmbedding(config),)  # constants, not in the state dict
-
-    def forward(self, x: Tensor, chain: Chain) -> Tensor:
-        """The next element of every chain, or the rows themselves if `chain` is empty.
-
-        `x` is [rows, length, input]. Its keys and values are added to the chain.
-        """
-        rows, length, _ = x.shape
-        query, key, value = (
-            project(x).view(rows, length, -1, self._dim).transpose(1, 2)
-            for project in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        positions = torch.arange(length, device=x.device)[None] + len(chain)
-        cos, sin = self._rotary[0].to(x.device)(value, positions)
-        query, key = apply_rotary_pos_emb(query, key, cos, sin)
-        size = self._group_size
-        chain.append((repeat_kv(key.to(value.dtype), size), repeat_kv(value, size)))
-        out = attend(query.to(value.dtype) * self._dim**-0.5, chain)
-        return self.o_proj(out.transpose(1, 2).reshape(rows, length, -1))
 
 
 class Layer(nn.Module):
@@ -131,14 +102,22 @@ class Layer(nn.Module):
 
     def __init__(self, config: LlamaConfig, input_size: int) -> None:
         super().__init__()
-        self.self_attn = Attention(config, input_size)
+        self.self_attn = LlamaAttention(config, layer_idx=0)
+        if input_size != config.hidden_size:
+            for name in ("q_proj", "k_proj", "v_proj"):
+                num_outputs = self.self_attn.get_submodule(name).out_features
+                self.self_attn.add_module(name, nn.Linear(input_size, num_outputs, bias=False))
         self.mlp = LlamaMLP(config)
         self.post_attention_layernorm = LlamaRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self._rotary = (LlamaRotaryEmbedding(config),)  # constants, not in the state dict
 
     def forward(self, residual: Tensor, attended: Tensor, chain: Chain) -> Tensor:
-        """Output [rows, length, hidden]. Attention reads `attended` [rows, length, input].
+        """Output [rows, length, hidden]: of the rows if `chain` is empty, else of its next element.
 
-        Its output is added to `residual` [rows, length, hidden].
+        Attention reads `attended` [rows, length, input]. Its output is added to `residual`
+        [rows, length, hidden].
         """
-        hidden = residual + self.self_attn(attended, chain)
+        positions = torch.arange(residual.shape[1], device=residual.device)[None] + len(chain)
+        rotary = self._rotary[0].to(residual.device)(residual, positions)
+        hidden = residual + self.self_attn(attended, rotary, chain=chain)[0]
         return hidden + self.mlp(self.post_attention_layernorm(hidden))
