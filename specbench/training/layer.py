@@ -55,9 +55,7 @@ def config_fields(model: PreTrainedModel) -> dict[str, object]:
 
 def layer_config(fields: Mapping[str, object]) -> LlamaConfig:
     """The layer's config from the fields of its config.json."""
-    names = (*_SHARED, "head_dim", "rope_theta", "rope_scaling")
-    known = {name: fields[name] for name in names if name in fields}
-    return LlamaConfig(**known, attn_implementation=BLOCKS)
+    return LlamaConfig(**fields, attn_implementation=BLOCKS)
 
 
 def attend(query: Tensor, chain: Chain) -> Tensor:
