@@ -4,7 +4,8 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,12 @@ import torch
 from specbench.errors import (
     CheckpointError,
     NonFiniteError,
-    RunFolderError,
-    SpecbenchError,
     UserError,
     os_errors,
     reading,
     reason_of,
 )
-from specbench.log.files import LineFile, folder_errors, sync, write_whole
+from specbench.log.files import LineFile, folder_errors, write_whole
 from specbench.training.head import Head
 
 _WORK, _SETTINGS = "training", "settings.json"
@@ -50,10 +49,8 @@ def write_head(head: Head, folder: Path) -> None:
             raise NonFiniteError(f"The head's {name} has values that no float16 holds.", NO_NUMBERS)
     with folder_errors(folder, "--out"):
         folder.mkdir(parents=True, exist_ok=True)
-    weights = folder / head.file_name
-    with replacing(folder / "config.json") as config, replacing(weights) as scratch:
-        config.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
-        torch.save(tensors, scratch)
+        write_whole(folder / "config.json", (json.dumps(fields, indent=2) + "\n").encode())
+    write_saved(folder / head.file_name, tensors)
 
 
 def read_head(head: Head, folder: Path) -> None:
@@ -80,29 +77,16 @@ def read_head(head: Head, folder: Path) -> None:
         head.load_state_dict({**own, **stored})
 
 
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A file to write, which takes the place of `path` when it is on the disk as a whole.
+def write_saved(path: Path, state: Mapping[str, object]) -> None:
+    """Replace a file of torch's in one move.
 
     Raises:
-        RunFolderError: it cannot be written. `path` is as before.
+        RunFolderError: it cannot be written. It is as before.
     """
-    scratch = path.with_name(f".{path.name}.new")  # one name: a kill leaves at most one behind
-    try:
-        yield scratch
-        sync(scratch)
-        scratch.chmod(0o644)
-        scratch.replace(path)
-    except SpecbenchError:
-        raise
-    except Exception as error:  # torch and safetensors have their own for a full disk
-        raise RunFolderError(
-            f"{path} cannot be written. The disk may be full: {reason_of(error)}",
-            "Free space, then go on with --resume; or choose another --out.",
-        ) from error
-    finally:
-        with suppress(OSError):
-            scratch.unlink()
+    content = BytesIO()
+    torch.save(state, content)
+    with folder_errors(path, "--out"):
+        write_whole(path, content.getvalue())
 
 
 def check_folder(

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from specbench.errors import NonFiniteError, reading
 from specbench.log.files import LineFile
 from specbench.training.batches import Batch, BatchSource
-from specbench.training.files import NO_NUMBERS, replacing
+from specbench.training.files import NO_NUMBERS, write_saved
 
 
 class Muon(torch.optim.Optimizer):
@@ -218,8 +218,7 @@ def _save(path: Path, module: nn.Module, optimizers: Optimizers, progress: _Prog
         "optimizers": [optimizer.state_dict() for optimizer in optimizers],
         "progress": (progress.step, progress.tokens, progress.seconds),
     }
-    with replacing(path) as scratch:
-        torch.save(state, scratch)
+    write_saved(path, state)
 
 
 def _resume(path: Path, module: nn.Module, optimizers: Optimizers) -> _Progress:
