@@ -11,14 +11,7 @@ from typing import Any
 
 import torch
 
-from specbench.errors import (
-    CheckpointError,
-    NonFiniteError,
-    UserError,
-    os_errors,
-    reading,
-    reason_of,
-)
+from specbench.errors import NonFiniteError, UserError, os_errors, reading
 from specbench.log.files import LineFile, folder_errors, write_whole
 from specbench.training.head import Head
 
@@ -144,20 +137,16 @@ def begin_work(
 
 
 def _check_same(path: Path, settings: Mapping[str, object], data: Path | None) -> None:
-    try:
-        before = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(before, dict):
-            raise ValueError("it is not a JSON object")
-    except FileNotFoundError as error:
+    if not path.exists():
         raise UserError(
             f"There is no training to resume: {path} does not exist.",
             "Leave out --resume to start one in a new folder.",
-        ) from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(
-            f"{path} cannot be read: {reason_of(error)}.",
-            "Put the file of this training back, or start anew in another folder.",
-        ) from error
+        )
+    hint = "Put the file of this training back, or start anew in another folder."
+    with reading(path, "The training cannot go on", hint):
+        before = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(before, dict):
+            raise ValueError("it is not a JSON object")
     changed = [
         f"{name} was {before.get(name)!r} and is {settings.get(name)!r}"
         for name in sorted({**settings, **before})
