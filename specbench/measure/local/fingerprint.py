@@ -7,9 +7,8 @@ finds weights that stay changed.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from hashlib import sha256
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from specbench.log.backend import WeightsPrint
 from specbench.measure.base import outer_clock
@@ -27,29 +26,21 @@ share of the time of the loading or of the run.
 _FACTOR = 0x9E3779B97F4A7C15 - 2**64
 
 
-class Chunk(NamedTuple):
-    """A part of one of the model's tensors, counted from 0, and its size in bytes."""
-
-    tensor: int
-    begin: int
-    num_bytes: int
-
-
 class Fingerprint:
     """The fingerprint of a model as loaded: of all weights, or of a sample if time is short."""
 
     def __init__(self, model: nn.Module, *, load_s: float = 0.0, seed: int = 0) -> None:
         self._model, self._seconds = model, 0.0
-        self._chunks = [*_chunks(_memory(model))]
-        random.Random(seed).shuffle(self._chunks)
-        self._at_load = self._sums(LEAST_S + SHARE * load_s, len(self._chunks))
+        self._sizes = [part.nbytes for part in _parts(model)]
+        self._order = [*range(len(self._sizes))]
+        random.Random(seed).shuffle(self._order)
+        self._at_load = self._sums(LEAST_S + SHARE * load_s, len(self._order))
 
     def compared(self, run_s: float) -> WeightsPrint:
         """The fingerprint then and now, after a run of `run_s` seconds."""
         limit_s = max(LEAST_S, SHARE * run_s - self._seconds)
         now = self._sums(limit_s, len(self._at_load))
-        seen, every = self._chunks[: len(now)], self._chunks
-        share = sum(one.num_bytes for one in seen) / sum(one.num_bytes for one in every)
+        share = sum(self._sizes[i] for i in self._order[: len(now)]) / sum(self._sizes)
         at_load, at_end = (
             sha256(repr(sums).encode()).hexdigest()[:16]
             for sums in (self._at_load[: len(now)], now)
@@ -58,20 +49,17 @@ class Fingerprint:
         return WeightsPrint(at_load, at_end, round(share, 4), round(self._seconds, 4), skipped)
 
     def _sums(self, limit_s: float, most: int) -> list[int]:
-        """Sums of the chunks in their order, until the time is over."""
+        """Sums of the parts in their order, until the time is over."""
         import torch
 
         began, sums, num_bytes = outer_clock(), list[int](), 0
-        memory = _memory(self._model)
+        parts = _parts(self._model)
         factors: dict[torch.device, Tensor] = {}
-        for chunk in self._chunks[:most]:
+        for i in self._order[:most]:
             if num_bytes >= LEAST_BYTES and outer_clock() - began > limit_s:
                 break
-            num_bytes += chunk.num_bytes
-            if chunk.tensor >= len(memory):
-                sums.append(-1)
-                continue
-            numbers = memory[chunk.tensor][chunk.begin : chunk.begin + CHUNK]
+            num_bytes += self._sizes[i]
+            numbers = parts[i] if i < len(parts) else torch.tensor([-1])
             if numbers.device not in factors:
                 places = torch.arange(1, CHUNK + 1, device=numbers.device)
                 factors[numbers.device] = places * _FACTOR | 1
@@ -81,8 +69,11 @@ class Fingerprint:
         return sums
 
 
-def _memory(model: nn.Module) -> list[Tensor]:
-    """The memory of the weights as integers, each once: fused layers are views of one tensor."""
+def _parts(model: nn.Module) -> list[Tensor]:
+    """The memory of the weights as integers, at most `CHUNK` of them in a part.
+
+    Each is there once: fused layers are views of one tensor.
+    """
     import torch
 
     from specbench.engine.layers.weights import stored_tensors
@@ -94,11 +85,4 @@ def _memory(model: nn.Module) -> list[Tensor]:
             raw.set_(tensor.untyped_storage())
             is_whole = len(raw) % 4 == 0 and raw.data_ptr() % 4 == 0
             found.setdefault(raw.data_ptr(), raw.view(torch.int32) if is_whole else raw)
-    return [*found.values()]
-
-
-def _chunks(memory: list[Tensor]) -> Iterator[Chunk]:
-    for number, numbers in enumerate(memory):
-        for begin in range(0, len(numbers), CHUNK):
-            size = min(CHUNK, len(numbers) - begin) * numbers.element_size()
-            yield Chunk(number, begin, size)
+    return [part for numbers in found.values() for part in numbers.split(CHUNK)]
