@@ -149,7 +149,7 @@ def test_a_model_larger_than_a_gpu_gets_as_many_as_it_needs(
     assert about.values["device"] == name
     assert any(f"spread over {num} GPUs" in text for text in about.warnings)
     assert name in found.title
-    with pytest.raises(UserError, match="--execution graph needs one GPU"):
+    with pytest.raises(UserError, match="--execution graph cannot be used: the model is spread"):
         setup(**LARGE, device=given, execution="graph")
 
 

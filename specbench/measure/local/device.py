@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from specbench.errors import TooLarge, UserError
@@ -125,25 +125,14 @@ def pick_mode(requested: str, device: Device, kernels: str = "auto") -> Mode:
             f"--kernels {kernels} needs {KERNELS[kernels]}, and this run is on {device.name}{own}.",
             f"Give one of {', '.join(('auto', *device.kernels))}.",
         )
-    return replace(_pick_mode(requested, device), kernels=kernels)
-
-
-def _pick_mode(requested: str, device: Device) -> Mode:
+    if requested == "eager":
+        return Mode("eager", kernels=kernels)
+    reason = None if device.num_gpus else "CUDA graphs need a CUDA device"
     if device.num_gpus > 1:
-        if requested == "graph":
-            raise UserError(
-                f"--execution graph needs one GPU, and the model is spread over {device.num_gpus}.",
-                "Leave it out.",
-            )
-        return Mode("eager", f"the model is spread over {device.num_gpus} GPUs")
-    if device.kind == "cuda" and requested != "eager":
-        return Mode("graph")
-    if requested == "graph":
-        raise UserError(
-            "--execution graph needs a CUDA device, and this run is on the CPU.",
-            "Leave it out, or use --device cuda.",
-        )
-    return Mode("eager", None if requested == "eager" else "CUDA graphs need a CUDA device")
+        reason = f"the model is spread over {device.num_gpus} GPUs"
+    if requested == "graph" and reason:
+        raise UserError(f"--execution graph cannot be used: {reason}.", "Leave it out.")
+    return Mode("eager" if reason else "graph", reason, kernels)
 
 
 def _with_more_gpus(device: Device, requested: str, error: TooLarge) -> Device:
