@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from statistics import mean
 from typing import TYPE_CHECKING
@@ -34,7 +34,6 @@ class MemoryLedger:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._held: Counter[str] = Counter()
-        self._is_kept = target.device.type == "cuda"
 
     @contextmanager
     def holder(self, label: str) -> Iterator[None]:
@@ -46,9 +45,7 @@ class MemoryLedger:
             self._held[label] += self._num_bytes() - before
 
     def measure(self, label: str, complete: Callable[[], Completion]) -> Completion:
-        """A completion with its peak memory, without what other methods hold."""
-        if not self._is_kept:
-            return complete()
+        """A completion on GPUs with its peak memory, without what other methods hold."""
         import torch
 
         execution, devices = self._target.execution, self._target.devices
@@ -64,7 +61,7 @@ class MemoryLedger:
 
     def _num_bytes(self) -> int:
         """Allocated bytes, without the target's cache and the graphs, which no method holds."""
-        if not self._is_kept:
+        if self._target.device.type != "cuda":
             return 0
         import torch
 
@@ -106,10 +103,7 @@ def draft_bytes(drafters: Mapping[str, Drafter], records: Sequence[Record]) -> d
     found = {}
     for label, drafter in drafters.items():
         nodes = [n for record in records if record.key.method == label for n in record.num_nodes]
-        if not nodes:
-            continue
-        try:
-            found[label] = float(drafter.bytes_read(sum(nodes) / len(nodes)))
-        except Exception:  # any plug-in; its samples are worth more than its limit
-            continue
+        with suppress(Exception):  # any plug-in; its samples are worth more than its limit
+            if nodes:
+                found[label] = float(drafter.bytes_read(sum(nodes) / len(nodes)))
     return found
