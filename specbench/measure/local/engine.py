@@ -6,8 +6,8 @@ Completions are the engine's own loop at batch 1.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
@@ -90,7 +90,6 @@ class EngineBackend:
         self._late_before = 0
         self._stopwatch: Stopwatch | None = None
         self._sampler: GpuSampler | None = None
-        self._meter: GpuSampler | None = None
         self._rows: dict[str, int] = {}
         self._faults: dict[str, SpecbenchError] = {}
         self._paces: dict[str, tuple[float, float]] = {}
@@ -102,12 +101,10 @@ class EngineBackend:
         from specbench.engine.clock import phase_stopwatch
 
         with ExitStack() as stack:
-            if self._is_metered and (device := self._setup.device).num_gpus:
+            if self._is_metered and self._setup.device.num_gpus:
                 from specbench.machine.gpu_sampler import gpu_sampler
 
-                self._sampler = stack.enter_context(gpu_sampler(device.name))
-                # The energy of one GPU would be only a part of what a step takes.
-                self._meter = self._sampler if device.num_gpus == 1 else None
+                self._sampler = stack.enter_context(gpu_sampler(self._setup.device.name))
             loaded = self._loaded or load_engine(self._setup)
             self.target, self._drafters = loaded.target, loaded.drafters
             self._ledger = loaded.ledger
@@ -143,7 +140,7 @@ class EngineBackend:
             info.preparation = replace_part(info.preparation, num_late=late)
         for label, drafter in self._drafters.items():
             warnings += [f"{label}: {note}" for note in drafter.weights_notes]
-        if gpu and not self._meter:
+        if gpu and self._setup.device.num_gpus > 1:  # a part of the energy of a step
             gpu = replace_part(gpu, energy_source=None)
         read = draft_bytes(self._drafters, records)
         return replace(
@@ -264,7 +261,8 @@ class EngineBackend:
         try:
             if self._is_metered and is_cuda:
                 self._prime(method, request)
-                return self._ledger.measure(method, partial(metered, run, self._meter))
+                meter = self._sampler if self._setup.device.num_gpus == 1 else None
+                return self._ledger.measure(method, partial(metered, run, meter))
             return run()
         except torch.OutOfMemoryError:
             if is_cuda:
@@ -342,27 +340,25 @@ class EngineBackend:
 
     def remember(self, method: str) -> None:
         if method in self._remembering:
-            with self._hook(method, "remember_s"), containing(f"Method {method!r}"):
-                self._drafters[method].remember()
+            self._call(method, "remember")
 
     def forget(self) -> None:
         for method in self._remembering:
             try:
-                with self._hook(method, "forget_s"), containing(f"Method {method!r}"):
-                    self._drafters[method].forget()
+                self._call(method, "forget")
             except SpecbenchError as fault:
                 self._faults[method] = fault
 
-    @contextmanager
-    def _hook(self, method: str, name: str) -> Iterator[None]:
-        """Time a method's own code outside of completions."""
+    def _call(self, method: str, name: str) -> None:
+        """Call a method's own code outside of completions, and count its time."""
         began = outer_clock()
         try:
-            yield
+            with containing(f"Method {method!r}"):
+                getattr(self._drafters[method], name)()
         finally:
             times = self._info.hooks.get(method, HookTimes())
-            seconds = getattr(times, name) + outer_clock() - began
-            self._info.hooks[method] = replace_part(times, **{name: seconds})
+            seconds = getattr(times, f"{name}_s") + outer_clock() - began
+            self._info.hooks[method] = replace_part(times, **{f"{name}_s": seconds})
 
     @property
     def _remembering(self) -> set[str]:
