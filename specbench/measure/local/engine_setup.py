@@ -13,7 +13,7 @@ from pathlib import Path
 from specbench.errors import CheckpointError
 from specbench.log.header import ModelHeader, RunHeader, precision
 from specbench.measure.base import SetupInfo
-from specbench.measure.local.device import Device, Mode, fitted, pick_mode
+from specbench.measure.local.device import Device, fitted, pick_mode
 from specbench.measure.local.engine import EngineBackend
 from specbench.measure.local.engine_load import EngineParts
 from specbench.measure.methods import (
@@ -148,15 +148,12 @@ def _setup_on(
     """
     card = find_model(spec.model)
     mode = pick_mode(spec.execution, device, spec.kernels)
-    if spec.weights == "stand-in":
-        setup = _stand_in_setup(spec, card, methods, device=device, mode=mode)
-    else:
-        setup = _setup(spec, card, methods, device=device, mode=mode, is_offline=is_offline)
+    make = _stand_in_setup if spec.weights == "stand-in" else partial(_setup, is_offline=is_offline)
+    setup = make(spec, card, methods, device=device, has_graphs=mode.name == "graph")
     is_measured = device.kind == "cpu" and spec.weights == "hub"
     settings = PAPER if spec.settings == AUTO and not is_measured else spec.settings
     if settings not in (AUTO, PAPER):
-        chosen = read_settings(settings, card.name).of(setup.methods)
-        setup = replace(setup, methods=chosen)
+        setup = replace(setup, methods=read_settings(settings, card.name).of(setup.methods))
     if spec.settings == AUTO and spec.weights == "hub":
 
         def fits() -> dict[str, str]:
@@ -172,26 +169,23 @@ def _setup(
     named: Sequence[RunMethod],
     *,
     device: Device,
-    mode: Mode,
+    has_graphs: bool,
     is_offline: bool,
 ) -> EngineSetup:
-    has_graphs = mode.name == "graph"
     check_memory = partial(check_fits, what=f"Model {card.name}")
 
     def check_shape() -> None:
         if card.shape is not None:
             check_memory(card.shape, _dtype(spec, card, device), device.name)
 
-    errors: list[CheckpointError] = []
-    path = Path()
+    path, errors = Path(), list[CheckpointError]()
     try:
         path = resolve_model(card, offline=is_offline, before_download=check_shape)
     except CheckpointError as error:
         errors.append(error)
     find = partial(find_checkpoint, card, is_offline=is_offline)
     chosen, missing, broken, more = select_methods(spec, card, named, resolve_weights=find)
-    errors += more
-    if errors:
+    if errors := [*errors, *more]:
         messages = dict.fromkeys(error.message for error in errors)
         raise CheckpointError("\n".join(messages), errors[0].hint) from errors[0]
     dtype = _dtype(spec, card, device, path)
@@ -242,7 +236,7 @@ def _stored_weights(card: ModelCard, path: Path, device: Device) -> tuple[str, b
 
 
 def _stand_in_setup(
-    spec: RunSpec, card: ModelCard, named: Sequence[RunMethod], *, device: Device, mode: Mode
+    spec: RunSpec, card: ModelCard, named: Sequence[RunMethod], *, device: Device, has_graphs: bool
 ) -> EngineSetup:
     """The setup of tiny, tokenizer and template included, in the shape of the card's model."""
     from specbench.measure.stand_ins import check_stand_in_fits, find_weights, stand_in_of
@@ -254,7 +248,7 @@ def _stand_in_setup(
     dtype = _dtype(spec, card, device, folder)
     weights = [one.weights for one in chosen]
     need = check_stand_in_fits(
-        stand_in, weights, dtype=dtype, device=device.name, has_graphs=mode.name == "graph"
+        stand_in, weights, dtype=dtype, device=device.name, has_graphs=has_graphs
     )
     path = stand_in.target.folder
     codec = load_codec(path, find_model("tiny"), spec.template)
