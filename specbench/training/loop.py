@@ -196,7 +196,12 @@ def train(
             plan.log.append(f"{json.dumps(line)}\n".encode())
             plan.on_log(line)
         if is_saved:
-            _save(checkpoint, module, optimizers, progress)
+            state = {
+                "module": module.state_dict(),
+                "optimizers": [optimizer.state_dict() for optimizer in optimizers],
+                "progress": (progress.step, progress.tokens, progress.seconds),
+            }
+            write_saved(checkpoint, state)
 
 
 def _line(
@@ -210,15 +215,6 @@ def _line(
         "lr": [round(o.param_groups[0]["lr"], 6) for o in optimizers],
         "seconds": round(progress.seconds, 1),
     }
-
-
-def _save(path: Path, module: nn.Module, optimizers: Optimizers, progress: _Progress) -> None:
-    state = {
-        "module": module.state_dict(),
-        "optimizers": [optimizer.state_dict() for optimizer in optimizers],
-        "progress": (progress.step, progress.tokens, progress.seconds),
-    }
-    write_saved(path, state)
 
 
 def _resume(path: Path, module: nn.Module, optimizers: Optimizers) -> _Progress:

@@ -255,18 +255,16 @@ class EngineBackend:
         import torch
 
         run = partial(self._decode, method, request)
-        is_cuda = self.target.device.type == "cuda"
         failures = self.target.execution.failures
         failures.clear()
         try:
-            if self._is_metered and is_cuda:
+            if self._is_metered and self.target.device.type == "cuda":
                 self._prime(method, request)
                 meter = self._sampler if self._setup.device.num_gpus == 1 else None
                 return self._ledger.measure(method, partial(metered, run, meter))
             return run()
         except torch.OutOfMemoryError:
-            if is_cuda:
-                torch.cuda.empty_cache()
+            torch.cuda.empty_cache()
             raise
         finally:
             mode = self._info.execution.get(method)
