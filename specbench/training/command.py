@@ -3,8 +3,7 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -85,8 +84,7 @@ def train_head(
     with begin_work(out, described, is_resumed=is_resumed, data=grows) as log:
         plan = Plan(settings.schedule, log, on_log=lambda line: say(_progress(line, settings)))
         name = source or str(model_dir)
-        with _memory_errors(settings):
-            rates = fit(head, target.model, settings, batches, held_out, plan, out)
+        rates = fit(head, target.model, settings, batches, held_out, plan, out)
         card = _CARD.format(method=method, name=name, begun=begun, text=text, rates=_rates(rates))
         write_whole(out / "README.md", card.encode())
 
@@ -134,18 +132,6 @@ def _check_enough(rows: Sequence[Row], data: Path, left_out: Counter[str], say: 
         say(f"Left out of {data}: {told}.")
     if len(rows) < 2:
         raise UserError(f"--data {data} holds less than two usable examples.", "Give more text.")
-
-
-@contextmanager
-def _memory_errors(settings: Settings) -> Iterator[None]:
-    """Say what to lower if the memory is full."""
-    try:
-        yield
-    except RuntimeError as error:
-        if isinstance(error, torch.OutOfMemoryError) or "can't allocate" in str(error):
-            size = f"--rows {settings.num_rows} and --length {settings.length}"
-            raise UserError(f"{size} need more memory than is free.", "Lower them.") from error
-        raise
 
 
 def _begun(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from specbench.errors import UserError
 from specbench.training.batches import Batch, BatchSource, Row, ShuffledBatches
 from specbench.training.eagle import Eagle3Head, EagleHead
 from specbench.training.features import Features, Teacher
@@ -103,6 +104,9 @@ def fit(
     The log has the rates at which its best tokens on held-out text are the target's; the last
     rates are returned. The target's outputs are kept beside the log, so that it runs once over
     each row.
+
+    Raises:
+        UserError: the memory is full.
     """
     teacher = Teacher(model, head.layer_ids)
     kind, is_mixed = model.device.type, settings.is_mixed
@@ -126,7 +130,13 @@ def fit(
                 last.update(agreement(head, ((batch, tested(batch)) for batch in text)))
             return last
 
-        train(head, loss_of, batches, optimizers, plan, evaluate)
-        if not last:  # a resumed training that had all its steps
-            evaluate()
+        try:
+            train(head, loss_of, batches, optimizers, plan, evaluate)
+            if not last:  # a resumed training that had all its steps
+                evaluate()
+        except RuntimeError as error:
+            if not (isinstance(error, torch.OutOfMemoryError) or "can't allocate" in str(error)):
+                raise
+            size = f"--rows {settings.num_rows} and --length {settings.length}"
+            raise UserError(f"{size} need more memory than is free.", "Lower them.") from error
     return last
