@@ -16,7 +16,7 @@ from specbench.cli.catalog import _execution
 from specbench.engine.drafter import BuildContext
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
-from specbench.errors import UserError
+from specbench.errors import MethodFault, UserError
 from specbench.measure import methods
 from specbench.measure.local.engine_load import broken_drafter
 from specbench.measure.stand_ins import stand_in_of
@@ -90,7 +90,7 @@ def test_the_layers_in_effect_are_recorded_and_shown_and_guessed_ones_told(tmp_p
     drafters = {name: build(name, target, tmp_path) for name in ("vanilla", "eagle3")}
     fields = {"eagle_aux_hidden_state_layer_ids": None, "zeta": 1}
     drafters["guessed"] = build("eagle3", target, tmp_path / "+", fields)
-    drafters["pld"] = broken_drafter("it does not import")
+    drafters["pld"] = broken_drafter(MethodFault("it does not import"))
     with engine_backend(target, drafters) as backend:
         backend.warm_up([Request((1, 5, 6), 4)])
         info = backend.describe()

@@ -6,7 +6,7 @@ Completions are the engine's own loop at batch 1.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -23,6 +23,7 @@ from specbench.log.machine import Threads
 from specbench.measure.base import BackendInfo, Log, Plan, Progress, outer_clock
 from specbench.measure.local.engine_load import (
     LoadedEngine,
+    broken_drafter,
     build_drafters,
     layer_inputs,
     load_engine,
@@ -86,12 +87,11 @@ class EngineBackend:
         self._setup, self._is_metered, self._loaded = setup, is_metered, loaded
         self._before = before.threads if before else None
         self._info = BackendInfo()
-        self._drafters: Mapping[str, Drafter] = {}
+        self._drafters: dict[str, Drafter] = {}
         self._late_before = 0
         self._stopwatch: Stopwatch | None = None
         self._sampler: GpuSampler | None = None
         self._rows: dict[str, int] = {}
-        self._faults: dict[str, SpecbenchError] = {}
         self._paces: dict[str, tuple[float, float]] = {}
         self._stack = ExitStack()
 
@@ -106,7 +106,7 @@ class EngineBackend:
 
                 self._sampler = stack.enter_context(gpu_sampler(self._setup.device.name))
             loaded = self._loaded or load_engine(self._setup)
-            self.target, self._drafters = loaded.target, loaded.drafters
+            self.target, self._drafters = loaded.target, {**loaded.drafters}
             self._ledger = loaded.ledger
             built = {label: HookTimes(seconds) for label, seconds in loaded.build_s.items()}
             self._info.hooks = built
@@ -197,7 +197,7 @@ class EngineBackend:
         self._setup = replace(self._setup, methods=tuple(by_label.values()))
         seconds = dict[str, float]()
         built = build_drafters(self.target, found, self._ledger, seconds)
-        self._drafters = {**self._drafters, **built}
+        self._drafters |= built
         self._info.hooks |= {label: HookTimes(own) for label, own in seconds.items()}
 
     def _trial(self, request: Request, usual: int, method: RunMethod, threads: int) -> Steps:
@@ -282,7 +282,7 @@ class EngineBackend:
             self._rows[method] = max(size, self._rows.get(method, 0))
             return done
         except ContractFault as fault:
-            self._faults[method] = fault
+            self._drafters[method] = broken_drafter(fault)
             raise
 
     def _prime(self, method: str, request: Request) -> None:
@@ -291,8 +291,6 @@ class EngineBackend:
         self._decode(method, replace(request, max_new_tokens=budget))
 
     def _decode(self, method: str, request: Request, *, is_checked: bool = False) -> Completion:
-        if fault := self._faults.get(method):
-            raise type(fault)(fault.message, fault.hint) from fault
         decode = partial(
             self._run,
             method,
@@ -345,7 +343,7 @@ class EngineBackend:
             try:
                 self._call(method, "forget")
             except SpecbenchError as fault:
-                self._faults[method] = fault
+                self._drafters[method] = broken_drafter(fault)
 
     def _call(self, method: str, name: str) -> None:
         """Call a method's own code outside of completions, and count its time."""

@@ -93,21 +93,21 @@ def build_drafters(
                     if not isinstance(drafter, Drafter):
                         raise TypeError(f"build returned a {type(drafter).__name__}, no Drafter")
             except MethodFault as fault:
-                drafter = broken_drafter(fault.message)
+                drafter = broken_drafter(fault)
             drafters[one.label] = drafter
         if seconds is not None:
             seconds[one.label] = outer_clock() - began
     return drafters
 
 
-def broken_drafter(reason: str) -> Drafter:
-    """A drafter that fails with this reason whenever it is used."""
+def broken_drafter(fault: SpecbenchError) -> Drafter:
+    """A drafter that fails with this error whenever it is used."""
     from specbench.engine.drafter import Drafter
 
     class Broken(Drafter):
         @property
         def needs(self) -> Any:  # type: ignore[override]  # what a completion asks for first
-            raise SpecbenchError(reason)
+            raise fault.with_traceback(None)
 
     return Broken()
 
