@@ -45,7 +45,7 @@ def train_head(
     """Train the method's head for the model in `model_dir`, and write it to `out`.
 
     `data` is a file of text, or `self`: the model then writes `settings.num_tokens` tokens of
-    answers first. A training that is resumed may have more steps and more text than before.
+    answers first. A training that is resumed may have more steps, and more such tokens.
     `source` is the model's Hub id or folder, and `start` the folder of a head of the same shape,
     whose weights the training begins with. Every evaluation rewrites the official files in `out`.
 
@@ -58,8 +58,7 @@ def train_head(
     is_own = str(data) == SELF
     examples = [] if is_own else read_examples(data, left_out)
     described = _described(method, model_dir, codec, data, settings, start)
-    grows = None if is_own else data
-    check_folder(out, described, is_resumed=is_resumed, data=grows)
+    check_folder(out, described, is_resumed=is_resumed)
     say(f"Loading {model_dir} …")
     dtype = torch.bfloat16 if settings.is_mixed else torch.float32
     target = load_target(model_dir, dtype=dtype, device=torch.device(device))
@@ -81,7 +80,7 @@ def train_head(
     if start:
         read_head(head, start)
     say(begun := _begun(head, batches, held_out, settings))
-    with begin_work(out, described, is_resumed=is_resumed, data=grows) as log:
+    with begin_work(out, described, is_resumed=is_resumed) as log:
         plan = Plan(settings.schedule, log, on_log=lambda line: say(_progress(line, settings)))
         name = source or str(model_dir)
         rates = fit(head, target.model, settings, batches, held_out, plan, out)

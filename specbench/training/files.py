@@ -1,6 +1,5 @@
 """The folder of a head: the official files at the top, checkpoint and log in `training/` below."""
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -82,19 +81,17 @@ def write_saved(path: Path, state: Mapping[str, object]) -> None:
         write_whole(path, content.getvalue())
 
 
-def check_folder(
-    out: Path, settings: Mapping[str, object], *, is_resumed: bool, data: Path | None = None
-) -> None:
+def check_folder(out: Path, settings: Mapping[str, object], *, is_resumed: bool) -> None:
     """Refuse a folder that cannot take this training, and make it if it is not there.
 
-    A resumed one may have more steps, and more text after the text that `data` had before.
+    A resumed one may have more steps, and more tokens that the target writes.
 
     Raises:
         UserError: `out` cannot be written, holds something already, or, when resumed, holds no
             run or one with other settings.
     """
     if is_resumed:
-        _check_same(out / _WORK / _SETTINGS, settings, data)
+        _check_same(out / _WORK / _SETTINGS, settings)
         return
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file.", "Give a folder that is new or empty.")
@@ -121,7 +118,7 @@ def locked_log(work: Path) -> Iterator[LineFile]:
 
 @contextmanager
 def begin_work(
-    out: Path, settings: Mapping[str, object], *, is_resumed: bool, data: Path | None = None
+    out: Path, settings: Mapping[str, object], *, is_resumed: bool
 ) -> Iterator[LineFile]:
     """The log in the work folder below `out`, which is locked, with the settings beside it.
 
@@ -130,13 +127,13 @@ def begin_work(
     """
     work = out / _WORK
     with locked_log(work) as log:
-        check_folder(out, settings, is_resumed=is_resumed, data=data)  # it is locked now
+        check_folder(out, settings, is_resumed=is_resumed)  # it is locked now
         with folder_errors(work, "--out"):
             write_whole(work / _SETTINGS, (json.dumps(settings, indent=2) + "\n").encode())
         yield log
 
 
-def _check_same(path: Path, settings: Mapping[str, object], data: Path | None) -> None:
+def _check_same(path: Path, settings: Mapping[str, object]) -> None:
     if not path.exists():
         raise UserError(
             f"There is no training to resume: {path} does not exist.",
@@ -150,27 +147,23 @@ def _check_same(path: Path, settings: Mapping[str, object], data: Path | None) -
     changed = [
         f"{name} was {before.get(name)!r} and is {settings.get(name)!r}"
         for name in sorted({**settings, **before})
-        if before.get(name) != settings.get(name) and not _may_change(name, before, settings, data)
+        if before.get(name) != settings.get(name) and not _may_change(name, before, settings)
     ]
     if changed:
         raise UserError(
             f"The training in {path.parent.parent} has other settings: {'; '.join(changed)}.",
-            "Repeat them (--steps, --tokens and text may grow), or start anew in another folder "
-            "without --resume.",
+            "Repeat them (--steps and --tokens may grow), or start anew in another folder without "
+            "--resume.",
         )
 
 
-def _may_change(name: str, before: Any, settings: Mapping[str, Any], data: Path | None) -> bool:
-    """True for more steps, more tokens to write, text that begins with the text before, the same
-    target in another folder, and a template that an older training does not name.
+def _may_change(name: str, before: Any, settings: Mapping[str, Any]) -> bool:
+    """True for more steps, more tokens to write, the same target in another folder, and a template
+    that an older training does not name.
     """
     if name == "model":
         return bool(before.get("target_sha256") == settings["target_sha256"])
     if name == "template":
         return name not in before
-    if name in ("data", "data_bytes") and data is not None:
-        size = before.get("data_bytes")
-        start = data.read_bytes()[:size] if isinstance(size, int) else b""
-        return before.get("data") == hashlib.sha256(start).hexdigest()
     was = before.get(name, 0)
     return name in ("num_steps", "num_tokens") and isinstance(was, int) and settings[name] > was
