@@ -157,17 +157,16 @@ class EngineBackend:
 
         began = perf_counter()
         gc.freeze()  # torch before 2.9 collects garbage before each capture
-        mode = self._setup.mode
         with without_cudnn_attention():
             if self._setup.settings == AUTO and self._info.threads:
                 self._tune(requests[0], self._info.threads)
             reasons = warm_up(self.target, self._drafters, self._check, requests=requests)
             self._choose_threads(requests[0])
         for label, reason in reasons.items():
-            reason = reason or mode.reason
+            reason = reason or self._setup.mode.reason
             drafter = self._drafters[label]
             self._info.execution[label] = ExecutionHeader(
-                "eager" if reason else mode.name,
+                "eager" if reason else self._setup.mode.name,
                 reason,
                 layer_inputs(drafter),
                 drafter.weights_layout,

@@ -62,8 +62,7 @@ class EngineSetup(EngineParts):
 
     @property
     def title(self) -> str:
-        numbers = precision(self.quantization, self.dtype)
-        return f"{self.card.title} ({numbers}, {self.device.name})"
+        return f"{self.card.title} ({precision(self.quantization, self.dtype)}, {self.device.name})"
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -201,9 +200,8 @@ def _setup(
             checkpoints.check_same_vocabulary(
                 codec.tokenizer, load_tokenizer(draft), what=str(draft)
             )
-    name = f"dequantised {stored}" if is_plain else stored
     made = EngineSetup(spec, card, path, device, dtype, codec, chosen, missing, broken)
-    return replace(made, quantization=name, need=need)
+    return replace(made, quantization=stored, need=need)
 
 
 def _dtype(spec: RunSpec, card: ModelCard, device: Device, path: Path | None = None) -> Dtype:
@@ -231,8 +229,9 @@ def _stored_weights(card: ModelCard, path: Path, device: Device) -> tuple[str, b
         return f"dequantised {converted}", False
     if stored:
         check_format(stored, path)
-    is_plain = is_dequantized(stored, torch.device(device.kind))
-    return stored if is_plain else checkpoints.stored_format(config), is_plain
+    if is_dequantized(stored, torch.device(device.kind)):
+        return f"dequantised {stored}", True
+    return checkpoints.stored_format(config), False
 
 
 def _stand_in_setup(
