@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -71,10 +71,12 @@ def train_head(
     say(f"Encoding {len(examples)} examples …")
     length = min(settings.length, target.context)
     rows = list(encode(codec, examples, length, settings.request_weight, left_out))
-    _check_enough(rows, data, left_out, say)
+    if told := reasons(left_out):
+        say(f"Left out of {data}: {told}.")
     pad_id = min(codec.eos_ids, default=0)
     held_out, batches = (
-        ShuffledBatches(part, settings.seed, settings.num_rows, pad_id) for part in _split(rows)
+        ShuffledBatches(part, settings.seed, settings.num_rows, pad_id)
+        for part in _split(rows, data)
     )
     head = new_head(method, target.model, settings, batches)
     if start:
@@ -125,14 +127,6 @@ def _digest(folder: Path) -> str:
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
-def _check_enough(rows: Sequence[Row], data: Path, left_out: Counter[str], say: Say) -> None:
-    """Say what was left out. Raises UserError if too little remains."""
-    if told := reasons(left_out):
-        say(f"Left out of {data}: {told}.")
-    if len(rows) < 2:
-        raise UserError(f"--data {data} holds less than two usable examples.", "Give more text.")
-
-
 def _begun(
     head: Head, batches: ShuffledBatches, held_out: ShuffledBatches, settings: Settings
 ) -> str:
@@ -177,8 +171,10 @@ def check_method(name: str) -> None:
     raise unknown_name("head", name, HEADS)
 
 
-def _split(rows: list[Row]) -> tuple[list[Row], list[Row]]:
-    """Rows to hold out for the log, and rows to train on; at least one of each."""
+def _split(rows: list[Row], data: Path) -> tuple[list[Row], list[Row]]:
+    """Rows to hold out for the log, and rows to train on. Raises UserError if one has none."""
+    if len(rows) < 2:
+        raise UserError(f"--data {data} holds less than two usable examples.", "Give more text.")
     most = _MOST_HELD_OUT * HELD_OUT_SHARE
     chosen = range(0, min(len(rows), most), HELD_OUT_SHARE)
     return [rows[i] for i in chosen], [row for i, row in enumerate(rows) if i not in chosen]
