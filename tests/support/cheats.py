@@ -21,6 +21,7 @@ from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter, State, StepResult
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
+from specbench.log.backend import HookTimes
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
 from specbench.measure.base import Message, SetupInfo
@@ -170,8 +171,8 @@ class OnOurEngine(FakeSetup):
         weights = Fingerprint(target.model)
         began = time.perf_counter()
         drafters = {"vanilla": Plain(), "cheat": self.build(target, folder)}
-        build_s = {"cheat": time.perf_counter() - began}
-        return engine_backend(target, drafters, is_metered=True, build_s=build_s, weights=weights)
+        hooks = {"cheat": HookTimes(time.perf_counter() - began)}
+        return engine_backend(target, drafters, is_metered=True, hooks=hooks, weights=weights)
 
 
 def cheating_run(name: str, folder: Path, *, repeats: int = 2) -> Run:

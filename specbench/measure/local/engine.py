@@ -108,8 +108,7 @@ class EngineBackend:
             loaded = self._loaded or load_engine(self._setup)
             self.target, self._drafters = loaded.target, {**loaded.drafters}
             self._ledger = loaded.ledger
-            built = {label: HookTimes(seconds) for label, seconds in loaded.build_s.items()}
-            self._info.hooks = built
+            self._info.hooks = {**loaded.hooks}
             if self._setup.spec.phases:
                 self._stopwatch = phase_stopwatch(self.target.device)
             stack.callback(torch.set_num_threads, torch.get_num_threads())
@@ -194,10 +193,7 @@ class EngineBackend:
         found = tuned(self._setup.methods, self._drafters, times, known, prepare)
         by_label = {one.label: one for one in (*self._setup.methods, *found)}
         self._setup = replace(self._setup, methods=tuple(by_label.values()))
-        seconds = dict[str, float]()
-        built = build_drafters(self.target, found, self._ledger, seconds)
-        self._drafters |= built
-        self._info.hooks |= {label: HookTimes(own) for label, own in seconds.items()}
+        self._drafters |= build_drafters(self.target, found, self._ledger, self._info.hooks)
 
     def _trial(self, request: Request, usual: int, method: RunMethod, threads: int) -> Steps:
         """A function that answers a request, and returns the mean seconds of a step."""

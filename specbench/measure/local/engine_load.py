@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from specbench.errors import MethodFault, SpecbenchError, containing
+from specbench.log.backend import HookTimes
 from specbench.log.machine import gpu_numbers
 from specbench.measure.base import outer_clock
 from specbench.measure.local.device import EAGER, Device, Mode
@@ -71,11 +72,11 @@ def build_drafters(
     target: Target,
     methods: Iterable[RunMethod],
     ledger: MemoryLedger,
-    seconds: dict[str, float] | None = None,
+    hooks: dict[str, HookTimes] | None = None,
 ) -> dict[str, Drafter]:
     """The drafter of every method by the method's label. The ledger counts what each one holds.
 
-    `seconds` receives the time that building each one took. A method whose build fails has a
+    `hooks` receives the time that building each one took. A method whose build fails has a
     drafter that fails in every sample, with the reason.
 
     Raises:
@@ -95,8 +96,8 @@ def build_drafters(
             except MethodFault as fault:
                 drafter = broken_drafter(fault)
             drafters[one.label] = drafter
-        if seconds is not None:
-            seconds[one.label] = outer_clock() - began
+        if hooks is not None:
+            hooks[one.label] = HookTimes(outer_clock() - began)
     return drafters
 
 
@@ -123,14 +124,14 @@ def layer_inputs(drafter: Drafter) -> tuple[int, ...]:
 class LoadedEngine:
     """A target with the drafters of its methods, and the seconds it took to load them.
 
-    `build_s` are the seconds of each drafter, `weights` is the fingerprint taken before them.
+    `hooks` have the seconds of each drafter, `weights` is the fingerprint taken before them.
     """
 
     target: Target
     drafters: Mapping[str, Drafter]
     seconds: float
     ledger: MemoryLedger
-    build_s: Mapping[str, float] = field(default_factory=dict)
+    hooks: Mapping[str, HookTimes] = field(default_factory=dict)
     weights: Fingerprint | None = None
 
 
@@ -138,11 +139,11 @@ def load_engine(setup: EngineParts) -> LoadedEngine:
     """Load the target and the drafters of all methods."""
     began = perf_counter()
     target = load_model(setup)
-    ledger, build_s = MemoryLedger(target), dict[str, float]()
+    ledger, hooks = MemoryLedger(target), dict[str, HookTimes]()
     weights = Fingerprint(target.model, load_s=perf_counter() - began)
-    drafters = build_drafters(target, setup.methods, ledger, build_s)
+    drafters = build_drafters(target, setup.methods, ledger, hooks)
     seconds = perf_counter() - began
-    return LoadedEngine(target, drafters, seconds, ledger, build_s=build_s, weights=weights)
+    return LoadedEngine(target, drafters, seconds, ledger, hooks=hooks, weights=weights)
 
 
 def load_model(setup: EngineParts) -> Target:
