@@ -18,7 +18,7 @@ from specbench.models.checkpoints import check_checkpoint, identify
 from specbench.registry import get
 from specbench.training.batches import Row, ShuffledBatches
 from specbench.training.examples import encode, read_examples, reasons
-from specbench.training.files import begin_work, check_folder, read_head
+from specbench.training.files import begin_work, read_head, write_settings
 from specbench.training.head import Head
 from specbench.training.loop import LogLine, Plan
 from specbench.training.own_text import OVERLAP, SELF, Say, task_prompts, write_own_text
@@ -58,35 +58,34 @@ def train_head(
     is_own = str(data) == SELF
     examples = [] if is_own else read_examples(data, left_out)
     described = _described(method, model_dir, codec, data, settings, start)
-    check_folder(out, described, is_resumed=is_resumed)
-    say(f"Loading {model_dir} …")
-    dtype = torch.bfloat16 if settings.is_mixed else torch.float32
-    target = load_target(model_dir, dtype=dtype, device=torch.device(device))
-    text = f"The text is {data.name}, not checked for prompts of tasks."
-    if is_own:
-        with begin_work(out, described, is_resumed=is_resumed) as log:
-            data, is_resumed = log.path.with_name("self.jsonl"), True
-            text = _write_text(data, target.model, codec, settings, say)
-        examples = read_examples(data, left_out)
-    say(f"Encoding {len(examples)} examples …")
-    length = min(settings.length, target.context)
-    rows = list(encode(codec, examples, length, settings.request_weight, left_out))
-    if told := reasons(left_out):
-        say(f"Left out of {data}: {told}.")
-    pad_id = min(codec.eos_ids, default=0)
-    held_out, batches = (
-        ShuffledBatches(part, settings.seed, settings.num_rows, pad_id)
-        for part in _split(rows, data)
-    )
-    head = new_head(method, target.model, settings, batches)
-    if start:
-        read_head(head, start)
-    say(begun := _begun(head, batches, held_out, settings))
     with begin_work(out, described, is_resumed=is_resumed) as log:
+        say(f"Loading {model_dir} …")
+        dtype = torch.bfloat16 if settings.is_mixed else torch.float32
+        target = load_target(model_dir, dtype=dtype, device=torch.device(device))
+        text = f"The text is {data.name}, not checked for prompts of tasks."
+        if is_own:
+            write_settings(log, described)
+            data = log.path.with_name("self.jsonl")
+            text = _write_text(data, target.model, codec, settings, say)
+            examples = read_examples(data, left_out)
+        say(f"Encoding {len(examples)} examples …")
+        length = min(settings.length, target.context)
+        rows = list(encode(codec, examples, length, settings.request_weight, left_out))
+        if told := reasons(left_out):
+            say(f"Left out of {data}: {told}.")
+        pad_id, parts = min(codec.eos_ids, default=0), _split(rows, data)
+        held_out, batches = (
+            ShuffledBatches(part, settings.seed, settings.num_rows, pad_id) for part in parts
+        )
+        head = new_head(method, target.model, settings, batches)
+        if start:
+            read_head(head, start)
+        say(begun := _begun(head, batches, held_out, settings))
+        write_settings(log, described)
         plan = Plan(settings.schedule, log, on_log=lambda line: say(_progress(line, settings)))
+        rates = _rates(fit(head, target.model, settings, batches, held_out, plan, out))
         name = source or str(model_dir)
-        rates = fit(head, target.model, settings, batches, held_out, plan, out)
-        card = _CARD.format(method=method, name=name, begun=begun, text=text, rates=_rates(rates))
+        card = _CARD.format(method=method, name=name, begun=begun, text=text, rates=rates)
         write_whole(out / "README.md", card.encode())
 
 

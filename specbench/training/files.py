@@ -1,7 +1,6 @@
 """The folder of a head: the official files at the top, checkpoint and log in `training/` below."""
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from io import BytesIO
@@ -10,7 +9,7 @@ from typing import Any
 
 import torch
 
-from specbench.errors import NonFiniteError, UserError, os_errors, reading
+from specbench.errors import NonFiniteError, UserError, reading
 from specbench.log.files import LineFile, folder_errors, write_whole
 from specbench.training.head import Head
 
@@ -81,32 +80,6 @@ def write_saved(path: Path, state: Mapping[str, object]) -> None:
         write_whole(path, content.getvalue())
 
 
-def check_folder(out: Path, settings: Mapping[str, object], *, is_resumed: bool) -> None:
-    """Refuse a folder that cannot take this training, and make it if it is not there.
-
-    A resumed one may have more steps, and more tokens that the target writes.
-
-    Raises:
-        UserError: `out` cannot be written, holds something already, or, when resumed, holds no
-            run or one with other settings.
-    """
-    if is_resumed:
-        _check_same(out / _WORK / _SETTINGS, settings)
-        return
-    if out.exists() and not out.is_dir():
-        raise UserError(f"--out {out} is a file.", "Give a folder that is new or empty.")
-    with os_errors(f"--out {out} cannot be written", "Give a folder of your own."):
-        out.mkdir(parents=True, exist_ok=True)
-        is_empty = not any(one.is_file() and one.stat().st_size for one in out.rglob("*"))
-        if is_empty and not os.access(out, os.W_OK | os.X_OK):
-            raise PermissionError(None, "Permission denied")
-    if not is_empty:
-        raise UserError(
-            f"--out {out} is not empty.",
-            "Go on with the run in it by --resume, or give another folder.",
-        )
-
-
 @contextmanager
 def locked_log(work: Path) -> Iterator[LineFile]:
     """The log in a work folder, which no other process trains in."""
@@ -120,17 +93,35 @@ def locked_log(work: Path) -> Iterator[LineFile]:
 def begin_work(
     out: Path, settings: Mapping[str, object], *, is_resumed: bool
 ) -> Iterator[LineFile]:
-    """The log in the work folder below `out`, which is locked, with the settings beside it.
+    """The log in the work folder below `out`, which is locked, if this training can be there.
+
+    A resumed one may have more steps, and more tokens that the target writes.
 
     Raises:
-        UserError: another process trains or trained there, or it cannot be written.
+        UserError: another process trains there, `out` cannot be written, holds something already,
+            or, when resumed, holds no run or one with other settings.
     """
-    work = out / _WORK
-    with locked_log(work) as log:
-        check_folder(out, settings, is_resumed=is_resumed)  # it is locked now
-        with folder_errors(work, "--out"):
-            write_whole(work / _SETTINGS, (json.dumps(settings, indent=2) + "\n").encode())
+    _check_folder(out, settings, is_resumed=is_resumed)
+    with locked_log(out / _WORK) as log:
+        _check_folder(out, settings, is_resumed=is_resumed)  # another may have been faster
         yield log
+
+
+def write_settings(log: LineFile, settings: Mapping[str, object]) -> None:
+    """Write the settings beside the log: the training has begun, and may be resumed."""
+    path = log.path.with_name(_SETTINGS)
+    with folder_errors(path, "--out"):
+        write_whole(path, (json.dumps(settings, indent=2) + "\n").encode())
+
+
+def _check_folder(out: Path, settings: Mapping[str, object], *, is_resumed: bool) -> None:
+    if is_resumed:
+        _check_same(out / _WORK / _SETTINGS, settings)
+    elif any(one.is_file() and one.stat().st_size for one in out.rglob("*")):
+        raise UserError(
+            f"--out {out} is not empty.",
+            "Go on with the run in it by --resume, or give another folder.",
+        )
 
 
 def _check_same(path: Path, settings: Mapping[str, object]) -> None:
