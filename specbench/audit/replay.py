@@ -98,7 +98,7 @@ class Replay(RunModel):
 
     def drafter(self, method: str) -> Drafter:
         """The drafter of a method, as records spell it."""
-        return self._backend.drafter(method)
+        return self._backend.drafters[method]
 
     def complete(self, method: str, request: Request) -> tuple[int, ...]:
         """The tokens with which a method, as records spell it, completes a request."""

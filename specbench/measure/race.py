@@ -45,13 +45,8 @@ def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[s
     """
     with EngineBackend(setup) as backend:
         backend.warm_up([request])
-        streamed: dict[str, _StreamedDrafter] = {}
-
-        def wrap(label: str, drafter: Drafter) -> Drafter:
-            streamed[label] = _StreamedDrafter(drafter)
-            return cast("Drafter", streamed[label])
-
-        backend.exchange(wrap)
+        streamed = {label: _StreamedDrafter(one) for label, one in backend.drafters.items()}
+        backend.drafters = cast("dict[str, Drafter]", streamed)
         chosen = backend.describe().methods
         for label, drafter in streamed.items():
             settings = chosen[label].settings_text if label in chosen else ""

@@ -25,7 +25,6 @@ from specbench.measure.local.engine_load import (
     LoadedEngine,
     broken_drafter,
     build_drafters,
-    layer_inputs,
     load_engine,
     warm_up,
 )
@@ -63,7 +62,7 @@ class EngineBackend:
 
     Torch's numbers of threads come from the setup or from the run that goes on (`before`), or
     are measured: vanilla's when the backend opens, the others in the warm-up. When it closes,
-    the number is as it was.
+    the number is as it was. `drafters` has the drafter of each method, as records spell it.
 
     With `is_metered`, the GPU is sampled while the backend is open, the memory's bandwidth is
     measured, and completions carry peak memory and energy. On a GPU each of them is primed:
@@ -87,7 +86,7 @@ class EngineBackend:
         self._setup, self._is_metered, self._loaded = setup, is_metered, loaded
         self._before = before.threads if before else None
         self._info = BackendInfo()
-        self._drafters: dict[str, Drafter] = {}
+        self.drafters: dict[str, Drafter] = {}
         self._late_before = 0
         self._stopwatch: Stopwatch | None = None
         self._sampler: GpuSampler | None = None
@@ -106,7 +105,7 @@ class EngineBackend:
 
                 self._sampler = stack.enter_context(gpu_sampler(self._setup.device.name))
             loaded = self._loaded or load_engine(self._setup)
-            self.target, self._drafters = loaded.target, {**loaded.drafters}
+            self.target, self.drafters = loaded.target, {**loaded.drafters}
             self._ledger = loaded.ledger
             self._info.hooks = {**loaded.hooks}
             if self._setup.spec.phases:
@@ -137,11 +136,11 @@ class EngineBackend:
         if info.preparation and (late := num_late(self.target) - self._late_before):
             warnings.insert(0, LATE_WARNING.format(late))
             info.preparation = replace_part(info.preparation, num_late=late)
-        for label, drafter in self._drafters.items():
+        for label, drafter in self.drafters.items():
             warnings += [f"{label}: {note}" for note in drafter.weights_notes]
         if gpu and self._setup.device.num_gpus > 1:  # a part of the energy of a step
             gpu = replace_part(gpu, energy_source=None)
-        read = draft_bytes(self._drafters, records)
+        read = draft_bytes(self.drafters, records)
         return replace(
             info,
             methods={one.label: one.describe() for one in self._setup.methods if one.settings},
@@ -159,15 +158,17 @@ class EngineBackend:
         with without_cudnn_attention():
             if self._setup.settings == AUTO and self._info.threads:
                 self._tune(requests[0], self._info.threads)
-            reasons = warm_up(self.target, self._drafters, self._check, requests=requests)
+            reasons = warm_up(self.target, self.drafters, self._check, requests=requests)
             self._choose_threads(requests[0])
         for label, reason in reasons.items():
             reason = reason or self._setup.mode.reason
-            drafter = self._drafters[label]
+            drafter, layer_inputs = self.drafters[label], tuple[int, ...]()
+            with suppress(Exception), containing("The needs of a drafter"):  # its samples will fail
+                layer_inputs = tuple(drafter.needs.layer_inputs)
             self._info.execution[label] = ExecutionHeader(
                 "eager" if reason else self._setup.mode.name,
                 reason,
-                layer_inputs(drafter),
+                layer_inputs,
                 drafter.weights_layout,
                 drafter.has_guessed_layers,
             )
@@ -178,22 +179,18 @@ class EngineBackend:
         gc.freeze()  # else a collection takes a fifth of a second within some sample
         self._stack.callback(gc.unfreeze)
 
-    def exchange(self, make: Callable[[str, Drafter], Drafter]) -> None:
-        """Put `make(label, drafter)` in the place of each drafter."""
-        self._drafters = {label: make(label, one) for label, one in self._drafters.items()}
-
     def _tune(self, request: Request, threads: Threads) -> None:
         """Give methods the settings that are fastest here, and build their drafters anew."""
         files = identify(self._setup.path).files
         known = partial(acceptance_of, find_acceptance(self._setup.card.name, files))
-        rows = rows_to_time(self._setup.methods, self._drafters, known)
+        rows = rows_to_time(self._setup.methods, self.drafters, known)
         times = step_times(self.target, request.prompt_ids, threads, rows)
         self._info.threads = replace_part(threads, row_step_s=times.shown())
         prepare = partial(self._trial, request, threads.num)
-        found = tuned(self._setup.methods, self._drafters, times, known, prepare)
+        found = tuned(self._setup.methods, self.drafters, times, known, prepare)
         by_label = {one.label: one for one in (*self._setup.methods, *found)}
         self._setup = replace(self._setup, methods=tuple(by_label.values()))
-        self._drafters |= build_drafters(self.target, found, self._ledger, self._info.hooks)
+        self.drafters |= build_drafters(self.target, found, self._ledger, self._info.hooks)
 
     def _trial(self, request: Request, usual: int, method: RunMethod, threads: int) -> Steps:
         """A function that answers a request, and returns the mean seconds of a step."""
@@ -277,7 +274,7 @@ class EngineBackend:
             self._rows[method] = max(size, self._rows.get(method, 0))
             return done
         except ContractFault as fault:
-            self._drafters[method] = broken_drafter(fault)
+            self.drafters[method] = broken_drafter(fault)
             raise
 
     def _prime(self, method: str, request: Request) -> None:
@@ -315,7 +312,7 @@ class EngineBackend:
 
         began = outer_clock()
         try:
-            done = decode(self.target, self._drafters[method], request, **options)
+            done = decode(self.target, self.drafters[method], request, **options)
             done = replace(done, outer_s=outer_clock() - began)
             pace = done.decode_s / done.num_tokens, done.prefill_s
             self._paces[method] = min(self._paces.get(method, pace), pace)
@@ -324,10 +321,6 @@ class EngineBackend:
             raise
         except BaseException as error:  # a plug-in that exits must not end the run
             raise MethodFault(describe_error(error)) from error
-
-    def drafter(self, method: str) -> Drafter:
-        """The drafter of a method, as records spell it."""
-        return self._drafters[method]
 
     def remember(self, method: str) -> None:
         if method in self._remembering:
@@ -338,14 +331,14 @@ class EngineBackend:
             try:
                 self._call(method, "forget")
             except SpecbenchError as fault:
-                self._drafters[method] = broken_drafter(fault)
+                self.drafters[method] = broken_drafter(fault)
 
     def _call(self, method: str, name: str) -> None:
         """Call a method's own code outside of completions, and count its time."""
         began = outer_clock()
         try:
             with containing(f"Method {method!r}"):
-                getattr(self._drafters[method], name)()
+                getattr(self.drafters[method], name)()
         finally:
             times = self._info.hooks.get(method, HookTimes())
             seconds = getattr(times, f"{name}_s") + outer_clock() - began

@@ -113,13 +113,6 @@ def broken_drafter(fault: SpecbenchError) -> Drafter:
     return Broken()
 
 
-def layer_inputs(drafter: Drafter) -> tuple[int, ...]:
-    """The layers of the target whose inputs a drafter reads; none if it does not say."""
-    with suppress(Exception), containing("The needs of a drafter"):  # its samples will fail
-        return tuple(drafter.needs.layer_inputs)
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class LoadedEngine:
     """A target with the drafters of its methods, and the seconds it took to load them.
