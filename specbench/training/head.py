@@ -40,6 +40,8 @@ class Projection(nn.Linear):
     def __init__(self, weight: Tensor, *, bias: bool = False) -> None:
         super().__init__(weight.shape[1], weight.shape[0], bias=bias)
         self.weight = nn.Parameter(weight.detach().float().clone())
+        if bias:
+            nn.init.zeros_(self.bias)
 
 
 class Head(nn.Module):

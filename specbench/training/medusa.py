@@ -77,8 +77,6 @@ class HydraHeads(Head):
         hidden = weight.shape[1]
         self._embedding = (model.get_input_embeddings().weight.detach(),)  # not in the state dict
         projections = [Projection(weight, bias=True) for _ in range(num_heads)]
-        for projection in projections:
-            nn.init.zeros_(projection.bias)
         blocks = (FirstBlock((i + 2) * hidden, hidden) for i in range(num_heads))
         self.hydra_mlp = nn.ModuleList(nn.Sequential(block) for block in blocks)
         self.hydra_lm_head = nn.ModuleList(projections)

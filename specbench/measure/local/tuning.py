@@ -84,9 +84,8 @@ def rows_to_time(
     largest = 1.0
     for one in methods:
         with suppress(Exception):  # its samples will fail too
-            if one.method.name != BASELINE:
-                sizes = [entry.rows for entry in known(one)] or drafters[one.label].tree_sizes
-                largest = max(largest, *sizes)
+            sizes = [entry.rows for entry in known(one)] or drafters[one.label].tree_sizes
+            largest = max(largest, *sizes)
     return ROWS[: bisect_left(ROWS, largest) + 1]
 
 
