@@ -88,7 +88,7 @@ def _audit_run(run: Path, asked: Audit, call: Call) -> None:
     from specbench.log.store import read_run, run_folder
 
     stored = read_run(run_folder(run))
-    from specbench.audit.replay import Replay
+    from specbench.audit.model import RunModel
     from specbench.audit.run import audit as audit_run
     from specbench.audit.run import store_audit
     from specbench.audit.terminal import print_audit
@@ -98,7 +98,7 @@ def _audit_run(run: Path, asked: Audit, call: Call) -> None:
     effort = Effort(asked.tokens, asked.power)
     quiet_libraries()
     replay = partial(
-        Replay, stored, dtype=asked.dtype, device=asked.device, is_offline=call.offline
+        RunModel, stored, dtype=asked.dtype, device=asked.device, is_offline=call.offline
     )
     found = audit_run(
         stored,

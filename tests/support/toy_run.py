@@ -31,7 +31,7 @@ class ToyModel(RunModel):
         first_seed: int = 0,
     ) -> None:
         self.target, self._drafters = target, {"vanilla": Plain(), **drafters}
-        self._prompts, self._budget, self._first_seed = prompts, budget, first_seed
+        self.prompts, self._budget, self._first_seed = prompts, budget, first_seed
         self._sampling = sampling or Sampling(1.0)
         self.dtype = "float32" if target.dtype == torch.float64 else str(target.dtype)[6:]
         self.device = "cpu"
@@ -41,7 +41,7 @@ class ToyModel(RunModel):
         drafters = {m: one for m, one in self._drafters.items() if has_vanilla or m != "vanilla"}
         records = []
         for temperature in temperatures:
-            for number, prompt in enumerate(self._prompts):
+            for number, prompt in enumerate(self.prompts):
                 for method, drafter in drafters.items():
                     key = RecordKey(method, temperature, "gsm8k", str(number), 0, 0)
                     done = decode(self.target, drafter, self._request(number, temperature))
@@ -56,14 +56,14 @@ class ToyModel(RunModel):
         return audit(run, lambda _: self, is_recheck=is_recheck, effort=effort, say=lambda _: None)
 
     def prompt_ids(self, record: Record) -> tuple[int, ...]:
-        return self._prompts[int(record.key.sample_id)]
+        return self.prompts[int(record.key.sample_id)]
 
     def request(self, record: Record) -> Request:
         return self._request(int(record.key.sample_id), record.key.temperature)
 
     def _request(self, number: int, temperature: float) -> Request:
         sampling, seed = self.sampling(temperature), self._first_seed + number
-        return Request(self._prompts[number], self._budget, sampling, seed=seed)
+        return Request(self.prompts[number], self._budget, sampling, seed=seed)
 
     def drafter(self, method: str) -> Drafter:
         return self._drafters[method]
