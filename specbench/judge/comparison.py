@@ -117,18 +117,14 @@ def compare_runs(
             "Name two or more. To compare two methods of one run, name it twice and add "
             "--cross METHOD METHOD.",
         )
-    if methods:
-        if len(runs) > 2:
-            raise UserError(f"--cross compares two runs, not {len(runs)}.", "Name two.")
-        return [
-            compare(other, own, crossed=methods, is_forced=is_forced)
-            for own, other in _pairs(*runs)
-        ]
+    if methods and len(runs) > 2:
+        raise UserError(f"--cross compares two runs, not {len(runs)}.", "Name two.")
     compared = []
     for number, run in enumerate(runs[1:]):
-        alone = tuple(_unshared_loads(runs[0], run))
+        alone = () if methods else (*_unshared_loads(runs[0], run),)
         for pair in _pairs(runs[0], run):
-            one = compare(*pair, is_forced=is_forced)
+            reference, subject = pair[::-1] if methods else pair
+            one = compare(reference, subject, crossed=methods, is_forced=is_forced)
             compared.append(replace(one, number=number, unshared=(*one.unshared, *alone)))
     return compared
 
@@ -223,7 +219,12 @@ def _compare(reference: _Cells, subject: _Cells, methods: Mapping[str, str]) -> 
     tasks = {task: title for task, title in reference.tasks.items() if task in subject.tasks}
     has_phases = subject.has_phases or reference.has_phases
     no_times = WITH_PHASES if has_phases else None
-    repetition = _repetition(reference, subject)
+    one, other = reference.run, subject.run
+    are_pools = bool(one.run_of_repeat and other.run_of_repeat)
+    number = min(reference.num_units, subject.num_units)
+    scope = Scope("runs" if are_pools else "passes", number)
+    is_one_run = (one.header, one.records) == (other.header, other.records)
+    repetition = Repetition(scope, is_one_run)
     pairs = pair_requests(subject.frame, reference.frame, methods)
     rows = rows_by_cell(pairs)
     draws = {task: Draws(Bootstrap(), task) for task in tasks}
@@ -236,17 +237,17 @@ def _compare(reference: _Cells, subject: _Cells, methods: Mapping[str, str]) -> 
             )
             for task in (*tasks, POOLED)
         }
-        found[MEAN] = mean_cell([found[task] for task in tasks], is_one_run=repetition.is_one_run)
+        found[MEAN] = mean_cell([found[task] for task in tasks], is_one_run=is_one_run)
         cells |= {key: found[task] for task, key in keys.items()}
     return Comparison(
-        reference=reference.run.header,
-        subject=subject.run.header,
+        reference=one.header,
+        subject=other.header,
         methods=tuple(methods),
         temperatures=tuple(temperatures),
         tasks=tasks,
         cells=cells,
-        differences=COMPARE.conflicts(reference.run.header, subject.run.header),
-        cautions=COMPARE.cautions(reference.run.header, subject.run.header),
+        differences=COMPARE.conflicts(one.header, other.header),
+        cautions=COMPARE.cautions(one.header, other.header),
         unshared=tuple(_unshared(reference, subject)),
         repetition=repetition,
         p_values=_p_values(cells, has_times=repetition.is_judged),
@@ -278,14 +279,6 @@ def _unshared_loads(first: Run, second: Run) -> Iterator[str]:
     for run, other in ((first, second), (second, first)):
         if alone := [load.text for load in run.loads if load not in other.loads]:
             yield f"only in {run.header.id}: {', '.join(alone)}"
-
-
-def _repetition(reference: _Cells, subject: _Cells) -> Repetition:
-    """The passes that both sides have, or for two pools the runs."""
-    number = min(reference.num_units, subject.num_units)
-    one, other = reference.run, subject.run
-    scope = Scope("runs" if one.run_of_repeat and other.run_of_repeat else "passes", number)
-    return Repetition(scope, (one.header, one.records) == (other.header, other.records))
 
 
 def _unshared(reference: _Cells, subject: _Cells) -> Iterator[str]:
