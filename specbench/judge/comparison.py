@@ -9,16 +9,15 @@ ratios may be above 1 although the subject's mean is below the reference's.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from statistics import median
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
 from specbench.analysis.cells import BASELINE, WITH_PHASES, CellKey
 from specbench.analysis.metrics import POOLED, rows_by_cell
-from specbench.analysis.ranking import is_alone, is_claimed
 from specbench.analysis.records import make_table
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Estimate, Scope, unit_sd
 from specbench.analysis.stats.significance import differs, holm
@@ -34,13 +33,6 @@ _MANY = 10**6
 """More than the passes of a run."""
 
 
-class Claim(NamedTuple):
-    """A number of a cell: "speedup", "tokens_per_s" or "mat"."""
-
-    cell: CellKey
-    number: str
-
-
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """A run, the subject, against a reference run, both at one load.
@@ -48,9 +40,8 @@ class Comparison:
     `cells` has every task, `MEAN` and `POOLED` of each of `methods`; `tasks` maps names to
     titles. With `reference_method`, all cells of the reference are of that method.
     `differences` make the two runs incomparable (shown if forced), `cautions` may explain a
-    difference in speed, and `unshared` names what only one of them has. `p_values` belong to
-    the differences, and are corrected for their number. `number` is the place of the subject
-    among the runs that are compared with the reference.
+    difference in speed, and `unshared` names what only one of them has. `number` is the place
+    of the subject among the runs that are compared with the reference.
     """
 
     reference: RunHeader
@@ -64,7 +55,6 @@ class Comparison:
     unshared: tuple[str, ...]
     reference_method: str | None = None
     repetition: Repetition = ONCE
-    p_values: Mapping[Claim, float | None] = field(default_factory=dict)
     number: int = 0
 
     @property
@@ -88,14 +78,6 @@ class Comparison:
         known = (max(1, int(np.isfinite(one).sum())) for one in units)
         scope = self.repetition.scope
         return scope._replace(number=min(known, default=scope.number))
-
-    def is_claimed(self, claim: Claim) -> bool:
-        """True if the test supports a difference."""
-        return is_claimed(self.p_values.get(claim))
-
-    def is_alone(self, claim: Claim) -> bool:
-        """True if the interval alone shows a difference, and the corrected test does not."""
-        return is_alone(self.cells[claim.cell].pair(claim.number).ratio, self.p_values.get(claim))
 
     def cell(self, method: str, temperature: float, task: str) -> CellPair:
         return self.cells[CellKey(method, temperature, task)]
@@ -245,34 +227,37 @@ def _compare(reference: _Cells, subject: _Cells, methods: Mapping[str, str]) -> 
         methods=tuple(methods),
         temperatures=tuple(temperatures),
         tasks=tasks,
-        cells=cells,
+        cells=_tested(cells, has_times=repetition.is_judged),
         differences=COMPARE.conflicts(one.header, other.header),
         cautions=COMPARE.cautions(one.header, other.header),
         unshared=tuple(_unshared(reference, subject)),
         repetition=repetition,
-        p_values=_p_values(cells, has_times=repetition.is_judged),
     )
 
 
-def _p_values(cells: Mapping[CellKey, CellPair], *, has_times: bool) -> dict[Claim, float | None]:
-    """The corrected p-values of "the ratio is 1"; without `has_times`, those of MAT alone.
+def _tested(cells: Mapping[CellKey, CellPair], *, has_times: bool) -> dict[CellKey, CellPair]:
+    """The cells with corrected p-values; without `has_times`, those of MAT alone.
 
     The means over tasks, which sentences are about, are one family of tests; the single tasks,
     which are only coloured, are another. Vanilla's speedup and MAT are 1 in every run, and are
     not tested.
     """
-    families: tuple[dict[Claim, float | None], dict[Claim, float | None]] = ({}, {})
-    for key, cell in cells.items():
-        if key.task == POOLED:
-            continue
-        counts = () if key.method == BASELINE else ("mat",)
-        times = ("tokens_per_s",) if key.method == BASELINE else ("tokens_per_s", "speedup")
-        for number in (*counts, *times) if has_times else counts:
-            pair = cell.pair(number)
-            machine = pair.ratio.machine if isinstance(pair.ratio, Estimate) else None
-            p_value = differs(pair.subject, pair.reference, machine)
-            families[key.task != MEAN][Claim(key, number)] = p_value
-    return {**holm(families[0]), **holm(families[1])}
+    means = [key for key in cells if key.task == MEAN]
+    tasks = [key for key in cells if key.task not in (MEAN, POOLED)]
+    tested = {**cells}
+    for family in (means, tasks):
+        p_values: dict[tuple[CellKey, str], float | None] = {}
+        for key in family:
+            counts = () if key.method == BASELINE else ("mat",)
+            times = ("tokens_per_s",) if key.method == BASELINE else ("tokens_per_s", "speedup")
+            for number in (*counts, *times) if has_times else counts:
+                pair = cells[key].pair(number)
+                machine = pair.ratio.machine if isinstance(pair.ratio, Estimate) else None
+                p_values[key, number] = differs(pair.subject, pair.reference, machine)
+        for (key, number), p_value in holm(p_values).items():
+            changed: Any = {number: replace(tested[key].pair(number), p_value=p_value)}
+            tested[key] = replace(tested[key], **changed)
+    return tested
 
 
 def _unshared_loads(first: Run, second: Run) -> Iterator[str]:

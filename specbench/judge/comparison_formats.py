@@ -14,7 +14,7 @@ from rich.text import Text
 from specbench.analysis.frames import value_columns, value_or_none
 from specbench.analysis.metrics import POOLED
 from specbench.errors import unknown_name
-from specbench.judge.comparison import Claim, Comparison
+from specbench.judge.comparison import Comparison
 from specbench.judge.comparison_table import (
     NOT_COMPARABLE,
     NUMBERS,
@@ -126,7 +126,7 @@ def _rows(one: Comparison) -> Iterable[dict[str, Any]]:
             row[f"{name}_subject"] = value_or_none(pair.subject)
             row |= value_columns(f"{name}_ratio", pair.ratio)
             row[f"{name}_missing"] = row.pop(f"{name}_ratio_missing")
-            row[f"{name}_p_value"] = one.p_values.get(Claim(key, name))
+            row[f"{name}_p_value"] = pair.p_value
         yield row
 
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from specbench.analysis.cells import CellKey
 from specbench.analysis.ranking import ALONE
 from specbench.analysis.stats.bootstrap import Estimate, Value
-from specbench.judge.comparison import MEAN, Claim, Comparison
+from specbench.judge.comparison import MEAN, Comparison
+from specbench.judge.pairs import Pair
 from specbench.judge.sentences import change_sentences, cross_sentence
 from specbench.log.header import RunHeader
 from specbench.report import facts, formats
@@ -107,16 +108,14 @@ def _table(
     )
 
     def row(method: str, task: str, label: str) -> Row:
-        key, cells = CellKey(method, temperature, task), list[Cell]()
-        cell = one.cells[key]
+        cell, cells = one.cell(method, temperature, task), list[Cell]()
         for number in numbers:
             pair = cell.pair(number.name)
             values = [pair.subject, pair.reference][:: 1 if letters[0] < letters[1] else -1]
             cells += [Cell(number.text(value)) for value in values]
-            claim = Claim(key, number.name)
-            mark = ALONE if one.is_alone(claim) else ""
+            mark = ALONE if pair.is_alone else ""
             text = formats.mat(pair.ratio) + mark + formats.plus_minus(pair.ratio)
-            cells.append(Cell(text, tone=_tone(one, claim, pair.ratio)))
+            cells.append(Cell(text, tone=_tone(pair)))
         return Row(method, label, tuple(cells))
 
     if is_cross:
@@ -130,11 +129,11 @@ def _table(
     return Table("", columns, tuple(groups))
 
 
-def _tone(one: Comparison, claim: Claim, ratio: Value) -> Tone:
+def _tone(pair: Pair) -> Tone:
     """The claim about a ratio, if there is one."""
-    if not isinstance(ratio, Estimate) or not one.is_claimed(claim):
+    if not isinstance(pair.ratio, Estimate) or not pair.is_claimed:
         return "unsure"
-    return "good" if ratio.value > 1 else "bad"
+    return "good" if pair.ratio.value > 1 else "bad"
 
 
 def _legend(info: RunHeader) -> str:

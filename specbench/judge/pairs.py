@@ -14,6 +14,7 @@ import numpy as np
 
 from specbench.analysis.cells import NO_BASELINE, NO_STEPS
 from specbench.analysis.metrics import mean_over_tasks
+from specbench.analysis.ranking import is_alone, is_claimed
 from specbench.analysis.ratios import COLUMNS, Places, row_ratios
 from specbench.analysis.records import REQUEST_KEY
 from specbench.analysis.stats.bootstrap import (
@@ -62,11 +63,25 @@ ONCE = Repetition()
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One number in both runs. `ratio` is subject / reference, over the same samples."""
+    """One number in both runs. `ratio` is subject / reference, over the same samples.
+
+    `p_value` is of "the ratio is 1", corrected for the comparison's tests; None if not tested.
+    """
 
     subject: Value
     reference: Value
     ratio: Value
+    p_value: float | None = None
+
+    @property
+    def is_claimed(self) -> bool:
+        """True if the test supports a difference."""
+        return is_claimed(self.p_value)
+
+    @property
+    def is_alone(self) -> bool:
+        """True if the interval alone shows a difference, and the corrected test does not."""
+        return is_alone(self.ratio, self.p_value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from specbench.analysis.cells import BASELINE, CellKey
 from specbench.analysis.stats.bootstrap import Estimate, Missing
 from specbench.errors import few
-from specbench.judge.comparison import Claim, Comparison
+from specbench.judge.comparison import Comparison
+from specbench.judge.pairs import Pair
 from specbench.log.header import RunHeader
 from specbench.report import formats
 
@@ -25,23 +26,19 @@ def change_sentences(
     cells = {m: comparison.cell(m, temperature, task) for m in comparison.methods}
     vanilla = cells.pop(BASELINE, None)
     sentences = []
-
     if vanilla:
         ratio = vanilla.tokens_per_s.ratio
         if isinstance(ratio, Missing):
             sentences.append(f"Vanilla is not compared: {ratio.reason}.")
         else:
-            doubt = _doubt(comparison, Claim(CellKey(BASELINE, temperature, task), "tokens_per_s"))
             text = f"Vanilla is {_times(ratio)} as fast in {subject} as in {reference}"
-            sentences.append(f"{text}{doubt}.")
+            sentences.append(f"{text}{_doubt(comparison, vanilla.tokens_per_s)}.")
             if not (cells or comparison.repetition.is_judged):
                 sentences.append(no_verdict(comparison))
-    labels = {method: comparison.subject.method(method).label for method in cells}
     names = {"speedup": "Speedup over vanilla", "tokens_per_s": "Tokens per second", "mat": "MAT"}
     for number in ("speedup" if vanilla else "tokens_per_s", "mat") if cells else ():
-        keys = {label: CellKey(method, temperature, task) for method, label in labels.items()}
-        claims = {label: Claim(key, number) for label, key in keys.items()}
-        sentences.append(_changes(comparison, names[number], claims, subject))
+        pairs = {comparison.subject.method(m).label: cells[m].pair(number) for m in cells}
+        sentences.append(_changes(comparison, names[number], pairs, subject))
     return " ".join(sentences)
 
 
@@ -59,7 +56,8 @@ def no_verdict(comparison: Comparison) -> str:
 
 def cross_sentence(comparison: Comparison, letters: tuple[str, str], key: CellKey) -> str:
     """The speed of one method in one run, relative to another method in another run."""
-    ratio = comparison.cells[key].tokens_per_s.ratio
+    pair = comparison.cells[key].tokens_per_s
+    ratio = pair.ratio
     infos = comparison.subject, comparison.reference
     methods = comparison.methods[0], comparison.reference_method or BASELINE
     own, other = (
@@ -73,26 +71,25 @@ def cross_sentence(comparison: Comparison, letters: tuple[str, str], key: CellKe
     text = f"{own} is {ratio.value:.2f}{spread} times as fast as {other}{mean}"
     if not comparison.repetition.is_judged:
         return f"{text}. {no_verdict(comparison)}"
-    doubt = _doubt(comparison, Claim(key, "tokens_per_s"))
+    doubt = _doubt(comparison, pair)
     if not doubt and comparison.repetition.is_one_run and not _is_same(ratio):
         doubt = ", as two methods chosen beforehand: among all pairs of the run, `report` judges"
     return f"{text}{doubt}."
 
 
-def _doubt(comparison: Comparison, claim: Claim) -> str:
+def _doubt(comparison: Comparison, pair: Pair) -> str:
     """The doubt about a difference in speed as the end of a sentence; empty if it is not judged,
     if it is claimed, or if there is none.
     """
-    pair = comparison.cells[claim.cell].pair(claim.number)
     if not comparison.repetition.is_judged or isinstance(pair.ratio, Missing):
         return ""
     if pair.ratio.interval is None:
         return "; too few samples for an interval"
-    if comparison.is_claimed(claim) or _is_same(pair.ratio):
+    if pair.is_claimed or _is_same(pair.ratio):
         return ""
-    if comparison.p_values.get(claim) is None:
+    if pair.p_value is None:
         return f": {_TOO_FEW_WHOLE}"
-    if comparison.is_alone(claim):
+    if pair.is_alone:
         return ": alone a difference, not among all comparisons"
     return ": not a significant difference"
 
@@ -105,11 +102,10 @@ def _places(subject: RunHeader, reference: RunHeader, letters: tuple[str, str]) 
     return f"in {letters[0]}", f"in {letters[1]}"
 
 
-def _changes(comparison: Comparison, name: str, claims: Mapping[str, Claim], subject: str) -> str:
-    """The methods (label -> claim) whose change is claimed, the largest changes first; or why no
+def _changes(comparison: Comparison, name: str, pairs: Mapping[str, Pair], subject: str) -> str:
+    """The methods (label -> pair) whose change is claimed, the largest changes first; or why no
     change can be claimed.
     """
-    pairs = {k: comparison.cells[one.cell].pair(one.number) for k, one in claims.items()}
     ratios = {label: pair.ratio for label, pair in pairs.items()}
     is_judged = name == "MAT" or comparison.repetition.is_judged
     known = {label: ratio for label, ratio in ratios.items() if isinstance(ratio, Estimate)}
@@ -117,14 +113,14 @@ def _changes(comparison: Comparison, name: str, claims: Mapping[str, Claim], sub
         reasons = {ratio.reason for ratio in ratios.values() if isinstance(ratio, Missing)}
         return f"{name} is not compared: {', '.join(sorted(reasons))}."
     few_samples = [k for k in ratios if k not in known or known[k].interval is None]
-    untested = [k for k, claim in claims.items() if comparison.p_values.get(claim) is None]
+    untested = [label for label, pair in pairs.items() if pair.p_value is None]
     blank = untested if is_judged else few_samples
     doubt = f"; not judged: {', '.join(blank)}" if blank else ""
     if all(map(_is_same, known.values())):
         return f"{name} is the same in both{doubt}."
     if not is_judged:
         return no_verdict(comparison)
-    changed = {k: ratio for k, ratio in known.items() if comparison.is_claimed(claims[k])}
+    changed = {k: ratio for k, ratio in known.items() if pairs[k].is_claimed}
     if not changed:
         if len(few_samples) == len(ratios):
             return f"{name}: too few samples to see a change."
