@@ -1,35 +1,210 @@
-"""A comparison on a terminal, as Markdown, and as CSV and JSON for machines.
+"""A comparison as a table (rows, sentences and notes), and in every format.
 
-A number that is missing is empty in CSV and null in JSON; a dash stands for it in Markdown.
+The runs have letters: A is the reference, unless methods are crossed. A number that is missing is
+empty in CSV and null in JSON; a dash stands for it in Markdown.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from string import ascii_uppercase
+from typing import Any, NamedTuple
 
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from specbench.analysis.cells import CellKey
 from specbench.analysis.frames import value_columns, value_or_none
 from specbench.analysis.metrics import POOLED
+from specbench.analysis.ranking import ALONE
+from specbench.analysis.stats.bootstrap import Estimate, Value
 from specbench.errors import unknown_name
-from specbench.judge.comparison import Comparison
-from specbench.judge.comparison_table import (
-    NOT_COMPARABLE,
-    NUMBERS,
-    ComparisonTable,
-    build_comparison,
-)
+from specbench.judge.comparison import MEAN, Comparison
+from specbench.judge.pairs import Pair
+from specbench.judge.sentences import change_sentences, cross_sentence
 from specbench.log.differences import Difference
+from specbench.log.header import RunHeader
+from specbench.report import facts, formats
 from specbench.report.build import write_files
 from specbench.report.export.csv import csv_text
 from specbench.report.export.markdown import escape, note_lines, table_lines
 from specbench.report.export.terminal import notes_grid, print_parts, report_console
 from specbench.report.layout import draw
+from specbench.report.table import Cell, Column, Group, Row, Table, Tone
+from specbench.report.texts import Note
 
 FORMATS = ("table", "markdown", "csv", "json")
 _ENDINGS = {"markdown": "md", "csv": "csv", "json": "json"}
+NOT_COMPARABLE = "NOT COMPARABLE: these runs did not do the same work"
+
+
+class ComparedNumber(NamedTuple):
+    """A compared number: its name in a cell, and how to write it."""
+
+    name: str
+    heading: str
+    text: Callable[[Value], str]
+
+
+RATE = ComparedNumber("tokens_per_s", "tokens/s", formats.rate)
+NUMBERS = (
+    ComparedNumber("speedup", "speedup", formats.speedup),
+    ComparedNumber("mat", "MAT", formats.mat),
+    RATE,
+)
+
+
+class ComparedBlock(NamedTuple):
+    """Two runs at one temperature."""
+
+    heading: str
+    table: Table
+    sentence: str
+
+
+class ComparisonTable(NamedTuple):
+    """All that a rendering shows. `legend` has the letter and the text of each run."""
+
+    legend: tuple[Note, ...]
+    blocks: tuple[ComparedBlock, ...]
+    notes: tuple[Note, ...]
+    is_comparable: bool
+
+
+def build_comparison(comparisons: Sequence[Comparison]) -> ComparisonTable:
+    """The table of one reference with one or more subjects.
+
+    In a cross comparison the subject was named first, so it is A.
+    """
+    is_cross = comparisons[0].reference_method is not None
+    more = (f"Z{number:03}" for number in range(1, len(comparisons)))
+    letters = "BA" if is_cross else [*ascii_uppercase, *more]
+    runs = {letters[0]: comparisons[0].reference}
+    for one in comparisons:
+        runs.setdefault(letters[1 + one.number], one.subject)
+    pairs = [(one, (letters[1 + one.number], letters[0])) for one in comparisons]
+    notes = dict.fromkeys(note for one, pair in pairs for note in _notes(one, pair))
+    ordered = sorted(runs.items())
+    own = dict.fromkeys(note for letter, run in ordered for note in _run_notes(letter, run))
+    return ComparisonTable(
+        legend=tuple(Note(letter, _legend(run)) for letter, run in ordered),
+        blocks=tuple(_block(one, pair, t) for one, pair in pairs for t in one.temperatures),
+        notes=(*_definitions(comparisons), *notes, *own),
+        is_comparable=not any(one.differences for one in comparisons),
+    )
+
+
+def _block(one: Comparison, letters: tuple[str, str], temperature: float) -> ComparedBlock:
+    """`letters` are the subject's and the reference's."""
+    tasks = {**one.tasks} if len(one.tasks) == 1 else {MEAN: "Mean of the tasks", **one.tasks}
+    first = next(iter(tasks))
+    heading = ", ".join(filter(None, (formats.temperature(temperature), one.load.text)))
+    if one.reference_method is None:
+        heading = f"{letters[0]} against {letters[1]}, {heading}"
+        text = change_sentences(one, letters, temperature=temperature, task=first)
+    else:
+        text = cross_sentence(one, letters, CellKey(one.methods[0], temperature, first))
+    table = _table(one, letters, temperature, tasks)
+    return ComparedBlock(heading, table, sentence=text)
+
+
+def _table(
+    one: Comparison, letters: tuple[str, str], temperature: float, tasks: Mapping[str, str]
+) -> Table:
+    """Both runs' values in the order of their letters, and their ratio, for each number.
+
+    Each task is a group of rows. Two different methods compare by time alone, a row a
+    task.
+    """
+    is_cross = one.reference_method is not None
+    numbers = (RATE,) if is_cross else NUMBERS
+    columns = tuple(
+        Column(heading, task=number.heading)
+        for number in numbers
+        for heading in (*sorted(letters), " / ".join(letters))
+    )
+
+    def row(method: str, task: str, label: str) -> Row:
+        cell, cells = one.cell(method, temperature, task), list[Cell]()
+        for number in numbers:
+            pair = cell.pair(number.name)
+            values = [pair.subject, pair.reference][:: 1 if letters[0] < letters[1] else -1]
+            cells += [Cell(number.text(value)) for value in values]
+            mark = ALONE if pair.is_alone else ""
+            text = formats.mat(pair.ratio) + mark + formats.plus_minus(pair.ratio)
+            cells.append(Cell(text, tone=_tone(pair)))
+        return Row(method, label, tuple(cells))
+
+    if is_cross:
+        rows = tuple(row(one.methods[0], task, title) for task, title in tasks.items())
+        return Table("", columns, (Group("", rows),), heading="Task")
+    labels = {method: one.subject.method(method).label for method in one.methods}
+    groups = []
+    for task, title in tasks.items():
+        rows = tuple(row(method, task, label) for method, label in labels.items())
+        groups.append(Group(title if len(tasks) > 1 else "", rows))
+    return Table("", columns, tuple(groups))
+
+
+def _tone(pair: Pair) -> Tone:
+    """The claim about a ratio, if there is one."""
+    if not isinstance(pair.ratio, Estimate) or not pair.is_claimed:
+        return "unsure"
+    return "good" if pair.ratio.value > 1 else "bad"
+
+
+def _legend(info: RunHeader) -> str:
+    label = f"{facts.model_label(info)}, {info.model.precision}"
+    where = f"{info.machine.device}; {info.machine.software}, commit {info.machine.commit}"
+    return f"{info.id}: {label}; {where}"
+
+
+def _definitions(comparisons: Sequence[Comparison]) -> Iterator[Note]:
+    is_cross = comparisons[0].reference_method is not None
+    which = "A / B" if is_cross else "each run / A"
+    yield Note("Ratio", f"{which}, over completions that both finished; above 1 is better.")
+    scopes = dict.fromkeys(one.scope.text for one in comparisons)
+    yield Note(
+        "Intervals",
+        f"95 %, of times over {' or '.join(scopes)}, by paired cluster bootstrap over samples. "
+        "Colours and sentences are tests, corrected for their number, intervals are not; ~: alone "
+        "a difference, not among all. Speeds are judged only with several runs a side.",
+    )
+    if not is_cross:
+        yield Note("Speedup", "over the vanilla of the same run, which drifts alike.")
+    if any(len(one.tasks) > 1 for one in comparisons):
+        yield Note(
+            "Mean", "arithmetic, of the tasks' values; its ratio is the ratio of the two means."
+        )
+
+
+def _notes(one: Comparison, letters: tuple[str, str]) -> Iterator[Note]:
+    subject, reference = letters
+    cells = [cell for key, cell in one.cells.items() if key.task in one.tasks]
+    counts = sorted({cell.num_samples for cell in cells})
+    span = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    yield Note("Samples", f"{span} a cell that {subject} and {reference} share")
+    for text in one.unshared:
+        yield Note("Left out", text)
+    if one.differences:
+        yield Note("Warning", f"{NOT_COMPARABLE} (shown because of --force).", is_warning=True)
+    for difference in one.differences:
+        text = f"Different work: {difference.describe(reference, subject)}."
+        yield Note("Warning", text, is_warning=True)
+    for caution in one.cautions:
+        text = f"May explain a difference: {caution.describe(reference, subject)}."
+        yield Note("Warning", text, is_warning=True)
+
+
+def _run_notes(letter: str, info: RunHeader) -> Iterator[Note]:
+    """Warnings about one of the runs alone."""
+    texts = [*info.warnings]
+    if info.status != "complete":
+        texts.append(f"its status is {info.status}, so this is only a part of it.")
+    if info.machine.commit.endswith("+dirty"):
+        texts.append("it was made by a modified checkout, so its commit is not the whole code.")
+    for text in texts:
+        yield Note("Warning", f"{letter}: {text}", is_warning=True)
 
 
 def check_format(name: str) -> str:

@@ -19,10 +19,11 @@ from specbench.errors import UserError
 from specbench.judge.comparison import MEAN, Comparison, compare, compare_runs
 from specbench.judge.comparison_formats import (
     FORMATS,
+    NOT_COMPARABLE,
+    build_comparison,
     print_comparison,
     render_comparison,
 )
-from specbench.judge.comparison_table import NOT_COMPARABLE, build_comparison
 from specbench.judge.pairs import NO_SHARED
 from specbench.log.run import Run
 from specbench.types import Phases, Serving
