@@ -53,25 +53,30 @@ def check(
     if other_settings := _other_settings(run, baseline):
         return other_settings
     limits = limits or Limits()
-    no_speed = _no_speed_reason(run, baseline, limits.speed)
-    comparisons, checks = [], []
-    parts = [*_by_load(run, baseline)]
-    for load, found, expected in parts:
+    baselines = [baseline, *more]
+    for one in baselines:
+        require_same_work(one.header, run.header)
+    reasons = [_no_speed_reason(run, one, limits.speed) for one in baselines]
+    no_speed = next(filter(None, reasons), None)
+    loads, comparisons = baseline.loads, []
+    outputs, speeds = list[Check](), list[Check]()
+    for load in loads:
+        name = load if len(loads) > 1 else NO_LOAD
+        found, expected = run.at(load), baseline.at(load)
         comparison = compare(expected, found, may_be_empty=True)
-        cells = {replace(key, load=load): cell for key, cell in comparison.cells.items()}
+        cells = {replace(key, load=name): cell for key, cell in comparison.cells.items()}
         comparisons.append(replace(comparison, cells=cells))
-        outputs = check_outputs(found, expected, limits.max_mismatch, len(parts))
-        checks += [replace(one, cell=replace(one.cell, load=load)) for one in outputs if one.cell]
-    for other in more:
-        require_same_work(other.header, run.header)
-        no_speed = no_speed or _no_speed_reason(run, other, limits.speed)
-    is_alone = no_speed is None and not more
-    checks += [
+        made = check_outputs(found, expected, limits.max_mismatch, len(loads))
+        outputs += [replace(one, cell=replace(one.cell, load=name)) for one in made if one.cell]
+        if more and no_speed is None:
+            same = [one.at(load) for one in baselines if load in one.loads]
+            speeds += check_speeds(found, same, limits.max_slowdown, name, len(loads))
+    checks = [
+        *outputs,
         *check_audit(run.audit, baseline.header),
-        *check_performance(comparisons, limits, has_speed=is_alone),
+        *check_performance(comparisons, limits, has_speed=no_speed is None and not more),
+        *speeds,
     ]
-    if more and no_speed is None:
-        checks += _speeds_by_load(run, [baseline, *more], limits.max_slowdown)
     ordered = (
         _complete(run),
         *_in_order(checks, baseline.header),
@@ -80,18 +85,18 @@ def check(
     unshared = dict.fromkeys(text for one in comparisons if one.cells for text in one.unshared)
     cut = (
         f"The baseline {one.header.id} is not complete: {one.missing_text}."
-        for one in (baseline, *more)
+        for one in baselines
         if one.missing_text
     )
-    asked = _asked(baseline, has_speed=no_speed is None)
+    blank = unjudged(ordered, _asked(baseline, has_speed=no_speed is None))
     warnings = [*cut, *unshared, *map(caution_text, comparisons[0].cautions)]
     return CheckedRun(
         run=run.header.id,
         checks=ordered,
-        summary=summary(run.header.id, baseline.header.id, ordered, asked, no_speed),
-        notes=tuple(gate_notes(ordered, warnings, no_speed, num_baselines=1 + len(more))),
+        summary=summary(run.header.id, baseline.header.id, ordered, blank, no_speed),
+        notes=tuple(gate_notes(ordered, warnings, no_speed, num_baselines=len(baselines))),
         about={"baseline": baseline.header.id},
-        is_judged=not unjudged(ordered, asked),
+        is_judged=not blank,
     )
 
 
@@ -134,24 +139,6 @@ def _complete(run: Run) -> Check:
     reason = f"status {status}" if status != "complete" else run.missing_text
     text = f"The run is not complete ({reason})." if reason else ""
     return Check("complete run", "failed" if reason else "passed", text)
-
-
-def _by_load(run: Run, baseline: Run) -> Iterator[tuple[Load, Run, Run]]:
-    """The parts of both runs at each load of the baseline; empty where this run lacks one.
-
-    A baseline with one load needs no name for it.
-    """
-    for load in baseline.loads:
-        name = load if len(baseline.loads) > 1 else NO_LOAD
-        yield name, run.at(load), baseline.at(load)
-
-
-def _speeds_by_load(run: Run, baselines: Sequence[Run], max_slowdown: float) -> Iterator[Check]:
-    """Checks of speed at each load of the first baseline, against all that have this load."""
-    loads = baselines[0].loads
-    for (name, found, _), load in zip(_by_load(run, baselines[0]), loads, strict=True):
-        same = [one.at(load) for one in baselines if load in one.loads]
-        yield from check_speeds(found, same, max_slowdown, load=name, num_loads=len(loads))
 
 
 def _no_speed_reason(run: Run, baseline: Run, rule: SpeedRule) -> str | None:

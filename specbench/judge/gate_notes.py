@@ -11,15 +11,15 @@ from specbench.judge.comparison import MEAN
 from specbench.log.differences import Difference
 from specbench.report.texts import Note
 
-Asked = Mapping[str, Collection[str]]
-"""For each kind of number that is asked for, the methods as records spell them."""
+Unjudged = Mapping[str, Sequence[str]]
+"""For each kind of number that was not judged, the methods (in words) without a judged one.
+
+There is no method if the kind has no number at all.
+"""
 
 
-def unjudged(checks: Sequence[Check], asked: Asked) -> dict[str, list[str]]:
-    """For each kind that was asked for, the methods (in words) without a judged number of it.
-
-    The list is empty if the kind has no number at all.
-    """
+def unjudged(checks: Sequence[Check], asked: Mapping[str, Collection[str]]) -> Unjudged:
+    """What was not judged of the kinds that were asked for, of methods as records spell them."""
     found: dict[str, dict[str, bool]] = {kind: {} for kind in asked}
     for check in checks:
         if check.cell and check.cell.method in asked.get(check.name, ()):
@@ -33,7 +33,7 @@ def unjudged(checks: Sequence[Check], asked: Asked) -> dict[str, list[str]]:
 
 
 def summary(
-    run: str, baseline: str, checks: Sequence[Check], asked: Asked, no_speed: str | None
+    run: str, baseline: str, checks: Sequence[Check], blank: Unjudged, no_speed: str | None
 ) -> str:
     """The result in some sentences. `no_speed` is the reason if speed was not checked."""
     failures = [check for check in checks if check.status == "failed"]
@@ -41,7 +41,6 @@ def summary(
     judged = [check for check in numbers if check.status != "skipped"]
     without = "; speed was not checked" if no_speed else ""
     counted = f"{len(judged)} of {_count(len(numbers), 'number')} judged"
-    blank = unjudged(checks, asked)
     known = {check.name for check in judged}
     texts = [
         f"{kind} of {', '.join(methods)}" if kind in known else kind

@@ -31,7 +31,7 @@ from specbench.judge.checks import TOO_FEW, Check, Status
 from specbench.judge.comparison import MEAN, Comparison
 from specbench.judge.limits import Limits
 from specbench.judge.pairs import Pair
-from specbench.log.run import NO_LOAD, Load, Run
+from specbench.log.run import Load, Run
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -187,8 +187,8 @@ def check_speeds(
     run: Run,
     baselines: Sequence[Run],
     max_slowdown: float,
-    load: Load = NO_LOAD,
-    num_loads: int = 1,
+    load: Load,
+    num_loads: int,
 ) -> Iterator[Check]:
     """Checks of speed against a pool of baselines, whose spread predicts the next run: one of
     each method and temperature, and, under vanilla, one of all methods together. A method of
