@@ -5,21 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from specbench.analysis.metrics import BASELINE
-from specbench.judge.hashes import UNKNOWN_WEIGHTS, is_embedded
 from specbench.log.audit import StoredAudit, find_unjudged
 from specbench.log.backend import WorkerHeader
 from specbench.log.header import RunHeader
 from specbench.log.machine import Origin
 from specbench.machine.environment import BUSY_AT_START
-from specbench.models.checkpoints import WEIGHT_SUFFIXES
+from specbench.models.checkpoints import WEIGHT_SUFFIXES, identify
 from specbench.report.facts import is_on_gpu
 from specbench.report.warning_notes import audit_failure
 from specbench.types import Record
+from specbench.zoo import TINY
 
+UNKNOWN_WEIGHTS = "The weights are unknown: the run names neither a commit nor a file of them."
+_EMBEDDED, _WEIGHTS = "embedded", "model.safetensors"
 WEIGHTS = (*WEIGHT_SUFFIXES, ".gguf")
 LEAST_PARAMETERS = 100 * 10**6
 _PER_BYTE = 2
 """Parameters in a byte of weights, at most: no checkpoint has fewer than four bits for each."""
+
+
+def is_embedded(header: RunHeader) -> bool:
+    """True if the target is the model that ships with this program, by its name or its weights."""
+    model, weights = header.model, identify(TINY / "target").files[_WEIGHTS]
+    is_named = model.is_embedded or model.source == _EMBEDDED
+    return is_named or weights in model.files.values()
 
 
 def find_exclusions(
