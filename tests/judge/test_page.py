@@ -11,8 +11,7 @@ import pytest
 
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Bootstrap
-from specbench.judge.page import write_site
-from specbench.judge.page_rows import MEAN, engine_name, run_rows
+from specbench.judge.page import MEAN, engine_name, run_rows, write_site
 from specbench.log.run import Run
 from tests.analysis.run_factory import full_run
 from tests.judge.changing import with_header, with_records

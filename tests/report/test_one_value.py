@@ -19,7 +19,7 @@ from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.analysis.stats.bootstrap import Estimate, Value
 from specbench.judge.comparison import MEAN, compare
 from specbench.judge.comparison_formats import comparison_json
-from specbench.judge.page_rows import run_rows
+from specbench.judge.page import run_rows
 from specbench.log.run import Run
 from specbench.log.store import read_run
 from specbench.measure.progress import Tally
