@@ -6,9 +6,8 @@ A row of the page is a number of a run, or of a paper, with everything it is fil
 from __future__ import annotations
 
 import json
-import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from pathlib import Path
@@ -19,8 +18,8 @@ from specbench.analysis.cells import CellKey
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.ranking import is_alone, is_claimed
 from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Missing, Value
-from specbench.data.tasks import TaskCard, load_cards
-from specbench.errors import UserError, without_password
+from specbench.data.tasks import load_cards
+from specbench.errors import without_password
 from specbench.judge.checks import CheckedRun
 from specbench.judge.files import check_files
 from specbench.log.audit import AUDIT
@@ -78,7 +77,6 @@ class SiteRow:
 class SiteRun:
     """A run on the page. `folder` holds its files, relative to the page."""
 
-    number: int
     folder: str
     label: str
     header: RunHeader
@@ -102,11 +100,8 @@ def write_site(
         say: receives a line per run.
 
     Raises:
-        UserError: there is no run.
         RunFolderError: a run cannot be read, or the folder cannot be written.
     """
-    if not paths:
-        raise UserError("There is no run for the site.", "Name folders of runs or of suites.")
     stored = [read_run(path, is_lenient=True) for path in single_runs(paths)]
     stored.sort(key=lambda run: run.header.created)
     num_tasks = max(len(run.header.columns) for run in stored)
@@ -118,14 +113,9 @@ def write_site(
         rows += [row for one in report.sources for row in run_rows(one.metrics, number, num_tasks)]
         raw = _write_run(run, report, out / folder)
         label = f"{facts.model_label(run.header)} on {run.header.hardware_name}, {run.header.id}"
-        runs.append(SiteRun(number, folder, label, run.header, check_files(run.folder), raw))
+        runs.append(SiteRun(folder, label, run.header, check_files(run.folder), raw))
     rows += published_rows()
-    write_files(out, {"index.html": render(runs, rows).encode()})
-
-
-def render(runs: Sequence[SiteRun], rows: Sequence[SiteRow]) -> str:
-    """The HTML of the page."""
-    return page_template("site.html", __package__).render(
+    page = page_template("site.html", __package__).render(
         runs=runs,
         facts=facts,
         data={
@@ -137,6 +127,7 @@ def render(runs: Sequence[SiteRun], rows: Sequence[SiteRow]) -> str:
             "num_machines": len({row.machine for row in rows if row.run is not None}),
         },
     )
+    write_files(out, {"index.html": page.encode()})
 
 
 def _folders(runs: Sequence[Run]) -> list[str]:
@@ -151,20 +142,18 @@ def _folders(runs: Sequence[Run]) -> list[str]:
 
 
 def _write_run(run: Run, report: Report, folder: Path) -> tuple[str, ...]:
-    """Write the report and copy the raw files; returns the names of those."""
+    """Write the report and the raw files; returns the names of those."""
     made = {
         name: text.encode()
         for form in _FORMATS
         for name, text in load_format(form).files(report).items()
     }
-    write_files(folder, made)
-    names = tuple(name for name in _RAW if (run.folder / name).is_file())
     with folder_errors(folder):
-        for name in names:
-            shutil.copyfile(run.folder / name, folder / name)
-        header = folder / HEADER
-        header.write_bytes(without_password(header.read_bytes().decode()).encode())
-    return names
+        places = [run.folder / name for name in _RAW]
+        raw = {place.name: place.read_bytes() for place in places if place.is_file()}
+    raw[HEADER] = without_password(raw[HEADER].decode()).encode()
+    write_files(folder, made | raw)
+    return tuple(raw)
 
 
 def _plain(row: SiteRow) -> dict[str, Any]:
@@ -224,7 +213,9 @@ def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteR
 
 def published_rows() -> Iterator[SiteRow]:
     """Every published value."""
-    models, cards = known_models(), load_cards()
+    models, cards = known_models(), load_cards().values()
+    titles = {task.name: task.title for card in cards for task in card.tasks}
+    titles |= {card.name: card.title for card in cards}  # of a suite: of all its questions
     for value in published_values():
         model = models.get(value.model)
         yield SiteRow(
@@ -232,7 +223,7 @@ def published_rows() -> Iterator[SiteRow]:
             model=model.title if model else value.model,
             engine="published",
             method=registry.get(value.method).title,
-            task=MEAN if value.task == "mean" else _task_title(value.task, cards),
+            task=MEAN if value.task == "mean" else titles.get(value.task, value.task),
             temperature=value.temperature,
             speedup=Estimate(value.speedup),
             mat=NOT_PUBLISHED if value.mat is None else Estimate(value.mat),
@@ -246,11 +237,3 @@ def engine_name(info: RunHeader) -> str:
     loads = [load.text for load in loads_of(info.spec.values) if load != Load()]
     software = dict.fromkeys(server.software_phrase for server in info.servers.values())
     return ", ".join([*(software or [OWN_ENGINE]), *loads])
-
-
-def _task_title(name: str, cards: Mapping[str, TaskCard]) -> str:
-    """The title of a task as runs have it; a suite's own is that of all its questions."""
-    if card := cards.get(name):
-        return card.title
-    known = {task.name: task.title for card in cards.values() for task in card.tasks}
-    return known.get(name, name)
