@@ -35,7 +35,7 @@ from specbench.audit.token_tests import (
 from specbench.errors import MethodFault, NonFiniteError, UserError
 from specbench.log.audit import AuditTest, MethodAudit
 from specbench.log.header import RunHeader
-from specbench.types import Record, Sampling
+from specbench.types import Record
 
 LONGEST = 256
 """Most tokens of an answer that is drawn anew."""
@@ -43,71 +43,24 @@ LONGEST = 256
 
 @dataclass(slots=True)
 class Answers:
-    """The answers of one method at one temperature, with the numbers of all of them."""
+    """The answers of one method at one temperature: their tokens, and what else was watched.
 
-    tokens: TokenNumbers = field(default_factory=lambda: TokenNumbers.join([]))
-    logits: list[LogitNumbers] = field(default_factory=list)
-    guesses: list[GuessNumbers] = field(default_factory=list)
-    num: int = 0
+    `level` is the sampling temperature: the run's `temperature`, or a raised one.
+    """
+
+    method: str
+    temperature: float
+    level: float
+    parts: list[TokenNumbers] = field(default_factory=list)
+    watched: list[Evidence] = field(default_factory=list)
     num_replayed: int = 0
     num_same: int = 0
     fault: str = ""
 
-    def add(self, tokens: TokenNumbers, found: Evidence | None = None) -> None:
-        """Add one answer: the numbers of its tokens, and what else was watched, if it was."""
-        self.num += 1
-        self.tokens = TokenNumbers.join([self.tokens, tokens]) if len(self.tokens) else tokens
-        if found:
-            self.logits.append(found.logits)
-            self.guesses.append(found.guesses)
-
-
-def replay(
-    answers: Answers, model: RunModel, records: Sequence[Record], is_enough: Callable[[], bool]
-) -> None:
-    """Complete records again, spread over the run, until they are enough.
-
-    Runs with one seed that were merged have an answer twice, which is one draw.
-    """
-    once = {(one.key.task, one.key.sample_id, one.key.turn, one.seed): one for one in records}
-    for record in spread([*once.values()]):
-        if is_enough():
-            return
-        found = model.watch(record.key.method, model.request(record))
-        is_same = found.token_ids == record.token_ids
-        answers.num_replayed += 1
-        answers.num_same += is_same
-        answers.add(found.tokens if is_same else model.token_numbers(record), found)
-
-
-def draw(
-    answers: Answers,
-    model: RunModel,
-    records: Sequence[Record],
-    sampling: Sampling,
-    is_enough: Callable[[], bool],
-) -> None:
-    """Draw new answers to the prompts of records, on new seeds, until they are enough.
-
-    They do not end at an end token. The seeds of two methods differ.
-    """
-    order = spread(records)
-    for number in count():
-        if is_enough():
-            return
-        round_, place = divmod(number, len(order))
-        method, asked = order[place].key.method, model.request(order[place])
-        name = (method, sampling, asked.prompt_ids, round_)
-        digest = hashlib.sha256(repr(name).encode()).digest()
-        request = replace(
-            asked,
-            sampling=sampling,
-            max_new_tokens=min(asked.max_new_tokens, LONGEST),
-            eos_ids=frozenset(),
-            seed=int.from_bytes(digest[:8], "big") >> 1,
-        )
-        found = model.watch(method, request)
-        answers.add(found.tokens, found)
+    @property
+    def tokens(self) -> TokenNumbers:
+        """The numbers of all tokens."""
+        return TokenNumbers.join(self.parts)
 
 
 def spread(records: Sequence[Record]) -> list[Record]:
@@ -222,19 +175,20 @@ class _Tester:
                 baseline = None
                 for method in sorted(methods, key=lambda name: name != BASELINE):
                     self._say(f"T={level:g}: {method} …")
-                    answers = self._answers(methods[method], (temperature, level))
-                    logits = LogitNumbers.join(answers.logits)
+                    answers = Answers(method, temperature, level)
+                    self._gather(answers, methods[method])
+                    logits = LogitNumbers.join([one.logits for one in answers.watched])
                     epsilon = EPSILON[self._dtype]
                     tests = [*logit_tests(logits, baseline, epsilon=epsilon, limit=limit)]
                     if level:
-                        tests += guess_tests(GuessNumbers.join(answers.guesses))
-                        tests += token_tests(answers.tokens)
+                        guesses = GuessNumbers.join([one.guesses for one in answers.watched])
+                        tests += [*guess_tests(guesses), *token_tests(answers.tokens)]
                     if method == BASELINE:
                         baseline = logits
                     elif level == temperature > 0 and not answers.fault:
                         outcomes = self._model.rule_outcomes(method, self._effort.num_outcomes)
                         tests += rule_tests(outcomes)
-                    yield self.result(method, (temperature, level), answers, tests)
+                    yield self._result(answers, tests)
 
     def of_servers(self, info: RunHeader) -> Iterator[MethodAudit]:
         for temperature, methods in self._records.items():
@@ -245,45 +199,77 @@ class _Tester:
                         f"{method}: sampled answers are not audited, its server sends no token ids."
                     )
                     continue
-                answers = Answers()
-                for record in own:
-                    answers.add(self._model.token_numbers(record))
-                tests = [*token_tests(answers.tokens)]
-                yield self.result(method, (temperature, temperature), answers, tests)
+                answers = Answers(method, temperature, temperature)
+                answers.parts += map(self._model.token_numbers, own)
+                yield self._result(answers, [*token_tests(answers.tokens)])
 
-    def _answers(self, records: Sequence[Record], at: tuple[float, float]) -> Answers:
+    def _gather(self, answers: Answers, records: Sequence[Record]) -> None:
         """Recorded answers and, above temperature 0, drawn ones; drawn ones alone if raised."""
-        answers, (temperature, level) = Answers(), at
-        sampling = replace(self._model.sampling(temperature), temperature=level)
-
-        def is_enough() -> bool:
-            if len(answers.tokens) < self._effort.num_tokens:
-                return False
-            power = self._effort.power
-            if not power or not level or not answers.num:
-                return True
-            return smallest_tv(answers.tokens, self._error_rate) <= power
-
         try:
-            if level == temperature:
-                replay(answers, self._model, records, is_enough)
-            if level:
-                draw(answers, self._model, records, sampling, is_enough)
+            if answers.level == answers.temperature:
+                self._replay(answers, records)
+            if answers.level:
+                self._draw(answers, records)
         except (MethodFault, NonFiniteError) as error:
             answers.fault = error.message
-        return answers
 
-    def result(
-        self, method: str, at: tuple[float, float], answers: Answers, tests: Sequence[AuditTest]
-    ) -> MethodAudit:
+    def _is_enough(self, answers: Answers) -> bool:
+        tokens, power = answers.tokens, self._effort.power
+        if len(tokens) < self._effort.num_tokens:
+            return False
+        if not power or not answers.level or not answers.parts:
+            return True
+        return smallest_tv(tokens, self._error_rate) <= power
+
+    def _replay(self, answers: Answers, records: Sequence[Record]) -> None:
+        """Complete records again, spread over the run, until they are enough.
+
+        Runs with one seed that were merged have an answer twice, which is one draw.
+        """
+        once = {(one.key.task, one.key.sample_id, one.key.turn, one.seed): one for one in records}
+        for record in spread([*once.values()]):
+            if self._is_enough(answers):
+                return
+            found = self._model.watch(answers.method, self._model.request(record))
+            is_same = found.token_ids == record.token_ids
+            answers.num_replayed += 1
+            answers.num_same += is_same
+            answers.parts.append(found.tokens if is_same else self._model.token_numbers(record))
+            answers.watched.append(found)
+
+    def _draw(self, answers: Answers, records: Sequence[Record]) -> None:
+        """Draw new answers to the prompts of records, on new seeds, until they are enough.
+
+        They do not end at an end token. The seeds of two methods differ.
+        """
+        order = spread(records)
+        sampling = replace(self._model.sampling(answers.temperature), temperature=answers.level)
+        for number in count():
+            if self._is_enough(answers):
+                return
+            round_, place = divmod(number, len(order))
+            asked = self._model.request(order[place])
+            name = (answers.method, sampling, asked.prompt_ids, round_)
+            digest = hashlib.sha256(repr(name).encode()).digest()
+            request = replace(
+                asked,
+                sampling=sampling,
+                max_new_tokens=min(asked.max_new_tokens, LONGEST),
+                eos_ids=frozenset(),
+                seed=int.from_bytes(digest[:8], "big") >> 1,
+            )
+            found = self._model.watch(answers.method, request)
+            answers.parts.append(found.tokens)
+            answers.watched.append(found)
+
+    def _result(self, answers: Answers, tests: Sequence[AuditTest]) -> MethodAudit:
         """The result of tests, not corrected yet."""
-        temperature, level = at
-        tokens = answers.tokens if level and answers.num else None
+        tokens = answers.tokens if answers.level and answers.parts else None
         return MethodAudit(
-            method=method,
-            temperature=temperature,
-            level=level,
-            num_answers=answers.num,
+            method=answers.method,
+            temperature=answers.temperature,
+            level=answers.level,
+            num_answers=len(answers.parts),
             num_replayed=answers.num_replayed,
             num_same=answers.num_same,
             num_tokens=0 if tokens is None else len(tokens),
