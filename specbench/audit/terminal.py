@@ -10,7 +10,7 @@ from rich.text import Text
 
 from specbench.audit.results import ALPHA, Audit, Difference, GreedyAudit, is_idle
 from specbench.audit.token_tests import POWER
-from specbench.log.audit import AuditStatus, AuditTest, MethodAudit, Subject
+from specbench.log.audit import AuditStatus, AuditTest, MethodAudit
 from specbench.log.header import RunHeader
 from specbench.report import formats
 from specbench.report.console import Prose
@@ -45,25 +45,26 @@ def print_contract(result: MethodAudit, console: Console, *, is_full: bool) -> N
     """Print the failed tests of a method, or all in full."""
     parts: list[RenderableType] = []
     faults = result.fault.splitlines()
+    failed = [fault.partition(": ")[::2] for fault in faults]
     if is_full:
         tests = replace(result, fault="")
         parts += _tests_table([(result.method, tests)], console.width, is_full=True)
-    for name, _, why in (fault.partition(": ") for fault in faults):
-        parts += _failed(name, why)
-    for test in () if is_full else result.failures:
-        name, out_of, effect, bound = _test(test)
-        parts += _failed(name, f"{effect} in {out_of} ({'p = ' * (bound[0] != '<')}{bound})")
-    num, failed = len(result.tests) + len(faults), len(result.failures) + len(faults)
-    counted = f"{failed} of {num} tests of {result.method}."
+    else:
+        for name, out_of, effect, bound in map(_test, result.failures):
+            failed.append((name, f"{effect} in {out_of} ({'p = ' * (bound[0] != '<')}{bound})"))
+    for name, why in failed:
+        parts += [Text(f"FAILED  {name}", style="bold red"), Prose(why, indent=8)]
+    num, num_failed = len(result.tests) + len(faults), len(result.failures) + len(faults)
+    counted = f"{num_failed} of {num} tests of {result.method}."
+    text, colour = f"Passed: {num} tests of {result.method}.", "green"
     if result.status == "lossy":
-        parts.append(Text(f"not lossless, as it says: {counted}", style="bold yellow"))
+        text, colour = f"not lossless, as it says: {counted}", "yellow"
     elif result.status != "no difference":
-        parts.append(Text(f"FAILED: {counted}", style="bold red"))
+        text, colour = f"FAILED: {counted}", "red"
     elif is_idle(result):
         text = f"Not judged: {result.method} proposed no guess on the prompts of the audit."
-        parts.append(Text(text, style="bold yellow"))
-    else:
-        parts.append(Text(f"Passed: {num} tests of {result.method}.", style="bold green"))
+        colour = "yellow"
+    parts.append(Text(text, style=f"bold {colour}"))
     if result.smallest_tv is not None:
         text = (
             f"Power: sampled tokens of {result.num_tokens} draws would have shown a mean total "
@@ -72,11 +73,6 @@ def print_contract(result: MethodAudit, console: Console, *, is_full: bool) -> N
         )
         parts.append(Text(text))
     print_parts(parts, console)
-
-
-def _failed(name: str, why: str) -> Iterable[RenderableType]:
-    """A failed test on one line, and what it found below."""
-    return (Text(f"FAILED  {name}", style="bold red"), Prose(why, indent=8))
 
 
 def _table(headings: Sequence[str], rows: Iterable[Row], heading: str = METHOD) -> Table:
@@ -159,15 +155,13 @@ def _texts(one: MethodAudit) -> dict[str, str]:
         "T": f"{one.level:g}",
         "same\nagain": f"{one.num_same} of {one.num_replayed}" if one.num_replayed else "",
         "logits\n(epsilon)": f"{max(deviations):.3g}" if deviations else "",
-        "p of\nguesses": _p_value(one, "guesses"),
-        "p of\ntokens": _p_value(one, "tokens"),
-        "p of\nrule": _p_value(one, "rule"),
+        **{f"p of\n{subject}": _p_value(one, subject) for subject in ("guesses", "tokens", "rule")},
         "tokens\ntested": str(one.num_tokens or ""),
         "smallest\nTV": "" if one.smallest_tv is None else f"{one.smallest_tv:.3f}",
     }
 
 
-def _p_value(one: MethodAudit, subject: Subject) -> str:
+def _p_value(one: MethodAudit, subject: str) -> str:
     """The smallest p-value of a subject; a broken limit counts as 0."""
     tests = [test for test in one.tests if test.subject == subject]
     found = [test.p_value for test in tests if test.p_value is not None]
