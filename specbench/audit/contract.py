@@ -4,8 +4,6 @@ They run the method's own drafter on a target, with its own drafts and with righ
 planted in its trees.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, product

@@ -6,8 +6,6 @@ the accepted path. It passes everything on to the method's own drafter, so that 
 and graphs are as in a measured completion.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, Self, TypeAlias

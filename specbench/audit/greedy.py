@@ -4,8 +4,6 @@ The prompt and the shared tokens go through the target in one pass. Its logits t
 apart the two tokens are. In a re-check, vanilla and the method run the step itself again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate, zip_longest

@@ -3,8 +3,6 @@
 Restores what a run was made with, and refuses anything else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache

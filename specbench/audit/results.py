@@ -1,7 +1,5 @@
 """Results of an audit, by difference and by method: rounding (numerics) or a bug; its limits."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from specbench.analysis.divergence import Agreement, Divergence

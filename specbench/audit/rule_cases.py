@@ -3,8 +3,6 @@
 The output cannot show a rule that is a little lenient; here every probability is known.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise

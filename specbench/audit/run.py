@@ -5,8 +5,6 @@ tokens and rules at every temperature. The model is loaded only if there is some
 at. The audit is stored in the run's folder.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from dataclasses import replace

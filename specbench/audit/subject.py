@@ -1,7 +1,5 @@
 """A method under test, with the target and the prompts it is tested on, and right drafts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property

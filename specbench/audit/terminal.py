@@ -1,7 +1,5 @@
 """An audit on a terminal: a table of methods, the largest differences, and a sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace

@@ -5,18 +5,15 @@ residual has a known mean, variance and skewness given the tokens before it; sum
 compared with Pearson's type III distribution.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from scipy.stats import chi2, fisher_exact, kstest, norm, pearson3
 
+from specbench.audit.evidence import GuessNumbers, LogitNumbers, TokenNumbers
+from specbench.audit.rule_cases import Outcomes
 from specbench.log.audit import AuditTest
-
-if TYPE_CHECKING:
-    from specbench.audit.evidence import GuessNumbers, LogitNumbers, TokenNumbers
-    from specbench.audit.rule_cases import Outcomes
 
 POWER = 0.8
 """Share of audits that find the smallest difference."""
@@ -80,8 +77,6 @@ def sum_test(residual: Any, variance: Any, third: Any, step: float = 0.0) -> flo
     `step` is the distance between neighbouring values of the sum. None if there is too little
     to test.
     """
-    from scipy.stats import pearson3
-
     total = variance.sum()
     if total <= 0 or abs(skew := third.sum() / total**1.5) > _MAX_SKEW:
         return None
@@ -106,7 +101,7 @@ def _serial_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
         if len(now) < _LEAST:
             continue
         products, scale = float((now * before).sum()), float((before**2).sum())
-        p_value = _normal(products / np.sqrt(scale))
+        p_value = float(2 * norm.sf(abs(products / np.sqrt(scale))))
         yield AuditTest("tokens", name, len(now), products / scale, "", p_value)
     yield from _test_of_answers(tokens, answer)
 
@@ -130,14 +125,8 @@ def _test_of_answers(tokens: TokenNumbers, answer: Any) -> Iterator[AuditTest]:
     variance = (around**2 * tokens.rank_variance[now[is_pair]]).sum()
     if len(around) >= _LEAST and variance > 0:
         effect = float(12 * products.mean())
-        p_value = _normal(products.sum() / np.sqrt(variance))
+        p_value = float(2 * norm.sf(abs(products.sum() / np.sqrt(variance))))
         yield AuditTest("tokens", "correlation of answers", len(around), effect, "", p_value)
-
-
-def _normal(z: float) -> float:
-    from scipy.stats import norm
-
-    return float(2 * norm.sf(abs(z)))
 
 
 def smallest_tv(tokens: TokenNumbers, error_rate: float) -> float:
@@ -146,8 +135,6 @@ def smallest_tv(tokens: TokenNumbers, error_rate: float) -> float:
     All of it moves mass to or from the likeliest token. No statistic between 0 and 1 changes
     by more than the total variation.
     """
-    from scipy.stats import norm
-
     best = tokens.best
     quantiles = norm.isf(error_rate / 2) + norm.isf(1 - POWER)
     return float(min(1.0, quantiles * np.sqrt((best * (1 - best)).sum()) / max(len(tokens), 1)))
@@ -155,8 +142,6 @@ def smallest_tv(tokens: TokenNumbers, error_rate: float) -> float:
 
 def guess_tests(guesses: GuessNumbers) -> Iterator[AuditTest]:
     """Tests of drawn guesses against the q that they claim."""
-    from scipy.stats import kstest
-
     num = len(guesses)
     if not num:
         return
@@ -182,8 +167,6 @@ def logit_tests(
     those of the engine's steps over plain chains: then the shape of a step does not change
     bits, and a difference is a bug.
     """
-    from scipy.stats import fisher_exact
-
     if not len(logits):
         return
     largest = float((logits.deviation / (epsilon * logits.scale)).max())
@@ -208,8 +191,6 @@ def rule_tests(every: Sequence[Outcomes]) -> list[AuditTest]:
 
 def rule_test(outcomes: Outcomes) -> AuditTest:
     """A chi-square test of a rule's outcomes on one tree."""
-    from scipy.stats import chi2
-
     expected = outcomes.probs * outcomes.counts.sum(1, keepdims=True)
     is_used = outcomes.counts.sum(1) > 0
     counts, expected = outcomes.counts[is_used], expected[is_used]

@@ -9,8 +9,6 @@ recorded answer is completed again with its own seed, so that caches and memorie
 run. Its recorded tokens are tested even if other tokens come out now.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -2,8 +2,6 @@
 the leaderboard?
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Reasons that keep a sound run off the leaderboard: its machine, its model, its audit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from specbench.analysis.metrics import BASELINE

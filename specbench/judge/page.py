@@ -3,8 +3,6 @@
 A row of the page is a number of a run, or of a paper, with everything it is filtered by.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
