@@ -301,16 +301,6 @@ def _notes(
         "one-sided, over paired samples, corrected for their number: fewer than 1 of 100 equal "
         f"runs fail by chance{_noise_text(no_speed, num_baselines)}. Intervals are 95 %.",
     )
-    slower = {
-        check.cell.method
-        for check in checks
-        if check.cell and (check.name, check.status) == ("speed", "failed")
-    }
-    if BASELINE in slower:
-        text = (
-            "Vanilla itself is slower. The cause is the engine or the machine; a second run tells"
-        )
-        yield Note("Warning", f"{text} which.", is_warning=True)
     yield from (Note("Warning", text, is_warning=True) for text in warnings)
 
 
