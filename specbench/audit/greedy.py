@@ -4,7 +4,6 @@ The prompt and the shared tokens go through the target in one pass. Its logits t
 apart the two tokens are. In a re-check, vanilla and the method run the step itself again.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate, zip_longest
 
@@ -14,7 +13,7 @@ from specbench.analysis.divergence import Agreement, Divergence
 from specbench.analysis.records import BASELINE, RecordTable
 from specbench.analysis.stats.bootstrap import FloatArray
 from specbench.audit.model import RunModel
-from specbench.audit.results import Difference, GreedyAudit, near_tie
+from specbench.audit.results import Difference, near_tie
 from specbench.log.header import RunHeader
 from specbench.log.run import load_of, loads_of
 from specbench.models.cards import DTYPES
@@ -22,26 +21,6 @@ from specbench.types import Record, Request
 
 NUM_BEST = 100
 """Number of best logits whose largest magnitude is the scale of a position."""
-
-
-def audit_greedy(
-    agreement: Agreement,
-    table: RecordTable,
-    info: RunHeader,
-    *,
-    model: RunModel | None,
-    is_recheck: bool,
-    say: Callable[[str], None],
-) -> GreedyAudit:
-    """Audit a method's differences from vanilla; without a model, there must be none."""
-    differences: list[Difference] = []
-    if agreement.divergences:
-        assert model is not None
-        say(f"{agreement.method}: looking at {len(agreement.divergences)} differences …")
-        examiner = _Examiner(table, info, model, is_recheck=is_recheck)
-        differences = [examiner.examine(divergence) for divergence in agreement.divergences]
-    is_lossless = info.method(agreement.method).is_lossless
-    return GreedyAudit(agreement, tuple(differences), is_lossless)
 
 
 def agreement_with_ours(table: RecordTable, info: RunHeader, model: RunModel) -> Agreement:
@@ -66,7 +45,7 @@ def agreement_with_ours(table: RecordTable, info: RunHeader, model: RunModel) ->
     return Agreement(BASELINE, len(records), tuple(divergences))
 
 
-class _Examiner:
+class Examiner:
     """Examines single steps of greedy completions with the run's model."""
 
     def __init__(

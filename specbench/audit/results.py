@@ -106,7 +106,6 @@ class Audit:
     what was asked for and has no verdict.
     """
 
-    run_id: str
     dtype: str
     recheck_dtype: str | None
     greedy: tuple[GreedyAudit, ...]

@@ -15,9 +15,9 @@ from msgspec.structs import replace as replace_part
 
 from specbench.analysis.divergence import find_agreements
 from specbench.analysis.records import BASELINE, make_table
-from specbench.audit.greedy import agreement_with_ours, audit_greedy
+from specbench.audit.greedy import Examiner, agreement_with_ours
 from specbench.audit.model import RunModel
-from specbench.audit.results import Audit, GreedyAudit
+from specbench.audit.results import Audit, Difference, GreedyAudit
 from specbench.audit.white_box import Effort, audit_methods, usable_records
 from specbench.errors import RunFolderError, UserError
 from specbench.log.audit import (
@@ -67,20 +67,23 @@ def audit(
         agreements = {BASELINE: agreement_with_ours(table, info, model), **agreements}
     elif has_divergence or records:
         model = open_model(is_recheck or bool(records))
-    greedy = [
-        audit_greedy(agreement, table, info, model=model, is_recheck=is_recheck, say=say)
-        for agreement in agreements.values()
-    ]
+    examiner = Examiner(table, info, model, is_recheck=is_recheck) if model else None
+    greedy = []
+    for agreement in agreements.values():
+        method, found = agreement.method, list[Difference]()
+        if examiner and agreement.divergences:
+            say(f"{method}: looking at {len(agreement.divergences)} differences …")
+            found = [examiner.examine(divergence) for divergence in agreement.divergences]
+        greedy.append(GreedyAudit(agreement, tuple(found), info.method(method).is_lossless))
     methods = audit_methods(records, info, model, effort, say) if model and records else ()
-    found = Audit(
-        run_id=info.id,
+    audited = Audit(
         dtype=info.model.dtype,
         recheck_dtype=model.dtype if model and is_recheck else None,
         greedy=tuple(greedy),
         methods=tuple(methods),
         device=model.device if model else "",
     )
-    return replace(found, unjudged=_unjudged(found, info, is_full=bool(effort.num_tokens)))
+    return replace(audited, unjudged=_unjudged(audited, info, is_full=bool(effort.num_tokens)))
 
 
 def _unjudged(audit: Audit, info: RunHeader, *, is_full: bool) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ _TONES: dict[AuditStatus, Tone] = {"bug": "bad", "numerics": "unsure", "lossy": 
 
 def print_audit(audit: Audit, info: RunHeader, console: Console, *, is_full: bool = False) -> None:
     """Print the tables and sentences of an audit; in full, every test."""
-    title = f"Audit of run {audit.run_id} ({info.model.label}, {audit.dtype})"
+    title = f"Audit of run {info.id} ({info.model.label}, {audit.dtype})"
     parts: list[RenderableType] = [Text(title, style="bold"), Text()]
     if audit.greedy:
         parts += [Text("Temperature=0, against vanilla's tokens", style="bold")]

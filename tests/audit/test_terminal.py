@@ -29,7 +29,7 @@ def test_an_audit_in_half_precision_says_what_it_cannot_see(
     tests = tuple(AuditTest("logits", one, 9, 0.0, "", limit=1.0) for one in {"deviation", name})
     method = MethodAudit("pld", 0.0, 0.0, num_answers=1, tests=tests)
     info = make_run([], header(("vanilla", "pld"), ("gsm8k",))).header
-    said = printed(partial(print_audit, Audit("run", dtype, again, (), (method,)), info), 200)
+    said = printed(partial(print_audit, Audit(dtype, again, (), (method,)), info), 200)
     assert ("--dtype float32 finds them" in " ".join(said.split())) == is_told
 
 
@@ -61,10 +61,10 @@ def test_methods_without_evidence_are_named_and_the_command_ends_with_3() -> Non
         (0.0, "no answer to compare with vanilla's"),
         (1.0, "not in the audit"),
     ]
-    audit = Audit("run", "float32", None, (), (few,), unjudged=("PLD at T=1: too few",))
+    audit = Audit("float32", None, (), (few,), unjudged=("PLD at T=1: too few",))
     assert "Not judged: PLD at T=1: too few." in printed(partial(print_audit, audit, info))
     assert audit.exit_code == 3
-    assert Audit("run", "float32", None, (), (passed_audit("pld", 1.0),)).exit_code == 0
+    assert Audit("float32", None, (), (passed_audit("pld", 1.0),)).exit_code == 0
 
 
 def test_a_method_that_proposes_nothing_did_not_pass() -> None:
