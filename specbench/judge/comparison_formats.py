@@ -5,7 +5,7 @@ empty in CSV and null in JSON; a dash stands for it in Markdown.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from specbench.analysis.cells import CellKey
 from specbench.analysis.frames import value_columns, value_or_none
 from specbench.analysis.metrics import POOLED
 from specbench.analysis.ranking import ALONE
-from specbench.analysis.stats.bootstrap import Estimate, Value
+from specbench.analysis.stats.bootstrap import Estimate
 from specbench.errors import unknown_name
 from specbench.judge.comparison import MEAN, Comparison
 from specbench.judge.pairs import Pair
@@ -38,20 +38,9 @@ _ENDINGS = {"markdown": "md", "csv": "csv", "json": "json"}
 NOT_COMPARABLE = "NOT COMPARABLE: these runs did not do the same work"
 
 
-class ComparedNumber(NamedTuple):
-    """A compared number: its name in a cell, and how to write it."""
-
-    name: str
-    heading: str
-    text: Callable[[Value], str]
-
-
-RATE = ComparedNumber("tokens_per_s", "tokens/s", formats.rate)
-NUMBERS = (
-    ComparedNumber("speedup", "speedup", formats.speedup),
-    ComparedNumber("mat", "MAT", formats.mat),
-    RATE,
-)
+RATE = ("tokens_per_s", "tokens/s", formats.rate)
+NUMBERS = (("speedup", "speedup", formats.speedup), ("mat", "MAT", formats.mat), RATE)
+"""The compared numbers: name in a cell, heading, and how to write one."""
 
 
 class ComparedBlock(NamedTuple):
@@ -119,17 +108,17 @@ def _table(
     is_cross = one.reference_method is not None
     numbers = (RATE,) if is_cross else NUMBERS
     columns = tuple(
-        Column(heading, task=number.heading)
-        for number in numbers
-        for heading in (*sorted(letters), " / ".join(letters))
+        Column(letter, task=heading)
+        for _, heading, _ in numbers
+        for letter in (*sorted(letters), " / ".join(letters))
     )
 
     def row(method: str, task: str, label: str) -> Row:
         cell, cells = one.cell(method, temperature, task), list[Cell]()
-        for number in numbers:
-            pair = cell.pair(number.name)
+        for name, _, write in numbers:
+            pair = cell.pair(name)
             values = [pair.subject, pair.reference][:: 1 if letters[0] < letters[1] else -1]
-            cells += [Cell(number.text(value)) for value in values]
+            cells += [Cell(write(value)) for value in values]
             mark = ALONE if pair.is_alone else ""
             text = formats.mat(pair.ratio) + mark + formats.plus_minus(pair.ratio)
             cells.append(Cell(text, tone=_tone(pair)))
@@ -295,8 +284,8 @@ def _rows(one: Comparison) -> Iterable[dict[str, Any]]:
             "num_completions": cell.num_completions,
             "num_samples": cell.num_samples,
         }
-        for number in NUMBERS:
-            pair, name = cell.pair(number.name), number.name
+        for name, _, _ in NUMBERS:
+            pair = cell.pair(name)
             row[f"{name}_reference"] = value_or_none(pair.reference)
             row[f"{name}_subject"] = value_or_none(pair.subject)
             row |= value_columns(f"{name}_ratio", pair.ratio)

@@ -118,39 +118,26 @@ def _check_answers(
     compared = cells[cells["gain"].notna()]
     requests = compared.groupby(["task", "sample_id", "turn"], sort=False)
     gain, lead = requests["gain"].min(), requests["lead"].mean()
-    num_worse = int((gain < 0).sum())
+    num_worse, column = int((gain < 0).sum()), "gain"
+    change = "differ from the baseline's" if is_vanilla else "no longer match vanilla's"
     if is_vanilla:
         share = MAX_CHANGED if max_mismatch is None else max_mismatch
         is_significant = num_worse > max(share * len(gain), 1.0)
     elif is_exact or max_mismatch is not None:
         is_significant = num_worse > (max_mismatch or 0.0) * len(gain)
     else:
-        earlier, later = int((lead < 0).sum()), int((lead > 0).sum())
         from scipy.stats import binom
 
+        earlier, later = int((lead < 0).sum()), int((lead > 0).sum())
         sign_test = binom.sf(earlier - 1, earlier + later, 0.5)
         is_significant = bool(sign_test < GATE_ALPHA / num_tests)
         if is_significant:
-            yield from _earlier(compared, earlier, later)
-            return
-    change = "differ from the baseline's" if is_vanilla else "no longer match vanilla's"
+            column, change = "lead", "leave vanilla's earlier than in the baseline"
+            change += f" (in all tasks {earlier} earlier, {later} later)"
     for task, cell in compared.groupby("task", sort=False):
-        worse = cell[cell["gain"] < 0]
+        worse = cell[cell[column] < 0]
         text = f"{len(worse)} of {len(cell)} greedy answers {change}"
-        if len(worse):
+        if len(worse) and column == "gain":
             text += f", first {worse['sample_id'].iloc[0]}, turn {worse['turn'].iloc[0] + 1}"
-        is_failed = is_significant and len(worse) > 0
-        key = CellKey(method, float(temperature), task)
-        yield Check("output", "failed" if is_failed else "passed", text, key)
-
-
-def _earlier(compared: DataFrame, earlier: int, later: int) -> Iterator[Check]:
-    """The failed checks of a method whose answers leave vanilla's earlier than they did."""
-    for names, cell in compared.groupby(CELL_KEY, sort=False):
-        worse = cell[cell["lead"] < 0]
-        status: Status = "failed" if len(worse) else "passed"
-        text = (
-            f"{len(worse)} of {len(cell)} greedy answers leave vanilla's earlier than in the "
-            f"baseline (in all tasks {earlier} earlier, {later} later)"
-        )
-        yield Check("output", status, text, CellKey(*names))
+        status: Status = "failed" if is_significant and len(worse) else "passed"
+        yield Check("output", status, text, CellKey(method, float(temperature), task))

@@ -4,7 +4,6 @@ A row of the page is a number of a run, or of a paper, with everything it is fil
 """
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
@@ -130,13 +129,10 @@ def write_site(
 
 def _folders(runs: Sequence[Run]) -> list[str]:
     """A folder for each run, named after it; runs of one name are numbered."""
-    times = Counter[str]()
-    names = []
-    for run in runs:
-        name = run.folder.resolve().name
-        times[name] += 1
-        names.append(f"runs/{name}" if times[name] == 1 else f"runs/{name}-{times[name]}")
-    return names
+    names = [run.folder.resolve().name for run in runs]
+    times = [names[:number].count(name) + 1 for number, name in enumerate(names)]
+    pairs = zip(names, times, strict=True)
+    return [f"runs/{name}" if time == 1 else f"runs/{name}-{time}" for name, time in pairs]
 
 
 def _write_run(run: Run, report: Report, folder: Path) -> tuple[str, ...]:
