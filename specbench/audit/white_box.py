@@ -130,20 +130,19 @@ def audit_methods(
 
 def corrected(results: Sequence[MethodAudit]) -> list[MethodAudit]:
     """The results with p-values corrected for the number of tests over all of them."""
-    p_values = [t.p_value for one in results for t in one.tests if t.p_value is not None]
-    after = iter([p for p in holm(dict(enumerate(p_values))).values() if p is not None])
+    p_values = holm(dict(enumerate(test.p_value for one in results for test in one.tests)))
+    after = iter(p_values.values())
     return [
-        replace_part(one, tests=tuple(_judged(test, after) for test in one.tests))
+        replace_part(one, tests=tuple(_judged(test, next(after)) for test in one.tests))
         for one in results
     ]
 
 
-def _judged(test: AuditTest, p_values: Iterator[float]) -> AuditTest:
-    if test.p_value is None:
-        is_failed = test.limit is not None and not test.effect <= test.limit
-        return replace_part(test, is_failed=is_failed)
-    p_value = next(p_values)
-    return replace_part(test, p_value=p_value, is_failed=p_value < ALPHA)
+def _judged(test: AuditTest, p_value: float | None) -> AuditTest:
+    is_failed = test.limit is not None and not test.effect <= test.limit
+    if p_value is not None:
+        is_failed = p_value < ALPHA
+    return replace_part(test, p_value=p_value, is_failed=is_failed)
 
 
 def _with_verdict(result: MethodAudit, info: RunHeader) -> MethodAudit:

@@ -181,9 +181,8 @@ class _Cells:
             runs = np.array(run.run_of_repeat)
             numbers = runs * _MANY + np.arange(len(runs)) - np.searchsorted(runs, runs)
             frame = frame.assign(repeat=numbers[frame["repeat"]])
-        self.num_runs, self.num_passes = (
-            len({*part}) for part in np.divmod(frame["repeat"].to_numpy(), _MANY)
-        )
+        run_numbers, passes = np.divmod(frame["repeat"].to_numpy(), _MANY)
+        self.repeats = {"runs": len({*run_numbers}), "passes": len({*passes})}
         self.frame = frame[frame["is_measured"]]
         found = self.frame["method"].unique()
         listed = [one.spelling for one in run.header.method_labels if one.spelling in found]
@@ -274,9 +273,7 @@ def _unshared(reference: _Cells, subject: _Cells) -> Iterator[str]:
         alone += [f"T={t:g}" for t in cells.temperatures if t not in other.temperatures]
         if alone:
             yield f"only in {cells.run.header.id}: {', '.join(alone)}"
-    for kind, numbers in (
-        ("runs", [one.num_runs for one in sides]),
-        ("passes", [one.num_passes for one in sides]),
-    ):
+    for kind in ("runs", "passes"):
+        numbers = [one.repeats[kind] for one in sides]
         if numbers[0] != numbers[1]:
             yield f"{kind} after the first {min(numbers)}, which only one side has"

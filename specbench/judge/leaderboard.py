@@ -34,7 +34,10 @@ def find_exclusions(
 ) -> Iterator[str]:
     """The reasons, a sentence each; none for a run that may enter."""
     yield from _subject(header)
-    yield from _completeness(header, records)
+    if header.status != "complete":
+        yield f"The run is {header.status}, not complete. Go on with --resume."
+    if failed := sum(not record.is_ok for record in records):
+        yield f"{failed} of {len(records)} answers failed."
     yield from _machine(header)
     yield from _audit(header, audit)
 
@@ -65,13 +68,6 @@ def _subject(header: RunHeader) -> Iterator[str]:
     slowing = ("phases", "trace", "check_drafts")
     if asked := [f"--{name.replace('_', '-')}" for name in slowing if getattr(values, name)]:
         yield f"The steps were timed with {' and '.join(asked)}, which slows them."
-
-
-def _completeness(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    if header.status != "complete":
-        yield f"The run is {header.status}, not complete. Go on with --resume."
-    if failed := sum(not record.is_ok for record in records):
-        yield f"{failed} of {len(records)} answers failed."
 
 
 def _machine(header: RunHeader) -> Iterator[str]:
