@@ -83,11 +83,6 @@ class RunModel:
         _check_same(run.header, plan, plan.setup)
         self._plan, self._codec = plan, plan.setup.codec
         self._asked = RunSpec(**structs.asdict(asked))
-        self._prompts = {
-            (task, prompt.sample_id): prompt
-            for task, prompts in plan.prompts.items()
-            for prompt in prompts
-        }
         self._records = {record.key: record for record in run.records}
         self._first = next(iter(run.header.spec.values.methods), BASELINE)
         self._backend = EngineBackend(plan.setup, before=run.header).__enter__()
@@ -102,7 +97,8 @@ class RunModel:
             UserError: the prompt is not what it was.
         """
         key = record.key
-        prompt = self._prompts.get((key.task, key.sample_id))
+        prompts = self._plan.prompts.get(key.task, ())
+        prompt = next((one for one in prompts if one.sample_id == key.sample_id), None)
         if prompt is None:
             raise UserError(f"The prompt {key.sample_id} of the run is missing.", _RESTORE)
         ids = self._codec.render(make_chat(prompt.turns[: key.turn + 1], self._history(key)))

@@ -22,7 +22,7 @@ from specbench.analysis.records import make_table
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Estimate, Scope, unit_sd
 from specbench.analysis.stats.significance import differs, holm
 from specbench.errors import UserError, unknown_name
-from specbench.judge.pairs import ONCE, CellPair, Repetition, mean_cell, pair_cell, pair_requests
+from specbench.judge.pairs import CellPair, Repetition, mean_cell, pair_cell, pair_requests
 from specbench.log.differences import COMPARE, Difference, require_same_work
 from specbench.log.header import RunHeader
 from specbench.log.run import NO_LOAD, Load, Run, loads_of
@@ -53,8 +53,8 @@ class Comparison:
     differences: tuple[Difference, ...]
     cautions: tuple[Difference, ...]
     unshared: tuple[str, ...]
+    repetition: Repetition
     reference_method: str | None = None
-    repetition: Repetition = ONCE
     number: int = 0
 
     @property

@@ -18,7 +18,6 @@ from specbench.analysis.ranking import is_alone, is_claimed
 from specbench.analysis.ratios import COLUMNS, Places, row_ratios
 from specbench.analysis.records import REQUEST_KEY
 from specbench.analysis.stats.bootstrap import (
-    ONE_PASS,
     Draws,
     FloatArray,
     Missing,
@@ -47,8 +46,8 @@ class Repetition:
     `is_one_run` if both are the same run, so that passes are paired.
     """
 
-    scope: Scope = ONE_PASS
-    is_one_run: bool = False
+    scope: Scope
+    is_one_run: bool
 
     @property
     def is_judged(self) -> bool:
@@ -56,9 +55,6 @@ class Repetition:
         between methods of one pass.
         """
         return self.scope.is_estimated and (self.is_one_run or self.scope.kind == "runs")
-
-
-ONCE = Repetition()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +123,7 @@ def _measured(frame: DataFrame, methods: Collection[str]) -> DataFrame:
 
 
 def pair_cell(
-    rows: DataFrame,
-    draws: Draws | None = None,
-    no_times: Missing | None = None,
-    repetition: Repetition = ONCE,
+    rows: DataFrame, draws: Draws | None, no_times: Missing | None, repetition: Repetition
 ) -> CellPair:
     """A cell from its rows of `pair_requests`, with intervals if there are draws.
 
@@ -166,7 +159,7 @@ def _places(rows: DataFrame, suffix: str, repetition: Repetition) -> Places:
     return Places(rows["cluster"].to_numpy(), units, requests, repetition.scope.number)
 
 
-def mean_cell(cells: Sequence[CellPair], *, is_one_run: bool = False) -> CellPair:
+def mean_cell(cells: Sequence[CellPair], *, is_one_run: bool) -> CellPair:
     """Arithmetic means of the values over tasks, and their ratio; missing if a task is missing."""
     means = {}
     for name in _REASONS:
