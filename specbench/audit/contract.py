@@ -112,18 +112,14 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
     num_wrong = num_guesses = num_refused = deepest = depth = 0
     rows: list[LogitNumbers] = []
     for prompt, answer in zip(subject.prompts, subject.answers, strict=True):
-        drafter = Planted(subject.drafter, (*prompt, *answer))
-        request = Request(prompt, subject.budget)
-        found = watched_evidence(subject.target, drafter, request)
+        drafter, again = (Planted(subject.drafter, (*prompt, *answer)) for _ in range(2))
+        found = watched_evidence(subject.target, drafter, Request(prompt, subject.budget))
         rows.append(found.logits)
         num_wrong += subject.wrong_tokens(prompt, found.token_ids) > 0
-        again = Planted(subject.drafter, (*prompt, *answer))
-        lengths = subject.complete(again, prompt).accept_lengths
-        accepted = [length - 1 for length in lengths]
+        accepted = [n - 1 for n in subject.complete(again, prompt).accept_lengths]
         num_guesses += sum(again.num_planted)
-        num_refused += sum(
-            max(0, n - own) for n, own in zip(again.num_planted, accepted, strict=True)
-        )
+        pairs = zip(again.num_planted, accepted, strict=True)
+        num_refused += sum(max(0, n - own) for n, own in pairs)
         deepest = max([deepest, *accepted])
         depth = max([depth, *again.depths])
     yield count("planted guesses", len(subject.prompts), num_wrong)
