@@ -31,7 +31,7 @@ def print_dry_run(suite: Suite) -> bool:
     rows, missing, refused, is_here = [], list[str](), list[str](), True
     for run in suite.runs:
         try:
-            one = preview(run, bytes_per_s)
+            one = preview(run.spec, bytes_per_s)
         except UserError as error:
             refused.append(f"{run.name}: {error.message} {error.hint}")
             continue

@@ -136,7 +136,7 @@ def test_the_recipes_of_the_project_can_be_planned(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPECBENCH_CACHE", "/nowhere")
-    found = [preview(run, lambda device: 1e12) for run in read_recipe(path).runs]
+    found = [preview(run.spec, lambda device: 1e12) for run in read_recipe(path).runs]
     for one in found:
         assert one.num_samples and one.num_methods > 1 and one.memory_bytes and one.max_seconds
         assert not [text for text in one.missing if "checkpoint" in text]

@@ -22,7 +22,6 @@ from specbench.measure.local.engine_setup import EngineSetup, make_engine_setup
 from specbench.measure.local.memory import MemoryLedger
 from specbench.measure.spec import RunSpec
 from specbench.measure.suite.preview import preview
-from specbench.measure.suite.recipe import SuiteRun
 from specbench.models.cards import known_models
 from specbench.types import Completion, Step
 
@@ -167,8 +166,8 @@ def test_a_model_larger_than_all_gpus_is_told_with_their_number(gpus: list[float
 @pytest.mark.parametrize(("free", "is_enough"), [(12, True), (5, False)])
 def test_a_preview_counts_all_gpus(gpus: list[float], free: float, is_enough: bool) -> None:
     gpus += [free, free]
-    run = SuiteRun("01", RunSpec(**LARGE, tasks=("gsm8k",), limit=1), ("model",))
-    missing = " ".join(preview(run, lambda device: 1e12).missing)
+    spec = RunSpec(**LARGE, tasks=("gsm8k",), limit=1)
+    missing = " ".join(preview(spec, lambda device: 1e12).missing)
     assert ("such GPUs are needed. There are 2." in missing) is not is_enough
 
 

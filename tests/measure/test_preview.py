@@ -7,7 +7,6 @@ import pytest
 
 from specbench.measure.spec import RunSpec
 from specbench.measure.suite.preview import Preview, preview
-from specbench.measure.suite.recipe import SuiteRun
 
 GB = 10**9
 
@@ -23,7 +22,7 @@ def of(*methods: str, **values: Any) -> Preview:
     spec = RunSpec(
         model="vicuna-7b", methods=methods, tasks=("gsm8k",), limit=1, dtype="float16", **values
     )
-    return preview(SuiteRun("01", spec, ("model",)), lambda device: 1e12)
+    return preview(spec, lambda device: 1e12)
 
 
 @pytest.mark.parametrize("weights", ["hub", "stand-in"])
