@@ -19,7 +19,7 @@ import benchmarks.gpu as package
 from benchmarks.gpu.goals import Judged, judge
 from specbench.errors import SpecbenchError, unknown_name
 from specbench.log.options import options
-from specbench.measure.progress import Messages
+from specbench.measure.progress import Progress
 from specbench.measure.spec import RunSpec
 from specbench.measure.suite.runs import Order, complete_apart, run_tried
 from specbench.models.cards import find_model
@@ -217,7 +217,7 @@ def run_row(row: Row, folder: Path, left_s: float) -> dict[str, Any]:
             changed = [o for o in options(RunSpec) if getattr(row.spec, o.name) != o.default]
             given = tuple(option.parameter for option in changed)
             order = Order(row.spec, given, str(folder), is_offline=True)
-            complete_apart(order, Messages(print), row.limit_s, left_s)
+            complete_apart(order, Progress(print), row.limit_s, left_s)
         else:
             words = [word.replace("{}", str(folder)) for word in row.command]
             with (folder / "log.txt").open("w", encoding="utf-8") as out:

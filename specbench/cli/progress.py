@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specbench.errors import first_line, is_debugging, terminal_text
-from specbench.measure.progress import Lines, Messages, sample_line
+from specbench.measure.progress import Lines, Progress, sample_line
 from specbench.report.console import SafeConsole, wrapped
 from specbench.types import Record
 
@@ -35,7 +35,7 @@ def _say_in_debug(text: str) -> None:
         print(terminal_text(text), file=sys.stderr)
 
 
-class ProgressView(Messages):
+class ProgressView(Progress):
     """The quiet view, and the base of the others: it shows messages with --debug alone.
 
     As a context manager it closes the view however the run ends.

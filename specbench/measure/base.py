@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Protocol, Self, runtime_checkable
 
@@ -22,6 +23,7 @@ from specbench.log.header import MethodHeader, ModelHeader, RunHeader
 from specbench.log.machine import Environment, GpuUse, Threads
 from specbench.log.roles import role
 from specbench.log.run import NO_LOAD, Load, loads_of
+from specbench.measure.progress import Progress as Progress
 from specbench.measure.spec import RunSpec
 from specbench.types import Completion, Record, RecordKey, Request, RequestKey
 
@@ -87,23 +89,16 @@ class BackendInfo:
     def added_to(self, header: RunHeader) -> RunHeader:
         """The header with this part. A method that was ever eager stays eager in a resumed run."""
         parts = {one.name: getattr(self, one.name) for one in fields(self)}
-        for name in ("methods", "hooks", "servers", "workers"):
+        for name in ("methods", "hooks", "servers", "workers", "execution"):
             parts[name] = getattr(header, name) | parts[name]
-        execution = {
-            label: header.execution.get(label, mode) if mode.mode == "graph" else mode
-            for label, mode in self.execution.items()
-        }
-        return replace(
-            header,
-            **{
-                **parts,
-                "weights_print": self.weights_print or header.weights_print,
-                "threads": self.threads or header.threads,
-                "execution": {**header.execution, **execution},
-                "blocks": (*header.blocks, *self.blocks),
-                "warnings": (*header.warnings, *self.warnings),
-            },
-        )
+        for name in ("weights_print", "threads"):
+            parts[name] = parts[name] or getattr(header, name)
+        for name in ("blocks", "warnings"):
+            parts[name] = (*getattr(header, name), *parts[name])
+        for label, before in header.execution.items():
+            if parts["execution"][label].mode == "graph":
+                parts["execution"][label] = before
+        return replace(header, **parts)
 
 
 class Sink(Protocol):
@@ -117,19 +112,6 @@ class Log(Sink, Protocol):
 
     def changed(self) -> None:
         """Write the header again: the backend's description has changed."""
-
-
-class Progress(Protocol):
-    """The events of a run, in order: started, then per sample started and finished, then finished.
-
-    `total` counts the records to come. `message` may come at any time, `finished` more than once.
-    """
-
-    def started(self, total: int) -> None: ...
-    def sample_started(self, method: str, task: str, sample_id: str) -> None: ...
-    def sample_finished(self, record: Record) -> None: ...
-    def message(self, text: str) -> None: ...
-    def finished(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,22 +162,16 @@ class Plan:
         """Task name to its prompts, in column order."""
         return {one.task.name: one.prompts for one in self.prompt_sets}
 
-    @property
-    def loads(self) -> tuple[Load, ...]:
-        """The loads in order; a server without a load answers one request at a time."""
-        return loads_of_run(self.spec)
-
     @cached_property
     def samples(self) -> tuple[Sample, ...]:
         """The samples of the run in order: a repeat is a pass over all tasks."""
         num_turns = Counter[tuple[float, Load]]()
+        cells = [*product(self.spec.temperatures, loads_of_run(self.spec))]
         found = []
-        for repeat in range(self.repeats):
-            for task, prompts in self.prompts.items():
-                for prompt in prompts:
-                    for at in ((t, load) for t in self.spec.temperatures for load in self.loads):
-                        found.append(Sample(task, prompt, at[0], repeat, at[1], num_turns[at]))
-                        num_turns[at] += len(prompt.turns)
+        for repeat, (task, prompts) in product(range(self.repeats), self.prompts.items()):
+            for prompt, at in product(prompts, cells):
+                found.append(Sample(task, prompt, at[0], repeat, at[1], num_turns[at]))
+                num_turns[at] += len(prompt.turns)
         return tuple(found)
 
     @cached_property

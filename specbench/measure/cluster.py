@@ -31,7 +31,6 @@ from specbench.machine import environment
 from specbench.machine.sampler import CpuSampler
 from specbench.measure.backends import make_setup
 from specbench.measure.base import BackendInfo, Codec, Log, Plan, Progress, Sample, SetupInfo
-from specbench.measure.progress import Messages
 from specbench.measure.runner import Runner
 from specbench.measure.spec import AUTO, PAPER, RunSpec
 from specbench.types import Record, RecordKey, Request, seed_of
@@ -436,7 +435,7 @@ class Worker:
         self.report().check(run)  # the files may have changed while they were loaded
         backend.warm_up(requests)
         plan = Plan(self._spec, self._setup, (), requests[0].max_new_tokens)
-        self._runner = Runner(plan, backend, self, Messages(lambda text: None))
+        self._runner = Runner(plan, backend, self, Progress(lambda text: None))
         self._stack.enter_context(self._runner.watch)
         return self._describe()
 

@@ -66,8 +66,12 @@ class Tally:
         return f"{timedelta(seconds=round(seconds * (self.total - self.num_finished)))} left"
 
 
-class Messages:
-    """A `Progress` that says the messages alone."""
+class Progress:
+    """The events of a run, in order: started, then per sample started and finished, then finished.
+
+    `total` counts the records to come. `message` may come at any time, `finished` more than once.
+    This one says the messages alone.
+    """
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -80,8 +84,8 @@ class Messages:
         self._say(text)
 
 
-class Lines(Messages):
-    """A `Progress` that says one line per finished sample and per message."""
+class Lines(Progress):
+    """A progress that says one line per finished sample and per message."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__(say)

@@ -22,7 +22,7 @@ from specbench.log.spec import SpecHeader
 from specbench.log.store import RunFolder, read_header, read_run
 from specbench.machine import environment
 from specbench.machine.sampler import CpuSampler
-from specbench.measure.base import Backend, Plan, Progress
+from specbench.measure.base import Backend, Plan, Progress, loads_of_run
 from specbench.measure.passes import finished_header, width_after
 from specbench.measure.requests import warm_up_requests
 from specbench.measure.settings import is_tuned
@@ -51,7 +51,7 @@ def make_header(
         plan.spec,
         methods=plan.setup.labels,
         tasks=tuple(columns),
-        concurrency=tuple(load.concurrency for load in plan.loads if load.concurrency),
+        concurrency=tuple(load.concurrency for load in loads_of_run(plan.spec) if load.concurrency),
         max_new_tokens=plan.max_new_tokens,
         **about.values,
     )

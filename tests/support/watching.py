@@ -1,10 +1,10 @@
 """A progress view that keeps what it is told."""
 
-from specbench.measure.progress import Messages
+from specbench.measure.progress import Progress
 from specbench.types import Record
 
 
-class Watcher(Messages):
+class Watcher(Progress):
     """Keeps the records and methods it is told."""
 
     def __init__(self) -> None:

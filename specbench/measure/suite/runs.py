@@ -34,7 +34,6 @@ from specbench.machine.threads import wait_briefly
 from specbench.measure.base import Progress
 from specbench.measure.folder import new_run, resumed_run
 from specbench.measure.plan import SetupMaker, make_plan
-from specbench.measure.progress import Messages
 from specbench.measure.session import run_plan
 from specbench.measure.spec import RunSpec
 from specbench.measure.suite.recipe import Suite
@@ -181,7 +180,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
     try:
-        complete(order, Messages(print))
+        complete(order, Progress(print))
     except SpecbenchError as error:
         print(f"{error.message} {error.hint}".strip().replace("\n", " "))
         return error.exit_code
