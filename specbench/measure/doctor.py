@@ -8,10 +8,8 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
 from importlib import metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from msgspec import structs
 
@@ -34,6 +32,7 @@ from specbench.types import Request
 if TYPE_CHECKING:
     from specbench.engine.target import Target
 
+T = TypeVar("T")
 PROMPTS = (
     "Write a short letter to a friend about the sea.",
     "What is the capital of France, and which river runs through it?",
@@ -44,46 +43,44 @@ MARGIN = 1.05
 """Ratio of times from which our loop counts as slower: these timings scatter by a few percent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(NamedTuple):
     """The result of one check. `is_ok` None is a fact without a verdict."""
 
     name: str
-    is_ok: bool | None
     text: str
+    is_ok: bool | None = None
 
 
 def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
     """The lines of `specbench doctor`, for the model, device, threads and weights of a spec."""
     facts = environment.capture()
     versions = f"Python {facts.python}, torch {facts.torch.version}"
-    yield Diagnosis("software", None, f"specbench {facts.specbench}, {versions}")
+    yield Diagnosis("software", f"specbench {facts.specbench}, {versions}")
     spec = structs.replace(spec, methods=(BASELINE,))
     if spec.dtype == "auto" and find_model(spec.model).is_embedded:
         spec = structs.replace(spec, dtype="float32")  # in float16, ties may go either way
     setup = make_engine_setup(spec, is_offline=is_offline)
     if setup.device.num_gpus and _version(facts.torch.version) < (2, 9):
         text = "torch 2.9 or newer is better on a GPU: launches overlap, and captures are faster"
-        yield Diagnosis("torch", None, text)
+        yield Diagnosis("torch", text)
     where, why = setup.device.name, setup.device.reason
-    yield Diagnosis("device", None, f"{where}; no GPU, because {why}" if why else where)
-    yield Diagnosis("memory", None, f"{free_bytes(where) / 1e9:.1f} GB free on {where}")
+    yield Diagnosis("device", f"{where}; no GPU, because {why}" if why else where)
+    yield Diagnosis("memory", f"{free_bytes(where) / 1e9:.1f} GB free on {where}")
     found = (f"{one.title} ({_place(one)})" for one in map(load_engine, NAMES))
-    yield Diagnosis("engines", None, ", ".join(found))
+    yield Diagnosis("engines", ", ".join(found))
     names = (name for name, card in known_models().items() if _is_here(card))
-    yield Diagnosis("models without a download", None, ", ".join(names))
+    yield Diagnosis("models without a download", ", ".join(names))
     with EngineBackend(setup) as backend:
         context = backend.target.context
-        yield Diagnosis("model", None, f"{setup.card.title} in {setup.dtype}, context {context}")
+        yield Diagnosis("model", f"{setup.card.title} in {setup.dtype}, context {context}")
         yield _threads(backend.describe().threads)
         yield _tree(backend.target)
         yield from _baseline(setup, backend)
         kinds = setup.device.kernels if spec.kernels == "auto" else ()
         if (reason := backend.target.unfused_reason) and kinds:
-            yield Diagnosis("kernels", None, f"transformers computes the layers: {reason}")
+            yield Diagnosis("kernels", f"transformers computes the layers: {reason}")
             return
     del backend
-    _release()
     yield from _kernels(spec, kinds, is_offline=is_offline)
 
 
@@ -105,29 +102,28 @@ def _is_here(card: ModelCard) -> bool:
 
 def _kernels(spec: RunSpec, kinds: Sequence[str], *, is_offline: bool) -> Iterator[Diagnosis]:
     """Compare vanilla's tokens and times with each kind of kernels, one after the other."""
-    by_torch: list[Sequence[int]] = []
+    by_torch: list[tuple[int, ...]] = []
     for kind in kinds:
+        _release()
         setup = make_engine_setup(structs.replace(spec, kernels=kind), is_offline=is_offline)
         with EngineBackend(setup) as backend:
             used, tree = describe_kernels(backend.target), _tree(backend.target)
             rounds = [
-                [_timed(partial(_complete, backend, request)) for _ in range(NUM_KIND_ROUNDS + 1)]
-                for request in _requests(setup)
+                [_timed(backend.complete, BASELINE, one) for _ in range(NUM_KIND_ROUNDS + 1)]
+                for one in _requests(setup)
             ]
         del backend
-        _release()
-        tokens = [done for timed in rounds for _, done in timed]
-        told = f"; {'the same' if tokens == by_torch else 'OTHER'} tokens as with torch"
-        by_torch = by_torch or tokens
+        tokens = [done.token_ids for timed in rounds for _, done in timed]
+        is_same = tokens == (by_torch or tokens)
         step_s = statistics.median(s for timed in rounds for s, _ in timed[1:]) / NUM_TOKENS
         why = f", because {used.reason}" if used.reason else ""
+        text = f"{1e3 * step_s:.2f} ms a token by {used.name}{why}; {tree.text}"
+        if by_torch:
+            text += f"; {'the same' if is_same else 'OTHER'} tokens as with torch"
+        by_torch = by_torch or tokens
         # In half precision, rounding may turn near-ties.
         is_ok = None if setup.dtype != "float32" else False
-        yield Diagnosis(
-            f"kernels {kind}", tree.is_ok if tokens == by_torch else is_ok,
-            f"{1e3 * step_s:.2f} ms a token by {used.name}{why}; {tree.text}"
-            + told * (kind != kinds[0]),
-        )  # fmt: skip
+        yield Diagnosis(f"kernels {kind}", text, tree.is_ok if is_same else is_ok)
 
 
 def _release() -> None:
@@ -160,7 +156,7 @@ def _threads(found: Threads | None) -> Diagnosis:
         "own": "wait as your variables say",
         "unknown": "may spin for long while they wait, which is slow beside other work",
     }[found.waiting]
-    return Diagnosis("threads", None, f"{found.num}, {chosen}; they {wait}")
+    return Diagnosis("threads", f"{found.num}, {chosen}; they {wait}")
 
 
 def _tree(target: Target) -> Diagnosis:
@@ -182,7 +178,7 @@ def _tree(target: Target) -> Diagnosis:
         difference = (on_tree - plain).abs().max().item()
     scale = plain.abs().max().item()
     is_ok = difference <= scale * 40 * torch.finfo(target.dtype).eps
-    return Diagnosis("tree", is_ok, f"a branch differs from a plain forward by {difference:.1e}")
+    return Diagnosis("tree", f"a branch differs from a plain forward by {difference:.1e}", is_ok)
 
 
 def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]:
@@ -194,38 +190,30 @@ def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]
     tokens_agree, ours_s, theirs_s = True, [], []
     for request in _requests(setup):
         for turn in range(NUM_ROUNDS + 1):
-            seconds, ours = _timed(partial(_complete, backend, request))
-            other_s, theirs = _timed(partial(generate, target, request.prompt_ids, NUM_TOKENS))
-            tokens_agree &= tuple(ours) == tuple(theirs)
+            seconds, ours = _timed(backend.complete, BASELINE, request)
+            other_s, theirs = _timed(generate, target, request.prompt_ids, NUM_TOKENS)
+            tokens_agree &= tuple(ours.token_ids) == tuple(theirs)
             if turn:  # the first round warms up
                 ours_s.append(seconds)
                 theirs_s.append(other_s)
-    yield Diagnosis(
-        "baseline tokens", tokens_agree,
-        "vanilla in our loop " + ("equals" if tokens_agree else "DIFFERS from") + " generate",
-    )  # fmt: skip
+    text = "vanilla in our loop " + ("equals" if tokens_agree else "DIFFERS from") + " generate"
+    yield Diagnosis("baseline tokens", text, tokens_agree)
     ratio = statistics.median(ours_s) / statistics.median(theirs_s)
     rate = NUM_TOKENS / statistics.median(ours_s)
-    yield Diagnosis(
-        "baseline speed", ratio <= MARGIN,
-        f"{rate:.0f} tokens/s, {1 / ratio:.1f} times as fast as generate",
-    )  # fmt: skip
+    text = f"{rate:.0f} tokens/s, {1 / ratio:.1f} times as fast as generate"
+    yield Diagnosis("baseline speed", text, ratio <= MARGIN)
     found = measure_traffic(target)
     yield Diagnosis(
-        "memory bandwidth", None,
+        "memory bandwidth",
         f"{found.bandwidth_bytes_per_s / 1e9:.1f} GB/s; vanilla reads its weights "
         f"({found.target_bytes / 1e6:.1f} MB a step, cache {found.cache_bytes / 1e6:.1f} MB) "
         f"at {found.target_bytes * rate / 1e9:.1f} GB/s",
-    )  # fmt: skip
+    )
 
 
 def _requests(setup: EngineSetup) -> list[Request]:
     chats = ([{"role": "user", "content": prompt}] for prompt in PROMPTS)
     return [Request(setup.codec.render(chat), NUM_TOKENS) for chat in chats]
-
-
-def _complete(backend: EngineBackend, request: Request) -> Sequence[int]:
-    return backend.complete(BASELINE, request).token_ids
 
 
 def generate(target: Target, ids: Sequence[int], num_tokens: int) -> list[int]:
@@ -246,7 +234,8 @@ def generate(target: Target, ids: Sequence[int], num_tokens: int) -> list[int]:
     return out[0, len(ids) :].tolist()
 
 
-def _timed(call: Callable[[], Sequence[int]]) -> tuple[float, Sequence[int]]:
+def _timed(call: Callable[..., T], *given: Any) -> tuple[float, T]:
+    """Seconds of a call, and its result."""
     began = time.perf_counter()
-    result = call()
+    result = call(*given)
     return time.perf_counter() - began, result
