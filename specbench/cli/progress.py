@@ -9,12 +9,11 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import perf_counter
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Table
 from rich.text import Text
@@ -50,12 +49,7 @@ class ProgressView(Progress):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.finished()
 
 
@@ -86,14 +80,8 @@ class LiveProgress(PlainProgress):
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._current, self._drawn = "", -math.inf
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}"),
-        )
-        self._bar = RichProgress(*columns, console=console, auto_refresh=False)
+        columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), "{task.fields[left]}"
+        self._bar = RichProgress("samples", *columns, console=console, auto_refresh=False)
         self._task = self._bar.add_task("samples", total=None, left="")
         self._live = Live(
             console=console,
@@ -131,19 +119,18 @@ class LiveProgress(PlainProgress):
             table.add_column(name, justify="right", no_wrap=True)
         totals = self._tally.methods
         room = max(1, self._console.height - _OTHER_LINES)
-        names = sorted(totals, key=lambda name: totals[name].tokens_per_s or 0.0, reverse=True)
-        for method in names[:room]:
-            total = totals[method]
+        fastest = sorted(totals.items(), key=lambda one: one[1].tokens_per_s or 0.0, reverse=True)
+        for method, total in fastest[:room]:
             speed, mat = total.tokens_per_s, total.mat
-            cells = (
+            table.add_row(
+                Text(_short(method, totals)),
                 str(total.num_done),
                 "" if speed is None else f"{speed:.0f}",
                 "" if mat is None else f"{mat:.2f}",
                 Text(str(total.num_failed), style="bold red") if total.num_failed else "",
             )
-            table.add_row(Text(_short(method, totals)), *cells)
         current = Text(f"now  {self._current}", no_wrap=True, overflow="ellipsis")
-        num_more = len(names) - room
+        num_more = len(totals) - room
         more = [Text(f"and {num_more} slower", style="dim")] if num_more > 0 else []
         return Group(self._bar.get_renderable(), current, Text(), table, *more)
 

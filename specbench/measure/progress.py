@@ -1,7 +1,7 @@
 """Running totals of a run, and its events as lines of text."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from time import perf_counter
 
@@ -9,7 +9,7 @@ from specbench.errors import first_line
 from specbench.types import Record
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MethodTotal:
     """The totals of one method so far. `steps` has emitted tokens and steps by task."""
 
@@ -17,20 +17,18 @@ class MethodTotal:
     num_failed: int = 0
     num_tokens: int = 0
     wall_s: float = 0.0
-    steps: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    steps: dict[str, tuple[int, int]] = field(default_factory=dict)
 
-    def plus(self, record: Record) -> "MethodTotal":
+    def add(self, record: Record) -> None:
         if not record.is_ok:
-            return replace(self, num_failed=self.num_failed + 1)
+            self.num_failed += 1
+            return
         task, lengths = record.key.task, record.accept_lengths
         emitted, steps = self.steps.get(task, (0, 0))
-        return MethodTotal(
-            num_done=self.num_done + 1,
-            num_failed=self.num_failed,
-            num_tokens=self.num_tokens + record.num_tokens,
-            wall_s=self.wall_s + (record.wall_s or 0.0),
-            steps={**self.steps, task: (emitted + sum(lengths), steps + len(lengths))},
-        )
+        self.num_done += 1
+        self.num_tokens += record.num_tokens
+        self.wall_s += record.wall_s or 0.0
+        self.steps[task] = emitted + sum(lengths), steps + len(lengths)
 
     @property
     def tokens_per_s(self) -> float | None:
@@ -54,8 +52,7 @@ class Tally:
 
     def add(self, record: Record) -> None:
         self.num_finished += 1
-        method = record.key.method
-        self.methods[method] = self.methods.get(method, MethodTotal()).plus(record)
+        self.methods.setdefault(record.key.method, MethodTotal()).add(record)
 
     @property
     def time_left(self) -> str:
@@ -108,7 +105,8 @@ def sample_line(record: Record, tally: Tally) -> str:
     start = f"[{tally.num_finished}/{tally.total}] {_sample_name(record)} {key.method}"
     if not record.is_ok:
         return f"{start} failed: {first_line(record.error or 'no reason given')}"
-    own = MethodTotal().plus(record)
+    own = MethodTotal()
+    own.add(record)
     speed = f" {own.tokens_per_s:.0f} tok/s" if own.tokens_per_s is not None else ""
     mat = f" MAT {own.mat:.2f}" if own.mat is not None else ""
     left = f", {time_left}" if (time_left := tally.time_left) else ""
