@@ -23,6 +23,7 @@ from specbench.types import Scope
 if TYPE_CHECKING:
     from specbench.engine.drafter import Method
     from specbench.zoo.stand_in.blueprint import Blueprint
+    from specbench.zoo.stand_in.plan import StandIn
 
 
 class ResolvedWeights(NamedTuple):
@@ -272,15 +273,30 @@ def datastore_file(given: str) -> Path | None:
 
 
 def find_checkpoint(
-    card: ModelCard, method: Method, options: Any, *, is_offline: bool
+    card: ModelCard,
+    method: Method,
+    options: Any,
+    *,
+    is_offline: bool,
+    stand_in: StandIn | None = None,
 ) -> ResolvedWeights:
-    """A method's checkpoint folder: the one that the user gave, or the model card's."""
+    """A method's weights: the folder that the user gave, or the model card's, or the stand-in's."""
     name = method.weights_with(options)
     if name is None:
         return ResolvedWeights(None)
     if datastore := find_datastore(options):
         return ResolvedWeights(datastore)
-    if given := getattr(options, "weights", ""):
+    given = getattr(options, "weights", "")
+    if stand_in:
+        if given:  # they would not match its shape
+            raise UserError(
+                f"--method {method.name}:weights={given} names weights, but a stand-in has its "
+                "own.",
+                "Leave out weights=, or leave out --weights stand-in.",
+            )
+        made = stand_in.drafters.get(name)
+        return ResolvedWeights(made, exists=made is not None)
+    if given:
         what = f"The {method.name} checkpoint"
         is_model = DraftWeights(name, given).is_model
         path = resolve(given, offline=is_offline, what=what, needs_tokenizer=is_model)

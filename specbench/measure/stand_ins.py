@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specbench.errors import UserError
-from specbench.measure.methods import ResolvedWeights, find_datastore
 from specbench.models.cards import Dtype, ModelCard, known_models, models_file
 from specbench.models.checkpoints import read_config
 from specbench.models.memory import BYTES, GRAPH_RESERVE, MemoryNeed, check_need, estimate
 from specbench.types import CONFIG_NAMES, Shape
 
 if TYPE_CHECKING:
-    from specbench.engine.drafter import Method
     from specbench.zoo.stand_in.blueprint import Blueprint
     from specbench.zoo.stand_in.plan import StandIn
 
@@ -47,22 +45,6 @@ def stand_in_of(card: ModelCard) -> StandIn:
     return plan_stand_in(
         card.name, shape, models_file().draft_shape.get(draft.repo) if draft else None
     )
-
-
-def find_weights(stand_in: StandIn, method: Method, options: Any) -> ResolvedWeights:
-    """A method's weights in a stand-in. Weights from a folder would not match its shape."""
-    name = method.weights_with(options)
-    if name is None:
-        return ResolvedWeights(None)
-    if datastore := find_datastore(options):
-        return ResolvedWeights(datastore)
-    if given := getattr(options, "weights", ""):
-        raise UserError(
-            f"--method {method.name}:weights={given} names weights, but a stand-in has its own.",
-            "Leave out weights=, or leave out --weights stand-in.",
-        )
-    weights = stand_in.drafters.get(name)
-    return ResolvedWeights(weights, exists=weights is not None)
 
 
 def check_stand_in_fits(

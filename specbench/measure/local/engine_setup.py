@@ -238,10 +238,10 @@ def _stand_in_setup(
     spec: RunSpec, card: ModelCard, named: Sequence[RunMethod], *, device: Device, has_graphs: bool
 ) -> EngineSetup:
     """The setup of tiny, tokenizer and template included, in the shape of the card's model."""
-    from specbench.measure.stand_ins import check_stand_in_fits, find_weights, stand_in_of
+    from specbench.measure.stand_ins import check_stand_in_fits, stand_in_of
 
     stand_in = stand_in_of(card)
-    find = partial(find_weights, stand_in)
+    find = partial(find_checkpoint, card, is_offline=True, stand_in=stand_in)
     chosen, missing, broken, _ = select_methods(spec, card, named, resolve_weights=find)
     folder = Path(card.repo) if Path(card.repo).is_dir() else None
     dtype = _dtype(spec, card, device, folder)

@@ -17,7 +17,7 @@ from specbench.measure import methods
 from specbench.measure.local.device import fitted, pick_device
 from specbench.measure.plan import make_plan, new_tokens, with_defaults
 from specbench.measure.spec import RunSpec
-from specbench.measure.stand_ins import find_weights, stand_in_of
+from specbench.measure.stand_ins import stand_in_of
 from specbench.models import memory
 from specbench.models.cards import Dtype, ModelCard, find_model, pick_dtype
 from specbench.models.hub import resolve_model
@@ -130,14 +130,11 @@ def _find(
 ) -> methods.ResolvedWeights:
     """A method's weights; notes their memory, and if they are to be downloaded."""
     size = memory.BYTES[dtype]
-    if stand_in:
-        found = find_weights(stand_in, method, options)
+    try:
+        found = methods.find_checkpoint(card, method, options, is_offline=True, stand_in=stand_in)
         if not isinstance(found.weights, Path | None):
             noted.draft_bytes += found.weights.num_numbers * size
-        return found
-    try:
-        found = methods.find_checkpoint(card, method, options, is_offline=True)
-        if isinstance(found.weights, Path) and found.weights.is_dir():
+        elif found.weights and found.weights.is_dir():
             noted.draft_bytes += memory.folder_bytes(found.weights, dtype)
         return found
     except CheckpointError:
