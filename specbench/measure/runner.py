@@ -22,20 +22,15 @@ from specbench.measure.requests import make_chat, make_request, token_ends
 from specbench.types import Completion, Record, RecordKey, seed_of
 
 
-@dataclass(frozen=True, slots=True)
-class MethodOrder:
-    """The orders of a run's methods, the same for the same seed."""
-
-    labels: tuple[str, ...]
-    seed: int
-
-    def at(self, number: int, temperature: float, load: Load) -> tuple[str, ...]:
-        """The order at the request of this number among those of its temperature and load."""
-        rows = williams_rows(len(self.labels))
-        block, row = divmod(number, len(rows))
-        draw = random.Random(repr((self.seed, temperature, *load, block)))
-        labels = draw.sample(self.labels, len(self.labels))
-        return tuple(labels[place] for place in draw.sample(rows, len(rows))[row])
+def method_order(
+    labels: Sequence[str], seed: int, number: int, temperature: float, load: Load
+) -> tuple[str, ...]:
+    """The methods' order at the request of this number among those of its temperature and load."""
+    rows = williams_rows(len(labels))
+    block, row = divmod(number, len(rows))
+    draw = random.Random(repr((seed, temperature, *load, block)))
+    drawn = draw.sample(labels, len(labels))
+    return tuple(drawn[place] for place in draw.sample(rows, len(rows))[row])
 
 
 def williams_rows(number: int) -> Sequence[tuple[int, ...]]:
@@ -73,13 +68,13 @@ class Runner:
 
     def run_sample(self, sample: Sample, known: Mapping[RecordKey, Record]) -> Iterator[Record]:
         """Run what is not known of a sample: its turns, and in each the methods in their order."""
-        labels = self.plan.setup.labels
-        order = MethodOrder(labels, self.plan.spec.seed)
+        labels, spec = self.plan.setup.labels, self.plan.spec
         replies: dict[str, list[Record]] = {label: [] for label in labels}
-        is_shared = self.plan.spec.history == "shared"
+        is_shared = spec.history == "shared"
         for turn in range(len(sample.prompt.turns)):
-            turn_order = order.at(sample.num_before + turn, sample.temperature, sample.load)
-            for place, label in enumerate(turn_order):
+            number = sample.num_before + turn
+            order = method_order(labels, spec.seed, number, sample.temperature, sample.load)
+            for place, label in enumerate(order):
                 key = RecordKey(label, *sample.key(turn))
                 record = known.get(key)
                 if record is None:

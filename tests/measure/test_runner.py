@@ -20,7 +20,7 @@ from specbench.log.run import NO_LOAD
 from specbench.machine.sampler import PauseWatch
 from specbench.measure.local.engine import EngineBackend
 from specbench.measure.local.engine_setup import make_engine_setup
-from specbench.measure.runner import MethodOrder, Runner
+from specbench.measure.runner import Runner, method_order
 from specbench.measure.spec import RunSpec
 from specbench.methods.recycling import Recycling
 from specbench.registry import default_entries, expand_groups, get, names, paper_methods
@@ -54,9 +54,8 @@ def run(
 def test_methods_run_in_the_seeds_order_which_records_hold() -> None:
     names = ("vanilla", "pld", "sps")
     stored, watcher, _ = run({name: answering(1) for name in names}, RunSpec(seed=4))
-    order = MethodOrder(names, 4)
     turns = [watcher.started_methods[i : i + 3] for i in range(0, 12, 3)]
-    assert turns == [[*order.at(number, 0.0, NO_LOAD)] for number in range(4)]
+    assert turns == [[*method_order(names, 4, number, 0.0, NO_LOAD)] for number in range(4)]
     assert [record.place for record in stored] == [0, 1, 2] * 4
 
 
@@ -146,12 +145,12 @@ LABELS = ("vanilla", "sps", "pld", "medusa", "hydra", "eagle", "eagle2", "eagle3
 
 @pytest.mark.parametrize("number", range(1, 11))
 def test_each_block_of_orders_balances_places_and_neighbours(number: int) -> None:
-    order = MethodOrder(tuple(map(str, range(number))), seed=3)
+    labels = tuple(map(str, range(number)))
     size = number * (1 + number % 2)
     for block in range(2):
-        rows = [order.at(block * size + i, 1.0, NO_LOAD) for i in range(size)]
+        rows = [method_order(labels, 3, block * size + i, 1.0, NO_LOAD) for i in range(size)]
         for place in zip(*rows, strict=True):
-            assert Counter(place) == dict.fromkeys(order.labels, len(rows) // number)
+            assert Counter(place) == dict.fromkeys(labels, len(rows) // number)
         follows = Counter(pair for row in rows for pair in pairwise(row))
         assert len(follows) == number * (number - 1)
         assert len({*follows.values()}) <= 1
@@ -159,8 +158,8 @@ def test_each_block_of_orders_balances_places_and_neighbours(number: int) -> Non
 
 def test_orders_are_fixed_by_the_seed_and_differ_between_blocks_and_temperatures() -> None:
     def rows(seed: int, temperature: float, first: int = 0) -> list[tuple[str, ...]]:
-        order = MethodOrder(LABELS, seed)
-        return [order.at(number, temperature, NO_LOAD) for number in range(first, first + 8)]
+        numbers = range(first, first + 8)
+        return [method_order(LABELS, seed, one, temperature, NO_LOAD) for one in numbers]
 
     assert rows(1, 0.0) == rows(1, 0.0)
     assert rows(1, 0.0) != rows(2, 0.0)
