@@ -110,18 +110,17 @@ def _watch(
     console: Console, setup: EngineSetup, request: Request, *, is_replayed: bool, pace: float | None
 ) -> Mapping[str, Completion]:
     """Show the answers while they are written, or all of them afterwards. Completions by label."""
-    from specbench.measure.race import Recording, Written, race
+    from specbench.measure.race import Recording, race
 
     recording = Recording()
     with _View(console, setup.codec) as view:
-        for label, completion in race(
-            setup, request, recording.watch if is_replayed else view.draw
-        ):
+        watch = recording.watch if is_replayed else view.draw
+        for label, completion in race(setup, request, watch):
             recording.done[label] = completion
             if is_replayed:
                 say(f"{label} is done.")
             else:
-                view.finish(label, Written(completion.token_ids, completion.accept_lengths))
+                view.finish(label, completion)
         if is_replayed:
             view.replay(recording, pace)
     return recording.done
@@ -158,7 +157,7 @@ class _View:
 
         longest = max((one.wall_s for one in recording.done.values()), default=0.0)
         pace = pace or longest / _REPLAY_S or 1.0
-        latest = {label: Written((), ()) for label in recording.done}
+        latest: dict[str, Written | Completion] = {label: Written() for label in recording.done}
         began = perf_counter()
         for seconds, label, written in recording.timeline() if self._live.is_started else ():
             sleep(max(0.0, began + seconds / pace - perf_counter()))
@@ -169,14 +168,12 @@ class _View:
         if self._live.is_started:
             self._live.update(Text(), refresh=True)
             self._live.stop()
-        ends = {
-            label: Written(one.token_ids, one.accept_lengths)
-            for label, one in recording.done.items()
-        }
         times = f"{pace:.3g} times" if pace >= 1 else f"1/{1 / pace:.2g} of"
-        self._console.print(self._beside(ends), Text(f"Shown at {times} their speed.\n", "dim"))
+        self._console.print(
+            self._beside(recording.done), Text(f"Shown at {times} their speed.\n", "dim")
+        )
 
-    def _beside(self, latest: Mapping[str, Written]) -> RenderableType:
+    def _beside(self, latest: Mapping[str, Written | Completion]) -> RenderableType:
         """The end of each answer in a column of its own, in several rows if there are many."""
         width = self._console.width
         num = max(1, min(len(latest), width // _LEAST_COLUMN))
@@ -195,19 +192,20 @@ class _View:
             table.add_row(*cells[start : start + num])
         return table
 
-    def finish(self, label: str, written: Written) -> None:
+    def finish(self, label: str, written: Written | Completion) -> None:
         if self._live.is_started:
             self._live.update(Text(), refresh=True)
         self._console.print(_heading(label, written), self._text(written), sep="\n", end="\n\n")
 
-    def _text(self, written: Written) -> Text:
+    def _text(self, written: Written | Completion) -> Text:
         """The text with accepted draft tokens in green; what cannot be encoded is replaced."""
+        from specbench.measure.requests import token_ends
         from specbench.report.answers import step_ends
 
         if not written.token_ids:
             return Text()
-        text, ends = written.text(self._codec)
-        encoding = self._console.encoding
+        text, encoding = self._codec.text(written.token_ids), self._console.encoding
+        ends = token_ends(self._codec, written.token_ids, text)
         shown, start = Text(), 0
         for kept, end in step_ends(ends, written.accept_lengths):
             for piece, style in ((text[start:kept], "green"), (text[max(start, kept) : end], "")):
@@ -216,11 +214,11 @@ class _View:
         return shown
 
 
-def _heading(label: str, written: Written) -> Text:
+def _heading(label: str, written: Written | Completion) -> Text:
     return Text.assemble((label, "bold"), "  ", (_counts(written), "dim"))
 
 
-def _counts(written: Written) -> str:
+def _counts(written: Written | Completion) -> str:
     return f"{len(written.token_ids)} tokens in {len(written.accept_lengths)} steps"
 
 

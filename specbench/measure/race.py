@@ -9,29 +9,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from specbench.measure.local.engine import EngineBackend
-from specbench.measure.requests import token_ends
 from specbench.types import Completion, Request
 
 if TYPE_CHECKING:
     from specbench.engine.drafter import Drafter, State
-    from specbench.measure.base import Codec
     from specbench.measure.local.engine_setup import EngineSetup
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(NamedTuple):
     """The tokens of an answer so far, and the tokens emitted per step."""
 
-    token_ids: tuple[int, ...]
-    accept_lengths: tuple[int, ...]
-
-    def text(self, codec: Codec) -> tuple[str, tuple[int, ...]]:
-        """The text, and where each token ends in it."""
-        text = codec.text(self.token_ids)
-        return text, token_ends(codec, self.token_ids, text)
+    token_ids: tuple[int, ...] = ()
+    accept_lengths: tuple[int, ...] = ()
 
 
 Watch = Callable[[str, Written], None]
@@ -67,14 +59,14 @@ class Recording:
         """Keep the text after a step; a `Watch`."""
         self.written.setdefault(label, []).append((perf_counter(), written))
 
-    def timeline(self) -> list[tuple[float, str, Written]]:
+    def timeline(self) -> list[tuple[float, str, Written | Completion]]:
         """Seconds since the start of its method, the method and what it had written, by time."""
-        events = []
+        events: list[tuple[float, str, Written | Completion]] = []
         for label, done in self.done.items():
             steps = self.written.get(label, [])
             for moment, written in steps:
                 events.append((done.prefill_s + moment - steps[0][0], label, written))
-            events.append((done.wall_s, label, Written(done.token_ids, done.accept_lengths)))
+            events.append((done.wall_s, label, done))
         return sorted(events, key=lambda event: event[0])
 
 
