@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fractions import Fraction
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,20 +45,13 @@ def race(
     call: Call,
     temperature: Annotated[float, typer.Option(metavar="T", help="0 is greedy.")] = 0.0,
     replay: Annotated[
-        bool, typer.Option("--replay", help="Show the answers side by side afterwards.")
+        bool,
+        typer.Option("--replay", help="Show the answers side by side afterwards, in six seconds."),
     ] = False,
-    speed: Annotated[
-        str,
-        typer.Option(
-            metavar="SHARE",
-            help="Speed of the replay, such as 1/20. By default it takes six seconds.",
-        ),
-    ] = "",
 ) -> None:
     """Watch methods answer one prompt, one after the other, then side by side."""
     from specbench.measure.spec import AUTO, RunSpec, starting
 
-    pace = _pace(speed)
     if not prompt.strip():
         raise UserError("The prompt is empty.", 'Give one: specbench race "Tell a story."')
     is_every_one = "methods" not in values
@@ -87,27 +79,12 @@ def race(
     )
     say(f"Loading {setup.title} …")
     console = SafeConsole()
-    done = _watch(console, setup, request, is_replayed=replay or bool(speed), pace=pace)
+    done = _watch(console, setup, request, is_replayed=replay)
     console.print(_results(done), Text(NOTE, style="dim"), sep="\n")
 
 
-def _pace(speed: str) -> float | None:
-    """The speed of a replay as a number; None if it is to take six seconds.
-
-    Raises:
-        UserError: it is not a positive number or fraction.
-    """
-    try:
-        pace = float(Fraction(speed)) if speed else None
-    except (ValueError, ZeroDivisionError):
-        pace = 0.0
-    if pace is not None and pace <= 0:
-        raise UserError(f"--speed {speed} is not a speed.", "Give one such as 1/20, 0.5 or 1.")
-    return pace
-
-
 def _watch(
-    console: Console, setup: EngineSetup, request: Request, *, is_replayed: bool, pace: float | None
+    console: Console, setup: EngineSetup, request: Request, *, is_replayed: bool
 ) -> Mapping[str, Completion]:
     """Show the answers while they are written, or all of them afterwards. Completions by label."""
     from specbench.measure.race import Recording, race
@@ -122,7 +99,7 @@ def _watch(
             else:
                 view.finish(label, completion)
         if is_replayed:
-            view.replay(recording, pace)
+            view.replay(recording)
     return recording.done
 
 
@@ -151,12 +128,12 @@ class _View:
         self._live.update(Group(_heading(label, written), *tail), refresh=True)
         self._drawn = perf_counter()
 
-    def replay(self, recording: Recording, pace: float | None) -> None:
+    def replay(self, recording: Recording) -> None:
         """Show all methods beside each other as they wrote, and leave the end of each answer."""
         from specbench.measure.race import Written
 
         longest = max((one.wall_s for one in recording.done.values()), default=0.0)
-        pace = pace or longest / _REPLAY_S or 1.0
+        pace = longest / _REPLAY_S or 1.0
         latest: dict[str, Written | Completion] = {label: Written() for label in recording.done}
         began = perf_counter()
         for seconds, label, written in recording.timeline() if self._live.is_started else ():

@@ -21,7 +21,7 @@ from specbench.zoo import TINY
 from tests.cli.conftest import Specbench
 
 
-@pytest.mark.parametrize("more", [(), ("--replay", "--speed", "1/20")])
+@pytest.mark.parametrize("more", [(), ("--replay",)])
 def test_every_method_answers_and_the_table_has_its_speed(
     specbench: Specbench, model: Path, more: tuple[str, ...]
 ) -> None:
@@ -70,7 +70,10 @@ def test_the_live_text_is_cut_to_the_terminal_and_the_last_one_is_whole() -> Non
     assert console.file.getvalue()[len(live) :].count("three") == 30
 
 
-def test_a_replay_shows_the_methods_beside_each_other_at_its_speed() -> None:
+def test_a_replay_shows_the_methods_beside_each_other_at_its_speed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("specbench.cli.race._REPLAY_S", 0.4)
     codec = load_codec(TINY / "target", find_model("tiny"), "auto")
     ids = tuple(codec.tokenizer("one two three", add_special_tokens=False)["input_ids"])
     done = [Completion(ids, "eos", (Step(1, len(ids) - 1),), 0.01 * i, 0.02) for i in (1, 2)]
@@ -82,7 +85,7 @@ def test_a_replay_shows_the_methods_beside_each_other_at_its_speed() -> None:
     console = Console(file=StringIO(), force_terminal=True, width=60, height=20)
     began = perf_counter()
     with _View(console, codec) as view:
-        view.replay(recording, 0.1)
+        view.replay(recording)
     assert perf_counter() - began >= 0.04 / 0.1, "ten times as slow as it was"
     assert isinstance(console.file, StringIO)
     last = console.file.getvalue().rpartition("vanilla")[2].splitlines()[0]
