@@ -231,18 +231,13 @@ def _wanted(spec: RunSpec, named: Sequence[RunMethod]) -> tuple[list[RunMethod],
     """
     entries = () if named else registry.default_entries()
     broken = tuple(f"{one.name} was not run. {one.error}" for one in entries if one.error)
-    wanted = list(named) or [_with_defaults(one.name) for one in entries if not one.error]
+    names = [one.name for one in entries if not one.error]
+    if not spec.is_baseline_run:
+        names = [name for name in names if name != BASELINE]
+    wanted = [*named, *parse_methods(names)]
     if spec.is_baseline_run and not any(str(one.asked) == BASELINE for one in wanted):
-        wanted.insert(0, _with_defaults(BASELINE))
-    wanted.sort(key=lambda one: one.method.name != BASELINE)
-    if not spec.is_baseline_run and not named:
-        wanted = [one for one in wanted if one.method.name != BASELINE]
-    return wanted, broken
-
-
-def _with_defaults(name: str) -> RunMethod:
-    method = registry.get(name)
-    return RunMethod(MethodChoice(name), method, method.options())
+        wanted = [*parse_methods([BASELINE]), *wanted]
+    return sorted(wanted, key=lambda one: one.method.name != BASELINE), broken
 
 
 def find_datastore(options: Any) -> Path | None:
