@@ -13,19 +13,19 @@ from specbench.log.spec import SpecValues
 @takes(*options(SpecValues, "model", "tasks"))
 def fetch(values: dict[str, Any]) -> None:
     """Download prompts, models and draft weights ahead of a run."""
-    from specbench.measure.fetch import fetch as fetch_files
+    from specbench.measure.fetch import downloads, size_of
     from specbench.report.formats import num_bytes
 
     model = values.get("model")
     tasks = values.get("tasks") or (() if model else None)
     errors: list[UserError] = []
-    for fetched in fetch_files(tasks, model):
-        if fetched.error is None:
-            size = num_bytes(fetched.num_bytes)
-            say(f"{fetched.what}: {size} in {fetched.path}", is_error=False)
-        else:
-            errors.append(fetched.error)
-            say(fetched.error.message)
+    for what, download in downloads(tasks, model):
+        try:
+            path = download(offline=False)
+            say(f"{what}: {num_bytes(size_of(path))} in {path}", is_error=False)
+        except UserError as error:
+            errors.append(error)
+            say(error.message)
     # A hint to fetch would lead back here.
     for hint in dict.fromkeys(e.hint for e in errors if "specbench fetch" not in e.hint):
         say(hint)

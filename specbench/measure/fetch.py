@@ -1,7 +1,6 @@
 """Downloads ahead of time: the papers' prompts, a model and its drafters."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -12,58 +11,31 @@ from specbench.models.cards import find_model
 from specbench.models.hub import resolve_model, resolve_weights
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """One file or folder: its path, or the error why it is missing."""
+def downloads(
+    tasks: Sequence[str] | None, model: str | None
+) -> Iterator[tuple[str, Callable[..., Path]]]:
+    """Paper prompts (of `tasks`; all with None, none with ()), then a model with its drafters.
 
-    what: str
-    path: Path | None
-    num_bytes: int
-    error: UserError | None = None
-
-    @property
-    def is_ok(self) -> bool:
-        return self.error is None
-
-
-def fetch(
-    tasks: Sequence[str] | None = None,
-    model: str | None = None,
-    methods: Sequence[str] | None = None,
-    *,
-    offline: bool = False,
-) -> Iterator[Fetched]:
-    """Download paper prompts (of `tasks`; all with None, none with ()), then a model.
-
-    With the model come its drafters, of `methods` or of all. Yields each download when it is
-    done; one that fails does not stop the others. Unknown names raise UserError at the first
-    step.
+    Each has its name, and a function that downloads it, or finds it if it is here already. It
+    takes `offline`, and raises UserError. Unknown names raise UserError at the first step.
     """
-    cards = _cards(tasks)
+    if tasks is None:
+        cards = [card for card in load_cards().values() if card.paper is not None]
+    else:
+        found = [task.card for task in find_tasks(tasks) if task.card is not None]
+        cards = [*{card.name: card for card in found}.values()]
     card = find_model(model) if model is not None else None
     for task in cards:
         number = f"{task.paper.num_prompts} " if task.paper else ""
-        yield _attempt(f"{number}prompts of {task.name}", partial(_prompts, task, offline))
+        yield f"{number}prompts of {task.name}", partial(_prompts, task)
     if card is None:
         return
-    yield _attempt(f"model {card.name}", partial(resolve_model, card, offline=offline))
-    wanted = [weights.method for weights in card.draft_weights] if methods is None else methods
-    for weights in dict.fromkeys(map(card.weights_of, wanted)):
-        if weights is not None:
-            yield _attempt(
-                f"{weights.method} drafter of {card.name}",
-                partial(resolve_weights, card, weights, offline=offline),
-            )
+    yield f"model {card.name}", partial(resolve_model, card)
+    for weights in card.draft_weights:
+        yield f"{weights.method} drafter of {card.name}", partial(resolve_weights, card, weights)
 
 
-def _cards(tasks: Sequence[str] | None) -> list[TaskCard]:
-    if tasks is None:
-        return [card for card in load_cards().values() if card.paper is not None]
-    found = {task.card.name: task.card for task in find_tasks(tasks) if task.card is not None}
-    return list(found.values())
-
-
-def _prompts(card: TaskCard, offline: bool) -> Path:
+def _prompts(card: TaskCard, *, offline: bool) -> Path:
     if card.paper is None:
         raise UserError(
             f"Task {card.name} has no paper prompts.",
@@ -72,15 +44,7 @@ def _prompts(card: TaskCard, offline: bool) -> Path:
     return paper_file(card.name, card.paper, offline=offline)
 
 
-def _attempt(what: str, get: Callable[[], Path]) -> Fetched:
-    try:
-        path = get()
-    except UserError as error:
-        return Fetched(what, None, 0, error)
-    return Fetched(what, path, _size(path))
-
-
-def _size(path: Path) -> int:
+def size_of(path: Path) -> int:
     """Bytes of a file, or of the files right in a folder, links followed."""
     files = [path] if path.is_file() else [file for file in path.iterdir() if file.is_file()]
     return sum(file.stat().st_size for file in files)

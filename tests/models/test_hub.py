@@ -9,7 +9,7 @@ from huggingface_hub import constants, errors
 from msgspec import structs
 
 from specbench.errors import CheckpointError
-from specbench.measure.fetch import fetch
+from specbench.measure.fetch import downloads, size_of
 from specbench.models.cards import find_model
 from specbench.models.hub import (
     resolve,
@@ -180,10 +180,8 @@ def test_only_a_draft_model_needs_a_tokenizer_of_its_own(
 def test_fetch_gets_a_model_with_its_drafters_and_names_the_missing_ones(cache: Path) -> None:
     in_cache(cache, "lmsys/vicuna-7b-v1.3")
     in_cache(cache, "yuhuili/EAGLE-Vicuna-7B-v1.3")
-    done = list(fetch((), "vicuna-7b", ["sps", "eagle", "eagle2", "eagle3"], offline=True))
-    assert [(one.what, one.is_ok) for one in done] == [
-        ("model vicuna-7b", True),
-        ("sps drafter of vicuna-7b", False),
-        ("eagle drafter of vicuna-7b", True),
-    ]
-    assert done[0].num_bytes > 0
+    found = dict(downloads((), "vicuna-7b"))
+    assert size_of(found["model vicuna-7b"](offline=True)) > 0
+    assert found["eagle drafter of vicuna-7b"](offline=True).is_dir()
+    with pytest.raises(CheckpointError, match="sps drafter of vicuna-7b"):
+        found["sps drafter of vicuna-7b"](offline=True)
