@@ -103,29 +103,20 @@ def _watch(
     return recording.done
 
 
-class _View:
+class _View(Live):
     """The answer under way, redrawn at most 20 times a second; finished ones stay above it."""
 
     def __init__(self, console: Console, codec: Codec) -> None:
-        self._console, self._codec = console, codec
-        self._live = Live(console=console, auto_refresh=False, transient=True)
-        self._drawn = 0.0
-
-    def __enter__(self) -> _View:
-        if self._console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._live.stop()
+        super().__init__(console=console, auto_refresh=False, transient=True)
+        self._codec, self._drawn = codec, 0.0
 
     def draw(self, label: str, written: Written) -> None:
-        if not self._live.is_started or perf_counter() - self._drawn < _REDRAW_S:
+        if not self.console.is_terminal or perf_counter() - self._drawn < _REDRAW_S:
             return
         text = self._text(written)
-        lines = text.wrap(self._console, self._console.width)
-        tail = lines[-max(1, self._console.height - _OTHER_LINES) :]
-        self._live.update(Group(_heading(label, written), *tail), refresh=True)
+        lines = text.wrap(self.console, self.console.width)
+        tail = lines[-max(1, self.console.height - _OTHER_LINES) :]
+        self.update(Group(_heading(label, written), *tail), refresh=True)
         self._drawn = perf_counter()
 
     def replay(self, recording: Recording) -> None:
@@ -136,43 +127,41 @@ class _View:
         pace = longest / _REPLAY_S or 1.0
         latest: dict[str, Written | Completion] = {label: Written() for label in recording.done}
         began = perf_counter()
-        for seconds, label, written in recording.timeline() if self._live.is_started else ():
+        for seconds, label, written in recording.timeline() if self.console.is_terminal else ():
             sleep(max(0.0, began + seconds / pace - perf_counter()))
             latest[label] = written
             if perf_counter() - self._drawn >= _REDRAW_S:
-                self._live.update(self._beside(latest), refresh=True)
+                self.update(self._beside(latest), refresh=True)
                 self._drawn = perf_counter()
-        if self._live.is_started:
-            self._live.update(Text(), refresh=True)
-            self._live.stop()
+        self.update(Text(), refresh=True)
+        self.stop()
         times = f"{pace:.3g} times" if pace >= 1 else f"1/{1 / pace:.2g} of"
-        self._console.print(
+        self.console.print(
             self._beside(recording.done), Text(f"Shown at {times} their speed.\n", "dim")
         )
 
     def _beside(self, latest: Mapping[str, Written | Completion]) -> RenderableType:
         """The end of each answer in a column of its own, in several rows if there are many."""
-        width = self._console.width
+        width = self.console.width
         num = max(1, min(len(latest), width // _LEAST_COLUMN))
-        room = max(1, (self._console.height - _OTHER_LINES) // -(-len(latest) // num) - 4)
+        room = max(1, (self.console.height - _OTHER_LINES) // -(-len(latest) // num) - 4)
         table = Table.grid(padding=(0, 2, 0, 0))
         for _ in range(num):
             table.add_column(width=width // num - 2, no_wrap=True, overflow="ellipsis")
         cells = []
         for label, written in latest.items():
-            lines = self._text(written).wrap(self._console, width // num - 2)[-room:]
+            lines = self._text(written).wrap(self.console, width // num - 2)[-room:]
             name, mark, settings = label.partition(" (")
             counts = [Text(f"({settings}" * bool(mark), "dim"), Text(_counts(written), "dim")]
-            fill = [Text()] * (room - len(lines)) * self._live.is_started  # so that it stands still
+            fill = [Text()] * (room - len(lines)) * self.is_started  # so that it stands still
             cells.append(Group(Text(name, "bold"), *counts, *lines, *fill, Text()))
         for start in range(0, len(cells), num):
             table.add_row(*cells[start : start + num])
         return table
 
     def finish(self, label: str, written: Written | Completion) -> None:
-        if self._live.is_started:
-            self._live.update(Text(), refresh=True)
-        self._console.print(_heading(label, written), self._text(written), sep="\n", end="\n\n")
+        self.update(Text(), refresh=True)
+        self.console.print(_heading(label, written), self._text(written), sep="\n", end="\n\n")
 
     def _text(self, written: Written | Completion) -> Text:
         """The text with accepted draft tokens in green; what cannot be encoded is replaced."""
@@ -181,7 +170,7 @@ class _View:
 
         if not written.token_ids:
             return Text()
-        text, encoding = self._codec.text(written.token_ids), self._console.encoding
+        text, encoding = self._codec.text(written.token_ids), self.console.encoding
         ends = token_ends(self._codec, written.token_ids, text)
         shown, start = Text(), 0
         for kept, end in step_ends(ends, written.accept_lengths):

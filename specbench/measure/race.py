@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -37,15 +36,16 @@ def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[s
     """
     with EngineBackend(setup) as backend:
         backend.warm_up([request])
-        streamed = {label: _StreamedDrafter(one) for label, one in backend.drafters.items()}
-        backend.drafters = cast("dict[str, Drafter]", streamed)
         chosen = backend.describe().methods
-        for label, drafter in streamed.items():
+        streamed: dict[str, _StreamedDrafter] = {}
+        for label, drafter in backend.drafters.items():
             settings = chosen[label].settings_text if label in chosen else ""
             shown = f"{label} ({settings})" if settings else label
-            drafter.watch = partial(watch, shown)
+            streamed[label] = _StreamedDrafter(drafter, shown, watch)
+        backend.drafters = cast("dict[str, Drafter]", streamed)
+        for label, drafter in streamed.items():
             done = backend.complete(label, request)
-            yield shown, replace(done, decode_s=done.decode_s - drafter.seconds)
+            yield drafter.shown, replace(done, decode_s=done.decode_s - drafter.seconds)
 
 
 @dataclass(slots=True)
@@ -73,17 +73,14 @@ class Recording:
 class _StreamedDrafter:
     """A drafter that reports what its steps have written, which takes `seconds`."""
 
-    watch: Callable[[Written], None] | None = None
-
-    def __init__(self, drafter: Drafter) -> None:
-        self._drafter, self.seconds = drafter, 0.0
-        self._lengths: list[int] = []
+    def __init__(self, drafter: Drafter, shown: str, watch: Watch) -> None:
+        self._drafter, self.shown, self._watch = drafter, shown, watch
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._drafter, name)
 
     def start(self, state: State, *prefill: Any) -> None:
-        self.seconds, self._lengths = 0.0, []
+        self.seconds, self._lengths = 0.0, list[int]()
         self._tell(state)
         self._drafter.start(state, *prefill)
 
@@ -94,8 +91,7 @@ class _StreamedDrafter:
         self._drafter.observe(state, *result)
 
     def _tell(self, state: State) -> None:
-        if self.watch is not None:
-            began = perf_counter()
-            new = state.token_ids[len(state.request.prompt_ids) :]
-            self.watch(Written(tuple(new), tuple(self._lengths)))
-            self.seconds += perf_counter() - began
+        began = perf_counter()
+        new = state.token_ids[len(state.request.prompt_ids) :]
+        self._watch(self.shown, Written(tuple(new), tuple(self._lengths)))
+        self.seconds += perf_counter() - began
