@@ -75,8 +75,11 @@ def _as_before(now: MethodHeader, before: MethodHeader | None) -> MethodHeader:
     return replace(now, options={**now.options, **kept}, settings=before.settings)
 
 
-def check_keys(plan: Plan, stored: Run) -> None:
-    """Raise RunFolderError if the run has records that its plan does not make."""
+def check_records(plan: Plan, stored: Run) -> None:
+    """Raise RunFolderError if the run has records that its plan does not make.
+
+    Also if a method would need a memory of records that it did not make.
+    """
     planned = set(plan.keys)
     if unknown := [one.key for one in stored.records if one.key not in planned]:
         key = unknown[0]
@@ -86,10 +89,6 @@ def check_keys(plan: Plan, stored: Run) -> None:
             f"temperature {key.temperature:g}).",
             "Delete these lines of samples.jsonl, or start a new run without --resume.",
         )
-
-
-def check_memory(plan: Plan, stored: Run) -> None:
-    """Raise RunFolderError if a method would need a memory of records that it did not make."""
     methods = [name for name, one in stored.header.methods.items() if one.scope == "run"]
     if methods and stored.records and len(stored.records) < plan.num_records:
         raise RunFolderError(

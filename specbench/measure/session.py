@@ -106,7 +106,6 @@ def run_plan(
     *,
     given: Sequence[str],
     command: Sequence[str] = (),
-    backend: Backend | None = None,
     is_forced: bool = False,
 ) -> Run:
     """Run everything that the folder lacks. It holds a valid run however this ends.
@@ -117,7 +116,6 @@ def run_plan(
         progress: receives the events.
         given: options that the user gave, for the header.
         command: arguments of the command line, for the header.
-        backend: completes the requests; by default the one that the plan's setup opens.
         is_forced: a part of the same plan may be from another machine or other versions.
 
     An interrupt leaves the status `interrupted` and is raised again; an error leaves `failed`.
@@ -127,16 +125,15 @@ def run_plan(
         before: RunHeader | None = None
         done: Sequence[Record] = ()
         if folder.has_run():
-            from specbench.measure.resume import check_keys, check_memory, resumed_header
+            from specbench.measure.resume import check_records, resumed_header
 
             stored = read_run(path)
             header = before = resumed_header(stored, new, is_forced=is_forced)
-            check_keys(plan, stored)
-            check_memory(plan, stored)
+            check_records(plan, stored)
             done = stored.records
             if not done:  # it had no sample yet: settings and threads are chosen anew
                 header, before = replace(header, methods=new.methods, threads=None), None
-        backend = backend or plan.setup.open(path, before)
+        backend = plan.setup.open(path, before)
         log = _FolderLog(folder, backend, header, done)
         try:
             folder.write_header(header)

@@ -172,8 +172,9 @@ def test_weights_that_change_while_they_are_loaded_end_the_run(tmp_path: Path) -
             setup.hashes = ("changed", "b", "c")
             return super().__enter__()
 
+    setup.backend = Loading(METHODS)
     with pytest.raises(CheckpointError, match="were changed while they were loaded"):
-        run(tmp_path, plan, backend=Loading(METHODS))
+        run(tmp_path, plan)
     assert read_run(tmp_path).header.status == "failed"
 
 
