@@ -65,19 +65,17 @@ def print_power(spec: RunSpec, *, is_offline: bool) -> None:
 
     made = make_plan(spec, is_offline=is_offline)
     counts = ", ".join(f"{task} {len(prompts)}" for task, prompts in made.prompts.items())
-    num_prompts = sum(map(len, made.prompts.values()))
-    missing = ", ".join(made.setup.no_checkpoint)
-    say(f"{made.setup.title}: {', '.join(made.setup.labels)}", is_error=False)
-    if missing:
-        say(f"No checkpoint: {missing}", is_error=False)
-    say(
-        f"Prompts: {num_prompts} ({counts}); passes: {made.repeats}; "
-        f"at most {made.max_new_tokens} tokens an answer; completions: {made.num_records}",
-        is_error=False,
+    lines = [f"{made.setup.title}: {', '.join(made.setup.labels)}"]
+    if made.setup.no_checkpoint:
+        lines.append(f"No checkpoint: {', '.join(made.setup.no_checkpoint)}")
+    lines.append(
+        f"Prompts: {sum(map(len, made.prompts.values()))} ({counts}); passes: {made.repeats}; "
+        f"at most {made.max_new_tokens} tokens an answer; completions: {made.num_records}"
     )
     if seconds := expected_seconds(made, RUNS):
-        say(f"About {time_text(seconds)}, by the newest run of this model.", is_error=False)
-    say(_power(made), is_error=False)
+        lines.append(f"About {time_text(seconds)}, by the newest run of this model.")
+    for line in (*lines, _power(made)):
+        say(line, is_error=False)
 
 
 def _power(plan: Plan) -> str:

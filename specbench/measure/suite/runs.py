@@ -88,9 +88,8 @@ def complete_apart(
         SpecbenchError: it failed, or the user made a mistake.
     """
     command = (sys.executable, "-m", "specbench.measure.suite.runs")
-    tries = 1 if limit_s is None else 2
     given = msgspec.json.encode(order)
-    run_tried(command, progress.message, limit_s=limit_s, total_s=total_s, given=given, tries=tries)
+    run_tried(command, progress.message, limit_s=limit_s, total_s=total_s, given=given)
 
 
 def run_tried(
@@ -100,10 +99,9 @@ def run_tried(
     limit_s: float | None,
     total_s: float = math.inf,
     given: bytes = b"",
-    tries: int = 2,
     only_killed: bool = False,
 ) -> None:
-    """Run a command until it succeeds, at most `tries` times, each going on with the last.
+    """Run a command, twice if it has a limit and does not succeed; the second goes on.
 
     Each try ends after `limit_s` seconds, and all after `total_s`. With `only_killed`, a
     command that ended by itself is not tried again.
@@ -112,7 +110,7 @@ def run_tried(
         SpecbenchError: it did not succeed, or the user made a mistake.
     """
     ends = time.monotonic() + total_s
-    for left in reversed(range(tries)):
+    for is_last in (limit_s is None, True):
         most = min(limit_s or math.inf, ends - time.monotonic())
         limited = None if most == math.inf else most
         code, last = run_limited(command, say, limit_s=limited, given=given)
@@ -121,10 +119,9 @@ def run_tried(
         reason = last or f"It ended with {code}."
         if code is None:
             reason = f"It was stopped at its limit of {most:.3g} s."
-        is_late = time.monotonic() >= ends
         has_ended = code is not None and code >= 0
         is_final = code == UserError.exit_code or (only_killed and has_ended)
-        if is_late or is_final or not left:
+        if is_last or is_final or time.monotonic() >= ends:
             raise SpecbenchError(reason)
         say(f"{reason} Second try.")
 
