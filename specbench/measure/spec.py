@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec import ValidationError, convert
 from msgspec.structs import force_setattr
 
-from specbench.errors import UserError, unknown_name
+from specbench.errors import UserError, few, unknown_name
 from specbench.log.options import options
 from specbench.log.spec import SpecValues, parse_goodput
 from specbench.registry import parse_choices
 from specbench.types import Sampling
 
 _NO_DEVICES = ("gpu", "nvidia", "gpu:0")
-_MOST_NAMED = 4
 AUTO, PAPER = "auto", "paper"
 """Settings chosen for this machine, and those of the papers."""
 
@@ -64,17 +62,10 @@ class RunSpec(SpecValues, frozen=True):
 
 
 def starting(spec: RunSpec, *, has_tasks: bool = True) -> str:
-    """The first line of a run: "Starting: tiny, pld and sps, 6 tasks"."""
-    methods = [choice.name for choice in parse_choices(spec.methods)]
-    parts = [f"Starting: {spec.model}", _few(methods, "methods") or "its default methods"]
-    return ", ".join([*parts, *[_few(spec.tasks, "tasks") or "the default tasks"] * has_tasks])
-
-
-def _few(names: Sequence[str], noun: str) -> str:
-    kinds = [*dict.fromkeys(names)]
-    if len(names) > _MOST_NAMED or len(kinds) < len(names):
-        return f"{len(names)} {noun}"
-    return " and ".join(filter(None, (", ".join(kinds[:-1]), *kinds[-1:])))
+    """The first line of a run: "Starting: tiny, pld, sps, gsm8k"."""
+    names = dict.fromkeys(choice.name for choice in parse_choices(spec.methods))
+    parts = [f"Starting: {spec.model}", few([*names]) or "its default methods"]
+    return ", ".join([*parts, *[few(spec.tasks) or "the default tasks"] * has_tasks])
 
 
 def _check_backend(values: SpecValues) -> None:

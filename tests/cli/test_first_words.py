@@ -62,8 +62,8 @@ for number, words in enumerate(sys.stdin.read().splitlines()):
 """
 FIRST = {
     "run": "Starting: tiny, its default methods, the default tasks",
-    "run --method pld,sps --dataset gsm8k": "Starting: tiny, pld and sps, gsm8k",
-    "run --method pld:ngram=1|2|3 --dry-run": "Starting: tiny, 3 methods, the def",
+    "run --method pld,sps --dataset gsm8k": "Starting: tiny, pld, sps, gsm8k",
+    "run --method pld:ngram=1|2|3 --dry-run": "Starting: tiny, pld, the default",
     "race hello --method pld": "Starting: tiny, pld\n",
     "doctor": "Checking this machine with tiny …",
     "audit --method pld": "Starting: the audit of pld on tiny",
