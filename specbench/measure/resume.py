@@ -6,14 +6,12 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from specbench.errors import RunFolderError
+from specbench.errors import RunFolderError, few
 from specbench.log.differences import RESUME, Difference
 from specbench.log.header import MethodHeader, RunHeader, Segment
 from specbench.log.run import Run
 from specbench.measure.base import Plan
 from specbench.measure.methods import kept_options
-
-_MOST_NAMED = 4
 
 
 def resumed_header(stored: Run, now: RunHeader, *, is_forced: bool) -> RunHeader:
@@ -99,6 +97,4 @@ def check_records(plan: Plan, stored: Run) -> None:
 
 
 def _listed(differences: Sequence[Difference]) -> str:
-    texts = [f"{one.field} was {one.first} and is {one.second}" for one in differences]
-    rest = len(texts) - _MOST_NAMED
-    return "; ".join(texts[:_MOST_NAMED]) + (f"; and {rest} more" if rest > 0 else "")
+    return few([f"{one.field} was {one.first} and is {one.second}" for one in differences], 4)
