@@ -68,7 +68,7 @@ def audit(
 def _audit_method(name: str, model: str, call: Call) -> None:
     """Audit a method on a model in float32, print the result and end the program."""
     say(f"Starting: the audit of {name} on {model}")
-    from specbench.measure.preflight import check_names
+    from specbench.measure.plan import check_names
     from specbench.measure.spec import RunSpec
 
     check_names(RunSpec(model=model, methods=(name,)))

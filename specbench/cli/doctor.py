@@ -18,7 +18,7 @@ def doctor(values: dict[str, Any], call: Call) -> None:
 
     spec = RunSpec(**values)
     say(f"Checking this machine with {spec.model} …")
-    from specbench.measure.preflight import check_names
+    from specbench.measure.plan import check_names
 
     check_names(spec)
     quiet_libraries()

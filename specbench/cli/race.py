@@ -58,12 +58,11 @@ def race(
     values = {"settings": AUTO} | values
     spec = RunSpec(**values, temperatures=(temperature,), is_baseline_run=is_every_one)
     say(starting(spec, has_tasks=False))
-    from specbench.measure.preflight import check_names
+    from specbench.measure.plan import check_names, new_tokens
 
     check_names(spec)
     quiet_libraries()
     from specbench.measure.local.engine_setup import make_engine_setup
-    from specbench.measure.plan import new_tokens
     from specbench.measure.requests import user
     from specbench.report.console import SafeConsole
     from specbench.types import Request

@@ -5,10 +5,10 @@ All of the user's mistakes surface here, before a run folder exists.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Protocol
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -16,12 +16,16 @@ from specbench.data.prompts import PromptSet, load_prompt_sets, plan_tasks
 from specbench.errors import UserError
 from specbench.measure.backends import make_setup
 from specbench.measure.base import ChecksMemory, Plan, Setup
-from specbench.measure.methods import BASELINE, parse_methods
+from specbench.measure.methods import BASELINE, datastore_file, no_weights, parse_methods
 from specbench.measure.passes import MANY, check_goal
-from specbench.measure.preflight import check_names
-from specbench.measure.spec import RunSpec
-from specbench.models.cards import find_model
-from specbench.registry import expand_groups
+from specbench.measure.settings import read_settings
+from specbench.measure.spec import AUTO, PAPER, RunSpec
+from specbench.methods import described
+from specbench.models.cards import DraftWeights, ModelCard, find_model, pick_dtype
+from specbench.models.chat import check_own_template, check_template
+from specbench.models.checkpoints import check_checkpoint
+from specbench.models.hub import local_folder
+from specbench.registry import GROUPS, MethodChoice, check_choice, expand_groups, parse_choices
 
 PASSES = 3
 """Passes over the prompts for tiny and stand-ins, so that intervals cover the machine too."""
@@ -31,10 +35,8 @@ OUR_BUDGET, DEFAULT_BUDGET = 128, 512
 """Default new tokens of an answer: of tiny and stand-ins, and of real models, as in papers."""
 
 
-class SetupMaker(Protocol):
-    """Makes the setup of a spec: `backends.make_setup`, or that of a cluster."""
-
-    def __call__(self, spec: RunSpec, *, is_offline: bool) -> Setup: ...
+SetupMaker = Callable[..., Setup]
+"""Makes the setup of a spec, with `is_offline`: `backends.make_setup`, or that of a cluster."""
 
 
 @contextmanager
@@ -63,8 +65,7 @@ def make_plan(
     Raises:
         UserError: an unknown name, a wrong value, or a missing or broken file.
     """
-    make = setup_maker or make_setup
-    is_here = make is make_setup
+    is_here = setup_maker is None
     if is_here:
         check_names(spec)
     spec = with_defaults(spec)
@@ -75,7 +76,7 @@ def make_plan(
     if is_here and not spec.backend:  # rules between options, before anything is downloaded
         parse_methods(spec.methods)
     sets = load_prompt_sets(tasks, spec.prompts, limit=spec.limit, offline=is_offline)
-    setup = make(spec, is_offline=is_offline)
+    setup = (setup_maker or make_setup)(spec, is_offline=is_offline)
     if spec.sample is not None:
         sets = tuple(one.drawn(spec.sample, spec.seed) for one in sets)
     _check_loads(spec, sets)
@@ -85,6 +86,52 @@ def make_plan(
     if isinstance(setup, ChecksMemory):
         setup.check_memory(_longest(setup, sets, budget))
     return Plan(spec, setup, sets, budget)
+
+
+def check_names(spec: RunSpec) -> None:
+    """Check names, options, folders, datastores and templates, in this order.
+
+    Before torch is imported: a misspelt name costs no time. Nothing is downloaded, and no
+    method's code runs. Rules between options, plug-ins that declare their options elsewhere and
+    GPUs are checked later.
+
+    Raises:
+        UserError: a name is unknown, a value is wrong, or a file is missing or damaged.
+    """
+    card = find_model(spec.model)
+    if spec.backend:
+        return
+    if spec.settings not in (AUTO, PAPER):
+        read_settings(spec.settings, card.name)
+    for choice in parse_choices(spec.methods):
+        if choice.name not in GROUPS:
+            check_choice(choice)
+        elif choice.given:
+            expand_groups([str(choice)])  # says why not
+    if spec.weights != "stand-in":
+        _check_files(card, [*parse_choices(spec.methods)])
+    pick_dtype(card, spec.dtype, "cpu")
+    check_template(spec.template)
+    if Path(card.repo).is_dir():
+        check_own_template(spec.template, card, Path(card.repo))
+
+
+def _check_files(card: ModelCard, choices: Sequence[MethodChoice]) -> None:
+    """Check the model's folder and the files that methods are given, as far as they are local."""
+    if Path(card.repo).is_dir():
+        check_checkpoint(Path(card.repo), what=f"Model {card.name}")
+    lacking = []
+    for name, given in ((one.name, one.given) for one in choices if one.name != BASELINE):
+        own = about.weights if (about := described().get(name)) else None
+        what = f"The {name} checkpoint"
+        if "weights" in given and (folder := local_folder(given["weights"], what=what)):
+            is_model = DraftWeights(own or name, given["weights"]).is_model
+            check_checkpoint(folder, what=what, needs_tokenizer=is_model)
+        datastore_file(given.get("datastore", ""))
+        if own and not {"weights", "datastore"} & {*given} and not card.weights_of(name):
+            lacking.append(name)
+    if lacking and len(lacking) == len([one for one in choices if one.name != BASELINE]):
+        raise no_weights(card, lacking)
 
 
 def with_defaults(spec: RunSpec) -> RunSpec:
