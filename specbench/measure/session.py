@@ -1,6 +1,7 @@
 """A run from plan to records: header, backend, warm-up, samples.
 
-The header of a run that is about to start, from its plan.
+The header of a run that is about to start, from its plan, and that of one that goes on: with the
+same inputs, on the same machine, for the records that are missing.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from uuid import uuid4
 from msgspec.structs import replace
 
 from specbench.errors import CheckpointError, RunFolderError, few
-from specbench.log.header import RunHeader, Status
+from specbench.log.differences import RESUME, Difference
+from specbench.log.header import MethodHeader, RunHeader, Segment, Status
 from specbench.log.run import Run
 from specbench.log.spec import SpecHeader
 from specbench.log.store import RunFolder, read_header, read_run
 from specbench.machine import environment
 from specbench.machine.sampler import CpuSampler
 from specbench.measure.base import Backend, Plan, Progress, loads_of_run
+from specbench.measure.methods import kept_options
 from specbench.measure.passes import finished_header, width_after
 from specbench.measure.requests import warm_up_requests
 from specbench.measure.settings import is_tuned
@@ -94,6 +97,92 @@ def control_warning(plan: Plan) -> str | None:
     )
 
 
+def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader:
+    """The header of a stored run that goes on, where a new run would have the header `new`.
+
+    Everything is as it was at first. With `is_forced`, another machine or other versions are
+    kept as a segment of the run.
+
+    Raises:
+        RunFolderError: the inputs differ, or without `is_forced` the machine or the versions.
+    """
+    before = stored.header
+    if before.origins:
+        raise RunFolderError(
+            f"The run in {stored.path} was merged from {len(before.origins)} runs.",
+            "Go on with one of those, and merge them again.",
+        )
+    machine = before.segments[-1].environment if before.segments else before.environment
+    latest = replace(before, environment=machine)
+    methods = {
+        label: _as_before(one, before.methods.get(label)) for label, one in new.methods.items()
+    }
+    new = replace(new, methods=methods)
+    if inputs := RESUME.conflicts(latest, new):
+        raise RunFolderError(
+            f"The run in {stored.path} had other inputs: {_listed(inputs)}.",
+            "Restore them, or start a new run without --resume.",
+        )
+    segments, warnings = before.segments, before.warnings
+    if cautions := RESUME.cautions(latest, new):
+        what = f"on another machine or with other versions: {_listed(cautions)}"
+        if not is_forced:
+            raise RunFolderError(
+                f"The run in {stored.path} was measured {what}.",
+                "Restore them, start a new run without --resume, or go on with --force: reports "
+                "then warn.",
+            )
+        count = len(stored.records)
+        segments += (Segment(count, new.created, new.environment),)
+        warnings += (
+            f"Records after the first {count} were measured {what} (--resume --force). Totals mix "
+            "both. Measure anew on one machine before you use them.",
+        )
+    return replace(
+        before,
+        id=new.id,
+        status="running",
+        finished=None,
+        segments=segments,
+        warnings=tuple(dict.fromkeys((*warnings, *new.warnings))),
+    )
+
+
+def _as_before(new: MethodHeader, before: MethodHeader | None) -> MethodHeader:
+    """The method with the settings that were chosen when its run began."""
+    if before is None:
+        return new
+    kept = kept_options(before, new.settings)
+    return replace(new, options={**new.options, **kept}, settings=before.settings)
+
+
+def check_records(plan: Plan, stored: Run) -> None:
+    """Raise RunFolderError if the run has records that its plan does not make.
+
+    Also if a method would need a memory of records that it did not make.
+    """
+    planned = set(plan.keys)
+    if unknown := [one.key for one in stored.records if one.key not in planned]:
+        key = unknown[0]
+        raise RunFolderError(
+            f"The run in {stored.path} has {len(unknown)} records that are not part of it, such as "
+            f"{key.method} on {key.sample_id!r} (turn {key.turn}, repeat {key.repeat}, "
+            f"temperature {key.temperature:g}).",
+            "Delete these lines of samples.jsonl, or start a new run without --resume.",
+        )
+    methods = [name for name, one in stored.header.methods.items() if one.scope == "run"]
+    if methods and stored.records and len(stored.records) < plan.num_records:
+        raise RunFolderError(
+            f"The run in {stored.path} cannot go on: {', '.join(methods)} remembers earlier "
+            "prompts, and that memory ended with the first part of the run.",
+            "Start a new run without --resume.",
+        )
+
+
+def _listed(differences: Sequence[Difference]) -> str:
+    return few([f"{one.field} was {one.first} and is {one.second}" for one in differences], 4)
+
+
 def now() -> str:
     """The time in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
@@ -125,8 +214,6 @@ def run_plan(
         before: RunHeader | None = None
         done: Sequence[Record] = ()
         if folder.has_run():
-            from specbench.measure.resume import check_records, resumed_header
-
             stored = read_run(path)
             header = before = resumed_header(stored, new, is_forced=is_forced)
             check_records(plan, stored)

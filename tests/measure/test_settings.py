@@ -11,7 +11,7 @@ from specbench.errors import UserError
 from specbench.log.differences import MERGE
 from specbench.measure.local.tuning import ROWS, StepTimes, rows_to_time, tuned
 from specbench.measure.methods import RunMethod, parse_methods
-from specbench.measure.resume import _as_before
+from specbench.measure.session import _as_before
 from specbench.measure.settings import (
     TUNED,
     SettingsFile,
