@@ -240,17 +240,12 @@ def _wanted(spec: RunSpec, named: Sequence[RunMethod]) -> tuple[list[RunMethod],
     return sorted(wanted, key=lambda one: one.method.name != BASELINE), broken
 
 
-def find_datastore(options: Any) -> Path | None:
-    """The file that the option `datastore` names; None without it.
+def find_datastore(given: str) -> Path | None:
+    """The file that the option `datastore` names; None without a name.
 
     Raises:
-        CheckpointError: there is no such file.
+        CheckpointError: there is no such file, or it is no datastore.
     """
-    return datastore_file(getattr(options, "datastore", ""))
-
-
-def datastore_file(given: str) -> Path | None:
-    """The datastore of that name; None without a name. Raises CheckpointError as above."""
     if not given:
         return None
     path = Path(given).expanduser()
@@ -279,7 +274,7 @@ def find_checkpoint(
     name = method.weights_with(options)
     if name is None:
         return ResolvedWeights(None)
-    if datastore := find_datastore(options):
+    if datastore := find_datastore(getattr(options, "datastore", "")):
         return ResolvedWeights(datastore)
     given = getattr(options, "weights", "")
     if stand_in:

@@ -16,7 +16,7 @@ from specbench.data.prompts import PromptSet, load_prompt_sets, plan_tasks
 from specbench.errors import UserError
 from specbench.measure.backends import make_setup
 from specbench.measure.base import ChecksMemory, Plan, Setup
-from specbench.measure.methods import BASELINE, datastore_file, no_weights, parse_methods
+from specbench.measure.methods import BASELINE, find_datastore, no_weights, parse_methods
 from specbench.measure.passes import MANY, check_goal
 from specbench.measure.settings import read_settings
 from specbench.measure.spec import AUTO, PAPER, RunSpec
@@ -127,7 +127,7 @@ def _check_files(card: ModelCard, choices: Sequence[MethodChoice]) -> None:
         if "weights" in given and (folder := local_folder(given["weights"], what=what)):
             is_model = DraftWeights(own or name, given["weights"]).is_model
             check_checkpoint(folder, what=what, needs_tokenizer=is_model)
-        datastore_file(given.get("datastore", ""))
+        find_datastore(given.get("datastore", ""))
         if own and not {"weights", "datastore"} & {*given} and not card.weights_of(name):
             lacking.append(name)
     if lacking and len(lacking) == len([one for one in choices if one.name != BASELINE]):

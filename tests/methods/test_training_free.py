@@ -179,7 +179,7 @@ def test_what_is_no_datastore_for_the_target_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="holds token 50; the target's vocabulary has 50"):
         build_in(path, "rest", TARGET)
     with pytest.raises(CheckpointError, match="is not a file"):
-        find_datastore(Options(datastore=str(tmp_path / "absent")))
+        find_datastore(str(tmp_path / "absent"))
 
 
 def test_it_is_lossless_with_a_datastore(tmp_path: Path) -> None:
