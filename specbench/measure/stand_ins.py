@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specbench.errors import UserError
-from specbench.models.cards import Dtype, ModelCard, known_models, models_file
+from specbench.models.cards import Dtype, ModelCard, models_file
 from specbench.models.checkpoints import read_config
 from specbench.models.memory import BYTES, GRAPH_RESERVE, MemoryNeed, check_need, estimate
 from specbench.types import CONFIG_NAMES, Shape
@@ -36,10 +36,10 @@ def stand_in_of(card: ModelCard) -> StandIn:
     shape = card.shape or (None if card.is_embedded else _folder_shape(card))
     if shape is None:
         what = "stand-ins are made from it" if card.is_embedded else "its shape is unknown"
-        known = [name for name, other in known_models().items() if _is_plain(other)]
         raise UserError(
             f"{card.name} has no stand-in: {what}.",
-            f"Give a folder with the model's config.json, or one of {', '.join(known)}.",
+            "Give a folder with the model's config.json, or a Llama-like model of `specbench list "
+            "models`.",
         )
     draft = card.weights_of("sps")
     return plan_stand_in(
@@ -72,13 +72,6 @@ def check_stand_in_fits(
     )
     check_need(need, dtype, device, what=what)
     return need
-
-
-def _is_plain(card: ModelCard) -> bool:
-    from specbench.zoo.stand_in.plan import ARCHITECTURES
-
-    shape = card.shape
-    return shape is not None and shape.num_experts == 1 and shape.architecture in ARCHITECTURES
 
 
 def _folder_shape(card: ModelCard) -> Shape | None:
