@@ -105,7 +105,7 @@ def test_runs_that_are_missing_are_made_with_the_options_of_the_first_and_pooled
 ) -> None:
     seconds = itertools.count(1)
     answers["pld"] = lambda request: replace(answering(2)(request), decode_s=next(seconds))
-    monkeypatch.setattr(runs, "complete_apart", lambda order, view, _: complete(order, view))
+    monkeypatch.setattr(runs, "complete_apart", complete)
     call = (*call, "--seed", 3, "--repeats", 1, "--runs", 1)
     assert specbench(*call, "--output", "mine/run-1").code == 0
     several = ("run", "--runs", 2, "--output", "mine")

@@ -9,7 +9,6 @@ methods = ["sps", "eagle2:depth=[3,5,7]"]
 [[runs]]                         # one run for each of its models
 models = ["vicuna-7b", "vicuna-13b"]
 limit = 20                       # for these only
-limit_s = 3600                   # seconds of each, in a process of its own, tried at most twice
 """
 
 from __future__ import annotations
@@ -39,33 +38,31 @@ class RecipeFile(Struct, frozen=True, forbid_unknown_fields=True):
 class SuiteRun:
     """A run of a suite: the name of its folder, its values, and the names of those given.
 
-    One that `is_apart` is a process of its own, which ends after `limit_s` seconds. With
-    `settings_of`, methods have the settings of that earlier run.
+    With `settings_of`, methods have the settings of that earlier run.
     """
 
     name: str
     spec: RunSpec
     given: tuple[str, ...]
-    is_apart: bool = False
-    limit_s: float | None = None
     settings_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Runs in their order."""
+    """Runs in their order. With `is_apart`, each is a process of its own."""
 
     name: str
     title: str
     runs: tuple[SuiteRun, ...]
+    is_apart: bool = False
 
 
 def equal_runs(spec: RunSpec, given: Sequence[str], number: int) -> Suite:
     """Several runs of one spec, each in a process of its own."""
-    first = SuiteRun("run-1", spec, tuple(given), is_apart=True)
+    first = SuiteRun("run-1", spec, tuple(given))
     then = replace(first, settings_of=first.name if spec.settings == AUTO else "")
     others = (replace(then, name=f"run-{i}") for i in range(2, number + 1))
-    return Suite("runs", f"{number} run{'s' * (number > 1)}", (first, *others))
+    return Suite("runs", f"{number} run{'s' * (number > 1)}", (first, *others), True)
 
 
 def read_recipe(path: Path) -> Suite:
@@ -78,12 +75,7 @@ def read_recipe(path: Path) -> Suite:
     runs: list[SuiteRun] = []
     for table in file.runs:
         values = {**file.values, **table}
-        models, limit_s = values.pop("models", None), values.pop("limit_s", None)
-        if not (limit_s is None or (isinstance(limit_s, int | float) and limit_s > 0)):
-            raise UserError(
-                f"Recipe {path}{_place(path, 'limit_s', limit_s)}: limit_s is {limit_s!r}.",
-                "Give a number of seconds.",
-            )
+        models = values.pop("models", None)
         is_list = isinstance(models, list) and all(isinstance(m, str) for m in models)
         if not (is_list and models):
             raise UserError(
@@ -93,12 +85,7 @@ def read_recipe(path: Path) -> Suite:
             )
         for model in models:
             spec = _spec(path, {**values, "model": model})
-            runs.append(
-                SuiteRun(
-                    _folder(len(runs) + 1, model), spec, ("model", *values),
-                    is_apart=limit_s is not None, limit_s=limit_s,
-                )
-            )  # fmt: skip
+            runs.append(SuiteRun(_folder(len(runs) + 1, model), spec, ("model", *values)))
     if not runs:
         raise UserError(f"Recipe {path} has no [[runs]].", 'Add one with models = ["tiny"].')
     return Suite(path.stem, file.title, tuple(runs))

@@ -80,7 +80,7 @@ def complete(order: Order, progress: Progress, setup_maker: SetupMaker | None = 
 
 
 def complete_apart(
-    order: Order, progress: Progress, limit_s: float | None, total_s: float = math.inf
+    order: Order, progress: Progress, limit_s: float | None = None, total_s: float = math.inf
 ) -> None:
     """Complete a run in a process of its own, with a second try if it has a limit.
 
@@ -219,21 +219,14 @@ def run_suite(
         is_resumed: the folder may have runs already, which are continued.
         is_forced: parts of a run may be from another machine or other versions.
         is_offline: use no network.
-        setup_maker: as in `make_plan`.
+        setup_maker: as in `make_plan`, for runs in this process.
 
     Raises:
         RunFolderError: the folder has runs already, and is not to be resumed.
-        UserError: a run has to be a process of this machine, and `setup_maker` uses others.
     """
     if not is_resumed and any((folder / run.name / HEADER).exists() for run in suite.runs):
         raise RunFolderError(
             f"{folder} has runs already.", "Go on with them by --resume, or give another --output."
-        )
-    if setup_maker and any(run.is_apart for run in suite.runs):
-        raise UserError(
-            "Runs with a time limit, and those of --runs, are processes of this machine, and --ray "
-            "uses others.",
-            "Leave out limit_s, or --ray.",
         )
     done: list[Run] = []
     failures: dict[str, str] = {}
@@ -245,8 +238,8 @@ def run_suite(
             spec = replace(spec, settings=str(folder / run.settings_of))
         order = Order(spec, run.given, path, tuple(command), is_forced, is_offline)
         try:
-            if run.is_apart:
-                complete_apart(order, progress, run.limit_s)
+            if suite.is_apart:
+                complete_apart(order, progress)
                 done.append(read_run(Path(path)))
             else:
                 done.append(complete(order, progress, setup_maker))

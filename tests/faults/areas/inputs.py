@@ -57,7 +57,7 @@ def _mutated(random: Random, text: str) -> bytes:
     if kind == 0 and "=" in lines[at]:
         lines[at] = lines[at].split("=")[0] + f"= {random.choice(VALUES)}\n"
     elif kind == 1:
-        lines[at] = f"{random.choice(('wrong', 'a.b', 'limit_s', DEEP))} = 3\n"
+        lines[at] = f"{random.choice(('wrong', 'a.b', 'limit', DEEP))} = 3\n"
     elif kind == 2:
         lines[at] *= random.choice((0, 2))
     content = "".join(lines).encode()
