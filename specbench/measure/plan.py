@@ -103,13 +103,14 @@ def check_names(spec: RunSpec) -> None:
         return
     if spec.settings not in (AUTO, PAPER):
         read_settings(spec.settings, card.name)
-    for choice in parse_choices(spec.methods):
+    choices = parse_choices(spec.methods)
+    for choice in choices:
         if choice.name not in GROUPS:
             check_choice(choice)
         elif choice.given:
             expand_groups([str(choice)])  # says why not
     if spec.weights != "stand-in":
-        _check_files(card, [*parse_choices(spec.methods)])
+        _check_files(card, [one for one in choices if one.name != BASELINE])
     pick_dtype(card, spec.dtype, "cpu")
     check_template(spec.template)
     if Path(card.repo).is_dir():
@@ -121,7 +122,7 @@ def _check_files(card: ModelCard, choices: Sequence[MethodChoice]) -> None:
     if Path(card.repo).is_dir():
         check_checkpoint(Path(card.repo), what=f"Model {card.name}")
     lacking = []
-    for name, given in ((one.name, one.given) for one in choices if one.name != BASELINE):
+    for name, given in ((one.name, one.given) for one in choices):
         own = about.weights if (about := described().get(name)) else None
         what = f"The {name} checkpoint"
         if "weights" in given and (folder := local_folder(given["weights"], what=what)):
@@ -130,7 +131,7 @@ def _check_files(card: ModelCard, choices: Sequence[MethodChoice]) -> None:
         find_datastore(given.get("datastore", ""))
         if own and not {"weights", "datastore"} & {*given} and not card.weights_of(name):
             lacking.append(name)
-    if lacking and len(lacking) == len([one for one in choices if one.name != BASELINE]):
+    if lacking and len(lacking) == len(choices):
         raise no_weights(card, lacking)
 
 

@@ -28,7 +28,7 @@ from specbench.measure.base import Backend, Plan, Progress, loads_of_run
 from specbench.measure.methods import kept_options
 from specbench.measure.passes import finished_header, width_after
 from specbench.measure.requests import warm_up_requests
-from specbench.measure.settings import is_tuned
+from specbench.measure.settings import TUNED
 from specbench.types import Record
 
 PHASES_WARNING = (
@@ -226,7 +226,8 @@ def run_plan(
             folder.write_header(header)
             for label in plan.setup.no_checkpoint:
                 progress.message(f"{label}: no checkpoint for {header.model.name}")
-            if tuned := [k for k, one in header.methods.items() if is_tuned(one)]:
+            methods = header.methods.items()
+            if tuned := [k for k, one in methods if one.settings and one.settings.source == TUNED]:
                 progress.message(f"Settings that specbench tune measured here: {', '.join(tuned)}")
             progress.message(f"Loading {plan.setup.title} …")
             with backend, log.sampler:

@@ -25,7 +25,7 @@ from specbench import registry
 from specbench.data.toml_files import read_toml
 from specbench.errors import UserError
 from specbench.log.files import folder_errors, write_whole
-from specbench.log.header import FileHeader, MethodHeader, ModelHeader
+from specbench.log.header import FileHeader, ModelHeader
 from specbench.log.store import HEADER, read_header
 from specbench.measure.methods import RunMethod
 from specbench.measure.spec import RunSpec
@@ -109,11 +109,6 @@ def fits_of(model: ModelHeader, device: str, execution: str, spec: RunSpec) -> d
 
 def _temperatures(spec: RunSpec) -> str:
     return " and ".join(str(spec.sampling(one)) for one in spec.temperatures)
-
-
-def is_tuned(about: MethodHeader) -> bool:
-    """True if a method has settings that were measured here by `specbench tune`."""
-    return about.settings is not None and about.settings.source == TUNED
 
 
 def hash_of(files: Mapping[str, FileHeader]) -> str:
