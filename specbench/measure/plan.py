@@ -218,16 +218,11 @@ def _check_lengths(
     for prompt_set in sets:
         for prompt in prompt_set.prompts:
             length = _length(setup, prompt.turns[0])
-            if length >= context:
+            if (room := context - length) < reserved:
+                less = f"Give --max-new-tokens {room}, l" if room > 0 else "L"
                 raise UserError(
-                    f"Prompt {prompt.sample_id} has {length} tokens, which fills the context of "
-                    f"{spec.model} ({context} tokens).",
-                    f"Leave it out (--limit, --dataset), or use a model with more context.{more}",
-                )
-            if length + reserved > context:
-                raise UserError(
-                    f"Prompt {prompt.sample_id} has {length} tokens, and {reserved} new ones do "
-                    f"not fit into the {context} tokens of the server's context.",
-                    f"Give --max-new-tokens {context - length}, leave the prompt out, or start the "
-                    f"server with a longer context.{more}",
+                    f"Prompt {prompt.sample_id} has {length} tokens, and the model's context of "
+                    f"{context} tokens has no room for {reserved} new.",
+                    f"{less}eave the prompt out (--limit, --dataset), or use a model or a server "
+                    f"with more context.{more}",
                 )

@@ -64,15 +64,13 @@ def test_only_prompts_in_the_style_of_published_ones_are_imitations() -> None:
 
 
 @pytest.mark.parametrize("engine", ["", "vllm"])
-@pytest.mark.parametrize(
-    ("context", "refused"), [(1, "fills the context of tiny"), (9, "128 new ones do not fit")]
-)
+@pytest.mark.parametrize("context", [1, 9])
 def test_a_prompt_that_is_too_long_is_refused_with_the_limit_of_servers_that_are_started(
-    context: int, refused: str, engine: str
+    context: int, engine: str
 ) -> None:
     setup = FakeSetup({}, context=context)
     spec = RunSpec(backend="server", serving_engine=engine, tasks=("gsm8k",))
-    with pytest.raises(UserError, match=refused) as error:
+    with pytest.raises(UserError, match="has no room for 128 new") as error:
         make_plan(spec, is_offline=True, setup_maker=lambda spec, is_offline: setup)
     limit = "Servers that --engine starts have at most 4096: start one, and give its --url."
     assert (limit in error.value.hint) is bool(engine)
