@@ -113,11 +113,9 @@ def _target(
         if Path(card.repo).expanduser().is_dir():
             noted.missing.append(error.message)
             return None
-    if card.shape is None:
-        noted.sizes.append(None)
-        return None
-    noted.sizes.append(card.shape.num_parameters * STORED_BYTES)
-    return estimate(card.shape)
+    shape = card.shape
+    noted.sizes.append(shape.num_parameters * STORED_BYTES if shape else None)
+    return estimate(shape) if shape else None
 
 
 def _find(
