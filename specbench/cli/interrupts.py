@@ -70,15 +70,10 @@ def told_os_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename is None:
-            _discard_stdout()
+        if error.filename is None:  # Python would write again what stdout still holds
+            with suppress(OSError, ValueError), Path(os.devnull).open("w") as nowhere:
+                os.dup2(nowhere.fileno(), sys.stdout.fileno())
         raise UserError(f"{error.filename or 'stdout'}: {error.strerror or error}.") from error
-
-
-def _discard_stdout() -> None:
-    """Drop what is still buffered: Python would try to write it again when it ends."""
-    with suppress(OSError, ValueError), Path(os.devnull).open("w") as nowhere:
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
