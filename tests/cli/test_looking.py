@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from importlib import metadata
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,13 +15,12 @@ from msgspec import structs
 from specbench import __version__
 from specbench.cli.progress import progress_view
 from specbench.data import cache
-from specbench.errors import CheckpointError, UserError
+from specbench.errors import UserError
 from specbench.machine import environment
 from specbench.measure import doctor
 from specbench.measure.local.device import Device
 from specbench.measure.local.engine_load import load_engine
 from specbench.measure.spec import RunSpec
-from specbench.models.cards import find_model
 from specbench.registry import names
 from tests.cli.conftest import Specbench
 
@@ -110,33 +108,6 @@ def test_doctor_recommends_a_torch_whose_launches_overlap(
     version: str, device: str, is_told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert ("torch" in see(monkeypatch, device, 2, version=version)) is is_told
-
-
-def test_doctor_names_engines_and_models_that_are_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """vLLM is a command on the PATH, llama.cpp a package, SGLang neither."""
-
-    def version(package: str) -> str:
-        if package == "sglang":
-            raise metadata.PackageNotFoundError
-        return "7.0"
-
-    def resolve(repo: str, **_: object) -> Path:
-        if repo not in (find_model("tiny").repo, find_model("qwen3-8b").repo):
-            raise CheckpointError("It is not in the cache.", "Fetch it.")
-        return tmp_path
-
-    monkeypatch.setattr(doctor, "resolve", resolve)
-    (tmp_path / "vllm").touch(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(metadata, "version", version)
-    found = see(monkeypatch, "cpu", 5)
-    assert found["engines"] == (
-        f"llama.cpp (xllamacpp 7.0), SGLang (not found), vLLM ({tmp_path / 'vllm'})"
-    )
-    here = {*found["models without a download"].split(", ")} - {"smollm2-135m"}  # as a package
-    assert here == {"tiny", "qwen3-8b"}
 
 
 def test_a_fetch_without_network_does_not_tell_to_fetch(
