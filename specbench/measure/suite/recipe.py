@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from specbench.data.toml_files import line_of, read_toml
 from specbench.errors import UserError
-from specbench.measure.spec import AUTO, RunSpec, make_spec
+from specbench.measure.spec import RunSpec, make_spec
 
 
 class RecipeFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,20 +36,19 @@ class RecipeFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class SuiteRun:
-    """A run of a suite: the name of its folder, its values, and the names of those given.
-
-    With `settings_of`, methods have the settings of that earlier run.
-    """
+    """A run of a suite: the name of its folder, its values, and the names of those given."""
 
     name: str
     spec: RunSpec
     given: tuple[str, ...]
-    settings_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Runs in their order. With `is_apart`, each is a process of its own."""
+    """Runs in their order.
+
+    With `is_apart`, each is a process of its own, and has the settings that the first one chose.
+    """
 
     name: str
     title: str
@@ -59,10 +58,8 @@ class Suite:
 
 def equal_runs(spec: RunSpec, given: Sequence[str], number: int) -> Suite:
     """Several runs of one spec, each in a process of its own."""
-    first = SuiteRun("run-1", spec, tuple(given))
-    then = replace(first, settings_of=first.name if spec.settings == AUTO else "")
-    others = (replace(then, name=f"run-{i}") for i in range(2, number + 1))
-    return Suite("runs", f"{number} run{'s' * (number > 1)}", (first, *others), True)
+    runs = (SuiteRun(f"run-{i}", spec, tuple(given)) for i in range(1, number + 1))
+    return Suite("runs", f"{number} run{'s' * (number > 1)}", tuple(runs), is_apart=True)
 
 
 def read_recipe(path: Path) -> Suite:

@@ -35,7 +35,7 @@ from specbench.measure.base import Progress
 from specbench.measure.folder import new_run, resumed_run
 from specbench.measure.plan import SetupMaker, make_plan
 from specbench.measure.session import run_plan
-from specbench.measure.spec import RunSpec
+from specbench.measure.spec import AUTO, RunSpec
 from specbench.measure.suite.recipe import Suite
 
 GRACE_S = 20.0
@@ -234,8 +234,8 @@ def run_suite(
         progress.message(f"Run {number} of {len(suite.runs)}: {run.name}")
         path = str(folder / run.name)
         spec = run.spec
-        if run.settings_of:
-            spec = replace(spec, settings=str(folder / run.settings_of))
+        if suite.is_apart and number > 1 and spec.settings == AUTO:
+            spec = replace(spec, settings=str(folder / suite.runs[0].name))
         order = Order(spec, run.given, path, tuple(command), is_forced, is_offline)
         try:
             if suite.is_apart:
