@@ -68,10 +68,7 @@ class PlainProgress(Lines, ProgressView):
         self._print(f"All numbers: specbench report {run} --full")
 
     def _print(self, text: str, style: str = "") -> None:
-        """Print without wrapping; replace what the stream cannot encode."""
-        encoding = self._console.encoding
-        shown = text.encode(encoding, "replace").decode(encoding)
-        self._console.print(Text(wrapped(shown, self._console.file), style=style), soft_wrap=True)
+        self._console.print(Text(wrapped(text, self._console.file), style=style), soft_wrap=True)
 
 
 class LiveProgress(PlainProgress):

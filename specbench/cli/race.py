@@ -163,18 +163,18 @@ class _View(Live):
         self.console.print(_heading(label, written), self._text(written), sep="\n", end="\n\n")
 
     def _text(self, written: Written | Completion) -> Text:
-        """The text with accepted draft tokens in green; what cannot be encoded is replaced."""
+        """The text with accepted draft tokens in green."""
         from specbench.measure.requests import token_ends
         from specbench.report.answers import step_ends
 
         if not written.token_ids:
             return Text()
-        text, encoding = self._codec.text(written.token_ids), self.console.encoding
+        text = self._codec.text(written.token_ids)
         ends = token_ends(self._codec, written.token_ids, text)
         shown, start = Text(), 0
         for kept, end in step_ends(ends, written.accept_lengths):
-            for piece, style in ((text[start:kept], "green"), (text[max(start, kept) : end], "")):
-                shown.append(piece.encode(encoding, "replace").decode(encoding), style)
+            shown.append(text[start:kept], "green")
+            shown.append(text[max(start, kept) : end])
             start = end
         return shown
 
