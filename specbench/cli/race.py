@@ -45,8 +45,7 @@ def race(
     call: Call,
     temperature: Annotated[float, typer.Option(metavar="T", help="0 is greedy.")] = 0.0,
     replay: Annotated[
-        bool,
-        typer.Option("--replay", help="Show the answers side by side afterwards, in six seconds."),
+        bool, typer.Option("--replay", help="Show the answers side by side afterwards.")
     ] = False,
 ) -> None:
     """Watch methods answer one prompt, one after the other, then side by side."""

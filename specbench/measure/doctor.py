@@ -150,7 +150,8 @@ def _tree(target: Target) -> Diagnosis:
         difference = (on_tree - plain).abs().max().item()
     scale = plain.abs().max().item()
     is_ok = difference <= scale * 40 * torch.finfo(target.dtype).eps
-    return Diagnosis("tree", f"a branch differs from a plain forward by {difference:.1e}", is_ok)
+    text = f"a branch differs from a plain forward by {difference:.1e}"
+    return Diagnosis("tree", text, is_ok)
 
 
 def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]:

@@ -270,7 +270,7 @@ def find_checkpoint(
     is_offline: bool,
     stand_in: StandIn | None = None,
 ) -> ResolvedWeights:
-    """A method's weights: the folder that the user gave, or the model card's, or the stand-in's."""
+    """A method's weights: the user's folder, the model card's checkpoint, or the stand-in's."""
     name = method.weights_with(options)
     if name is None:
         return ResolvedWeights(None)

@@ -36,7 +36,7 @@ OUR_BUDGET, DEFAULT_BUDGET = 128, 512
 
 
 SetupMaker = Callable[..., Setup]
-"""Makes the setup of a spec, with `is_offline`: `backends.make_setup`, or that of a cluster."""
+"""Makes a spec's setup, with `is_offline`: `backends.make_setup`, or that of a cluster."""
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from specbench.types import Completion, Record, RecordKey, seed_of
 def method_order(
     labels: Sequence[str], seed: int, number: int, temperature: float, load: Load
 ) -> tuple[str, ...]:
-    """The methods' order at the request of this number among those of its temperature and load."""
+    """The methods' order at a request, by its number among those of its temperature and load."""
     rows = williams_rows(len(labels))
     block, row = divmod(number, len(rows))
     draw = random.Random(repr((seed, temperature, *load, block)))

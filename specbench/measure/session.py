@@ -1,7 +1,7 @@
 """A run from plan to records: header, backend, warm-up, samples.
 
-The header of a run that is about to start, from its plan, and that of one that goes on: with the
-same inputs, on the same machine, for the records that are missing.
+The header of a run that is about to start, from its plan, and that of one that goes on: with
+the same inputs, on the same machine, for the records that are missing.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def make_header(
         plan.spec,
         methods=plan.setup.labels,
         tasks=tuple(columns),
-        concurrency=tuple(load.concurrency for load in loads_of_run(plan.spec) if load.concurrency),
+        concurrency=tuple(filter(None, (one.concurrency for one in loads_of_run(plan.spec)))),
         max_new_tokens=plan.max_new_tokens,
         **about.values,
     )
@@ -226,8 +226,8 @@ def run_plan(
             folder.write_header(header)
             for label in plan.setup.no_checkpoint:
                 progress.message(f"{label}: no checkpoint for {header.model.name}")
-            methods = header.methods.items()
-            if tuned := [k for k, one in methods if one.settings and one.settings.source == TUNED]:
+            sources = {k: one.settings.source for k, one in header.methods.items() if one.settings}
+            if tuned := [label for label, source in sources.items() if source == TUNED]:
                 progress.message(f"Settings that specbench tune measured here: {', '.join(tuned)}")
             progress.message(f"Loading {plan.setup.title} …")
             with backend, log.sampler:

@@ -121,7 +121,7 @@ def test_a_view_ends_when_the_run_raises_and_may_be_ended_twice() -> None:
 
 def test_a_stream_that_only_takes_ascii_gets_ascii() -> None:
     raw = BytesIO()
-    stream = TextIOWrapper(raw, encoding="ascii", errors="replace")  # as `checked_streams` does
+    stream = TextIOWrapper(raw, encoding="ascii", errors="replace")  # as the program has it
     run(progress_view(console=Console(file=stream)), record("pld", "ß"))
     stream.flush()
     assert b"gsm8k/? pld" in raw.getvalue()

@@ -37,8 +37,8 @@ class Preview:
 
     `max_seconds` is the time at the speed of a baseline that waits for memory alone, with the
     whole budget used by every answer. `missing` are sentences, `sizes` those of files that are
-    not on this machine. `draft_bytes` counts the methods' own weights in memory, as far as their
-    size is known.
+    not on this machine. `draft_bytes` counts the methods' own weights in memory, as far as
+    their size is known.
     """
 
     num_methods: int = 0

@@ -47,7 +47,7 @@ class SuiteRun:
 class Suite:
     """Runs in their order.
 
-    With `is_apart`, each is a process of its own, and has the settings that the first one chose.
+    With `is_apart`, each is a process of its own, with the settings that the first one chose.
     """
 
     name: str
