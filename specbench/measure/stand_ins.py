@@ -62,12 +62,9 @@ def check_stand_in_fits(
     what = f"The stand-in of {stand_in.name}"
     context = stand_in.target.config["max_position_embeddings"]
     drafters = [made.num_numbers for made in weights if not isinstance(made, Path | None)]
-    draft_numbers = sum(drafters) + max(drafters, default=0)
-    size = BYTES[dtype]
     need = replace(
         estimate(stand_in.shape, dtype, context=context, what=what),
-        weight_bytes=stand_in.target.num_numbers * size,
-        draft_bytes=draft_numbers * size,
+        draft_bytes=(sum(drafters) + max(drafters, default=0)) * BYTES[dtype],
         reserve_bytes=GRAPH_RESERVE if has_graphs else 0,
     )
     check_need(need, dtype, device, what=what)
