@@ -9,6 +9,7 @@ refused, by field and value. Types and ranges of single fields are part of `Reco
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -245,10 +246,8 @@ def read_runs(path: Path, *, is_lenient: bool = False) -> Run:
         RunFolderError: there is no run, or one cannot be read.
         UserError: the runs in the folder are not runs of the same work on one machine.
     """
-    folders = pooled_folders(path)
-    if (path / HEADER).exists() or not folders:
-        return read_run(path, is_lenient=is_lenient)
-    return pooled_in(path, [read_run(folder, is_lenient=is_lenient) for folder in folders])
+    runs = [read_run(folder, is_lenient=is_lenient) for folder in single_runs([path])]
+    return runs[0] if runs[0].path == path else pooled_in(path, runs)
 
 
 def pooled_in(path: Path, runs: Sequence[Run]) -> Run:
@@ -303,16 +302,14 @@ def pooled_folders(path: Path) -> list[Path]:
     """The folders of a pool's runs, "run-1" and so on; none in another folder."""
     folders = [file.parent for file in path.glob(f"*/{HEADER}")]
     is_pool = all(_POOLED.fullmatch(folder.name) for folder in folders)
-    return sorted(folders, key=lambda folder: int(folder.name[4:])) if is_pool else []
+    if not is_pool or (path / HEADER).exists():
+        return []
+    return sorted(folders, key=lambda folder: int(folder.name[4:]))
 
 
 def single_runs(paths: Iterable[Path]) -> list[Path]:
     """The folders of runs, with the runs of a pool in the place of its own."""
-    return [
-        one
-        for path in paths
-        for one in (not (path / HEADER).exists() and pooled_folders(path)) or [path]
-    ]
+    return [one for path in paths for one in pooled_folders(path) or [path]]
 
 
 def list_runs(root: Path) -> list[ListedRun]:
@@ -388,8 +385,6 @@ def run_folders(path: Path) -> list[Path]:
 
 def is_being_written(path: Path) -> bool:
     """True if a process holds the lock of the run in a folder."""
-    import fcntl
-
     with suppress(FileNotFoundError, PermissionError), (path / SAMPLES).open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -406,8 +401,6 @@ def state(path: Path, header: RunHeader) -> str:
 
 def num_records(path: Path) -> int:
     """Whole records in the folder of a run."""
-    try:
-        with (path / SAMPLES).open("rb") as file:
-            return sum(1 for line in file if line.endswith(b"\n"))
-    except FileNotFoundError:
-        return 0
+    with suppress(FileNotFoundError), (path / SAMPLES).open("rb") as file:
+        return sum(line.endswith(b"\n") for line in file)
+    return 0
