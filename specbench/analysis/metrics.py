@@ -24,7 +24,6 @@ from specbench.analysis.records import BASELINE as BASELINE
 from specbench.analysis.records import POOLED as POOLED
 from specbench.analysis.records import RecordTable, find_survivors, make_table
 from specbench.analysis.roofline import NO_BANDWIDTH, Roofline, read_roofline
-from specbench.analysis.served_steps import BETWEEN, BlockKey, block_key
 from specbench.analysis.serving import ServingMetrics, mat_of_blocks, measure_serving
 from specbench.analysis.stats.bootstrap import (
     ONE_PASS,
@@ -40,7 +39,7 @@ from specbench.analysis.warnings import RunWarning, find_idle_drafts, find_warni
 from specbench.errors import unknown_name
 from specbench.log.audit import StoredAudit
 from specbench.log.header import RunHeader
-from specbench.log.run import Run
+from specbench.log.run import BETWEEN, BlockKey, Run, block_key
 from specbench.log.spec import parse_goodput
 
 if TYPE_CHECKING:

@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from specbench.log.backend import BlockHeader
-from specbench.log.run import load_of
-from specbench.types import Record, RecordKey
+from specbench.log.run import BlockKey, block_key
+from specbench.types import Record
 
 _TOO_MANY = (
     "the server counts {:g} drafts more than the steps that its answers imply, of which {} ended "
     "with a draft token"
 )
-BlockKey = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +34,6 @@ class ServedSteps:
     steps: Sequence[float]
     more: Sequence[int]
     contradictions: Mapping[BlockKey, str]
-
-
-BETWEEN = " / "
-"""Between a task and a category in the name of what is measured."""
-
-
-def block_key(one: BlockHeader | RecordKey) -> BlockKey:
-    """The key of a record's block, or of a block. That of a category is its task's."""
-    task = one.task.partition(BETWEEN)[0]
-    return (one.method, one.temperature, task, one.repeat, *load_of(one))
 
 
 def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> ServedSteps:

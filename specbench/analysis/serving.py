@@ -22,11 +22,11 @@ import numpy as np
 from specbench.analysis.cells import NOT_RUN
 from specbench.analysis.latency import Percentiles, percentiles
 from specbench.analysis.records import BASELINE, RecordTable
-from specbench.analysis.served_steps import BlockKey, block_key
 from specbench.analysis.stats.arrays import FloatArray
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Estimate, Missing, Ratio, Value
 from specbench.log.backend import BlockHeader
 from specbench.log.header import RunHeader
+from specbench.log.run import BlockKey, block_key
 from specbench.types import Record
 
 NO_COUNTS = Missing("the server reports no drafts")

@@ -143,9 +143,9 @@ def _tone(pair: Pair) -> Tone:
 
 
 def _legend(info: RunHeader) -> str:
-    label = f"{facts.model_label(info)}, {info.model.precision}"
-    where = f"{info.machine.device}; {info.machine.software}, commit {info.machine.commit}"
-    return f"{info.id}: {label}; {where}"
+    label, about = f"{facts.model_label(info)}, {info.model.precision}", info.environment
+    software = f"{about.software_phrase}, commit {about.commit_phrase}"
+    return f"{info.id}: {label}; {info.device_phrase}; {software}"
 
 
 def _definitions(comparisons: Sequence[Comparison]) -> Iterator[Note]:
@@ -190,7 +190,7 @@ def _run_notes(letter: str, info: RunHeader) -> Iterator[Note]:
     texts = [*info.warnings]
     if info.status != "complete":
         texts.append(f"its status is {info.status}, so this is only a part of it.")
-    if info.machine.commit.endswith("+dirty"):
+    if info.environment.commit_phrase.endswith("+dirty"):
         texts.append("it was made by a modified checkout, so its commit is not the whole code.")
     for text in texts:
         yield Note("Warning", f"{letter}: {text}", is_warning=True)

@@ -96,7 +96,7 @@ def _doubt(comparison: Comparison, pair: Pair) -> str:
 
 def _places(subject: RunHeader, reference: RunHeader, letters: tuple[str, str]) -> tuple[str, str]:
     """The two machines if they differ, else the letters."""
-    devices = [info.machine.device.partition(",")[0] for info in (subject, reference)]
+    devices = [info.device_phrase.partition(",")[0] for info in (subject, reference)]
     if devices[0] != devices[1]:
         return f"on the {devices[0]}", f"on the {devices[1]}"
     return f"in {letters[0]}", f"in {letters[1]}"

@@ -5,7 +5,7 @@ Faults of single lines are found while they are read (`log.store`).
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 from specbench.log.backend import BlockHeader
 from specbench.log.header import RunHeader
-from specbench.log.run import load_of
+from specbench.log.run import BlockKey, block_key
 from specbench.types import Record, RequestKey, seed_of
 
 _SLACK = 1.001
@@ -165,21 +165,16 @@ def _duration(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
 
 def _blocks(blocks: Sequence[BlockHeader], records: Sequence[Record]) -> Iterator[str]:
     """Blocks of a server whose counts differ from the sums of their records."""
-    counts: dict[tuple[object, ...], list[int]] = defaultdict(lambda: [0, 0])
+    counts: dict[BlockKey, list[int]] = defaultdict(lambda: [0, 0])
     for one in records:
-        key = one.key
-        sums = counts[key.method, key.temperature, key.task, key.repeat, *load_of(key)]
+        sums = counts[block_key(one.key)]
         sums[0] += 1
         sums[1] += one.num_tokens
-    times = defaultdict[tuple[object, ...], int](int)
-    named = [(b, (b.method, b.temperature, b.task, b.repeat, *load_of(b))) for b in blocks]
-    for _, name in named:
-        times[name] += 1
-    for block, name in named:
-        if times[name] > 1 or block.num_before:
-            continue  # it was interrupted
-        if [block.num_requests, block.num_tokens] != counts[name]:
-            requests, tokens = counts[name]
+    times = Counter(map(block_key, blocks))
+    for block in blocks:
+        requests, tokens = counts[block_key(block)]
+        is_whole = times[block_key(block)] == 1 and not block.num_before
+        if is_whole and (block.num_requests, block.num_tokens) != (requests, tokens):
             yield (
                 f"The block of {block.method} on {block.task} counts {block.num_requests} requests "
                 f"and {block.num_tokens} tokens, its records {requests} and {tokens}."

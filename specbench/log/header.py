@@ -160,17 +160,14 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
     @property
     def settings_text(self) -> str:
         """The size of its drafts in words, if it is not the paper's: "12 nodes; paper: 60"."""
-        paper = self.settings.paper if self.settings else {}
-        sizes = [name for name in _UNITS if name in paper]
-        if not paper or not self.settings:
+        if not self.settings or not (paper := self.settings.paper):
             return ""
-        if sizes:
-            number = self.options[sizes[0]]
-            own = f"{number} {_UNITS[sizes[0]].removesuffix('s' * (number == 1))}"
-            theirs = str(paper[sizes[0]] or "all")
-        else:
-            name = next(iter(paper))
-            own, theirs = f"{name}={self.options[name]}", str(paper[name])
+        name = next((one for one in _UNITS if one in paper), next(iter(paper)))
+        own, theirs = f"{name}={self.options[name]}", paper[name]
+        if name in _UNITS:
+            number = self.options[name]
+            own = f"{number} {_UNITS[name].removesuffix('s' * (number == 1))}"
+            theirs = theirs or "all"
         return f"{own}{', cut' * (self.settings.source == 'cut')}; paper: {theirs}"
 
 
@@ -251,14 +248,6 @@ def _without_folders(option: str, others: Sequence[str]) -> str:
     rivals = [other for other in others if other != option]
     short = next((end for end in ends if not any(o.endswith(end) for o in rivals)), value)
     return f"{name}={short}"
-
-
-class MachinePhrases(NamedTuple):
-    """The machine and software of a run, in words."""
-
-    device: str
-    software: str
-    commit: str
 
 
 class Segment(Struct, frozen=True):
@@ -361,18 +350,17 @@ class RunHeader(Struct, frozen=True, kw_only=True):
         return tuple(map(self.method, dict.fromkeys(spellings)))
 
     @property
-    def machine(self) -> MachinePhrases:
-        about, values = self.environment, self.spec.values
-        threads = None if values.backend else self.num_threads
-        every = [one.environment for one in self.origins] or [about]
-        device = "; ".join(
-            dict.fromkeys(one.device_phrase(values.device, threads) for one in every)
-        )
+    def device_phrase(self) -> str:
+        """The hardware of all parts of the run, in words."""
+        values, threads = self.spec.values, self.cpu_threads
+        every = [one.environment for one in self.origins] or [self.environment]
+        phrases = dict.fromkeys(one.device_phrase(values.device, threads) for one in every)
+        device = "; ".join(phrases)
         if values.urls:
             device = f"hardware unknown to the client, client on {device}"
         if self.workers:
             device = f"{len(self.workers)} worker{'s' * (len(self.workers) > 1)} on {device}"
-        return MachinePhrases(device, about.software_phrase, about.commit_phrase)
+        return device
 
     @property
     def hardware_name(self) -> str:

@@ -163,11 +163,8 @@ def _is_measured_twice(first: Run, second: Run) -> bool:
     for answered, times in sides[0]:
         known[answered].append(times)
     num_shared = sum(
-        any(
-            max(abs(a - b) for a, b in zip(times, other, strict=True)) <= SAME_S for other in others
-        )
-        for answered, times in sides[1]
-        if (others := known.get(answered))
+        any(abs(a - c) <= SAME_S and abs(b - d) <= SAME_S for c, d in known.get(answered, ()))
+        for answered, (a, b) in sides[1]
     )
     return num_shared >= max(1, min(2, *map(len, sides)))
 
@@ -288,10 +285,5 @@ def _origins(run: Run) -> Sequence[Origin]:
     one = run.header
     if one.origins:
         return one.origins
-    return [
-        Origin(
-            id=one.id, uid=one.uid, created=one.created, finished=one.finished,
-            num_records=len(run.records), environment=one.environment, command=one.command,
-            gpu=one.gpu, cpu=one.cpu,
-        )
-    ]  # fmt: skip
+    values = {name: getattr(one, name) for name in Origin.__struct_fields__}
+    return [Origin(**values | {"num_records": len(run.records)})]

@@ -46,6 +46,17 @@ def load_of(measured: BlockHeader | RecordKey) -> Load:
     return Load(measured.concurrency, measured.request_rate)
 
 
+BlockKey = tuple[object, ...]
+BETWEEN = " / "
+"""Between a task and a category in the name of what is measured."""
+
+
+def block_key(one: BlockHeader | RecordKey) -> BlockKey:
+    """The key of a record's block, or of a block. That of a category is its task's."""
+    task = one.task.partition(BETWEEN)[0]
+    return (one.method, one.temperature, task, one.repeat, *load_of(one))
+
+
 def loads_of(values: SpecValues) -> tuple[Load, ...]:
     """The loads that a run's specification names, in order; none for the engine."""
     at_once = [Load(concurrency=number) for number in values.concurrency]

@@ -95,12 +95,12 @@ def workers(info: RunHeader) -> list[dict[str, Any]]:
 def listed_facts(info: RunHeader) -> list[tuple[str, str]]:
     """Label and text of the facts about the machine and the run, in order."""
     facts = {
-        "Machine": info.machine.device,
+        "Machine": info.device_phrase,
         "Workers": note("workers", workers=workers(info)).text,
         "Operating system": info.environment.os,
-        "Software": info.machine.software,
+        "Software": info.environment.software_phrase,
         "CUDA": info.environment.torch.cuda,
-        "Commit": info.machine.commit,
+        "Commit": info.environment.commit_phrase,
         "Model": f"{info.model.label}, {info.model.precision}",
         "Prompts": "; ".join(
             f"{one.title}: {one.num_prompts} {one.source}, sha256 {one.sha256[:12]}"

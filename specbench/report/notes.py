@@ -78,7 +78,7 @@ def scope_text(runs: Sequence[RunMetrics]) -> str:
 
 
 def _facts(run: RunMetrics) -> Iterable[Note]:
-    info, machine, spec = run.info, run.info.machine, run.info.spec.values
+    info, about, spec = run.info, run.info.environment, run.info.spec.values
     settings = {
         "id": info.id,
         "status": info.status,
@@ -90,8 +90,8 @@ def _facts(run: RunMetrics) -> Iterable[Note]:
         "seed": spec.seed,
     }
     found: list[tuple[str, Numbers]] = [
-        ("machine", {"device": machine.device}),
-        ("software", {"software": machine.software, "commit": machine.commit}),
+        ("machine", {"device": info.device_phrase}),
+        ("software", {"software": about.software_phrase, "commit": about.commit_phrase}),
         ("run", settings),
         ("servers", {"servers": _servers(info)}),
         ("workers", {"workers": facts.workers(info)}),

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from specbench.analysis.cells import Arithmetic, CellKey
 from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.ranking import ALONE
-from specbench.analysis.served_steps import BETWEEN
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.log.header import RunHeader
-from specbench.log.run import Run
+from specbench.log.run import BETWEEN, Run
 from specbench.report import formats, sections
 from specbench.report.answers import Answers
 from specbench.report.results import Results, TaskResult, p_value_of

@@ -168,7 +168,7 @@ def build_results(runs: Sequence[RunMetrics], sort: Sort = "paper") -> Results:
         for temperature in sorted({t for run in runs for t in run.temperatures})
     ]
     names = dict.fromkeys(facts.model_text(run.info) for run in runs)
-    machines = dict.fromkeys(run.info.machine.device for run in runs)
+    machines = dict.fromkeys(run.info.device_phrase for run in runs)
     dtypes = dict.fromkeys(run.info.model.precision for run in runs)
     title = f"{'; '.join(names)} on {'; '.join(machines)}, {', '.join(dtypes)}"
     if any(run.info.spec.values.is_first_look for run in runs):
@@ -199,7 +199,7 @@ def run_labels(infos: Sequence[RunHeader], loads: Sequence[str] = ()) -> list[st
     models = [facts.model_label(info) for info in infos]
     labels = models if len({*models}) > 1 else [""] * len(models)
     facets = (
-        [info.machine.device.partition(",")[0] for info in infos],
+        [info.device_phrase.partition(",")[0] for info in infos],
         [info.model.precision for info in infos],
         loads or [""] * len(infos),
         *_settings(infos),

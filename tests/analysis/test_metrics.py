@@ -136,7 +136,7 @@ def test_the_machine_is_the_one_that_was_used(values: dict[str, Any], device: st
     gpus = [{"name": name, "memory_bytes": 24 * 2**30, "driver": "1"} for name in ("slow", "fast")]
     described["environment"] |= {"gpus": gpus, "torch": {"devices": ["fast", "slow"]}}
     described["spec"]["values"] |= values
-    assert make_header(described).machine.device == device
+    assert make_header(described).device_phrase == device
 
 
 def cell(*records: Record) -> CellMetrics:

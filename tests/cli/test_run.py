@@ -203,7 +203,7 @@ def test_threads_and_phases_are_kept_and_a_resumed_run_goes_on_with_them(
     found = read_run(Path("out")).header
     assert found.spec.values.phases is True and found.threads == Threads(2, "option", waiting())
     assert (found.num_threads, torch.get_num_threads()) == (2, 1)
-    assert "2 threads" in found.machine.device
+    assert "2 threads" in found.device_phrase
     for sample in map(json.loads, Path("out/samples.jsonl").read_text().splitlines()):
         assert list(sample["phases"]) == ["draft_s", "verify_s", "commit_s", "host_s"]
         assert 0 < sum(sample["phases"].values()) <= sample["decode_s"]

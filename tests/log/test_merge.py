@@ -89,8 +89,8 @@ def test_another_machine_is_merged_and_named() -> None:
     joined = merged([FIRST, other])
     assert any("machine: Example CPU 9000" in text for text in joined.header.warnings)
     assert joined.header.origins[1].environment.cpu.model == "Small CPU"
-    assert "Example CPU 9000" in joined.header.machine.device
-    assert "Small CPU" in joined.header.machine.device
+    assert "Example CPU 9000" in joined.header.device_phrase
+    assert "Small CPU" in joined.header.device_phrase
 
 
 CUT = stored(only([3, 4]), "cut", num_records=12)

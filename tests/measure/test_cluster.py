@@ -85,7 +85,7 @@ def test_a_cluster_gives_the_records_of_one_process_pass_after_pass(
     assert {worker for _, worker in samples} == {*stored.header.workers}
     assert {*stored.header.workers} == {"worker-1", "worker-2", "worker-3"}
     assert {one.node for one in stored.header.workers.values()} == {"node-0", "node-1", "node-2"}
-    assert stored.header.machine.device.startswith("3 workers on Example CPU 9000")
+    assert stored.header.device_phrase.startswith("3 workers on Example CPU 9000")
 
 
 def test_a_resumed_run_hands_out_only_samples_with_missing_records(

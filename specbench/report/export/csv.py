@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from specbench.analysis.frames import summary_frame
 from specbench.analysis.metrics import BASELINE, RunMetrics
-from specbench.analysis.served_steps import BETWEEN
-from specbench.log.run import loads_of
+from specbench.log.run import BETWEEN, loads_of
 from specbench.report import facts
 from specbench.report.report import Report
 
@@ -117,7 +116,7 @@ def _identity(run: RunMetrics) -> dict[str, Any]:
         "is_stand_in": model.is_stand_in,
         "dtype": model.dtype,
         "weights": facts.model_text(run.info),
-        "machine": run.info.machine.device,
+        "machine": run.info.device_phrase,
         "prompts": facts.prompts_text(run.info),
         "load": ", ".join(load.text for load in loads_of(run.info.spec.values)),
     }
