@@ -53,7 +53,7 @@ class RecordTable:
       record's `baseline_num_tokens`, `baseline_num_steps`, `baseline_decode_s` and
       `baseline_wall_s`, all 0 without one.
     - `unit`: the pass over the prompts, or the run of a pool; `request`: the number of sample and
-      turn, the same in every unit.
+      turn, the same in every unit; `asked`: the number of the request, the same for every method.
     - `is_same`: True if the token ids are vanilla's.
     - `is_cut`: True if the last step may have accepted one more guess than it shows.
     - `mat_emitted` and `mat_steps`: tokens that steps emitted, and steps. They are `num_emitted`
@@ -123,12 +123,8 @@ def records_frame(records: Sequence[Record]) -> DataFrame:
         | {name: np.array(values, dtype=np.float64) for name, values in floats.items()}
         | {"error": pd.Series(column("error"), dtype=object)}
     )
-    frame["is_measured"] = (
-        (frame["status"] == "ok")
-        & (frame["num_tokens"] > 0)
-        & (frame["wall_s"] > 0)
-        & (frame["wall_s"] < np.inf)
-    )
+    is_timed = frame["wall_s"].between(0, np.inf, inclusive="neither")
+    frame["is_measured"] = is_timed & (frame["status"] == "ok") & (frame["num_tokens"] > 0)
     return frame
 
 
@@ -147,6 +143,7 @@ def make_table(
     frame["request"] = frame.groupby(["task", "sample_id", "turn"], observed=True).ngroup()
     # Sorted by name: the order in which records were written must not change an interval.
     frame["cluster"] = frame.groupby(["task", "sample_id"], observed=True).ngroup()
+    frame["asked"] = frame.groupby(REQUEST_KEY, observed=True, sort=False).ngroup()
     partner = _baseline_rows(frame)
     frame["baseline_row"] = partner
     for name in _BASELINE_COLUMNS:
@@ -177,7 +174,7 @@ def make_table(
 
 def _baseline_rows(frame: DataFrame) -> IntArray:
     """The row of vanilla's measured record of each row's request and worker; -1 without one."""
-    request = frame.groupby(REQUEST_KEY, observed=True, sort=False).ngroup().to_numpy()
+    request = frame["asked"].to_numpy()
     baseline = np.flatnonzero((frame["method"] == BASELINE) & frame["is_measured"])
     row_of = np.full(len(frame), -1, dtype=np.intp)
     row_of[request[baseline]] = baseline
@@ -218,27 +215,25 @@ def find_survivors(frame: DataFrame) -> Survivors:
     done = frame[is_measured]
     if not len(done):
         return Survivors(is_measured)
-    cells = done.groupby(CELL_KEY, observed=True, sort=False).size()
-    asked = done.groupby(REQUEST_KEY, observed=True, sort=False).size()
-    num_asked = asked.groupby(["temperature", "task"], observed=True).size()
+    over_methods = ["temperature", "task"]
+    num_done = done.groupby(CELL_KEY, observed=True)["asked"].transform("size")
+    num_asked = done.groupby(over_methods, observed=True)["asked"].transform("nunique")
+    is_ranked = num_done >= LEAST_DONE * num_asked
+    few = done[~is_ranked].drop_duplicates(CELL_KEY)
     unranked = {
-        (method, temperature, task): (int(number), int(num_asked[temperature, task]))
-        for (method, temperature, task), number in cells.items()
-        if number < LEAST_DONE * num_asked[temperature, task]
+        (method, temperature, task): (int(num_done[row]), int(num_asked[row]))
+        for row, method, temperature, task in few[CELL_KEY].itertuples()
     }
-    keys = zip(done["method"], done["temperature"], done["task"], strict=True)
-    ranked = done[[key not in unranked for key in keys]] if unranked else done
-    request = ranked.groupby(REQUEST_KEY, observed=True, sort=False)["method"]
-    num_finished = request.transform("size")
-    num_methods = ranked.groupby(["temperature", "task"], observed=True)["method"].transform(
-        "nunique"
-    )
-    finished = ranked[num_finished == num_methods]
-    paused = finished.groupby(REQUEST_KEY, observed=True, sort=False)["is_paused"]
-    kept = finished[~paused.transform("any")]
+    ranked = done[is_ranked]
+    num_methods = ranked.groupby(over_methods, observed=True)["method"].transform("nunique")
+    finished = ranked[ranked.groupby("asked")["method"].transform("size") == num_methods]
+    paused = finished.groupby("asked")["is_paused"]
     is_shared = is_measured & False
-    is_shared[kept.index] = True
-    num_paused = int(paused.any().sum())
+    is_shared[finished.index[~paused.transform("any")]] = True
     return Survivors(
-        is_shared, unranked, num_requests=len(asked), num_shared=len(paused), num_paused=num_paused
+        is_shared,
+        unranked,
+        num_requests=done["asked"].nunique(),
+        num_shared=len(paused),
+        num_paused=int(paused.any().sum()),
     )
