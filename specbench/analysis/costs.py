@@ -9,7 +9,6 @@ holds exactly. A method with a high MAT and a low speedup has expensive steps. T
 step, if they were measured, tell which part is expensive.
 """
 
-from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 
 import numpy as np
@@ -59,29 +58,18 @@ NO_COST = Cost(NOT_RUN, NOT_RUN, NOT_RUN, NOT_RUN, None, NOT_RUN, NOT_RUN, NOT_M
 """The costs of a cell without records."""
 
 
-def measure_costs(
+def measure_cost(
+    key: CellKey,
     table: RecordTable,
-    cells: Mapping[CellKey, IntArray],
+    rows: IntArray,
     roofline: Roofline | Missing = NO_BANDWIDTH,
     no_times: Missing | None = None,
-) -> dict[CellKey, Cost]:
-    """The costs of every cell; `cells` maps it to its rows of the table.
+) -> Cost:
+    """The costs of a cell, which has these rows of the table.
 
     `no_times` is the reason why times are not evidence of speed, if they are not. The cost of
     a step remains, speedups do not.
     """
-    return {
-        key: _measure(key.method, table, rows, roofline, no_times) for key, rows in cells.items()
-    }
-
-
-def _measure(
-    method: str,
-    table: RecordTable,
-    rows: IntArray,
-    roofline: Roofline | Missing,
-    no_times: Missing | None,
-) -> Cost:
     (is_measured,) = table.values(rows, "is_measured")
     done = rows[is_measured]
     num_steps, decode_s, base_steps, base_decode_s = table.values(
@@ -102,7 +90,7 @@ def _measure(
             base_s = base_decode_s[is_paired].sum() / base_steps[is_paired].sum()
             relative = Estimate(float(step_s.value / base_s))
     decode_speedup = no_times or _quotient(mat, relative)
-    limit = roofline.limit(method, mat) if isinstance(roofline, Roofline) else NO_BANDWIDTH
+    limit = roofline.limit(key.method, mat) if isinstance(roofline, Roofline) else NO_BANDWIDTH
     return Cost(
         mat=mat,
         step_s=step_s,

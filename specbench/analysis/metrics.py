@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from specbench.analysis.cells import WITH_PHASES, Arithmetic, CellKey, CellMetrics, CellSource
 from specbench.analysis.cells import rows_by_cell as rows_by_cell
 from specbench.analysis.cheats import find_cheats
-from specbench.analysis.costs import NO_COST, Cost, measure_costs
+from specbench.analysis.costs import NO_COST, Cost, measure_cost
 from specbench.analysis.divergence import Agreement, find_agreements
 from specbench.analysis.ranking import Ranking, rank
 from specbench.analysis.records import BASELINE as BASELINE
@@ -116,7 +117,8 @@ def measure(
     no_times = WITH_PHASES if has_phases else None
     source = CellSource(table, info, survivors, no_times)
     roofline = read_roofline(info.roofline, run.records, info.threads)
-    costs = measure_costs(table, source.shared_rows, roofline, no_times)
+    rows = source.shared_rows
+    costs = {key: measure_cost(key, table, rows[key], roofline, no_times) for key in rows}
     cells: dict[CellKey, CellMetrics] = {}
     overall: dict[tuple[str, float], MethodMetrics] = {}
     for temperature in temperatures:
@@ -131,8 +133,7 @@ def measure(
     rankings = {at: _rank(overall, {m: (m, at) for m in methods}) for at in temperatures}
     task_rankings = {
         (at, task): _rank(cells, {m: CellKey(m, at, task) for m in methods})
-        for at in temperatures
-        for task in tasks
+        for at, task in product(temperatures, tasks)
     }
     agreements = find_agreements(table, info.spec.values.history)
     serving = measure_serving(info, table, bootstrap, parse_goodput(info.spec.values.goodput))
