@@ -149,8 +149,8 @@ class Simulator:
         cells: dict[str, list[Estimate]] = {method: [] for method in METHODS}
         for draws, (tokens, seconds) in zip(self._draws, tasks, strict=True):
             ratios = self._ratios(tokens, seconds[:num_passes], num_units)
-            for method, found in draws.estimates(ratios).items():
-                cells[method].append(found)
+            for method, ratio in ratios.items():
+                cells[method].append(draws.estimate(ratio))
         return {method: mean(found) for method, found in cells.items()}
 
     def _ratios(self, tokens: FloatArray, seconds: FloatArray, num_units: int) -> dict[str, Ratio]:

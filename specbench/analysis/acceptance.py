@@ -106,7 +106,7 @@ def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthA
 def _share(value: float, resamples: FloatArray, effective: float) -> Estimate:
     """A share with its interval; without one if a resample has no step that came so deep.
 
-    The resamples are widened as in `Draws.estimates`, but on the linear scale: a share may be 0.
+    The resamples are widened as in `Draws.estimate`, but on the linear scale: a share may be 0.
     """
     degrees = effective - 1
     if degrees <= 0 or not np.isfinite(resamples).all():

@@ -99,7 +99,7 @@ def _values(table: RecordTable, rows: IntArray, draws: Draws | None) -> dict[str
     ratios = {name: one.summed(places) for name, one in found.items() if one.where.any()}
     if "speedup" in ratios:
         ratios["paper_speedup"] = _paper_ratio(table, rows[found["speedup"].where])
-    return draws.estimates(ratios) if draws else {n: r.estimate for n, r in ratios.items()}
+    return {n: draws.estimate(r) if draws else r.estimate for n, r in ratios.items()}
 
 
 def _paper_ratio(table: RecordTable, rows: IntArray) -> Ratio:

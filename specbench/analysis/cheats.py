@@ -133,9 +133,11 @@ def _claimed(
 
     `slower` tests each, and Holm's procedure corrects for their number.
     """
-    first = Draws(Bootstrap(), "first").estimates(ones)
-    second = Draws(Bootstrap(), "second").estimates(others or {})
-    pairs = {key: (one, second.get(key, without_spread(1.0))) for key, one in first.items()}
+    first, second = (Draws(Bootstrap(), stream) for stream in ("first", "second"))
+    pairs = {
+        key: (first.estimate(one), second.estimate(others[key]) if others else without_spread(1.0))
+        for key, one in ones.items()
+    }
     p_values = holm({key: slower(*pair, limit, EXACT) for key, pair in pairs.items()})
     return {
         key: pairs[key][0].value / pairs[key][1].value
@@ -194,7 +196,8 @@ def _below(table: RecordTable, own: DataFrame, least: float, *columns: str) -> d
         top, bottom = (mine[0], *theirs[1:]), (theirs[0], *mine[1:])
         if where.any() and _median(where, top, bottom) < least:
             ratios[subject] = RowRatio(where, top, bottom).summed(table.places(at))
-    found = Draws(Bootstrap(), "first").estimates(ratios)
+    draws = Draws(Bootstrap(), "first")
+    found = {subject: draws.estimate(ratio) for subject, ratio in ratios.items()}
     return {
         key: one.value for key, one in found.items() if one.interval and one.interval.high < least
     }

@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from itertools import accumulate, chain, count, takewhile
+from typing import Any
 
 import numpy as np
 
 from specbench.analysis.cells import NOT_RUN
 from specbench.analysis.latency import Percentiles, percentiles
-from specbench.analysis.records import BASELINE, RecordTable
-from specbench.analysis.stats.arrays import FloatArray
+from specbench.analysis.records import BASELINE, CELL_KEY, RecordTable
+from specbench.analysis.stats.arrays import FloatArray, IntArray
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Estimate, Missing, Ratio, Value
 from specbench.log.backend import BlockHeader
 from specbench.log.header import RunHeader
@@ -100,19 +101,18 @@ def measure_serving(
     header: RunHeader, table: RecordTable, bootstrap: Bootstrap, limits: Limits
 ) -> dict[tuple[str, float], ServingMetrics]:
     """The numbers of every method at every temperature; empty without blocks."""
-    rows: dict[tuple[str, float], list[int]] = defaultdict(list)
-    for row, record in enumerate(table.records):
-        rows[record.key.method, record.key.temperature].append(row)
+    rows: dict[Any, IntArray] = table.frame.groupby(CELL_KEY[:2], observed=True).indices
     blocks: dict[tuple[str, float], list[BlockHeader]] = defaultdict(list)
     for block in header.blocks:
         blocks[block.method, block.temperature].append(block)
+    draws = Draws(bootstrap, "blocks")
     return {
         key: _measure(
             own,
             table,
-            rows[key],
+            rows.get(key, np.empty(0, dtype=np.intp)),
             baseline=blocks.get((BASELINE, key[1]), []),
-            draws=Draws(bootstrap, "blocks"),
+            draws=draws,
             limits=limits,
         )
         for key, own in blocks.items()
@@ -134,7 +134,7 @@ def mat_of_blocks(blocks: Iterable[BlockHeader]) -> Value:
 def _measure(
     blocks: Sequence[BlockHeader],
     table: RecordTable,
-    rows: Sequence[int],
+    rows: IntArray,
     *,
     baseline: Sequence[BlockHeader],
     draws: Draws,
@@ -145,27 +145,30 @@ def _measure(
     emitted = sum(served.emitted[row] for row in rows)
     most_steps = sum(served.steps[row] + served.more[row] for row in rows)
     texts = [(one.task, served.contradictions.get(block_key(one))) for one in blocks]
-    done = [record for row in rows if (record := table.records[row]).is_ok]
-    e2e = _array(record.wall_s for record in done)
-    ttft = _array(record.prefill_s for record in done)
-    tpot = _array(_tpot(record) for record in done if record.num_tokens > 1)
+    done_rows = rows[[table.records[row].is_ok for row in rows]]
+    done = [table.records[row] for row in done_rows]
+    ttft, decode_s, e2e, num_tokens, prompt_tokens = table.values(
+        done_rows, "prefill_s", "decode_s", "wall_s", "num_tokens", "prompt_tokens"
+    )
+    tpot = decode_s / np.maximum(num_tokens - 1, 1)
     gaps = chain.from_iterable(record.serving.gaps_s for record in done if record.serving)
-    tokens = sum(record.num_tokens + record.prompt_tokens for record in done)
-    num_tokens = sum(record.num_tokens for record in done)
     per_block = partial(_throughput, blocks, draws)
     drafts = _total(blocks, "num_drafts")
-    share_good = sum(_is_good(record, limits) for record in done) / max(len(rows), 1)
+    times = {"ttft": ttft, "tpot": tpot, "e2e": e2e}
+    is_good = np.all([times[name] <= limit for name, limit in limits.items()], axis=0)
+    share_good = float(is_good.sum() / max(len(rows), 1))
     requests = per_block(lambda block: block.num_requests)
     # A run that was interrupted has a share of only some records.
-    goodput = requests
-    if isinstance(requests, Estimate):
-        goodput = Estimate(requests.value * share_good)
+    goodput = Estimate(requests.value * share_good) if isinstance(requests, Estimate) else requests
     output = per_block(lambda block: block.num_tokens)
-    scaled = output.value / num_tokens if isinstance(output, Estimate) and num_tokens else 0.0
+    tokens = int((num_tokens + prompt_tokens).sum())
+    scaled = 0.0
+    if isinstance(output, Estimate) and num_tokens.any():
+        scaled = output.value / int(num_tokens.sum())
     return ServingMetrics(
         ttft=_times(ttft),
-        tpot=_times(tpot),
-        itl=_times(_array(gaps)),
+        tpot=_times(tpot[num_tokens > 1]),
+        itl=_times(np.array([*gaps])),
         e2e=_times(e2e),
         request_throughput=per_block(lambda block: block.num_requests - block.num_failed),
         output_throughput=output,
@@ -201,7 +204,7 @@ def _throughput(
     if not top.any():
         return NOT_RUN
     ratio = Ratio(top, np.array([[block.duration_s] for block in used]))
-    return draws.estimates({"value": ratio})["value"] if top.all() else ratio.estimate
+    return draws.estimate(ratio) if top.all() else ratio.estimate
 
 
 def _in_flight(blocks: Sequence[BlockHeader], done: Iterable[Record]) -> InFlight:
@@ -229,7 +232,7 @@ def _ratio(blocks: Sequence[BlockHeader], baseline: Sequence[BlockHeader], draws
         return NO_BLOCKS
     top = np.array([[own.num_tokens, other.duration_s] for own, other in pairs])
     bottom = np.array([[own.duration_s, other.num_tokens] for own, other in pairs])
-    return draws.estimates({"value": Ratio(top, bottom)})["value"]
+    return draws.estimate(Ratio(top, bottom))
 
 
 def _engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
@@ -285,22 +288,9 @@ def _client_share(blocks: Sequence[BlockHeader], e2e: FloatArray) -> float:
     return float(client_s / (1 - utilisation) / e2e.sum())
 
 
-def _is_good(record: Record, limits: Limits) -> bool:
-    times = {"ttft": record.prefill_s, "tpot": _tpot(record), "e2e": record.wall_s}
-    return all((times[name] or 0.0) <= limit for name, limit in limits.items())
-
-
-def _tpot(record: Record) -> float:
-    return (record.decode_s or 0.0) / max(record.num_tokens - 1, 1)
-
-
 def _times(seconds: FloatArray) -> Times:
     mean = Estimate(float(seconds.mean())) if len(seconds) else NOT_RUN
     return Times(mean, percentiles(seconds))
-
-
-def _array(values: Iterable[float | None]) -> FloatArray:
-    return np.array([value for value in values if value is not None], dtype=np.float64)
 
 
 TIMES = tuple(field.name for field in fields(ServingMetrics))[:4]

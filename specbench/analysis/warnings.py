@@ -93,7 +93,7 @@ def _throttling(frame: DataFrame) -> Iterable[RunWarning]:
     place = groups.cumcount() / groups.transform("size")
     thirds = {"first": baseline[place < 1 / 3], "last": baseline[place >= 2 / 3]}
     speeds = {
-        name: Draws(Bootstrap(), name).estimates({"": column_ratio(rows, ["one"], ["ratio"])})[""]
+        name: Draws(Bootstrap(), name).estimate(column_ratio(rows, ["one"], ["ratio"]))
         for name, rows in thirds.items()
         if len(rows)
     }

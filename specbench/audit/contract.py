@@ -76,7 +76,7 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
     yield count("steps of prompts met again", 2 * len(first), num_fewer, "answers in fewer steps")
     if subject.known:
         fresh, known = (
-            Draws(Bootstrap(), name).estimates({"": _tokens_a_step(subject, prompts)})[""]
+            Draws(Bootstrap(), name).estimate(_tokens_a_step(subject, prompts))
             for name, prompts in (("fresh", subject.unknown), ("known", subject.known))
         )
         p_value, effect = slower(fresh, known, MOST_KNOWN - 1, EXACT), known.value / fresh.value

@@ -139,7 +139,7 @@ def pair_cell(
         has_both = sides[0][name].where & sides[1][name].where
         for i in (0, 1) if has_both.any() else ():
             ratios[name, i] = replace(sides[i][name], where=has_both).summed(places[i])
-    found = draws.estimates(ratios) if draws else {key: r.estimate for key, r in ratios.items()}
+    found = {key: draws.estimate(r) if draws else r.estimate for key, r in ratios.items()}
     pairs = {}
     for name, reason in _REASONS.items():
         subject, reference = (found.get((name, i), reason) for i in (0, 1))

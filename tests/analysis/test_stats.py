@@ -21,7 +21,7 @@ from specbench.analysis.stats.bootstrap import (
 
 
 def estimate(ratio: Ratio, bootstrap: Bootstrap | None = None, stream: str = "a") -> Estimate:
-    return Draws(bootstrap or Bootstrap(), stream).estimates({"it": ratio})["it"]
+    return Draws(bootstrap or Bootstrap(), stream).estimate(ratio)
 
 
 def spread(num_clusters: int, seed: int) -> Ratio:
@@ -71,7 +71,8 @@ def test_an_interval_is_fixed_by_seed_and_stream() -> None:
 
 def test_ratios_resampled_together_equal_those_resampled_alone() -> None:
     ratios = {"a": spread(9, 3), "b": spread(9, 4), "c": spread(5, 5), "d": spread(1, 6)}
-    together = Draws(Bootstrap(), "s").estimates(ratios)
+    draws = Draws(Bootstrap(), "s")
+    together = {name: draws.estimate(ratio) for name, ratio in ratios.items()}
     alone = {name: estimate(ratio, stream="s") for name, ratio in ratios.items()}
     assert together == alone
 
@@ -131,7 +132,7 @@ def test_the_interval_covers_the_truth_about_as_often_as_its_level(
         base_s = tokens * 0.020 * spiked(generator, num_clusters)
         own_s = tokens * 0.022 * spiked(generator, num_clusters) / gain
         ratio = Ratio(np.stack([base_s, tokens], 1), np.stack([tokens, own_s], 1))
-        interval = draws.estimates({"it": ratio})["it"].interval
+        interval = draws.estimate(ratio).interval
         if interval is not None:
             num_given += 1
             hits += truth in interval

@@ -6,9 +6,9 @@ their variance is added to the bootstrap's.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, TypeAlias
 from zlib import crc32
 
 import numpy as np
@@ -57,7 +57,6 @@ def of_groups(groups: Sequence[FloatArray]) -> Variance | None:
 
 NUM_RESAMPLES = 2000
 LEVEL = 0.95
-Key = TypeVar("Key")
 _CHUNK = 4_000_000
 """Number of counts turned into floats at once, which bounds the memory."""
 
@@ -166,16 +165,13 @@ class Draws:
         self._seed = [bootstrap.seed, crc32(stream.encode())]
         self._counts: dict[int, NDArray[np.uint8]] = {}
 
-    def estimates(self, ratios: Mapping[Key, Ratio]) -> dict[Key, Estimate]:
-        """The ratios with their intervals.
+    def estimate(self, ratio: Ratio) -> Estimate:
+        """The ratio with its interval.
 
         The spread of the resamples is widened by sqrt(n / (n - 1)) on the log scale, since
         drawing from n clusters has the variance of dividing by n. As clusters differ in
         weight, n is their effective number (Kish 1965): 1 / sum of squared shares.
         """
-        return {name: self._estimate(ratio) for name, ratio in ratios.items()}
-
-    def _estimate(self, ratio: Ratio) -> Estimate:
         if len(ratio.top) < 2:
             return ratio.estimate
         parts = np.hstack([ratio.top, ratio.bottom])
@@ -230,17 +226,13 @@ def with_machine(found: Estimate, machine: Variance | None) -> Estimate:
     """The number with this variance of the machine, in its interval as well."""
     if machine is None or not found.units:
         return found
-    found = replace(found, machine=machine)
-    return replace(found, interval=_total_interval(found))
-
-
-def _total_interval(found: Estimate) -> Interval | None:
-    """log value +/- t * sqrt(variance of prompts + variance of units)."""
-    variance = found.variance
-    if variance is None or found.degrees < MIN_DEGREES:
-        return None
+    found = replace(found, machine=machine, interval=None)
+    if (variance := found.variance) is None or found.degrees < MIN_DEGREES:
+        return found
+    # log value +/- t * sqrt(variance of prompts + variance of units)
     half = quantile(variance.degrees) * math.sqrt(variance.value)
-    return Interval(found.value * math.exp(-half), found.value * math.exp(half))
+    ends = Interval(found.value * math.exp(-half), found.value * math.exp(half))
+    return replace(found, interval=ends)
 
 
 def quantile(degrees: float, end: float = (1 + LEVEL) / 2) -> float:
