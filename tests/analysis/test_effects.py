@@ -24,12 +24,12 @@ from specbench.analysis.stats.bootstrap import (
     Ratio,
     Value,
     Variance,
-    estimate,
     mean,
     of_groups,
     of_mean,
     quotient,
     total,
+    with_interval,
     without_spread,
 )
 from specbench.analysis.stats.significance import differs, holm, slower
@@ -42,7 +42,7 @@ NORMAL = (NORMAL - NORMAL.mean()) / NORMAL.std()
 def made(value: float, sd: float, *units: float, degrees: float = 30) -> Estimate:
     """An estimate with this spread over prompts, and these values in its passes."""
     groups = (np.log(np.array(units)),) if units else ()
-    return estimate(value, value * np.exp(NORMAL * sd), degrees, units=groups, machine=None)
+    return with_interval(Estimate(value, None, value * np.exp(NORMAL * sd), degrees, groups, None))
 
 
 def test_the_variance_of_a_mean_is_that_of_units_over_their_number() -> None:

@@ -182,7 +182,7 @@ class Draws:
         resamples = top.prod(1) / bottom.prod(1)
         if degrees > 0:
             resamples = value * (resamples / value) ** math.sqrt(effective / degrees)
-        return estimate(value, resamples, degrees, units=ratio.units, machine=ratio.machine)
+        return with_interval(replace(ratio.estimate, resamples=resamples, degrees=degrees))
 
     def sums(self, values: FloatArray) -> FloatArray:
         """Column sums of the drawn clusters: [clusters, k] -> [num_resamples, k]."""
@@ -204,22 +204,16 @@ class Draws:
         return counts
 
 
-def estimate(
-    value: float,
-    resamples: FloatArray,
-    degrees: float,
-    *,
-    units: tuple[FloatArray, ...] = (),
-    machine: Variance | None = EXACT,
-) -> Estimate:
+def with_interval(found: Estimate) -> Estimate:
     """A number with its interval: over prompts alone, or over prompts and units if there are two.
 
-    Without units, `machine` is the variance that the machine adds, which the interval leaves out.
+    Without units, the interval leaves out the variance that the machine adds.
     """
-    of_units = of_groups(units)
-    if of_units is None:
-        return Estimate(value, interval(resamples, degrees), resamples, degrees, units, machine)
-    return with_machine(Estimate(value, None, resamples, degrees, units), of_units)
+    if found.resamples is None:
+        return found
+    if (of_units := of_groups(found.units)) is not None:
+        return with_machine(found, of_units)
+    return replace(found, interval=interval(found.resamples, found.degrees))
 
 
 def with_machine(found: Estimate, machine: Variance | None) -> Estimate:
@@ -259,7 +253,7 @@ def mean(estimates: Sequence[Estimate]) -> Estimate:
         return Estimate(value, units=units, machine=machine)
     resamples = np.mean(drawn, axis=0)
     degrees = _combined_degrees(drawn, [one.degrees for one in estimates])
-    return estimate(value, resamples, degrees, units=units, machine=machine)
+    return with_interval(Estimate(value, None, resamples, degrees, units, machine))
 
 
 def quotient(top: Estimate, bottom: Estimate, *, is_one_run: bool = True) -> Estimate:
@@ -281,7 +275,7 @@ def quotient(top: Estimate, bottom: Estimate, *, is_one_run: bool = True) -> Est
         return Estimate(value, units=units, machine=machine)
     resamples = top.resamples / bottom.resamples
     degrees = min(top.degrees, bottom.degrees)
-    return estimate(value, resamples, degrees, units=units, machine=machine)
+    return with_interval(Estimate(value, None, resamples, degrees, units, machine))
 
 
 def _largest(variances: Sequence[Variance | None]) -> Variance | None:
