@@ -124,15 +124,13 @@ def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tup
     sides = [{leaf.field: leaf for leaf in walk(header)} for header in headers]
     parts = [{leaf.part for leaf in side.values()} for side in sides]
     void = () if is_exact else tuple(_void(*headers))
+    compare = _exact_texts if is_exact else _texts
     found = []
-    for field in dict.fromkeys((*sides[0], *sides[1])):
-        pair = [side.get(field) for side in sides]
-        leaf = pair[0] or pair[1]
-        assert leaf is not None
+    for field, leaf in (sides[0] | sides[1]).items():
         is_known = all(leaf.part in known for known in parts)
         if is_known and not any(fnmatchcase(field, pattern) for pattern in void):
-            compare = _exact_texts if is_exact else _texts
-            if texts := compare(field, *(one.value if one else _MISSING for one in pair)):
+            values = (side[field].value if field in side else _MISSING for side in sides)
+            if texts := compare(field, *values):
                 found.append(Difference(leaf.what, *texts, field, leaf.role))
     return tuple(found)
 
@@ -140,18 +138,18 @@ def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tup
 class _Leaf(NamedTuple):
     """A compared value. A header without any leaf of `part` does not know this part."""
 
-    field: str
-    part: str
-    role: Role
-    what: str
     value: Any
+    field: str = ""
+    part: str = ""
+    role: Role = "note"
+    what: str = ""
 
 
 _MISSING = object()
 
 
 def _exact_leaves(header: Struct) -> Iterator[_Leaf]:
-    for leaf in _walk(header, is_exact=True):
+    for leaf in _walk(_Leaf(header), is_exact=True):
         part = leaf.field.partition(".")[0]
         if not (leaf.field == part and leaf.value is None):
             yield leaf._replace(part=part)
@@ -159,44 +157,33 @@ def _exact_leaves(header: Struct) -> Iterator[_Leaf]:
 
 def _told_leaves(header: RunHeader) -> Iterator[_Leaf]:
     """The fields with a name for readers, and what follows from several fields."""
-    yield from (leaf for leaf in _walk(header) if leaf.what)
-    yield _Leaf("hardware", "", "machine", "machine", header.machine_name)
     gpu = header.environment.gpu(header.spec.values.device) or Gpu("")
-    yield from (leaf for leaf in _walk(gpu, "gpu", "machine") if leaf.what)
     threads = header.threads.text if header.threads else str(header.num_threads)
-    yield _Leaf("num_threads", "", "machine", "CPU threads", threads)
+    yield from (leaf for leaf in _walk(_Leaf(header)) if leaf.what)
+    yield _Leaf(header.machine_name, "hardware", role="machine", what="machine")
+    yield from (leaf for leaf in _walk(_Leaf(gpu, "gpu", role="machine")) if leaf.what)
+    yield _Leaf(threads, "num_threads", role="machine", what="CPU threads")
 
 
-def _walk(
-    value: Any,
-    field: str = "",
-    role: Role = "note",
-    what: str = "",
-    *,
-    part: str = "",
-    owner: str = "",
-    is_exact: bool = False,
-) -> Iterator[_Leaf]:
+def _walk(whole: _Leaf, owner: str = "", *, is_exact: bool = False) -> Iterator[_Leaf]:
     """The values in a part of a header. `owner` is the key of the entry that the part is."""
+    value, field, _, role, what = whole
     if isinstance(value, tuple) and value and isinstance(value[0], Struct):
         value = {str(getattr(one, "task", i)): one for i, one in enumerate(value)}
     is_told_whole = not is_exact and what and "{}" not in what
     if isinstance(value, Mapping) and not is_told_whole:
         for key, entry in value.items():
-            name, below = what.replace("{}", key), f"{field}.{key}"
-            yield from _walk(entry, below, role, name, part=field, owner=key, is_exact=is_exact)
+            below = _Leaf(entry, f"{field}.{key}", field, role, what.replace("{}", key))
+            yield from _walk(below, key, is_exact=is_exact)
     elif isinstance(value, Struct) and not is_told_whole:
         for one in field_roles(type(value)):
-            if one.role == "note":
-                continue
-            name = f"{one.told} of {owner}" if one.told and owner else one.told
-            below = f"{field}.{one.field}".removeprefix(".").replace("spec.values", "spec")
-            entry = getattr(value, one.field)
-            yield from _walk(
-                entry, below, one.role or role, name, part=field, owner=owner, is_exact=is_exact
-            )
+            if one.role != "note":
+                path = f"{field}.{one.field}".removeprefix(".").replace("spec.values", "spec")
+                name = f"{one.told} of {owner}" if one.told and owner else one.told
+                below = _Leaf(getattr(value, one.field), path, field, one.role or role, name)
+                yield from _walk(below, owner, is_exact=is_exact)
     else:
-        yield _Leaf(field, part, role, what, value)
+        yield whole._replace(value=value)
 
 
 def _void(first: RunHeader, second: RunHeader) -> Iterator[str]:
