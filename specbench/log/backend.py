@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Struct
 
 from specbench.log.machine import UNKNOWN, CpuUse, Environment, GpuUse, Threads
-from specbench.log.roles import told
+from specbench.log.options import told
 
 
 class Preparation(Struct, frozen=True, omit_defaults=True):

@@ -2,7 +2,7 @@
 
 Runs that differ in the work are not comparable. Machine, versions and methods' options are
 often the very thing that a comparison is for, so differences in them are only mentioned. Each
-field declares which of these it is (see `roles`).
+field declares which of these it is (see `options`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec import Struct, to_builtins
 from specbench.errors import UserError
 from specbench.log.header import FileHeader, PromptsHeader, RunHeader
 from specbench.log.machine import UNKNOWN, Gpu
-from specbench.log.roles import Role, field_roles
+from specbench.log.options import Role, field_roles
 
 
 @dataclass(frozen=True, slots=True)

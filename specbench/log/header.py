@@ -25,7 +25,7 @@ from specbench.log.backend import (
     WorkerHeader,
 )
 from specbench.log.machine import CpuUse, Environment, GpuUse, Origin, Threads
-from specbench.log.roles import role, told
+from specbench.log.options import role, told
 from specbench.log.spec import SpecHeader
 from specbench.types import Scope, Shape
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
-from specbench.log.roles import told
+from specbench.log.options import told
 
 UNKNOWN = "unknown"
 BUSY_SHARE = 0.1

@@ -1,26 +1,39 @@
-"""Options: what a user can set, each declared once, as metadata of the field that keeps its value.
+"""What is declared of the fields of a header: options, and roles.
+
+An option is what a user can set, declared once, with the field that keeps its value:
 
     limit: Annotated[int | None, option("Use N prompts.", "measure", "draw", least=1)] = None
 
 Parameters of commands, their help, variables, checks, and the command that is printed for
 others to repeat are made from it.
+
+A role is what a field is for when two runs are compared:
+
+    environment: Annotated[Environment, role("machine")]
+    version: Annotated[str, told("torch")]
+
+A field without a role has the role of its part. Readers see a field under the name given; a
+field without a name is compared only where everything must be equal.
 """
 
 from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 from msgspec import Meta, Struct
-from msgspec.structs import fields
+from msgspec.structs import FieldInfo, fields
 
 from specbench.errors import UserError, unknown_name
-from specbench.log.roles import Role
 
+Role = Literal["work", "method", "draw", "machine", "note"]
+"""The work asked of the model; a method's options and weights; the draw of samples and passes;
+the machine with its versions, threads and kernels; or a note, which is never compared.
+"""
 Group = Literal["measure", "model", "decoding", "server", "limits", "output"]
 """Heading of an option in the help."""
 
@@ -160,15 +173,54 @@ def option(text: str, group: Group, role: Role, metavar: str = "N", **more: Any)
 def options(struct: type[Struct], *names: str) -> tuple[Option, ...]:
     """The options that a struct declares, in its order; with `names`, only of these fields."""
     found = {}
-    for field in fields(struct):
-        kind, *declared = get_args(field.type) if get_origin(field.type) is Annotated else (None,)
-        for extra in (meta.extra or {} for meta in declared):
-            if (one := extra.get("option")) is None:
-                continue
+    for field, declared in _declared(struct):
+        if one := declared.get("option"):
             named = {"name": field.name, "parameter": one.parameter or field.name}
+            kind = get_args(field.type)[0]
             found[field.name] = replace(one, **named, kind=kind, default=field.default)
     assert {*names} <= {*found}, names
     return tuple(one for name, one in found.items() if name in (names or found))
+
+
+class FieldRole(NamedTuple):
+    """The role of a field, if it has one of its own, and its name for readers."""
+
+    field: str
+    role: Role | None
+    told: str
+
+
+def role(role: Role, told: str = "") -> Meta:
+    """A field's role and name for readers, for its `Annotated` type.
+
+    In a field that maps keys to entries, "{}" in the name stands for the key of an entry.
+    """
+    return Meta(extra={"role": role, "told": told})
+
+
+def told(name: str) -> Meta:
+    """The name for readers of a field that has the role of its part."""
+    return Meta(extra={"told": name})
+
+
+@cache
+def field_roles(struct: type[Struct]) -> tuple[FieldRole, ...]:
+    """The roles of all fields, in order. An option is named by its flag."""
+    of_options = {one.name: one for one in options(struct)}
+    found = []
+    for field, declared in _declared(struct):
+        own, name = declared.get("role"), declared.get("told", "")
+        if one := of_options.get(field.name):
+            own, name = one.role, one.flag * one.is_told
+        found.append(FieldRole(field.name, own, name))
+    return tuple(found)
+
+
+def _declared(struct: type[Struct]) -> Iterator[tuple[FieldInfo, dict[str, Any]]]:
+    """Each field with what `option`, `role` or `told` declare of it."""
+    for field in fields(struct):
+        metas = field.type.__metadata__ if get_origin(field.type) is Annotated else ()
+        yield field, next((meta.extra for meta in metas if meta.extra), {})
 
 
 def share(flag: str, text: str) -> float:

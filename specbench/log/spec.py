@@ -11,8 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Struct
 
 from specbench.errors import UserError
-from specbench.log.options import option
-from specbench.log.roles import role
+from specbench.log.options import option, role
 
 
 class SpecValues(Struct, frozen=True):

@@ -21,7 +21,7 @@ from specbench.data.prompts import Prompt, PromptSet
 from specbench.log import backend as part
 from specbench.log.header import MethodHeader, ModelHeader, RunHeader
 from specbench.log.machine import Environment, GpuUse, Threads
-from specbench.log.roles import role
+from specbench.log.options import role
 from specbench.log.run import NO_LOAD, Load, loads_of
 from specbench.measure.progress import Progress as Progress
 from specbench.measure.spec import RunSpec

@@ -17,7 +17,7 @@ from specbench.log.differences import (
     require_same_work,
 )
 from specbench.log.header import RunHeader
-from specbench.log.roles import Role, field_roles
+from specbench.log.options import Role, field_roles
 from specbench.log.spec import SpecHeader, SpecValues
 from tests.analysis.run_factory import full_run
 from tests.judge.changing import with_header
