@@ -1,7 +1,5 @@
 """`audit.json`: the result of the last audit of a run."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from hashlib import file_digest

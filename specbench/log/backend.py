@@ -1,7 +1,5 @@
 """The parts of a run's header that its backend reports: preparation, kernels, servers, traffic."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from msgspec import Struct

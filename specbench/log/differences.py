@@ -5,8 +5,6 @@ often the very thing that a comparison is for, so differences in them are only m
 field declares which of these it is (see `options`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Faults of single lines are found while they are read (`log.store`).
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Files that survive kills, full disks and second processes, and their errors in words."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -3,8 +3,6 @@
 Names and phrases that every report needs are derived here. `log.store` reads and writes the file.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import chain

@@ -3,8 +3,6 @@
 Values only: `machine.environment` and `machine.gpu_sampler` measure them.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from msgspec import Struct

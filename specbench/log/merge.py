@@ -3,8 +3,6 @@
 `Run.pooled` keeps whole runs as units instead.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

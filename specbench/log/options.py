@@ -16,8 +16,6 @@ A field without a role has the role of its part. Readers see a field under the n
 field without a name is compared only where everything must be equal.
 """
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Callable, Iterator, Sequence

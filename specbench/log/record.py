@@ -3,8 +3,6 @@
 One line of `trace.jsonl`: the trees of a traced sample.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import asdict, replace
 from typing import Annotated, Any, Literal

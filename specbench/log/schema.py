@@ -1,7 +1,5 @@
 """JSON Schemas of the run files."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from collections.abc import Iterator, Mapping

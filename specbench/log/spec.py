@@ -4,8 +4,6 @@ Each is an option, declared here with its help, limits and role. Rules between
 values are in `measure.spec`.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from msgspec import Struct
