@@ -5,6 +5,7 @@ Both must answer at once: nothing here imports torch before a single method is s
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import starmap
 from pathlib import Path
 from typing import Annotated
 
@@ -15,18 +16,10 @@ from specbench import registry
 from specbench.cli import complete
 from specbench.cli.options import RUNS, say
 from specbench.data.tasks import TaskCard, broken_cards, load_cards
-from specbench.errors import UserError, few, unknown_name
+from specbench.errors import RunFolderError, UserError, few, unknown_name
 from specbench.log.backend import ExecutionHeader
 from specbench.log.header import MethodHeader, RunHeader
-from specbench.log.store import (
-    HEADER,
-    ListedRun,
-    list_runs,
-    num_records,
-    read_header,
-    run_folder,
-    state,
-)
+from specbench.log.store import HEADER, list_runs, num_records, read_header, run_folder, state
 from specbench.models.cards import ModelCard, find_model, known_models
 from specbench.report.console import SafeConsole, TextTable, text_table
 
@@ -194,16 +187,15 @@ def _run_path(name: str) -> Path | None:
 
 def _runs() -> TextTable:
     headings = ["run", "status", "progress", "model", "methods", "begun"]
-    return text_table(headings, [*map(_run_row, list_runs(RUNS))])
+    return text_table(headings, [*starmap(_run_row, list_runs(RUNS).items())])
 
 
-def _run_row(run: ListedRun) -> list[str]:
-    about = run.header
-    if not isinstance(about, RunHeader):
-        return [run.path.name, f"UNREADABLE: {about.message}", *["-"] * 4]
+def _run_row(path: Path, about: RunHeader | RunFolderError) -> list[str]:
+    if isinstance(about, RunFolderError):
+        return [path.name, f"UNREADABLE: {about.message}", *["-"] * 4]
     begun = about.created[:16].replace("T", " ")
     return [
-        run.path.name, state(run.path, about), _progress(run.path, about), about.model.name,
+        path.name, state(path, about), _progress(path, about), about.model.name,
         few(about.spec.values.methods), begun,
     ]  # fmt: skip
 

@@ -40,7 +40,7 @@ def _models() -> Iterable[str]:
 def _run_names() -> Iterable[str]:
     from specbench.log.store import list_runs
 
-    return (str(run.path) for run in list_runs(RUNS))
+    return map(str, list_runs(RUNS))
 
 
 def everything() -> list[str]:

@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from itertools import chain
 from operator import gt
@@ -122,18 +122,6 @@ _POOLED = re.compile(r"run-\d+")
 _decode_record = msgspec.json.Decoder(RecordLine).decode
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class ListedRun:
-    """A folder with a run: its header, or the error why it cannot be read."""
-
-    path: Path
-    header: RunHeader | RunFolderError
-
-    @property
-    def created(self) -> str:
-        return self.header.created if isinstance(self.header, RunHeader) else ""
 
 
 class RunFolder:
@@ -312,15 +300,16 @@ def single_runs(paths: Iterable[Path]) -> list[Path]:
     return [one for path in paths for one in pooled_folders(path) or [path]]
 
 
-def list_runs(root: Path) -> list[ListedRun]:
-    """The run folders in `root`, newest first; those that cannot be read come last."""
-    found = []
+def list_runs(root: Path) -> dict[Path, RunHeader | RunFolderError]:
+    """The headers of the run folders in `root`, newest first; last, errors of unreadable ones."""
+    found, unreadable = dict[Path, RunHeader](), dict[Path, RunFolderError]()
     for file in sorted(root.glob(f"*/{HEADER}")):
         try:
-            found.append(ListedRun(file.parent, read_header(file.parent)))
+            found[file.parent] = read_header(file.parent)
         except RunFolderError as error:
-            found.append(ListedRun(file.parent, error))
-    return sorted(found, key=lambda run: run.created, reverse=True)
+            unreadable[file.parent] = error
+    newest = sorted(found, key=lambda path: found[path].created, reverse=True)
+    return {path: found[path] for path in newest} | unreadable
 
 
 def _line(line: Struct) -> bytes:

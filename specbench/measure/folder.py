@@ -88,12 +88,11 @@ def resumed_run(
 
 
 def _newest_unfinished(spec: RunSpec, given: Collection[str], root: Path) -> Path:
-    for run in list_runs(root):
-        header = run.header
+    for path, header in list_runs(root).items():
         if not isinstance(header, RunHeader) or header.status == "complete":
             continue
-        if not _differences(spec, given, header) and not is_being_written(run.path):
-            return run.path
+        if not _differences(spec, given, header) and not is_being_written(path):
+            return path
     raise RunFolderError(
         f"{root} has no unfinished run with these options.",
         "See `specbench list runs`, and name one with --output DIR --resume.",
@@ -103,12 +102,11 @@ def _newest_unfinished(spec: RunSpec, given: Collection[str], root: Path) -> Pat
 def earlier_runs(plan: Plan, root: Path) -> Iterator[tuple[Path, RunHeader]]:
     """The complete runs of a plan's model on its device, the newest first."""
     about = plan.about
-    for listed in list_runs(root):
-        header = listed.header
+    for path, header in list_runs(root).items():
         if isinstance(header, RunHeader) and header.status == "complete":
             device = about.values.get("device", plan.spec.device)
             if (header.model.label, header.spec.values.device) == (about.model.label, device):
-                yield listed.path, header
+                yield path, header
 
 
 def expected_seconds(plan: Plan, root: Path) -> float | None:

@@ -62,9 +62,9 @@ def test_runs_are_listed_newest_first_and_one_that_cannot_be_read_with_its_reaso
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "run.json").write_text("broken")
     runs = list_runs(tmp_path)
-    assert [run.path.name for run in runs] == ["b", "a", "c"]
-    assert isinstance(runs[2].header, RunFolderError)
-    assert "cannot be read" in runs[2].header.message
+    assert [path.name for path in runs] == ["b", "a", "c"]
+    error = [*runs.values()][2]
+    assert isinstance(error, RunFolderError) and "cannot be read" in error.message
 
 
 @pytest.mark.parametrize(
