@@ -11,6 +11,9 @@ cannot be given is a `Missing` with the reason: never NaN, and never a zero that
   same samples. A sample's tokens/s are over all its turns, as in Spec-Bench's evaluation/speed.py.
 - Mean accepted tokens (MAT): tokens emitted by steps / steps, over all steps of the cell (micro).
   The macro mean averages the completions' own values.
+- Latency of single requests: percentiles over completions, since a mean hides the slow ones. The
+  time to the first token is the prefill's; the time per output token is the rest of the wall
+  time / the tokens after the first.
 """
 
 from __future__ import annotations
@@ -22,11 +25,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from specbench.analysis.acceptance import DepthAcceptance, acceptance_by_depth, count_steps
-from specbench.analysis.latency import Latency, latency
 from specbench.analysis.ratios import COLUMNS, Places, RowRatio, row_ratios
 from specbench.analysis.records import BASELINE as BASELINE
 from specbench.analysis.records import CELL_KEY, POOLED, RecordTable, Survivors
-from specbench.analysis.stats.arrays import IntArray
+from specbench.analysis.stats.arrays import FloatArray, IntArray
 from specbench.analysis.stats.bootstrap import Draws, Estimate, Missing, Ratio, Value
 from specbench.log.header import RunHeader
 from specbench.log.run import NO_LOAD, Load
@@ -58,6 +60,24 @@ class CellKey:
     temperature: float
     task: str
     load: Load = NO_LOAD
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """Percentiles of seconds over `num` completions."""
+
+    p50: Value
+    p90: Value
+    p99: Value
+    num: int
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """The latency of one cell, in seconds."""
+
+    first_token: Percentiles
+    per_token: Percentiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +138,35 @@ def _paper_ratio(table: RecordTable, rows: IntArray) -> Ratio:
     places = Places(samples, units[first], samples, table.num_units)
     is_any = np.ones(len(samples), dtype=bool)
     return RowRatio(is_any, (top,), (bottom,)).summed(places)
+
+
+def latency(table: RecordTable, rows: IntArray, missing: Missing | None) -> Latency:
+    """The percentiles, unless there is a reason for none. A completion of one token has no
+    time per output token.
+    """
+    if missing:
+        none = Percentiles(missing, missing, missing, 0)
+        return Latency(none, none)
+    tokens, prefill_s, decode_s = table.values(rows, "num_tokens", "prefill_s", "decode_s")
+    has_more = tokens > 1
+    return Latency(percentiles(prefill_s), percentiles(decode_s[has_more] / (tokens[has_more] - 1)))
+
+
+def percentiles(seconds: FloatArray) -> Percentiles:
+    """The percentiles of these times [completions], interpolated linearly.
+
+    A percentile is given if at least one completion is expected to be slower: the 99th of 20
+    would be a guess about the slowest one.
+    """
+    p50, p90, p99 = (_percentile(seconds, share) for share in (0.50, 0.90, 0.99))
+    return Percentiles(p50, p90, p99, len(seconds))
+
+
+def _percentile(seconds: FloatArray, share: float) -> Value:
+    least = round(1 / (1 - share)) if share > 0.5 else 1
+    if len(seconds) < least:
+        return Missing(f"fewer than {least} completions" if len(seconds) else "no completion")
+    return Estimate(float(np.quantile(seconds, share)))
 
 
 class CellSource:

@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from specbench.analysis.cells import NOT_RUN
-from specbench.analysis.latency import Percentiles, percentiles
+from specbench.analysis.cells import NOT_RUN, Percentiles, percentiles
 from specbench.analysis.records import BASELINE, CELL_KEY, RecordTable
 from specbench.analysis.stats.arrays import FloatArray, IntArray
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Estimate, Missing, Ratio, Value
