@@ -233,17 +233,15 @@ def _overall(
     tasks: Sequence[str],
 ) -> dict[tuple[str, float], MethodMetrics]:
     rows = {m: [cells[CellKey(m, temperature, task)] for task in tasks] for m in methods}
-    speedups, decode_speedups, mats = (
-        _means({method: [getattr(cell, name) for cell in row] for method, row in rows.items()})
+    means = {
+        name: _means({method: [getattr(one, name) for one in row] for method, row in rows.items()})
         for name in ("speedup", "decode_speedup", "mat")
-    )
+    }
     columns = zip(*rows.values(), strict=True)
     num_tasks = sum(any(cell.num_done for cell in column) for column in columns)
     return {
         (method, temperature): MethodMetrics(
-            speedup=speedups[method],
-            decode_speedup=decode_speedups[method],
-            mat=mats[method],
+            **{name: found[method] for name, found in means.items()},
             pooled=cells[CellKey(method, temperature, POOLED)],
             partial=partial(sum(cell.num_done > 0 for cell in row), num_tasks),
         )
