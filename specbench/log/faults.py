@@ -21,13 +21,11 @@ _CLOCK_S = 2.0
 
 
 def find_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """A sentence for each thing that `specbench run` cannot have written."""
-    yield from _times(records)
-    yield from _ends(records, header.spec.values.max_new_tokens)
-    yield from _seeds(records, header.spec.values.seed)
-    yield from _prompt_lengths(records)
-    yield from _texts(records)
-    yield from _sizes(header, records)
+    """A sentence for each thing that `specbench run` cannot have written.
+
+    Faults of single records come first, in the order of the records.
+    """
+    yield from _of_records(header, records)
     yield from _future(header)
     if header.status == "complete":
         yield from _missing(header, records)
@@ -36,81 +34,72 @@ def find_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
     yield from _blocks(header.blocks, records)
 
 
-def _times(records: Sequence[Record]) -> Iterator[str]:
-    for one in records:
-        if not one.is_ok or one.prefill_s is None or one.decode_s is None:
-            continue
-        if one.prefill_s <= 0:
-            yield f"{_name(one)}: prefill_s is {one.prefill_s:g}, but reading a prompt takes time."
-        if one.decode_s <= 0 and one.accept_lengths and one.serving is None:
-            yield f"{_name(one)}: decode_s is {one.decode_s:g}, but it has steps."
-        parts = {"draft_prefill_s": one.draft_prefill_s or 0.0}
-        if one.phases:
-            parts["the sum of the phases"] = sum(asdict(one.phases).values())
-        for what, seconds in parts.items():
-            if seconds > one.decode_s * _SLACK:
-                yield (
-                    f"{_name(one)}: {what} is {seconds:g} s, more than decode_s, {one.decode_s:g}."
-                )
-
-
-def _ends(records: Sequence[Record], budget: int | None) -> Iterator[str]:
-    """Answers that go on after an end token, or whose length does not fit their stop reason."""
-    done = [one for one in records if one.is_ok]
-    own = [one for one in done if one.serving is None and one.token_ids]
-    eos_ids = {one.token_ids[-1] for one in own if one.stop_reason == "eos"}
-    for one in done:
-        if one.stop_reason is None:
-            yield f"{_name(one)}: it has no stop_reason."
-        if one.stop_reason == "budget" and budget is not None and one.num_tokens != budget:
-            yield f"{_name(one)}: it stopped at {one.num_tokens} tokens of a budget of {budget}."
-    for one in own:
-        if early := eos_ids.intersection(one.token_ids[:-1]):
-            yield f"{_name(one)}: it goes on after the end token {min(early)}."
-        if one.stop_reason != "eos" and one.token_ids[-1] in eos_ids:
-            token = one.token_ids[-1]
-            yield f"{_name(one)}: it ends with {token}, an end token, but says {one.stop_reason}."
-
-
-def _seeds(records: Sequence[Record], run_seed: int) -> Iterator[str]:
-    """Seeds that are not made from the run's. A merged record had another repeat."""
-    for one in records:
-        if one.is_ok and not one.origin and one.seed != seed_of(run_seed, one.key.request):
-            yield f"{_name(one)}: the seed {one.seed} does not follow from the run's, {run_seed}."
-
-
-def _prompt_lengths(records: Sequence[Record]) -> Iterator[str]:
-    """Prompts of one text with several lengths."""
+def _of_records(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
+    seed, budget = header.spec.values.seed, header.spec.values.max_new_tokens
+    eos_ids = {one.token_ids[-1] for one in records if _has_end(one) and one.stop_reason == "eos"}
     lengths: dict[tuple[str, str], int] = {}
     for one in records:
-        prompt = (one.key.task, one.key.sample_id)
-        if one.key.turn or not one.is_ok:
-            continue
-        if one.prompt_tokens != (known := lengths.setdefault(prompt, one.prompt_tokens)):
-            yield f"{_name(one)}: its prompt has {one.prompt_tokens} tokens, in others {known}."
+        key, found = one.key, [*_sizes(one, header)]
+        if one.is_ok:
+            found += [*_times(one), *_end(one, eos_ids, budget)]
+            # A merged record had another repeat.
+            if not one.origin and one.seed != seed_of(seed, key.request):
+                found.append(f"the seed {one.seed} does not follow from the run's, {seed}.")
+        if one.is_ok and not key.turn:
+            num = lengths.setdefault((key.task, key.sample_id), one.prompt_tokens)
+            if one.prompt_tokens != num:
+                found.append(f"its prompt has {one.prompt_tokens} tokens, in others {num}.")
+        where = f"{key.sample_id}, turn {key.turn}, repeat {key.repeat}"
+        name = f"{key.method} on {where} at T={key.temperature:g}"
+        yield from (f"{name}: {text}" for text in found)
 
 
-def _texts(records: Sequence[Record]) -> Iterator[str]:
-    for one in records:
-        ends = one.token_ends
-        if ends and (list(ends) != sorted(ends) or ends[-1] != len(one.text)):
-            yield f"{_name(one)}: token_ends do not lead through its text."
+def _times(one: Record) -> Iterator[str]:
+    if one.prefill_s is None or one.decode_s is None:
+        return
+    if one.prefill_s <= 0:
+        yield f"prefill_s is {one.prefill_s:g}, but reading a prompt takes time."
+    if one.decode_s <= 0 and one.accept_lengths and one.serving is None:
+        yield f"decode_s is {one.decode_s:g}, but it has steps."
+    parts = {"draft_prefill_s": one.draft_prefill_s or 0.0}
+    if one.phases:
+        parts["the sum of the phases"] = sum(asdict(one.phases).values())
+    for what, seconds in parts.items():
+        if seconds > one.decode_s * _SLACK:
+            yield f"{what} is {seconds:g} s, more than decode_s, {one.decode_s:g}."
 
 
-def _sizes(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """Trees larger or deeper than the options of dynamic trees allow (EAGLE-2 and its like)."""
-    limits = {
-        spelling: (about.options["total_tokens"], about.options["depth"] + 2)
-        for spelling, about in header.methods.items()
-        if {"total_tokens", "depth"} <= about.options.keys()
-    }
-    for one in records:
-        most = limits.get(one.key.method)
-        if most and max(one.num_nodes, default=0) > most[0]:
-            yield f"{_name(one)}: a tree of {max(one.num_nodes)} nodes, with {most[0]} allowed."
-        if most and max(one.accept_lengths, default=0) > most[1]:
-            longest = max(one.accept_lengths)
-            yield f"{_name(one)}: a step of {longest} tokens from trees of depth {most[1] - 1}."
+def _has_end(one: Record) -> bool:
+    """True if the last token of the answer may be an end token of the model."""
+    return one.is_ok and one.serving is None and bool(one.token_ids)
+
+
+def _end(one: Record, eos_ids: set[int], budget: int | None) -> Iterator[str]:
+    """An answer that goes on after an end token, or does not fit its stop reason."""
+    if one.stop_reason is None:
+        yield "it has no stop_reason."
+    if one.stop_reason == "budget" and budget is not None and one.num_tokens != budget:
+        yield f"it stopped at {one.num_tokens} tokens of a budget of {budget}."
+    if _has_end(one) and (early := eos_ids.intersection(one.token_ids[:-1])):
+        yield f"it goes on after the end token {min(early)}."
+    if _has_end(one) and one.stop_reason != "eos" and one.token_ids[-1] in eos_ids:
+        yield f"it ends with {one.token_ids[-1]}, an end token, but says {one.stop_reason}."
+
+
+def _sizes(one: Record, header: RunHeader) -> Iterator[str]:
+    """Ends of tokens that do not fit the text, and trees larger or deeper than the options of
+    dynamic trees allow (EAGLE-2 and its like).
+    """
+    ends = one.token_ends
+    if ends and (list(ends) != sorted(ends) or ends[-1] != len(one.text)):
+        yield "token_ends do not lead through its text."
+    about = header.methods.get(one.key.method)
+    if about and {"total_tokens", "depth"} <= about.options.keys():
+        most, depth = about.options["total_tokens"], about.options["depth"] + 1
+        if max(one.num_nodes, default=0) > most:
+            yield f"a tree of {max(one.num_nodes)} nodes, with {most} allowed."
+        if (longest := max(one.accept_lengths, default=0)) > depth + 1:
+            yield f"a step of {longest} tokens from trees of depth {depth}."
 
 
 def _future(header: RunHeader) -> Iterator[str]:
@@ -177,9 +166,3 @@ def _blocks(blocks: Sequence[BlockHeader], records: Sequence[Record]) -> Iterato
                 f"The block of {block.method} on {block.task} counts {block.num_requests} requests "
                 f"and {block.num_tokens} tokens, its records {requests} and {tokens}."
             )
-
-
-def _name(record: Record) -> str:
-    key = record.key
-    where = f"{key.sample_id}, turn {key.turn}, repeat {key.repeat}"
-    return f"{key.method} on {where} at T={key.temperature:g}"
