@@ -75,6 +75,8 @@ def measure_cost(
     num_steps, decode_s, base_steps, base_decode_s = table.values(
         done, "num_steps", "decode_s", "baseline_num_steps", "baseline_decode_s"
     )
+    joules, tokens, peaks = table.values(done, "energy_j", "num_tokens", "peak_memory_bytes")
+    is_metered, has_peak = ~np.isnan(joules), ~np.isnan(peaks)
     is_decoded = (num_steps > 0) & (decode_s > 0)
     is_paired = is_decoded & (base_steps > 0) & (base_decode_s > 0)
     counted = is_paired if is_paired.any() else is_decoded
@@ -89,6 +91,9 @@ def measure_cost(
         if is_paired.any():
             base_s = base_decode_s[is_paired].sum() / base_steps[is_paired].sum()
             relative = Estimate(float(step_s.value / base_s))
+    joules_per_token: Value = NOT_MEASURED
+    if is_metered.any():
+        joules_per_token = Estimate(float(joules[is_metered].sum() / tokens[is_metered].sum()))
     decode_speedup = no_times or _quotient(mat, relative)
     limit = roofline.limit(key.method, mat) if isinstance(roofline, Roofline) else NO_BANDWIDTH
     return Cost(
@@ -99,8 +104,8 @@ def measure_cost(
         phases=_phases(table, done[counted]),
         limit=limit,
         reached=_quotient(decode_speedup, limit),
-        joules_per_token=_joules_per_token(table, done),
-        peak_memory_bytes=_peak_memory(table, done),
+        joules_per_token=joules_per_token,
+        peak_memory_bytes=int(peaks[has_peak].max()) if has_peak.any() else None,
     )
 
 
@@ -118,17 +123,3 @@ def _phases(table: RecordTable, rows: IntArray) -> Phases | None:
         return None
     total = num_steps[is_phased].sum()
     return Phases(*(float(seconds[is_phased].sum() / total) for seconds in phases))
-
-
-def _joules_per_token(table: RecordTable, rows: IntArray) -> Value:
-    joules, tokens = table.values(rows, "energy_j", "num_tokens")
-    is_metered = ~np.isnan(joules)
-    if not is_metered.any():
-        return NOT_MEASURED
-    return Estimate(float(joules[is_metered].sum() / tokens[is_metered].sum()))
-
-
-def _peak_memory(table: RecordTable, rows: IntArray) -> int | None:
-    (peaks,) = table.values(rows, "peak_memory_bytes")
-    known = peaks[~np.isnan(peaks)]
-    return int(known.max()) if len(known) else None
