@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging as python_logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -342,21 +342,17 @@ def _quiet_libraries() -> Iterator[None]:
 
     Messages of torchao about kernels that it lacks are hidden, too.
     """
-    loggers = [python_logging.getLogger(name) for name in ("torchao", "torch.utils._pytree")]
-    levels = [one.level for one in loggers]
-    for one in loggers:
-        one.setLevel(python_logging.ERROR)
-    from transformers.utils import logging
+    with ExitStack() as undone:
+        for name in ("torchao", "torch.utils._pytree"):
+            logger = python_logging.getLogger(name)
+            undone.callback(logger.setLevel, logger.level)
+            logger.setLevel(python_logging.ERROR)
+        from transformers.utils import logging
 
-    was_shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # the Hub's too
-    try:
+        if logging.is_progress_bar_enabled():
+            undone.callback(logging.enable_progress_bar)
+        logging.disable_progress_bar()  # the Hub's too
         yield
-    finally:
-        for one, level in zip(loggers, levels, strict=True):
-            one.setLevel(level)
-        if was_shown:
-            logging.enable_progress_bar()
 
 
 def _chat(prompt: Any) -> Sequence[dict[str, str]]:
