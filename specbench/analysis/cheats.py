@@ -74,8 +74,7 @@ def find_cheats(table: RecordTable, info: RunHeader) -> tuple[RunWarning, ...]:
         found["fast_prefill"] = _below(table, own, LEAST_PREFILL, "prefill_s")
         slow = _claimed(*_by_neighbour(frame, is_used), MOST_AFTER)
         found["slowed_vanilla"] = {subject: 1 / speed for subject, speed in slow.items()}
-    named = {key: one for key, one in found.items() if one}
-    warnings = [RunWarning(key, {"methods": _numbers(one)}) for key, one in named.items()]
+    warnings = [RunWarning(key, {"methods": _numbers(one)}) for key, one in found.items() if one]
     printed = info.weights_print
     if printed and printed.at_load != printed.at_end:
         warnings.append(RunWarning("changed_weights", {"share": printed.share}))
