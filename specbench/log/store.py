@@ -13,7 +13,7 @@ import fcntl
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, replace
 from functools import cached_property
 from itertools import chain
@@ -179,9 +179,7 @@ class RunFolder:
         return self._open(TRACE)
 
     def _open(self, name: str) -> LineFile:
-        file = LineFile(self.path / name)
-        self._files.callback(file.close)
-        return file
+        return self._files.enter_context(closing(LineFile(self.path / name)))
 
 
 def header_json(header: RunHeader) -> bytes:
