@@ -120,21 +120,16 @@ def to_line(record: Record) -> RecordLine:
     )
 
 
-class RecordReader:
-    """Records of lines. Equal values become one object: most methods give the same tokens, and
-    large runs must fit into memory.
+def to_record(line: RecordLine, known: dict[Any, Any]) -> Record:
+    """The record of a line. Values that are `known` from other lines of the run become one
+    object: most methods give the same tokens, and large runs must fit into memory.
     """
-
-    def __init__(self) -> None:
-        self._known: dict[Any, Any] = {}
-
-    def read(self, line: RecordLine) -> Record:
-        values = {name: getattr(line, name) for name in (*KeyFields.__struct_fields__, *_SAME)}
-        for name in _OFTEN_EQUAL:
-            values[name] = self._known.setdefault(values[name], values[name])
-        key = RecordKey(**{name: values.pop(name) for name in KeyFields.__struct_fields__})
-        values["is_paused"] |= line.num_paused > 1
-        return Record(key=key, **values)
+    values = {name: getattr(line, name) for name in (*KeyFields.__struct_fields__, *_SAME)}
+    for name in _OFTEN_EQUAL:
+        values[name] = known.setdefault(values[name], values[name])
+    key = RecordKey(**{name: values.pop(name) for name in KeyFields.__struct_fields__})
+    values["is_paused"] |= line.num_paused > 1
+    return Record(key=key, **values)
 
 
 _LONG = ("token_ids", "text", "token_ends", "accept_lengths", "num_nodes")

@@ -29,7 +29,7 @@ from specbench.log.audit import SAMPLES as SAMPLES
 from specbench.log.audit import read_audit, records_hash
 from specbench.log.files import LineFile, end_of_last_line, folder_errors, write_whole
 from specbench.log.header import SCHEMA, RunHeader, header_values
-from specbench.log.record import RecordLine, RecordReader, TraceLine, to_line, to_trace_line
+from specbench.log.record import RecordLine, TraceLine, to_line, to_record, to_trace_line
 from specbench.log.run import Run
 from specbench.types import Record, RecordKey
 
@@ -197,15 +197,15 @@ def read_run(path: Path, *, is_lenient: bool = False) -> Run:
             newer.
     """
     header, left_out = read_header(path), list[str]()
-    file, read, check = path / SAMPLES, RecordReader().read, RecordCheck(header).check
+    check, known = RecordCheck(header).check, dict[Any, Any]()
 
     def read_record(content: bytes, number: int) -> Record:
         line = _decode_record(content)
-        record = read(line)
+        record = to_record(line, known)
         check(line, record.key, number)
         return record
 
-    records = tuple(_read_lines(file, read_record, left_out if is_lenient else None))
+    records = tuple(_read_lines(path / SAMPLES, read_record, left_out if is_lenient else None))
     audit = read_audit(path)
     if audit and audit.num_records != len(records):  # of the run before it went on
         audit = None

@@ -17,7 +17,7 @@ from specbench.analysis.warnings import find_idle_drafts
 from specbench.judge.gate import check_sources
 from specbench.log.header import RunHeader
 from specbench.log.machine import Threads
-from specbench.log.record import RecordLine, RecordReader
+from specbench.log.record import RecordLine, to_record
 from specbench.log.run import Run
 from specbench.log.store import read_run
 from specbench.report.warning_notes import warnings
@@ -122,8 +122,7 @@ def honest(seed: int) -> Run:
     """Some methods, tasks, prompts and passes of the recorded run, with noise and failures."""
     rng = random.Random(f"honest/{seed}")
     about, records = _chosen(*recorded(), rng)
-    read = RecordReader().read
-    made = (read(convert(one, RecordLine)) for one in _noisy(records, rng, "vanilla"))
+    made = (to_record(convert(one, RecordLine), {}) for one in _noisy(records, rng, "vanilla"))
     return Run(convert(about, RunHeader), tuple(made))
 
 
