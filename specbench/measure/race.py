@@ -38,10 +38,10 @@ def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[s
         backend.warm_up([request])
         chosen = backend.describe().methods
         streamed: dict[str, _StreamedDrafter] = {}
-        for label, drafter in backend.drafters.items():
+        for label, own in backend.drafters.items():
             settings = chosen[label].settings_text if label in chosen else ""
             shown = f"{label} ({settings})" if settings else label
-            streamed[label] = _StreamedDrafter(drafter, shown, watch)
+            streamed[label] = _StreamedDrafter(own, shown, watch)
         backend.drafters = cast("dict[str, Drafter]", streamed)
         for label, drafter in streamed.items():
             done = backend.complete(label, request)
