@@ -9,12 +9,12 @@ published numbers, which is not an error.
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from specbench.errors import UserError
 from specbench.types import ROOTS
@@ -49,8 +49,7 @@ class Publication(Struct, frozen=True, kw_only=True):
     table: dict[str, PublishedTable]
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedValue:
+class PublishedValue(Struct, frozen=True):
     """One cell of a published table.
 
     `model`, `method` and `task` are specbench's names. The task "mean" is the publication's
@@ -65,7 +64,7 @@ class PublishedValue:
     task: str
     temperature: float
     speedup: float
-    mat: float | None
+    mat: float | None = field(default=None, name="mean_accepted_tokens")
 
     @property
     def where(self) -> str:
@@ -115,17 +114,9 @@ def read_publication(path: Path) -> tuple[PublishedValue, ...]:
 
 
 def _value(publication: Publication, row: Mapping[str, str]) -> PublishedValue:
-    mat = row["mean_accepted_tokens"]
-    return PublishedValue(
-        publication,
-        publication.table[row["table"]],
-        model=row["model"],
-        method=row["method"],
-        task=row["task"],
-        temperature=float(row["temperature"]),
-        speedup=float(row["speedup"]),
-        mat=float(mat) if mat else None,
-    )
+    known: dict[str, Any] = {name: text for name, text in row.items() if text}
+    known |= {"publication": publication, "table": publication.table[row["table"]]}
+    return msgspec.convert(known, PublishedValue, strict=False)
 
 
 _HINT = "results/published/README.md describes both files."
