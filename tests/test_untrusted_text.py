@@ -18,7 +18,7 @@ from specbench.report.console import SafeConsole
 from specbench.report.export.csv import safe_cell
 from specbench.report.export.latex import escape as latex
 from specbench.report.export.markdown import escape
-from specbench.report.plots.style import Plot, figure
+from specbench.report.plots.style import Plot, tiles
 from specbench.types import Record, RecordKey
 from tests.support.backend import answering, fake_plan
 from tests.support.headers import make_header, values_of
@@ -105,8 +105,7 @@ def test_two_colons_in_latex_are_no_command_of_a_ci_system() -> None:
 @pytest.mark.parametrize("name", ["$x$", "$\\frac{", "a $ b", "\\$", "{}$^"])
 def test_a_dollar_in_a_name_is_drawn_as_a_dollar(name: str) -> None:
     def draw() -> Any:
-        drawn = figure(name, name, 1.0)
-        axes = drawn.subplots()
+        drawn, (axes,) = tiles(name, name, 1, height=1.0)
         axes.set_xticks([0], [name])
         axes.bar([0], [1], label=name)
         drawn.legend()

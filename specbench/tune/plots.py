@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specbench.report.plots.style import EDGE, INK, LINE, Look, Plot, frame, points, shades, tiles
+from specbench.report.plots.style import EDGE, INK, LINE, Plot, frame, points, shades, tiles
 from specbench.tune.predict import Prediction
 from specbench.tune.stored_cost import Curve
 
@@ -24,9 +24,8 @@ def cost_curve(curve: Curve) -> Plot:
         lines = [(t, c) for t in range(len(curve.threads)) for c in range(len(curve.lengths))]
         words = ", ".join(curve.about[name] for name in ("model", "dtype", "machine"))
         names = [f"{curve.threads[t]} threads, {curve.lengths[c]} tokens before" for t, c in lines]
-        looks = zip(names, shades(len(lines)), strict=True)
-        shown = [Look(name, one.colour, one.marker) for name, one in looks]
-        drawn, (axes,) = tiles(title, words, 1, most_columns=1, height=3.6, handles=points(shown))
+        shown = shades(names).values()
+        drawn, (axes,) = tiles(title, words, 1, height=3.6, handles=points(shown))
         for (t, c), look in zip(lines, shown, strict=True):
             axes.plot(curve.rows, steps[t, c], markersize=4, **look.point)
         axes.set_ylim(bottom=0)
@@ -52,7 +51,7 @@ def heat_map(predictions: Sequence[Prediction]) -> Plot | None:
     name, title = predictions[0].method, f"Predicted speedup of {predictions[0].method}"
 
     def draw() -> Figure:
-        drawn, (axes,) = tiles(title, predictions[0].machine, 1, most_columns=1, height=3.4)
+        drawn, (axes,) = tiles(title, predictions[0].machine, 1, height=3.4)
         values = cells.to_numpy()
         axes.imshow(values, cmap="cividis", aspect="auto", origin="lower")
         for (row, column), value in np.ndenumerate(values):
@@ -80,12 +79,9 @@ def agreement(found: Sequence[tuple[Prediction, float]]) -> Plot | None:
     title = "Predicted and measured speedup"
 
     def draw() -> Figure:
-        names = sorted({about.method for about, _ in found})
-        looks = dict(zip(names, shades(len(names)), strict=True))
-        shown = [Look(name, one.colour, one.marker) for name, one in looks.items()]
-        handles = points(shown, has_line=False)
-        where: dict[str, Any] = {"most_columns": 1, "height": 4.2, "handles": handles}
-        drawn, (axes,) = tiles(title, found[0][0].machine, 1, **where)
+        looks = shades(sorted(about.method for about, _ in found))
+        handles = points(looks.values(), has_line=False)
+        drawn, (axes,) = tiles(title, found[0][0].machine, 1, height=4.2, handles=handles)
         for about, value in found:
             ends = [[about.speedup - about.low], [about.high - about.speedup]]
             axes.errorbar(about.speedup, value, xerr=ends, color=EDGE, elinewidth=0.8)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from itertools import product
+from typing import TYPE_CHECKING, Any
 
 from specbench.analysis.cells import CellMetrics
 from specbench.analysis.metrics import BASELINE
-from specbench.report.plots.style import Look, Plot, figure, frame, looks, panels, points
+from specbench.report.plots.style import Plot, frame, looks, panels, points, tiles
 from specbench.report.report import Report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_TITLE = "Acceptance by depth"
 _LEAST_STEPS = 20
 """Steps that must have reached a depth for its share to be drawn."""
 
@@ -44,7 +45,7 @@ def positions(report: Report) -> Plot | None:
     ]
     return Plot(
         name="positions",
-        title="Acceptance by depth",
+        title=_TITLE,
         alt="Line charts. Share of guesses accepted at depths 1, 2 and 3, given that all above "
         f"were: {'; '.join(texts)}.",
         caption="Left: the share of guesses at a depth that were accepted, given that all above "
@@ -57,29 +58,25 @@ def positions(report: Report) -> Plot | None:
 def _draw_positions(report: Report, found: _Panels) -> Figure:
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-    shown: Mapping[str, Look] = {
-        m: look
-        for m, look in looks(report.results).items()
-        if any(m in cells for _, cells in found)
-    }
-    height = 0.3 + 2.9 * len(found)
-    handles = points(shown.values())
-    drawn = figure("Acceptance by depth", report.results.caption, height, handles)
-    grid = drawn.subplots(len(found), 2, squeeze=False, sharey=True, sharex="row")
-    for line, (title, cells) in zip(grid, found, strict=True):
+    drafting = {method for _, cells in found for method in cells}
+    shown = {m: look for m, look in looks(report.results).items() if m in drafting}
+    room: dict[str, Any] = {"height": 2.9, "sharey": True, "sharex": "row"}
+    room |= {"handles": points(shown.values())}
+    drawn, every = tiles(_TITLE, report.results.caption, 2 * len(found), **room)
+    parts = (("conditional", "accepted, if all above were"), ("unconditional", "of all steps"))
+    pairs = product(found, parts)
+    for axes, ((title, cells), (share, y)) in zip(every, pairs, strict=True):
         for method, cell in cells.items():
             known = [p for p in cell.acceptance_by_depth if p.num_reached >= _LEAST_STEPS]
-            depths = [p.depth for p in known]
+            heights = [getattr(p, share).value for p in known]
             style = {**shown[method].point, "markersize": 5.5, "linewidth": 1.3}
-            line[0].plot(depths, [p.conditional.value for p in known], **style)
-            line[1].plot(depths, [p.unconditional.value for p in known], **style)
-        for axes, y in zip(line, ("accepted, if all above were", "of all steps"), strict=True):
-            name = title if axes is line[0] else ""
-            frame(axes, name, x="depth of the guess (tokens below the last one)", y=y)
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-            axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-            axes.set_ylim(0, 1.04)
-            axes.tick_params(labelleft=True)
+            axes.plot([p.depth for p in known], heights, **style)
+        name = title if share == "conditional" else ""
+        frame(axes, name, x="depth of the guess (tokens below the last one)", y=y)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        axes.set_ylim(0, 1.04)
+        axes.tick_params(labelleft=True)
     return drawn
 
 

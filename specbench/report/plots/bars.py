@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 _TITLE = "Speedup over vanilla by task"
 _ERROR_BAR: dict[str, Any] = {"color": INK, "elinewidth": 0.8, "capsize": 1.5, "capthick": 0.8}
-_POINT: dict[str, Any] = {"marker": "o", "linestyle": "", "markersize": 4}
+_POINT: dict[str, Any] = {"marker": "o", "linestyle": "", "markersize": 4, "color": "white"}
+_POINT |= {"markeredgecolor": INK, "markeredgewidth": 0.8}
 _NUMBER: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "va": "center"}
 _NUMBER |= {"zorder": 4, "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.5}}
-_POINT |= {"color": "white", "markeredgecolor": INK, "markeredgewidth": 0.8}
 
 
 def speedups(report: Report) -> Plot | None:
@@ -74,6 +74,9 @@ def _draw(report: Report) -> Figure:
 
 def _draw_bars(axes: Axes, methods: list[MethodResults], shown: Mapping[str, Look]) -> None:
     """A lying bar a method, or the reason for a missing mean."""
+    from matplotlib.patheffects import withStroke
+
+    on_dark = withStroke(linewidth=2.2, foreground="white")
     for i, method in enumerate(methods):
         value = method.tasks[-1].speedup
         if isinstance(value, Missing):
@@ -85,7 +88,9 @@ def _draw_bars(axes: Axes, methods: list[MethodResults], shown: Mapping[str, Loo
         each = [one.value for one in tasks if isinstance(one, Estimate)]
         around = interval_of(value)
         if around:
-            _draw_interval(axes, value, -i)
+            drawn = axes.errorbar(value.value, -i, xerr=style.error(value), **_ERROR_BAR)
+            for line in drawn.get_children():
+                line.set_path_effects([on_dark])
         axes.plot(each, [-i] * len(each), **_POINT)
         at = (max(around.high if around else 0, value.value, *each), -i)
         axes.annotate(f"{value.value:.2f}", at, (8, 0), **_NUMBER)
@@ -96,15 +101,6 @@ def _draw_bars(axes: Axes, methods: list[MethodResults], shown: Mapping[str, Loo
     axes.set_ylim(0.6 - max(1, len(methods)), 0.6)
     axes.set_xlim(left=0)
     axes.margins(x=0.07)
-
-
-def _draw_interval(axes: Axes, value: Estimate, y: float) -> None:
-    """An interval that is visible on dark bars."""
-    from matplotlib.patheffects import withStroke
-
-    drawn = axes.errorbar(value.value, y, xerr=style.error(value), **_ERROR_BAR)
-    for line in drawn.get_children():
-        line.set_path_effects([withStroke(linewidth=2.2, foreground="white")])
 
 
 PLOTS = ((1, speedups),)

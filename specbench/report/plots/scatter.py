@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from specbench.analysis.costs import Cost
-from specbench.analysis.metrics import BASELINE, MethodMetrics
-from specbench.analysis.stats.bootstrap import Estimate
+from specbench.analysis.metrics import BASELINE
+from specbench.analysis.stats.bootstrap import Estimate, Value
 from specbench.report.plots import style
 from specbench.report.plots.style import EDGE, FAINT, INK, LINE, Look, Plot
 from specbench.report.report import Report
-from specbench.report.results import MEAN, MethodResults, Task, TaskResult
+from specbench.report.results import MEAN, MethodResults, Task
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,17 +24,20 @@ _MEMORY = (
 
 def speedup_by_mat(report: Report) -> Plot | None:
     """A point per method and task; None if no method has a speedup."""
-    texts = []
+    texts, memory = [], ""
     for title, run in style.panels(report.results):
         for method in run.methods:
-            if method.method != BASELINE and (point := _point(method.overall)):
-                bound = ""
-                if limit := _point(method.cost):
-                    bound = f", limit {limit[1].value:.2f} at {limit[0].value:.2f} tokens"
-                texts.append(
-                    f"{title}, {method.label}: {point[0].value:.2f} tokens per step, "
-                    f"{point[1].value:.2f} times as fast{bound}"
-                )
+            point = _point(method.overall.mat, method.overall.speedup)
+            if method.method == BASELINE or not point:
+                continue
+            bound = ""
+            if limit := _point(method.cost.mat, method.cost.limit):
+                bound = f", limit {limit[1].value:.2f} at {limit[0].value:.2f} tokens"
+                memory = _MEMORY
+            texts.append(
+                f"{title}, {method.label}: {point[0].value:.2f} tokens per step, "
+                f"{point[1].value:.2f} times as fast{bound}"
+            )
     if not texts:
         return None
     return Plot(
@@ -45,24 +47,13 @@ def speedup_by_mat(report: Report) -> Plot | None:
         caption="Large points are means over the tasks with their intervals (of speedups: "
         f"{report.results.scope}), small ones the tasks. "
         "If drafting and wide steps were free, points would be on the dashed line, where the "
-        "speedup equals the accepted tokens; the distance below it is their cost."
-        + (_MEMORY if _has_limits(report) else ""),
+        f"speedup equals the accepted tokens; the distance below it is their cost.{memory}",
         draw=lambda: _draw(report),
     )
 
 
-def _has_limits(report: Report) -> bool:
-    return any(
-        isinstance(method.cost.limit, Estimate)
-        for block in report.results.blocks
-        for method in block.methods
-        if method.method != BASELINE
-    )
-
-
-def _point(one: MethodMetrics | TaskResult | Cost) -> tuple[Estimate, Estimate] | None:
-    """Accepted tokens and the speedup, of costs its limit; None if either is missing."""
-    mat, speedup = one.mat, one.limit if isinstance(one, Cost) else one.speedup
+def _point(mat: Value, speedup: Value) -> tuple[Estimate, Estimate] | None:
+    """Accepted tokens and the speedup or its limit; None if either is missing."""
     if isinstance(mat, Estimate) and isinstance(speedup, Estimate):
         return mat, speedup
     return None
@@ -71,9 +62,9 @@ def _point(one: MethodMetrics | TaskResult | Cost) -> tuple[Estimate, Estimate] 
 def _draw(report: Report) -> Figure:
     found = style.panels(report.results)
     shown = {m: look for m, look in style.looks(report.results).items() if m != BASELINE}
-    room: dict[str, Any] = {"most_columns": 2, "height": 3.6}
-    room |= {"handles": style.points(shown.values(), has_line=False)}
-    drawn, every_axes = style.tiles(_TITLE, report.results.caption, len(found), **room)
+    handles = style.points(shown.values(), has_line=False)
+    about = _TITLE, report.results.caption, len(found)
+    drawn, every_axes = style.tiles(*about, height=3.6, handles=handles)
     for axes, (title, run) in zip(every_axes, found, strict=False):
         for method in run.methods:
             if method.method in shown:
@@ -87,17 +78,17 @@ def _draw(report: Report) -> Figure:
 def _draw_method(axes: Axes, method: MethodResults, tasks: tuple[Task, ...], *, look: Look) -> None:
     small_mark = "." if look.is_numbered else look.marker
     for task, result in zip(tasks, method.tasks, strict=True):
-        if task.name != MEAN and (point := _point(result)):
+        if task.name != MEAN and (point := _point(result.mat, result.speedup)):
             small: dict[str, Any] = {"markersize": 4, "alpha": 0.55, "markeredgewidth": 0}
             place = [one.value for one in point]
             axes.plot(*place, marker=small_mark, color=look.colour, **small)
-    if not (mean := _point(method.overall)):
+    if not (mean := _point(method.overall.mat, method.overall.speedup)):
         return
     x, y = (one.value for one in mean)
-    errors = dict(zip(("xerr", "yerr"), map(style.error, mean), strict=True))
-    axes.errorbar(x, y, **errors, color=EDGE, elinewidth=0.8, zorder=4)
+    ends = dict(zip(("xerr", "yerr"), map(style.error, mean), strict=True))
+    axes.errorbar(x, y, **ends, color=EDGE, elinewidth=0.8, zorder=4)
     axes.plot(x, y, linestyle="", markersize=9, zorder=5, **look.point)
-    if limit := _point(method.cost):
+    if limit := _point(method.cost.mat, method.cost.limit):
         at, most = (one.value for one in limit)
         axes.plot([x, at], [y, most], color=look.colour, linewidth=1, linestyle=":")
         bar: dict[str, Any] = {"markersize": 18, "markeredgewidth": 2.5}
@@ -116,9 +107,9 @@ def _draw_equality(axes: Axes) -> None:
     is_steep = exit_at < 0.55 * right  # there is room right of the line, else above it
     at = (exit_at, exit_at) if is_steep else (0.0, 1.0)
     place: dict[str, Any] = {"xycoords": "data" if is_steep else "axes fraction"}
-    place |= {"xytext": (5, -4), "textcoords": "offset points", "va": "top"}
+    place |= {"xytext": (5, -4), "textcoords": "offset points", "va": "top", "in_layout": False}
     words = "dashed: as fast as tokens are accepted"
-    axes.annotate(words, at, **place, fontsize=8, color=FAINT).set_in_layout(False)
+    axes.annotate(words, at, **place, fontsize=8, color=FAINT)
 
 
 PLOTS = ((3, speedup_by_mat),)

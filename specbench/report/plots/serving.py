@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.analysis.stats.bootstrap import Estimate, Value
@@ -37,12 +38,10 @@ _Lines = dict[str, list[_Point]]
 def frontier(report: Report) -> Plot | None:
     """A line a method over its loads; None without a server."""
 
-    def point(run: RunMetrics, method: str, temperature: float) -> tuple[Value, Value]:
-        speed = run.pooled(method, temperature).tokens_per_s
-        return speed, run.serving[method, temperature].output_throughput
+    def point(run: RunMetrics, key: tuple[str, float]) -> tuple[Value, Value]:
+        return run.pooled(*key).tokens_per_s, run.serving[key].output_throughput
 
-    found = _lines(report, point)
-    if not found:
+    if not (found := _lines(report, point)):
         return None
     return Plot(
         name="frontier",
@@ -63,15 +62,13 @@ def frontier(report: Report) -> Plot | None:
 def speedup_by_load(report: Report) -> Plot | None:
     """The speedup of each method by requests at once; None if there is only one load."""
 
-    def point(run: RunMetrics, method: str, temperature: float) -> tuple[Value, Value]:
+    def point(run: RunMetrics, key: tuple[str, float]) -> tuple[Value, Value]:
         at_once = loads_of(run.info.spec.values)[0].concurrency
-        speedup = run.overall[method, temperature].speedup
-        return Estimate(float(at_once)), speedup
+        return Estimate(float(at_once)), run.overall[key].speedup
 
-    found = _lines(report, point)
     shown = {
         method: [one for one in own if one.x]
-        for method, own in found.items()
+        for method, own in _lines(report, point).items()
         if method != BASELINE and sum(one.x > 0 for one in own) > 1
     }
     if not shown:
@@ -89,24 +86,23 @@ def speedup_by_load(report: Report) -> Plot | None:
 
 
 def _lines(
-    report: Report, point: Callable[[RunMetrics, str, float], tuple[Value, Value]]
+    report: Report, point: Callable[[RunMetrics, tuple[str, float]], tuple[Value, Value]]
 ) -> _Lines:
     """The points of every method at the lowest temperature, load by load."""
-    found: _Lines = {}
+    found: _Lines = defaultdict(list)
     known = looks(report.results)
-    if len({one.run.path or one.info.id for one in report.sources if one.metrics.serving}) > 1:
-        return found  # a line is of one run
-    for source in report.sources:
+    served = [one for one in report.sources if one.metrics.serving]
+    if len({one.run.path or one.info.id for one in served}) > 1:
+        return {}  # a line is of one run
+    for source in served:
         metrics, loads = source.metrics, loads_of(source.info.spec.values)
-        if not metrics.serving or len(loads) != 1:
-            continue
-        temperature = metrics.temperatures[0]
         for method in metrics.methods:
-            if method not in known or (method, temperature) not in metrics.serving:
+            key = method, metrics.temperatures[0]
+            if len(loads) != 1 or method not in known or key not in metrics.serving:
                 continue
-            x, y = point(metrics, method, temperature)
+            x, y = point(metrics, key)
             if isinstance(x, Estimate) and isinstance(y, Estimate):
-                found.setdefault(method, []).append(_Point(loads[0], x.value, y))
+                found[method].append(_Point(loads[0], x.value, y))
     return found
 
 
@@ -123,9 +119,8 @@ def _draw(
     report: Report, lines: _Lines, title: str, *, x: str, y: str, is_speedup: bool = False
 ) -> Figure:
     shown = {method: look for method, look in looks(report.results).items() if method in lines}
-    room: dict[str, Any] = {"most_columns": 1, "height": 4.0, "spare": 0}
-    handles = points(shown.values())
-    drawn, (axes,) = tiles(title, report.results.caption, 1, **room, handles=handles)
+    about = title, report.results.caption, 1
+    drawn, (axes,) = tiles(*about, height=4.0, spare=0, handles=points(shown.values()))
     for method, look in shown.items():
         own = lines[method]
         axes.plot([one.x for one in own], [one.y.value for one in own], linewidth=1.2, **look.point)

@@ -171,40 +171,17 @@ def _marker(name: str) -> str:
     return "h" if name == BASELINE else _MARKERS[place % len(_MARKERS)]
 
 
-def shades(number: int) -> list[Look]:
-    """Looks of this number of lines in an order, the later the lighter."""
+def shades(labels: Iterable[str]) -> dict[str, Look]:
+    """Looks of lines in an order by their labels, the later the lighter."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
-    steps = [colormaps["cividis"](0.05 + 0.85 * i / max(1, number - 1)) for i in range(number)]
-    return [Look("", to_hex(step), _MARKERS[i % len(_MARKERS)]) for i, step in enumerate(steps)]
-
-
-def figure(title: str, subtitle: str, height: float, handles: Sequence[Any] = ()) -> Figure:
-    """An empty figure of the common width: titles above `height` inches, a legend below."""
-    from matplotlib.figure import Figure
-
-    lines = wrap(drawable(subtitle), 118)
-    words = [str(handle.get_label()).splitlines() for handle in handles]
-    widest = max((len(line) for label in words for line in label), default=0)
-    columns = max(1, min(len(handles), 110 // (widest + 7)))
-    columns = -(-len(handles) // -(-len(handles) // columns)) if handles else 1
-    rows = -(-len(handles) // columns) * max(map(len, words), default=0)
-    head = 0.4 + 0.16 * len(lines)
-    total = height + head + 0.17 * rows
-    drawn = Figure(figsize=(WIDTH, total), dpi=_DPI, layout="constrained")
-    room = (0.0, 0.0, 1.0, 1 - head / total)
-    drawn.get_layout_engine().set(h_pad=0.06, w_pad=0.06, rect=room)  # type: ignore[union-attr, call-arg]
-    shown = (
-        drawn.text(0.008, 1 - 0.07 / total, title, fontsize=12, color=INK, weight="bold", va="top"),
-        drawn.text(0.008, 1 - 0.32 / total, "\n".join(lines), fontsize=8.5, color=FAINT, va="top"),
-    )
-    for each in shown:
-        each.set_in_layout(False)
-    if handles:
-        where: Any = {"loc": "outside lower center", "ncols": columns}
-        drawn.legend(handles=handles, **where, frameon=False, fontsize=8.5)
-    return drawn
+    names = list(dict.fromkeys(labels))
+    steps = [0.05 + 0.85 * i / max(1, len(names) - 1) for i in range(len(names))]
+    return {
+        name: Look(name, to_hex(colormaps["cividis"](step)), _MARKERS[i % len(_MARKERS)])
+        for i, (name, step) in enumerate(zip(names, steps, strict=True))
+    }
 
 
 def tiles(
@@ -212,16 +189,37 @@ def tiles(
     subtitle: str,
     number: int,
     *,
-    most_columns: int,
     height: float,
+    most_columns: int = 2,
     spare: float = 0.3,
     handles: Sequence[Any] = (),
+    **shared: Any,
 ) -> tuple[Figure, Sequence[Axes]]:
-    """A figure with this number of equal axes, `height` inches each, and `spare` in all."""
-    columns = max(1, min(most_columns, number))
+    """A figure with this number of equal axes, `height` inches each, and `spare` in all.
+
+    Titles are above them, a legend of the `handles` below. `shared` axes are as in `subplots`.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    lines = wrap(drawable(subtitle), 118)
+    words = [str(handle.get_label()).splitlines() for handle in handles]
+    widest = max((len(line) for label in words for line in label), default=0)
+    legend_rows = -(-len(handles) // max(1, 110 // (widest + 7)))
+    legend_lines = legend_rows * max(map(len, words), default=0)
+    columns = min(most_columns, number)
     rows = -(-number // columns)
-    drawn = figure(title, subtitle, spare + height * rows, handles)
-    every = list(drawn.subplots(rows, columns, squeeze=False).ravel())
+    head = 0.4 + 0.16 * len(lines)
+    total = spare + height * rows + head + 0.17 * legend_lines
+    engine = ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06, rect=(0, 0, 1, 1 - head / total))
+    drawn = Figure(figsize=(WIDTH, total), dpi=_DPI, layout=engine)
+    place: Any = {"va": "top", "in_layout": False}
+    drawn.text(0.008, 1 - 0.07 / total, title, fontsize=12, color=INK, weight="bold", **place)
+    drawn.text(0.008, 1 - 0.32 / total, "\n".join(lines), fontsize=8.5, color=FAINT, **place)
+    if handles:
+        where: Any = {"loc": "outside lower center", "ncols": -(-len(handles) // legend_rows)}
+        drawn.legend(handles=handles, **where, frameon=False, fontsize=8.5)
+    every = list(drawn.subplots(rows, columns, squeeze=False, **shared).ravel())
     for axes in every[number:]:
         axes.set_visible(False)
     return drawn, every

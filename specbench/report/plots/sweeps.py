@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from specbench.analysis.stats.bootstrap import Estimate
 from specbench.report.formats import interval_of
 from specbench.report.plots import style
-from specbench.report.plots.style import INK, Look, Plot
+from specbench.report.plots.style import INK, Plot
 from specbench.report.report import Report
-from specbench.report.results import MethodResults, RunResults
+from specbench.report.results import RunResults
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _CAPTION = (
@@ -32,9 +32,10 @@ _RING |= {"markeredgecolor": INK, "markeredgewidth": 1}
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """A value of the option, with the method's numbers over all tasks."""
+    """A value of the option, with the numbers over all tasks of the method of this label."""
 
     value: float
+    label: str
     speedup: Estimate
     mat: Estimate
 
@@ -59,40 +60,35 @@ def sweeps(report: Report) -> list[Plot]:
     """A plot for each option of a method that a run has with several numbers."""
     found: dict[tuple[str, str], dict[str, list[_Line]]] = defaultdict(lambda: defaultdict(list))
     for heading, run in style.panels(report.results):
-        for (title, option, _), members in _members(report, run).items():
-            line = _line(option, members)
-            if len(line.points) > 1:
-                found[title, option][heading].append(line)
+        for (title, option, _), points in _points(report, run).items():
+            if len(points) > 1:
+                points.sort(key=lambda one: one.value)
+                found[title, option][heading].append(_Line(_setting(option, points[0]), points))
     return [_plot(report, title, option, lines) for (title, option), lines in found.items()]
 
 
-def _members(
-    report: Report, run: RunResults
-) -> dict[tuple[str, str, str], list[tuple[float, MethodResults]]]:
-    """The values of an option with their methods, by the method's title, the option's name and
-    the values of the other options.
-    """
-    found: dict[tuple[str, str, str], list[tuple[float, MethodResults]]] = defaultdict(list)
+def _points(report: Report, run: RunResults) -> dict[tuple[str, str, str], list[_Point]]:
+    """The points of a run by the method's title, the option's name and the other options."""
+    found: dict[tuple[str, str, str], list[_Point]] = defaultdict(list)
     headers = report.sources[run.run].info.methods
     for method in run.methods:
-        if (header := headers.get(method.method)) is None:
+        header, overall = headers.get(method.method), method.overall
+        speedup, mat = overall.speedup, overall.mat
+        if not (header and isinstance(speedup, Estimate) and isinstance(mat, Estimate)):
             continue
         for option, value in header.options.items():
             if isinstance(value, int | float) and not isinstance(value, bool):
                 others = {name: v for name, v in header.options.items() if name != option}
-                found[header.title, option, repr(others)].append((value, method))
+                point = _Point(value, method.label, speedup, mat)
+                found[header.title, option, repr(others)].append(point)
     return found
 
 
-def _line(option: str, members: Sequence[tuple[float, MethodResults]]) -> _Line:
-    found = [
-        _Point(value, method.overall.speedup, method.overall.mat)
-        for value, method in sorted(members, key=lambda member: member[0])
-        if isinstance(method.overall.speedup, Estimate) and isinstance(method.overall.mat, Estimate)
-    ]
-    label = members[0][1].label.partition(" (")[2].rstrip(")*")
+def _setting(option: str, point: _Point) -> str:
+    """The other options of a point's method, as its label has them."""
+    label = point.label.partition(" (")[2].rstrip(")*")
     others = ", ".join(one for one in label.split(", ") if one.partition("=")[0] != option)
-    return _Line(style.drawable(others) or "other options: default", found)
+    return style.drawable(others) or "other options: default"
 
 
 def _plot(report: Report, title: str, option: str, lines: _Panels) -> Plot:
@@ -116,38 +112,31 @@ def _plot(report: Report, title: str, option: str, lines: _Panels) -> Plot:
 def _draw(report: Report, title: str, option: str, lines: _Panels) -> Figure:
     from matplotlib.lines import Line2D
 
-    labels = list(dict.fromkeys(line.label for several in lines.values() for line in several))
-    named = zip(labels, style.shades(len(labels)), strict=True)
-    shown = {label: replace(look, label=label) for label, look in named}
+    shown = style.shades(line.label for several in lines.values() for line in several)
     front = Line2D([], [], label="Pareto front", linestyle="", **_RING)
-    room: dict[str, Any] = {"most_columns": 2, "height": 2.8}
-    room |= {"handles": [*style.points(shown.values()), front]}
-    drawn, every_axes = style.tiles(title, report.results.caption, 2 * len(lines), **room)
-    for i, (heading, several) in enumerate(lines.items()):
+    handles = [*style.points(shown.values()), front]
+    about = title, report.results.caption, 2 * len(lines)
+    drawn, every_axes = style.tiles(*about, height=2.8, handles=handles)
+    numbers = (("speedup", "speedup (times)"), ("mat", "mean accepted tokens"))
+    pairs = product(lines.items(), numbers)
+    for axes, ((heading, several), (name, y)) in zip(every_axes, pairs, strict=True):
         every = [one for line in several for one in line.points]
         best = [one for one in every if not any(map(one.is_beaten_by, every))]
-        for axes, name, y in (
-            (every_axes[2 * i], "speedup", "speedup (times)"),
-            (every_axes[2 * i + 1], "mat", "mean accepted tokens"),
-        ):
-            for i, line in enumerate(several, 1):
-                size = 14 - 8 * i / len(several)  # a line hides no point of an earlier one
-                _draw_line(axes, line, name, shown[line.label], size)
-            heights = [getattr(one, name).value for one in best]
-            axes.plot([one.value for one in best], heights, linestyle="", **_RING)
-            style.frame(axes, heading, x=style.drawable(option), y=y, grid="both")
-            axes.margins(0.08, 0.12)
-            axes.set_xticks(sorted({one.value for one in every}))
+        for i, line in enumerate(several, 1):
+            values = [one.value for one in line.points]
+            heights = [getattr(one, name) for one in line.points]
+            size = 14 - 8 * i / len(several)  # a line hides no point of an earlier one
+            look = shown[line.label]
+            axes.plot(values, [one.value for one in heights], linewidth=1.2, ms=size, **look.point)
+            for value, estimate in zip(values, heights, strict=True):
+                if interval := interval_of(estimate):
+                    axes.vlines(value, interval.low, interval.high, color=look.colour, linewidth=1)
+        heights = [getattr(one, name).value for one in best]
+        axes.plot([one.value for one in best], heights, linestyle="", **_RING)
+        style.frame(axes, heading, x=style.drawable(option), y=y, grid="both")
+        axes.margins(0.08, 0.12)
+        axes.set_xticks(sorted({one.value for one in every}))
     return drawn
-
-
-def _draw_line(axes: Axes, line: _Line, name: str, look: Look, size: float) -> None:
-    values = [one.value for one in line.points]
-    heights = [getattr(one, name) for one in line.points]
-    axes.plot(values, [one.value for one in heights], linewidth=1.2, ms=size, **look.point)
-    for value, estimate in zip(values, heights, strict=True):
-        if interval := interval_of(estimate):
-            axes.vlines(value, interval.low, interval.high, color=look.colour, linewidth=1)
 
 
 PLOTS = ((4, sweeps),)
