@@ -10,13 +10,11 @@ from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.errors import RunFolderError, os_errors
 from specbench.log.files import write_whole
 from specbench.log.run import Run
-from specbench.report.answers import pick_answers
 from specbench.report.export import FORMATS, load_format
-from specbench.report.facts import load_text
 from specbench.report.plots import make_plots
 from specbench.report.plots.style import Plot
 from specbench.report.report import Report, Source
-from specbench.report.results import Sort, build_results, run_labels
+from specbench.report.results import Sort, build_results
 
 
 def make_report(
@@ -32,12 +30,9 @@ def make_report(
     given = runs if isinstance(runs, Sequence) else [runs]
     several = [run.at(load) for run in given for load in run.loads]
     measured = [measure(run, bootstrap, **options) for run in several]
-    labels = run_labels([one.info for one in measured], [*map(load_text, measured)])
-    sources = [
-        Source(label, metrics, run, answers=pick_answers(run))
-        for label, run, metrics in zip(labels, several, measured, strict=True)
-    ]
-    report = Report(tuple(sources), build_results(measured, sort))
+    results = build_results(measured, sort)
+    sources = map(Source, results.labels, measured, several)
+    report = Report(tuple(sources), results)
     return replace(report, plots=make_plots(report))
 
 

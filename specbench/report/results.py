@@ -121,7 +121,7 @@ class Results:
     """All numbers of a report, with its notes.
 
     `title` names model, weights, machine and dtype; `prompts` says what was asked, and how
-    much; `scope` says what the intervals of times cover.
+    much; `scope` says what the intervals of times cover. `labels` tell the runs apart.
     """
 
     title: str
@@ -129,7 +129,8 @@ class Results:
     tasks: tuple[Task, ...]
     blocks: tuple[Block, ...]
     notes: tuple[Note, ...]
-    scope: str = ""
+    scope: str
+    labels: tuple[str, ...]
 
     @property
     def caption(self) -> str:
@@ -175,7 +176,13 @@ def build_results(runs: Sequence[RunMetrics], sort: Sort = "paper") -> Results:
         title = f"First look: {title}"
     prompts = "; ".join(dict.fromkeys(filter(None, (facts.prompts_text(r.info) for r in runs))))
     return Results(
-        title, prompts, tuple(tasks), tuple(blocks), notes(runs, labels), scope=scope_text(runs)
+        title,
+        prompts,
+        tasks=tuple(tasks),
+        blocks=tuple(blocks),
+        notes=notes(runs, labels),
+        scope=scope_text(runs),
+        labels=tuple(labels),
     )
 
 

@@ -160,7 +160,7 @@ def with_categories(arithmetic: Arithmetic = "ours") -> Report:
 @pytest.mark.parametrize("arithmetic", ["ours", "paper"])
 def test_a_category_is_measured_as_a_task_over_its_samples(arithmetic: Arithmetic) -> None:
     report = with_categories(arithmetic)
-    (found,), run = report.category_metrics, report.sources[0].run
+    found, run = report.sources[0].categories, report.sources[0].run
     assert found is not None
     assert found.tasks == ("mt_bench / writing", "mt_bench / math")
     own = [r for r in run.records if r.key.sample_id in CATEGORIES["math"]]
@@ -179,7 +179,7 @@ def test_categories_are_rows_below_their_task(form: str) -> None:
 
 def test_a_category_whose_interval_alone_shows_a_difference_has_its_legend_above() -> None:
     report = with_categories()
-    (metrics,), run = report.category_metrics, report.sources[0].run
+    metrics, run = report.sources[0].categories, report.sources[0].run
     assert metrics is not None and "~" not in category_tables(run.header, metrics)[0].title
     key = CellKey("pld", 0.0, "mt_bench / math")
     alone = replace(metrics.cells[key], speedup=Estimate(1.2, Interval(1.1, 1.3)))
@@ -195,7 +195,7 @@ def test_the_spreadsheet_has_a_line_per_category_and_method() -> None:
     rows = list(csv.DictReader(StringIO(csv_format.files(report)["categories.csv"])))
     found = {(row["method"], row["task"], row["category"]): row for row in rows}
     assert {key[1:] for key in found} == {("mt_bench", "writing"), ("mt_bench", "math")}
-    (metrics,) = report.category_metrics
+    metrics = report.sources[0].categories
     assert metrics is not None
     row, mat = found["pld", "mt_bench", "math"], metrics.cell("pld", 0.0, "mt_bench / math").mat
     assert float(row["mat"]) == mat.value  # type: ignore[union-attr]

@@ -55,8 +55,8 @@ def files(report: Report) -> Mapping[str, str]:
     import pandas as pd
 
     made = {"table.csv": render(report)}
-    pairs = zip(report.sources, report.category_metrics, strict=True)
-    categories = [_category_cells(source.metrics, found) for source, found in pairs if found]
+    pairs = [(source.metrics, source.categories) for source in report.sources]
+    categories = [_category_cells(metrics, found) for metrics, found in pairs if found]
     return {**made, "categories.csv": csv_text(pd.concat(categories))} if categories else made
 
 

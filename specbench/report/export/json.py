@@ -66,10 +66,7 @@ def _document(report: Report) -> dict[str, Any]:
         "title": report.results.title,
         "prompts": report.results.prompts,
         "notes": [plain(note) for note in report.results.notes],
-        "runs": [
-            _run(source, categories)
-            for source, categories in zip(report.sources, report.category_metrics, strict=True)
-        ],
+        "runs": [_run(source) for source in report.sources],
     }
 
 
@@ -93,7 +90,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _run(source: Source, categories: RunMetrics | None) -> dict[str, Any]:
+def _run(source: Source) -> dict[str, Any]:
     """One run: how it was made, then its numbers."""
     metrics, info = source.metrics, source.info
     header = header_values(info)
@@ -128,7 +125,7 @@ def _run(source: Source, categories: RunMetrics | None) -> dict[str, Any]:
             for temperature in metrics.temperatures
         ],
         "cells": _cells(metrics),
-        "categories": _cells(categories) if categories else [],
+        "categories": _cells(source.categories) if source.categories else [],
         "overall": [
             {"temperature": temperature, "method": method}
             | {**plain(numbers), "pooled": _all_steps(plain(numbers.pooled))}
