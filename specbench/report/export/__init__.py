@@ -5,17 +5,11 @@ A format is a module with `render(report) -> str`, the text that `--format` prin
 called "table". Modules are found by name and loaded when they are used.
 """
 
-from __future__ import annotations
-
 import pkgutil
-from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
+from types import ModuleType
 
 from specbench.errors import unknown_name
-
-if TYPE_CHECKING:
-    from specbench.report.report import Report
 
 _TERMINAL = "terminal"
 
@@ -26,14 +20,7 @@ FORMATS = (
 """The names for `--format`; the first is the default."""
 
 
-class Format(Protocol):
-    """A module of this package."""
-
-    def render(self, report: Report) -> str: ...
-    def files(self, report: Report) -> Mapping[str, str]: ...
-
-
-def load_format(name: str) -> Format:
+def load_format(name: str) -> ModuleType:
     """The module of a format.
 
     Raises:
@@ -42,4 +29,4 @@ def load_format(name: str) -> Format:
     if name not in FORMATS:
         raise unknown_name("format", name, FORMATS)
     module = _TERMINAL if name == FORMATS[0] else name
-    return cast(Format, import_module(f"{__name__}.{module}"))
+    return import_module(f"{__name__}.{module}")
