@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from string import punctuation
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -140,18 +139,10 @@ def _highest(
     return max(known, key=lambda each: each[0], default=(0.0, None))[1]
 
 
-@dataclass(frozen=True, slots=True)
-class _Published:
-    """A result of ours beside a published value of the same cell."""
-
-    label: str
-    task: str
-    ours: TaskResult
-    value: PublishedValue
-
-
-def _published(report: Report) -> Iterable[_Published]:
-    """The published values of cells of ours. A stand-in has none: its acceptance is tiny's."""
+def _published(report: Report) -> Iterable[tuple[str, str, TaskResult, PublishedValue]]:
+    """The method, the task and the result of cells of ours that have published values, each with
+    one of these. A stand-in has none: its acceptance is tiny's.
+    """
     results = report.results
     for block in results.blocks:
         for run in block.runs:
@@ -163,4 +154,4 @@ def _published(report: Report) -> Iterable[_Published]:
                 label = name if results.is_one_run else f"{name}, {run.label}"
                 for task, ours in zip(results.tasks, method.tasks, strict=True):
                     cell = info.model.name, method.method, task.name, block.temperature
-                    yield from (_Published(label, task.title, ours, one) for one in find(*cell))
+                    yield from ((label, task.title, ours, one) for one in find(*cell))
