@@ -65,9 +65,17 @@ def _cells(run: RunMetrics, metrics: RunMetrics) -> DataFrame:
     frame = summary_frame(metrics)
     if frame.empty:
         return frame
-    methods = [run.info.method(method) for method in frame["method"]]
+    info, model = run.info, run.info.model
+    methods = [info.method(method) for method in frame["method"]]
     return frame.assign(
-        **_identity(run),
+        run=info.id,
+        model=model.name,
+        is_stand_in=model.is_stand_in,
+        dtype=model.dtype,
+        weights=facts.model_text(info),
+        machine=info.machine.device,
+        prompts=facts.prompts_text(info),
+        load=", ".join(load.text for load in loads_of(info.spec.values)),
         arithmetic=metrics.arithmetic,
         intervals=metrics.scope.text,
         interval_missing=_no_intervals(frame),
@@ -89,9 +97,9 @@ def _category_cells(run: RunMetrics, metrics: RunMetrics) -> DataFrame:
     if frame.empty:
         return frame
     frame = frame[frame["task"].isin(metrics.tasks)]
-    task, category = zip(*(name.split(BETWEEN, 1) for name in frame["task"]), strict=True)
-    frame = frame.assign(task=task)
-    frame.insert(frame.columns.get_loc("task") + 1, "category", category)
+    parts = frame["task"].str.partition(BETWEEN)
+    frame = frame.assign(task=parts[0])
+    frame.insert(frame.columns.get_loc("task") + 1, "category", parts[2])
     return frame
 
 
@@ -106,17 +114,3 @@ def safe_cell(value: Any) -> Any:
     A spreadsheet may also read semicolons, tabs and bars as ends of cells.
     """
     return _FORMULA.sub("'", value) if isinstance(value, str) else value
-
-
-def _identity(run: RunMetrics) -> dict[str, Any]:
-    model = run.info.model
-    return {
-        "run": run.info.id,
-        "model": model.name,
-        "is_stand_in": model.is_stand_in,
-        "dtype": model.dtype,
-        "weights": facts.model_text(run.info),
-        "machine": run.info.device_phrase,
-        "prompts": facts.prompts_text(run.info),
-        "load": ", ".join(load.text for load in loads_of(run.info.spec.values)),
-    }
