@@ -16,15 +16,11 @@ from specbench.analysis.stats.bootstrap import Estimate, Missing
 from specbench.errors import os_errors
 from specbench.judge.checks import NUMBERS, Check, CheckedRun
 from specbench.report import formats
+from specbench.report.console import TextTable, text_table
 from specbench.report.export.json import plain
 from specbench.report.export.terminal import notes_grid, print_parts, report_console
-from specbench.report.layout import draw
-from specbench.report.table import Cell, Column, Group, Row, Table
 
-_COLUMNS = (
-    Column("Task", is_text=True), Column("Check", is_text=True),
-    Column("Baseline"), Column("Now"), Column("Result", is_text=True),
-)  # fmt: skip
+_HEADINGS = ("Method", "Task", "Check", "Baseline", "Now", "Result")
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold even escaped, such as control characters of an error."""
 
@@ -35,7 +31,7 @@ def print_checks(runs: Sequence[CheckedRun], console: Console | None = None) -> 
     parts: list[RenderableType] = []
     for run in runs:
         failures = [check for check in run.failures if check.cell]
-        parts += draw(_table(failures), console.width) if failures else []
+        parts += [_table(failures), Text()] if failures else []
         is_sure = run.is_passed and not run.is_doubtful
         colour = "red" if run.failures else "green" if is_sure else "yellow"
         parts += [Text(run.summary, style=f"bold {colour}"), *[Text()] * (len(runs) == 1)]
@@ -43,17 +39,16 @@ def print_checks(runs: Sequence[CheckedRun], console: Console | None = None) -> 
     print_parts(parts, console)
 
 
-def _table(failures: Sequence[Check]) -> Table:
+def _table(failures: Sequence[Check]) -> TextTable:
     """A row a failed check; checks of a method that read alike share one."""
     alike: dict[tuple[str, ...], list[Check]] = defaultdict(list)
     for check in failures:
         alike[check.method, check.name, *_numbers(check), check.text].append(check)
-    rows = []
-    for (method, name, before, now, text), checks in alike.items():
-        task = checks[0].task if len(checks) == 1 else f"{len(checks)} tasks"
-        cells = (*map(Cell, (task, name, before, now)), Cell(text, "bad"))
-        rows.append(Row(method, method, cells))
-    return Table("", _COLUMNS, (Group("", tuple(rows)),))
+    rows = [
+        (method, checks[0].task if len(checks) == 1 else f"{len(checks)} tasks", *others)
+        for (method, *others), checks in alike.items()
+    ]
+    return text_table(_HEADINGS, rows)
 
 
 def _numbers(check: Check) -> tuple[str, str]:

@@ -1,20 +1,18 @@
 """A table in a given number of characters, as parts that rich prints.
 
-Text wraps, then the columns of the highest rank are left out. Columns that still do not fit
+The columns of the highest rank are left out first. Columns that still do not fit
 continue in further tables. A label is on one line, unless it takes more than half the width.
 """
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
 
 from rich import box
-from rich.align import VerticalAlignMethod
 from rich.cells import cell_len
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -26,7 +24,6 @@ _DIVIDER = 1
 """Characters that rich puts between two columns: a part of the gap."""
 _GAP = 2
 _LEAST_LABEL, _MOST_LABEL = 12, 34
-_LEAST_TEXT = 16
 _PARTS = re.compile(r"\([^()]*\)|\S+")
 """The parts of a label, which is broken between them: words, and all that parentheses hold."""
 
@@ -66,15 +63,14 @@ class _Unit:
     heading: Text
     widths: tuple[int, ...]
     width: int
-    is_text: bool
 
     def cell(self, cells: Sequence[Cell]) -> Text:
-        """The texts side by side, each in its width; text wraps."""
+        """The texts side by side, each in its width."""
         text = Text()
         for cell, width in zip(cells, self.widths, strict=True):
             style = f"{'bold ' if cell.is_best else ''}{_STYLES.get(cell.tone, '')}".strip()
             text.append(" " if text else "")
-            text.append(cell.text if self.is_text else cell.text.rjust(width), style=style)
+            text.append(cell.text.rjust(width), style=style)
         return text
 
 
@@ -84,14 +80,12 @@ class _Layout:
     def __init__(self, table: Table, width: int) -> None:
         self.table, self._width = table, width
         self._cells = [[cells for _, cells in table.by_task(row.cells)] for row in table.rows]
-        units = [
+        self._units = [
             _unit(i, task, columns, rows=[cells[i] for cells in self._cells])
             for i, (task, columns) in enumerate(table.by_task(table.columns))
         ]
         longest = max(cell_len(text) for text in (table.heading, *map(_label, table.rows)))
         least = min(longest, max(_LEAST_LABEL, min(_MOST_LABEL, width // 2)))
-        # Text wraps before columns are cut.
-        self._units = _with_narrow_text(units, width - least)
         room = width - sum(_GAP + unit.width for unit in self._units)
         self._label_width = min(longest, max(least, min(_MOST_LABEL, room)))
 
@@ -142,41 +136,23 @@ class _Layout:
     ) -> RichTable:
         bare: Any = {"padding": (0, 0), "pad_edge": False, "show_edge": False}
         shown = RichTable(box=box.SIMPLE_HEAD, show_header=is_header, **bare)
-        has_text = any(unit.is_text for unit in units)
-        vertical: VerticalAlignMethod = "top" if has_text else "bottom"
         shown.add_column(
-            self.table.heading, width=self._label_width, overflow="fold", vertical=vertical
+            self.table.heading, width=self._label_width, overflow="fold", vertical="bottom"
         )
         for unit in units:
             shown.add_column(
-                self._spaced(unit, unit.heading),
-                justify="left" if unit.is_text else "right",
+                unit.heading,
+                justify="right",
                 width=self._gap + unit.width - _DIVIDER,
                 overflow="fold",
-                no_wrap=not unit.is_text,
-                vertical=vertical,
+                no_wrap=True,
+                vertical="bottom",
             )
         for row, cells in rows:
             lines = "\n".join(_fold_label(_label(row), self._label_width))
             label = Text(lines, style="bold red" if row.has_failed else "")
-            texts = (self._spaced(unit, unit.cell(cells[unit.index])) for unit in units)
-            shown.add_row(label, *texts)
+            shown.add_row(label, *(unit.cell(cells[unit.index]) for unit in units))
         return shown
-
-    def _spaced(self, unit: _Unit, text: Text) -> RenderableType:
-        """Numbers have the gap left of them, as they are aligned right."""
-        return Padding(text, (0, 0, 0, self._gap - _DIVIDER)) if unit.is_text else text
-
-
-def _with_narrow_text(units: Sequence[_Unit], room: int) -> list[_Unit]:
-    """The units; text gives way where they are wider than `room` together, the widest first."""
-    narrowed = list(units)
-    for unit in sorted(units, key=lambda unit: unit.width, reverse=True):
-        excess = sum(_GAP + each.width for each in narrowed) - room
-        if unit.is_text and excess > 0:
-            width = min(unit.width, max(_LEAST_TEXT, unit.width - excess))
-            narrowed[unit.index] = replace(unit, width=width)
-    return narrowed
 
 
 def _unit(
@@ -192,9 +168,7 @@ def _unit(
     if task:
         below = " ".join(h.rjust(w) for (h, *_), w in zip(headings, widths, strict=True))
         lines = [*_wrap(task, width), *([below] if below.strip() else [])]
-    is_text = columns[0].is_text
-    heading = Text("\n".join(lines), justify="left" if is_text else "right")
-    return _Unit(index, heading, widths=widths, width=width, is_text=is_text)
+    return _Unit(index, Text("\n".join(lines), justify="right"), widths=widths, width=width)
 
 
 def _wrap(task: str, width: int) -> list[str]:

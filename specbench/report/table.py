@@ -34,15 +34,13 @@ class Column:
     """A heading, below the title of the task that it shares with its neighbours, if any.
 
     A heading may be broken at its line breaks. Where room is short, the highest `rank` goes
-    first; rank 0 stays. `short` is the heading for a narrow place. `is_text` marks words,
-    which are aligned left and wrap.
+    first; rank 0 stays. `short` is the heading for a narrow place.
     """
 
     heading: str
     task: str = ""
     rank: int = 0
     short: str = ""
-    is_text: bool = False
 
     @property
     def title(self) -> str:

@@ -49,15 +49,6 @@ def test_columns_that_may_not_be_dropped_continue_in_a_further_table() -> None:
     assert all(f"Task-{i}" in text for i in range(4))
 
 
-def test_text_wraps_in_the_room_that_numbers_leave() -> None:
-    cells = (Cell("a sentence of several words that needs two lines"), Cell("1.00"))
-    columns = (Column("Result", is_text=True), Column("number"))
-    lines = shown(Table("", columns, (Group("", (Row("pld", "PLD", cells),)),)), 44).splitlines()
-    assert lines[0].split() == ["Method", "Result", "number"]
-    assert "1.00" in lines[2] and "PLD" in lines[2]
-    assert lines[3].strip() and max(map(len, lines)) <= 44
-
-
 def test_every_file_of_export_is_a_format() -> None:
     stems = {path.stem for path in Path(export.__path__[0]).glob("*.py")} - {"__init__", "terminal"}
     assert set(FORMATS) == {"table", *stems}
