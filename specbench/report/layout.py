@@ -1,27 +1,23 @@
 """A table in a given number of characters, as parts that rich prints.
 
-The columns of the highest rank are left out first. Columns that still do not fit
-continue in further tables. A label is on one line, unless it takes more than half the width.
+The columns of the highest rank are left out first. Columns that still do not fit continue in
+further tables. A label is on one line, unless it takes more than half the width.
 """
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from textwrap import wrap
-from typing import Any
 
-from rich import box
 from rich.cells import cell_len
 from rich.console import Group, RenderableType
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from specbench.report.console import Prose
 from specbench.report.table import Cell, Column, Row, Table, Tone
 
 _STYLES: Mapping[Tone, str] = {"good": "green", "bad": "red", "unsure": "yellow", "missing": "dim"}
-_DIVIDER = 1
-"""Characters that rich puts between two columns: a part of the gap."""
 _GAP = 2
 _LEAST_LABEL, _MOST_LABEL = 12, 34
 _PARTS = re.compile(r"\([^()]*\)|\S+")
@@ -51,37 +47,31 @@ def draw(table: Table, width: int) -> Iterable[RenderableType]:
     """The table in this many characters, in several parts if it must be, each with a blank line."""
     layout = _Layout(narrowed(table, width), width)
     for units in layout.split():
-        yield layout.draw(units)
+        yield Group(*layout.lines(units))
         yield Text()
 
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """Columns that stay together: those of one task, or a single one. Widths are in characters."""
+    """Columns that stay together: those of one task, or a single one. All texts are aligned."""
 
-    index: int
-    heading: Text
-    widths: tuple[int, ...]
     width: int
+    heading: Sequence[Text]
+    rows: Sequence[Text]
 
-    def cell(self, cells: Sequence[Cell]) -> Text:
-        """The texts side by side, each in its width."""
-        text = Text()
-        for cell, width in zip(cells, self.widths, strict=True):
-            style = f"{'bold ' if cell.is_best else ''}{_STYLES.get(cell.tone, '')}".strip()
-            text.append(" " if text else "")
-            text.append(cell.text.rjust(width), style=style)
-        return text
+    def heading_line(self, place: int) -> Text:
+        """The heading's line at this place from below; blank above its first."""
+        return self.heading[-place] if place <= len(self.heading) else Text(" " * self.width)
 
 
 class _Layout:
     """A table in a given width: which columns stand side by side, and how wide they are."""
 
     def __init__(self, table: Table, width: int) -> None:
-        self.table, self._width = table, width
-        self._cells = [[cells for _, cells in table.by_task(row.cells)] for row in table.rows]
+        self._table, self._width = table, width
+        rows = [table.by_task(row.cells) for row in table.rows]
         self._units = [
-            _unit(i, task, columns, rows=[cells[i] for cells in self._cells])
+            _unit(task, columns, [row[i][1] for row in rows])
             for i, (task, columns) in enumerate(table.by_task(table.columns))
         ]
         longest = max(cell_len(text) for text in (table.heading, *map(_label, table.rows)))
@@ -112,63 +102,56 @@ class _Layout:
             pending.append(unit)
         yield pending
 
-    def draw(self, units: Sequence[_Unit]) -> RenderableType:
-        """The header once, then each group below its label, which may be wide.
-
-        That takes several tables. They have equal widths, so that they look like one.
-        """
-        is_labelled = any(group.label for group in self.table.groups)
-        parts: list[RenderableType] = [self._lines(units, [], is_header=True)] * is_labelled
-        rest = list(zip(self.table.rows, self._cells, strict=True))
-        for group in self.table.groups:
-            own, rest = rest[: len(group.rows)], rest[len(group.rows) :]
+    def lines(self, units: Sequence[_Unit]) -> Iterable[RenderableType]:
+        """The header, then each group below its label, which may be wide."""
+        height = max((len(unit.heading) for unit in units), default=1)
+        for i in range(height, 0, -1):
+            label = self._table.heading if i == 1 else ""
+            yield self._line(Text(label, "bold"), [unit.heading_line(i) for unit in units])
+        yield Text("─" * (self._label_width + sum(self._gap + unit.width for unit in units)))
+        numbers = count()
+        for group in self._table.groups:
             if group.label:
-                parts.append(Prose(group.label, "italic"))
-            parts.append(self._lines(units, own, is_header=not is_labelled))
-        return Group(*parts)
+                yield Prose(group.label, "italic")
+            for row in group.rows:
+                style, number = "bold red" if row.has_failed else "", next(numbers)
+                *above, last = _fold_label(_label(row), self._label_width)
+                yield from (Text(line, style) for line in above)
+                yield self._line(Text(last, style), [unit.rows[number] for unit in units])
 
-    def _lines(
-        self,
-        units: Sequence[_Unit],
-        rows: Sequence[tuple[Row, list[list[Cell]]]],
-        *,
-        is_header: bool,
-    ) -> RichTable:
-        bare: Any = {"padding": (0, 0), "pad_edge": False, "show_edge": False}
-        shown = RichTable(box=box.SIMPLE_HEAD, show_header=is_header, **bare)
-        shown.add_column(
-            self.table.heading, width=self._label_width, overflow="fold", vertical="bottom"
-        )
-        for unit in units:
-            shown.add_column(
-                unit.heading,
-                justify="right",
-                width=self._gap + unit.width - _DIVIDER,
-                overflow="fold",
-                no_wrap=True,
-                vertical="bottom",
-            )
-        for row, cells in rows:
-            lines = "\n".join(_fold_label(_label(row), self._label_width))
-            label = Text(lines, style="bold red" if row.has_failed else "")
-            shown.add_row(label, *(unit.cell(cells[unit.index]) for unit in units))
-        return shown
+    def _line(self, label: Text, texts: Iterable[Text]) -> Text:
+        """A label and the texts right of it."""
+        line = Text(no_wrap=True, overflow="ignore").append_text(label)
+        line.pad_right(self._label_width - label.cell_len)
+        for text in texts:
+            line.append(" " * self._gap).append_text(text)
+        return line
 
 
-def _unit(
-    index: int, task: str, columns: Sequence[Column], *, rows: Sequence[Sequence[Cell]]
-) -> _Unit:
+def _unit(task: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> _Unit:
     headings = [(column.short or column.heading).splitlines() or [""] for column in columns]
-    widths = tuple(
+    widths = [
         max(map(cell_len, [*heading, *(cells[i].text for cells in rows)]))
         for i, heading in enumerate(headings)
-    )
+    ]
     width = max(sum(widths) + len(widths) - 1, *map(cell_len, _wrap(task, 1)), 0)
     lines = headings[0]
     if task:
         below = " ".join(h.rjust(w) for (h, *_), w in zip(headings, widths, strict=True))
         lines = [*_wrap(task, width), *([below] if below.strip() else [])]
-    return _Unit(index, Text("\n".join(lines), justify="right"), widths=widths, width=width)
+    made = [Text(line, "bold") for line in lines], [_side_by_side(row, widths) for row in rows]
+    for text in chain(*made):
+        text.pad_left(max(0, width - text.cell_len))
+    return _Unit(width, *made)
+
+
+def _side_by_side(cells: Sequence[Cell], widths: Sequence[int]) -> Text:
+    """The texts of cells, each in its width."""
+    texts = []
+    for cell, width in zip(cells, widths, strict=True):
+        style = f"{'bold ' if cell.is_best else ''}{_STYLES.get(cell.tone, '')}".strip()
+        texts.append(Text(cell.text.rjust(width), style))
+    return Text(" ").join(texts)
 
 
 def _wrap(task: str, width: int) -> list[str]:
@@ -184,7 +167,7 @@ def _fold_label(label: str, width: int) -> list[str]:
     for part in _PARTS.findall(label):
         longer = f"{lines[-1]} {part}".strip()
         lines[-1:] = [longer] if cell_len(longer) <= width else [lines[-1], part]
-    return [line for line in lines if line]
+    return [line for each in lines for line in wrap(each, width, break_on_hyphens=False)] or [""]
 
 
 def _label(row: Row) -> str:
