@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from specbench.analysis.cells import CellMetrics
 from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.analysis.ranking import is_alone
 from specbench.analysis.roofline import EXPERTS, IN_CACHE, Roofline
@@ -224,11 +223,6 @@ def _formula(run: RunMetrics) -> list[Numbers]:
     return changes if len(changes) < 2 else [changes[0], changes[-1]]
 
 
-def has_limits(run: RunMetrics) -> bool:
-    """True if memory sets a limit to the run's speedups."""
-    return isinstance(run.roofline, Roofline) and run.roofline.no_limit is None
-
-
 _NO_LIMITS = {IN_CACHE: "memory_in_cache", EXPERTS: "memory_of_experts", None: "memory"}
 
 
@@ -280,10 +274,11 @@ def _definitions(runs: Sequence[RunMetrics]) -> Iterable[Note]:
     )
     served = [one for run in runs for one in run.serving.values()]
     costs = [one.relative for run in runs for one in run.costs.values()]
+    rooflines = [run.roofline for run in runs]
     needed = {
         "mat": True,
         "cost": any(isinstance(cost, Estimate) for cost in costs),
-        "limit": any(map(has_limits, runs)),
+        "limit": any(isinstance(one, Roofline) and one.no_limit is None for one in rooflines),
         "mean": any(len(run.tasks) > 1 for run in runs),
         "load": bool(served),
         "engine_mat": any(isinstance(one.engine_mat, Estimate) for one in served),
@@ -334,7 +329,12 @@ def _gaps(run: RunMetrics) -> Iterable[Note]:
     where: dict[str, list[Numbers]] = defaultdict(list)
     for method in run.methods:
         cells = {key: cell for key, cell in run.cells.items() if key.method == method and key.task}
-        reasons = {key: reason for key, cell in cells.items() if (reason := _reason(cell))}
+        reasons = {
+            key: value.reason
+            for key, cell in cells.items()
+            for value in (cell.mat, cell.speedup)
+            if isinstance(value, Missing)
+        }
         if len(reasons) == len(cells) and len(set(reasons.values())) == 1:
             where[next(iter(reasons.values()))].append({"method": method})
             continue
@@ -343,10 +343,3 @@ def _gaps(run: RunMetrics) -> Iterable[Note]:
             where[reason].append(about)
     for reason, found in where.items():
         yield note("missing", run.info, reason=reason, cells=found)
-
-
-def _reason(cell: CellMetrics) -> str | None:
-    for value in (cell.speedup, cell.mat):
-        if isinstance(value, Missing):
-            return value.reason
-    return None
