@@ -99,14 +99,13 @@ def _served(run: RunMetrics) -> Iterable[tuple[str, Numbers]]:
         yield "slow_client", {**told, "temperature": temperature}
     for (method, temperature), one in run.serving.items():
         where = {"method": method, "temperature": temperature}
-        if one.num_cached_tokens:
-            yield "prefix_cache", {**where, "tokens": one.num_cached_tokens}
-        if one.num_retries:
-            yield "retries", {**where, "requests": one.num_retries}
-        if one.num_interrupted:
-            yield "interrupted_blocks", {**where, "blocks": one.num_interrupted}
-        if one.num_restarted:
-            yield "restarted", {**where, "blocks": one.num_restarted}
+        totals = (
+            ("prefix_cache", "tokens", one.num_cached_tokens),
+            ("retries", "requests", one.num_retries),
+            ("interrupted_blocks", "blocks", one.num_interrupted),
+            ("restarted", "blocks", one.num_restarted),
+        )
+        yield from ((key, {**where, name: number}) for key, name, number in totals if number)
         about = run.info.methods.get(method)
         asked = about.options.get("num_tokens") if about else None
         if isinstance(asked, int) and one.draft_length > asked:
