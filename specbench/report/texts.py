@@ -127,7 +127,6 @@ _FORMS: Mapping[str, Callable[[Any], str]] = {
     "percent": lambda share: f"{share * 100:.0f} %",
     "percent1": lambda share: f"{share * 100:.1f} %",
     "more": lambda change: f"{abs(change) * 100:.1f} % {'more' if change >= 0 else 'less'}",
-    "times": lambda ratio: f"{ratio:.2f}x",
     "factor": _factor,
     "factors": lambda ratios: ", ".join(f"{ratio:.2f}x" for ratio in ratios),
     "bytes": formats.num_bytes,
