@@ -134,13 +134,12 @@ def intervals(results: Results, block: Block) -> Table:
     def cells(method: MethodResults) -> list[Cell]:
         return [INTERVAL.cell(task) for task in method.tasks]
 
-    groups = _groups(results, block, cells, _has_interval)
+    def has_interval(method: MethodResults) -> bool:
+        return any(formats.interval_of(task.speedup) for task in method.tasks)
+
+    groups = _groups(results, block, cells, has_interval)
     columns = [INTERVAL.column(task.head) for task in results.tasks]
     return Table(f"95 % interval of each speedup ({results.scope})", tuple(columns), groups)
-
-
-def _has_interval(method: MethodResults) -> bool:
-    return any(formats.interval_of(task.speedup) for task in method.tasks)
 
 
 def tables(results: Results, block: Block, main: Iterable[Table]) -> list[Table]:
@@ -165,23 +164,20 @@ def _bracketed(method: MethodResults) -> str:
     return formats.speedup(speedup) + method.tasks[-1].mark + spread
 
 
-def _pooled(text: Callable[[Value], str], name: str) -> Callable[[MethodResults], str]:
-    """A number over the answers of all tasks; missing for a method that lacks tasks."""
-    return lambda m: text(m.overall.partial or getattr(m.overall.pooled, name))
+def _tokens_per_s(method: MethodResults) -> str:
+    """Over the answers of all tasks; missing for a method that lacks tasks."""
+    return formats.rate(method.overall.partial or method.overall.pooled.tokens_per_s)
 
 
-def _mat(method: MethodResults) -> str:
-    return formats.mat(method.overall.mat)
-
-
-_tokens_per_s = _pooled(formats.rate, "tokens_per_s")
-_SCREEN = (Field("tok/s", _tokens_per_s), Field("MAT", _mat))
+_SCREEN = (
+    Field("tok/s", _tokens_per_s, 1),
+    Field("MAT", lambda method: formats.mat(method.overall.mat), 4),
+)
 
 _OVERVIEW = (
     Field("speedup [95 %]", _bracketed, tone=lambda m: tone(m.tasks[-1])),
     Field("decode\nonly", lambda m: formats.speedup(m.overall.decode_speedup), 5),
-    Field("tok/s", _tokens_per_s, 1),
-    Field("MAT", _mat, 4),
+    *_SCREEN,
     Field("same as\nvanilla", _same_as_vanilla, 2),
     Field("done", lambda m: str(m.overall.pooled.num_done), 6),
     Field("failed", lambda m: str(m.overall.pooled.num_failed), 3),
