@@ -20,19 +20,15 @@ SAMPLES_PER_TASK = 2
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The records of all methods for one request, by the method's label in tables.
+    """The records of all methods for one request, or their errors, by the method's label in tables.
 
     `prompt` is the text of its turn; empty if this machine does not have the run's prompts.
     """
 
     title: str
     prompt: str
-    records: Mapping[str, Record]
-
-    @property
-    def done(self) -> dict[str, Record]:
-        """The records that did not fail."""
-        return {label: record for label, record in self.records.items() if record.is_ok}
+    done: Mapping[str, Record]
+    failed: Mapping[str, str]
 
     @property
     def by_text(self) -> Mapping[str, Sequence[str]]:
@@ -41,15 +37,6 @@ class Answers:
         for label, record in self.done.items():
             methods[record.text].append(label)
         return methods
-
-    @property
-    def failed(self) -> Mapping[str, str]:
-        """The errors of the methods that failed."""
-        return {
-            label: record.error or "no reason given"
-            for label, record in self.records.items()
-            if not record.is_ok
-        }
 
     def replay(self, prefix: str = "") -> dict[str, Any]:
         """The texts and the steps of the methods, as plain values for a script."""
@@ -106,19 +93,26 @@ def pick_answers(run: Run) -> tuple[Answers, ...]:
         if key.repeat or (key.sample_id not in own and len(own) == SAMPLES_PER_TASK):
             continue
         own[key.sample_id] = None
-        shown = replace(record, text=visible(record.text))
-        requests[key.request][key.method] = shown
+        requests[key.request][key.method] = replace(record, text=visible(record.text))
     sets = (known_prompts(run.header, one) for one in run.header.prompts)
     turns = {each.sample_id: each.turns for one in sets if one for each in one.prompts}
-    order = list(run.header.method_labels)
-    return tuple(
-        Answers(
-            _title(run, key),
-            visible("".join(turns.get(key.sample_id, ())[key.turn : key.turn + 1])),
-            {method.label: found[method.spelling] for method in order if method.spelling in found},
+    order = run.header.method_labels
+    answers = []
+    for request, found in requests.items():
+        shown = {one.label: found[one.spelling] for one in order if one.spelling in found}
+        answers.append(
+            Answers(
+                _title(run, request),
+                visible("".join(turns.get(request.sample_id, ())[request.turn : request.turn + 1])),
+                done={label: one for label, one in shown.items() if one.is_ok},
+                failed={
+                    label: one.error or "no reason given"
+                    for label, one in shown.items()
+                    if not one.is_ok
+                },
+            )
         )
-        for key, found in requests.items()
-    )
+    return tuple(answers)
 
 
 def _title(run: Run, key: RequestKey) -> str:
