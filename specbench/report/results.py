@@ -12,6 +12,7 @@ from typing import Literal
 
 from specbench.analysis.cells import NOT_RUN, CellKey
 from specbench.analysis.costs import NO_COST, Cost
+from specbench.analysis.frames import value_or_none
 from specbench.analysis.metrics import BASELINE, MethodMetrics, RunMetrics, partial
 from specbench.analysis.ranking import ALONE, Ranking, is_alone, is_claimed
 from specbench.analysis.serving import ServingMetrics
@@ -239,14 +240,11 @@ def _settings(infos: Sequence[RunHeader]) -> Iterator[list[str]]:
 
 
 def _sorted(methods: tuple[MethodResults, ...], sort: Sort) -> tuple[MethodResults, ...]:
-    if sort == "paper":
-        return methods
-
     def speed(method: MethodResults) -> list[float]:
         values = (method.overall.speedup, method.overall.pooled.tokens_per_s)
-        return [value.value if isinstance(value, Estimate) else 0.0 for value in values]
+        return [value_or_none(value) or 0.0 for value in values]
 
-    return tuple(sorted(methods, key=speed, reverse=True))
+    return methods if sort == "paper" else tuple(sorted(methods, key=speed, reverse=True))
 
 
 def _comparable(runs: Sequence[RunMetrics], temperature: float) -> Iterator[RunMetrics]:
