@@ -3,7 +3,7 @@
 A column of the overview, of the step costs or of the latencies is one `Field` in a tuple below.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -73,13 +73,6 @@ MAT = Part(
     "MAT",
     lambda task: Cell(formats.mat(task.mat), is_best=task.is_best_mat, reason=task.reason),
 )
-INTERVAL = Part(
-    "",
-    lambda task: Cell(
-        "too few" if formats.no_interval(task.speedup) else formats.span(task.speedup), tone(task)
-    ),
-    short="95 %",
-)
 
 
 def by_task(results: Results, block: Block, parts: Sequence[Part] = (SPEEDUP, MAT)) -> Table:
@@ -128,26 +121,10 @@ def screen(results: Results, block: Block, part: Part = SPEEDUP) -> Table:
     return Table(title, tuple(columns), _groups(results, block, cells))
 
 
-def intervals(results: Results, block: Block) -> Table:
-    """The interval of each speedup, for the methods that have any."""
-
-    def cells(method: MethodResults) -> list[Cell]:
-        return [INTERVAL.cell(task) for task in method.tasks]
-
-    def has_interval(method: MethodResults) -> bool:
-        return any(formats.interval_of(task.speedup) for task in method.tasks)
-
-    groups = _groups(results, block, cells, has_interval)
-    columns = [INTERVAL.column(task.head) for task in results.tasks]
-    return Table(f"95 % interval of each speedup ({results.scope})", tuple(columns), groups)
-
-
-def tables(results: Results, block: Block, main: Iterable[Table]) -> list[Table]:
-    """The tables of a block that have numbers: `main`, whose form depends on the format's
-    width, then those that every format has.
-    """
+def tables(results: Results, block: Block, main: Table) -> list[Table]:
+    """The tables of a block that have numbers: `main`, which a format chooses, and the others."""
     others = (overview, step_costs, throughput, latency)
-    every = (*main, *(make(results, block) for make in others))
+    every = (main, *(make(results, block) for make in others))
     return [table for table in every if table.columns and table.groups]
 
 

@@ -142,7 +142,7 @@ def check_method(
     costs = under("MAT", written["full"].partition("The cost of a step")[2], label)[:1]
     assert costs in ([], [text(cost.mat) or "–"])
     is_timed = speedup and method != BASELINE
-    pair = re.compile(rf" {speedup}x\S* {mat}( |$)" if is_timed else rf" {mat}( |$)")
+    pair = re.compile(rf" {speedup}x\S*( ±\S+)? {mat}( |$)" if is_timed else rf" {mat}( |$)")
     for form in ("markdown", "html", *(["latex"] if method != BASELINE else [])):
         found = rows(written[form], label)
         assert any(map(pair.search, found)), (form, found)

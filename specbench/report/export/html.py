@@ -86,7 +86,7 @@ def _address(svg: bytes) -> str:
 
 
 def _tables(results: Results, block: Block) -> list[Table]:
-    return sections.tables(results, block, [sections.mean_first(sections.by_task(results, block))])
+    return sections.tables(results, block, sections.mean_first(sections.by_task(results, block)))
 
 
 def _replays(report: Report) -> list[dict[str, Any]]:

@@ -46,10 +46,11 @@ def note_lines(notes: Iterable[Note]) -> Iterable[str]:
 
 
 def _block(results: Results, block: Block) -> Iterable[str]:
-    yield from [f"## {block.heading}", ""]
-    yield from table_lines(sections.by_task(results, block))
-    for table in sections.tables(results, block, [sections.intervals(results, block)]):
-        yield from ["", f"{table.title}:", "", *table_lines(table)]
+    yield f"## {block.heading}"
+    main = sections.by_task(results, block, (sections.PLUS_MINUS, sections.MAT))
+    for table in sections.tables(results, block, main):
+        title = [f"{table.title}:", ""] if table.title else []
+        yield from ["", *title, *table_lines(table)]
     for run in block.runs:
         label = "" if results.is_one_run else f"**{escape(run.label)}:** "
         yield from ["", label + escape(run.verdict)]

@@ -1,9 +1,4 @@
-"""A report on a terminal, at whatever width there is.
-
-Wide: speedup with its interval and MAT side by side. Medium (100 columns and six tasks): speedup
-and MAT side by side, the intervals in a second table. Narrow: speedup and MAT in tables of their
-own. Columns that still do not fit continue in further tables.
-"""
+"""A report on a terminal, at whatever width there is: what does not fit continues below."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
@@ -13,7 +8,7 @@ from rich.text import Text
 
 from specbench.report import formats, sections
 from specbench.report.console import Prose, SafeConsole
-from specbench.report.layout import draw, first_in_full, fits
+from specbench.report.layout import draw, first_in_full
 from specbench.report.notes import colours, short_notes
 from specbench.report.report import Report
 from specbench.report.results import Block, Results
@@ -106,8 +101,8 @@ def _block(results: Results, block: Block, width: int) -> Iterable[RenderableTyp
     if not block.methods or not results.tasks:
         yield Text("Nothing was run.\n")
         return
-    tables = sections.tables(results, block, _main_tables(results, block, width))
-    yield from _titled(tables, width)
+    main = sections.by_task(results, block, (sections.PLUS_MINUS, sections.MAT))
+    yield from _titled(sections.tables(results, block, main), width)
     yield from _verdicts(results, block)
 
 
@@ -123,14 +118,3 @@ def _verdicts(results: Results, block: Block) -> Iterable[RenderableType]:
     for run in block.runs:
         yield Text(run.verdict if results.is_one_run else f"{run.label}: {run.verdict}")
     yield Text()
-
-
-def _main_tables(results: Results, block: Block, width: int) -> list[Table]:
-    whole = sections.by_task(results, block, (sections.PLUS_MINUS, sections.MAT))
-    if fits(whole, width):
-        return [whole]
-    tables = [sections.by_task(results, block)]
-    if not fits(tables[0], width):
-        parts = (sections.SPEEDUP, sections.MAT)
-        tables = [sections.by_task(results, block, [part]) for part in parts]
-    return [*tables, sections.intervals(results, block)]
