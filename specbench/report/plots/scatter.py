@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from specbench.analysis.metrics import BASELINE
 from specbench.analysis.stats.bootstrap import Estimate, Value
 from specbench.report.plots import style
-from specbench.report.plots.style import EDGE, FAINT, INK, LINE, Look, Plot
+from specbench.report.plots.style import EDGE, INK, LINE, Look, Plot
 from specbench.report.report import Report
 from specbench.report.results import MEAN, MethodResults, Task
 
@@ -60,9 +60,12 @@ def _point(mat: Value, speedup: Value) -> tuple[Estimate, Estimate] | None:
 
 
 def _draw(report: Report) -> Figure:
+    from matplotlib.lines import Line2D
+
     found = style.panels(report.results)
     shown = {m: look for m, look in style.looks(report.results).items() if m != BASELINE}
-    handles = style.points(shown.values(), has_line=False)
+    equality = Line2D([], [], label="as fast as tokens are accepted", **LINE)
+    handles = [*style.points(shown.values(), has_line=False), equality]
     about = _TITLE, report.results.caption, len(found)
     drawn, every_axes = style.tiles(*about, height=3.6, handles=handles)
     for axes, (title, run) in zip(every_axes, found, strict=False):
@@ -103,13 +106,6 @@ def _draw_equality(axes: Axes) -> None:
     axes.plot([0, end], [0, end], **LINE)
     axes.set_xlim(0.8, right * 1.02)
     axes.set_ylim(0, top * 1.12)
-    exit_at = min(top * 1.12, right * 1.02)
-    is_steep = exit_at < 0.55 * right  # there is room right of the line, else above it
-    at = (exit_at, exit_at) if is_steep else (0.0, 1.0)
-    place: dict[str, Any] = {"xycoords": "data" if is_steep else "axes fraction"}
-    place |= {"xytext": (5, -4), "textcoords": "offset points", "va": "top", "in_layout": False}
-    words = "dashed: as fast as tokens are accepted"
-    axes.annotate(words, at, **place, fontsize=8, color=FAINT)
 
 
 PLOTS = ((3, speedup_by_mat),)
