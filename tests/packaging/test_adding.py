@@ -45,7 +45,6 @@ ADDED: dict[str, dict[str, list[tuple[str, str]]]] = {
         "specbench/analysis/frames.py": [
             ('"match_rate":', '"most": value_or_none(cell.most), "match_rate":')
         ],
-        "specbench/report/export/csv.py": [('"match_rate",', '"match_rate", "most",')],
     },
     "a family of models on the fused stack": {
         "specbench/engine/layers/models.py": [('"Qwen3For', '"SeedOssForCausalLM", "Qwen3For')]

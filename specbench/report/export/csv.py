@@ -21,23 +21,6 @@ from specbench.report.report import Report
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-# fmt: off
-_COLUMNS = (
-    "run", "model", "weights", "dtype", "is_stand_in", "machine", "prompts", "load",
-    "temperature", "method", "title", "is_lossless", "task",
-    "speedup", "speedup_low", "speedup_high", "speedup_missing", "interval_missing", "intervals",
-    "arithmetic", "speedup_ours", "speedup_paper",
-    "decode_speedup", "decode_speedup_low", "decode_speedup_high",
-    "mat", "mat_low", "mat_high", "mat_missing", "mat_all_steps", "mat_macro",
-    "tokens_per_s", "tokens_per_s_low", "tokens_per_s_high", "match_rate",
-    "first_token_s_p50", "first_token_s_p90", "first_token_s_p99",
-    "per_token_s_p50", "per_token_s_p90", "per_token_s_p99",
-    "num_samples", "num_pairs", "num_done", "num_failed", "num_tokens", "num_steps",
-    "step_s", "relative_step_cost", "draft_s", "verify_s", "commit_s", "host_s",
-    "limit", "limit_reached", "joules_per_token", "peak_memory_bytes",
-)
-# fmt: on
-
 _FORMULA = re.compile(r"""(?:^|(?<=[;|\t\r\n]))(?=[\s"]*(?:[=+@＝＋－＠-]|::))""")
 
 
@@ -45,9 +28,7 @@ def render(report: Report) -> str:
     """The table of all cells."""
     import pandas as pd
 
-    frames = [_cells(source.metrics, source.metrics) for source in report.sources]
-    found = [frame for frame in frames if not frame.empty]
-    return csv_text(pd.concat(found) if found else pd.DataFrame(columns=list(_COLUMNS)))
+    return csv_text(pd.concat(_cells(one.metrics, one.metrics) for one in report.sources))
 
 
 def files(report: Report) -> Mapping[str, str]:
@@ -66,22 +47,22 @@ def _cells(run: RunMetrics, metrics: RunMetrics) -> DataFrame:
     if frame.empty:
         return frame
     info, model = run.info, run.info.model
-    methods = [info.method(method) for method in frame["method"]]
-    return frame.assign(
-        run=info.id,
-        model=model.name,
-        is_stand_in=model.is_stand_in,
-        dtype=model.dtype,
-        weights=facts.model_text(info),
-        machine=info.machine.device,
-        prompts=facts.prompts_text(info),
-        load=", ".join(load.text for load in loads_of(info.spec.values)),
-        arithmetic=metrics.arithmetic,
-        intervals=metrics.scope.text,
-        interval_missing=_no_intervals(frame),
-        title=[method.title for method in methods],
-        is_lossless=[method.is_lossless for method in methods],
-    ).reindex(columns=list(_COLUMNS))
+    about = {
+        "run": info.id,
+        "model": model.name,
+        "weights": facts.model_text(info),
+        "dtype": model.dtype,
+        "is_stand_in": model.is_stand_in,
+        "machine": info.machine.device,
+        "prompts": facts.prompts_text(info),
+        "load": ", ".join(load.text for load in loads_of(info.spec.values)),
+        "arithmetic": metrics.arithmetic,
+        "intervals": metrics.scope.text,
+        "interval_missing": _no_intervals(frame),
+        "title": [info.method(method).title for method in frame["method"]],
+        "is_lossless": [info.method(method).is_lossless for method in frame["method"]],
+    }
+    return frame.assign(**about)[[*about, *frame.columns]]
 
 
 def _no_intervals(frame: DataFrame) -> Series:
