@@ -6,19 +6,20 @@ Gathers what the page shows; its words and its look are in `templates/`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from string import punctuation
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from specbench.analysis.frames import value_or_none
 from specbench.analysis.metrics import BASELINE
-from specbench.analysis.stats.bootstrap import Estimate, Value
+from specbench.analysis.stats.bootstrap import Estimate
 from specbench.report import facts, formats, sections
 from specbench.report.answers import SAMPLES_PER_TASK
 from specbench.report.export import json
 from specbench.report.published import PublishedValue, find
 from specbench.report.report import Report
-from specbench.report.results import Block, MethodResults, Results, TaskResult
+from specbench.report.results import Block, Results, TaskResult
 from specbench.report.table import Table
 
 if TYPE_CHECKING:
@@ -107,17 +108,17 @@ def _highlights(report: Report) -> list[tuple[str, str, str]]:
     if not results.is_one_run or len(results.blocks) != 1:
         return []
     methods = results.blocks[0].methods
+    drafting = [method for method in methods if method.method != BASELINE]
     found: list[tuple[str, str, str]] = []
-    if fastest := _highest(methods, lambda method: method.overall.speedup):
-        speedup = fastest.overall.speedup
+    fastest = max(drafting, key=lambda m: value_or_none(m.overall.speedup) or 0.0, default=None)
+    if fastest and isinstance(speedup := fastest.overall.speedup, Estimate):
         has_span = formats.interval_of(speedup) is not None
         span = f", {formats.span(speedup)} ({results.scope})" if has_span else ""
-        is_faster = isinstance(speedup, Estimate) and speedup.value > 1
-        title = "Highest speedup" if is_faster else "Closest to vanilla"
+        title = "Highest speedup" if speedup.value > 1 else "Closest to vanilla"
         found.append((title, formats.speedup(speedup), fastest.label + span))
-    if longest := _highest(methods, lambda method: method.overall.mat):
-        mat = formats.mat(longest.overall.mat)
-        found.append(("Most tokens per step", mat, longest.label))
+    longest = max(drafting, key=lambda m: value_or_none(m.overall.mat) or 0.0, default=None)
+    if longest and isinstance(mat := longest.overall.mat, Estimate):
+        found.append(("Most tokens per step", formats.mat(mat), longest.label))
     baseline = next((m.overall.pooled for m in methods if m.method == BASELINE), None)
     if baseline and baseline.num_done:
         found.append(("Vanilla", formats.rate(baseline.tokens_per_s), "tokens/s"))
@@ -125,18 +126,6 @@ def _highlights(report: Report) -> list[tuple[str, str, str]]:
         words = "1 task" if num_tasks == 1 else f"{num_tasks} tasks"
         found.append(("Samples", str(baseline.num_samples), words))
     return found
-
-
-def _highest(
-    methods: Sequence[MethodResults], of: Callable[[MethodResults], Value]
-) -> MethodResults | None:
-    """The drafting method with the highest value."""
-    known = [
-        (value.value, method)
-        for method in methods
-        if method.method != BASELINE and isinstance(value := of(method), Estimate)
-    ]
-    return max(known, key=lambda each: each[0], default=(0.0, None))[1]
 
 
 def _published(report: Report) -> Iterable[tuple[str, str, TaskResult, PublishedValue]]:
