@@ -16,12 +16,6 @@ from specbench.report.table import METHOD, Cell, Group, Row, Table
 from specbench.report.texts import Note
 
 _LABEL = "tab:specbench"
-_FOOTNOTE_WIDTH = 100
-"""Characters beside each other on a page, in LaTeX's size for footnotes."""
-_USUAL = (r"\footnotesize", r"\setlength{\tabcolsep}{1.5pt}")
-_NARROW = (r"\scriptsize", r"\setlength{\tabcolsep}{1pt}")
-_TASK = 12
-"""Characters of a task's two numbers."""
 
 _PREAMBLE = r"""
 % Made by specbench. In your preamble:
@@ -68,7 +62,8 @@ def render(report: Report) -> str:
         rf"\caption{{{_caption(results)}}}",
         rf"\label{{{_LABEL}}}",
         r"\par\medskip",
-        *(_NARROW if _is_wide(results) else _USUAL),
+        r"\scriptsize",
+        r"\setlength{\tabcolsep}{1pt}",
         rf"\begin{{tabular}}{{@{{}}l{'r' * (2 * len(results.tasks))}@{{}}}}",
         r"\toprule",
         *_header(results.tasks),
@@ -77,12 +72,6 @@ def render(report: Report) -> str:
         lines += _block(results, block)
     lines += [r"\bottomrule", r"\end{tabular}", *_remarks(results.notes), r"\end{table*}", ""]
     return _PREAMBLE + "".join(warnings) + _DEFINITIONS + "\n".join(lines)
-
-
-def _is_wide(results: Results) -> bool:
-    """True if labels and numbers need a smaller font than the other tables of a page."""
-    labels = [len(method.label) for block in results.blocks for method in block.methods]
-    return max(labels, default=0) + _TASK * len(results.tasks) > _FOOTNOTE_WIDTH
 
 
 def files(report: Report) -> Mapping[str, str]:
