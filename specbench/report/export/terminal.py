@@ -40,7 +40,10 @@ def print_report(report: Report, console: Console | None = None, *, is_full: boo
     parts: list[RenderableType] = [Text(results.title, style="bold")]
     parts += [Text(results.prompts)] * bool(results.prompts) + [Text()]
     for block in results.blocks:
-        parts.extend((_block if is_full else _short_block)(results, block, console.width))
+        if block.methods and results.tasks:
+            parts += (_block if is_full else _short_block)(results, block, console.width)
+        else:
+            parts.append(Text(f"{block.heading}: nothing was run.\n"))
     parts += _titled(report.categories if is_full else (), console.width)
     told = results.notes if is_full else short_notes(results.notes)
     if not any(sections.has_speedup(block) for block in results.blocks):
@@ -78,9 +81,6 @@ def notes_grid(notes: Sequence[Note]) -> Group:
 
 
 def _short_block(results: Results, block: Block, width: int) -> Iterable[RenderableType]:
-    if not block.methods or not results.tasks:
-        yield Text(f"{block.heading}: nothing was run.\n")
-        return
     parts = (sections.PLUS_MINUS, sections.SPEEDUP)
     screens = [sections.screen(results, block, part) for part in parts]
     fitting = first_in_full(screens, width)
@@ -98,9 +98,6 @@ def _short_block(results: Results, block: Block, width: int) -> Iterable[Rendera
 
 def _block(results: Results, block: Block, width: int) -> Iterable[RenderableType]:
     yield Text(block.heading, style="bold")
-    if not block.methods or not results.tasks:
-        yield Text("Nothing was run.\n")
-        return
     main = sections.by_task(results, block, (sections.PLUS_MINUS, sections.MAT))
     yield from _titled(sections.tables(results, block, main), width)
     yield from _verdicts(results, block)
