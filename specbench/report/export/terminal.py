@@ -6,7 +6,7 @@ from io import StringIO
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from specbench.report import formats, sections
+from specbench.report import sections
 from specbench.report.console import Prose, SafeConsole
 from specbench.report.layout import draw, first_in_full
 from specbench.report.notes import colours, short_notes
@@ -17,7 +17,6 @@ from specbench.report.texts import Note
 
 _PLAIN_WIDTH = 120
 """Columns of a file or a pipe."""
-_PLAIN_SIGNS = str.maketrans({formats.NONE: "-", "±": "~"})
 
 
 def render(report: Report) -> str:
@@ -60,16 +59,9 @@ def report_console() -> Console:
 
 
 def print_parts(parts: Iterable[RenderableType], console: Console) -> None:
-    """Print one part below the other. What the console cannot encode is replaced."""
+    """Print one part below the other."""
     made = (Prose(one.plain, str(one.style)) if isinstance(one, Text) else one for one in parts)
-    shown = Group(*made)
-    if console.encoding.lower().startswith("utf"):
-        console.print(shown, crop=False)
-        return
-    with console.capture() as capture:
-        console.print(shown, crop=False)
-    text = capture.get().translate(_PLAIN_SIGNS)
-    console.file.write(text.encode(console.encoding, "replace").decode(console.encoding))
+    console.print(Group(*made), crop=False)
 
 
 def notes_grid(notes: Sequence[Note]) -> Group:
