@@ -15,8 +15,6 @@ from specbench.report.results import Block, Results, Task
 from specbench.report.table import METHOD, Cell, Group, Row, Table
 from specbench.report.texts import Note
 
-_LABEL = "tab:specbench"
-
 _PREAMBLE = r"""
 % Made by specbench. In your preamble:
 %   \usepackage[T1]{fontenc}
@@ -49,6 +47,7 @@ _SIGNS = {
     "×": r"\ensuremath{\times}",
     "τ": r"\ensuremath{\tau}",
     "\u00a0": "~",
+    _APART: "{}",
 }
 
 
@@ -60,7 +59,7 @@ def render(report: Report) -> str:
         r"\begin{table*}[t]",
         r"\centering",
         rf"\caption{{{_caption(results)}}}",
-        rf"\label{{{_LABEL}}}",
+        r"\label{tab:specbench}",
         r"\par\medskip",
         r"\scriptsize",
         r"\setlength{\tabcolsep}{1pt}",
@@ -81,17 +80,15 @@ def files(report: Report) -> Mapping[str, str]:
 
 def escape(text: str) -> str:
     """Text that LaTeX shows unchanged, on one line; pdfLaTeX shows "?" for characters it lacks."""
-    line = "".join(map(_sign, _LIGATURE.sub(_APART, _line(text))))
-    return line.replace(_APART, "{}")
+    return "".join(map(_sign, _LIGATURE.sub(_APART, _line(text))))
 
 
 def _sign(sign: str) -> str:
-    if sign in _SIGNS or sign == _APART:
-        return _SIGNS.get(sign, sign)
+    if sign in _SIGNS:
+        return _SIGNS[sign]
     if sign.isascii():
         return sign if sign.isprintable() else ""
-    is_latin = sign.isalpha() and ord(sign) < 0x180 and sign not in "ĦħĿŀŉŦŧ"
-    if is_latin:
+    if sign.isalpha() and ord(sign) < 0x180 and sign not in "ĦħĿŀŉŦŧ":  # T1 has these
         return unicodedata.normalize("NFC", sign)
     return rf"\specbenchother{{{sign}}}"
 
