@@ -84,6 +84,8 @@ class _Sentence:
         if isinstance(value, list):
             items = [self._item(name, own, item) for item in value]
             return few(items, _MOST_NAMED) if form == "few" else (form or ", ").join(items)
+        if form.startswith("count "):
+            return f"{value} {form.removeprefix('count ')}{'s' * (value != 1)}"
         if form.startswith("span "):
             return _span(**value, unit=form.removeprefix("span "))
         if isinstance(own, Mapping):
@@ -119,10 +121,6 @@ def _factor(factor: float) -> str:
     return f"{factor:.1f}x" if factor < 9.5 else f"{factor:.0f}x"
 
 
-def _count(noun: str) -> Callable[[int], str]:
-    return lambda number: f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 _FORMS: Mapping[str, Callable[[Any], str]] = {
     "percent": lambda share: f"{share * 100:.0f} %",
     "percent1": lambda share: f"{share * 100:.1f} %",
@@ -133,7 +131,4 @@ _FORMS: Mapping[str, Callable[[Any], str]] = {
     "gigabytes": lambda size: f"{size / 1e9:.0f} GB",
     "range": _range,
     "sentence": str.capitalize,
-    "method": _count("method"),
-    "line": _count("line"),
-    "block": _count("block"),
 }
