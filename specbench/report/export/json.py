@@ -14,7 +14,7 @@ from typing import Any
 
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.stats.bootstrap import LEVEL, Estimate, Missing
-from specbench.log.header import header_values
+from specbench.log.header import RunHeader, header_values
 from specbench.log.run import loads_of
 from specbench.report.report import Report, Source
 from specbench.report.results import p_value_of, verdict
@@ -93,20 +93,20 @@ def plain(value: Any) -> Any:
 def _run(source: Source) -> dict[str, Any]:
     """One run: how it was made, then its numbers."""
     metrics, info = source.metrics, source.info
-    header = header_values(info)
+    header = plain(header_values(info))
     return {
         "id": info.id,
         "label": source.label,
         "status": info.status,
         "created": info.created,
         "finished": info.finished,
-        "command": plain(header["command"]),
-        "spec": plain(header["spec"]["values"]),
-        "model": plain(header["model"]),
+        "command": header["command"],
+        "spec": header["spec"]["values"],
+        "model": header["model"],
         "is_stand_in": info.model.is_stand_in,
-        "environment": plain(header["environment"]),
-        "prompts": plain(header["prompts"]),
-        "methods": [_method(source, spelling) for spelling in metrics.methods],
+        "environment": header["environment"],
+        "prompts": header["prompts"],
+        "methods": [_method(info, spelling, header["methods"]) for spelling in metrics.methods],
         "tasks": {task: info.task_title(task) for task in metrics.tasks},
         "temperatures": list(metrics.temperatures),
         "arithmetic": metrics.arithmetic,
@@ -160,17 +160,16 @@ def _serving(metrics: RunMetrics) -> dict[str, Any]:
     }
 
 
-def _method(source: Source, spelling: str) -> dict[str, Any]:
-    about = source.info.method(spelling)
-    described = header_values(source.info)["methods"].get(spelling, {})
+def _method(info: RunHeader, spelling: str, methods: Mapping[str, Any]) -> dict[str, Any]:
+    about, described = info.method(spelling), methods.get(spelling, {})
     return {
         "spelling": spelling,
         "title": about.title,
         "label": about.label,
         "is_lossless": about.is_lossless,
-        "has_checkpoint": spelling not in source.info.no_checkpoint,
-        "options": plain(described.get("options")),
-        "weights": plain(described.get("weights")),
+        "has_checkpoint": spelling not in info.no_checkpoint,
+        "options": described.get("options"),
+        "weights": described.get("weights"),
     }
 
 
