@@ -56,11 +56,6 @@ def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
     return (note("short_speedup", scope=scope), note("short_mat"), *kept, *more)
 
 
-def colours() -> Note:
-    """The meaning of the colours of a speedup on a terminal."""
-    return note("short_colours")
-
-
 def _gist(one: Note) -> str:
     """The first sentence, and those after it as long as there is room; of failures all."""
     text, end = one.text, one.text.find(". ")

@@ -90,18 +90,17 @@ class _Sentence:
             return _span(**value, unit=form.removeprefix("span "))
         if isinstance(own, Mapping):
             return str(own[value])
-        named = self._named(name, value)
-        return format(value if named is None else named, form)
+        return format(self._named(name, value), form)
 
     def _item(self, name: str, text: str | None, item: Any) -> str:
         if isinstance(item, Mapping):
             return self.fill(text or "", item) or ""
-        return self._named(name.removesuffix("s"), item) or str(item)
+        return str(self._named(name.removesuffix("s"), item))
 
-    def _named(self, name: str, value: Any) -> str | None:
-        """The label of a method, or the title of a task."""
+    def _named(self, name: str, value: Any) -> Any:
+        """The label of a method, the title of a task, or the value itself."""
         if self.info is None or name not in ("method", "task"):
-            return None
+            return value
         return self.info.method(value).label if name == "method" else self.info.task_title(value)
 
 

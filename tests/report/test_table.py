@@ -65,7 +65,7 @@ TEXTS = tomllib.loads((ROOT / "report" / "texts.toml").read_text(encoding="utf-8
 
 
 def test_every_text_belongs_to_a_note_of_the_code() -> None:
-    files = [*(ROOT / "report").glob("*.py"), *(ROOT / "analysis").glob("*.py")]
+    files = [*(ROOT / "report").rglob("*.py"), *(ROOT / "analysis").glob("*.py")]
     code = "".join(path.read_text(encoding="utf-8") for path in files)
     named = {key for key in TEXTS if f'"{key}"' in code}
     by_arithmetic = {f"{name}_{of}" for name in ("formula", "speedup") for of in ("ours", "paper")}

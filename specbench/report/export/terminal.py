@@ -9,11 +9,11 @@ from rich.text import Text
 from specbench.report import sections
 from specbench.report.console import Prose, SafeConsole
 from specbench.report.layout import draw, first_in_full
-from specbench.report.notes import colours, short_notes
+from specbench.report.notes import short_notes
 from specbench.report.report import Report
 from specbench.report.results import Block, Results
 from specbench.report.table import Table
-from specbench.report.texts import Note
+from specbench.report.texts import Note, note
 
 _PLAIN_WIDTH = 120
 """Columns of a file or a pipe."""
@@ -48,7 +48,7 @@ def print_report(report: Report, console: Console | None = None, *, is_full: boo
     if not any(sections.has_speedup(block) for block in results.blocks):
         told = tuple(one for one in told if one.key != "short_speedup")
     elif console.color_system:
-        told = (colours(), *told)
+        told = (note("short_colours"), *told)
     parts.append(notes_grid(told))
     print_parts(parts, console)
 
