@@ -121,9 +121,8 @@ class TextTable:
         widths = [max(map(cell_len, texts)) for texts in columns]
         least = [max(cell_len(w) for t in texts for w in t.split() or [t]) for texts in columns]
         least[-1] = min(least[-1], _NARROWEST)
-        kept = range(len(columns)) if self.are_numbers else [0]
-        for i in kept:
-            least[i] = widths[i]
+        num_kept = len(columns) if self.are_numbers else 1
+        least[:num_kept] = widths[:num_kept]
         while sum(widths) + 2 * len(widths) - 2 > most:
             wide = max(range(len(widths)), key=lambda i: widths[i] * (widths[i] > least[i]))
             if widths[wide] <= least[wide]:

@@ -24,20 +24,16 @@ _PARTS = re.compile(r"\([^()]*\)|\S+")
 """The parts of a label, which is broken between them: words, and all that parentheses hold."""
 
 
-def fits(table: Table, width: int) -> bool:
-    """True if all columns have room side by side in this many characters."""
-    return _Layout(table, width).fits
-
-
 def first_in_full(tables: Sequence[Table], width: int) -> Table:
     """The first table that has room, else what fits of the last."""
-    return next((table for table in tables if fits(table, width)), narrowed(tables[-1], width))
+    found = (table for table in tables if _Layout(table, width).fits)
+    return next(found, narrowed(tables[-1], width))
 
 
 def narrowed(table: Table, width: int) -> Table:
     """The table without the columns of the highest ranks, as far as this width has no room."""
     for highest in sorted({column.rank for column in table.columns if column.rank}, reverse=True):
-        if fits(table, width):
+        if _Layout(table, width).fits:
             break
         table = table.take([i for i, one in enumerate(table.columns) if one.rank != highest])
     return table
