@@ -8,11 +8,10 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 
-from specbench.analysis.metrics import BASELINE
 from specbench.report import sections
 from specbench.report.report import Report
 from specbench.report.results import Block, Results, Task
-from specbench.report.table import METHOD, Cell, Group, Row, Table
+from specbench.report.table import METHOD, Cell, Row, Table
 from specbench.report.texts import Note
 
 _PREAMBLE = r"""
@@ -137,18 +136,8 @@ def _block(results: Results, block: Block) -> Iterable[str]:
         yield r"\midrule"
         if group.label:
             yield rf"\multicolumn{{{width}}}{{@{{}}l}}{{\emph{{{escape(group.label)}}}}} \\"
-        for row in _without_baseline(group):
+        for row in group.rows:
             yield " & ".join([escape(row.label), *_cells(table, row)]) + r" \\"
-
-
-def _without_baseline(group: Group) -> Sequence[Row]:
-    """The rows without vanilla's, which is 1.00 everywhere, unless it is the fastest."""
-    rows = [
-        row
-        for row in group.rows
-        if row.method != BASELINE or any(cell.is_best for cell in row.cells[::2])
-    ]
-    return rows or group.rows
 
 
 def _cells(table: Table, row: Row) -> Iterable[str]:
