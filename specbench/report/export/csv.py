@@ -53,7 +53,7 @@ def _cells(run: RunMetrics, metrics: RunMetrics) -> DataFrame:
         "weights": facts.model_text(info),
         "dtype": model.dtype,
         "is_stand_in": model.is_stand_in,
-        "machine": info.machine.device,
+        "machine": info.device_phrase,
         "prompts": facts.prompts_text(info),
         "load": ", ".join(load.text for load in loads_of(info.spec.values)),
         "arithmetic": metrics.arithmetic,
