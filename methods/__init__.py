@@ -5,8 +5,6 @@ options and its drafter, and imports only `specbench.errors`, `specbench.types` 
 `specbench.engine`.
 """
 
-from __future__ import annotations
-
 import ast
 import pkgutil
 from collections.abc import Mapping

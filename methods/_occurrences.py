@@ -1,7 +1,5 @@
 """Earlier occurrences of the last tokens of a text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 SEPARATOR = -1

@@ -1,7 +1,5 @@
 """Options of a method, read from its file: importing it would import torch."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """REST: continuations of the last tokens in a datastore, drafted as a tree by their frequency."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 

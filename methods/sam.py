@@ -1,7 +1,5 @@
 """SAM-Decoding: copies what followed a long match, and drafts with another method otherwise."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Literal, Self

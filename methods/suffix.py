@@ -1,7 +1,5 @@
 """Suffix decoding: continuations of the last tokens in prompt and output, by their frequency."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush

@@ -5,8 +5,6 @@ that is safe to print, a limit on the time of foreign code, and readers that nam
 file.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -3,8 +3,6 @@
 Also whether the Hugging Face Hub can be reached, and what its client's errors mean.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The decoding loop of all methods. Tokens are counted and cut only here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 

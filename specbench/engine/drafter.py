@@ -4,8 +4,6 @@ A method is described by one `Method`, which the registry finds. It has no loop,
 token count and does not write the target's cache: those belong to the engine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

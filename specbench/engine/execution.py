@@ -1,7 +1,5 @@
 """Execution of the fixed-shape functions of a step: eager (here), or as captured graphs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias

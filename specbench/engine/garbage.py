@@ -1,7 +1,5 @@
 """Pauses of Python's garbage collector, which otherwise searches at its own times."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Weights and caches in huge pages of memory, which a CPU reads faster."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import mmap

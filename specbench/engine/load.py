@@ -3,8 +3,6 @@
 Models that the engine cannot run are refused.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Iterator, Mapping

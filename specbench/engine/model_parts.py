@@ -1,7 +1,5 @@
 """Parts and limits of transformers models, for which classes and configs have several names."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any, TypeVar
 

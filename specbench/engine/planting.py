@@ -1,7 +1,5 @@
 """Put right tokens into the drafts of a method, so that they are accepted."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

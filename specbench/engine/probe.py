@@ -1,7 +1,5 @@
 """Proofs that a model runs over trees, and that its steps can be replayed, by its logits."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

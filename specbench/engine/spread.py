@@ -4,8 +4,6 @@ Drafters share the target's embedding, norm and head, which therefore stay toget
 `models.memory` decides whether a model is too large.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -5,8 +5,6 @@ its copies are slower than its reads. It reads huge pages, as weights lie in the
 read up to 40 % slower.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from contextlib import suppress

@@ -4,8 +4,6 @@ A thread asks the driver ten times a second, beside the run. The run does not wa
 neither an answer nor a missing one ends the run.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext

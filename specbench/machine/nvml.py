@@ -4,8 +4,6 @@ A query that the card, the driver or the user's rights do not allow returns None
 nothing. A card that fell off the bus is not queried again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any

@@ -5,8 +5,6 @@ finds pauses of the whole process: it was stopped, or the machine slept or gave 
 others.
 """
 
-from __future__ import annotations
-
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Does not import torch, whose thread pool reads the environment when it is loaded.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping, MutableMapping

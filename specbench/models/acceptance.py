@@ -3,8 +3,6 @@
 `--settings auto` multiplies them with times of steps. `tools/zoo/acceptance.py` makes the files.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Recordings of functions of tensors, and their capture on a CUDA device."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Compile `native.c` for this machine, once, and load it."""
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import os

@@ -3,8 +3,6 @@
 Needs neither Triton nor a GPU.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Products in bfloat16 on CPUs without instructions for it, where torch takes ten times as long."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import torch

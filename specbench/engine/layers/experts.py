@@ -6,8 +6,6 @@ multiplies all rows, unless the pairs of row and expert are so few that copies o
 faster.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias

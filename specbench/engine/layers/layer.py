@@ -3,8 +3,6 @@
 `layers.ops` computes the operations.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

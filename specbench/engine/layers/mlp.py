@@ -3,8 +3,6 @@
 `layers.ops` computes them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias

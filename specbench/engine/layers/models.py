@@ -1,7 +1,5 @@
 """Models that run on the fused stack, and their layers, norms and experts as it needs them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -4,8 +4,6 @@ The inputs' shapes determine every shape and no value reaches the host, so a cal
 replayed as a CUDA graph. On a CPU, a linear layer over few rows is a product a thread.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias

@@ -3,8 +3,6 @@
 Layers attend to all earlier tokens, to a window of them, or to a chunk.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -16,8 +16,6 @@ are. Almost all of a real matrix is `*`: with d of D channels used, zeros are a 
 columns.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ uses four (the fifth repeats tiny's last); EAGLE-3's draft vocabulary of 32000. 
 paper's plain heads, as tiny's are: published ones differ in depth.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path

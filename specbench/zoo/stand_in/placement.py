@@ -3,8 +3,6 @@
 The construction and why it is exact are in the package's docstring.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A whole stand-in: a target and its drafters for a shape, planned at once, made later."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 
