@@ -8,8 +8,6 @@ Also checks of arguments, and of stdout and stderr, which may be closed, full, o
 hold every character.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil
