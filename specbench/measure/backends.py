@@ -11,7 +11,7 @@ def make_setup(spec: RunSpec, *, is_offline: bool = False) -> Setup:
         UserError: an unknown name, a wrong value, or a missing or broken file.
     """
     if spec.serving_engine:
-        from specbench.measure.server.started import make_started_setup
+        from specbench.measure.server.setup import make_started_setup
 
         return make_started_setup(spec, is_offline=is_offline)
     if spec.backend == "server":

@@ -23,13 +23,13 @@ from specbench.log.machine import Gpu
 from specbench.machine import environment
 from specbench.measure.server import llama_server
 from specbench.measure.server import servers as process_module
-from specbench.measure.server import started as started_setup
+from specbench.measure.server import setup as server_setup
 from specbench.measure.server.client import Client
 from specbench.measure.server.engine import Launch, load_engine
 from specbench.measure.server.engines.llamacpp import gguf_file
 from specbench.measure.server.find import find_server
 from specbench.measure.server.servers import ServerProcess, StartedServers, without_folders
-from specbench.measure.server.started import StartedSetup, _device, make_started_setup
+from specbench.measure.server.setup import StartedSetup, _device, make_started_setup
 from specbench.measure.server.stream import ChatRequest, RequestFailed
 from specbench.measure.spec import RunSpec, make_spec
 from specbench.models.cards import find_model
@@ -294,11 +294,11 @@ def llamacpp_setup(
     """The setup where no `llama-server` is on the PATH, and a wheel is installed."""
     write_gguf(folder / "small.gguf")
     monkeypatch.setenv("SPECBENCH_CACHE", str(folder / "cache"))
-    monkeypatch.setattr(started_setup, "shutil", types.SimpleNamespace(which=lambda name: None))
+    monkeypatch.setattr(server_setup, "shutil", types.SimpleNamespace(which=lambda name: None))
     util = types.SimpleNamespace(find_spec=lambda name: name == wheel or None)
-    monkeypatch.setattr(started_setup, "util", util)
+    monkeypatch.setattr(server_setup, "util", util)
     metadata = types.SimpleNamespace(version=lambda name: "7.5")
-    monkeypatch.setattr(started_setup, "metadata", metadata)
+    monkeypatch.setattr(server_setup, "metadata", metadata)
     spec = make_spec(
         model=str(folder / "small.gguf"), methods=("ngram",), device="cpu", backend="server",
         serving_engine="llamacpp", **values,
