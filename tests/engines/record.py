@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.measure.server import NAMES
-from specbench.measure.server.find import HELLO, PROBE_TOKENS
+from specbench.measure.server.client import HELLO, PROBE_TOKENS
 from specbench.measure.server.servers import OpenServer
 from specbench.measure.server.setup import StartedSetup, make_started_setup
 from specbench.measure.server.stream import ChatRequest, completions

@@ -21,9 +21,8 @@ from msgspec.structs import replace as replace_header
 from specbench.errors import SpecbenchError, UserError, printable
 from specbench.log.backend import ServerHeader
 from specbench.machine.threads import without_waiting
-from specbench.measure.server.client import Client
+from specbench.measure.server.client import Client, FoundServer
 from specbench.measure.server.engine import Launch
-from specbench.measure.server.find import FoundServer
 from specbench.measure.server.stream import Answer, ChatRequest, RequestFailed
 
 END_S = 30.0

@@ -22,9 +22,8 @@ from specbench.measure.base import SetupInfo
 from specbench.measure.methods import BASELINE, check_labels, label_of, no_weights
 from specbench.measure.server.address import server_root
 from specbench.measure.server.backend import ServerBackend
-from specbench.measure.server.client import Client
+from specbench.measure.server.client import Client, FoundServer, find_server
 from specbench.measure.server.engine import WEIGHTS, Engine, EngineMethod, Launch, load_engine
-from specbench.measure.server.find import FoundServer, find_server
 from specbench.measure.server.servers import RunningServers, StartedServers
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import ModelCard, find_model

@@ -15,8 +15,7 @@ from specbench.measure.base import Message, Plan
 from specbench.measure.server import backend as backend_module
 from specbench.measure.server import servers as servers_module
 from specbench.measure.server.backend import BlockClock, BlockRunner, ServerBackend, blocks
-from specbench.measure.server.client import Client
-from specbench.measure.server.find import FoundServer
+from specbench.measure.server.client import Client, FoundServer
 from specbench.measure.server.records import make_record
 from specbench.measure.server.servers import OpenServer, RunningServers
 from specbench.measure.server.stream import (

@@ -9,8 +9,13 @@ from typing import NamedTuple
 import pytest
 
 import specbench
-from specbench.measure.server.client import Client, increase, read_counters
-from specbench.measure.server.find import FoundServer, find_server
+from specbench.measure.server.client import (
+    Client,
+    FoundServer,
+    find_server,
+    increase,
+    read_counters,
+)
 from specbench.measure.server.records import make_record
 from specbench.measure.server.stream import Answer, ChatRequest, Counts, RequestFailed, completions
 from specbench.models.cards import find_model

@@ -24,10 +24,9 @@ from specbench.machine import environment
 from specbench.measure.server import llama_server
 from specbench.measure.server import servers as process_module
 from specbench.measure.server import setup as server_setup
-from specbench.measure.server.client import Client
+from specbench.measure.server.client import Client, find_server
 from specbench.measure.server.engine import Launch, load_engine
 from specbench.measure.server.engines.llamacpp import gguf_file
-from specbench.measure.server.find import find_server
 from specbench.measure.server.servers import ServerProcess, StartedServers, without_folders
 from specbench.measure.server.setup import StartedSetup, _device, make_started_setup
 from specbench.measure.server.stream import ChatRequest, RequestFailed
