@@ -4,8 +4,6 @@ A `StreamProtocol` turns requests and events into JSON and back: the OpenAI API'
 engine's own are in its file in `engines`. Shapes as served by vLLM 0.32.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -266,30 +264,6 @@ def completions(*, is_chat: bool = False, returns_ids: bool = True) -> StreamPro
     return StreamProtocol(name, path, body, _read, takes_tokens=not is_chat)
 
 
-def _read(data: bytes) -> Event:
-    chunk = _read_chunk(data)
-    usage = chunk.usage or _NO_USAGE
-    choice = chunk.choices[0] if chunk.choices else _NO_CHOICE
-    text = choice.delta.text if choice.delta else choice.text or ""
-    return Event(
-        text,
-        choice.token_ids,
-        finish=choice.finish_reason,
-        num_tokens=usage.completion_tokens,
-        prompt_tokens=usage.prompt_tokens,
-        counts=_counts(chunk.metrics) if chunk.metrics else None,
-        error=error_text(chunk.error),
-    )
-
-
-def _counts(metrics: _Metrics) -> Counts:
-    return replace(
-        metrics.speculative_decoding or Counts(),
-        prefill_ms=metrics.time_to_first_token_ms,
-        decode_ms=metrics.generation_time_ms,
-    )
-
-
 def sampling_values(request: Request) -> dict[str, Any]:
     """The sampling of a request, as servers spell it."""
     sampling = request.sampling
@@ -368,3 +342,27 @@ class _Chunk(Struct, frozen=True):
 
 
 _read_chunk = msgspec.json.Decoder(_Chunk).decode
+
+
+def _read(data: bytes) -> Event:
+    chunk = _read_chunk(data)
+    usage = chunk.usage or _NO_USAGE
+    choice = chunk.choices[0] if chunk.choices else _NO_CHOICE
+    text = choice.delta.text if choice.delta else choice.text or ""
+    return Event(
+        text,
+        choice.token_ids,
+        finish=choice.finish_reason,
+        num_tokens=usage.completion_tokens,
+        prompt_tokens=usage.prompt_tokens,
+        counts=_counts(chunk.metrics) if chunk.metrics else None,
+        error=error_text(chunk.error),
+    )
+
+
+def _counts(metrics: _Metrics) -> Counts:
+    return replace(
+        metrics.speculative_decoding or Counts(),
+        prefill_ms=metrics.time_to_first_token_ms,
+        decode_ms=metrics.generation_time_ms,
+    )
