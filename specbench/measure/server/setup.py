@@ -83,7 +83,7 @@ class _ServedSetup:
         files: dict[str, FileHeader],
         **values: str,
     ) -> SetupInfo:
-        """The setup's part of the header. Which weights a running server loaded is not known."""
+        """The setup's part of the header. A running server's weights are not known here."""
         model = ModelHeader(
             name=self.card.name,
             label=f"{self.card.title}, served by {', '.join(served_by)}",
