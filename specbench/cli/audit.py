@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 from msgspec import Struct
 
-from specbench.cli import complete
-from specbench.cli.options import Call, quiet_libraries, say, takes
+from specbench.cli.options import Call, complete_runs, quiet_libraries, say, takes
 from specbench.errors import UserError
 from specbench.log.options import option, options
 
@@ -44,7 +43,7 @@ def audit(
     run: Annotated[
         Path | None,
         typer.Argument(
-            metavar="RUN", help="A run's folder or a file in it.", autocompletion=complete.runs
+            metavar="RUN", help="A run's folder or a file in it.", autocompletion=complete_runs
         ),
     ] = None,
 ) -> None:

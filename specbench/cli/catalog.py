@@ -13,8 +13,7 @@ import typer
 from msgspec.structs import replace
 
 from specbench import registry
-from specbench.cli import complete
-from specbench.cli.options import RUNS, say
+from specbench.cli.options import RUNS, completing, say
 from specbench.data.tasks import TaskCard, broken_cards, load_cards
 from specbench.errors import RunFolderError, UserError, few, unknown_name
 from specbench.log.backend import ExecutionHeader
@@ -30,7 +29,7 @@ def list_(
         typer.Argument(
             metavar="KIND",
             help="methods, models, datasets or runs.",
-            autocompletion=complete.choice("methods", "models", "datasets", "runs"),
+            autocompletion=completing(lambda: _KINDS),
         ),
     ],
 ) -> None:
@@ -41,13 +40,18 @@ def list_(
     say("More about one of them: specbench show NAME")
 
 
+def _everything() -> list[str]:
+    """All names that `specbench show` takes."""
+    return [*registry.names(), *load_cards(), *known_models(), *map(str, list_runs(RUNS))]
+
+
 def show(
     name: Annotated[
         str,
         typer.Argument(
             metavar="NAME",
             help="A method, model, dataset or run; or schema.",
-            autocompletion=complete.anything,
+            autocompletion=completing(_everything),
         ),
     ],
     file: Annotated[
@@ -81,7 +85,7 @@ def _details(name: str) -> Sequence[TextTable | str]:
         card = find_model(name)
         return [_model(card), _drafters(card)]
     except UserError:
-        known, hint = complete.everything(), "`specbench list` has them by kind."
+        known, hint = _everything(), "`specbench list` has them by kind."
         raise unknown_name("method, model, dataset or run", name, known, hint) from None
 
 

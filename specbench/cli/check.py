@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from specbench.cli import complete
-from specbench.cli.options import RunArguments, takes, write_data
+from specbench.cli.options import RunArguments, complete_runs, takes, write_data
 from specbench.errors import UserError
 from specbench.judge.limits import Limits
 from specbench.log.options import options
@@ -31,7 +30,7 @@ def check(
             help="The run to check against; several, as in --baseline A B C, show how far runs "
             "differ [default: check the files alone]",
             parser=_baseline,
-            autocompletion=complete.runs,
+            autocompletion=complete_runs,
         ),
     ] = None,
     leaderboard: Annotated[

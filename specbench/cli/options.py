@@ -1,8 +1,10 @@
-"""Parameters of commands: made from declared options, or shared by several commands."""
+"""Parameters of commands: made from declared options, or shared by several commands; and what
+completes them in a shell.
+"""
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from inspect import Parameter, Signature, signature
 from io import TextIOWrapper
 from pathlib import Path
@@ -11,11 +13,11 @@ from typing import Annotated, Any, Literal, get_args
 import typer
 from msgspec import Struct
 
-from specbench.cli import complete
+from specbench import registry
 from specbench.errors import terminal_text
 from specbench.log.options import Group, Option, option
+from specbench.measure.server import NAMES
 from specbench.report.console import wrapped
-from specbench.report.export import FORMATS
 from specbench.types import RUNS as RUNS
 
 REPORTS = Path("reports")
@@ -53,6 +55,56 @@ class Call(Struct, frozen=True):
         choices=("paper", "speedup"), noun="order")] = "speedup"
     quiet: Annotated[bool, option("Print the table only.", "output", "note")] = False
     # fmt: on
+
+
+Complete = Callable[[str], list[str]]
+
+
+def completing(names: Callable[[], Iterable[str]]) -> Complete:
+    """The completer of an option or argument with these names."""
+
+    def complete(incomplete: str) -> list[str]:
+        """The names that complete the last part of a comma-separated list."""
+        head, comma, last = incomplete.rpartition(",")
+        return [f"{head}{comma}{name}" for name in names() if name.startswith(last)]
+
+    return complete
+
+
+def _datasets() -> Iterable[str]:
+    from specbench.data.tasks import load_cards
+
+    return load_cards()
+
+
+def _models() -> Iterable[str]:
+    from specbench.models.cards import known_models
+
+    return known_models()
+
+
+def _runs() -> Iterable[str]:
+    from specbench.log.store import list_runs
+
+    return map(str, list_runs(RUNS))
+
+
+complete_models, complete_runs = completing(_models), completing(_runs)
+_METAVARS = {
+    "METHOD,...": completing(registry.names),
+    "METHOD": completing(registry.names),
+    "MODEL": complete_models,
+    "TASK,...": completing(_datasets),
+    "SOURCE": completing(lambda: ("bundled", "paper", "hub")),
+    "[local|ADDRESS]": completing(lambda: ("local", "auto")),
+}
+"""Completers of options without choices, by metavar."""
+
+
+def _choices(option: Option) -> list[str]:
+    """The words that an option takes; empty if it takes any text."""
+    named = NAMES if option.metavar == "ENGINE" else option.choices
+    return [name or option.word for name in named if name or option.word]
 
 
 def takes(*declared: Option) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -102,9 +154,10 @@ def _parameter(declared: Option) -> Parameter:
         kind, default = list[str], None
     elif declared.form or declared.word or declared.item in (int, float):
         kind, default = str, declared.word or (None if default in (None, ()) else str(default))
-    text = declared.help + declared.default_text
+    choices, text = _choices(declared), declared.help + declared.default_text
+    completer = completing(lambda: choices) if choices else _METAVARS.get(declared.metavar)
     if text.endswith(":"):
-        *others, last = complete.choices(declared)
+        *others, last = choices
         text += f" {', '.join(others)} or {last}."
     is_pair = declared.item is bool and declared.default is True
     shown = typer.Option(
@@ -114,7 +167,7 @@ def _parameter(declared: Option) -> Parameter:
         help=text,
         show_default=not declared.unset,
         rich_help_panel=declared.group.capitalize(),
-        autocompletion=complete.completer(declared),
+        autocompletion=completer,
     )
     return Parameter(
         declared.parameter,
@@ -136,13 +189,7 @@ RunArguments = Annotated[
         metavar="RUN",
         help="Folders of runs or of suites, or files in them.",
         callback=_run_folders,
-        autocompletion=complete.runs,
-    ),
-]
-Format = Annotated[
-    str,
-    typer.Option(
-        "--format", metavar="FORMAT", help=f"{', '.join(FORMATS)}.", autocompletion=complete.formats
+        autocompletion=complete_runs,
     ),
 ]
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from specbench.cli.options import Call, Format, RunArguments, say, takes, write_data
+from specbench.cli.options import Call, RunArguments, completing, say, takes, write_data
 from specbench.engine.garbage import no_garbage_collection
 from specbench.log.options import options
 from specbench.report.export import FORMATS, load_format
@@ -15,7 +15,14 @@ from specbench.report.export import FORMATS, load_format
 def report(
     run: RunArguments,
     call: Call,
-    format: Format = FORMATS[0],
+    format: Annotated[
+        str,
+        typer.Option(
+            metavar="FORMAT",
+            help=f"{', '.join(FORMATS)}.",
+            autocompletion=completing(lambda: FORMATS),
+        ),
+    ] = FORMATS[0],
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder for all formats and the plots.")
     ] = None,

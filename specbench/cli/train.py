@@ -10,9 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from specbench.cli import complete
 from specbench.cli.interrupts import resumable
-from specbench.cli.options import Call, quiet_libraries, say, takes
+from specbench.cli.options import Call, complete_models, quiet_libraries, say, takes
 from specbench.errors import UserError
 from specbench.log.options import Option, options
 from specbench.log.spec import SpecValues
@@ -26,7 +25,7 @@ TargetModel = Annotated[
         "--model",
         metavar="MODEL",
         help="The target: a known model, a folder or a Hub id.",
-        autocompletion=complete.models,
+        autocompletion=complete_models,
     ),
 ]
 Method = Annotated[
