@@ -7,7 +7,6 @@ between two events of the run: a thread that redraws by the clock would disturb 
 import math
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from time import perf_counter
 from typing import Self
 
@@ -43,9 +42,6 @@ class ProgressView(Progress):
     def __init__(self, say: Callable[[str], None] = _say_in_debug) -> None:
         super().__init__(say)
 
-    def saved(self, run: Path, report: Path) -> None:
-        """The folders of the run and of its report."""
-
     def __enter__(self) -> Self:
         return self
 
@@ -62,10 +58,6 @@ class PlainProgress(Lines, ProgressView):
 
     def _show(self, record: Record) -> None:
         self._print(sample_line(record, self._tally), style="" if record.is_ok else "red")
-
-    def saved(self, run: Path, report: Path) -> None:
-        self._print(f"Run: {run}\nReport: {report}/report.html")
-        self._print(f"All numbers: specbench report {run} --full")
 
     def _print(self, text: str, style: str = "") -> None:
         self._console.print(Text(wrapped(text, self._console.file), style=style), soft_wrap=True)

@@ -199,4 +199,5 @@ def _report(
         report = make_report(runs, sort=call.sort)
         print_report(report, is_full=call.full)
         write_report(report, folder)
-    view.saved(path, folder)
+    view.message(f"Run: {path}\nReport: {folder}/report.html")
+    view.message(f"All numbers: specbench report {path} --full")
