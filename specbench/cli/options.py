@@ -107,6 +107,10 @@ def _choices(option: Option) -> list[str]:
     return [name or option.word for name in named if name or option.word]
 
 
+_GIVEN = ("COMMANDLINE", "ENVIRONMENT")
+"""Sources of the options that a user gave."""
+
+
 def takes(*declared: Option) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command a parameter for each option.
 
@@ -121,7 +125,8 @@ def takes(*declared: Option) -> Callable[[Callable[..., None]], Callable[..., No
         own = [one for one in parameters.values() if one.name not in ("values", "call", "given")]
 
         def call(context: typer.Context, **raw: Any) -> None:
-            names = given(context)
+            sources = {name: context.get_parameter_source(name) for name in context.params}
+            names = [name for name, one in sources.items() if one and one.name in _GIVEN]
             values = {known[n].name: known[n].read(raw[n]) for n in names if n in known}
             of_call = {n: values.pop(n) for n in Call.__struct_fields__ if n in values}
             for name, value in of_call.items():
@@ -192,15 +197,6 @@ RunArguments = Annotated[
         autocompletion=complete_runs,
     ),
 ]
-
-
-def given(context: typer.Context) -> list[str]:
-    """Names of the options that the user gave, in the command or in the environment."""
-    return [
-        name
-        for name in context.params
-        if getattr(context.get_parameter_source(name), "name", "") in ("COMMANDLINE", "ENVIRONMENT")
-    ]
 
 
 def quiet_libraries() -> None:
