@@ -1,24 +1,29 @@
-"""`specbench run` and `specbench suite`: one run, or several with one report."""
+"""`specbench run` and `specbench suite`: one run, or several with one report; and with
+`--dry-run`, what runs would take and do, and what they could show.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from specbench.cli.interrupts import resumable
-from specbench.cli.options import REPORTS, RUNS, Call, quiet_libraries, takes
+from specbench.cli.options import REPORTS, RUNS, Call, quiet_libraries, say, takes
 from specbench.engine.garbage import lasting_objects, no_garbage_collection
 from specbench.errors import UserError
 from specbench.log.options import options
 from specbench.log.spec import SpecValues
+from specbench.measure.progress import LONG_S, number_text, time_text
 
 if TYPE_CHECKING:
     from specbench.cli.progress import ProgressView
     from specbench.log.run import Run
+    from specbench.measure.base import Plan
     from specbench.measure.spec import RunSpec
     from specbench.measure.suite.recipe import Suite
     from specbench.measure.suite.runs import SuiteResult
@@ -79,9 +84,7 @@ def suite(
 
     chosen = read_recipe(recipe)
     if call.dry_run:
-        from specbench.cli.dry_run import print_dry_run
-
-        print_dry_run(chosen)
+        _print_dry_run(chosen)
         return
     quiet_libraries()
     folder = call.output or SUITES / chosen.name
@@ -116,10 +119,8 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
         names = [name for name in found if name != "settings" or spec.settings != AUTO]
     several = equal_runs(spec, names, call.runs)
     if call.dry_run:
-        from specbench.cli.dry_run import print_dry_run, print_power
-
-        if print_dry_run(several):  # else it is not known what it could show: files are missing
-            print_power(spec, is_offline=call.offline)
+        if _print_dry_run(several):  # else it is not known what it could show: files are missing
+            _print_power(spec, is_offline=call.offline)
         raise typer.Exit
     if call.ray:
         raise UserError(
@@ -164,7 +165,6 @@ def _run_suite(suite: Suite, folder: Path, call: Call, view: ProgressView) -> Su
 def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str]) -> Run:
     from specbench.measure.folder import claim_folder, expected_seconds, new_run, resumed_run
     from specbench.measure.plan import make_plan, setup_maker
-    from specbench.measure.progress import LONG_S, time_text
 
     choose = resumed_run if call.resume else new_run
     path, spec, given = choose(spec, given, call.output, RUNS)
@@ -201,3 +201,84 @@ def _report(
         write_report(report, folder)
     view.message(f"Run: {path}\nReport: {folder}/report.html")
     view.message(f"All numbers: specbench report {path} --full")
+
+
+def _print_dry_run(suite: Suite) -> bool:
+    """Print what each run of a suite would take. True if nothing has to be downloaded."""
+    import torch
+
+    from specbench.machine.bandwidth import bandwidth
+    from specbench.measure.suite.preview import preview
+    from specbench.report.console import SafeConsole, text_table
+
+    # The first of several GPUs, which work one after the other: "cuda:0-3".
+    bytes_per_s = cache(lambda device: bandwidth(torch.device(device.partition("-")[0])))
+    rows, missing, refused, is_here = [], list[str](), list[str](), True
+    for run in suite.runs:
+        try:
+            one = preview(run.spec, bytes_per_s)
+        except UserError as error:
+            refused.append(f"{run.name}: {error.message} {error.hint}")
+            continue
+        missing += [f"{run.name}: {sentence}" for sentence in one.missing]
+        is_here &= not (one.download_bytes or one.has_more_files)
+        rows.append(
+            [
+                run.name,
+                str(one.num_methods),
+                number_text(one.num_samples, "{:,.0f}"),
+                number_text(one.download_bytes, "{:.1f} GB", 1e9) + " + ?" * one.has_more_files,
+                number_text(one.memory_bytes, "{:.1f} GB", 1e9),
+                time_text(one.max_seconds),
+            ]
+        )
+    headings = ["run", "methods", "answers", "download", "memory", "decoding"]
+    note = (
+        "Decoding: all answers at full length and vanilla's speed, if only reading the weights "
+        "takes time; a small model takes longer. ?: unknown."
+    )
+    table = text_table(headings, rows, are_numbers=True)
+    SafeConsole().print(suite.title, table, *missing, *refused, note, sep="\n")
+    if refused:
+        raise typer.Exit(UserError.exit_code)
+    return is_here
+
+
+def _print_power(spec: RunSpec, *, is_offline: bool) -> None:
+    """Print what a run would do, about how long it would take, and what it could show."""
+    from specbench.measure.folder import expected_seconds
+    from specbench.measure.plan import make_plan
+
+    made = make_plan(spec, is_offline=is_offline)
+    counts = ", ".join(f"{task} {len(prompts)}" for task, prompts in made.prompts.items())
+    lines = [f"{made.setup.title}: {', '.join(made.setup.labels)}"]
+    if made.setup.no_checkpoint:
+        lines.append(f"No checkpoint: {', '.join(made.setup.no_checkpoint)}")
+    lines.append(
+        f"Prompts: {sum(map(len, made.prompts.values()))} ({counts}); passes: {made.repeats}; "
+        f"at most {made.max_new_tokens} tokens an answer; completions: {made.num_records}"
+    )
+    if seconds := expected_seconds(made, RUNS):
+        lines.append(f"About {time_text(seconds)}, by the newest run of this model.")
+    for line in (*lines, _power(made)):
+        say(line, is_error=False)
+
+
+def _power(plan: Plan) -> str:
+    """The smallest difference that a run could show, by the newest run that can tell."""
+    from specbench.analysis.metrics import measure
+    from specbench.log.store import read_run
+    from specbench.measure.folder import earlier_runs
+    from specbench.measure.passes import has_interval, least_prompts
+    from specbench.report.power import pilot_of
+
+    prompts = [len(one) for one in plan.prompts.values()]
+    if not has_interval(prompts):
+        least = least_prompts(len(prompts))
+        return f"No difference can be shown: use --limit {least}, or more prompts."
+    for path, _ in earlier_runs(plan, RUNS):
+        if found := pilot_of(measure(read_run(path, is_lenient=True))):
+            shown = found.smallest(sum(prompts), max(plan.repeats, 2))
+            if shown < 1:
+                return f"It would show differences of {shown * 100:.1f} % and more."
+    return "No earlier run of this model tells which differences it would show."
