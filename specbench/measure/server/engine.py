@@ -1,4 +1,4 @@
-"""The description of an engine: its name, methods, command line, form of requests, and metrics."""
+"""The description of an engine: its title, methods, command line, form of requests, and metrics."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -87,7 +87,6 @@ class Engine:
     its metrics, without prefix and suffix, to ours; `accepted_at` has a label with the position.
     """
 
-    name: str
     title: str
     executable: tuple[str, ...]
     install: str

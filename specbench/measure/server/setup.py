@@ -267,7 +267,7 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
     engine = load_engine(spec.serving_engine)
     if spec.urls or spec.labels:
         raise UserError(
-            f"--engine {engine.name} starts its own servers, and --url names running ones.",
+            f"--engine {spec.serving_engine} starts its own servers, and --url names running ones.",
             "Give one of them.",
         )
     device = _device(spec.device)

@@ -111,7 +111,6 @@ def _read(data: bytes) -> stream.Event:
 
 
 ENGINE = Engine(
-    name="llamacpp",
     title="llama.cpp",
     executable=("llama-server",),
     install="the wheel (`pip install xllamacpp`), or put a build of llama.cpp on the PATH",

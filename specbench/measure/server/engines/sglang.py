@@ -96,7 +96,6 @@ def _read(data: bytes) -> stream.Event:
 
 
 ENGINE = Engine(
-    name="sglang",
     title="SGLang",
     executable=(sys.executable, "-m", "sglang.launch_server"),
     install="`pip install sglang`, in an environment of its own",

@@ -88,7 +88,6 @@ def _check_folder(folder: Path, method: str) -> None:
 
 
 ENGINE = engine.Engine(
-    name="vllm",
     title="vLLM",
     executable=("vllm",),
     install="`pip install vllm` (for NVIDIA GPUs), in an environment of its own",
