@@ -7,6 +7,5 @@ loads. Each engine that can be started is a file in `engines`.
 
 from pkgutil import iter_modules
 
-ENGINES = f"{__name__}.engines"
 NAMES = tuple(sorted(one.name for one in iter_modules([f"{__path__[0]}/engines"])))
 """Names of the engines on the command line: the names of their files."""

@@ -7,11 +7,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from specbench.measure.server import ENGINES
 from specbench.measure.server.stream import StreamProtocol
 from specbench.types import Scope
 
-WEIGHTS = "weights"
 DRAFT_COUNTERS = {
     "spec_decode_num_drafts": "num_drafts",
     "spec_decode_num_draft_tokens": "num_draft_tokens",
@@ -104,7 +102,7 @@ class Engine:
 
 def load_engine(name: str) -> Engine:
     """The engine of a file in `engines`."""
-    engine: Engine = import_module(f"{ENGINES}.{name}").ENGINE
+    engine: Engine = import_module(f"specbench.measure.server.engines.{name}").ENGINE
     return engine
 
 

@@ -23,7 +23,7 @@ from specbench.measure.methods import BASELINE, check_labels, label_of, no_weigh
 from specbench.measure.server.address import server_root
 from specbench.measure.server.backend import ServerBackend
 from specbench.measure.server.client import Client, FoundServer, find_server
-from specbench.measure.server.engine import WEIGHTS, Engine, EngineMethod, Launch, load_engine
+from specbench.measure.server.engine import Engine, EngineMethod, Launch, load_engine
 from specbench.measure.server.servers import RunningServers, StartedServers
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import ModelCard, find_model
@@ -47,7 +47,7 @@ TEXT_WARNING = (
 )
 LOGS = "engines"
 """The folder in a run with the logs of the engines that it started."""
-_NUM_TOKENS, _SCOPE = "num_tokens", "scope"
+_NUM_TOKENS, _SCOPE, _WEIGHTS = "num_tokens", "scope", "weights"
 _MOST_CONTEXT = 4096
 """Tokens of context that an engine is started with at most: its memory grows with it."""
 _MEMORY = (
@@ -334,7 +334,7 @@ def _asked(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
     for one in asked:
         if one.name not in engine.methods:
             raise unknown_name("method", one.name, engine.methods, of=engine.title)
-        known = (_NUM_TOKENS, WEIGHTS, *((_SCOPE,) if engine.methods[one.name].scopes else ()))
+        known = (_NUM_TOKENS, _WEIGHTS, *((_SCOPE,) if engine.methods[one.name].scopes else ()))
         for option in one.given:
             if option not in known:
                 raise unknown_name("option", option, known, of=f"{engine.title}'s {one.name}")
@@ -379,7 +379,7 @@ def _weights(
     """The folder of a method's draft weights: the given one, or the model card's."""
     if method.weights is None:
         return None
-    if given := one.given.get(WEIGHTS, ""):
+    if given := one.given.get(_WEIGHTS, ""):
         what = f"The {one.name} checkpoint"
         return resolve(given, offline=is_offline, what=what, needs_tokenizer=False)
     weights = choice_card.weights_of(method.weights)
