@@ -249,7 +249,7 @@ def served(
                 break
         except requests.ConnectionError:
             pass
-        if process.status is not None or time.monotonic() > deadline:
+        if process.death() or time.monotonic() > deadline:
             raise SystemExit(f"A server does not answer. Its last lines: {process.last_lines()}")
         time.sleep(0.1)
 

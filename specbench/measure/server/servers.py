@@ -49,11 +49,6 @@ class ServerProcess:
             start_new_session=True,  # Ctrl-C is for this program, which then ends the server
         )
 
-    @property
-    def status(self) -> int | None:
-        """The exit status; None while it runs."""
-        return self._keeper.poll()
-
     def stop(self) -> None:
         """End the server and everything that it started."""
         assert self._keeper.stdin is not None
@@ -75,9 +70,9 @@ class ServerProcess:
 
     def death(self, when: str = "") -> str:
         """Its end in words; empty while it runs."""
-        if self.status is None:
+        if (status := self._keeper.poll()) is None:
             return ""
-        ended = f"The engine ended with status {self.status}{when}."
+        ended = f"The engine ended with status {status}{when}."
         return f"{ended} Its last lines: {self.last_lines()}"
 
 
