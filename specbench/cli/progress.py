@@ -6,7 +6,7 @@ between two events of the run: a thread that redraws by the clock would disturb 
 
 import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from time import perf_counter
 from typing import Self
 
@@ -38,9 +38,6 @@ class ProgressView(Progress):
 
     As a context manager it closes the view however the run ends.
     """
-
-    def __init__(self, say: Callable[[str], None] = _say_in_debug) -> None:
-        super().__init__(say)
 
     def __enter__(self) -> Self:
         return self
@@ -139,6 +136,6 @@ def progress_view(*, is_quiet: bool = False, console: Console | None = None) -> 
     The console is stderr's unless one is given: stdout is for data.
     """
     if is_quiet:
-        return ProgressView()
+        return ProgressView(_say_in_debug)
     console = console or SafeConsole(stderr=True)
     return LiveProgress(console) if console.is_terminal else PlainProgress(console)

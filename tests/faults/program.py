@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from specbench.cli import main
 from specbench.cli.options import quiet_libraries
-from specbench.cli.progress import ProgressView
+from specbench.cli.progress import progress_view
 from specbench.data.prompts import Prompt
 from specbench.errors import UserError
 from specbench.log.audit import write_audit
@@ -66,7 +66,8 @@ def ran(spec: RunSpec, folder: Path) -> Run:
     """A run in a folder, as the command line makes it."""
     quiet_libraries()
     with chdir(folder), patch("specbench.machine.bandwidth.bandwidth", lambda device, block: 1e9):
-        return run_plan(make_plan(spec, is_offline=True), folder / "run", ProgressView(), given=[])
+        plan, view = make_plan(spec, is_offline=True), progress_view(is_quiet=True)
+        return run_plan(plan, folder / "run", view, given=[])
 
 
 def fake_run(

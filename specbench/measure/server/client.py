@@ -127,7 +127,8 @@ class Client:
                 if not failure.is_refused or num_tried == MOST_ATTEMPTS:
                     tried = f" It was tried {num_tried} times." if num_tried > 1 else ""
                     raise RequestFailed(failure.message + tried) from failure
-                await asyncio.sleep(_wait_s(failure, num_tried - 1))
+                own_s, asked_s = FIRST_WAIT_S * 2.0 ** (num_tried - 1), failure.retry_after_s
+                await asyncio.sleep(min(own_s if asked_s is None else asked_s, MOST_WAIT_S))
         raise RequestFailed(self.dead_reason)
 
     async def check_alive(self) -> str | None:
@@ -223,11 +224,6 @@ async def _start_of(response: ClientResponse) -> str:
     except (msgspec.DecodeError, RecursionError, AttributeError, KeyError, TypeError):
         pass
     return cut(printable(" ".join(text.split())), _SHOWN)
-
-
-def _wait_s(failure: RequestFailed, attempt: int) -> float:
-    own = FIRST_WAIT_S * 2.0**attempt
-    return min(own if failure.retry_after_s is None else failure.retry_after_s, MOST_WAIT_S)
 
 
 def _connection_text(error: Exception) -> str:

@@ -9,13 +9,8 @@ from typing import NamedTuple
 import pytest
 
 import specbench
-from specbench.measure.server.client import (
-    Client,
-    FoundServer,
-    find_server,
-    increase,
-    read_counters,
-)
+from specbench.measure.server import client as counters
+from specbench.measure.server.client import Client, FoundServer, find_server
 from specbench.measure.server.records import make_record
 from specbench.measure.server.stream import Answer, ChatRequest, Counts, RequestFailed, completions
 from specbench.models.cards import find_model
@@ -108,11 +103,11 @@ def test_an_engine_is_known_and_gives_our_answer_with_its_steps_or_as_text(name:
 def test_counters_grow_by_the_tokens_and_drafts_of_the_answers(name: str) -> None:
     metrics = [one["text"] for one in recorded(name) if one["path"] == "/metrics"]
     assert len(metrics) == 2
-    grown = increase(*map(read_counters, metrics))
+    grown = counters.increase(*map(counters.read_counters, metrics))
     assert grown["num_tokens"] >= 2 * len(ours()) - 2
     assert not grown.get("num_cached_tokens")
     text = re.sub(r"((prefix_cache_hits|tokens_cached)_total.*) 0\b", r"\1 7", metrics[0])
-    assert read_counters(text)["num_cached_tokens"] == 7
+    assert counters.read_counters(text)["num_cached_tokens"] == 7
     if not name.endswith("-vanilla"):
         assert grown["num_drafts"] > 0
         assert grown["accepted_at_1"] <= grown["num_drafts"]

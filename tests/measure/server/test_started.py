@@ -127,7 +127,7 @@ def test_an_engine_that_asks_for_a_key_is_not_waited_for(
 
 def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
     process = ServerProcess(["/no/such/engine", "serve"], {}, tmp_path / "log")
-    assert wait_until(process.death)
+    assert wait_until(lambda: bool(process.death()))
     assert "/no/such/engine cannot be started" in process.last_lines()
     process.stop()
 
@@ -161,7 +161,7 @@ def test_what_an_engine_that_was_killed_had_started_is_ended(tmp_path: Path) -> 
     assert wait_until(children.exists)
     engine, child = pids(children)
     os.kill(engine, signal.SIGKILL)
-    assert wait_until(process.death)
+    assert wait_until(lambda: bool(process.death()))
     assert wait_until(lambda: are_gone(child))
     process.stop()
 
