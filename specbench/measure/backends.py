@@ -10,13 +10,11 @@ def make_setup(spec: RunSpec, *, is_offline: bool = False) -> Setup:
     Raises:
         UserError: an unknown name, a wrong value, or a missing or broken file.
     """
-    if spec.serving_engine:
-        from specbench.measure.server.setup import make_started_setup
-
-        return make_started_setup(spec, is_offline=is_offline)
     if spec.backend == "server":
-        from specbench.measure.server.setup import make_server_setup
+        from specbench.measure.server.setup import make_server_setup, make_started_setup
 
+        if spec.serving_engine:
+            return make_started_setup(spec, is_offline=is_offline)
         return make_server_setup(spec, is_offline=is_offline)
     from specbench.measure.local.engine_setup import make_engine_setup
 
