@@ -9,6 +9,7 @@ from specbench.measure.server import engine
 
 _NGRAM = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}
 """The longest and shortest n-gram looked up, as in PLD."""
+_NAMES = {"sps": "draft_model"}
 
 
 def _arguments(launch: engine.Launch) -> list[str]:
@@ -33,7 +34,7 @@ def _speculation(launch: engine.Launch) -> str:
     """The value of --speculative-config; empty for vanilla."""
     if launch.method == "vanilla":
         return ""
-    values: dict[str, Any] = {"method": "draft_model" if launch.method == "sps" else launch.method}
+    values: dict[str, Any] = {"method": _NAMES.get(launch.method, launch.method)}
     if launch.weights:
         is_medusa = launch.method == "medusa"
         made = medusa_folder(launch.weights, launch.model, launch.scratch) if is_medusa else None
