@@ -1,7 +1,5 @@
 """The choice of a run's backend, whose module is loaded only when it is used."""
 
-from __future__ import annotations
-
 from specbench.measure.base import Setup
 from specbench.measure.spec import RunSpec
 

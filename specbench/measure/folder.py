@@ -1,7 +1,5 @@
 """The folder of a run: a new one, or one to resume."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Collection, Iterator
@@ -9,7 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import asdict
 
@@ -18,12 +16,10 @@ from specbench.log.header import RunHeader
 from specbench.log.options import options
 from specbench.log.spec import SpecValues
 from specbench.log.store import HEADER, is_being_written, list_runs, read_header, run_folder
+from specbench.measure.base import Plan
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import find_model
 from specbench.registry import expand_groups
-
-if TYPE_CHECKING:
-    from specbench.measure.base import Plan
 
 
 class ChosenRun(NamedTuple):

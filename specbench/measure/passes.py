@@ -1,7 +1,5 @@
 """The end of a run's passes over the prompts: all were made, or intervals are narrow enough."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

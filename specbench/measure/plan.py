@@ -3,8 +3,6 @@
 All of the user's mistakes surface here, before a run folder exists.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial

@@ -3,8 +3,6 @@
 The text of an answer, and where each of its tokens ends in it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate

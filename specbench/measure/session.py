@@ -4,8 +4,6 @@ The header of a run that is about to start, from its plan, and that of one that 
 the same inputs, on the same machine, for the records that are missing.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The device of a run, and the execution of steps on it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar

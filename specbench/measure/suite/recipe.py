@@ -11,8 +11,6 @@ models = ["vicuna-7b", "vicuna-13b"]
 limit = 20                       # for these only
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
