@@ -82,7 +82,7 @@ def _power(plan: Plan) -> str:
     """The smallest difference that a run could show, by the newest run that can tell."""
     from specbench.analysis.metrics import measure
     from specbench.log.store import read_run
-    from specbench.measure.passes import has_interval, least_prompts
+    from specbench.measure.plan import has_interval, least_prompts
     from specbench.report.power import pilot_of
 
     prompts = [len(one) for one in plan.prompts.values()]

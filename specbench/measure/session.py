@@ -24,7 +24,7 @@ from specbench.machine import environment
 from specbench.machine.sampler import CpuSampler
 from specbench.measure.base import Backend, Plan, Progress, loads_of_run
 from specbench.measure.methods import kept_options
-from specbench.measure.passes import finished_header, width_after
+from specbench.measure.plan import finished_header, width_after
 from specbench.measure.requests import warm_up_requests
 from specbench.measure.settings import TUNED
 from specbench.types import Record
