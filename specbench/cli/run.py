@@ -144,7 +144,7 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
 
 def _run_suite(suite: Suite, folder: Path, call: Call, view: ProgressView) -> SuiteResult:
     """Make the runs that the folder lacks."""
-    from specbench.measure.plan import setup_maker
+    from specbench.measure.cluster import setup_maker
     from specbench.measure.suite.runs import run_suite
 
     words = sys.argv[1:]
@@ -162,8 +162,9 @@ def _run_suite(suite: Suite, folder: Path, call: Call, view: ProgressView) -> Su
 
 
 def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str]) -> Run:
+    from specbench.measure.cluster import setup_maker
     from specbench.measure.folder import claim_folder, expected_seconds, new_run, resumed_run
-    from specbench.measure.plan import make_plan, setup_maker
+    from specbench.measure.plan import make_plan
     from specbench.measure.progress import LONG_S, time_text
 
     choose = resumed_run if call.resume else new_run

@@ -4,10 +4,8 @@ All of the user's mistakes surface here, before a run folder exists. The passes 
 its prompts end when all were made, or when intervals are narrow enough.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -17,7 +15,6 @@ from specbench.data.prompts import PromptSet, load_prompt_sets, plan_tasks
 from specbench.errors import UserError
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
-from specbench.measure.backends import make_setup
 from specbench.measure.base import ChecksMemory, Plan, Setup
 from specbench.measure.methods import BASELINE, find_datastore, no_weights, parse_methods
 from specbench.measure.settings import read_settings
@@ -43,23 +40,28 @@ OUR_BUDGET, DEFAULT_BUDGET = 128, 512
 
 
 SetupMaker = Callable[..., Setup]
-"""Makes a spec's setup, with `is_offline`: `backends.make_setup`, or that of a cluster."""
+"""Makes a spec's setup, with `is_offline`: `make_setup`, or that of a cluster."""
 
 
-@contextmanager
-def setup_maker(address: str) -> Iterator[SetupMaker | None]:
-    """The maker of setups in the Ray cluster at an address, until the block ends; None without one.
+def make_setup(spec: RunSpec, *, is_offline: bool = False) -> Setup:
+    """Find and check what the spec's backend needs: the engine in this process, or servers.
+
+    Its module is loaded only when it is used.
 
     Raises:
-        UserError: Ray is not installed, or the cluster cannot be reached.
+        UserError: an unknown name, a wrong value, or a missing or broken file.
     """
-    if not address:
-        yield None
-        return
-    from specbench.measure.cluster import connected, make_cluster_setup
+    if spec.serving_engine:
+        from specbench.measure.server.started import make_started_setup
 
-    with connected(address) as ray:
-        yield partial(make_cluster_setup, ray)
+        return make_started_setup(spec, is_offline=is_offline)
+    if spec.backend == "server":
+        from specbench.measure.server.setup import make_server_setup
+
+        return make_server_setup(spec, is_offline=is_offline)
+    from specbench.measure.local.engine_setup import make_engine_setup
+
+    return make_engine_setup(spec, is_offline=is_offline)
 
 
 def make_plan(
