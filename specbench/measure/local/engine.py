@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from specbench.engine.target import Target
     from specbench.machine.gpu_sampler import GpuSampler
     from specbench.measure.local.engine_load import EngineParts
-    from specbench.measure.local.fingerprint import Fingerprint
+    from specbench.measure.local.memory import Fingerprint
 
 PRIMING_TOKENS = 3
 """The prefill's token and those of a step, for which a draft model has to prefill too."""

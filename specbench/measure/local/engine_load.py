@@ -19,8 +19,7 @@ from specbench.log.backend import HookTimes
 from specbench.log.machine import gpu_numbers
 from specbench.measure.base import outer_clock
 from specbench.measure.local.device import EAGER, Device, Mode
-from specbench.measure.local.fingerprint import Fingerprint
-from specbench.measure.local.memory import MemoryLedger
+from specbench.measure.local.memory import Fingerprint, MemoryLedger
 from specbench.types import Completion, Request, Sampling
 
 if TYPE_CHECKING:
