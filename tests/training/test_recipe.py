@@ -21,7 +21,6 @@ from specbench.engine.target import Target
 from specbench.registry import get
 from specbench.training.batches import Batch
 from specbench.training.eagle import Eagle3Head
-from specbench.training.features import Teacher
 from specbench.training.files import locked_log
 from specbench.training.head import TargetOutputs, agreement, ahead, decayed_sum, depth_loss
 from specbench.training.layer import BLOCKS
@@ -33,7 +32,7 @@ from specbench.training.loop import (
     optimizers_for,
 )
 from specbench.training.medusa import MedusaHeads
-from specbench.training.recipe import HEADS, fit, new_head
+from specbench.training.recipe import HEADS, Teacher, fit, new_head
 from tests.support.architectures import config_of, random_of
 from tests.training.head_models import SETTINGS, batches, micro_model, random_head, target_outputs
 
