@@ -20,10 +20,9 @@ from specbench.engine.drafter import BuildContext
 from specbench.engine.target import Target
 from specbench.registry import get
 from specbench.training.batches import Batch
-from specbench.training.eagle import Eagle3Head
+from specbench.training.eagle import BLOCKS, Eagle3Head
 from specbench.training.files import locked_log
 from specbench.training.head import TargetOutputs, agreement, ahead, decayed_sum, depth_loss
-from specbench.training.layer import BLOCKS
 from specbench.training.loop import (
     Plan,
     Schedule,
