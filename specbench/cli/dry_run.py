@@ -15,7 +15,7 @@ from specbench.measure.progress import number_text, time_text
 if TYPE_CHECKING:
     from specbench.measure.base import Plan
     from specbench.measure.spec import RunSpec
-    from specbench.measure.suite.recipe import Suite
+    from specbench.measure.suite.runs import Suite
 
 
 def print_dry_run(suite: Suite) -> bool:

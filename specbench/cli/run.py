@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from specbench.cli.progress import ProgressView
     from specbench.log.run import Run
     from specbench.measure.spec import RunSpec
-    from specbench.measure.suite.recipe import Suite
-    from specbench.measure.suite.runs import SuiteResult
+    from specbench.measure.suite.runs import Suite, SuiteResult
 
 
 FIRST_LIMIT, FIRST_PASSES = 3, 1
@@ -75,7 +74,7 @@ def suite(
 ) -> None:
     """Measure all runs of a recipe; keep them and one report."""
     from specbench.cli.progress import progress_view
-    from specbench.measure.suite.recipe import read_recipe
+    from specbench.measure.suite.runs import read_recipe
 
     chosen = read_recipe(recipe)
     if call.dry_run:
@@ -108,7 +107,7 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
     from specbench.log.store import HEADER, pooled_in
     from specbench.measure.folder import claim_folder, new_run, resumed_run
     from specbench.measure.spec import AUTO
-    from specbench.measure.suite.recipe import equal_runs
+    from specbench.measure.suite.runs import equal_runs
 
     if call.resume and call.output and (first := call.output / "run-1" / HEADER).exists():
         # The others are as it is. Settings that it chose are named by its folder there.
