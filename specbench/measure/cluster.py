@@ -30,10 +30,11 @@ from specbench.log.header import MethodHeader, RunHeader
 from specbench.log.machine import gpu_numbers
 from specbench.machine import environment
 from specbench.machine.sampler import CpuSampler
-from specbench.measure.base import BackendInfo, Codec, Log, Plan, Progress, Sample, SetupInfo
+from specbench.measure.base import BackendInfo, Log, Plan, Progress, Sample, SetupInfo
 from specbench.measure.plan import SetupMaker, make_setup
 from specbench.measure.runner import Runner
 from specbench.measure.spec import AUTO, PAPER, RunSpec
+from specbench.models.chat import ChatCodec
 from specbench.types import Record, RecordKey, Request, seed_of
 
 MOST_ATTEMPTS = MOST_RESTARTS = 3
@@ -211,7 +212,7 @@ class ClusterSetup:
     title: str
     labels: tuple[str, ...]
     no_checkpoint: tuple[str, ...]
-    codec: Codec
+    codec: ChatCodec
     context: int | None
     ray: Any = None
     actors: Sequence[Any] = ()

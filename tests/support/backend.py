@@ -8,9 +8,10 @@ from typing import Any, Self
 from specbench.data.prompts import Prompt, PromptSet
 from specbench.data.tasks import Task
 from specbench.log.header import MethodHeader, ModelHeader, RunHeader
-from specbench.measure.base import BackendInfo, Log, Message, Plan, Progress, SetupInfo
+from specbench.measure.base import BackendInfo, Log, Plan, Progress, SetupInfo
 from specbench.measure.runner import Runner
 from specbench.measure.spec import RunSpec
+from specbench.models.chat import Message
 from specbench.types import Completion, Record, Request, Step
 
 Answer = Callable[[Request], Completion]

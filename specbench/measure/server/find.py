@@ -11,11 +11,11 @@ import msgspec
 from specbench.errors import UserError, first_line, printable
 from specbench.log.backend import ServerHeader
 from specbench.log.machine import UNKNOWN
-from specbench.measure.base import Codec
 from specbench.measure.server import NAMES, stream
 from specbench.measure.server.client import Client
 from specbench.measure.server.engine import load_engine
 from specbench.models.cards import ModelCard
+from specbench.models.chat import ChatCodec
 from specbench.types import Request
 
 _START = (
@@ -40,7 +40,7 @@ class FoundServer:
 
 
 async def find_server(
-    client: Client, card: ModelCard, codec: Codec, *, served_model: str
+    client: Client, card: ModelCard, codec: ChatCodec, *, served_model: str
 ) -> FoundServer:
     """Ask a server what it is and whether it serves a model, with a short answer to a prompt.
 
