@@ -54,7 +54,9 @@ def engine_backend(
     setup = SimpleNamespace(
         spec=RunSpec(threads=1), methods=(), device=Device("cpu"), mode=EAGER, settings="paper"
     )
-    engine = LoadedEngine(target, drafters, 0.0, MemoryLedger(target), **loaded)
+    ledger = MemoryLedger(target)
+    ledger.hooks |= loaded.pop("hooks", {})
+    engine = LoadedEngine(target, drafters, 0.0, ledger, **loaded)
     return EngineBackend(cast(Any, setup), is_metered=is_metered, loaded=engine)
 
 

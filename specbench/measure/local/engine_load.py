@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -68,15 +68,12 @@ class EngineParts:
 
 
 def build_drafters(
-    target: Target,
-    methods: Iterable[RunMethod],
-    ledger: MemoryLedger,
-    hooks: dict[str, HookTimes] | None = None,
+    target: Target, methods: Iterable[RunMethod], ledger: MemoryLedger
 ) -> dict[str, Drafter]:
-    """The drafter of every method by the method's label. The ledger counts what each one holds.
+    """The drafter of every method by the method's label.
 
-    `hooks` receives the time that building each one took. A method whose build fails has a
-    drafter that fails in every sample, with the reason.
+    The ledger counts what each one holds, and the time that building it took. A method whose
+    build fails has a drafter that fails in every sample, with the reason.
 
     Raises:
         SpecbenchError: a method refuses its options or weights.
@@ -95,8 +92,7 @@ def build_drafters(
             except MethodFault as fault:
                 drafter = broken_drafter(fault)
             drafters[one.label] = drafter
-        if hooks is not None:
-            hooks[one.label] = HookTimes(outer_clock() - began)
+        ledger.hooks[one.label] = HookTimes(outer_clock() - began)
     return drafters
 
 
@@ -116,14 +112,13 @@ def broken_drafter(fault: SpecbenchError) -> Drafter:
 class LoadedEngine:
     """A target with the drafters of its methods, and the seconds it took to load them.
 
-    `hooks` have the seconds of each drafter, `weights` is the fingerprint taken before them.
+    `weights` is the fingerprint taken before the drafters were built.
     """
 
     target: Target
     drafters: Mapping[str, Drafter]
     seconds: float
     ledger: MemoryLedger
-    hooks: Mapping[str, HookTimes] = field(default_factory=dict)
     weights: Fingerprint | None = None
 
 
@@ -131,11 +126,10 @@ def load_engine(setup: EngineParts) -> LoadedEngine:
     """Load the target and the drafters of all methods."""
     began = perf_counter()
     target = load_model(setup)
-    ledger, hooks = MemoryLedger(target), dict[str, HookTimes]()
+    ledger = MemoryLedger(target)
     weights = Fingerprint(target.model, load_s=perf_counter() - began)
-    drafters = build_drafters(target, setup.methods, ledger, hooks)
-    seconds = perf_counter() - began
-    return LoadedEngine(target, drafters, seconds, ledger, hooks=hooks, weights=weights)
+    drafters = build_drafters(target, setup.methods, ledger)
+    return LoadedEngine(target, drafters, perf_counter() - began, ledger, weights)
 
 
 def load_model(setup: EngineParts) -> Target:

@@ -20,7 +20,7 @@ from hashlib import sha256
 from statistics import mean
 from typing import TYPE_CHECKING
 
-from specbench.log.backend import RooflineHeader, WeightsPrint
+from specbench.log.backend import HookTimes, RooflineHeader, WeightsPrint
 from specbench.measure.base import outer_clock
 from specbench.types import Completion, Record
 
@@ -45,12 +45,14 @@ class MemoryLedger:
     """Bytes that each method holds: what stays allocated once it was built, and once it ran.
 
     That is its drafter with its caches. The target's weights and cache belong to every method,
-    and the memory of graphs to those that replay them. On a CPU nothing is counted.
+    and the memory of graphs to those that replay them. On a CPU nothing is counted. `hooks` has the
+    seconds that building each method took.
     """
 
     def __init__(self, target: Target) -> None:
         self._target = target
         self._held: Counter[str] = Counter()
+        self.hooks: dict[str, HookTimes] = {}
 
     @contextmanager
     def holder(self, label: str) -> Iterator[None]:
