@@ -9,8 +9,8 @@ import typer
 
 from specbench.cli.options import RUNS, say
 from specbench.errors import UserError
-from specbench.measure.folder import earlier_runs, expected_seconds
 from specbench.measure.progress import number_text, time_text
+from specbench.measure.session import earlier_runs, expected_seconds
 
 if TYPE_CHECKING:
     from specbench.measure.base import Plan

@@ -105,7 +105,7 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
         UserError: a run failed, or the folder has runs and `--resume` is not given.
     """
     from specbench.log.store import HEADER, pooled_in
-    from specbench.measure.folder import claim_folder, new_run, resumed_run
+    from specbench.measure.session import claim_folder, new_run, resumed_run
     from specbench.measure.spec import AUTO
     from specbench.measure.suite.runs import equal_runs
 
@@ -161,12 +161,12 @@ def _run_suite(suite: Suite, folder: Path, call: Call, view: ProgressView) -> Su
 
 
 def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str]) -> Run:
+    from specbench.measure import session
     from specbench.measure.cluster import setup_maker
-    from specbench.measure.folder import claim_folder, expected_seconds, new_run, resumed_run
     from specbench.measure.plan import make_plan
     from specbench.measure.progress import LONG_S, time_text
 
-    choose = resumed_run if call.resume else new_run
+    choose = session.resumed_run if call.resume else session.new_run
     path, spec, given = choose(spec, given, call.output, RUNS)
     if call.resume:
         view.message(f"Continuing the run in {path}")
@@ -175,14 +175,14 @@ def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str])
     with setup_maker(call.ray) as maker:
         with lasting_objects():
             plan = make_plan(spec, is_offline=call.offline, setup_maker=maker)
-        from specbench.measure.session import run_plan  # after names were checked: imports numpy
-
-        seconds = expected_seconds(plan, RUNS)
+        seconds = session.expected_seconds(plan, RUNS)
         if seconds and seconds > LONG_S and not call.resume:
             view.message(f"About {time_text(seconds)}, by the newest run of this model.")
-        path = path if call.output or call.resume else claim_folder(path)
+        path = path if call.output or call.resume else session.claim_folder(path)
         with resumable(path, "--output", words), view:
-            stored = run_plan(plan, path, view, given=given, command=words, is_forced=call.force)
+            stored = session.run_plan(
+                plan, path, view, given=given, command=words, is_forced=call.force
+            )
     folder = path / "report" if call.output else REPORTS / path.name
     _report(stored, path, folder, call, view)
     return stored
