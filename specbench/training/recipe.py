@@ -22,10 +22,9 @@ from specbench.engine.model_parts import decoder_layers
 from specbench.errors import NonFiniteError, UserError
 from specbench.log.files import folder_errors
 from specbench.training.batches import Batch, BatchSource, Row, ShuffledBatches
-from specbench.training.files import NO_NUMBERS, write_head
 from specbench.training.head import Head, TargetOutputs, agreement
 from specbench.training.kinds import BLOCKS, Eagle3Head, EagleHead, HydraHeads, MedusaHeads
-from specbench.training.loop import Plan, Schedule, optimizers_for, train
+from specbench.training.loop import NO_NUMBERS, Plan, Schedule, optimizers_for, train, write_head
 
 _VOCABULARY = 32_000
 _DECAY = 0.5

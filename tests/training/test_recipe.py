@@ -20,7 +20,6 @@ from specbench.engine.drafter import BuildContext
 from specbench.engine.target import Target
 from specbench.registry import get
 from specbench.training.batches import Batch
-from specbench.training.files import locked_log
 from specbench.training.head import TargetOutputs, agreement, ahead, decayed_sum, depth_loss
 from specbench.training.kinds import BLOCKS, Eagle3Head, MedusaHeads
 from specbench.training.loop import (
@@ -28,6 +27,7 @@ from specbench.training.loop import (
     Schedule,
     has_fast_bfloat16,
     keep_memory,
+    locked_log,
     optimizers_for,
 )
 from specbench.training.recipe import HEADS, Teacher, fit, new_head
