@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from specbench.errors import CheckpointError, UserError
 from specbench.log.header import ModelHeader, RunHeader, precision
 from specbench.measure.base import SetupInfo
-from specbench.measure.local.device import Device, fitted, pick_mode
 from specbench.measure.local.engine import EngineBackend
-from specbench.measure.local.engine_load import EngineParts
+from specbench.measure.local.engine_load import Device, EngineParts, fitted, pick_mode
 from specbench.measure.methods import (
     RunMethod,
     check_scopes,
