@@ -18,9 +18,9 @@ from specbench.log.options import options
 from specbench.log.spec import SpecValues
 
 if TYPE_CHECKING:
-    from specbench.measure.base import Codec
     from specbench.measure.local.engine_setup import EngineSetup
     from specbench.measure.race import Recording, Written
+    from specbench.models.chat import ChatCodec
     from specbench.report.console import TextTable
     from specbench.types import Completion, Request
 
@@ -104,7 +104,7 @@ def _watch(
 class _View(Live):
     """The answer under way, redrawn at most 20 times a second; finished ones stay above it."""
 
-    def __init__(self, console: Console, codec: Codec) -> None:
+    def __init__(self, console: Console, codec: ChatCodec) -> None:
         super().__init__(console=console, auto_refresh=False, transient=True)
         self._codec, self._drawn = codec, 0.0
 

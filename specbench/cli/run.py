@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from specbench.log.run import Run
     from specbench.measure.base import Plan
     from specbench.measure.spec import RunSpec
-    from specbench.measure.suite.recipe import Suite
-    from specbench.measure.suite.runs import SuiteResult
+    from specbench.measure.suite.runs import Suite, SuiteResult
 
 
 FIRST_LIMIT, FIRST_PASSES = 3, 1
@@ -80,7 +79,7 @@ def suite(
 ) -> None:
     """Measure all runs of a recipe; keep them and one report."""
     from specbench.cli.progress import progress_view
-    from specbench.measure.suite.recipe import read_recipe
+    from specbench.measure.suite.runs import read_recipe
 
     chosen = read_recipe(recipe)
     if call.dry_run:
@@ -109,9 +108,9 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
         UserError: a run failed, or the folder has runs and `--resume` is not given.
     """
     from specbench.log.store import HEADER, pooled_in
-    from specbench.measure.folder import claim_folder, new_run, resumed_run
+    from specbench.measure.session import claim_folder, new_run, resumed_run
     from specbench.measure.spec import AUTO
-    from specbench.measure.suite.recipe import equal_runs
+    from specbench.measure.suite.runs import equal_runs
 
     if call.resume and call.output and (first := call.output / "run-1" / HEADER).exists():
         # The others are as it is. Settings that it chose are named by its folder there.
@@ -145,7 +144,7 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
 
 def _run_suite(suite: Suite, folder: Path, call: Call, view: ProgressView) -> SuiteResult:
     """Make the runs that the folder lacks."""
-    from specbench.measure.plan import setup_maker
+    from specbench.measure.cluster import setup_maker
     from specbench.measure.suite.runs import run_suite
 
     words = sys.argv[1:]
@@ -163,10 +162,11 @@ def _run_suite(suite: Suite, folder: Path, call: Call, view: ProgressView) -> Su
 
 
 def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str]) -> Run:
-    from specbench.measure.folder import claim_folder, expected_seconds, new_run, resumed_run
-    from specbench.measure.plan import make_plan, setup_maker
+    from specbench.measure import session
+    from specbench.measure.cluster import setup_maker
+    from specbench.measure.plan import make_plan
 
-    choose = resumed_run if call.resume else new_run
+    choose = session.resumed_run if call.resume else session.new_run
     path, spec, given = choose(spec, given, call.output, RUNS)
     if call.resume:
         view.message(f"Continuing the run in {path}")
@@ -175,14 +175,14 @@ def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str])
     with setup_maker(call.ray) as maker:
         with lasting_objects():
             plan = make_plan(spec, is_offline=call.offline, setup_maker=maker)
-        from specbench.measure.session import run_plan  # after names were checked: imports numpy
-
-        seconds = expected_seconds(plan, RUNS)
+        seconds = session.expected_seconds(plan, RUNS)
         if seconds and seconds > LONG_S and not call.resume:
             view.message(f"About {time_text(seconds)}, by the newest run of this model.")
-        path = path if call.output or call.resume else claim_folder(path)
+        path = path if call.output or call.resume else session.claim_folder(path)
         with resumable(path, "--output", words), view:
-            stored = run_plan(plan, path, view, given=given, command=words, is_forced=call.force)
+            stored = session.run_plan(
+                plan, path, view, given=given, command=words, is_forced=call.force
+            )
     folder = path / "report" if call.output else REPORTS / path.name
     _report(stored, path, folder, call, view)
     return stored
@@ -246,8 +246,8 @@ def _print_dry_run(suite: Suite) -> bool:
 
 def _print_power(spec: RunSpec, *, is_offline: bool) -> None:
     """Print what a run would do, about how long it would take, and what it could show."""
-    from specbench.measure.folder import expected_seconds
     from specbench.measure.plan import make_plan
+    from specbench.measure.session import expected_seconds
 
     made = make_plan(spec, is_offline=is_offline)
     counts = ", ".join(f"{task} {len(prompts)}" for task, prompts in made.prompts.items())
@@ -268,8 +268,8 @@ def _power(plan: Plan) -> str:
     """The smallest difference that a run could show, by the newest run that can tell."""
     from specbench.analysis.metrics import measure
     from specbench.log.store import read_run
-    from specbench.measure.folder import earlier_runs
-    from specbench.measure.passes import has_interval, least_prompts
+    from specbench.measure.plan import has_interval, least_prompts
+    from specbench.measure.session import earlier_runs
     from specbench.report.power import pilot_of
 
     prompts = [len(one) for one in plan.prompts.values()]

@@ -25,34 +25,11 @@ from specbench.log.options import role
 from specbench.log.run import NO_LOAD, Load, loads_of
 from specbench.measure.progress import Progress as Progress
 from specbench.measure.spec import RunSpec
+from specbench.models.chat import ChatCodec
 from specbench.types import Completion, Record, RecordKey, Request, RequestKey
 
 outer_clock = time.perf_counter
 """The run's clock, bound before any method is imported, since that could replace it."""
-Message = Mapping[str, str]
-"""One message of a chat: `role` and `content`."""
-
-
-class Codec(Protocol):
-    """Messages to prompt tokens, and tokens back to text, for one model and template."""
-
-    @property
-    def eos_ids(self) -> frozenset[int]: ...
-    @property
-    def end_id(self) -> int | None:
-        """The one of `eos_ids` that usually ends an answer; None without any."""
-
-    @property
-    def vocab_size(self) -> int:
-        """Tokens that the model can emit; 0 if unknown."""
-
-    def control_tokens(self, text: str) -> Sequence[str]:
-        """Special tokens in a user's text, which a prompt would have as control tokens."""
-
-    def render(self, messages: Sequence[Message]) -> tuple[int, ...]: ...
-    def text(self, token_ids: Sequence[int]) -> str: ...
-    def token_ids(self, text: str) -> tuple[int, ...]:
-        """The tokens of an answer's text, for servers that send no token ids."""
 
 
 class SetupInfo(Struct, frozen=True):
@@ -263,7 +240,7 @@ class Setup(Protocol):
         """Methods that were asked for and cannot run, because they have no checkpoint."""
 
     @property
-    def codec(self) -> Codec: ...
+    def codec(self) -> ChatCodec: ...
 
     @property
     def context(self) -> int | None:

@@ -1,23 +1,22 @@
 """From a spec to everything a run needs: names resolved and files checked, nothing loaded.
 
-All of the user's mistakes surface here, before a run folder exists.
+All of the user's mistakes surface here, before a run folder exists. The passes of a run over
+its prompts end when all were made, or when intervals are narrow enough.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from specbench.analysis.stats import MIN_DEGREES
 from specbench.data.prompts import PromptSet, load_prompt_sets, plan_tasks
 from specbench.errors import UserError
-from specbench.measure.backends import make_setup
+from specbench.log.header import RunHeader
+from specbench.log.run import Run
 from specbench.measure.base import ChecksMemory, Plan, Setup
 from specbench.measure.methods import BASELINE, find_datastore, no_weights, parse_methods
-from specbench.measure.passes import MANY, check_goal
 from specbench.measure.settings import read_settings
 from specbench.measure.spec import AUTO, PAPER, RunSpec
 from specbench.methods import described
@@ -26,33 +25,41 @@ from specbench.models.chat import check_own_template, check_template
 from specbench.models.checkpoints import check_checkpoint
 from specbench.models.hub import local_folder
 from specbench.registry import GROUPS, MethodChoice, check_choice, expand_groups, parse_choices
+from specbench.types import Record
 
 PASSES = 3
 """Passes over the prompts for tiny and stand-ins, so that intervals cover the machine too."""
 MOST_PASSES = 20
 """Passes of a run that ends when its intervals are narrow enough (--until-ci)."""
+LEAST_PASSES = 3
+"""Passes before --until-ci may end a run: with fewer, their variance is hardly known."""
+MANY = 10**9
+"""Prompts of a task whose number is unknown."""
 OUR_BUDGET, DEFAULT_BUDGET = 128, 512
 """Default new tokens of an answer: of tiny and stand-ins, and of real models, as in papers."""
 
 
 SetupMaker = Callable[..., Setup]
-"""Makes a spec's setup, with `is_offline`: `backends.make_setup`, or that of a cluster."""
+"""Makes a spec's setup, with `is_offline`: `make_setup`, or that of a cluster."""
 
 
-@contextmanager
-def setup_maker(address: str) -> Iterator[SetupMaker | None]:
-    """The maker of setups in the Ray cluster at an address, until the block ends; None without one.
+def make_setup(spec: RunSpec, *, is_offline: bool = False) -> Setup:
+    """Find and check what the spec's backend needs: the engine in this process, or servers.
+
+    Its module is loaded only when it is used.
 
     Raises:
-        UserError: Ray is not installed, or the cluster cannot be reached.
+        UserError: an unknown name, a wrong value, or a missing or broken file.
     """
-    if not address:
-        yield None
-        return
-    from specbench.measure.cluster import connected, make_cluster_setup
+    if spec.backend == "server":
+        from specbench.measure.server.setup import make_server_setup, make_started_setup
 
-    with connected(address) as ray:
-        yield partial(make_cluster_setup, ray)
+        if spec.serving_engine:
+            return make_started_setup(spec, is_offline=is_offline)
+        return make_server_setup(spec, is_offline=is_offline)
+    from specbench.measure.local.engine_setup import make_engine_setup
+
+    return make_engine_setup(spec, is_offline=is_offline)
 
 
 def make_plan(
@@ -226,3 +233,86 @@ def _check_lengths(
                     f"{less}eave the prompt out (--limit, --dataset), or use a model or a server "
                     f"with more context.{more}",
                 )
+
+
+@dataclass(frozen=True, slots=True)
+class Width:
+    """The widest relative half interval of the mean speedups after some passes; None without one.
+
+    `goal` is the value of --until-ci.
+    """
+
+    passes: int
+    goal: float
+    half: float | None
+
+    @property
+    def is_enough(self) -> bool:
+        return self.passes >= LEAST_PASSES and self.half is not None and self.half <= self.goal
+
+    def __str__(self) -> str:
+        half = "no interval yet" if self.half is None else f"± {self.half:.1%}"
+        reached = ", reached" if self.is_enough else ""
+        return f"pass {self.passes}: {half}, --until-ci ± {self.goal:.1%}{reached}"
+
+
+def width_after(header: RunHeader, records: Sequence[Record]) -> Width | None:
+    """The width after the records of whole passes; None without --until-ci."""
+    from specbench.analysis.metrics import measure  # imports numpy
+
+    goal = header.spec.values.until_ci
+    if goal is None:
+        return None
+    metrics = measure(Run(header, tuple(records)))
+    means = [value for one in metrics.rankings.values() for value in one.speedups.values()]
+    halves = [one.interval.half_width / one.value for one in means if one.interval is not None]
+    is_known = bool(means) and len(halves) == len(means)
+    return Width(metrics.scope.number, goal, max(halves) if is_known else None)
+
+
+def check_goal(spec: RunSpec, num_methods: int, prompts: Sequence[int]) -> None:
+    """Refuse --until-ci where no interval can come: `prompts` are the numbers of each task.
+
+    Raises:
+        UserError: no method to compare with vanilla, too few prompts, or too few passes.
+    """
+    if spec.until_ci is None:
+        return
+    asked = f"--until-ci {spec.until_ci:.0%}"
+    if num_methods < 2 or not spec.is_baseline_run:
+        raise UserError(f"{asked} needs vanilla and another method.", "Name one: --method pld.")
+    if spec.repeats and spec.repeats < LEAST_PASSES:
+        raise UserError(
+            f"{asked} needs {LEAST_PASSES} passes, and --repeats {spec.repeats} allows fewer.",
+            f"Leave out --repeats, or give the most passes: {LEAST_PASSES} or more.",
+        )
+    if not has_interval(prompts):
+        raise UserError(
+            f"{asked} cannot be reached: too few prompts for an interval ({sum(prompts)} in all).",
+            f"Use {least_prompts(len(prompts))} prompts a task or more (--limit, --dataset).",
+        )
+
+
+def has_interval(prompts: Iterable[int]) -> bool:
+    """True if tasks with these numbers of prompts give the mean an interval."""
+    return sum(number - 1 for number in prompts) > MIN_DEGREES
+
+
+def least_prompts(num_tasks: int) -> int:
+    """The fewest prompts a task that give an interval."""
+    return 2 + MIN_DEGREES // num_tasks
+
+
+def finished_header(header: RunHeader, records: Sequence[Record]) -> RunHeader:
+    """The header of a complete run: after --until-ci, with the passes that it took."""
+    spec = header.spec
+    if spec.values.until_ci is None:
+        return header
+    repeats = 1 + max((record.key.repeat for record in records), default=0)
+    asked = spec.asked and replace(spec.asked, repeats=repeats)
+    values = replace(spec.values, repeats=repeats)
+    spec = replace(spec, values=values, asked=asked)
+    width, told = width_after(header, records), header.warnings
+    if width and not width.is_enough:
+        told = (*told, f"The goal of --until-ci was not reached: {width}.")
+    return replace(header, spec=spec, num_records=len(records), warnings=told)

@@ -3,15 +3,14 @@
 The text of an answer, and where each of its tokens ends in it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
 
 from specbench.errors import SpecbenchError
-from specbench.measure.base import Codec, Message, Plan, loads_of_run
+from specbench.measure.base import Plan, loads_of_run
 from specbench.measure.spec import RunSpec
+from specbench.models.chat import ChatCodec, Message
 from specbench.types import Record, RecordKey, Request, RequestKey, seed_of
 
 
@@ -85,7 +84,7 @@ _WINDOW = 8
 """Tokens before a token that can change how it is written: a character has at most four bytes."""
 
 
-def token_ends(codec: Codec, token_ids: Sequence[int], text: str) -> tuple[int, ...]:
+def token_ends(codec: ChatCodec, token_ids: Sequence[int], text: str) -> tuple[int, ...]:
     """Characters of `text` up to the end of each token [tokens].
 
     A character whose bytes are spread over tokens ends with the last of them. Decodes short

@@ -7,8 +7,6 @@ equally often, so that neither a place nor what a method leaves behind (heat, ca
 one (Williams 1949). Each block of requests draws another design.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace

@@ -1,7 +1,5 @@
 """The specification of a run: every value, checked before any file or weight is touched."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

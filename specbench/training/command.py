@@ -18,9 +18,8 @@ from specbench.models.checkpoints import check_checkpoint, identify
 from specbench.registry import get
 from specbench.training.batches import Row, ShuffledBatches
 from specbench.training.examples import encode, read_examples, reasons
-from specbench.training.files import begin_work, read_head, write_settings
 from specbench.training.head import Head
-from specbench.training.loop import LogLine, Plan
+from specbench.training.loop import LogLine, Plan, begin_work, read_head, write_settings
 from specbench.training.own_text import OVERLAP, SELF, Say, task_prompts, write_own_text
 from specbench.training.recipe import HEADS, Settings, fit, new_head
 

@@ -6,8 +6,6 @@ Chats that cannot be trained on are left out and counted by reason; a row in an 
 is an error.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence

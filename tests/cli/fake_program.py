@@ -44,7 +44,7 @@ def make_setup(spec: RunSpec, *, is_offline: bool) -> FakeSetup:
 
 if __name__ == "__main__":
     build.make_plots = lambda report: ()  # type: ignore[attr-defined]
-    plan.make_setup = make_setup  # type: ignore[assignment,attr-defined]
+    plan.make_setup = make_setup  # type: ignore[assignment]
     run.quiet_libraries = lambda: None  # type: ignore[attr-defined]
     environment.capture = lambda: make_header().environment
     main()

@@ -6,7 +6,7 @@ from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Estimate
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
-from specbench.measure.passes import check_goal, finished_header, width_after
+from specbench.measure.plan import check_goal, finished_header, width_after
 from specbench.measure.spec import RunSpec
 from tests.analysis.run_factory import full_run, make_run
 from tests.judge.changing import several

@@ -8,9 +8,10 @@ from typing import Any, Self
 from specbench.data.prompts import Prompt, PromptSet
 from specbench.data.tasks import Task
 from specbench.log.header import MethodHeader, ModelHeader, RunHeader
-from specbench.measure.base import BackendInfo, Log, Message, Plan, Progress, SetupInfo
+from specbench.measure.base import BackendInfo, Log, Plan, Progress, SetupInfo
 from specbench.measure.runner import Runner
 from specbench.measure.spec import RunSpec
+from specbench.models.chat import Message
 from specbench.types import Completion, Record, Request, Step
 
 Answer = Callable[[Request], Completion]
@@ -21,7 +22,7 @@ def answering(number: int, decode_s: float = 0.2) -> Answer:
     return lambda request: Completion((number, 0), "eos", (Step(1, 1),), 0.1, decode_s)
 
 
-class Words:
+class Words(Any):
     """A codec whose tokens count the messages of a chat."""
 
     eos_ids = frozenset({0})

@@ -24,10 +24,11 @@ from specbench.engine.tree import DraftTree
 from specbench.log.backend import HookTimes
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
-from specbench.measure.base import Message, SetupInfo
-from specbench.measure.local.fingerprint import Fingerprint
+from specbench.measure.base import SetupInfo
+from specbench.measure.local.memory import Fingerprint
 from specbench.measure.session import run_plan
 from specbench.measure.spec import RunSpec
+from specbench.models.chat import Message
 from specbench.types import Request
 from tests.support.backend import FakeSetup, Words, answering, fake_plan
 from tests.support.models import engine_backend, random_llama

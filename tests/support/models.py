@@ -10,9 +10,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from specbench.engine.drafter import Drafter
 from specbench.engine.target import Target
-from specbench.measure.local.device import EAGER, Device
 from specbench.measure.local.engine import EngineBackend
-from specbench.measure.local.engine_load import LoadedEngine
+from specbench.measure.local.engine_load import EAGER, Device, LoadedEngine
 from specbench.measure.local.memory import MemoryLedger
 from specbench.measure.spec import RunSpec
 from specbench.methods._static_tree import StaticTree, TreeOptions
@@ -54,7 +53,9 @@ def engine_backend(
     setup = SimpleNamespace(
         spec=RunSpec(threads=1), methods=(), device=Device("cpu"), mode=EAGER, settings="paper"
     )
-    engine = LoadedEngine(target, drafters, 0.0, MemoryLedger(target), **loaded)
+    ledger = MemoryLedger(target)
+    ledger.hooks |= loaded.pop("hooks", {})
+    engine = LoadedEngine(target, drafters, 0.0, ledger, **loaded)
     return EngineBackend(cast(Any, setup), is_metered=is_metered, loaded=engine)
 
 

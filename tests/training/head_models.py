@@ -14,10 +14,9 @@ from specbench.engine.target import Target
 from specbench.methods._eagle import EagleDrafter
 from specbench.registry import get, make_options
 from specbench.training.batches import Row, ShuffledBatches
-from specbench.training.features import Teacher
-from specbench.training.files import write_head
 from specbench.training.head import Head, TargetOutputs
-from specbench.training.recipe import Settings, new_head
+from specbench.training.loop import write_head
+from specbench.training.recipe import Settings, Teacher, new_head
 from specbench.types import Request, Sampling
 from tests.support.models import random_llama
 

@@ -25,7 +25,7 @@ from specbench.models.chat import load_codec
 from specbench.training.batches import stack
 from specbench.training.command import train_head
 from specbench.training.examples import Example, encode, read_chat, read_examples
-from specbench.training.medusa import MedusaHeads
+from specbench.training.kinds import MedusaHeads
 from specbench.training.recipe import Settings
 from specbench.zoo import TINY
 from tests.faults.limits import file_size_limit

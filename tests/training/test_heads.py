@@ -12,9 +12,8 @@ from transformers import GPT2Config, LlamaForCausalLM, OPTConfig, PretrainedConf
 from specbench.engine.model_parts import decoder_layers
 from specbench.engine.target import Target
 from specbench.methods._eagle import EagleDrafter
-from specbench.training.eagle import Eagle3Head
-from specbench.training.files import write_head
-from specbench.training.layer import Layer, config_fields, layer_config
+from specbench.training.kinds import Eagle3Head, Layer, config_fields, layer_config
+from specbench.training.loop import write_head
 from specbench.training.recipe import HEADS, frequent_tokens, new_head
 from specbench.zoo.heads import feature_layers
 from tests.support.architectures import config_of

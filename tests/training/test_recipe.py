@@ -20,20 +20,17 @@ from specbench.engine.drafter import BuildContext
 from specbench.engine.target import Target
 from specbench.registry import get
 from specbench.training.batches import Batch
-from specbench.training.eagle import Eagle3Head
-from specbench.training.features import Teacher
-from specbench.training.files import locked_log
 from specbench.training.head import TargetOutputs, agreement, ahead, decayed_sum, depth_loss
-from specbench.training.layer import BLOCKS
+from specbench.training.kinds import BLOCKS, Eagle3Head, MedusaHeads
 from specbench.training.loop import (
     Plan,
     Schedule,
     has_fast_bfloat16,
     keep_memory,
+    locked_log,
     optimizers_for,
 )
-from specbench.training.medusa import MedusaHeads
-from specbench.training.recipe import HEADS, fit, new_head
+from specbench.training.recipe import HEADS, Teacher, fit, new_head
 from tests.support.architectures import config_of, random_of
 from tests.training.head_models import SETTINGS, batches, micro_model, random_head, target_outputs
 

@@ -5,8 +5,7 @@ from pathlib import Path
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specbench.training.batches import ShuffledBatches
-from specbench.training.files import locked_log
-from specbench.training.loop import Plan
+from specbench.training.loop import Plan, locked_log
 from specbench.training.recipe import Settings, fit, new_head
 from tools.zoo.batches import ChatBatches, held_out_rows
 from tools.zoo.held_out import LOG_SEED

@@ -9,10 +9,9 @@ from torch import Tensor
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specbench.training.batches import Batch, stack
-from specbench.training.files import locked_log
 from specbench.training.head import ahead, depth_loss
-from specbench.training.layer import BLOCKS
-from specbench.training.loop import Loss, Plan, Schedule, optimizers_for, train
+from specbench.training.kinds import BLOCKS
+from specbench.training.loop import Loss, Plan, Schedule, locked_log, optimizers_for, train
 from specbench.training.recipe import Settings
 from tools.zoo.batches import ChatBatches, held_out_rows
 from tools.zoo.held_out import LOG_SEED

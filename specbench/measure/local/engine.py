@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from specbench.engine.target import Target
     from specbench.machine.gpu_sampler import GpuSampler
     from specbench.measure.local.engine_load import EngineParts
-    from specbench.measure.local.fingerprint import Fingerprint
+    from specbench.measure.local.memory import Fingerprint
 
 PRIMING_TOKENS = 3
 """The prefill's token and those of a step, for which a draft model has to prefill too."""
@@ -107,7 +107,7 @@ class EngineBackend:
             loaded = self._loaded or load_engine(self._setup)
             self.target, self.drafters = loaded.target, {**loaded.drafters}
             self._ledger = loaded.ledger
-            self._info.hooks = {**loaded.hooks}
+            self._info.hooks = {**loaded.ledger.hooks}
             if self._setup.spec.phases:
                 self._stopwatch = phase_stopwatch(self.target.device)
             stack.callback(torch.set_num_threads, torch.get_num_threads())
@@ -190,7 +190,8 @@ class EngineBackend:
         found = tuned(self._setup.methods, self.drafters, times, known, prepare)
         by_label = {one.label: one for one in (*self._setup.methods, *found)}
         self._setup = replace(self._setup, methods=tuple(by_label.values()))
-        self.drafters |= build_drafters(self.target, found, self._ledger, self._info.hooks)
+        self.drafters |= build_drafters(self.target, found, self._ledger)
+        self._info.hooks |= self._ledger.hooks
 
     def _trial(self, request: Request, usual: int, method: RunMethod, threads: int) -> Steps:
         """A function that answers a request, and returns the mean seconds of a step."""

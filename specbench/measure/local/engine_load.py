@@ -1,5 +1,7 @@
 """Load the engine of a setup and warm it up: the target on its device, and a drafter a method.
 
+The device is chosen first, and the execution of steps on it.
+
 A method that cannot be built has a drafter too, which fails. In the warm-up every method
 decodes a little, and graphs are captured.
 """
@@ -9,18 +11,16 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from specbench.errors import MethodFault, SpecbenchError, containing
+from specbench.errors import MethodFault, SpecbenchError, TooLarge, UserError, containing
 from specbench.log.backend import HookTimes
 from specbench.log.machine import gpu_numbers
 from specbench.measure.base import outer_clock
-from specbench.measure.local.device import EAGER, Device, Mode
-from specbench.measure.local.fingerprint import Fingerprint
-from specbench.measure.local.memory import MemoryLedger
+from specbench.measure.local.memory import Fingerprint, MemoryLedger
 from specbench.types import Completion, Request, Sampling
 
 if TYPE_CHECKING:
@@ -38,8 +38,161 @@ if TYPE_CHECKING:
     from specbench.zoo.stand_in.plan import StandIn
 
 
+T = TypeVar("T")
+KERNELS = {
+    "torch": "",
+    "plain": "a CPU, or one GPU of compute capability 8.0 or higher",
+    "overlapped": "one GPU of compute capability 9.0 or higher",
+}
+"""Kinds of kernels, from the simplest to the fastest, and what each one needs."""
 WARM_UP_TOKENS = 32
 Complete = Callable[[str, Request], Completion]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Device of a run: "cpu", "cuda:1", or "cuda:0-1" for layers spread over GPUs.
+
+    `reason` says why it is not a GPU, if none can be used.
+    """
+
+    name: str
+    reason: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The name without numbers: "cpu" or "cuda"."""
+        return self.name.partition(":")[0]
+
+    @property
+    def num_gpus(self) -> int:
+        return len(gpu_numbers(self.name))
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """The lowest compute capability of its GPUs."""
+        import torch
+
+        return min(map(torch.cuda.get_device_capability, gpu_numbers(self.name)))
+
+    @property
+    def has_bfloat16(self) -> bool:
+        """False if a GPU emulates bfloat16, as those below compute capability 8.0 do."""
+        return not self.num_gpus or self.capability >= (8, 0)
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The kinds of kernels that it can run."""
+        kinds = tuple(KERNELS)
+        if not self.num_gpus:
+            return kinds[:2]
+        if self.num_gpus > 1 or self.capability < (8, 0):
+            return kinds[:1]
+        return kinds if self.capability >= (9, 0) else kinds[:2]
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """Execution of steps, and the kind of their kernels.
+
+    `reason` says why graphs are not used, unless that was asked for.
+    """
+
+    name: Literal["eager", "graph"]
+    reason: str | None = None
+    kernels: str = "auto"
+
+
+EAGER = Mode("eager")
+
+
+def pick_device(requested: str) -> Device:
+    """The device that `--device` means on this machine.
+
+    Raises:
+        UserError: the GPU that is asked for does not exist.
+    """
+    import torch
+
+    count = _count(torch)
+    reason = "" if count else _no_gpu_reason(torch)
+    if requested == "cpu" or (requested == "auto" and not count):
+        return Device("cpu", reason)
+    numbers = gpu_numbers("cuda" if requested == "auto" else requested)
+    if not numbers or numbers[-1] >= count:
+        there = f"there are {count} GPU(s)" if count else reason
+        raise UserError(
+            f"--device {requested} cannot be used: {there}.",
+            "Use --device cpu, or see `specbench doctor`.",
+        )
+    return _gpus(numbers)
+
+
+def fitted(requested: str, use: Callable[[Device], T]) -> T:
+    """The result of `use` on the device; on several GPUs if the model is too large for one.
+
+    Raises:
+        UserError: the GPU that is asked for does not exist.
+        TooLarge: `use` raised it, and there are no more GPUs, or the user named one.
+    """
+    device = pick_device(requested)
+    while True:
+        try:
+            return use(device)
+        except TooLarge as error:
+            device = _with_more_gpus(device, requested, error)
+
+
+def pick_mode(requested: str, device: Device, kernels: str = "auto") -> Mode:
+    """Execution of steps under `--execution` and `--kernels` on this device.
+
+    Raises:
+        UserError: the device cannot replay graphs, or has no such kernels.
+    """
+    if kernels not in ("auto", *device.kernels):
+        is_one = device.num_gpus == 1
+        own = " of compute capability {}.{}".format(*device.capability) if is_one else ""
+        raise UserError(
+            f"--kernels {kernels} needs {KERNELS[kernels]}, and this run is on {device.name}{own}.",
+            f"Give one of {', '.join(('auto', *device.kernels))}.",
+        )
+    if requested == "eager":
+        return Mode("eager", kernels=kernels)
+    reason = None if device.num_gpus else "CUDA graphs need a CUDA device"
+    if device.num_gpus > 1:
+        reason = f"the model is spread over {device.num_gpus} GPUs"
+    if requested == "graph" and reason:
+        raise UserError(f"--execution graph cannot be used: {reason}.", "Leave it out.")
+    return Mode("eager" if reason else "graph", reason, kernels)
+
+
+def _with_more_gpus(device: Device, requested: str, error: TooLarge) -> Device:
+    import torch
+
+    count = _count(torch)
+    needed = max(error.num_gpus_needed, device.num_gpus + 1)
+    if device.name == "cpu" or ":" in requested or count < 2:
+        raise error
+    if needed > count:
+        raise TooLarge(
+            f"{error.message} There are {count}.", error.hint, num_gpus_needed=needed
+        ) from error
+    return _gpus(range(needed))
+
+
+def _gpus(numbers: range) -> Device:
+    ends = dict.fromkeys((numbers[0], numbers[-1]))
+    return Device(f"cuda:{'-'.join(map(str, ends))}")
+
+
+def _count(torch: Any) -> int:
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def _no_gpu_reason(torch: Any) -> str:
+    if torch.version.cuda is None and torch.version.hip is None:
+        return f"this build of torch ({torch.__version__}) is for CPUs only"
+    return "torch finds no CUDA device (driver missing, or none visible)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +222,12 @@ class EngineParts:
 
 
 def build_drafters(
-    target: Target,
-    methods: Iterable[RunMethod],
-    ledger: MemoryLedger,
-    hooks: dict[str, HookTimes] | None = None,
+    target: Target, methods: Iterable[RunMethod], ledger: MemoryLedger
 ) -> dict[str, Drafter]:
-    """The drafter of every method by the method's label. The ledger counts what each one holds.
+    """The drafter of every method by the method's label.
 
-    `hooks` receives the time that building each one took. A method whose build fails has a
-    drafter that fails in every sample, with the reason.
+    The ledger counts what each one holds, and the time that building it took. A method whose
+    build fails has a drafter that fails in every sample, with the reason.
 
     Raises:
         SpecbenchError: a method refuses its options or weights.
@@ -96,8 +246,7 @@ def build_drafters(
             except MethodFault as fault:
                 drafter = broken_drafter(fault)
             drafters[one.label] = drafter
-        if hooks is not None:
-            hooks[one.label] = HookTimes(outer_clock() - began)
+        ledger.hooks[one.label] = HookTimes(outer_clock() - began)
     return drafters
 
 
@@ -117,14 +266,13 @@ def broken_drafter(fault: SpecbenchError) -> Drafter:
 class LoadedEngine:
     """A target with the drafters of its methods, and the seconds it took to load them.
 
-    `hooks` have the seconds of each drafter, `weights` is the fingerprint taken before them.
+    `weights` is the fingerprint taken before the drafters were built.
     """
 
     target: Target
     drafters: Mapping[str, Drafter]
     seconds: float
     ledger: MemoryLedger
-    hooks: Mapping[str, HookTimes] = field(default_factory=dict)
     weights: Fingerprint | None = None
 
 
@@ -132,11 +280,10 @@ def load_engine(setup: EngineParts) -> LoadedEngine:
     """Load the target and the drafters of all methods."""
     began = perf_counter()
     target = load_model(setup)
-    ledger, hooks = MemoryLedger(target), dict[str, HookTimes]()
+    ledger = MemoryLedger(target)
     weights = Fingerprint(target.model, load_s=perf_counter() - began)
-    drafters = build_drafters(target, setup.methods, ledger, hooks)
-    seconds = perf_counter() - began
-    return LoadedEngine(target, drafters, seconds, ledger, hooks=hooks, weights=weights)
+    drafters = build_drafters(target, setup.methods, ledger)
+    return LoadedEngine(target, drafters, perf_counter() - began, ledger, weights)
 
 
 def load_model(setup: EngineParts) -> Target:

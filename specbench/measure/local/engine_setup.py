@@ -3,19 +3,17 @@
 Finds and checks files, and estimates memory. Loads no weights.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from specbench.errors import CheckpointError
+from specbench.errors import CheckpointError, UserError
 from specbench.log.header import ModelHeader, RunHeader, precision
 from specbench.measure.base import SetupInfo
-from specbench.measure.local.device import Device, fitted, pick_mode
 from specbench.measure.local.engine import EngineBackend
-from specbench.measure.local.engine_load import EngineParts
+from specbench.measure.local.engine_load import Device, EngineParts, fitted, pick_mode
 from specbench.measure.methods import (
     RunMethod,
     check_scopes,
@@ -25,12 +23,22 @@ from specbench.measure.methods import (
 )
 from specbench.measure.settings import fits_of, read_settings, with_stored
 from specbench.measure.spec import AUTO, PAPER, RunSpec
-from specbench.models import checkpoints
-from specbench.models.cards import GGUF_TYPE, Dtype, ModelCard, find_model, pick_dtype
+from specbench.models import checkpoints, memory
+from specbench.models.cards import (
+    GGUF_TYPE,
+    Dtype,
+    ModelCard,
+    find_model,
+    models_file,
+    pick_dtype,
+)
 from specbench.models.chat import load_codec
 from specbench.models.hub import resolve_model
-from specbench.models.memory import check_context, check_fits
 from specbench.models.tokenizers import load_tokenizer
+from specbench.types import CONFIG_NAMES, Shape
+
+if TYPE_CHECKING:
+    from specbench.zoo.stand_in.plan import StandIn
 
 FLOAT16_WARNING = (
     "The model ran in float16: GPUs below compute capability 8.0 emulate bfloat16, several times "
@@ -117,7 +125,7 @@ class EngineSetup(EngineParts):
     def check_memory(self, num_tokens: int) -> None:
         if self.need:
             what = f"{self.card.title} with requests of up to {num_tokens} tokens"
-            check_context(self.need, num_tokens, self.dtype, self.device.name, what=what)
+            memory.check_context(self.need, num_tokens, self.dtype, self.device.name, what=what)
 
     def open(self, folder: Path, before: RunHeader | None = None) -> EngineBackend:
         return EngineBackend(self, is_metered=True, before=before)
@@ -171,7 +179,7 @@ def _setup(
     has_graphs: bool,
     is_offline: bool,
 ) -> EngineSetup:
-    check_memory = partial(check_fits, what=f"Model {card.name}")
+    check_memory = partial(memory.check_fits, what=f"Model {card.name}")
 
     def check_shape() -> None:
         if card.shape is not None:
@@ -238,18 +246,69 @@ def _stand_in_setup(
     spec: RunSpec, card: ModelCard, named: Sequence[RunMethod], *, device: Device, has_graphs: bool
 ) -> EngineSetup:
     """The setup of tiny, tokenizer and template included, in the shape of the card's model."""
-    from specbench.measure.stand_ins import check_stand_in_fits, stand_in_of
-
     stand_in = stand_in_of(card)
     find = partial(find_checkpoint, card, is_offline=True, stand_in=stand_in)
     chosen, missing, broken, _ = select_methods(spec, card, named, resolve_weights=find)
     folder = Path(card.repo) if Path(card.repo).is_dir() else None
     dtype = _dtype(spec, card, device, folder)
-    weights = [one.weights for one in chosen]
-    need = check_stand_in_fits(
-        stand_in, weights, dtype=dtype, device=device.name, has_graphs=has_graphs
+    what = f"The stand-in of {stand_in.name}"
+    context = stand_in.target.config["max_position_embeddings"]
+    made = [one.weights for one in chosen]
+    drafters = [one.num_numbers for one in made if not isinstance(one, Path | None)]
+    need = replace(
+        memory.estimate(stand_in.shape, dtype, context=context, what=what),
+        # A drafter may copy its tensors while it is built, so the largest counts twice.
+        draft_bytes=(sum(drafters) + max(drafters, default=0)) * memory.BYTES[dtype],
+        reserve_bytes=memory.GRAPH_RESERVE if has_graphs else 0,
     )
+    memory.check_need(need, dtype, device.name, what=what)
     path = stand_in.target.folder
     codec = load_codec(path, find_model("tiny"), spec.template)
-    made = EngineSetup(spec, card, path, device, dtype, codec, chosen, missing, broken)
-    return replace(made, stand_in=stand_in, need=need)
+    setup = EngineSetup(spec, card, path, device, dtype, codec, chosen, missing, broken)
+    return replace(setup, stand_in=stand_in, need=need)
+
+
+_FIELDS = {name: field for field, name in CONFIG_NAMES.items()}
+_FIELDS["num_local_experts"] = "num_experts"
+"""Names in config.json to fields of a shape."""
+
+
+def stand_in_of(card: ModelCard) -> "StandIn":
+    """The stand-in of a card's model, and of its SpS draft model if the card has one.
+
+    Raises:
+        UserError: the card's shape is unknown, or too small for tiny.
+    """
+    from specbench.zoo.stand_in.plan import plan_stand_in
+
+    shape = card.shape or (None if card.is_embedded else _folder_shape(card))
+    if shape is None:
+        what = "stand-ins are made from it" if card.is_embedded else "its shape is unknown"
+        raise UserError(
+            f"{card.name} has no stand-in: {what}.",
+            "Give a folder with the model's config.json, or a Llama-like model of `specbench list "
+            "models`.",
+        )
+    draft = card.weights_of("sps")
+    return plan_stand_in(
+        card.name, shape, models_file().draft_shape.get(draft.repo) if draft else None
+    )
+
+
+def _folder_shape(card: ModelCard) -> Shape | None:
+    """The shape in a folder's config.json; None if the card's model is not a folder."""
+    if not Path(card.repo).is_dir():
+        return None
+    config = checkpoints.read_config(Path(card.repo), f"Model {card.name}")
+    usual = {"num_key_value_heads": config.get("num_attention_heads"), "num_local_experts": 1}
+    given: dict[str, Any] = {name: config.get(name) or usual.get(name) for name in _FIELDS}
+    if given["head_dim"] is None:
+        del given["head_dim"]  # hidden size by heads
+    wrong = [name for name, n in given.items() if not isinstance(n, int) or n < 1]
+    if wrong:
+        raise UserError(
+            f"The config.json in {card.repo} has no valid {', '.join(wrong)}.",
+            "A stand-in takes its shape from a Llama-like model's config.json.",
+        )
+    numbers = {_FIELDS[name]: number for name, number in given.items()}
+    return Shape(**numbers, architecture=str(config.get("model_type")))

@@ -24,7 +24,6 @@ import msgspec
 from specbench.errors import UserError, cut, describe_error, first_line, printable
 from specbench.log.backend import ServerHeader
 from specbench.log.machine import UNKNOWN
-from specbench.measure.base import Codec
 from specbench.measure.server import NAMES
 from specbench.measure.server.address import authorization, without_key
 from specbench.measure.server.engine import load_engine
@@ -37,6 +36,7 @@ from specbench.measure.server.stream import (
     completions,
 )
 from specbench.models.cards import ModelCard
+from specbench.models.chat import ChatCodec
 from specbench.types import Request
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ class FoundServer:
 
 
 async def find_server(
-    client: Client, card: ModelCard, codec: Codec, *, served_model: str
+    client: Client, card: ModelCard, codec: ChatCodec, *, served_model: str
 ) -> FoundServer:
     """Ask a server what it is and whether it serves a model, with a short answer to a prompt.
 

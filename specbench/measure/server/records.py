@@ -6,10 +6,10 @@ Answers whose counts contradict each other are refused.
 from collections.abc import Iterator
 from itertools import chain, pairwise
 
-from specbench.measure.base import Codec
 from specbench.measure.methods import BASELINE
 from specbench.measure.server.address import without_key
 from specbench.measure.server.stream import Answer, Counts, RequestFailed
+from specbench.models.chat import ChatCodec
 from specbench.types import Record, RecordKey, Request, Serving
 
 _DIGITS = 6
@@ -25,7 +25,7 @@ def make_record(
     key: RecordKey,
     request: Request,
     answer: Answer,
-    codec: Codec,
+    codec: ChatCodec,
     *,
     began: float,
     is_prompt_sent: bool,
@@ -95,7 +95,7 @@ def _seconds(milliseconds: float | None) -> float | None:
     return None if milliseconds is None or milliseconds < 0 else milliseconds / 1e3
 
 
-def _token_ids(answer: Answer, codec: Codec) -> tuple[int, ...]:
+def _token_ids(answer: Answer, codec: ChatCodec) -> tuple[int, ...]:
     """The answer's tokens, with the end token that a server counts but does not send.
 
     llama.cpp streams no token that ends within a character. The text's own tokens take the
@@ -111,7 +111,7 @@ def _token_ids(answer: Answer, codec: Codec) -> tuple[int, ...]:
     return ids
 
 
-def _with_end(ids: tuple[int, ...], answer: Answer, codec: Codec) -> tuple[int, ...]:
+def _with_end(ids: tuple[int, ...], answer: Answer, codec: ChatCodec) -> tuple[int, ...]:
     has_end = answer.stop != "eos" or (ids and ids[-1] in codec.eos_ids)
     is_complete = answer.token_ids is not None and answer.num_tokens == len(ids)
     end = codec.end_id
@@ -121,7 +121,7 @@ def _with_end(ids: tuple[int, ...], answer: Answer, codec: Codec) -> tuple[int, 
 def _problems(
     request: Request,
     answer: Answer,
-    codec: Codec,
+    codec: ChatCodec,
     token_ids: tuple[int, ...],
     num_tokens: int,
     *,

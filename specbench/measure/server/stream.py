@@ -13,8 +13,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from specbench.errors import SpecbenchError, cut, printable
-from specbench.measure.base import Message
 from specbench.measure.server.address import without_key
+from specbench.models.chat import Message
 from specbench.types import Request
 
 MOST_LINE, MOST_BYTES = 16 * 2**20, 2**30

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from specbench.data.prompts import load_prompt_sets, plan_tasks
 from specbench.errors import CheckpointError, TooLarge, UserError
 from specbench.measure import methods
-from specbench.measure.local.device import fitted, pick_device
+from specbench.measure.local.engine_load import fitted, pick_device
+from specbench.measure.local.engine_setup import stand_in_of
 from specbench.measure.plan import make_plan, new_tokens, with_defaults
 from specbench.measure.spec import RunSpec
-from specbench.measure.stand_ins import stand_in_of
 from specbench.models import memory
 from specbench.models.cards import Dtype, ModelCard, find_model, pick_dtype
 from specbench.models.hub import resolve_model

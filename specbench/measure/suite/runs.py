@@ -6,40 +6,140 @@ Effects of a whole process, such as where its memory lies, differ only between p
 run that hangs can be ended only if it has a process of its own. `python -m
 specbench.measure.suite.runs` is such a process: it reads an `Order`, prints the run's messages,
 and last the reason if the run failed.
-"""
 
-from __future__ import annotations
+Recipes: TOML files that name the runs of a suite.
+
+title = "EAGLE-2 on two models"
+
+[values]                         # of every run, by the names that `specbench.run` takes
+temperatures = [0, 1]
+methods = ["sps", "eagle2:depth=[3,5,7]"]
+
+[[runs]]                         # one run for each of its models
+models = ["vicuna-7b", "vicuna-13b"]
+limit = 20                       # for these only
+"""
 
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from specbench.data.toml_files import line_of, read_toml
 from specbench.errors import RunFolderError, SpecbenchError, UserError, describe_error
 from specbench.log.run import Run
 from specbench.log.store import HEADER, read_run
 from specbench.machine.threads import wait_briefly
 from specbench.measure.base import Progress
-from specbench.measure.folder import new_run, resumed_run
 from specbench.measure.plan import SetupMaker, make_plan
-from specbench.measure.session import run_plan
-from specbench.measure.spec import AUTO, RunSpec
-from specbench.measure.suite.recipe import Suite
+from specbench.measure.session import new_run, resumed_run, run_plan
+from specbench.measure.spec import AUTO, RunSpec, make_spec
 
 GRACE_S = 20.0
 """Seconds between the interrupt of a process and its end: a run writes its header meanwhile."""
+
+
+class RecipeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A recipe as it is written."""
+
+    title: str
+    runs: tuple[dict[str, Any], ...]
+    values: dict[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteRun:
+    """A run of a suite: the name of its folder, its values, and the names of those given."""
+
+    name: str
+    spec: RunSpec
+    given: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Runs in their order.
+
+    With `is_apart`, each is a process of its own, with the settings that the first one chose.
+    """
+
+    name: str
+    title: str
+    runs: tuple[SuiteRun, ...]
+    is_apart: bool = False
+
+
+def equal_runs(spec: RunSpec, given: Sequence[str], number: int) -> Suite:
+    """Several runs of one spec, each in a process of its own."""
+    runs = (SuiteRun(f"run-{i}", spec, tuple(given)) for i in range(1, number + 1))
+    return Suite("runs", f"{number} run{'s' * (number > 1)}", tuple(runs), is_apart=True)
+
+
+def read_recipe(path: Path) -> Suite:
+    """The suite of a recipe.
+
+    Raises:
+        UserError: the file is unreadable, or a key or value is wrong. The message has the line.
+    """
+    file = read_toml(path, RecipeFile, what="Recipe", hint="docs/suites.md shows one.")
+    runs: list[SuiteRun] = []
+    for table in file.runs:
+        values = {**file.values, **table}
+        models = values.pop("models", None)
+        is_list = isinstance(models, list) and all(isinstance(m, str) for m in models)
+        if not (is_list and models):
+            raise UserError(
+                f"Recipe {path}{_place(path, 'models', models)}: the models of [[runs]] are "
+                f"{models!r}.",
+                'Write models = ["vicuna-7b", "vicuna-13b"].',
+            )
+        for model in models:
+            spec = _spec(path, {**values, "model": model})
+            runs.append(SuiteRun(_folder(len(runs) + 1, model), spec, ("model", *values)))
+    if not runs:
+        raise UserError(f"Recipe {path} has no [[runs]].", 'Add one with models = ["tiny"].')
+    return Suite(path.stem, file.title, tuple(runs))
+
+
+def _spec(path: Path, values: Mapping[str, Any]) -> RunSpec:
+    try:
+        return make_spec(**values)
+    except UserError as error:
+        wrong = next((name for name, value in values.items() if _is_wrong(name, value)), "")
+        place = _place(path, wrong, values.get(wrong))
+        raise UserError(f"Recipe {path}{place}: {error.message}", error.hint) from error
+
+
+def _is_wrong(name: str, value: Any) -> bool:
+    """True if a value is wrong, whatever the others are."""
+    try:
+        make_spec(**{name: value})
+    except UserError:
+        return True
+    return False
+
+
+def _place(path: Path, key: str, value: Any) -> str:
+    """The line that sets a key to a value: ", line 3"; empty without one."""
+    line = line_of(path.read_text(encoding="utf-8"), key, value) if key else None
+    return f", line {line}" if line else ""
+
+
+def _folder(number: int, model: str) -> str:
+    return f"{number:02d}-{re.sub(r'[^A-Za-z0-9._-]+', '-', Path(model).name)}"
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -80,7 +180,7 @@ def complete(order: Order, progress: Progress, setup_maker: SetupMaker | None = 
 
 
 def complete_apart(
-    order: Order, progress: Progress, limit_s: float | None = None, total_s: float = math.inf
+    order: Order, progress: Progress, limit_s: float = math.inf, total_s: float = math.inf
 ) -> None:
     """Complete a run in a process of its own, with a second try if it has a limit.
 
@@ -96,32 +196,28 @@ def run_tried(
     command: Sequence[str],
     say: Callable[[str], object],
     *,
-    limit_s: float | None,
+    limit_s: float,
     total_s: float = math.inf,
     given: bytes = b"",
-    only_killed: bool = False,
 ) -> None:
-    """Run a command, twice if it has a limit and does not succeed; the second goes on.
+    """Run a command, twice if it has a limit and is stopped at it or killed; the second goes on.
 
-    Each try ends after `limit_s` seconds, and all after `total_s`. With `only_killed`, a
-    command that ended by itself is not tried again.
+    Each try ends after `limit_s` seconds, and all after `total_s`.
 
     Raises:
         SpecbenchError: it did not succeed, or the user made a mistake.
     """
     ends = time.monotonic() + total_s
-    for is_last in (limit_s is None, True):
-        most = min(limit_s or math.inf, ends - time.monotonic())
-        limited = None if most == math.inf else most
-        code, last = run_limited(command, say, limit_s=limited, given=given)
+    for is_last in (limit_s == math.inf, True):
+        most = min(limit_s, ends - time.monotonic())
+        code, last = run_limited(command, say, limit_s=most, given=given)
         if code == 0:
             return
         reason = last or f"It ended with {code}."
         if code is None:
             reason = f"It was stopped at its limit of {most:.3g} s."
         has_ended = code is not None and code >= 0
-        is_final = code == UserError.exit_code or (only_killed and has_ended)
-        if is_last or is_final or time.monotonic() >= ends:
+        if is_last or has_ended or time.monotonic() >= ends:
             raise SpecbenchError(reason)
         say(f"{reason} Second try.")
 
@@ -130,7 +226,7 @@ def run_limited(
     command: Sequence[str],
     say: Callable[[str], object],
     *,
-    limit_s: float | None = None,
+    limit_s: float = math.inf,
     given: bytes = b"",
 ) -> Ended:
     """Run a command, and say its lines. All that it started ends with it.
@@ -156,7 +252,7 @@ def run_limited(
     try:
         with suppress(BrokenPipeError), process.stdin:
             process.stdin.write(given)
-        code = process.wait(limit_s)
+        code = process.wait(None if limit_s == math.inf else limit_s)
     except BaseException as error:
         os.killpg(process.pid, signal.SIGTERM)  # background jobs ignore SIGINT
         with suppress(subprocess.TimeoutExpired):

@@ -11,7 +11,7 @@ import pytest
 from specbench.data.prompts import Prompt
 from specbench.errors import RunFolderError
 from specbench.log.backend import BlockHeader, ServerHeader
-from specbench.measure.base import Message, Plan
+from specbench.measure.base import Plan
 from specbench.measure.server import backend as backend_module
 from specbench.measure.server import servers as servers_module
 from specbench.measure.server.backend import BlockClock, BlockRunner, ServerBackend, blocks
@@ -26,6 +26,7 @@ from specbench.measure.server.stream import (
     completions,
 )
 from specbench.measure.spec import RunSpec
+from specbench.models.chat import Message
 from specbench.types import Record, RecordKey, Request
 from tests.support.backend import FakeSetup, Words, fake_plan
 from tests.support.stub_server import TEXT, Stub, serving
