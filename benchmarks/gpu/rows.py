@@ -226,6 +226,7 @@ def run_row(row: Row, folder: Path, left_s: float) -> dict[str, Any]:
                     lambda line: print(line, file=out, flush=True),
                     limit_s=row.limit_s,
                     total_s=left_s,
+                    only_killed=True,
                 )
     except SpecbenchError as error:
         is_late = time.monotonic() - began >= left_s

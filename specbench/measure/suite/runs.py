@@ -180,7 +180,7 @@ def complete(order: Order, progress: Progress, setup_maker: SetupMaker | None = 
 
 
 def complete_apart(
-    order: Order, progress: Progress, limit_s: float = math.inf, total_s: float = math.inf
+    order: Order, progress: Progress, limit_s: float | None = None, total_s: float = math.inf
 ) -> None:
     """Complete a run in a process of its own, with a second try if it has a limit.
 
@@ -196,28 +196,32 @@ def run_tried(
     command: Sequence[str],
     say: Callable[[str], object],
     *,
-    limit_s: float,
+    limit_s: float | None,
     total_s: float = math.inf,
     given: bytes = b"",
+    only_killed: bool = False,
 ) -> None:
-    """Run a command, twice if it has a limit and is stopped at it or killed; the second goes on.
+    """Run a command, twice if it has a limit and does not succeed; the second goes on.
 
-    Each try ends after `limit_s` seconds, and all after `total_s`.
+    Each try ends after `limit_s` seconds, and all after `total_s`. With `only_killed`, a
+    command that ended by itself is not tried again.
 
     Raises:
         SpecbenchError: it did not succeed, or the user made a mistake.
     """
     ends = time.monotonic() + total_s
-    for is_last in (limit_s == math.inf, True):
-        most = min(limit_s, ends - time.monotonic())
-        code, last = run_limited(command, say, limit_s=most, given=given)
+    for is_last in (limit_s is None, True):
+        most = min(limit_s or math.inf, ends - time.monotonic())
+        limited = None if most == math.inf else most
+        code, last = run_limited(command, say, limit_s=limited, given=given)
         if code == 0:
             return
         reason = last or f"It ended with {code}."
         if code is None:
             reason = f"It was stopped at its limit of {most:.3g} s."
         has_ended = code is not None and code >= 0
-        if is_last or has_ended or time.monotonic() >= ends:
+        is_final = code == UserError.exit_code or (only_killed and has_ended)
+        if is_last or is_final or time.monotonic() >= ends:
             raise SpecbenchError(reason)
         say(f"{reason} Second try.")
 
@@ -226,7 +230,7 @@ def run_limited(
     command: Sequence[str],
     say: Callable[[str], object],
     *,
-    limit_s: float = math.inf,
+    limit_s: float | None = None,
     given: bytes = b"",
 ) -> Ended:
     """Run a command, and say its lines. All that it started ends with it.
@@ -252,7 +256,7 @@ def run_limited(
     try:
         with suppress(BrokenPipeError), process.stdin:
             process.stdin.write(given)
-        code = process.wait(None if limit_s == math.inf else limit_s)
+        code = process.wait(limit_s)
     except BaseException as error:
         os.killpg(process.pid, signal.SIGTERM)  # background jobs ignore SIGINT
         with suppress(subprocess.TimeoutExpired):
