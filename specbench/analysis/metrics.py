@@ -26,16 +26,8 @@ from specbench.analysis.records import POOLED as POOLED
 from specbench.analysis.records import RecordTable, find_survivors, make_table
 from specbench.analysis.roofline import NO_BANDWIDTH, Roofline, read_roofline
 from specbench.analysis.serving import ServingMetrics, mat_of_blocks, measure_serving
-from specbench.analysis.stats.bootstrap import (
-    ONE_PASS,
-    Bootstrap,
-    Draws,
-    Estimate,
-    Missing,
-    Scope,
-    Value,
-    mean,
-)
+from specbench.analysis.stats import bootstrap as stats
+from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Missing, Scope, Value
 from specbench.analysis.warnings import RunWarning, find_idle_drafts, find_warnings
 from specbench.errors import unknown_name
 from specbench.log.audit import StoredAudit
@@ -88,7 +80,7 @@ class RunMetrics:
     agreements: Mapping[str, Agreement] = field(default_factory=dict)
     audit: StoredAudit | None = None
     serving: Mapping[tuple[str, float], ServingMetrics] = field(default_factory=dict)
-    scope: Scope = ONE_PASS
+    scope: Scope = stats.ONE_PASS
     rankings: Mapping[float, Ranking] = field(default_factory=dict)
     task_rankings: Mapping[tuple[float, str], Ranking] = field(default_factory=dict)
 
@@ -123,7 +115,7 @@ def measure(
     overall: dict[tuple[str, float], MethodMetrics] = {}
     for temperature in temperatures:
         for task in (*tasks, POOLED):
-            draws = None if task == POOLED else Draws(bootstrap, task)
+            draws = None if task == POOLED else stats.Draws(bootstrap, task)
             for method in methods:
                 key = CellKey(method, temperature, task)
                 cell = source.measure_cell(key, draws, arithmetic)
@@ -271,7 +263,7 @@ def mean_over_tasks(values: Sequence[Value]) -> Value:
     """The arithmetic mean; missing if the value of any task is."""
     known = [value for value in values if isinstance(value, Estimate)]
     if known and len(known) == len(values):
-        return mean(known)
+        return stats.mean(known)
     if known and (found := partial(len(known), len(values))):
         return found
     reasons = {value.reason for value in values if isinstance(value, Missing)}

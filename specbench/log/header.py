@@ -11,17 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Struct, to_builtins
 
-from specbench.log.backend import (
-    BlockHeader,
-    ExecutionHeader,
-    HookTimes,
-    Kernels,
-    Preparation,
-    RooflineHeader,
-    ServerHeader,
-    WeightsPrint,
-    WorkerHeader,
-)
+from specbench.log import backend
 from specbench.log.machine import CpuUse, Environment, GpuUse, Origin, Threads
 from specbench.log.options import role, told
 from specbench.log.spec import SpecHeader
@@ -296,31 +286,31 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     """Task to column title, in column order."""
     prompts: Annotated[tuple[PromptsHeader, ...], role("work", told="prompts of {}")] = ()
     """Prompts by task."""
-    preparation: Annotated[Preparation | None, role("note")] = None
+    preparation: Annotated[backend.Preparation | None, role("note")] = None
     """Times before the first sample."""
-    roofline: Annotated[RooflineHeader | None, role("note")] = None
+    roofline: Annotated[backend.RooflineHeader | None, role("note")] = None
     """Memory traffic; absent if not measured."""
-    hooks: Annotated[dict[str, HookTimes], role("note")] = {}
+    hooks: Annotated[dict[str, backend.HookTimes], role("note")] = {}
     """Untimed work of methods by spelling; absent if none."""
-    weights_print: Annotated[WeightsPrint | None, role("note")] = None
+    weights_print: Annotated[backend.WeightsPrint | None, role("note")] = None
     """Fingerprints of the target's weights; absent if none."""
     threads: Annotated[Threads | None, role("machine")] = None
     """CPU threads; absent before loading."""
-    kernels: Annotated[Kernels | None, role("machine")] = None
+    kernels: Annotated[backend.Kernels | None, role("machine")] = None
     """Kernels of the layers; absent before loading."""
-    execution: Annotated[dict[str, ExecutionHeader], role("machine")] = {}
+    execution: Annotated[dict[str, backend.ExecutionHeader], role("machine")] = {}
     """Execution by method."""
     gpu: Annotated[GpuUse | None, role("note")] = None
     """The GPU during the run; absent on a CPU."""
     cpu: Annotated[CpuUse | None, role("note")] = None
     """The processor during the run; absent if not sampled."""
-    servers: Annotated[dict[str, ServerHeader], role("machine")] = {}
+    servers: Annotated[dict[str, backend.ServerHeader], role("machine")] = {}
     """Servers by method; absent without --backend server."""
-    blocks: Annotated[tuple[BlockHeader, ...], role("note")] = ()
+    blocks: Annotated[tuple[backend.BlockHeader, ...], role("note")] = ()
     """Blocks of requests in order; absent without a server."""
     origins: Annotated[tuple[Origin, ...], role("note")] = ()
     """Runs that this one was merged from; absent if it was not."""
-    workers: Annotated[dict[str, WorkerHeader], role("note")] = {}
+    workers: Annotated[dict[str, backend.WorkerHeader], role("note")] = {}
     """Workers by name; absent without --ray."""
 
     def method(self, spelling: str) -> MethodLabel:

@@ -13,20 +13,12 @@ from shutil import rmtree
 from msgspec import structs
 
 from specbench.errors import RunFolderError, UserError
+from specbench.log import store
 from specbench.log.differences import MERGE, in_words
 from specbench.log.files import folder_errors, sync
 from specbench.log.header import PromptsHeader, RunHeader
 from specbench.log.machine import Origin
 from specbench.log.run import Run, added_hooks, changed_print, renumbered
-from specbench.log.store import (
-    HEADER,
-    SAMPLES,
-    TRACE,
-    RunFolder,
-    is_being_written,
-    read_header,
-    read_trace,
-)
 from specbench.types import Record
 
 Prompt = tuple[str, str]
@@ -60,7 +52,8 @@ def merged(runs: Sequence[Run]) -> Run:
     for run in runs:
         offsets = dict(passes)
         every_offset.append(offsets)
-        traces = {line.key: line.steps for line in (read_trace(run.path) if run.path else ())}
+        traced = store.read_trace(run.path) if run.path else ()
+        traces = {line.key: line.steps for line in traced}
         for record in run.records:
             prompt = record.key.task, record.key.sample_id
             moved = renumbered(record, offsets.get(prompt, 0))
@@ -86,7 +79,7 @@ def write_run(run: Run, folder: Path) -> None:
     scratch = folder.with_name(f".{folder.name}.merging")
     header = structs.replace(run.header, id=folder.name)
     _make_room(folder, scratch)
-    with RunFolder(scratch) as opened, folder_errors(folder):
+    with store.RunFolder(scratch) as opened, folder_errors(folder):
         try:
             opened.write_header(structs.replace(header, status="running"))
             for record in run.records:
@@ -98,7 +91,7 @@ def write_run(run: Run, folder: Path) -> None:
             rmtree(scratch, ignore_errors=True)
             raise
         sync(folder.parent)
-    with RunFolder(folder) as opened:
+    with store.RunFolder(folder) as opened:
         opened.write_header(header)
 
 
@@ -110,17 +103,17 @@ def _make_room(folder: Path, scratch: Path) -> None:
         UserError: the folder holds a run or other files.
     """
     for path in (folder, scratch):
-        if is_being_written(path):
+        if store.is_being_written(path):
             raise RunFolderError(f"Another process is writing to {path}.", "Wait for it to end.")
     with folder_errors(folder):
         if scratch.exists():
             rmtree(scratch)
-        if (folder / HEADER).exists():
-            left = read_header(folder)
+        if (folder / store.HEADER).exists():
+            left = store.read_header(folder)
             if left.status != "running" or not left.origins:
                 raise UserError(f"{folder} holds a run already.", "Give another --out.")
             # The header last: it says that the others may go.
-            for name in (TRACE, SAMPLES, f".{HEADER}.new", HEADER):
+            for name in (store.TRACE, store.SAMPLES, f".{store.HEADER}.new", store.HEADER):
                 (folder / name).unlink(missing_ok=True)
         if folder.exists() and any(folder.iterdir()):
             raise UserError(f"{folder} holds other files.", "Give another --out.")

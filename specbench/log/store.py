@@ -7,8 +7,6 @@ Lines are compared with the header when they are read: values that no run can ha
 refused, by field and value. Types and ranges of single fields are part of `RecordLine`.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import re
@@ -19,7 +17,7 @@ from functools import cached_property
 from itertools import chain
 from operator import gt
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 from msgspec import Struct, structs
@@ -134,7 +132,7 @@ class RunFolder:
         self.path = path
         self._files = ExitStack()
 
-    def __enter__(self) -> RunFolder:
+    def __enter__(self) -> Self:
         with folder_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         self._samples = self._open(SAMPLES)
