@@ -148,13 +148,9 @@ def make_table(
     frame["baseline_row"] = partner
     for name in _BASELINE_COLUMNS:
         frame[f"baseline_{name}"] = np.where(partner >= 0, frame[name].to_numpy()[partner], 0)
-    frame["is_same"] = np.array(
-        [
-            row >= 0 and record.token_ids == records[row].token_ids
-            for record, row in zip(records, partner.tolist(), strict=True)
-        ],
-        dtype=bool,
-    )
+    pairs = zip(records, partner.tolist(), strict=True)
+    is_same = [row >= 0 and one.token_ids == records[row].token_ids for one, row in pairs]
+    frame["is_same"] = np.array(is_same, dtype=bool)
     frame["is_paused"] = [record.is_paused for record in records]
     frame["is_cut"] = np.array([_is_cut(record) for record in records], dtype=bool)
     served = served_steps(records, blocks)

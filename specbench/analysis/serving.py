@@ -104,18 +104,12 @@ def measure_serving(
     blocks: dict[tuple[str, float], list[BlockHeader]] = defaultdict(list)
     for block in header.blocks:
         blocks[block.method, block.temperature].append(block)
-    draws = Draws(bootstrap, "blocks")
-    return {
-        key: _measure(
-            own,
-            table,
-            rows.get(key, np.empty(0, dtype=np.intp)),
-            baseline=blocks.get((BASELINE, key[1]), []),
-            draws=draws,
-            limits=limits,
-        )
-        for key, own in blocks.items()
-    }
+    draws, none = Draws(bootstrap, "blocks"), np.empty(0, dtype=np.intp)
+    found = {}
+    for key, own in blocks.items():
+        baseline = blocks.get((BASELINE, key[1]), [])
+        found[key] = _measure(own, table, rows.get(key, none), baseline, draws, limits)
+    return found
 
 
 def mat_of_blocks(blocks: Iterable[BlockHeader]) -> Value:
@@ -134,7 +128,6 @@ def _measure(
     blocks: Sequence[BlockHeader],
     table: RecordTable,
     rows: IntArray,
-    *,
     baseline: Sequence[BlockHeader],
     draws: Draws,
     limits: Limits,
