@@ -18,13 +18,12 @@ import numpy as np
 from specbench.analysis.cells import WITH_PHASES, Arithmetic, CellKey, CellMetrics, CellSource
 from specbench.analysis.cells import rows_by_cell as rows_by_cell
 from specbench.analysis.cheats import find_cheats
-from specbench.analysis.costs import NO_COST, Cost, measure_cost
+from specbench.analysis.costs import NO_COST, Cost, Roofline, measure_cost, read_roofline
 from specbench.analysis.divergence import Agreement, find_agreements
 from specbench.analysis.ranking import Ranking, rank
 from specbench.analysis.records import BASELINE as BASELINE
 from specbench.analysis.records import POOLED as POOLED
 from specbench.analysis.records import RecordTable, find_survivors, make_table
-from specbench.analysis.roofline import NO_BANDWIDTH, Roofline, read_roofline
 from specbench.analysis.serving import ServingMetrics, mat_of_blocks, measure_serving
 from specbench.analysis.stats import bootstrap as stats
 from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Missing, Scope, Value
@@ -71,12 +70,12 @@ class RunMetrics:
     cells: Mapping[CellKey, CellMetrics]
     overall: Mapping[tuple[str, float], MethodMetrics]
     bootstrap: Bootstrap
+    roofline: Roofline | Missing
     arithmetic: Arithmetic = "ours"
     warnings: tuple[RunWarning, ...] = ()
     left_out: tuple[str, ...] = ()
     missing_text: str = ""
     costs: Mapping[CellKey, Cost] = field(default_factory=dict)
-    roofline: Roofline | Missing = NO_BANDWIDTH
     agreements: Mapping[str, Agreement] = field(default_factory=dict)
     audit: StoredAudit | None = None
     serving: Mapping[tuple[str, float], ServingMetrics] = field(default_factory=dict)

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from msgspec import structs
 
+from specbench.analysis.costs import EXPERTS, IN_CACHE, Roofline
 from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.analysis.ranking import is_alone
-from specbench.analysis.roofline import EXPERTS, IN_CACHE, Roofline
 from specbench.analysis.stats.bootstrap import PROMPTS_ONLY, Estimate, Missing
 from specbench.log.audit import StoredAudit
 from specbench.log.header import RunHeader

@@ -9,16 +9,18 @@ from typing import Any
 import pytest
 
 from specbench.analysis.cells import CellKey
-from specbench.analysis.costs import NO_COST, Cost, measure_cost
-from specbench.analysis.metrics import POOLED, measure, rows_by_cell
-from specbench.analysis.records import make_table
-from specbench.analysis.roofline import (
+from specbench.analysis.costs import (
     EXPERTS,
     IN_CACHE,
+    NO_COST,
     UNKNOWN_DRAFT,
+    Cost,
     Roofline,
+    measure_cost,
     read_roofline,
 )
+from specbench.analysis.metrics import POOLED, measure, rows_by_cell
+from specbench.analysis.records import make_table
 from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Missing, Value
 from specbench.log.backend import RooflineHeader
 from specbench.log.machine import Threads

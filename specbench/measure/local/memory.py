@@ -1,7 +1,7 @@
 """The engine's memory: what each method holds of a GPU, its weights, and the bytes of steps.
 
 The peak of a method on a GPU is as if no other method were loaded: the bytes that torch has
-allocated, less those that caches and graphs say they hold. `analysis.roofline` computes the
+allocated, less those that caches and graphs say they hold. `analysis.costs` computes the
 limit of a run from the bytes that its models read.
 
 A fingerprint of the target's weights is computed where they are, as loaded and at the end:
