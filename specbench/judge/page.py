@@ -31,7 +31,7 @@ from specbench.report.export import load_format
 from specbench.report.export.html import page_template
 from specbench.report.formats import interval_of
 from specbench.report.published import published_values
-from specbench.report.report import Report
+from specbench.report.results import Report
 
 _FORMATS = ("html", "json", "csv")
 _RAW = (HEADER, SAMPLES, AUDIT)

@@ -13,8 +13,7 @@ from specbench.log.run import Run
 from specbench.report.export import FORMATS, load_format
 from specbench.report.plots import make_plots
 from specbench.report.plots.style import Plot
-from specbench.report.report import Report, Source
-from specbench.report.results import Sort, build_results
+from specbench.report.results import Report, Sort, arrange
 
 
 def make_report(
@@ -30,9 +29,7 @@ def make_report(
     given = runs if isinstance(runs, Sequence) else [runs]
     several = [run.at(load) for run in given for load in run.loads]
     measured = [measure(run, bootstrap, **options) for run in several]
-    results = build_results(measured, sort)
-    sources = map(Source, results.labels, measured, several)
-    report = Report(tuple(sources), results)
+    report = arrange(measured, several, sort)
     return replace(report, plots=make_plots(report))
 
 

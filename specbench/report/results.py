@@ -7,22 +7,28 @@ these values into tables.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import comb
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from specbench.analysis.cells import NOT_RUN, CellKey
 from specbench.analysis.costs import NO_COST, Cost
 from specbench.analysis.frames import value_or_none
-from specbench.analysis.metrics import BASELINE, MethodMetrics, RunMetrics, partial
+from specbench.analysis.metrics import BASELINE, MethodMetrics, RunMetrics, measure, partial
 from specbench.analysis.ranking import ALONE, Ranking, is_alone, is_claimed
 from specbench.analysis.serving import ServingMetrics
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.log.header import RunHeader
 from specbench.log.options import options
+from specbench.log.run import BETWEEN, Run
 from specbench.log.spec import SpecValues
 from specbench.report import facts, formats
+from specbench.report.answers import Answers, pick_answers
 from specbench.report.notes import notes, scope_text
 from specbench.report.texts import Note
+
+if TYPE_CHECKING:
+    from specbench.report.plots.style import Plot
 
 Sort = Literal["paper", "speedup"]
 """The order of the methods."""
@@ -87,15 +93,41 @@ class MethodResults:
         return reasons.pop() if len(reasons) == 1 else None
 
 
+@dataclass(frozen=True)
+class Source:
+    """One run of a report. `label` tells it from the others."""
+
+    label: str
+    metrics: RunMetrics
+    run: Run
+
+    @property
+    def info(self) -> RunHeader:
+        return self.metrics.info
+
+    @cached_property
+    def answers(self) -> tuple[Answers, ...]:
+        """The answers that a page shows."""
+        return pick_answers(self.run)
+
+    @cached_property
+    def categories(self) -> RunMetrics | None:
+        """The numbers of each category, as of a task; None if no task has several."""
+        names = {
+            sample_id: f"{one.task}{BETWEEN}{category}"
+            for one in self.info.prompts
+            for category, sample_ids in one.categories.items()
+            for sample_id in sample_ids
+        }
+        own = self.metrics
+        return measure(self.run.of(names), own.bootstrap, own.arithmetic) if names else None
+
+
 @dataclass(frozen=True, slots=True)
 class RunResults:
-    """The methods of one run at one temperature, and a sentence on who wins.
+    """The methods of one run at one temperature, and a sentence on who wins."""
 
-    `run` is the index of the run in the report.
-    """
-
-    run: int
-    label: str
+    source: Source
     methods: tuple[MethodResults, ...]
     verdict: str
 
@@ -118,20 +150,21 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
-    """All numbers of a report, with its notes.
+class Report:
+    """What every format and plot draws: runs with their numbers, notes, and all plots.
 
     `title` names model, weights, machine and dtype; `prompts` says what was asked, and how
-    much; `scope` says what the intervals of times cover. `labels` tell the runs apart.
+    much; `scope` says what the intervals of times cover.
     """
 
+    sources: tuple[Source, ...]
     title: str
     prompts: str
     tasks: tuple[Task, ...]
     blocks: tuple[Block, ...]
     notes: tuple[Note, ...]
     scope: str
-    labels: tuple[str, ...]
+    plots: "tuple[Plot, ...]" = ()
 
     @property
     def caption(self) -> str:
@@ -141,29 +174,42 @@ class Results:
     @property
     def is_one_run(self) -> bool:
         """True if runs need no label."""
-        return len({run.run for block in self.blocks for run in block.runs}) < 2
+        return len(self.sources) < 2
+
+    @property
+    def panels(self) -> list[tuple[str, RunResults]]:
+        """Each run at each temperature below its heading, in the order of the tables."""
+        return [
+            (block.heading if self.is_one_run else f"{block.heading}, {run.source.label}", run)
+            for block in self.blocks
+            for run in block.runs
+        ]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels of the methods that have any number."""
+        found = (method for block in self.blocks for method in block.methods)
+        return {method.method: method.label for method in found if not method.reason}
 
 
-def build_results(runs: Sequence[RunMetrics], sort: Sort = "paper") -> Results:
+def arrange(runs: Sequence[RunMetrics], records: Sequence[Run], sort: Sort) -> Report:
     """The results of one or several runs, methods in the papers' order or the fastest first."""
     titles = {task: run.info.task_title(task) for run in runs for task in run.tasks}
     tasks = [Task(name, title, _num_samples(runs, name)) for name, title in titles.items()]
     if len(tasks) > 1:
         tasks.append(Task(MEAN, MEAN_TITLE))
     labels = run_labels([run.info for run in runs], [*map(facts.load_text, runs)])
+    sources = tuple(map(Source, labels, runs, records))
     blocks = [
         Block(
             temperature,
             tuple(
                 RunResults(
-                    run=i,
-                    label=label,
+                    source,
                     methods=_sorted(_methods(run, temperature, tasks), sort),
                     verdict=verdict(run, temperature),
                 )
-                for i, (run, label) in enumerate(
-                    zip(_comparable(runs, temperature), labels, strict=True)
-                )
+                for source, run in zip(sources, _comparable(runs, temperature), strict=True)
                 if temperature in run.temperatures
             ),
         )
@@ -176,14 +222,14 @@ def build_results(runs: Sequence[RunMetrics], sort: Sort = "paper") -> Results:
     if any(run.info.spec.values.is_first_look for run in runs):
         title = f"First look: {title}"
     prompts = "; ".join(dict.fromkeys(filter(None, (facts.prompts_text(r.info) for r in runs))))
-    return Results(
+    return Report(
+        sources,
         title,
         prompts,
         tasks=tuple(tasks),
         blocks=tuple(blocks),
         notes=notes(runs, labels),
         scope=scope_text(runs),
-        labels=tuple(labels),
     )
 
 
@@ -287,10 +333,7 @@ def _task_results(run: RunMetrics, temperature: float, task: str) -> list[TaskRe
     """One result per method. All that are best at the two digits shown are best."""
     found = []
     for method in run.methods:
-        key = CellKey(method, temperature, task)
-        cell = run.overall[method, temperature] if task == MEAN else run.cells.get(key)
-        speedup, mat = (cell.speedup, cell.mat) if cell else (NOT_RUN, NOT_RUN)
-        found.append(TaskResult(speedup, mat, p_value=p_value_of(run, key)))
+        found.append(task_result(run, CellKey(method, temperature, task)))
     best_speedup = _best(run.methods, [one.speedup for one in found])
     best_mat = _best(run.methods, [one.mat for one in found])
     return [
@@ -301,6 +344,14 @@ def _task_results(run: RunMetrics, temperature: float, task: str) -> list[TaskRe
         )
         for one in found
     ]
+
+
+def task_result(run: RunMetrics, key: CellKey) -> TaskResult:
+    """The numbers of a cell, or of a method's mean over the tasks."""
+    overall = run.overall[key.method, key.temperature]
+    cell = overall if key.task == MEAN else run.cells.get(key)
+    speedup, mat = (cell.speedup, cell.mat) if cell else (NOT_RUN, NOT_RUN)
+    return TaskResult(speedup, mat, p_value=p_value_of(run, key))
 
 
 def p_value_of(run: RunMetrics, key: CellKey) -> float | None:

@@ -1,18 +1,30 @@
-"""The tables of a report, one function each: results -> a `Table` for every writer.
+"""The tables of a report, one function each: a report -> a `Table` for every writer.
 
 A column of the overview, of the step costs or of the latencies is one `Field` in a tuple below.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from operator import attrgetter
 
-from specbench.analysis.metrics import BASELINE
-from specbench.analysis.ranking import is_claimed
+from specbench.analysis.cells import CellKey
+from specbench.analysis.metrics import BASELINE, RunMetrics
+from specbench.analysis.ranking import ALONE, is_claimed
 from specbench.analysis.serving import TIMES, ServingMetrics
 from specbench.analysis.stats.bootstrap import Estimate, Value
+from specbench.log.header import RunHeader
+from specbench.log.run import BETWEEN
 from specbench.report import formats
-from specbench.report.results import MEAN, MEAN_TITLE, Block, MethodResults, Results, TaskResult
+from specbench.report.results import (
+    MEAN,
+    MEAN_TITLE,
+    Block,
+    MethodResults,
+    Report,
+    TaskResult,
+    task_result,
+)
 from specbench.report.table import Cell, Column, Group, Row, Table, Tone
 
 
@@ -75,14 +87,14 @@ MAT = Part(
 )
 
 
-def by_task(results: Results, block: Block, parts: Sequence[Part] = (SPEEDUP, MAT)) -> Table:
+def by_task(report: Report, block: Block, parts: Sequence[Part] = (SPEEDUP, MAT)) -> Table:
     """The papers' table: these numbers of every method on every task."""
-    columns = [part.column(task.head) for task in results.tasks for part in parts]
+    columns = [part.column(task.head) for task in report.tasks for part in parts]
 
     def cells(method: MethodResults) -> list[Cell]:
         return [part.cell(task) for task in method.tasks for part in parts]
 
-    return Table("", tuple(columns), _groups(results, block, cells))
+    return Table("", tuple(columns), _groups(report, block, cells))
 
 
 def mean_first(table: Table) -> Table:
@@ -91,18 +103,48 @@ def mean_first(table: Table) -> Table:
     return table.take(sorted(places, key=lambda i: table.columns[i].task != MEAN_TITLE))
 
 
+def by_category(report: Report) -> list[Table]:
+    """The tables of the runs with categories, with the run's name where there are several."""
+    return [
+        table if report.is_one_run else replace(table, title=f"{one.label}: {table.title}")
+        for one in report.sources
+        if one.categories
+        for table in category_tables(one.info, one.categories)
+    ]
+
+
+def category_tables(info: RunHeader, run: RunMetrics) -> Iterable[Table]:
+    """A table per temperature: a group of rows per task, two columns per method."""
+    parts = (SPEEDUP, MAT)
+    labels = [info.method(method).label for method in run.methods]
+    columns = tuple(part.column(label) for label in labels for part in parts)
+    for temperature in run.temperatures:
+        groups: dict[str, list[Row]] = defaultdict(list)
+        legend = ""
+        for name in run.tasks:
+            task, _, category = name.partition(BETWEEN)
+            results = [task_result(run, CellKey(m, temperature, name)) for m in run.methods]
+            if any(one.mark for one in results):
+                legend = f" ({ALONE}: alone a difference, not among the methods of a row)"
+            cells = tuple(part.cell(one) for one in results for part in parts)
+            groups[info.task_title(task)].append(Row("", category or "none", cells))
+        title = f"By category, {formats.temperature(temperature)}{legend}"
+        made = tuple(Group(label, tuple(rows)) for label, rows in groups.items())
+        yield Table(title, columns, made, heading="Category")
+
+
 def has_speedup(block: Block) -> bool:
     """True if a method has a speedup on any task, or over all."""
     return any(isinstance(task.speedup, Estimate) for m in block.methods for task in m.tasks)
 
 
-def screen(results: Results, block: Block, part: Part = SPEEDUP) -> Table:
+def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
     """The short table: mean speedup, tokens/s and MAT, then the speedup on each task.
 
     Without any speedup, it has tokens/s and MAT. The last tasks are dropped first.
     """
-    is_sped, whole = has_speedup(block), results.tasks[-1]
-    others = results.tasks[:-1]
+    is_sped, whole = has_speedup(block), report.tasks[-1]
+    others = report.tasks[:-1]
     heading = "mean\nspeedup" if whole.name == MEAN else "speedup"
     shown = part if is_sped else MAT
     fields = [field for field in _SCREEN if _known([field], block)]
@@ -118,13 +160,13 @@ def screen(results: Results, block: Block, part: Part = SPEEDUP) -> Table:
 
     title = "Speedup over vanilla" if is_sped else "Tokens/s and mean accepted tokens (MAT)"
     title += f" on {whole.head}" if whole.name != MEAN else ", overall and by task" * (not is_sped)
-    return Table(title, tuple(columns), _groups(results, block, cells))
+    return Table(title, tuple(columns), _groups(report, block, cells))
 
 
-def tables(results: Results, block: Block, main: Table) -> list[Table]:
+def tables(report: Report, block: Block, main: Table) -> list[Table]:
     """The tables of a block that have numbers: `main`, which a format chooses, and the others."""
     others = (overview, step_costs, throughput, latency)
-    every = (main, *(make(results, block) for make in others))
+    every = (main, *(make(report, block) for make in others))
     return [table for table in every if table.columns and table.groups]
 
 
@@ -161,11 +203,11 @@ _OVERVIEW = (
 )
 
 
-def overview(results: Results, block: Block) -> Table:
+def overview(report: Report, block: Block) -> Table:
     """The numbers over all tasks that have no room in the papers' table."""
-    where = "Over all tasks" if len(results.tasks) > 1 else "Overall"
-    title = f"{where} (intervals: {results.scope})"
-    return _fields(title, results, block, _OVERVIEW)
+    where = "Over all tasks" if len(report.tasks) > 1 else "Overall"
+    title = f"{where} (intervals: {report.scope})"
+    return _fields(title, report, block, _OVERVIEW)
 
 
 def _phase(name: str, rank: int = 0) -> Field:
@@ -205,12 +247,12 @@ _COSTS = (
 """Phases are in steps of vanilla, so that they add up to the cost of a step."""
 
 
-def step_costs(results: Results, block: Block) -> Table:
+def step_costs(report: Report, block: Block) -> Table:
     """The numbers that explain a speedup; no columns if no step can be compared."""
     is_known = any(isinstance(m.cost.relative, Estimate) for m in block.methods)
     fields = _known(_COSTS, block) if is_known else ()
     title = "The cost of a step, steps of all tasks (speedup = MAT / step cost), no prefill"
-    return _fields(title, results, block, fields)
+    return _fields(title, report, block, fields)
 
 
 def _served(text: Callable[[ServingMetrics], str]) -> Callable[[MethodResults], str]:
@@ -244,9 +286,9 @@ _THROUGHPUT = (
 )
 
 
-def throughput(results: Results, block: Block) -> Table:
+def throughput(report: Report, block: Block) -> Table:
     """Requests and tokens per second of each method; no columns without a server."""
-    return _fields("Throughput", results, block, _known(_THROUGHPUT, block), is_served)
+    return _fields("Throughput", report, block, _known(_THROUGHPUT, block), is_served)
 
 
 def _milliseconds(path: str, heading: str, task: str = "") -> Field:
@@ -269,12 +311,12 @@ _SERVED_LATENCY = tuple(
 """Times by the names that `vllm bench serve` uses."""
 
 
-def latency(results: Results, block: Block) -> Table:
+def latency(report: Report, block: Block) -> Table:
     """Time to the first token and per token after it; the client's times of servers."""
     title = "Latency in milliseconds"
     if any(map(is_served, block.methods)):
-        return _fields(title, results, block, _SERVED_LATENCY, is_served)
-    return _fields(title, results, block, _known(_LATENCY, block))
+        return _fields(title, report, block, _SERVED_LATENCY, is_served)
+    return _fields(title, report, block, _known(_LATENCY, block))
 
 
 def is_served(method: MethodResults) -> bool:
@@ -290,7 +332,7 @@ def _known(fields: Sequence[Field], block: Block) -> tuple[Field, ...]:
 
 def _fields(
     title: str,
-    results: Results,
+    report: Report,
     block: Block,
     fields: Sequence[Field],
     is_shown: Callable[[MethodResults], bool] = lambda method: True,
@@ -299,11 +341,11 @@ def _fields(
         return [Cell(field.text(method), field.tone(method)) for field in fields]
 
     columns = tuple(Column(one.heading, one.task, rank=one.rank) for one in fields)
-    return Table(title, columns, _groups(results, block, cells, is_shown))
+    return Table(title, columns, _groups(report, block, cells, is_shown))
 
 
 def _groups(
-    results: Results,
+    report: Report,
     block: Block,
     cells: Callable[[MethodResults], list[Cell]],
     is_shown: Callable[[MethodResults], bool] = lambda method: True,
@@ -317,5 +359,5 @@ def _groups(
             if is_shown(m)
         )
         if rows:
-            groups.append(Group("" if results.is_one_run else run.label, rows))
+            groups.append(Group("" if report.is_one_run else run.source.label, rows))
     return tuple(groups)

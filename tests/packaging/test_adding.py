@@ -10,7 +10,7 @@ FORMAT = '''"""The title alone."""
 
 
 def render(report):
-    return report.results.title
+    return report.title
 
 
 def files(report):

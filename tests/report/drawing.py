@@ -14,7 +14,7 @@ from specbench.log.run import Load, Run
 from specbench.report.build import make_report
 from specbench.report.export import load_format
 from specbench.report.export.terminal import print_report
-from specbench.report.report import Report
+from specbench.report.results import Report
 from specbench.types import Phases, Record
 from tests.analysis.run_factory import TASKS, TITLES, failed, full_run, header, make_run, record
 from tests.analysis.test_serving import answer, block

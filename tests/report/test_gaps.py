@@ -20,8 +20,7 @@ from specbench.log.run import Run
 from specbench.report import sections
 from specbench.report.build import make_report
 from specbench.report.export import csv as csv_format
-from specbench.report.report import Report, category_tables
-from specbench.report.results import run_labels
+from specbench.report.results import Report, run_labels
 from specbench.report.table import Table
 from specbench.types import Record
 from tests.analysis.run_factory import full_run, make_run
@@ -44,20 +43,20 @@ def reported(*runs: Run) -> Report:
 def test_a_run_that_lacks_tasks_of_another_has_no_mean_beside_its() -> None:
     every = full_run(METHODS)
     some = with_header(full_run(METHODS, FEW), id="some")
-    results = reported(every, some).results
-    whole, partial = results.blocks[0].runs
+    report = reported(every, some)
+    whole, partial = report.blocks[0].runs
     assert all(method.overall.partial is None for method in whole.methods)
     for method in partial.methods:
         assert method.tasks[-1].speedup == method.tasks[-1].mat == Missing("2 of 6 tasks")
         assert not (method.tasks[-1].is_best_speedup or method.tasks[-1].is_best_mat)
-    alone = reported(some).results.blocks[0].runs[0]
+    alone = reported(some).blocks[0].runs[0]
     assert not any(isinstance(method.tasks[-1].speedup, Missing) for method in alone.methods)
 
 
 def test_runs_of_different_tasks_have_the_speedups_of_their_tasks_on_the_screen() -> None:
     runs = [with_header(full_run(METHODS, (task,)), id=task) for task in FEW]
-    results = reported(*runs).results
-    table = sections.screen(results, results.blocks[0])
+    report = reported(*runs)
+    table = sections.screen(report, report.blocks[0])
     assert table.title.startswith("Speedup")
     shown = [row.cells for group in table.groups for row in group.rows if row.method == "pld"]
     assert [[cell.text[-1:] for cell in row[-2:]] for row in shown] == [["x", "–"], ["–", "x"]]
@@ -68,9 +67,9 @@ def test_a_missing_interval_has_its_reason_in_its_place() -> None:
         return one if one.key.task == FEW[0] or one.key.sample_id.endswith("/0") else None
 
     report = reported(with_records(full_run(METHODS, FEW), kept))
-    results, block = report.results, report.results.blocks[0]
-    assert cells(sections.overview(results, block), "pld")[0].endswith("x [too few samples]")
-    whole = sections.by_task(results, block, (sections.PLUS_MINUS,))
+    report, block = report, report.blocks[0]
+    assert cells(sections.overview(report, block), "pld")[0].endswith("x [too few samples]")
+    whole = sections.by_task(report, block, (sections.PLUS_MINUS,))
     assert [text.partition(" ")[2][:1] for text in cells(whole, "pld")] == ["±", "±", "±"]
     assert cells(whole, "pld")[1].endswith("±?") and "±" not in cells(whole, "vanilla")[1]
     rows = [*csv.DictReader(StringIO(render(report, "csv")))]
@@ -120,10 +119,10 @@ def test_vanilla_is_a_slow_baseline_only_where_it_could_read_weights_faster(
 ) -> None:
     """It uses 40 % of the bandwidth, or 80 % if there are more weights to read."""
     values = {f"roofline__{name}": value for name, value in changes.items()}
-    results = make_report(with_header(with_limits(), **values)).results
-    keys = {note.key for note in results.notes}
+    report = make_report(with_header(with_limits(), **values))
+    keys = {note.key for note in report.notes}
     assert key in keys and ("slow_baseline" in keys) is (not changes)
-    costs = sections.step_costs(results, results.blocks[0])
+    costs = sections.step_costs(report, report.blocks[0])
     assert ("limit" in [column.heading for column in costs.columns]) is has_limit
 
 
@@ -178,13 +177,17 @@ def test_categories_are_rows_below_their_task(form: str) -> None:
 
 def test_a_category_whose_interval_alone_shows_a_difference_has_its_legend_above() -> None:
     report = with_categories()
-    metrics, run = report.sources[0].categories, report.sources[0].run
-    assert metrics is not None and "~" not in category_tables(run.header, metrics)[0].title
+    metrics = report.sources[0].categories
+    assert metrics is not None
+    assert all(
+        "~" not in table.title
+        for table in sections.category_tables(report.sources[0].info, metrics)
+    )
     key = CellKey("pld", 0.0, "mt_bench / math")
     alone = replace(metrics.cells[key], speedup=Estimate(1.2, Interval(1.1, 1.3)))
     rankings = {(0.0, key.task): Ranking(against_baseline={"pld": 0.2})}
     metrics = replace(metrics, cells={**metrics.cells, key: alone}, task_rankings=rankings)
-    (table,) = category_tables(run.header, metrics)
+    (table,) = sections.category_tables(report.sources[0].info, metrics)
     assert "1.20x~" in [cell.text for row in table.rows for cell in row.cells]
     assert "~: alone a difference" in table.title
 

@@ -92,7 +92,7 @@ def test_a_page_is_self_contained(name: str) -> None:
 
 def test_the_page_has_every_warning() -> None:
     report = report_of(two_temperatures)
-    warnings = [note.text.split("'")[0] for note in report.results.notes if note.is_warning]
+    warnings = [note.text.split("'")[0] for note in report.notes if note.is_warning]
     text = page_of("two_temperatures")
     assert warnings and all(warning in text for warning in warnings)
 

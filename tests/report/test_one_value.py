@@ -24,7 +24,7 @@ from specbench.log.run import Run
 from specbench.log.store import read_run
 from specbench.measure.progress import Tally
 from specbench.report.build import make_report
-from specbench.report.report import Report
+from specbench.report.results import Report
 from specbench.types import Record
 from tests.before_after import make
 from tests.judge.changing import with_header
@@ -176,7 +176,7 @@ def check_live_view(records: Sequence[Record], method: str, mat: str) -> None:
 
 def check_tiles(report: Report, page: str, method: str) -> None:
     """The numbers on top of the page are those of the method that they name."""
-    (block,) = report.results.blocks
+    (block,) = report.blocks
     (own,) = [one for one in block.methods if one.method == method]
     mat, speedup = own.overall.mat, own.overall.speedup
     titles = {"Most tokens per step": mat}

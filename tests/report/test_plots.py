@@ -22,7 +22,7 @@ from specbench.methods import described
 from specbench.report.build import make_report
 from specbench.report.plots import style
 from specbench.report.plots.style import Plot, looks
-from specbench.report.report import Report
+from specbench.report.results import Report
 from tests.analysis.run_factory import TASKS, TITLES, full_run, header, make_run, record
 from tests.judge.changing import with_header, with_records
 from tests.report.drawing import (
@@ -173,9 +173,9 @@ def test_colours_of_methods_stay_apart_for_any_colour_vision(vision: str, least:
 
 
 def test_methods_keep_their_look_in_every_report() -> None:
-    every = looks(report_of(nine_methods).results)
+    every = looks(report_of(nine_methods).labels)
     assert len({look.marker for look in every.values()}) == len(every)
-    few = looks(make_report(full_run(("vanilla", "eagle2", "pld"), ("gsm8k",))).results)
+    few = looks(make_report(full_run(("vanilla", "eagle2", "pld"), ("gsm8k",))).labels)
     assert few == {method: every[method] for method in few}
 
 
@@ -184,7 +184,7 @@ def test_variants_share_a_colour_and_are_numbered_and_an_unknown_method_has_its_
     about = header(["vanilla"], ("gsm8k",))
     about["spec"]["values"]["methods"] = list(spellings)
     run = make_run([record(spelling) for spelling in spellings], about)
-    found = looks(make_report(run).results)
+    found = looks(make_report(run).labels)
     assert set(found) == set(spellings)
     assert [found[one].marker for one in ("pld:ngram=2", "pld")] == ["$1$", "$2$"]
     assert len({look.colour for look in found.values()}) == len(spellings) - 1
@@ -214,7 +214,7 @@ def test_a_swept_option_is_plotted_with_its_front() -> None:
     plot = plots_of(report)["sweep_EAGLE-2_depth"]
     assert all(f"depth={depth}:" in plot.alt for depth in (3, 5, 7))
     assert b"mean accepted tokens" in plot.images.svg and b"Pareto front" in plot.images.svg
-    shown = looks(report.results).values()
+    shown = looks(report.labels).values()
     assert {look.marker for look in shown if look.is_numbered} == {"$1$", "$2$", "$3$"}
     assert all(isinstance(look.shape, Path) is look.is_numbered for look in shown)
 

@@ -38,7 +38,7 @@ def test_both_plots_are_of_one_run_over_its_loads() -> None:
 
 def test_a_bound_of_one_run_among_several_names_it() -> None:
     runs = [with_header(of_counts(ACCEPTING, stop), id=stop) for stop in ("eos", "budget")]
-    notes = make_report(runs, Bootstrap(50)).results.notes
+    notes = make_report(runs, Bootstrap(50)).notes
     (text,) = [one.text for one in notes if one.key == "least_mat"]
     assert text.startswith("run eos: sps: at least 1.67")
 
@@ -75,7 +75,7 @@ def restarted() -> Run:
     ],
 )
 def test_a_doubtful_number_is_warned_about(made: Run, words: str) -> None:
-    notes = make_report(made, Bootstrap(50)).results.notes
+    notes = make_report(made, Bootstrap(50)).notes
     of_client = len(made.loads) if "client" in words else 0
     assert [note.key for note in notes].count("slow_client") == of_client
     assert any(words in note.text for note in notes if note.is_warning)

@@ -7,11 +7,9 @@ from itertools import product
 import pytest
 from rich.console import Console
 
-from specbench.analysis.metrics import measure
 from specbench.report.build import make_report
 from specbench.report.export.terminal import print_report
 from specbench.report.notes import short_notes
-from specbench.report.results import build_results
 from tests.analysis.run_factory import TASKS, full_run, header, make_run, record
 from tests.judge.changing import with_header
 from tests.report.drawing import (
@@ -57,8 +55,8 @@ def test_nothing_is_wrapped_in_a_file() -> None:
     print_report(report, console)
     assert isinstance(console.file, StringIO)
     text = console.file.getvalue()
-    assert report.results.blocks[0].runs[0].verdict in text
-    assert all(note.text in text for note in short_notes(report.results.notes))
+    assert report.blocks[0].runs[0].verdict in text
+    assert all(note.text in text for note in short_notes(report.notes))
 
 
 def test_methods_without_a_speedup_stand_by_their_tokens_per_second() -> None:
@@ -86,7 +84,7 @@ def test_the_advice_for_too_few_samples_fits_the_prompts(
     described = header(["vanilla", "pld"], ("gsm8k",), prompts=prompts)
     described["spec"]["values"]["prompts"] = source
     run = make_run([record(), record("pld")], described)
-    notes = build_results([measure(run)]).notes
+    notes = make_report(run).notes
     (text,) = (one.text for one in notes if one.key == "few_samples")
     assert text == f"Too few samples for an interval: GSM8K-like {told}"
 
@@ -102,7 +100,7 @@ def test_the_advice_for_too_few_samples_fits_the_prompts(
 def test_a_cpu_where_vanilla_is_faster_is_explained(device: str, method: str, told: str) -> None:
     records = [record(), record(method, decode_s=2.0, accept_lengths=(2, 1))]
     run = make_run(records, header(["vanilla", method], ("gsm8k",)))
-    notes = build_results([measure(with_header(run, spec__values__device=device))]).notes
+    notes = make_report(with_header(run, spec__values__device=device)).notes
     texts = [note.text for note in short_notes(notes) if note.key == "cpu_trees"]
     assert [text.endswith(told) for text in texts] == [True] * bool(told)
 
@@ -132,14 +130,14 @@ def test_the_best_of_a_column_are_all_that_show_the_best_value(
     every = {"vanilla": 2.0, **seconds}
     records = [record(method, decode_s=each) for method, each in every.items()]
     run = make_run(records, header(["vanilla", "pld", "sps"], ("gsm8k",)))
-    rows = build_results([measure(run)]).blocks[0].methods
+    rows = make_report(run).blocks[0].methods
     assert [row.method for row in rows if row.tasks[0].is_best_speedup] == best
 
 
 def test_a_warning_about_a_head_comes_before_those_of_a_busy_machine() -> None:
     told = ("The machine was busy: times are noisy.", "pld: Its config names no target layers.")
     run = full_run(("vanilla", "pld"), ("gsm8k",), warnings=told)
-    found = [note.text for note in build_results([measure(run)]).notes if note.is_warning]
+    found = [note.text for note in make_report(run).notes if note.is_warning]
     assert found[0] == told[1] and found[-1] == told[0] and found.count(told[1]) == 1
 
 

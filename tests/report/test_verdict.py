@@ -7,8 +7,9 @@ import pytest
 
 from specbench.analysis.metrics import measure
 from specbench.log.run import Run
+from specbench.report.build import make_report
 from specbench.report.notes import short_notes
-from specbench.report.results import build_results, verdict
+from specbench.report.results import verdict
 from tests.analysis.run_factory import header, make_run, record
 
 
@@ -53,15 +54,15 @@ def test_what_is_said_of_three_passes(speeds: dict[str, float], told: str, untol
 def test_a_difference_that_the_interval_alone_shows_is_marked_and_told() -> None:
     """The same lead is a claim where the method is alone, and a doubt among eight."""
     for others, mark in (((), ""), (OTHERS, "~")):
-        metrics = measure(run(3, pld=1.05, **dict.fromkeys(others, 1.0)))
-        results = build_results([metrics])
-        (pld,) = (m for m in results.blocks[0].methods if m.method == "pld")
+        report = make_report(run(3, pld=1.05, **dict.fromkeys(others, 1.0)))
+        metrics = report.sources[0].metrics
+        (pld,) = (m for m in report.blocks[0].methods if m.method == "pld")
         interval = metrics.rankings[0.0].speedups["pld"].interval
         assert interval and interval.low > 1.0
         assert [task.mark for task in pld.tasks] == [mark]
         told = f"alone a difference, not among {1 + len(others)}"
         assert (told in verdict(metrics, 0.0)) is bool(mark)
-        assert any(told in note.text for note in short_notes(results.notes)) is bool(mark)
+        assert any(told in note.text for note in short_notes(report.notes)) is bool(mark)
 
 
 def test_what_is_said_without_a_baseline() -> None:

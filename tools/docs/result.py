@@ -16,7 +16,7 @@ from specbench.log.store import read_run
 from specbench.report import formats
 from specbench.report.build import make_report
 from specbench.report.export.markdown import escape, table_lines
-from specbench.report.report import Report
+from specbench.report.results import Report
 from specbench.report.sections import MAT, SPEEDUP, by_task, step_costs
 from specbench.report.table import Cell, Column, Group, Table
 
@@ -42,13 +42,13 @@ def with_tables(text: str, reports: list[Report]) -> str:
 
 def table_of(report: Report) -> str:
     """Speedups and accepted tokens of a run, or costs of steps of a stand-in, and how measured."""
-    results, (source,) = report.results, report.sources
-    block, values, name = results.blocks[0], source.info.spec.values, source.run.folder.name
+    (source,) = report.sources
+    block, values, name = report.blocks[0], source.info.spec.values, source.run.folder.name
     what, table = "Speedup by task and of decoding alone; mean accepted tokens", _speedups(report)
     if values.weights == "stand-in":
-        what, table = "The cost of a step", step_costs(results, block)
+        what, table = "The cost of a step", step_costs(report, block)
     return "\n".join([
-        f"{escape(results.title)}. {escape(results.prompts)}, passes: {values.repeats}, "
+        f"{escape(report.title)}. {escape(report.prompts)}, passes: {values.repeats}, "
         f"temperature {block.temperature:g}. {what}:\n",
         *table_lines(table),
         "",
@@ -57,8 +57,8 @@ def table_of(report: Report) -> str:
 
 
 def _speedups(report: Report) -> Table:
-    block = report.results.blocks[0]
-    table = by_task(report.results, block, [SPEEDUP])
+    block = report.blocks[0]
+    table = by_task(report, block, [SPEEDUP])
     names = [Column("", one.task) for one in table.columns]
     decode = [Cell(formats.speedup(one.overall.decode_speedup)) for one in block.methods]
     rows = zip(table.groups[0].rows, decode, block.methods, strict=True)

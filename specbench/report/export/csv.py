@@ -16,7 +16,7 @@ from specbench.analysis.frames import summary_frame
 from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.log.run import BETWEEN, loads_of
 from specbench.report import facts
-from specbench.report.report import Report
+from specbench.report.results import Report
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series

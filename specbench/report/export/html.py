@@ -18,8 +18,7 @@ from specbench.report import facts, formats, sections
 from specbench.report.answers import SAMPLES_PER_TASK
 from specbench.report.export import json
 from specbench.report.published import PublishedValue, find
-from specbench.report.report import Report
-from specbench.report.results import Block, Results, TaskResult
+from specbench.report.results import Block, Report, TaskResult
 from specbench.report.table import Table
 
 if TYPE_CHECKING:
@@ -34,17 +33,16 @@ _COLOURS = {"good": "green", "bad": "red", "unsure": "yellow"}
 
 def render(report: Report) -> str:
     """The HTML of the page."""
-    results = report.results
     return page_template("report.html").render(
         report=report,
-        results=results,
+        categories=sections.by_category(report),
         digest=json.digest(json.render(report)),
-        warnings=[note.text for note in results.notes if note.is_warning],
+        warnings=[note.text for note in report.notes if note.is_warning],
         definitions=[
-            note for note in results.notes if not note.is_warning and note.label not in _SHOWN_ABOVE
+            note for note in report.notes if not note.is_warning and note.label not in _SHOWN_ABOVE
         ],
         highlights=_highlights(report),
-        tables=lambda block: _tables(results, block),
+        tables=lambda block: _tables(report, block),
         published=list(_published(report)),
         pictures=[(plot, _address(plot.images.svg)) for plot in report.plots],
         samples_per_task=SAMPLES_PER_TASK,
@@ -86,14 +84,14 @@ def _address(svg: bytes) -> str:
     return f"data:image/svg+xml;charset=utf-8,{text}"
 
 
-def _tables(results: Results, block: Block) -> list[Table]:
-    return sections.tables(results, block, sections.mean_first(sections.by_task(results, block)))
+def _tables(report: Report, block: Block) -> list[Table]:
+    return sections.tables(report, block, sections.mean_first(sections.by_task(report, block)))
 
 
 def _replays(report: Report) -> list[dict[str, Any]]:
     """The samples that the page replays, with the run's name in front where there are several."""
     return [
-        answers.replay("" if report.results.is_one_run else f"{source.label}: ")
+        answers.replay("" if report.is_one_run else f"{source.label}: ")
         for source in report.sources
         for answers in source.answers
         if answers.done
@@ -104,16 +102,15 @@ def _highlights(report: Report) -> list[tuple[str, str, str]]:
     """The numbers to remember, each with a title and words; none for several runs or
     temperatures.
     """
-    results = report.results
-    if not results.is_one_run or len(results.blocks) != 1:
+    if not report.is_one_run or len(report.blocks) != 1:
         return []
-    methods = results.blocks[0].methods
+    methods = report.blocks[0].methods
     drafting = [method for method in methods if method.method != BASELINE]
     found: list[tuple[str, str, str]] = []
     fastest = max(drafting, key=lambda m: value_or_none(m.overall.speedup) or 0.0, default=None)
     if fastest and isinstance(speedup := fastest.overall.speedup, Estimate):
         has_span = formats.interval_of(speedup) is not None
-        span = f", {formats.span(speedup)} ({results.scope})" if has_span else ""
+        span = f", {formats.span(speedup)} ({report.scope})" if has_span else ""
         title = "Highest speedup" if speedup.value > 1 else "Closest to vanilla"
         found.append((title, formats.speedup(speedup), fastest.label + span))
     longest = max(drafting, key=lambda m: value_or_none(m.overall.mat) or 0.0, default=None)
@@ -132,15 +129,14 @@ def _published(report: Report) -> Iterable[tuple[str, str, TaskResult, Published
     """The method, the task and the result of cells of ours that have published values, each with
     one of these. A stand-in has none: its acceptance is tiny's.
     """
-    results = report.results
-    for block in results.blocks:
+    for block in report.blocks:
         for run in block.runs:
-            info = report.sources[run.run].info
+            info = run.source.info
             if info.model.is_stand_in:
                 continue
             for method in run.methods:
                 name = f"{method.label}, T={block.temperature:g}"
-                label = name if results.is_one_run else f"{name}, {run.label}"
-                for task, ours in zip(results.tasks, method.tasks, strict=True):
+                label = name if report.is_one_run else f"{name}, {run.source.label}"
+                for task, ours in zip(report.tasks, method.tasks, strict=True):
                     cell = info.model.name, method.method, task.name, block.temperature
                     yield from ((label, task.title, ours, one) for one in find(*cell))

@@ -16,8 +16,7 @@ from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.stats.bootstrap import LEVEL, Estimate, Missing
 from specbench.log.header import RunHeader, header_values
 from specbench.log.run import loads_of
-from specbench.report.report import Report, Source
-from specbench.report.results import p_value_of, verdict
+from specbench.report.results import Report, Source, p_value_of, verdict
 from specbench.report.texts import note
 from specbench.report.warning_notes import with_advice
 
@@ -63,9 +62,9 @@ def _document(report: Report) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "kind": "specbench report",
-        "title": report.results.title,
-        "prompts": report.results.prompts,
-        "notes": [plain(note) for note in report.results.notes],
+        "title": report.title,
+        "prompts": report.prompts,
+        "notes": [plain(note) for note in report.notes],
         "runs": [_run(source) for source in report.sources],
     }
 

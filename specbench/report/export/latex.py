@@ -9,8 +9,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 
 from specbench.report import sections
-from specbench.report.report import Report
-from specbench.report.results import Block, Results, Task
+from specbench.report.results import Block, Report, Task
 from specbench.report.table import METHOD, Cell, Row, Table
 from specbench.report.texts import Note
 
@@ -52,23 +51,22 @@ _SIGNS = {
 
 def render(report: Report) -> str:
     """A `table*` environment. It needs only booktabs."""
-    results = report.results
-    warnings = [f"% Warning: {_line(note.text)}\n" for note in results.notes if note.is_warning]
+    warnings = [f"% Warning: {_line(note.text)}\n" for note in report.notes if note.is_warning]
     lines = [
         r"\begin{table*}[t]",
         r"\centering",
-        rf"\caption{{{_caption(results)}}}",
+        rf"\caption{{{_caption(report)}}}",
         r"\label{tab:specbench}",
         r"\par\medskip",
         r"\scriptsize",
         r"\setlength{\tabcolsep}{1pt}",
-        rf"\begin{{tabular}}{{@{{}}l{'r' * (2 * len(results.tasks))}@{{}}}}",
+        rf"\begin{{tabular}}{{@{{}}l{'r' * (2 * len(report.tasks))}@{{}}}}",
         r"\toprule",
-        *_header(results.tasks),
+        *_header(report.tasks),
     ]
-    for block in results.blocks:
-        lines += _block(results, block)
-    lines += [r"\bottomrule", r"\end{tabular}", *_remarks(results.notes), r"\end{table*}", ""]
+    for block in report.blocks:
+        lines += _block(report, block)
+    lines += [r"\bottomrule", r"\end{tabular}", *_remarks(report.notes), r"\end{table*}", ""]
     return _PREAMBLE + "".join(warnings) + _DEFINITIONS + "\n".join(lines)
 
 
@@ -96,18 +94,18 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _caption(results: Results) -> str:
+def _caption(report: Report) -> str:
     """The title and the definitions; intervals are explained where they are shown."""
-    defined = {note.label: note.text for note in results.notes}
+    defined = {note.label: note.text for note in report.notes}
     speedup = defined.get("Speedup", "").partition(" Intervals")[0].rstrip(".")
     parts = [
-        f"{escape(results.caption)}.",
+        f"{escape(report.caption)}.",
         f"Speedup: {escape(speedup)}.",
         r"$\tau$: mean accepted tokens, emitted per step of the target model.",
     ]
-    if len(results.tasks) > 1:
+    if len(report.tasks) > 1:
         parts.append("Mean: the arithmetic mean of the tasks' values.")
-    best = "The best of each column" if results.is_one_run else "The best of each group and column"
+    best = "The best of each column" if report.is_one_run else "The best of each group and column"
     parts.append(rf"{best} is in \textbf{{bold}}.")
     return " ".join(parts)
 
@@ -127,8 +125,8 @@ def _header(tasks: Sequence[Task]) -> Iterable[str]:
     yield " & ".join([METHOD, *[pair] * len(tasks)]) + r" \\"
 
 
-def _block(results: Results, block: Block) -> Iterable[str]:
-    table = sections.by_task(results, block)
+def _block(report: Report, block: Block) -> Iterable[str]:
+    table = sections.by_task(report, block)
     width = 1 + len(table.columns)
     yield r"\midrule"
     yield rf"\multicolumn{{{width}}}{{c}}{{{escape(block.heading)}}} \\"

@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from specbench.report import sections
-from specbench.report.report import Report
-from specbench.report.results import Block, Results
+from specbench.report.results import Block, Report
 from specbench.report.table import Row, Table
 from specbench.report.texts import Note
 
@@ -15,14 +14,13 @@ _SPECIAL = re.compile(r"[\\|*_`<$]|~(?=~)|&(?=#?\w+;)|\](?=[(\[:])|(?<=:)[:/]|(?
 
 def render(report: Report) -> str:
     """The whole report as one text, best values in bold."""
-    results = report.results
-    lines = [f"# {escape(results.title)}", ""]
-    lines += [f"{escape(results.prompts)}.", ""] if results.prompts else []
-    for block in results.blocks:
-        lines += [*_block(results, block), ""]
-    for table in report.categories:
+    lines = [f"# {escape(report.title)}", ""]
+    lines += [f"{escape(report.prompts)}.", ""] if report.prompts else []
+    for block in report.blocks:
+        lines += [*_block(report, block), ""]
+    for table in sections.by_category(report):
         lines += [f"{table.title}:", "", *table_lines(table), ""]
-    lines += note_lines(results.notes)
+    lines += note_lines(report.notes)
     return "\n".join(lines) + "\n"
 
 
@@ -45,14 +43,14 @@ def note_lines(notes: Iterable[Note]) -> Iterable[str]:
     return (f"- **{escape(note.label)}:** {escape(note.text)}" for note in notes)
 
 
-def _block(results: Results, block: Block) -> Iterable[str]:
+def _block(report: Report, block: Block) -> Iterable[str]:
     yield f"## {block.heading}"
-    main = sections.by_task(results, block, (sections.PLUS_MINUS, sections.MAT))
-    for table in sections.tables(results, block, main):
+    main = sections.by_task(report, block, (sections.PLUS_MINUS, sections.MAT))
+    for table in sections.tables(report, block, main):
         title = [f"{table.title}:", ""] if table.title else []
         yield from ["", *title, *table_lines(table)]
     for run in block.runs:
-        label = "" if results.is_one_run else f"**{escape(run.label)}:** "
+        label = "" if report.is_one_run else f"**{escape(run.source.label)}:** "
         yield from ["", label + escape(run.verdict)]
 
 

@@ -10,8 +10,7 @@ from specbench.report import sections
 from specbench.report.console import Prose, SafeConsole
 from specbench.report.layout import draw, first_in_full
 from specbench.report.notes import short_notes
-from specbench.report.report import Report
-from specbench.report.results import Block, Results
+from specbench.report.results import Block, Report
 from specbench.report.table import Table
 from specbench.report.texts import Note, note
 
@@ -35,17 +34,16 @@ def files(report: Report) -> Mapping[str, str]:
 def print_report(report: Report, console: Console | None = None, *, is_full: bool = False) -> None:
     """Table, verdict and warnings, or everything; on stdout unless a console is given."""
     console = console or report_console()
-    results = report.results
-    parts: list[RenderableType] = [Text(results.title, style="bold")]
-    parts += [Text(results.prompts)] * bool(results.prompts) + [Text()]
-    for block in results.blocks:
-        if block.methods and results.tasks:
-            parts += (_block if is_full else _short_block)(results, block, console.width)
+    parts: list[RenderableType] = [Text(report.title, style="bold")]
+    parts += [Text(report.prompts)] * bool(report.prompts) + [Text()]
+    for block in report.blocks:
+        if block.methods and report.tasks:
+            parts += (_block if is_full else _short_block)(report, block, console.width)
         else:
             parts.append(Text(f"{block.heading}: nothing was run.\n"))
-    parts += _titled(report.categories if is_full else (), console.width)
-    told = results.notes if is_full else short_notes(results.notes)
-    if not any(sections.has_speedup(block) for block in results.blocks):
+    parts += _titled(sections.by_category(report) if is_full else (), console.width)
+    told = report.notes if is_full else short_notes(report.notes)
+    if not any(sections.has_speedup(block) for block in report.blocks):
         told = tuple(one for one in told if one.key != "short_speedup")
     elif console.color_system:
         told = (note("short_colours"), *told)
@@ -72,27 +70,27 @@ def notes_grid(notes: Sequence[Note]) -> Group:
     return Group(*(Prose(one.text, style, one.label, indent) for one, style in lines))
 
 
-def _short_block(results: Results, block: Block, width: int) -> Iterable[RenderableType]:
+def _short_block(report: Report, block: Block, width: int) -> Iterable[RenderableType]:
     parts = (sections.PLUS_MINUS, sections.SPEEDUP)
-    screens = [sections.screen(results, block, part) for part in parts]
+    screens = [sections.screen(report, block, part) for part in parts]
     fitting = first_in_full(screens, width)
     num_more = len(screens[0].columns) - len(fitting.columns)
     more = f" ({num_more} more task{'s' * (num_more > 1)}: --full)" if num_more else ""
     yield Text(f"{fitting.title}, {block.heading}{more}", style="bold")
     yield from draw(fitting, width)
     if any(method.cost.relative_phases for method in block.methods):
-        yield from draw(sections.step_costs(results, block), width)
+        yield from draw(sections.step_costs(report, block), width)
     if any(map(sections.is_served, block.methods)):
-        tables = [sections.throughput(results, block), sections.latency(results, block)]
+        tables = [sections.throughput(report, block), sections.latency(report, block)]
         yield from _titled([table for table in tables if table.columns], width)
-    yield from _verdicts(results, block)
+    yield from _verdicts(report, block)
 
 
-def _block(results: Results, block: Block, width: int) -> Iterable[RenderableType]:
+def _block(report: Report, block: Block, width: int) -> Iterable[RenderableType]:
     yield Text(block.heading, style="bold")
-    main = sections.by_task(results, block, (sections.PLUS_MINUS, sections.MAT))
-    yield from _titled(sections.tables(results, block, main), width)
-    yield from _verdicts(results, block)
+    main = sections.by_task(report, block, (sections.PLUS_MINUS, sections.MAT))
+    yield from _titled(sections.tables(report, block, main), width)
+    yield from _verdicts(report, block)
 
 
 def _titled(tables: Iterable[Table], width: int) -> Iterable[RenderableType]:
@@ -103,7 +101,7 @@ def _titled(tables: Iterable[Table], width: int) -> Iterable[RenderableType]:
         yield from draw(table, width)
 
 
-def _verdicts(results: Results, block: Block) -> Iterable[RenderableType]:
+def _verdicts(report: Report, block: Block) -> Iterable[RenderableType]:
     for run in block.runs:
-        yield Text(run.verdict if results.is_one_run else f"{run.label}: {run.verdict}")
+        yield Text(run.verdict if report.is_one_run else f"{run.source.label}: {run.verdict}")
     yield Text()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from specbench.report.plots.style import Plot
-from specbench.report.report import Report
+from specbench.report.results import Report
 
 Maker = Callable[[Report], Plot | Sequence[Plot] | None]
 

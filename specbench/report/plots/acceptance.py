@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from specbench.analysis.cells import CellMetrics
 from specbench.analysis.metrics import BASELINE
-from specbench.report.plots.style import Plot, frame, looks, panels, points, tiles
-from specbench.report.report import Report
+from specbench.report.plots.style import Plot, frame, looks, points, tiles
+from specbench.report.results import Report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,7 +23,7 @@ _Panels = list[tuple[str, dict[str, CellMetrics]]]
 def _cells(report: Report) -> _Panels:
     """Title of each panel, and the pooled cell of every method that accepted a guess."""
     found = []
-    for title, run in panels(report.results):
+    for title, run in report.panels:
         pooled = {method.method: method.overall.pooled for method in run.methods}
         cells = {m: c for m, c in pooled.items() if m != BASELINE and c.acceptance_by_depth}
         if cells:
@@ -36,7 +36,7 @@ def positions(report: Report) -> Plot | None:
     if not (found := _cells(report)):
         return None
     texts = [
-        f"{title}, {looks(report.results)[method].label}: "
+        f"{title}, {looks(report.labels)[method].label}: "
         + ", ".join(
             f"{position.conditional.value:.0%}" for position in cell.acceptance_by_depth[:3]
         )
@@ -59,10 +59,10 @@ def _draw_positions(report: Report, found: _Panels) -> Figure:
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     drafting = {method for _, cells in found for method in cells}
-    shown = {m: look for m, look in looks(report.results).items() if m in drafting}
+    shown = {m: look for m, look in looks(report.labels).items() if m in drafting}
     room: dict[str, Any] = {"height": 2.9, "sharey": True, "sharex": "row"}
     room |= {"handles": points(shown.values())}
-    drawn, every = tiles(_TITLE, report.results.caption, 2 * len(found), **room)
+    drawn, every = tiles(_TITLE, report.caption, 2 * len(found), **room)
     parts = (("conditional", "accepted, if all above were"), ("unconditional", "of all steps"))
     pairs = product(found, parts)
     for axes, ((title, cells), (share, y)) in zip(every, pairs, strict=True):

@@ -12,8 +12,7 @@ from specbench.analysis.stats.bootstrap import Estimate, Missing
 from specbench.report.formats import interval_of
 from specbench.report.plots import style
 from specbench.report.plots.style import INK, LINE, Look, Plot
-from specbench.report.report import Report
-from specbench.report.results import MethodResults, RunResults
+from specbench.report.results import MethodResults, Report, RunResults
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,9 +28,8 @@ _NUMBER |= {"zorder": 4, "bbox": {"facecolor": "white", "edgecolor": "none", "pa
 
 def speedups(report: Report) -> Plot | None:
     """The bars of each run and temperature; None without any speedup."""
-    results = report.results
     texts, is_any = [], False
-    for title, run in style.panels(results):
+    for title, run in report.panels:
         methods = _drafting(run)
         is_any |= any(isinstance(t.speedup, Estimate) for m in methods for t in m.tasks)
         means = {method.label: method.tasks[-1].speedup for method in methods}
@@ -39,13 +37,13 @@ def speedups(report: Report) -> Plot | None:
         texts.append(f"{title}, {', '.join(values) or 'no values'}")
     if not is_any:
         return None
-    bars = "means over the tasks" if len(results.tasks) > 1 else "speedups"
+    bars = "means over the tasks" if len(report.tasks) > 1 else "speedups"
     return Plot(
         name="speedup",
         title=_TITLE,
         alt=f"Bar chart of {bars}. By method: {'; '.join(texts)}.",
-        caption=f"Bars are {bars} with their 95 % intervals ({results.scope})"
-        f"{', points are tasks' * (len(results.tasks) > 1)}. The dashed line is vanilla.",
+        caption=f"Bars are {bars} with their 95 % intervals ({report.scope})"
+        f"{', points are tasks' * (len(report.tasks) > 1)}. The dashed line is vanilla.",
         draw=lambda: _draw(report),
     )
 
@@ -59,13 +57,13 @@ def _drafting(run: RunResults) -> list[MethodResults]:
 def _draw(report: Report) -> Figure:
     from matplotlib.lines import Line2D
 
-    found, results = style.panels(report.results), report.results
-    shown = {m: look for m, look in style.looks(results).items() if m != BASELINE}
-    points = {"a task": _POINT} if len(results.tasks) > 1 else {}
+    found = report.panels
+    shown = {m: look for m, look in style.looks(report.labels).items() if m != BASELINE}
+    points = {"a task": _POINT} if len(report.tasks) > 1 else {}
     named = {**points, "Vanilla": LINE}
     handles = [Line2D([], [], label=label, **look) for label, look in named.items()]
     room: dict[str, Any] = {"most_columns": 1, "height": 0.8 + 0.29 * len(shown), "spare": 0}
-    drawn, every = style.tiles(_TITLE, results.caption, len(found), **room, handles=handles)
+    drawn, every = style.tiles(_TITLE, report.caption, len(found), **room, handles=handles)
     for axes, (title, run) in zip(every, found, strict=False):
         _draw_bars(axes, [one for one in _drafting(run) if one.method in shown], shown)
         style.frame(axes, title, x="speedup (times)", grid="x")

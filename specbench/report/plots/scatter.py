@@ -8,8 +8,7 @@ from specbench.analysis.metrics import BASELINE
 from specbench.analysis.stats.bootstrap import Estimate, Value
 from specbench.report.plots import style
 from specbench.report.plots.style import EDGE, INK, LINE, Look, Plot
-from specbench.report.report import Report
-from specbench.report.results import MEAN, MethodResults, Task
+from specbench.report.results import MEAN, MethodResults, Report, Task
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +24,7 @@ _MEMORY = (
 def speedup_by_mat(report: Report) -> Plot | None:
     """A point per method and task; None if no method has a speedup."""
     texts, memory = [], ""
-    for title, run in style.panels(report.results):
+    for title, run in report.panels:
         for method in run.methods:
             point = _point(method.overall.mat, method.overall.speedup)
             if method.method == BASELINE or not point:
@@ -45,7 +44,7 @@ def speedup_by_mat(report: Report) -> Plot | None:
         title=_TITLE,
         alt=f"Scatter plot. {'; '.join(texts)}.",
         caption="Large points are means over the tasks with their intervals (of speedups: "
-        f"{report.results.scope}), small ones the tasks. "
+        f"{report.scope}), small ones the tasks. "
         "If drafting and wide steps were free, points would be on the dashed line, where the "
         f"speedup equals the accepted tokens; the distance below it is their cost.{memory}",
         draw=lambda: _draw(report),
@@ -62,16 +61,16 @@ def _point(mat: Value, speedup: Value) -> tuple[Estimate, Estimate] | None:
 def _draw(report: Report) -> Figure:
     from matplotlib.lines import Line2D
 
-    found = style.panels(report.results)
-    shown = {m: look for m, look in style.looks(report.results).items() if m != BASELINE}
+    found = report.panels
+    shown = {m: look for m, look in style.looks(report.labels).items() if m != BASELINE}
     equality = Line2D([], [], label="as fast as tokens are accepted", **LINE)
     handles = [*style.points(shown.values(), has_line=False), equality]
-    about = _TITLE, report.results.caption, len(found)
+    about = _TITLE, report.caption, len(found)
     drawn, every_axes = style.tiles(*about, height=3.6, handles=handles)
     for axes, (title, run) in zip(every_axes, found, strict=False):
         for method in run.methods:
             if method.method in shown:
-                _draw_method(axes, method, report.results.tasks, look=shown[method.method])
+                _draw_method(axes, method, report.tasks, look=shown[method.method])
         _draw_equality(axes)
         x, y = "mean accepted tokens (per step)", "speedup (times)"
         style.frame(axes, title, x=x, y=y, grid="both")

@@ -12,7 +12,7 @@ from specbench.analysis.stats.bootstrap import Estimate, Value
 from specbench.log.run import Load, loads_of
 from specbench.report.formats import interval_of
 from specbench.report.plots.style import LINE, Plot, frame, looks, points, tiles
-from specbench.report.report import Report
+from specbench.report.results import Report
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -90,7 +90,7 @@ def _lines(
 ) -> _Lines:
     """The points of every method at the lowest temperature, load by load."""
     found: _Lines = defaultdict(list)
-    known = looks(report.results)
+    known = looks(report.labels)
     served = [one for one in report.sources if one.metrics.serving]
     if len({one.run.path or one.info.id for one in served}) > 1:
         return {}  # a line is of one run
@@ -107,7 +107,7 @@ def _lines(
 
 
 def _texts(report: Report, lines: _Lines, unit: str) -> str:
-    known = looks(report.results)
+    known = looks(report.labels)
     return "; ".join(
         f"{known[method].label}: "
         + ", ".join(f"{one.y.value:.3g} {unit} at {one.load.text}" for one in own)
@@ -118,8 +118,8 @@ def _texts(report: Report, lines: _Lines, unit: str) -> str:
 def _draw(
     report: Report, lines: _Lines, title: str, *, x: str, y: str, is_speedup: bool = False
 ) -> Figure:
-    shown = {method: look for method, look in looks(report.results).items() if method in lines}
-    about = title, report.results.caption, 1
+    shown = {method: look for method, look in looks(report.labels).items() if method in lines}
+    about = title, report.caption, 1
     drawn, (axes,) = tiles(*about, height=4.0, spare=0, handles=points(shown.values()))
     for method, look in shown.items():
         own = lines[method]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from colorsys import hls_to_rgb
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +25,6 @@ from specbench.analysis.metrics import BASELINE
 from specbench.analysis.stats.bootstrap import Estimate
 from specbench.methods import described
 from specbench.report.formats import interval_of
-from specbench.report.results import Results, RunResults
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -126,32 +125,17 @@ def drawable(text: str) -> str:
     return text.translate(_ESCAPES)
 
 
-def panels(results: Results) -> list[tuple[str, RunResults]]:
-    """Each run at each temperature below the title of its axes, in the order of the tables."""
-    return [
-        (block.heading if results.is_one_run else f"{block.heading}, {run.label}", run)
-        for block in results.blocks
-        for run in block.runs
-    ]
-
-
-def looks(results: Results) -> dict[str, Look]:
-    """The look of every method with any number, which is the same in all reports.
+def looks(labels: Mapping[str, str]) -> dict[str, Look]:
+    """The looks of methods with these labels, which are the same in all reports.
 
     Variants of a method have its colour and their number as marker.
     """
-    labels = {
-        method.method: drawable(method.label)
-        for block in results.blocks
-        for method in block.methods
-        if not method.reason
-    }
     names = [spelling.partition(":")[0] for spelling in labels]
     times, seen, found = Counter(names), Counter[str](), {}
     for name, (spelling, label) in zip(names, labels.items(), strict=True):
         seen[name] += 1
         marker = f"${seen[name]}$" if times[name] > 1 else _marker(name)
-        found[spelling] = Look(label, _colour(name), marker)
+        found[spelling] = Look(drawable(label), _colour(name), marker)
     return found
 
 

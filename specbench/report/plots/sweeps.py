@@ -13,8 +13,7 @@ from specbench.analysis.stats.bootstrap import Estimate
 from specbench.report.formats import interval_of
 from specbench.report.plots import style
 from specbench.report.plots.style import INK, Plot
-from specbench.report.report import Report
-from specbench.report.results import RunResults
+from specbench.report.results import Report, RunResults
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,18 +58,18 @@ _Panels: TypeAlias = Mapping[str, Sequence[_Line]]
 def sweeps(report: Report) -> list[Plot]:
     """A plot for each option of a method that a run has with several numbers."""
     found: dict[tuple[str, str], dict[str, list[_Line]]] = defaultdict(lambda: defaultdict(list))
-    for heading, run in style.panels(report.results):
-        for (title, option, _), points in _points(report, run).items():
+    for heading, run in report.panels:
+        for (title, option, _), points in _points(run).items():
             if len(points) > 1:
                 points.sort(key=lambda one: one.value)
                 found[title, option][heading].append(_Line(_setting(option, points[0]), points))
     return [_plot(report, title, option, lines) for (title, option), lines in found.items()]
 
 
-def _points(report: Report, run: RunResults) -> dict[tuple[str, str, str], list[_Point]]:
+def _points(run: RunResults) -> dict[tuple[str, str, str], list[_Point]]:
     """The points of a run by the method's title, the option's name and the other options."""
     found: dict[tuple[str, str, str], list[_Point]] = defaultdict(list)
-    headers = report.sources[run.run].info.methods
+    headers = run.source.info.methods
     for method in run.methods:
         header, overall = headers.get(method.method), method.overall
         speedup, mat = overall.speedup, overall.mat
@@ -115,7 +114,7 @@ def _draw(report: Report, title: str, option: str, lines: _Panels) -> Figure:
     shown = style.shades(line.label for several in lines.values() for line in several)
     front = Line2D([], [], label="Pareto front", linestyle="", **_RING)
     handles = [*style.points(shown.values()), front]
-    about = title, report.results.caption, 2 * len(lines)
+    about = title, report.caption, 2 * len(lines)
     drawn, every_axes = style.tiles(*about, height=2.8, handles=handles)
     numbers = (("speedup", "speedup (times)"), ("mat", "mean accepted tokens"))
     pairs = product(lines.items(), numbers)
