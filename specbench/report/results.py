@@ -331,18 +331,12 @@ def _methods(
 
 def _task_results(run: RunMetrics, temperature: float, task: str) -> list[TaskResult]:
     """One result per method. All that are best at the two digits shown are best."""
-    found = []
-    for method in run.methods:
-        found.append(task_result(run, CellKey(method, temperature, task)))
-    best_speedup = _best(run.methods, [one.speedup for one in found])
-    best_mat = _best(run.methods, [one.mat for one in found])
+    found = [task_result(run, CellKey(method, temperature, task)) for method in run.methods]
+    speedups = _are_best(run.methods, [one.speedup for one in found])
+    mats = _are_best(run.methods, [one.mat for one in found])
     return [
-        replace(
-            one,
-            is_best_speedup=_shown(one.speedup) in best_speedup,
-            is_best_mat=_shown(one.mat) in best_mat,
-        )
-        for one in found
+        replace(one, is_best_speedup=is_fastest, is_best_mat=is_longest)
+        for one, is_fastest, is_longest in zip(found, speedups, mats, strict=True)
     ]
 
 
@@ -361,15 +355,13 @@ def p_value_of(run: RunMetrics, key: CellKey) -> float | None:
     return ranking.against_baseline.get(key.method) if ranking else None
 
 
-def _shown(value: Value) -> float | None:
-    return round(value.value, 2) if isinstance(value, Estimate) else None
-
-
-def _best(methods: Sequence[str], values: Sequence[Value]) -> set[float]:
-    """The best value as shown; none if the baseline has no rival."""
-    shown = {m: _shown(value) for m, value in zip(methods, values, strict=True)}
-    known = {method: number for method, number in shown.items() if number is not None}
-    return {max(known.values())} if set(known) - {BASELINE} else set()
+def _are_best(methods: Sequence[str], values: Sequence[Value]) -> list[bool]:
+    """True for the best values as shown; nowhere if the baseline has no rival."""
+    shown = [round(one.value, 2) if isinstance(one, Estimate) else None for one in values]
+    known = {m: number for m, number in zip(methods, shown, strict=True) if number is not None}
+    best = max(known.values(), default=None)
+    has_rival = bool(known.keys() - {BASELINE})
+    return [has_rival and number == best for number in shown]
 
 
 def verdict(run: RunMetrics, temperature: float) -> str:

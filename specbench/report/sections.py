@@ -97,8 +97,9 @@ def by_task(report: Report, block: Block, parts: Sequence[Part] = (SPEEDUP, MAT)
     return Table("", tuple(columns), _groups(report, block, cells))
 
 
-def mean_first(table: Table) -> Table:
-    """The table with the columns of the mean over the tasks before those of the tasks."""
+def mean_first(report: Report, block: Block) -> Table:
+    """The papers' table with the columns of the mean over the tasks before those of the tasks."""
+    table = by_task(report, block)
     places = range(len(table.columns))
     return table.take(sorted(places, key=lambda i: table.columns[i].task != MEAN_TITLE))
 
@@ -256,7 +257,7 @@ def step_costs(report: Report, block: Block) -> Table:
 
 
 def _served(text: Callable[[ServingMetrics], str]) -> Callable[[MethodResults], str]:
-    """A text about a server; empty for a method without one."""
+    """A text about a method's server."""
     return lambda method: text(method.serving) if method.serving else ""
 
 
@@ -288,7 +289,8 @@ _THROUGHPUT = (
 
 def throughput(report: Report, block: Block) -> Table:
     """Requests and tokens per second of each method; no columns without a server."""
-    return _fields("Throughput", report, block, _known(_THROUGHPUT, block), is_served)
+    block = served(block)
+    return _fields("Throughput", report, block, _known(_THROUGHPUT, block))
 
 
 def _milliseconds(path: str, heading: str, task: str = "") -> Field:
@@ -314,14 +316,18 @@ _SERVED_LATENCY = tuple(
 def latency(report: Report, block: Block) -> Table:
     """Time to the first token and per token after it; the client's times of servers."""
     title = "Latency in milliseconds"
-    if any(map(is_served, block.methods)):
-        return _fields(title, report, block, _SERVED_LATENCY, is_served)
+    if (on_servers := served(block)).methods:
+        return _fields(title, report, on_servers, _SERVED_LATENCY)
     return _fields(title, report, block, _known(_LATENCY, block))
 
 
-def is_served(method: MethodResults) -> bool:
-    """True for a method on a server."""
-    return method.serving is not None
+def served(block: Block) -> Block:
+    """The block with its methods on servers alone."""
+    runs = (
+        replace(run, methods=tuple(method for method in run.methods if method.serving))
+        for run in block.runs
+    )
+    return replace(block, runs=tuple(runs))
 
 
 def _known(fields: Sequence[Field], block: Block) -> tuple[Field, ...]:
@@ -330,25 +336,16 @@ def _known(fields: Sequence[Field], block: Block) -> tuple[Field, ...]:
     return tuple(f for f in fields if any(f.text(m) not in empty for m in block.methods))
 
 
-def _fields(
-    title: str,
-    report: Report,
-    block: Block,
-    fields: Sequence[Field],
-    is_shown: Callable[[MethodResults], bool] = lambda method: True,
-) -> Table:
+def _fields(title: str, report: Report, block: Block, fields: Sequence[Field]) -> Table:
     def cells(method: MethodResults) -> list[Cell]:
         return [Cell(field.text(method), field.tone(method)) for field in fields]
 
     columns = tuple(Column(one.heading, one.task, rank=one.rank) for one in fields)
-    return Table(title, columns, _groups(report, block, cells, is_shown))
+    return Table(title, columns, _groups(report, block, cells))
 
 
 def _groups(
-    report: Report,
-    block: Block,
-    cells: Callable[[MethodResults], list[Cell]],
-    is_shown: Callable[[MethodResults], bool] = lambda method: True,
+    report: Report, block: Block, cells: Callable[[MethodResults], list[Cell]]
 ) -> tuple[Group, ...]:
     """A group per run with a row per method; runs without a row are left out."""
     groups = []
@@ -356,7 +353,6 @@ def _groups(
         rows = tuple(
             Row(m.method, m.label, tuple(cells(m)), has_failed=m.overall.pooled.num_failed > 0)
             for m in run.methods
-            if is_shown(m)
         )
         if rows:
             groups.append(Group("" if report.is_one_run else run.source.label, rows))

@@ -18,8 +18,7 @@ from specbench.report import facts, formats, sections
 from specbench.report.answers import SAMPLES_PER_TASK
 from specbench.report.export import json
 from specbench.report.published import PublishedValue, find
-from specbench.report.results import Block, Report, TaskResult
-from specbench.report.table import Table
+from specbench.report.results import Report, TaskResult
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -42,7 +41,7 @@ def render(report: Report) -> str:
             note for note in report.notes if not note.is_warning and note.label not in _SHOWN_ABOVE
         ],
         highlights=_highlights(report),
-        tables=lambda block: _tables(report, block),
+        tables=lambda block: sections.tables(report, block, sections.mean_first(report, block)),
         published=list(_published(report)),
         pictures=[(plot, _address(plot.images.svg)) for plot in report.plots],
         samples_per_task=SAMPLES_PER_TASK,
@@ -82,10 +81,6 @@ def _address(svg: bytes) -> str:
     """The picture as a data URI of text, which is smaller than base64 and can be compressed."""
     text = quote(" ".join(svg.decode().split()), safe=_SAFE)
     return f"data:image/svg+xml;charset=utf-8,{text}"
-
-
-def _tables(report: Report, block: Block) -> list[Table]:
-    return sections.tables(report, block, sections.mean_first(sections.by_task(report, block)))
 
 
 def _replays(report: Report) -> list[dict[str, Any]]:

@@ -80,7 +80,7 @@ def _short_block(report: Report, block: Block, width: int) -> Iterable[Renderabl
     yield from draw(fitting, width)
     if any(method.cost.relative_phases for method in block.methods):
         yield from draw(sections.step_costs(report, block), width)
-    if any(map(sections.is_served, block.methods)):
+    if sections.served(block).methods:
         tables = [sections.throughput(report, block), sections.latency(report, block)]
         yield from _titled([table for table in tables if table.columns], width)
     yield from _verdicts(report, block)
