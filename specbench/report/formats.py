@@ -40,12 +40,6 @@ def percent(value: Value) -> str:
     return f"{shown:.0f} %" if shown in (0.0, 100.0) else f"{shown:.1f} %"
 
 
-def span(value: Value) -> str:
-    """The ends of the value's interval, or a dash."""
-    interval = interval_of(value)
-    return ends(interval) if interval else NONE
-
-
 def ends(interval: Interval) -> str:
     """The two ends of an interval: 1.38–1.46."""
     return f"{interval.low:.2f}–{interval.high:.2f}"

@@ -104,8 +104,8 @@ def _highlights(report: Report) -> list[tuple[str, str, str]]:
     found: list[tuple[str, str, str]] = []
     fastest = max(drafting, key=lambda m: value_or_none(m.overall.speedup) or 0.0, default=None)
     if fastest and isinstance(speedup := fastest.overall.speedup, Estimate):
-        has_span = formats.interval_of(speedup) is not None
-        span = f", {formats.span(speedup)} ({report.scope})" if has_span else ""
+        interval = formats.interval_of(speedup)
+        span = f", {formats.ends(interval)} ({report.scope})" if interval else ""
         title = "Highest speedup" if speedup.value > 1 else "Closest to vanilla"
         found.append((title, formats.speedup(speedup), fastest.label + span))
     longest = max(drafting, key=lambda m: value_or_none(m.overall.mat) or 0.0, default=None)

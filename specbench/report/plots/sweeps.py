@@ -43,14 +43,8 @@ class _Point:
         return mine != theirs and mine[0] <= theirs[0] and mine[1] <= theirs[1]
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """The points of one setting of the other options, in the order of the values."""
-
-    label: str
-    points: Sequence[_Point]
-
-
+_Line: TypeAlias = tuple[str, Sequence[_Point]]
+"""A setting of the other options, and its points in the order of the values."""
 _Panels: TypeAlias = Mapping[str, Sequence[_Line]]
 """Lines by the title of a run and a temperature."""
 
@@ -62,7 +56,7 @@ def sweeps(report: Report) -> list[Plot]:
         for (title, option, _), points in _points(run).items():
             if len(points) > 1:
                 points.sort(key=lambda one: one.value)
-                found[title, option][heading].append(_Line(_setting(option, points[0]), points))
+                found[title, option][heading].append((_setting(option, points[0]), points))
     return [_plot(report, title, option, lines) for (title, option), lines in found.items()]
 
 
@@ -92,11 +86,11 @@ def _setting(option: str, point: _Point) -> str:
 
 def _plot(report: Report, title: str, option: str, lines: _Panels) -> Plot:
     texts = [
-        f"{heading}, {line.label}, {option}={one.value:g}: {one.speedup.value:.2f} times as "
+        f"{heading}, {setting}, {option}={one.value:g}: {one.speedup.value:.2f} times as "
         f"fast, {one.mat.value:.2f} tokens per step"
         for heading, several in lines.items()
-        for line in several
-        for one in line.points
+        for setting, points in several
+        for one in points
     ]
     heading = f"{title}: speedup and accepted tokens by {option}"
     return Plot(
@@ -111,7 +105,7 @@ def _plot(report: Report, title: str, option: str, lines: _Panels) -> Plot:
 def _draw(report: Report, title: str, option: str, lines: _Panels) -> Figure:
     from matplotlib.lines import Line2D
 
-    shown = style.shades(line.label for several in lines.values() for line in several)
+    shown = style.shades(setting for several in lines.values() for setting, _ in several)
     front = Line2D([], [], label="Pareto front", linestyle="", **_RING)
     handles = [*style.points(shown.values()), front]
     about = title, report.caption, 2 * len(lines)
@@ -119,13 +113,13 @@ def _draw(report: Report, title: str, option: str, lines: _Panels) -> Figure:
     numbers = (("speedup", "speedup (times)"), ("mat", "mean accepted tokens"))
     pairs = product(lines.items(), numbers)
     for axes, ((heading, several), (name, y)) in zip(every_axes, pairs, strict=True):
-        every = [one for line in several for one in line.points]
+        every = [one for _, points in several for one in points]
         best = [one for one in every if not any(map(one.is_beaten_by, every))]
-        for i, line in enumerate(several, 1):
-            values = [one.value for one in line.points]
-            heights = [getattr(one, name) for one in line.points]
+        for i, (setting, points) in enumerate(several, 1):
+            values = [one.value for one in points]
+            heights = [getattr(one, name) for one in points]
             size = 14 - 8 * i / len(several)  # a line hides no point of an earlier one
-            look = shown[line.label]
+            look = shown[setting]
             axes.plot(values, [one.value for one in heights], linewidth=1.2, ms=size, **look.point)
             for value, estimate in zip(values, heights, strict=True):
                 if interval := interval_of(estimate):
