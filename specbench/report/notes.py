@@ -30,19 +30,19 @@ def notes(runs: Sequence[RunMetrics], names: Sequence[str]) -> tuple[Note, ...]:
     """Facts, definitions, then gaps and warnings per run. What not all runs share begins with
     the run's name.
     """
+    told: list[Note] = []
     own: list[Note] = []
     facts_of = [[*_facts(run), *_bounds(run)] for run in runs]
     shared = set.intersection(*map(set, facts_of)) if facts_of else ()
-    for i, (run, name) in enumerate(zip(runs, names, strict=True)):
+    for run, name, found in zip(runs, names, facts_of, strict=True):
         prefix = f"{name}: " if len(runs) > 1 else ""
         own += [replace(one, text=prefix + one.text) for one in (*_gaps(run), *warnings(run))]
-        facts_of[i] = [
+        told += [
             one if one.key == "run" or one in shared else replace(one, text=prefix + one.text)
-            for one in facts_of[i]
+            for one in found
         ]
     own.sort(key=lambda one: one.is_warning)
-    every = [*(one for found in facts_of for one in found), *_definitions(runs), *own]
-    return tuple(dict.fromkeys(every))
+    return tuple(dict.fromkeys([*told, *_definitions(runs), *own]))
 
 
 def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:

@@ -18,22 +18,18 @@ _LEAST_STEPS = 20
 """Steps that must have reached a depth for its share to be drawn."""
 
 _Panels = list[tuple[str, dict[str, CellMetrics]]]
+"""Title of each panel, and the pooled cell of every method that accepted a guess."""
 
 
-def _cells(report: Report) -> _Panels:
-    """Title of each panel, and the pooled cell of every method that accepted a guess."""
-    found = []
+def positions(report: Report) -> Plot | None:
+    """Acceptance by depth of the guess: given that all above was accepted, and of all steps."""
+    found: _Panels = []
     for title, run in report.panels:
         pooled = {method.method: method.overall.pooled for method in run.methods}
         cells = {m: c for m, c in pooled.items() if m != BASELINE and c.acceptance_by_depth}
         if cells:
             found.append((title, cells))
-    return found
-
-
-def positions(report: Report) -> Plot | None:
-    """Acceptance by depth of the guess: given that all above was accepted, and of all steps."""
-    if not (found := _cells(report)):
+    if not found:
         return None
     texts = [
         f"{title}, {looks(report.labels)[method].label}: "
