@@ -19,8 +19,7 @@ from specbench.analysis.metrics import POOLED
 from specbench.analysis.ranking import ALONE
 from specbench.analysis.stats.bootstrap import Estimate
 from specbench.errors import unknown_name
-from specbench.judge.comparison import MEAN, Comparison
-from specbench.judge.pairs import Pair
+from specbench.judge.comparison import MEAN, Comparison, Pair
 from specbench.judge.sentences import change_sentences, cross_sentence
 from specbench.log.differences import Difference
 from specbench.log.header import RunHeader

@@ -28,9 +28,8 @@ from specbench.analysis.stats.bootstrap import (
 from specbench.analysis.stats.significance import GATE_ALPHA, holm, margin, slower
 from specbench.errors import UserError
 from specbench.judge.checks import TOO_FEW, Check, Status
-from specbench.judge.comparison import MEAN, Comparison
+from specbench.judge.comparison import MEAN, Comparison, Pair
 from specbench.judge.limits import Limits
-from specbench.judge.pairs import Pair
 from specbench.log.run import Load, Run
 
 if TYPE_CHECKING:

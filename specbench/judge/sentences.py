@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from specbench.analysis.cells import BASELINE, CellKey
 from specbench.analysis.stats.bootstrap import Estimate, Missing
 from specbench.errors import few
-from specbench.judge.comparison import Comparison
-from specbench.judge.pairs import Pair
+from specbench.judge.comparison import Comparison, Pair
 from specbench.log.header import RunHeader
 from specbench.report import formats
 

@@ -16,7 +16,7 @@ from specbench.analysis.cells import WITH_PHASES
 from specbench.analysis.metrics import POOLED, measure
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.errors import UserError
-from specbench.judge.comparison import MEAN, Comparison, compare, compare_runs
+from specbench.judge.comparison import MEAN, NO_SHARED, Comparison, compare, compare_runs
 from specbench.judge.comparison_formats import (
     FORMATS,
     NOT_COMPARABLE,
@@ -24,7 +24,6 @@ from specbench.judge.comparison_formats import (
     print_comparison,
     render_comparison,
 )
-from specbench.judge.pairs import NO_SHARED
 from specbench.log.run import Run
 from specbench.types import Phases, Serving
 from tests.analysis.run_factory import TASKS, full_run, header, make_run, number, record
