@@ -8,8 +8,7 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 from msgspec.structs import replace as replaced
 
-from specbench.judge.files import check_files
-from specbench.judge.leaderboard import find_exclusions
+from specbench.judge.files import check_files, find_exclusions
 from specbench.log.audit import write_audit
 from specbench.log.backend import WorkerHeader
 from specbench.log.machine import Origin
