@@ -13,9 +13,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from specbench.audit import contract as checks
-from specbench.audit.contract import run_contract
+from specbench.audit.contract import Subject, run_contract
 from specbench.audit.results import ALPHA, GreedyAudit
-from specbench.audit.subject import Subject
 from specbench.audit.white_box import Effort
 from specbench.engine.drafter import Drafter
 from specbench.engine.load import load_target

@@ -6,7 +6,10 @@ planted in its trees.
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain, product
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -18,13 +21,15 @@ from specbench.audit.evidence import (
     Evidence,
     GuessNumbers,
     LogitNumbers,
+    Plain,
+    Planted,
     TokenNumbers,
     WatchedDrafter,
+    is_wrong,
     watched_evidence,
 )
-from specbench.audit.results import ALPHA, EPSILON, PLANTED, deviation_limit
+from specbench.audit.results import ALPHA, EPSILON, PLANTED, deviation_limit, near_tie
 from specbench.audit.rule_cases import rule_outcomes
-from specbench.audit.subject import Planted, Subject
 from specbench.audit.token_tests import (
     guess_tests,
     logit_tests,
@@ -33,7 +38,9 @@ from specbench.audit.token_tests import (
     token_tests,
 )
 from specbench.audit.white_box import corrected
+from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext, Drafter
+from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree, padded_size
 from specbench.errors import SpecbenchError, UserError, containing, debug_traceback
 from specbench.log.audit import AuditStatus, AuditTest, MethodAudit
@@ -42,7 +49,7 @@ from specbench.measure.local.engine_setup import EngineSetup
 from specbench.measure.plan import make_plan
 from specbench.measure.requests import user
 from specbench.measure.spec import RunSpec
-from specbench.types import Request, Sampling
+from specbench.types import Completion, Request, Sampling
 
 SAMPLINGS = (Sampling(1.0), Sampling(0.6, top_p=0.9), Sampling(1.8))
 NUM_TOKENS, NUM_OUTCOMES = 1500, 10_000
@@ -54,6 +61,49 @@ MOST_KNOWN = 2.0
 """Most tokens a step on prompts of tasks / on new ones made of them that drafting explains."""
 NUM_ROUNDS = 3
 """Runs of each prompt with right guesses at other ranks, so that steps begin elsewhere."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A method's drafter on a target. `build` makes a fresh drafter.
+
+    `prompts` are token ids, `budget` the tokens of an answer. `known` are prompts of tasks,
+    and `unknown` as many prompts of no task.
+    """
+
+    target: Target
+    build: Callable[[], Drafter]
+    prompts: Sequence[tuple[int, ...]]
+    budget: int = 64
+    known: Sequence[tuple[int, ...]] = ()
+    unknown: Sequence[tuple[int, ...]] = ()
+    drawn: list[TokenNumbers] = field(default_factory=list)
+    """The sampled tokens of the checks so far at temperature 1."""
+
+    @cached_property
+    def drafter(self) -> Drafter:
+        """The drafter that most checks share: its state is carried over."""
+        return self.build()
+
+    @property
+    def dtype(self) -> str:
+        name = str(self.target.dtype).removeprefix("torch.")
+        return name if name in EPSILON else "float32"
+
+    def complete(self, drafter: Drafter, prompt: tuple[int, ...], **changes: Any) -> Completion:
+        """A checked completion of the budget, without end tokens unless given."""
+        values: dict[str, Any] = {"max_new_tokens": self.budget, "seed": 3, **changes}
+        return decode(self.target, drafter, Request(prompt, **values), is_checked=True)
+
+    @cached_property
+    def answers(self) -> list[tuple[int, ...]]:
+        """Greedy answers without a draft."""
+        return [self.complete(Plain(), prompt).token_ids for prompt in self.prompts]
+
+    def is_wrong(self, prompt: tuple[int, ...], token_ids: Sequence[int]) -> bool:
+        """True if a token is not the best one, beyond rounding."""
+        return is_wrong(self.target, prompt, token_ids, near_tie(self.dtype, 1.0))
+
 
 Check = Callable[[Subject], Iterator[AuditTest]]
 
@@ -99,7 +149,7 @@ def greedy(subject: Subject) -> Iterator[AuditTest]:
     num_wrong, num_miscounted = 0, 0
     for prompt in subject.prompts:
         done = subject.complete(subject.drafter, prompt)
-        num_wrong += subject.wrong_tokens(prompt, done.token_ids) > 0
+        num_wrong += subject.is_wrong(prompt, done.token_ids)
         lengths = zip(done.accept_lengths, done.num_nodes, strict=True)
         fits = all(1 <= length <= nodes for length, nodes in lengths)
         num_miscounted += not fits or 1 + sum(done.accept_lengths) != done.num_tokens
@@ -115,7 +165,7 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
         drafter, again = (Planted(subject.drafter, (*prompt, *answer)) for _ in range(2))
         found = watched_evidence(subject.target, drafter, Request(prompt, subject.budget))
         rows.append(found.logits)
-        num_wrong += subject.wrong_tokens(prompt, found.token_ids) > 0
+        num_wrong += subject.is_wrong(prompt, found.token_ids)
         accepted = [n - 1 for n in subject.complete(again, prompt).accept_lengths]
         num_guesses += sum(again.num_planted)
         pairs = zip(again.num_planted, accepted, strict=True)

@@ -19,6 +19,7 @@ from specbench.engine.accept import Sampler
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter, State, StepResult
 from specbench.engine.layers.torch_attention import without_cudnn_attention
+from specbench.engine.planting import plant
 from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree
 from specbench.types import Request, Sampling
@@ -63,6 +64,56 @@ class WatchedDrafter(Drafter):
     def observe(self, state: State, result: StepResult) -> None:
         path = torch.tensor(result.verdict.path, device=result.forward.logits.device)
         self.logits.append(result.forward.logits.index_select(0, path))
+        self._drafter.observe(state, result)
+
+
+class Plain(Drafter):
+    """Proposes the pending token alone."""
+
+    tree_sizes = (1,)
+
+    def propose(self, state: State) -> DraftTree:
+        return state.chain()
+
+
+class Planted(Drafter):
+    """A method's drafter with the right token planted in its trees, at changing depths and ranks.
+
+    Random drafts are hardly ever accepted, so caches, residuals and bonus tokens deep in a tree
+    would not be tested.
+
+    `answer` are all right tokens, prompt included. Steps are counted from `first_step`: in
+    even ones the path goes to the deepest node of the tree, in odd ones to children of
+    changing ranks. The deepest tree so far counts as an even one. `trees` are the method's own
+    proposals by the number of tokens before them, `depths` the depths of the trees as far as
+    the budget allows.
+    """
+
+    def __init__(self, drafter: Drafter, answer: Sequence[int], first_step: int = 0) -> None:
+        self.needs, self.rule = drafter.needs, drafter.rule
+        self.tree_sizes = drafter.tree_sizes
+        self.trees: dict[int, DraftTree] = {}
+        self.num_planted: list[int] = []
+        self.depths: list[int] = []
+        self._drafter, self._answer, self._first_step = drafter, answer, first_step
+
+    def start(self, state: State, prefill: Forward) -> None:
+        self._drafter.start(state, prefill)
+
+    def propose(self, state: State) -> DraftTree:
+        tree, at = self._drafter.propose(state), len(state.token_ids)
+        self.trees[at] = replace(tree, tokens=tree.tokens.clone())
+        right = self._answer[at : at + tree.layout.max_depth]
+        deepest = int(tree.layout.depths[: int(tree.num_verify)].max())  # that may be accepted
+        depth = min(deepest, state.remaining - 1)
+        is_deepest = depth > max(self.depths, default=0)
+        step = 0 if is_deepest else self._first_step + len(self.num_planted)
+        planted = plant(tree, right, step)
+        self.num_planted.append(min(planted[1], state.remaining - 1))
+        self.depths.append(depth)
+        return planted[0]
+
+    def observe(self, state: State, result: StepResult) -> None:
         self._drafter.observe(state, result)
 
 
@@ -213,6 +264,18 @@ def plain_logits(target: Target, prompt_ids: Sequence[int], token_ids: Sequence[
         input_ids=ids, use_cache=False, logits_to_keep=len(token_ids)
     ).logits[0]
     return logits
+
+
+@torch.inference_mode()
+@without_cudnn_attention()
+def is_wrong(target: Target, prompt: Sequence[int], answer: Sequence[int], tie: float) -> bool:
+    """True if a token of an answer is not the best one: its logit lies below by more than the
+    share `tie` of the position's scale.
+    """
+    logits = plain_logits(target, prompt, answer)
+    best = logits.topk(min(NUM_BEST, logits.shape[1])).values
+    own = logits.gather(1, torch.tensor(answer, device=logits.device)[:, None])
+    return bool((best[:, :1] - own > tie * best.abs().amax(1, keepdim=True)).any())
 
 
 def plain_steps(target: Target, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> Tensor:

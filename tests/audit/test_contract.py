@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from specbench.audit import contract as checks
-from specbench.audit.contract import CHECKS, run_contract
+from specbench.audit.contract import CHECKS, Subject, run_contract
 from specbench.audit.results import PLANTED
 from specbench.audit.rule_cases import rule_outcomes
-from specbench.audit.subject import Subject
 from specbench.audit.token_tests import rule_tests
 from specbench.audit.white_box import corrected
 from specbench.engine.accept import Sampler, lossless

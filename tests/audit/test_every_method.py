@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from specbench.audit import contract
-from specbench.audit.contract import run_contract
-from specbench.audit.subject import Subject
+from specbench.audit.contract import Subject, run_contract
 from specbench.engine.target import Target
 from specbench.registry import names
 from tests.methods.building import build_in

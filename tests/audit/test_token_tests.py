@@ -13,9 +13,14 @@ import pytest
 import torch
 
 from specbench.analysis.records import make_table
-from specbench.audit.evidence import GuessNumbers, TokenNumbers, guess_positions, token_numbers
+from specbench.audit.evidence import (
+    GuessNumbers,
+    Plain,
+    TokenNumbers,
+    guess_positions,
+    token_numbers,
+)
 from specbench.audit.rule_cases import CASES, rule_outcomes
-from specbench.audit.subject import Plain
 from specbench.audit.token_tests import guess_tests, rule_test, smallest_tv, sum_test, token_tests
 from specbench.audit.white_box import Effort, audit_methods, usable_records
 from specbench.engine.accept import lossless

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from specbench.audit.evidence import Plain
 from specbench.audit.model import RunModel
 from specbench.audit.results import Audit
 from specbench.audit.run import audit
-from specbench.audit.subject import Plain
 from specbench.audit.white_box import Effort
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter
