@@ -179,9 +179,8 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
 
 
 def _logits(rows: Sequence[LogitNumbers], subject: Subject, what: str) -> list[AuditTest]:
-    limit = deviation_limit(subject.dtype)
-    tests = logit_tests(LogitNumbers.join(rows), None, epsilon=EPSILON[subject.dtype], limit=limit)
-    return _named(tests, what)
+    dtype = subject.dtype
+    return _named(logit_tests(LogitNumbers.join(rows), dtype, deviation_limit(dtype)), what)
 
 
 def _named(tests: Iterable[AuditTest], what: str) -> list[AuditTest]:

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TypeAlias
 
 from msgspec.structs import replace as replace_part
 
@@ -32,19 +31,18 @@ from specbench.log.header import RunHeader
 from specbench.log.run import Run
 from specbench.types import VERSION
 
-OpenModel: TypeAlias = Callable[[bool], RunModel]
-"""Loads the run's model with all its methods, or (False) with vanilla alone."""
-
 
 def audit(
     run: Run,
-    open_model: OpenModel,
+    open_model: Callable[[bool], RunModel],
     *,
     is_recheck: bool,
     effort: Effort,
     say: Callable[[str], None],
 ) -> Audit:
     """Audit a run. With `is_recheck`, steps that differ are run again in the model's dtype.
+
+    `open_model` loads the run's model with all its methods, or (False) with vanilla alone.
 
     Raises:
         UserError: there is nothing to compare, or the model or its prompts are not the run's.

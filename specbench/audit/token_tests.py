@@ -12,6 +12,7 @@ import numpy as np
 from scipy.stats import chi2, fisher_exact, kstest, norm, pearson3
 
 from specbench.audit.evidence import GuessNumbers, LogitNumbers, TokenNumbers
+from specbench.audit.results import EPSILON
 from specbench.audit.rule_cases import Outcomes
 from specbench.log.audit import AuditTest
 
@@ -159,7 +160,7 @@ def guess_tests(guesses: GuessNumbers) -> Iterator[AuditTest]:
 
 
 def logit_tests(
-    logits: LogitNumbers, baseline: LogitNumbers | None, *, epsilon: float, limit: float
+    logits: LogitNumbers, dtype: str, limit: float, baseline: LogitNumbers | None = None
 ) -> Iterator[AuditTest]:
     """Tests of logits along accepted paths: the largest deviation, flips and bits.
 
@@ -169,7 +170,7 @@ def logit_tests(
     """
     if not len(logits):
         return
-    largest = float((logits.deviation / (epsilon * logits.scale)).max())
+    largest = float((logits.deviation / (EPSILON[dtype] * logits.scale)).max())
     yield AuditTest("logits", "deviation", len(logits), largest, "epsilon", limit=limit)
     if baseline is None or not len(baseline):
         return
@@ -184,9 +185,8 @@ def logit_tests(
 
 def rule_tests(every: Sequence[Outcomes]) -> list[AuditTest]:
     """A test of a rule for each tree; for a rule that was not judged, one that says so."""
-    if not every:
-        return [AuditTest("rule", "not judged: it fails on a small vocabulary", 0, 0.0)]
-    return [rule_test(outcomes) for outcomes in every]
+    tests = [rule_test(outcomes) for outcomes in every]
+    return tests or [AuditTest("rule", "not judged: it fails on a small vocabulary", 0, 0.0)]
 
 
 def rule_test(outcomes: Outcomes) -> AuditTest:

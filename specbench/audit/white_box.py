@@ -12,7 +12,7 @@ run. Its recorded tokens are tested even if other tokens come out now.
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import compress, count
 from typing import TypeAlias
 
 import numpy as np
@@ -106,13 +106,10 @@ class Effort:
 
 def usable_records(table: RecordTable) -> Records:
     """Temperature -> method -> its measured records."""
-    frame = table.frame
     found: dict[float, dict[str, list[Record]]] = {}
-    groups = frame[frame["is_measured"]].groupby(
-        ["temperature", "method"], observed=True, sort=False
-    )
-    for (temperature, method), rows in groups:
-        found.setdefault(temperature, {})[method] = [table.records[row] for row in rows.index]
+    for record in compress(table.records, table.frame["is_measured"]):
+        methods = found.setdefault(record.key.temperature, {})
+        methods.setdefault(record.key.method, []).append(record)
     return dict(sorted(found.items()))
 
 
@@ -175,8 +172,7 @@ class _Tester:
                     answers = Answers(method, temperature, level)
                     self._gather(answers, methods[method])
                     logits = LogitNumbers.join([one.logits for one in answers.watched])
-                    epsilon = EPSILON[self._dtype]
-                    tests = [*logit_tests(logits, baseline, epsilon=epsilon, limit=limit)]
+                    tests = [*logit_tests(logits, self._dtype, limit, baseline)]
                     if level:
                         guesses = GuessNumbers.join([one.guesses for one in answers.watched])
                         tests += [*guess_tests(guesses), *token_tests(answers.tokens)]
