@@ -73,8 +73,7 @@ def check(
         comparison = compare(expected, found, may_be_empty=True)
         cells = {replace(key, load=name): cell for key, cell in comparison.cells.items()}
         comparisons.append(replace(comparison, cells=cells))
-        made = check_outputs(found, expected, limits.max_mismatch, len(loads))
-        outputs += [replace(one, cell=replace(one.cell, load=name)) for one in made if one.cell]
+        outputs += check_outputs(found, expected, limits.max_mismatch, name, len(loads))
         if more and no_speed is None:
             same = [one.at(load) for one in baselines if load in one.loads]
             speeds += check_speeds(found, same, limits.max_slowdown, name, len(loads))

@@ -12,7 +12,7 @@ from specbench.analysis.records import CELL_KEY, REQUEST_KEY, RecordTable, make_
 from specbench.analysis.stats.significance import GATE_ALPHA
 from specbench.judge.checks import Check, Status
 from specbench.log.header import RunHeader
-from specbench.log.run import Run
+from specbench.log.run import Load, Run
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -22,18 +22,19 @@ MAX_CHANGED = 0.05
 
 
 def check_outputs(
-    run: Run, baseline: Run, max_mismatch: float | None, num_loads: int
+    run: Run, baseline: Run, max_mismatch: float | None, load: Load, num_loads: int
 ) -> Iterator[Check]:
-    """The checks of samples and of output, for every cell that the baseline run measured, at
-    one of `num_loads` that are checked.
+    """The checks of samples and of output, for every cell that the baseline run measured.
+
+    `load` is that of both runs, one of `num_loads` that are checked.
     """
     rows = join_completions(run, baseline)
     for names, cell in rows.groupby(CELL_KEY, sort=False):
-        yield _check_samples(CellKey(*names), cell)
+        yield _check_samples(CellKey(*names, load), cell)
     is_tested = (rows["temperature"] == 0) & (rows["method"] != BASELINE)
     num_tests = num_loads * rows.loc[is_tested, "method"].nunique()
     for _, cells in rows.groupby(CELL_KEY[:2], sort=False):
-        yield from _check_answers(cells, baseline.header, max_mismatch, num_tests)
+        yield from _check_answers(cells, baseline.header, max_mismatch, load, num_tests)
 
 
 def join_completions(run: Run, baseline: Run) -> DataFrame:
@@ -101,7 +102,7 @@ def _check_samples(key: CellKey, cell: DataFrame) -> Check:
 
 
 def _check_answers(
-    cells: DataFrame, baseline: RunHeader, max_mismatch: float | None, num_tests: int
+    cells: DataFrame, baseline: RunHeader, max_mismatch: float | None, load: Load, num_tests: int
 ) -> Iterator[Check]:
     """Check the greedy answers of one method: counted by task, judged over all tasks. Passes
     repeat the answer to a request, so they are judged as one.
@@ -140,4 +141,4 @@ def _check_answers(
         if len(worse) and column == "gain":
             text += f", first {worse['sample_id'].iloc[0]}, turn {worse['turn'].iloc[0] + 1}"
         status: Status = "failed" if is_significant and len(worse) else "passed"
-        yield Check("output", status, text, CellKey(method, float(temperature), task))
+        yield Check("output", status, text, CellKey(method, float(temperature), task, load))
