@@ -25,11 +25,10 @@ from specbench.analysis.cheats import FAST_STEP, SLOW_VANILLA, find_cheats
 from specbench.analysis.records import make_table
 from specbench.analysis.stats.bootstrap import Estimate
 from specbench.analysis.warnings import RunWarning
+from specbench.judge.cell_checks import check_outputs, check_performance, check_speeds
 from specbench.judge.checks import NUMBERS, TOO_FEW, Check, CheckedRun
 from specbench.judge.comparison import MEAN, compare
 from specbench.judge.limits import Limits, SpeedRule
-from specbench.judge.outputs import check_outputs
-from specbench.judge.performance import check_performance, check_speeds
 from specbench.log.audit import StoredAudit
 from specbench.log.differences import CHECK, Difference, require_same_work
 from specbench.log.header import RunHeader
@@ -181,7 +180,7 @@ def _in_order(checks: Sequence[Check], baseline: RunHeader) -> list[Check]:
 def check_audit(audit: StoredAudit | None, baseline: RunHeader) -> Iterator[Check]:
     """A check of each lossless method at each temperature of the baseline.
 
-    Greedy answers are compared anyway (see `outputs`), so without an audit only sampled ones
+    Greedy answers are compared anyway (see `check_outputs`), so without an audit only sampled ones
     are skipped.
     """
     for method in baseline.method_labels:
