@@ -6,18 +6,15 @@ The output cannot show a rule that is a little lenient; here every probability i
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.nn.functional import pad
 
+from specbench.audit.evidence import Array
 from specbench.engine.accept import Rule, Sampler, Verdict
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.types import Sampling
-
-Array: TypeAlias = NDArray[Any]
 
 VOCAB = 4
 WIDE = 128

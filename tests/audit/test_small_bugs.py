@@ -15,7 +15,8 @@ import torch
 from specbench.audit import contract as checks
 from specbench.audit import rule_cases
 from specbench.audit.contract import Subject, run_contract
-from specbench.audit.rule_cases import CASES, VOCAB, Array, Outcomes
+from specbench.audit.evidence import Array
+from specbench.audit.rule_cases import CASES, VOCAB, Outcomes
 from specbench.audit.token_tests import rule_test
 from specbench.engine.accept import Rule, Sampler, lossless
 from specbench.engine.target import Target
