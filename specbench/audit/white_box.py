@@ -30,7 +30,7 @@ from specbench.audit.token_tests import (
     smallest_tv,
     token_tests,
 )
-from specbench.errors import MethodFault, NonFiniteError, UserError
+from specbench.errors import MethodFault, NonFiniteError
 from specbench.log.audit import AuditTest, MethodAudit
 from specbench.log.header import RunHeader
 from specbench.types import Record
@@ -77,8 +77,6 @@ CHAINS = (1, 8, 32)
 NUM_CALIBRATED = 4
 RAISED = 2.0
 """Raised temperature: residuals and bonus tokens are rare where the target is sure."""
-MIN_POWER = 0.001
-"""Smallest total variation to plan for; it takes a million tokens."""
 TESTS_PER_CELL = 40
 """Number of tests that the size of a sample is planned for."""
 
@@ -94,14 +92,6 @@ class Effort:
     num_tokens: int = 2000
     power: float | None = None
     num_outcomes: int = 20_000
-
-    def __post_init__(self) -> None:
-        """Raises `UserError` if no total variation of this size can be found."""
-        if self.power is not None and not MIN_POWER <= self.power < 1:
-            raise UserError(
-                f"--power {self.power:g} is not a total variation that can be found.",
-                f"Give one from {MIN_POWER:g} up to 1, such as --power 0.02.",
-            )
 
 
 def usable_records(table: RecordTable) -> Records:

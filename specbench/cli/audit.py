@@ -32,7 +32,8 @@ class Audit(Struct, frozen=True):
         "measure", "note", least=0)] = 2000
     power: Annotated[float | None, option(
         "Draw as many tokens as finding this total variation needs, such as 0.02.",
-        "measure", "note", "TV")] = None
+        "measure", "note", "TV", least=0.001, most=0.999,
+        hint="Give a total variation from 0.001 to 0.999, such as --power 0.02.")] = None
     # fmt: on
 
 
