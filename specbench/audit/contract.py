@@ -41,7 +41,7 @@ from specbench.audit.white_box import corrected
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext, Drafter
 from specbench.engine.target import Target
-from specbench.engine.tree import DraftTree, padded_size
+from specbench.engine.tree import padded_size
 from specbench.errors import SpecbenchError, UserError, containing, debug_traceback
 from specbench.log.audit import AuditStatus, AuditTest, MethodAudit
 from specbench.measure.local.engine_load import load_model
@@ -286,19 +286,13 @@ def _steps_of_both(subject: Subject) -> Iterator[tuple[int, list[int], list[int]
         text = (*prompt, *answer)
         used = Planted(subject.drafter, text, first_step)
         subject.complete(used, prompt)
-        for at, tree in used.trees.items():
+        for at, guesses in used.first_guesses.items():
             if not len(prompt) + 1 < at < len(text):  # a fresh start needs a prompt of its own
                 continue
             fresh = Planted(starter, text)
             subject.complete(fresh, text[: at - 1], max_new_tokens=3)
-            if at in fresh.trees:
-                yield text[at], _first_guesses(tree), _first_guesses(fresh.trees[at])
-
-
-def _first_guesses(tree: DraftTree) -> list[int]:
-    n = int(tree.num_verify)
-    pairs = zip(tree.tokens[:n].tolist(), tree.layout.parents[:n].tolist(), strict=True)
-    return [token for token, parent in list(pairs)[1:] if parent == 0]
+            if at in fresh.first_guesses:
+                yield text[at], guesses, fresh.first_guesses[at]
 
 
 def _worse(name: str, own: Sequence[bool], other: Sequence[bool]) -> AuditTest:

@@ -84,15 +84,15 @@ class Planted(Drafter):
 
     `answer` are all right tokens, prompt included. Steps are counted from `first_step`: in
     even ones the path goes to the deepest node of the tree, in odd ones to children of
-    changing ranks. The deepest tree so far counts as an even one. `trees` are the method's own
-    proposals by the number of tokens before them, `depths` the depths of the trees as far as
-    the budget allows.
+    changing ranks. The deepest tree so far counts as an even one. `first_guesses` are
+    the method's own of the next token, by the number of tokens before it, `depths` the depths
+    of the trees as far as the budget allows.
     """
 
     def __init__(self, drafter: Drafter, answer: Sequence[int], first_step: int = 0) -> None:
         self.needs, self.rule = drafter.needs, drafter.rule
         self.tree_sizes = drafter.tree_sizes
-        self.trees: dict[int, DraftTree] = {}
+        self.first_guesses: dict[int, list[int]] = {}
         self.num_planted: list[int] = []
         self.depths: list[int] = []
         self._drafter, self._answer, self._first_step = drafter, answer, first_step
@@ -102,9 +102,11 @@ class Planted(Drafter):
 
     def propose(self, state: State) -> DraftTree:
         tree, at = self._drafter.propose(state), len(state.token_ids)
-        self.trees[at] = replace(tree, tokens=tree.tokens.clone())
+        n = int(tree.num_verify)
+        pairs = zip(tree.tokens[1:n].tolist(), tree.layout.parents[1:n].tolist(), strict=True)
+        self.first_guesses[at] = [token for token, parent in pairs if parent == 0]
         right = self._answer[at : at + tree.layout.max_depth]
-        deepest = int(tree.layout.depths[: int(tree.num_verify)].max())  # that may be accepted
+        deepest = int(tree.layout.depths[:n].max())  # that may be accepted
         depth = min(deepest, state.remaining - 1)
         is_deepest = depth > max(self.depths, default=0)
         step = 0 if is_deepest else self._first_step + len(self.num_planted)
