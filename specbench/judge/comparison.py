@@ -435,11 +435,8 @@ def mean_cell(cells: Sequence[CellPair], *, is_one_run: bool) -> CellPair:
         reference = mean_over_tasks([pair.reference for pair in pairs])
         means[name] = _pair(subject, reference, is_one_run=is_one_run)
     num_completions = sum(cell.num_completions for cell in cells)
-    return CellPair(
-        **means,
-        num_completions=num_completions,
-        num_samples=sum(cell.num_samples for cell in cells),
-    )
+    num_samples = sum(cell.num_samples for cell in cells)
+    return CellPair(**means, num_completions=num_completions, num_samples=num_samples)
 
 
 def _pair(subject: Value, reference: Value, *, is_one_run: bool = False) -> Pair:

@@ -35,7 +35,6 @@ _NEED_A_BASELINE = ("samples", "output", "audit", "MAT", "speed")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 UNKNOWN_WEIGHTS = "The weights are unknown: the run names neither a commit nor a file of them."
-_EMBEDDED, _WEIGHTS = "embedded", "model.safetensors"
 WEIGHTS = (*WEIGHT_SUFFIXES, ".gguf")
 LEAST_PARAMETERS = 100 * 10**6
 _PER_BYTE = 2
@@ -197,8 +196,8 @@ def _without_hash(whose: str, files: Mapping[str, FileHeader]) -> Iterator[str]:
 
 def is_embedded(header: RunHeader) -> bool:
     """True if the target is the model that ships with this program, by its name or its weights."""
-    model, weights = header.model, identify(TINY / "target").files[_WEIGHTS]
-    is_named = model.is_embedded or model.source == _EMBEDDED
+    model, weights = header.model, identify(TINY / "target").files["model.safetensors"]
+    is_named = model.is_embedded or model.source == "embedded"
     return is_named or weights in model.files.values()
 
 

@@ -109,10 +109,8 @@ def _asked(baseline: Run, *, has_speed: bool) -> dict[str, set[str]]:
     """The methods that the check is asked to judge by kind: those with such a number there."""
     frame = make_table(baseline.records, baseline.run_of_repeat, baseline.header.blocks).frame
     has_mat = (frame["mat_emitted"] > 0) & (frame["method"] != BASELINE)
-    asked = {"MAT": {*frame["method"][has_mat]}}
-    if has_speed:
-        asked["speed"] = {*frame["method"][frame["is_measured"]]}
-    return {kind: methods for kind, methods in asked.items() if methods}
+    timed = frame["method"][frame["is_measured"]] if has_speed else ()
+    return {"MAT": {*frame["method"][has_mat]}, "speed": {*timed}}
 
 
 def _other_settings(run: Run, baseline: Run) -> CheckedRun | None:
@@ -225,16 +223,15 @@ def _methods(warning: RunWarning) -> set[str]:
 
 def _unjudged(checks: Sequence[Check], asked: Mapping[str, Collection[str]]) -> Unjudged:
     """What was not judged of the kinds that were asked for, of methods as records spell them."""
-    found: dict[str, dict[str, bool]] = {kind: {} for kind in asked}
-    for check in checks:
-        if check.cell and check.cell.method in asked.get(check.name, ()):
-            is_judged = found[check.name].get(check.method) or check.status != "skipped"
-            found[check.name][check.method] = is_judged
-    return {
-        kind: [method for method, is_judged in methods.items() if not is_judged]
-        for kind, methods in found.items()
-        if not methods or not all(methods.values())
-    }
+    blank = {}
+    for kind, methods in asked.items():
+        own = [one for one in checks if one.name == kind]
+        own = [one for one in own if one.cell and one.cell.method in methods]
+        judged = {one.method for one in own if one.status != "skipped"}
+        unjudged = [one.method for one in own if one.method not in judged]
+        if methods and (unjudged or not own):
+            blank[kind] = [*dict.fromkeys(unjudged)]
+    return blank
 
 
 def _summary(
