@@ -24,15 +24,13 @@ import numpy as np
 from specbench.analysis.cells import BASELINE, NO_BASELINE, NO_STEPS, WITH_PHASES, CellKey
 from specbench.analysis.metrics import POOLED, mean_over_tasks, rows_by_cell
 from specbench.analysis.ranking import is_alone, is_claimed
-from specbench.analysis.ratios import COLUMNS, Places, row_ratios
+from specbench.analysis.ratios import COLUMNS, Places, RowRatio, row_ratios
 from specbench.analysis.records import REQUEST_KEY, make_table
 from specbench.analysis.stats.bootstrap import (
     Bootstrap,
     Draws,
     Estimate,
-    FloatArray,
     Missing,
-    Ratio,
     Scope,
     Value,
     quotient,
@@ -371,22 +369,21 @@ def pair_requests(
 ) -> DataFrame:
     """The requests that both runs finished, a row each, in the order of the subject.
 
-    Both frames are of a `RecordTable`. `methods` maps each method of the subject to the method
-    of the reference that it is compared with. Columns of the reference end in `_reference`;
-    `row` is the row of the record in its table.
+    Both frames are the measured rows of a `RecordTable`. `methods` maps each method of the
+    subject to the method of the reference that it is compared with. Columns of the reference
+    end in `_reference`.
     """
     names = {theirs: own for own, theirs in methods.items()}
-    own = _measured(subject, methods)
-    theirs = _measured(reference, names)
+    own = _of_methods(subject, methods)
+    theirs = _of_methods(reference, names)
     theirs["method"] = theirs["method"].map(names).astype(object)
     return own.merge(theirs, on=["method", *_REQUEST], suffixes=("", "_reference"))
 
 
-def _measured(frame: DataFrame, methods: Collection[str]) -> DataFrame:
-    rows = frame[frame["is_measured"] & frame["method"].isin(list(methods))]
-    columns = rows[["method", *_REQUEST, "cluster", "unit", "request", *COLUMNS]]
-    named = columns.astype(dict.fromkeys(("method", "task", "sample_id"), object))
-    return named.assign(row=named.index)
+def _of_methods(frame: DataFrame, methods: Collection[str]) -> DataFrame:
+    names = ["method", *_REQUEST, "cluster", "unit", "request", *COLUMNS]
+    rows = frame.loc[frame["method"].isin(list(methods)), names]
+    return rows.astype(dict.fromkeys(("method", "task", "sample_id"), object))
 
 
 def pair_cell(
@@ -399,31 +396,29 @@ def pair_cell(
     if not len(rows):
         blank = _pair(NO_SHARED, NO_SHARED)
         return CellPair(blank, blank, blank)
-    sides = row_ratios(_columns(rows, "")), row_ratios(_columns(rows, "_reference"))
-    places = _places(rows, "", repetition), _places(rows, "_reference", repetition)
-    ratios: dict[tuple[str, int], Ratio] = {}
-    for name in _REASONS:
-        has_both = sides[0][name].where & sides[1][name].where
-        for i in (0, 1) if has_both.any() else ():
-            ratios[name, i] = replace(sides[i][name], where=has_both).summed(places[i])
-    found = {key: draws.estimate(r) if draws else r.estimate for key, r in ratios.items()}
+    sides = [_side(rows, suffix, repetition) for suffix in ("", "_reference")]
     pairs = {}
     for name, reason in _REASONS.items():
-        subject, reference = (found.get((name, i), reason) for i in (0, 1))
-        if no_times and name != "mat":
-            subject = reference = no_times
-        pairs[name] = _pair(subject, reference, is_one_run=repetition.is_one_run)
+        missing = no_times if no_times and name != "mat" else reason
+        values: list[Value] = [missing, missing]
+        has_both = sides[0][0][name].where & sides[1][0][name].where
+        if missing is reason and has_both.any():
+            ratios = [replace(one[name], where=has_both).summed(places) for one, places in sides]
+            values = [draws.estimate(one) if draws else one.estimate for one in ratios]
+        pairs[name] = _pair(*values, is_one_run=repetition.is_one_run)
     return CellPair(**pairs, num_completions=len(rows), num_samples=rows["cluster"].nunique())
 
 
-def _columns(rows: DataFrame, suffix: str) -> dict[str, FloatArray]:
-    return {name: rows[f"{name}{suffix}"].to_numpy(dtype=np.float64) for name in COLUMNS}
-
-
-def _places(rows: DataFrame, suffix: str, repetition: Repetition) -> Places:
-    """The rows of one side. Both are summed over the subject's samples, so that draws pair them."""
+def _side(
+    rows: DataFrame, suffix: str, repetition: Repetition
+) -> tuple[dict[str, RowRatio], Places]:
+    """The ratios of one side, and where its rows belong: to the subject's samples on both sides,
+    so that draws pair them.
+    """
+    columns = {name: rows[f"{name}{suffix}"].to_numpy(dtype=np.float64) for name in COLUMNS}
     units, requests = (rows[f"{name}{suffix}"].to_numpy() for name in ("unit", "request"))
-    return Places(rows["cluster"].to_numpy(), units, requests, repetition.scope.number)
+    places = Places(rows["cluster"].to_numpy(), units, requests, repetition.scope.number)
+    return row_ratios(columns), places
 
 
 def mean_cell(cells: Sequence[CellPair], *, is_one_run: bool) -> CellPair:
