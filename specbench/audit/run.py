@@ -50,20 +50,18 @@ def audit(
     info, table = run.header, make_table(run.records)
     agreements = find_agreements(table, info.spec.values.history)
     records = usable_records(table) if effort.num_tokens else {}
-    is_sampled = any(temperature > 0 for temperature in records)
-    if not agreements and not is_sampled and not info.servers:
+    if not (agreements or info.servers or any(records)):  # a temperature above 0
         raise UserError(
             f"Run {info.id} has nothing to audit: no method except vanilla finished a greedy "
             "sample that vanilla finished too, and none was sampled.",
             "Audit a run with vanilla and at least one other method.",
         )
-    has_divergence = any(agreement.divergences for agreement in agreements.values())
     model = None
     if info.servers:
         say("Vanilla: the server's against the engine in this process.")
         model, is_recheck = open_model(False), False  # the methods are the servers'
         agreements = {BASELINE: agreement_with_ours(table, info, model), **agreements}
-    elif has_divergence or records:
+    elif records or any(agreement.divergences for agreement in agreements.values()):
         model = open_model(is_recheck or bool(records))
     examiner = Examiner(table, info, model, is_recheck=is_recheck) if model else None
     greedy = []

@@ -204,14 +204,27 @@ def is_embedded(header: RunHeader) -> bool:
 def find_exclusions(
     header: RunHeader, records: Sequence[Record], audit: StoredAudit | None
 ) -> Iterator[str]:
-    """The reasons, a sentence each; none for a run that may enter."""
+    """The reasons, a sentence each, the last about methods that failed the audit and lossless
+    ones that were not in it; none for a run that may enter.
+    """
     yield from _subject(header)
     if header.status != "complete":
         yield f"The run is {header.status}, not complete. Go on with --resume."
     if failed := sum(not record.is_ok for record in records):
         yield f"{failed} of {len(records)} answers failed."
     yield from _machine(header)
-    yield from _audit(header, audit)
+    if audit is None:
+        yield "There is no audit of these records. Run `specbench audit` on the run."
+        return
+    for one in audit.results:
+        if one.status == "bug":
+            text = audit_failure(one)
+            yield f"{header.method(one.method).label} failed the audit at T={one.level:g}: {text}."
+    if missing := [f"{label} ({reason})" for label, _, reason in find_unjudged(audit, header)]:
+        yield (
+            f"Not judged by the audit: {', '.join(missing)}. Run `specbench audit` on the run "
+            "again."
+        )
 
 
 def _subject(header: RunHeader) -> Iterator[str]:
@@ -265,19 +278,3 @@ def _machine(header: RunHeader) -> Iterator[str]:
             yield from part.gpu.warnings
         elif is_on_gpu(header):
             yield "The state of the GPU was not recorded."
-
-
-def _audit(header: RunHeader, audit: StoredAudit | None) -> Iterator[str]:
-    """Methods that failed the audit, and lossless ones that were not in it."""
-    if audit is None:
-        yield "There is no audit of these records. Run `specbench audit` on the run."
-        return
-    for one in audit.results:
-        if one.status == "bug":
-            text = audit_failure(one)
-            yield f"{header.method(one.method).label} failed the audit at T={one.level:g}: {text}."
-    if missing := [f"{label} ({reason})" for label, _, reason in find_unjudged(audit, header)]:
-        yield (
-            f"Not judged by the audit: {', '.join(missing)}. Run `specbench audit` on the run "
-            "again."
-        )

@@ -37,7 +37,6 @@ _FORMATS = ("html", "json", "csv")
 _RAW = (HEADER, SAMPLES, AUDIT)
 MEAN = results.MEAN_TITLE
 NOT_PUBLISHED = Missing("not published")
-OWN_ENGINE = "specbench"
 _SERVED = ", served by "
 """Before the engine in the title of a served model; a row has the engine apart."""
 
@@ -230,4 +229,4 @@ def engine_name(info: RunHeader) -> str:
     """The engine with its version, and its load: "vLLM 0.32.0, 8 requests at once"."""
     loads = [load.text for load in loads_of(info.spec.values) if load != Load()]
     software = dict.fromkeys(server.software_phrase for server in info.servers.values())
-    return ", ".join([*(software or [OWN_ENGINE]), *loads])
+    return ", ".join([*(software or ["specbench"]), *loads])

@@ -99,8 +99,7 @@ def to_junit(runs: Sequence[CheckedRun]) -> bytes:
     for run in runs:
         suite = ElementTree.SubElement(root, "testsuite", name="specbench check")
         properties = ElementTree.SubElement(suite, "properties")
-        known = {"run": run.run, "baseline": run.about.get("baseline")}
-        for name, value in known.items():
+        for name, value in (("run", run.run), ("baseline", run.about.get("baseline"))):
             if value:
                 ElementTree.SubElement(properties, "property", name=name, value=_clean(value))
         for (method, name), checks in groupby(run.checks, key=_case):
