@@ -30,7 +30,7 @@ from specbench.judge.checks import NUMBERS, TOO_FEW, Check, CheckedRun
 from specbench.judge.comparison import MEAN, compare
 from specbench.judge.limits import Limits, SpeedRule
 from specbench.log.audit import StoredAudit
-from specbench.log.differences import CHECK, Difference, require_same_work
+from specbench.log.differences import CHECK, require_same_work
 from specbench.log.header import RunHeader
 from specbench.log.run import NO_LOAD, Load, Run
 from specbench.report.texts import Note, note
@@ -94,7 +94,8 @@ def check(
         if one.missing_text
     )
     blank = _unjudged(ordered, _asked(baseline, has_speed=no_speed is None))
-    warnings = [*cut, *unshared, *map(_caution, comparisons[0].cautions)]
+    cautions = (one.describe("the baseline", "this run") for one in comparisons[0].cautions)
+    warnings = [*cut, *unshared, *(f"May explain a difference: {text}." for text in cautions)]
     return CheckedRun(
         run=run.header.id,
         checks=ordered,
@@ -286,8 +287,7 @@ def _notes(
         yield Note(check.method, check.text, is_warning=True)
     few = [check for check in skipped if check.text.startswith(TOO_FEW)]
     if few:
-        text = f"{_count(len(few), 'number')} with {TOO_FEW}. {_remedy(few)}"
-        yield Note("Skipped", text)
+        yield Note("Skipped", f"{_count(len(few), 'number')} with {TOO_FEW}. {_remedy(few)}")
     others = Counter(check.text for check in skipped if check not in (*few, *unclear))
     for reason, number in others.items():
         yield Note("Skipped", f"{_count(number, 'check')}: {reason}")
@@ -297,11 +297,6 @@ def _notes(
         f"runs fail by chance{_noise_text(no_speed, num_baselines)}. Intervals are 95 %.",
     )
     yield from (Note("Warning", text, is_warning=True) for text in warnings)
-
-
-def _caution(caution: Difference) -> str:
-    """The warning about a difference between the machines or settings of the two runs."""
-    return f"May explain a difference: {caution.describe('the baseline', 'this run')}."
 
 
 def _noise_text(no_speed: str | None, num_baselines: int) -> str:
