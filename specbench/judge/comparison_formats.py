@@ -178,8 +178,6 @@ def _notes(one: Comparison, letters: tuple[str, str]) -> Iterator[Note]:
     yield Note("Samples", f"{span} a cell that {subject} and {reference} share")
     for text in one.unshared:
         yield Note("Left out", text)
-    if one.differences:
-        yield Note("Warning", f"{NOT_COMPARABLE} (shown because of --force).", is_warning=True)
     for difference in one.differences:
         text = f"Different work: {difference.describe(reference, subject)}."
         yield Note("Warning", text, is_warning=True)
