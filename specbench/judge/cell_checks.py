@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -51,7 +51,7 @@ def check_outputs(
     """
     rows = join_completions(run, baseline)
     for names, cell in rows.groupby(CELL_KEY, sort=False):
-        yield _check_samples(CellKey(*names, load), cell)
+        yield _check_samples(replace(CellKey(*names), load=load), cell)
     is_tested = (rows["temperature"] == 0) & (rows["method"] != BASELINE)
     num_tests = num_loads * rows.loc[is_tested, "method"].nunique()
     for _, cells in rows.groupby(CELL_KEY[:2], sort=False):
