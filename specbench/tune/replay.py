@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -112,10 +112,8 @@ class Draft(NamedTuple):
     num_missed: int = 0
 
 
-DraftAt = Callable[[int, int | None], Draft]
-"""From the tokens before a draft, and those that a schedule asks for, to the draft."""
-DraftOf = Callable[[Answer, int, int | None], Draft]
-"""From an answer and a position of it, as in `DraftAt`, to the draft."""
+DraftAt = Callable[[Answer, int, int | None], Draft]
+"""From an answer, its tokens before a draft, and those that a schedule asks for, to the draft."""
 
 
 def replay(profile: Profile, method_key: str, *, otherwise: str = "") -> list[Walk]:
@@ -170,7 +168,7 @@ def ranked_path(answer: Answer, label: str, at: int) -> Ranks:
     return tuple(ranks[: [*ranks, NUM_RANKS].index(NUM_RANKS)])
 
 
-def _drafts(profile: Profile, method_key: str) -> DraftOf:
+def _drafts(profile: Profile, method_key: str) -> DraftAt:
     """The drafts of a setting."""
     (method,) = parse_methods([method_key])
     label = _recorded_as(profile, method)
@@ -180,45 +178,32 @@ def _drafts(profile: Profile, method_key: str) -> DraftOf:
     return make(profile, label, method.options)
 
 
-def _walks(profile: Profile, draft_of: DraftOf) -> list[Walk]:
-    found = []
-    for one in profile.answers:
-        steps = list(steps_of(len(one.token_ids), partial(draft_of, one)))
-        columns = tuple(zip(*(step[:4] for step in steps), strict=True)) or ((),) * 4
-        emitted, rows, before, times = columns
-        expanded = sum(step.draft.num_expanded for step in steps)
-        missed = sum(step.draft.num_missed for step in steps)
-        name, length = one.about.prompt, one.about.prompt_tokens
-        found.append(Walk(name, length, emitted, rows, before, times, expanded, missed))
-    return found
+def _walks(profile: Profile, draft_at: DraftAt) -> list[Walk]:
+    return [walk_of(one, draft_at) for one in profile.answers]
 
 
-class Step(NamedTuple):
-    """A step: emitted tokens, rows, tokens read before, how often it is expected; its draft."""
-
-    emitted: float
-    num_nodes: int
-    before: int
-    times: float
-    draft: Draft
-
-
-def steps_of(num_tokens: int, draft_at: DraftAt) -> Iterator[Step]:
+def walk_of(answer: Answer, draft_at: DraftAt) -> Walk:
     """The steps over an answer, whose first token is the prefill's.
 
     A position is visited as often as the steps before it are expected to end there.
     """
-    visits: list[Counter[int | None]] = [Counter() for _ in range(num_tokens + 1)]
+    about, steps, drafts = answer.about, [], list[Draft]()
+    visits: list[Counter[int | None]] = [Counter() for _ in range(about.num_tokens + 1)]
     visits[1][None] = 1
-    for at in range(1, num_tokens):
+    for at in range(1, about.num_tokens):
         for wanted, times in visits[at].items():
-            draft, emitted = draft_at(at, wanted), 0.0
+            draft, emitted = draft_at(answer, at, wanted), 0.0
             for accepted, chance, following in draft.outcomes:
-                count = min(accepted + 1, num_tokens - at)
+                count = min(accepted + 1, about.num_tokens - at)
                 emitted += chance * count
                 then = wanted if following is None else following
                 visits[at + count][then] += times * chance  # type: ignore[assignment]
-            yield Step(emitted, draft.num_nodes, at - 1, times, draft)
+            steps.append((emitted, draft.num_nodes, at - 1, times))
+            drafts.append(draft)
+    columns = tuple(zip(*steps, strict=True)) or ((),) * 4
+    expanded = sum(draft.num_expanded for draft in drafts)
+    missed = sum(draft.num_missed for draft in drafts)
+    return Walk(about.prompt, about.prompt_tokens, *columns, expanded, missed)
 
 
 def _recorded_as(profile: Profile, method: RunMethod) -> str | None:
@@ -253,7 +238,7 @@ def misfit(label: str, recorded: ProfiledMethod, method: RunMethod) -> str:
     return ""
 
 
-def _text(profile: Profile, method: RunMethod) -> DraftOf:
+def _text(profile: Profile, method: RunMethod) -> DraftAt:
     """Drafts of a method that reads only tokens: its own drafter runs again.
 
     Raises:
@@ -277,17 +262,13 @@ def _text(profile: Profile, method: RunMethod) -> DraftOf:
 
     states: dict[int, State] = {}  # by answer: they come one after the other
 
-    def begun(answer: Answer) -> State:
-        limit, sampler = answer.about.limit, Sampler(Sampling(), host.device)
-        state = State(Request(answer.prompt_ids, limit), sampler, limit)
-        state.append(answer.token_ids[0])
-        drafter.start(state, cast(Any, None))
-        return state
-
     def draft_at(answer: Answer, at: int, wanted: int | None) -> Draft:
-        if id(answer) not in states:
-            states[id(answer)] = begun(answer)
-        state = states[id(answer)]
+        state = states.get(id(answer))
+        if state is None:
+            limit, sampler = answer.about.limit, Sampler(Sampling(), host.device)
+            state = states[id(answer)] = State(Request(answer.prompt_ids, limit), sampler, limit)
+            state.append(answer.token_ids[0])
+            drafter.start(state, cast(Any, None))
         for token in answer.token_ids[len(state.token_ids) - len(answer.prompt_ids) : at]:
             state.append(token)
         tree = drafter.propose(state)
@@ -298,7 +279,7 @@ def _text(profile: Profile, method: RunMethod) -> DraftOf:
     return draft_at
 
 
-def _dynamic(profile: Profile, label: str, options: Any) -> DraftOf:
+def _dynamic(profile: Profile, label: str, options: Any) -> DraftAt:
     """Dynamic trees, grown by the method's own pool from the recorded candidates."""
     pool_of = cache(HostPool)
 
@@ -317,7 +298,7 @@ def _stored_pool(answer: Answer, label: str, at: int) -> StoredPool:
     return StoredPool(**{name: rows[at - 1] for name, rows in answer.drafts[label].items()})
 
 
-def _chain(profile: Profile, label: str, options: Any) -> DraftOf:
+def _chain(profile: Profile, label: str, options: Any) -> DraftAt:
     """Chains of as many tokens as are asked for.
 
     A row of a "path" has the number of right tokens, or the chance that each drawn token is
@@ -357,7 +338,7 @@ def shares(chances: Sequence[float]) -> Iterator[tuple[int, float]]:
         reached *= chance
 
 
-def _static(profile: Profile, label: str, options: Any) -> DraftOf:
+def _static(profile: Profile, label: str, options: Any) -> DraftAt:
     """A static tree, whose nodes are ranks as the recorded ones [positions, depths] are."""
     recorded = [drafts["ranks"] for one in profile.answers if (drafts := one.drafts[label])]
     depths = max((one.shape[1] for one in recorded), default=0)
@@ -380,8 +361,8 @@ def _host(profile: Profile) -> Target:
     """A target for a method that runs on tokens alone."""
     import torch
 
-    values = {"device": torch.device("cpu"), "vocab_size": profile.header.vocab_size}
-    return cast(Target, SimpleNamespace(**values))
+    sizes = SimpleNamespace(device=torch.device("cpu"), vocab_size=profile.header.vocab_size)
+    return cast(Target, sizes)
 
 
 def num_accepted(tokens: Sequence[int], parents: Sequence[int], answer: Sequence[int]) -> int:

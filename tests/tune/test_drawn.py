@@ -16,7 +16,8 @@ from specbench.engine.decode import decode
 from specbench.measure.methods import parse_methods
 from specbench.methods.sps import next_length
 from specbench.tune import mat, profile, replay
-from specbench.tune.replay import Draft, Outcome, shares, steps_of
+from specbench.tune.replay import Draft, Outcome, shares, walk_of
+from specbench.tune.stored_profile import Answer, AnswerHeader
 from specbench.types import Request, Sampling
 from tests.methods import test_peagle
 from tests.tune import WORK
@@ -67,7 +68,7 @@ def test_expected_steps_are_those_of_all_outcomes(schedule: Any) -> None:
     chances, first = [0.9, 0.25, 1.0, 0.5, 0.0, 0.7], 2
     end = len(chances) + 2
 
-    def draft_at(at: int, wanted: int | None) -> Draft:
+    def draft_at(answer: Answer, at: int, wanted: int | None) -> Draft:
         num = wanted or first
         found = shares(chances[at - 1 : at - 1 + num])
         return Draft(1 + num, [Outcome(n, c, next_length(schedule, num, n)) for n, c in found])
@@ -86,10 +87,11 @@ def test_expected_steps_are_those_of_all_outcomes(schedule: Any) -> None:
         weight = float(np.prod([one if is_kept else 1 - one for one, is_kept in pairs]))
         steps += weight * len(walked(accepted))
         rows += weight * sum(walked(accepted))
-    found = [*steps_of(end, draft_at)]
-    assert sum(one.times for one in found) == pytest.approx(steps)
-    assert sum(one.times * one.num_nodes for one in found) == pytest.approx(rows)
-    assert sum(one.times * one.emitted for one in found) == pytest.approx(end - 1)
+    answer = Answer(AnswerHeader("", 1, end, end, None, ""), (), (), {})
+    found = walk_of(answer, draft_at)
+    assert found.num_steps == pytest.approx(steps)
+    assert np.dot(found.chances, found.nodes) == pytest.approx(rows)
+    assert np.dot(found.chances, found.accepts) == pytest.approx(end - 1)
 
 
 @pytest.mark.parametrize("name", [pytest.param("mtp", marks=pytest.mark.slow), "peagle"])
