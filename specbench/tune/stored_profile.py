@@ -97,23 +97,19 @@ class Profile:
     header: ProfileHeader
     answers: tuple[Answer, ...]
 
-    def check(self, model: ModelHeader, methods: Iterable[MethodHeader] = ()) -> None:
+    def check(self, model: ModelHeader, methods: Mapping[str, MethodHeader]) -> None:
         """Refuse another model, and other weights of a method, with both values.
 
         Raises:
             UserError: the profile is not one of this model and these methods.
         """
-        pairs = [(SetupInfo(self.header.model, {}), SetupInfo(model, {}))]
-        pairs += [
-            (SetupInfo(model, {theirs.name: one.about}), SetupInfo(model, {theirs.name: theirs}))
-            for theirs in methods
-            for one in self.header.methods.values()
-            if one.about.name == theirs.name and one.about.weights
-        ]
+        both = {label: one.about for label, one in self.header.methods.items() if label in methods}
+        own = SetupInfo(self.header.model, both)
+        conflicts = PROFILE.conflicts(own, SetupInfo(model, {one: methods[one] for one in both}))
         check_same(
             "The profile is not one of this model and its weights:",
             ("in the profile", "here"),
-            ((d.field, d.first, d.second) for pair in pairs for d in PROFILE.conflicts(*pair)),
+            ((one.field, one.first, one.second) for one in conflicts),
             "Make one of them: specbench tune profile --model M --method A,B --out DIR",
         )
 
@@ -193,12 +189,11 @@ def read_profile(folder: str | Path) -> Profile:
     header = read_json(path / HEADER, ProfileHeader, "Profile", hint)
     with reading(path / ARRAYS, "Profile", hint):
         content = (path / ARRAYS).read_bytes()
-    if (found := sha256(content).hexdigest()) != header.arrays_sha256:
-        wanted = f"{HEADER} names {header.arrays_sha256[:12]}…"
-        raise UserError(f"{path / ARRAYS} has sha256 {found[:12]}…, and {wanted}.", hint)
-    sizes = [(one.prompt_tokens, one.num_tokens, one.num_tokens - 1) for one in header.answers]
-    of_prompts, of_answers, of_drafts = np.cumsum(sizes, 0)[:-1].T
-    with reading(path / ARRAYS, "Profile", hint):
+        if (found := sha256(content).hexdigest()) != header.arrays_sha256:
+            wanted = f"{HEADER} names {header.arrays_sha256[:12]}…"
+            raise UserError(f"{path / ARRAYS} has sha256 {found[:12]}…, and {wanted}.", hint)
+        sizes = [(one.prompt_tokens, one.num_tokens, one.num_tokens - 1) for one in header.answers]
+        of_prompts, of_answers, of_drafts = np.cumsum(sizes, 0)[:-1].T
         arrays = dict(np.load(BytesIO(content), allow_pickle=False))
         prompts = np.split(arrays.pop("prompt_ids"), of_prompts)
         tokens = np.split(arrays.pop("token_ids"), of_answers)

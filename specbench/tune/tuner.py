@@ -157,7 +157,7 @@ def _profile(folder: Path, plan: Plan, setup: EngineSetup, progress: Progress) -
     """The stored profile, or a new one of all methods that can have one."""
     if (folder / PROFILE_HEADER).is_file():
         found = read_profile(folder)
-        found.check(plan.about.model, plan.about.methods.values())
+        found.check(plan.about.model, plan.about.methods)
         then = [one.sha256 for one in found.header.prompts], found.header.max_new_tokens
         now = [one.describe().sha256 for one in plan.prompt_sets], plan.max_new_tokens
         if then != now or {*found.header.methods} - {*setup.labels}:

@@ -99,19 +99,20 @@ def test_a_profile_that_becomes_too_large_ends_after_its_first_answers(
 
 
 def test_a_profile_of_another_model_or_other_weights_is_refused(found: Profile) -> None:
-    model, eagle = found.header.model, found.header.methods["eagle2:depth=2,top_k=3"].about
-    found.check(model, [eagle])
+    model, label = found.header.model, "eagle2:depth=2,top_k=3"
+    eagle = found.header.methods[label].about
+    found.check(model, {label: eagle})
     changed, weights = msgspec.structs.replace, eagle.weights
     name, file = next(iter(model.files.items()))
     files = {**model.files, name: changed(file, sha256="0" * 64)}
     with pytest.raises(UserError, match=rf"model.files.{name}.sha256: .*0000") as caught:
-        found.check(changed(model, dtype="bfloat16", files=files))
+        found.check(changed(model, dtype="bfloat16", files=files), {})
     assert 'dtype: "float32" in the profile, "bfloat16" here' in caught.value.message
     assert weights
     name, file = next(iter(weights.files.items()))
     files = {**weights.files, name: changed(file, sha256="0" * 64)}
-    with pytest.raises(UserError, match=rf"methods.eagle2.weights.files.{name}.*0000"):
-        found.check(model, [changed(eagle, weights=changed(weights, files=files))])
+    with pytest.raises(UserError, match=rf"methods.{label}.weights.files.{name}.*0000"):
+        found.check(model, {label: changed(eagle, weights=changed(weights, files=files))})
 
 
 def test_the_files_of_a_profile_belong_together(
