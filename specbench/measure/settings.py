@@ -90,8 +90,6 @@ def read_settings(name: str, model: str) -> Settings:
 
 def fits_of(model: ModelHeader, device: str, execution: str, spec: RunSpec) -> dict[str, str]:
     """Machine, model, temperature and versions that settings measured here are for."""
-    from importlib.metadata import version
-
     from specbench.machine import environment
 
     return {
@@ -102,9 +100,15 @@ def fits_of(model: ModelHeader, device: str, execution: str, spec: RunSpec) -> d
         "dtype": model.dtype,
         "quantization": model.quantization,
         "temperature": _temperatures(spec),
-        "specbench": VERSION,
-        **{name: version(name) for name in ("torch", "transformers")},
+        **versions(),
     }
+
+
+def versions() -> dict[str, str]:
+    """Versions that profiles, cost curves and settings are made with."""
+    from importlib.metadata import version
+
+    return {"specbench": VERSION, **{name: version(name) for name in ("torch", "transformers")}}
 
 
 def _temperatures(spec: RunSpec) -> str:

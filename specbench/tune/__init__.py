@@ -4,7 +4,9 @@ from specbench.tune.cost import cost as cost
 from specbench.tune.predict import Prediction as Prediction
 from specbench.tune.predict import predict as predict
 from specbench.tune.predict import prediction_frame as prediction_frame
+from specbench.tune.profile import Profile as Profile
 from specbench.tune.profile import profile as profile
+from specbench.tune.profile import read_profile as read_profile
 from specbench.tune.replay import Walk as Walk
 from specbench.tune.replay import best_tree as best_tree
 from specbench.tune.replay import mat as mat
@@ -14,7 +16,5 @@ from specbench.tune.replay import replay as replay
 from specbench.tune.stored_cost import Curve as Curve
 from specbench.tune.stored_cost import curve_frame as curve_frame
 from specbench.tune.stored_cost import read_curve as read_curve
-from specbench.tune.stored_profile import Profile as Profile
-from specbench.tune.stored_profile import read_profile as read_profile
 from specbench.tune.tuner import Choice as Choice
 from specbench.tune.tuner import tune as tune

@@ -41,9 +41,8 @@ from specbench.measure.progress import Lines
 from specbench.measure.requests import user
 from specbench.measure.settings import fits_of
 from specbench.measure.spec import RunSpec
-from specbench.tune.profile import engine_plan, kinds_of
+from specbench.tune.profile import check_free, engine_plan, kinds_of
 from specbench.tune.stored_cost import FILE, Curve, MethodCost, variance_of_pairs
-from specbench.tune.stored_profile import check_free
 from specbench.types import ProfileKind, Request
 
 if TYPE_CHECKING:

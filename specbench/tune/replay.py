@@ -23,7 +23,7 @@ from specbench.methods._static_tree import NUM_RANKS, PROFILE_DEPTH, Ranks, Stat
 from specbench.methods._stored_pool import HostPool, StoredPool, smaller_tree
 from specbench.methods.sps import next_length
 from specbench.models.cards import find_model
-from specbench.tune.stored_profile import Answer, Profile, ProfiledMethod
+from specbench.tune.profile import Answer, Profile, ProfiledMethod
 from specbench.types import ProfileKind, Request, Sampling
 
 if TYPE_CHECKING:

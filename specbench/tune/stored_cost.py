@@ -19,8 +19,8 @@ from specbench.analysis.stats.arrays import FloatArray, IntArray
 from specbench.engine.tree import padded_size
 from specbench.errors import UserError
 from specbench.log.files import write_whole
+from specbench.tune.profile import SCHEMA, check_same, read_json
 from specbench.tune.replay import Walk
-from specbench.tune.stored_profile import SCHEMA, check_same, read_json
 from specbench.types import ProfileKind
 
 if TYPE_CHECKING:

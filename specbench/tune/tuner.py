@@ -34,11 +34,10 @@ from specbench.measure.spec import RunSpec
 from specbench.registry import MethodChoice
 from specbench.tune.cost import about_of, measured
 from specbench.tune.predict import Prediction, candidates, predict, spelling
-from specbench.tune.profile import engine_plan, recorded_plan
+from specbench.tune.profile import HEADER as PROFILE_HEADER
+from specbench.tune.profile import Profile, engine_plan, read_profile, recorded_plan
 from specbench.tune.replay import best_tree
 from specbench.tune.stored_cost import FILE, Curve, read_curve
-from specbench.tune.stored_profile import HEADER as PROFILE_HEADER
-from specbench.tune.stored_profile import Profile, read_profile
 
 FIRST_LIMIT, SCREENED, KEPT = 4, 6, 12
 """Prompts of a task without --limit; answers that all settings are tried on, and how many stay."""

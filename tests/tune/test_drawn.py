@@ -16,8 +16,8 @@ from specbench.engine.decode import decode
 from specbench.measure.methods import parse_methods
 from specbench.methods.sps import next_length
 from specbench.tune import mat, profile, replay
+from specbench.tune.profile import Answer, AnswerHeader
 from specbench.tune.replay import Draft, Outcome, shares, walk_of
-from specbench.tune.stored_profile import Answer, AnswerHeader
 from specbench.types import Request, Sampling
 from tests.methods import test_peagle
 from tests.tune import WORK

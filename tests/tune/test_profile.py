@@ -23,8 +23,7 @@ from specbench.log.header import MethodHeader
 from specbench.methods._stored_pool import HostPool, StoredPool, smaller_tree
 from specbench.registry import get
 from specbench.tune import Profile, profile, read_profile, replay
-from specbench.tune.profile import recorded_answer
-from specbench.tune.stored_profile import ProfiledMethod, ProfileHeader
+from specbench.tune.profile import ProfiledMethod, ProfileHeader, recorded_answer
 from specbench.types import Request
 from tests.methods import test_mtp, test_peagle
 from tests.methods.building import build_in
