@@ -264,10 +264,9 @@ class Bench:
             unit = median([*before.seconds, *after.seconds])
             rest = own.prefill_s - (before.prefill_s + after.prefill_s) / 2 + own.start_s
             where = {"block": len(self.steps), "place": place, "length": length}
-            whose = {"label": knot.label, "number": knot.number, "drafter": id(knot.drafter)}
             times = {"ratio": [one / unit for one in own.seconds], "start": rest / unit}
             sizes = {"rows": own.rows, "context": own.contexts}
-            self.visits.append({**where, **whose, **times, **sizes})
+            self.visits.append({**where, **knot._asdict(), **times, **sizes})
         return median(one.prefill_s / median(one.seconds) for one in beside)
 
     def _visit(self, drafter: Drafter, length: int, place: int) -> Timed:
@@ -444,5 +443,5 @@ def _nested(values: Iterable[Any]) -> Any:
 def _difference(visits: DataFrame) -> float:
     """The difference of the logarithms of a step's time of the last knot, which is there twice."""
     last = visits[visits["number"] == visits["number"].max()]
-    first, second = last["ratio"].map(median).map(log).groupby(last["drafter"]).mean()
+    first, second = last["ratio"].map(median).map(log).groupby(last["drafter"].map(id)).mean()
     return float(first - second)
