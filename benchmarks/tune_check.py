@@ -44,12 +44,11 @@ from specbench.measure.plan import make_plan
 from specbench.measure.progress import Lines
 from specbench.measure.session import run_plan
 from specbench.measure.spec import make_spec
-from specbench.tune.cost import measured
+from specbench.tune.cost import FILE, Curve, measured, read_curve
 from specbench.tune.predict import candidates, estimate, label_of, weigh
 from specbench.tune.profile import HEADER as PROFILE
 from specbench.tune.profile import Profile, read_profile, recorded_plan
 from specbench.tune.replay import mat, replay
-from specbench.tune.stored_cost import FILE, Curve, read_curve
 from specbench.tune.tuner import halves, paper_of
 from specbench.types import Record
 

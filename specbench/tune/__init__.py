@@ -1,6 +1,9 @@
 """The fastest settings of methods on a machine: acceptance profile times cost curve, measured."""
 
+from specbench.tune.cost import Curve as Curve
 from specbench.tune.cost import cost as cost
+from specbench.tune.cost import curve_frame as curve_frame
+from specbench.tune.cost import read_curve as read_curve
 from specbench.tune.predict import Prediction as Prediction
 from specbench.tune.predict import predict as predict
 from specbench.tune.predict import prediction_frame as prediction_frame
@@ -13,8 +16,5 @@ from specbench.tune.replay import mat as mat
 from specbench.tune.replay import oracle as oracle
 from specbench.tune.replay import profile_frame as profile_frame
 from specbench.tune.replay import replay as replay
-from specbench.tune.stored_cost import Curve as Curve
-from specbench.tune.stored_cost import curve_frame as curve_frame
-from specbench.tune.stored_cost import read_curve as read_curve
 from specbench.tune.tuner import Choice as Choice
 from specbench.tune.tuner import tune as tune

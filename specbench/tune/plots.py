@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specbench.report.plots.style import EDGE, INK, LINE, Plot, frame, points, shades, tiles
+from specbench.tune.cost import Curve
 from specbench.tune.predict import Prediction
-from specbench.tune.stored_cost import Curve
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -23,9 +23,9 @@ from specbench.measure.local.threads import FASTER
 from specbench.measure.local.tuning import ROWS
 from specbench.measure.methods import PATHS, RunMethod, parse_methods
 from specbench.registry import MethodChoice
+from specbench.tune.cost import AGAIN, Curve
 from specbench.tune.profile import Profile, ProfiledMethod, check_same
 from specbench.tune.replay import FREE, Walk, mat, misfit, replay
-from specbench.tune.stored_cost import AGAIN, Curve
 
 if TYPE_CHECKING:
     from pandas import DataFrame

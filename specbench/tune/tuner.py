@@ -32,12 +32,11 @@ from specbench.measure.progress import Lines
 from specbench.measure.session import run_plan
 from specbench.measure.spec import RunSpec
 from specbench.registry import MethodChoice
-from specbench.tune.cost import about_of, measured
+from specbench.tune.cost import FILE, Curve, about_of, measured, read_curve
 from specbench.tune.predict import Prediction, candidates, predict, spelling
 from specbench.tune.profile import HEADER as PROFILE_HEADER
 from specbench.tune.profile import Profile, engine_plan, read_profile, recorded_plan
 from specbench.tune.replay import best_tree
-from specbench.tune.stored_cost import FILE, Curve, read_curve
 
 FIRST_LIMIT, SCREENED, KEPT = 4, 6, 12
 """Prompts of a task without --limit; answers that all settings are tried on, and how many stay."""

@@ -86,7 +86,7 @@ def test_the_times_of_a_planted_machine_come_out(machine: list[float], tmp_path:
 
 
 def test_a_pair_of_equal_settings_tells_what_a_process_adds() -> None:
-    from specbench.tune.stored_cost import variance_of_pairs
+    from specbench.tune.cost import variance_of_pairs
 
     assert variance_of_pairs([]) == 0
     assert variance_of_pairs([0.02, -0.04]) == pytest.approx((0.0004 + 0.0016) / 4)
