@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import product
@@ -90,7 +91,7 @@ def predict(
     Raises:
         UserError: profile and curve do not fit together, or a setting is outside of one of them.
     """
-    check_pair(profile, curve)
+    _check_pair(profile, curve)
     answers = tuple(
         one for one in profile.answers if prompts is None or one.about.prompt in prompts
     )
@@ -98,17 +99,14 @@ def predict(
     if settings is None:
         is_strict = False
         settings = [one for label in curve.methods for one in candidates(profile, label)]
-    found = []
+    found, left_out = [], () if is_strict else (UserError,)
     for setting in settings:
-        try:
+        with suppress(*left_out):
             found.append(_predict(part, curve, setting))
-        except UserError:
-            if is_strict:
-                raise
     return found
 
 
-def check_pair(profile: Profile, curve: Curve) -> None:
+def _check_pair(profile: Profile, curve: Curve) -> None:
     """Raise UserError, with both values, unless they are of one model, format and temperature."""
     model, names = profile.header.model, ("model", "dtype", "quantization", "temperature")
     own = model.name, model.dtype, model.quantization, str(profile.header.sampling)

@@ -4,10 +4,8 @@ Settings are chosen on one half of the prompts. Expected and measured speedups a
 half.
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -48,7 +46,6 @@ OWN = ("weights", "datastore", "scope", "other")
 CHANGED = 1.2
 """Ratio of vanilla's step times above which the speed of the machine has changed."""
 UNSTEADY = "Vanilla's step took {:.0%} of its time in the cost curve: the machine's speed changed."
-_EAGLE = {"total_tokens": "total_token", "depth": "depth", "top_k": "top_k"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +74,8 @@ class Choice:
             found.append(f"  the paper's {self.paper.settings}: {_speeds(self.paper)}")
         options = parse_methods([self.best.settings])[0].options
         if hasattr(options, "total_tokens") and hasattr(options, "depth"):
-            given = ", ".join(f"{name}={getattr(options, own)}" for own, name in _EAGLE.items())
-            found.append(f"  EAGLE's arguments: {given}")
+            shape = f"depth={options.depth}, top_k={options.top_k}"
+            found.append(f"  EAGLE's arguments: total_token={options.total_tokens}, {shape}")
         return found
 
 
@@ -128,25 +125,26 @@ def tune(
         values["limit"] = FIRST_LIMIT
     plan, setup = engine_plan(model, methods, values, offline=offline)
     found = _profile(folder / "profile", plan, setup, progress)
-    third = minutes / 3 if minutes else None
-    curve = _curve(folder / "cost", plan, setup, third, progress)
+    curve = _curve(folder / "cost", plan, setup, minutes / 3 if minutes else None, progress)
     if {*curve.methods} != {*found.header.methods} - {BASELINE}:
-        both = (", ".join(one) for one in (found.header.methods, curve.methods))
-        reason = "{} has a profile of {} and a cost curve of {}.".format(folder, *both)
-        raise UserError(reason, "Give --out another folder.")
+        both = f"{', '.join(found.header.methods)} and a cost curve of {', '.join(curve.methods)}"
+        raise UserError(f"{folder} has a profile of {both}.", "Give --out another folder.")
     first, second = halves(found)
     progress.message("Predicting …")
-    tried = {
-        label: _chosen(found, curve, label, first, folder / "trees") for label in curve.methods
-    }
-    labels = [str(one.asked) for one in setup.methods if one.label != BASELINE]
-    listed = _measured_settings(labels, tried, RANDOM if minutes is None or minutes > 2 else 1)
-    run = _run(folder / "run", plan.spec, listed, second, progress, offline=offline)
+    draw, listed = Random(0), dict[str, list[str]]()
+    num_drawn = RANDOM if minutes is None or minutes > 2 else 1
+    for one in (each for each in setup.methods if each.label != BASELINE):
+        is_known = one.label in curve.methods
+        known = _chosen(found, curve, one.label, first, folder / "trees") if is_known else []
+        listed[str(one.asked)] = _settings(known, paper_of(str(one.asked)), draw, num_drawn)
+    every = tuple(one for settings in listed.values() for one in settings)
+    plan = make_plan(replace_part(plan.spec, methods=every, repeats=2), is_offline=offline)
+    run = _run(folder / "run", plan, second, progress)
     metrics, choices = measure(run), []
     _compare_steps(metrics, curve, progress)
     for label, settings in listed.items():
-        known = _fastest(found, curve, settings if _label(label) in tried else [], second)
-        choices.append(_choice(label, settings, {one.settings: one for one in known}, metrics))
+        predicted = predict(found, curve, settings, prompts=second, is_strict=False)
+        choices.append(_choice(label, settings, predicted, metrics))
     _write(folder, choices, setup, plan.spec, run)
     return choices
 
@@ -197,24 +195,25 @@ def halves(profile: Profile) -> tuple[set[str], set[str]]:
 
 def _chosen(
     profile: Profile, curve: Curve, label: str, prompts: set[str], trees: Path
-) -> list[Prediction]:
-    """The candidates of a method, the fastest on these prompts first.
+) -> list[str]:
+    """The candidates of a method that profile and curve hold, the fastest on these prompts first.
 
     All are tried on a few answers, and the fastest of those on all.
     """
-    every = [*candidates(profile, label), *_trees(profile, label, prompts, trees)]
-    few = set(sorted(prompts)[:: max(1, len(prompts) // SCREENED)])
-    screened = _fastest(profile, curve, every, few)
-    kept = [one.settings for one in screened[:KEPT]]
-    return [*_fastest(profile, curve, kept, prompts), *screened[KEPT:]]
+    found = [*candidates(profile, label), *_trees(profile, label, prompts, trees)]
+    few = {*sorted(prompts)[:: max(1, len(prompts) // SCREENED)]}
+    for number, tried in ((len(found), few), (KEPT, prompts)):
+        predicted = predict(profile, curve, found[:number], prompts=tried, is_strict=False)
+        ordered = sorted(predicted, key=lambda one: -one.speedup)
+        found = [*(one.settings for one in ordered), *found[number:]]
+    return found
 
 
-def _fastest(
-    profile: Profile, curve: Curve, settings: Sequence[str], prompts: set[str]
-) -> list[Prediction]:
-    """Predictions, the fastest first, of the settings that profile and curve hold."""
-    found = predict(profile, curve, settings, prompts=prompts, is_strict=False)
-    return sorted(found, key=lambda one: -one.speedup)
+def _settings(known: Sequence[str], paper: str, draw: Random, num_drawn: int) -> list[str]:
+    """The settings of a method that are measured: the best, the paper's, and drawn ones."""
+    chosen = [*known[:BEST], paper]
+    rest = [one for one in known if one not in chosen]
+    return [*dict.fromkeys([*chosen, *draw.sample(rest, min(num_drawn, len(rest)))])]
 
 
 def _trees(profile: Profile, label: str, prompts: set[str], folder: Path) -> list[str]:
@@ -231,20 +230,6 @@ def _trees(profile: Profile, label: str, prompts: set[str], folder: Path) -> lis
     return found
 
 
-def _measured_settings(
-    labels: Sequence[str], tried: Mapping[str, Sequence[Prediction]], num_drawn: int
-) -> dict[str, list[str]]:
-    """The settings of each method that are measured: the best, the paper's, and drawn ones."""
-    draw, found = Random(0), dict[str, list[str]]()
-    for label in labels:
-        known = [one.settings for one in tried.get(_label(label), ())]
-        chosen = [*known[:BEST], paper_of(label)]
-        rest = [one for one in known if one not in chosen]
-        drawn = draw.sample(rest, min(num_drawn, len(rest)))
-        found[label] = [*dict.fromkeys([*chosen, *drawn])]
-    return found
-
-
 def paper_of(label: str) -> str:
     """The spelling of a method with its paper's settings, and its own weights."""
     (method,) = parse_methods([label])
@@ -252,25 +237,15 @@ def paper_of(label: str) -> str:
     return str(MethodChoice(method.method.name, given))
 
 
-def _run(
-    folder: Path,
-    spec: RunSpec,
-    listed: Mapping[str, Sequence[str]],
-    prompts: set[str],
-    progress: Progress,
-    *,
-    offline: bool,
-) -> Run:
-    """An ordinary run of these settings on some of the prompts; a stored one is continued."""
-    methods = tuple(one for settings in listed.values() for one in settings)
+def _run(folder: Path, plan: Plan, prompts: set[str], progress: Progress) -> Run:
+    """An ordinary run of a plan on some of its prompts; a stored one is continued."""
     if (folder / HEADER).is_file() and (stored := read_run(folder)).header.status == "complete":
         then = tuple(one for one in stored.header.methods if one != BASELINE)
-        if {*then} != {*map(_label, methods)}:
+        if {*then} != {*map(_label, plan.spec.methods)}:
             reason = f"{folder} has a run of {', '.join(then)}."
             raise UserError(reason, "Give --out another folder.")
         return stored
     progress.message("Measuring …")
-    plan = make_plan(replace_part(spec, methods=methods, repeats=2), is_offline=offline)
     samples = {name.rpartition("/")[0] for name in prompts}
     sets = []
     for one in plan.prompt_sets:
@@ -293,13 +268,14 @@ def _compare_steps(metrics: RunMetrics, curve: Curve, progress: Progress) -> Non
 
 
 def _choice(
-    label: str, settings: Sequence[str], predicted: Mapping[str, Prediction], metrics: RunMetrics
+    label: str, settings: Sequence[str], predicted: Sequence[Prediction], metrics: RunMetrics
 ) -> Choice:
     tried, (temperature,) = [], metrics.temperatures
+    known = {one.settings: one for one in predicted}
     for one in settings:
         speedup = metrics.overall[_label(one), temperature].speedup
         speed = speedup if isinstance(speedup, Estimate) else None
-        tried.append(Tried(one, predicted.get(one), speed))
+        tried.append(Tried(one, known.get(one), speed))
     best, paper = tried[0], next(one for one in tried if one.settings == paper_of(label))
     if paper.measured and not (best.measured and best.measured.value >= paper.measured.value):
         best = paper
@@ -309,10 +285,25 @@ def _choice(
 def _write(
     folder: Path, choices: Sequence[Choice], setup: EngineSetup, spec: RunSpec, run: Run
 ) -> None:
-    write_whole(folder / "predictions.csv", table(choices).encode())
+    import pandas as pd
+
+    from specbench.report.build import plot_files, write_files
+    from specbench.tune.plots import agreement
+
+    tried = [one for choice in choices for one in choice.tried]
+    rows = []
+    for one in tried:
+        about, name = one.predicted, parse_methods([one.settings])[0].method.name
+        expected = (about.speedup, about.low, about.high) if about else (None,) * 3
+        rows.append((name, one.settings, *expected, one.measured and one.measured.value))
+    table = pd.DataFrame(rows, columns=COLUMNS).to_csv(index=False, float_format="%.4f")
+    write_whole(folder / "predictions.csv", table.encode())
+    found = [(one.predicted, one.measured.value) for one in tried if one.predicted and one.measured]
+    if plot := agreement(found):
+        write_files(folder, plot_files([plot]))
     options, weights = {}, {}
-    for one in choices:
-        (method,) = parse_methods([one.best.settings])
+    for best in (choice.best for choice in choices):
+        (method,) = parse_methods([best.settings])
         name, about = method.method.name, run.header.methods[method.label].weights
         given = [option for option in method.asked.given if option not in OWN]
         options[name] = {option: getattr(method.options, option) for option in given}
@@ -323,22 +314,3 @@ def _write(
     write_whole(folder / "settings.toml", files.toml_text(settings).encode())
     if not setup.stand_in:
         files.keep_settings(settings)
-    from specbench.report.build import plot_files, write_files
-    from specbench.tune.plots import agreement
-
-    tried = [one for choice in choices for one in choice.tried]
-    found = [(one.predicted, one.measured.value) for one in tried if one.predicted and one.measured]
-    if plot := agreement(found):
-        write_files(folder, plot_files([plot]))
-
-
-def table(choices: Sequence[Choice]) -> str:
-    """All measured settings as CSV."""
-    import pandas as pd
-
-    rows = []
-    for one in (each for choice in choices for each in choice.tried):
-        about, name = one.predicted, parse_methods([one.settings])[0].method.name
-        expected = (about.speedup, about.low, about.high) if about else (None,) * 3
-        rows.append((name, one.settings, *expected, one.measured and one.measured.value))
-    return pd.DataFrame(rows, columns=COLUMNS).to_csv(index=False, float_format="%.4f")

@@ -114,7 +114,7 @@ def test_the_papers_settings_are_best_where_they_are_faster_or_all_that_was_meas
         for one, speed in zip(settings, speeds, strict=True)
     }
     metrics: Any = SimpleNamespace(overall=overall, temperatures=(0.0,))
-    assert _choice("medusa", settings, {}, metrics).best.settings == settings[best]
+    assert _choice("medusa", settings, [], metrics).best.settings == settings[best]
 
 
 @pytest.mark.usefixtures("choices")
