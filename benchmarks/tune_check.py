@@ -44,10 +44,9 @@ from specbench.measure.plan import make_plan
 from specbench.measure.progress import Lines
 from specbench.measure.session import run_plan
 from specbench.measure.spec import make_spec
-from specbench.tune.cost import FILE, Curve, measured, read_curve
+from specbench.tune.cost import CURVE_FILE, Curve, measured, read_curve
 from specbench.tune.predict import candidates, estimate, label_of, weigh
-from specbench.tune.profile import HEADER as PROFILE
-from specbench.tune.profile import Profile, read_profile, recorded_plan
+from specbench.tune.profile import PROFILE_FILE, Profile, read_profile, recorded_plan
 from specbench.tune.replay import mat, replay
 from specbench.tune.tuner import halves, paper_of
 from specbench.types import Record
@@ -104,12 +103,12 @@ def _process(given: argparse.Namespace) -> int:
     plan = _plan(given, given.method.split(","), 1)
     assert isinstance(plan.setup, EngineSetup)
     say = Lines(lambda text: print(text, file=sys.stderr, flush=True))
-    if (given.out / "profile" / PROFILE).is_file():
+    if (given.out / "profile" / PROFILE_FILE).is_file():
         profile = read_profile(given.out / "profile")
     else:
         profile = recorded_plan(plan, plan.setup, say, is_named=False)
         profile.write(given.out / "profile")
-    if (folder / FILE).is_file():
+    if (folder / CURVE_FILE).is_file():
         curve = read_curve(folder)
     else:
         curve = measured(plan, plan.setup, given.minutes / 4, say)

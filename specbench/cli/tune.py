@@ -66,9 +66,6 @@ commands.callback(invoke_without_command=True)(_group)
 @takes(*_WORK, *_DRAWN, *_ENGINE, *_OFFLINE)
 def profile(values: dict[str, Any], call: Call, out: Out) -> None:
     """Record what methods draft at each position of vanilla's answers."""
-    from specbench.tune.profile import HEADER, check_free
-
-    check_free(out / HEADER)
     quiet_libraries()
     from specbench.measure.methods import parse_methods
     from specbench.tune import mat, replay

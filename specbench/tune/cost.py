@@ -54,7 +54,7 @@ from specbench.types import ProfileKind, Request
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-FILE = "cost.json"
+CURVE_FILE = "cost.json"
 AGAIN = "Measure it here: specbench tune cost --model M --method A,B --out DIR"
 TILES = (4, 8, 16, 32, 64)
 """Rows that kernels compute at once."""
@@ -132,7 +132,7 @@ class Curve(Struct, frozen=True, kw_only=True, dict=True):
         """Write `cost.json`."""
         folder.mkdir(parents=True, exist_ok=True)
         content = msgspec.json.format(msgspec.json.encode(self), indent=0)
-        write_whole(folder / FILE, content)
+        write_whole(folder / CURVE_FILE, content)
 
     @property
     def middle(self) -> int:
@@ -257,7 +257,7 @@ def read_curve(folder: str | Path) -> Curve:
     Raises:
         UserError: the folder has no curve, or it is damaged or of a newer version.
     """
-    return read_json(Path(folder) / FILE, Curve, "Cost curve", AGAIN)
+    return read_json(Path(folder) / CURVE_FILE, Curve, "Cost curve", AGAIN)
 
 
 def variance_of_pairs(differences: Sequence[float]) -> float:
@@ -305,8 +305,7 @@ def cost(
         UserError: an unknown name, a wrong value, or several temperatures.
     """
     made = engine_plan(model, methods, values, offline=offline)
-    if output is not None:
-        check_free(Path(output) / FILE, "cost curve")
+    check_free(output, CURVE_FILE, "cost curve")
     curve = measured(*made, minutes, Lines(say or (lambda text: None)))
     if output is not None:
         curve.write(Path(output))
@@ -520,12 +519,12 @@ def measured(plan: Plan, setup: EngineSetup, minutes: float | None, progress: Pr
         assert threads is not None
         bench = Bench(target, DeviceClock(target.device), vanilla, knots, requests, threads)
         limit, began = 60 * minutes if minutes else float("inf"), perf_counter()
-        while len(bench.steps) < MOST_BLOCKS:
-            if len(bench.steps) >= LEAST_BLOCKS and perf_counter() - began > limit:
-                break
+        for number in range(1, MOST_BLOCKS + 1):
             bench.block()
             seconds = perf_counter() - began
-            progress.message(f"Block {len(bench.steps)}/{MOST_BLOCKS}: {seconds:.0f} s")
+            progress.message(f"Block {number}/{MOST_BLOCKS}: {seconds:.0f} s")
+            if number >= LEAST_BLOCKS and seconds > limit:
+                break
     return _curve(bench, about_of(plan.spec, setup, target), kinds)
 
 

@@ -45,9 +45,8 @@ def heat_map(predictions: Sequence[Prediction]) -> Plot | None:
     trees = [one for one in predictions if {*names} <= {*one.options}]
     if not trees:
         return None
-    rows = [(*(one.options[name] for name in names), one.speedup) for one in trees]
-    frame_of = pd.DataFrame(rows, columns=[*names, "speedup"])
-    cells = frame_of.pivot_table("speedup", *names, aggfunc="max")
+    tried = pd.DataFrame([one.options | {"speedup": one.speedup} for one in trees])
+    cells = tried.pivot_table("speedup", *names, aggfunc="max")
     name, title = predictions[0].method, f"Predicted speedup of {predictions[0].method}"
 
     def draw() -> Figure:
@@ -65,9 +64,9 @@ def heat_map(predictions: Sequence[Prediction]) -> Plot | None:
         axes.grid(visible=False)
         return drawn
 
-    depth, nodes, speedup = max(rows, key=lambda row: row[-1])
-    best = f"{speedup:.2f} with {nodes} nodes and depth {depth}"
-    alt = f"Heat map. The best is {best}."
+    best = max(trees, key=lambda one: one.speedup)
+    depth, nodes = (best.options[name] for name in names)
+    alt = f"Heat map. The best is {best.speedup:.2f} with {nodes} nodes and depth {depth}."
     caption = "Each cell has the top-k that is best there."
     return Plot(f"heat_map_{name}", title, alt, caption, draw)
 

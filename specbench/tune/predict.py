@@ -91,7 +91,14 @@ def predict(
     Raises:
         UserError: profile and curve do not fit together, or a setting is outside of one of them.
     """
-    _check_pair(profile, curve)
+    model, names = profile.header.model, ("model", "dtype", "quantization", "temperature")
+    own = model.name, model.dtype, model.quantization, str(profile.header.sampling)
+    check_same(
+        "The profile and the cost curve do not fit together:",
+        ("in the profile", "in the curve"),
+        ((name, one, curve.about[name]) for name, one in zip(names, own, strict=True)),
+        "Make both with the same --model, --dtype and --temperature.",
+    )
     answers = tuple(
         one for one in profile.answers if prompts is None or one.about.prompt in prompts
     )
@@ -104,18 +111,6 @@ def predict(
         with suppress(*left_out):
             found.append(_predict(part, curve, setting))
     return found
-
-
-def _check_pair(profile: Profile, curve: Curve) -> None:
-    """Raise UserError, with both values, unless they are of one model, format and temperature."""
-    model, names = profile.header.model, ("model", "dtype", "quantization", "temperature")
-    own = model.name, model.dtype, model.quantization, str(profile.header.sampling)
-    check_same(
-        "The profile and the cost curve do not fit together:",
-        ("in the profile", "in the curve"),
-        ((name, one, curve.about[name]) for name, one in zip(names, own, strict=True)),
-        "Make both with the same --model, --dtype and --temperature.",
-    )
 
 
 def _predict(profile: Profile, curve: Curve, setting: str) -> Prediction:

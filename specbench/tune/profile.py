@@ -52,7 +52,7 @@ SEEDS = 3
 MOST_BYTES_A_POSITION, ZIP_BYTES = 4096, 1000
 """Size of what one method has at one position, and of the names of the file's arrays."""
 SCHEMA = 1
-HEADER, ARRAYS = "profile.json", "profile.npz"
+PROFILE_FILE, ARRAYS = "profile.json", "profile.npz"
 MOST_BYTES = 50_000_000
 """Size of a profile's arrays."""
 Arrays = Mapping[str, NDArray[Any]]
@@ -146,7 +146,7 @@ class Profile:
         Raises:
             UserError: the folder holds a profile, or the arrays are too large.
         """
-        check_free(folder / HEADER)
+        check_free(folder, PROFILE_FILE)
         parts: dict[str, list[NDArray[Any]]] = {}
         for answer in self.answers:
             for label, arrays in answer.drafts.items():
@@ -161,7 +161,7 @@ class Profile:
         write_whole(folder / ARRAYS, content)
         digest = sha256(content).hexdigest()
         header = replace_part(self.header, arrays_sha256=digest)
-        write_whole(folder / HEADER, msgspec.json.format(msgspec.json.encode(header)))
+        write_whole(folder / PROFILE_FILE, msgspec.json.format(msgspec.json.encode(header)))
 
 
 def check_same(
@@ -177,10 +177,10 @@ def check_same(
         raise UserError("\n".join([title, *found]), hint)
 
 
-def check_free(path: Path, what: str = "profile") -> None:
-    """Raise UserError if there is a profile or curve at this path."""
-    if path.exists():
-        raise UserError(f"{path.parent} holds a {what}.", "Give --out another folder.")
+def check_free(folder: str | Path | None, name: str, what: str = "profile") -> None:
+    """Raise UserError if a folder has the file of this name, of a profile or curve."""
+    if folder is not None and Path(folder, name).exists():
+        raise UserError(f"{folder} holds a {what}.", "Give --out another folder.")
 
 
 def too_large(size: int) -> UserError:
@@ -213,11 +213,11 @@ def read_profile(folder: str | Path) -> Profile:
         UserError: the folder has no profile, or it is damaged or of a newer version.
     """
     path, hint = Path(folder), "Make it again: specbench tune profile"
-    header = read_json(path / HEADER, ProfileHeader, "Profile", hint)
+    header = read_json(path / PROFILE_FILE, ProfileHeader, "Profile", hint)
     with reading(path / ARRAYS, "Profile", hint):
         content = (path / ARRAYS).read_bytes()
         if (found := sha256(content).hexdigest()) != header.arrays_sha256:
-            wanted = f"{HEADER} names {header.arrays_sha256[:12]}…"
+            wanted = f"{PROFILE_FILE} names {header.arrays_sha256[:12]}…"
             raise UserError(f"{path / ARRAYS} has sha256 {found[:12]}…, and {wanted}.", hint)
         sizes = [(one.prompt_tokens, one.num_tokens, one.num_tokens - 1) for one in header.answers]
         of_prompts, of_answers, of_drafts = np.cumsum(sizes, 0)[:-1].T
@@ -280,8 +280,7 @@ def profile(
             profile, or a profile that is too large.
     """
     made = engine_plan(model, methods, values, offline=offline)
-    if output is not None:
-        check_free(Path(output) / HEADER)
+    check_free(output, PROFILE_FILE)
     found = recorded_plan(*made, Lines(say or (lambda text: None)), is_named=bool(methods))
     if output is not None:
         found.write(Path(output))
@@ -311,10 +310,7 @@ def engine_plan(
 
 
 def kinds_of(
-    setup: EngineSetup,
-    drafters: Mapping[str, Drafter],
-    sampling: Sampling,
-    say: Say | None,
+    setup: EngineSetup, drafters: Mapping[str, Drafter], sampling: Sampling, say: Say | None
 ) -> dict[str, ProfileKind]:
     """The kind of data to record for each method. `say` gets a line for each other method.
 
@@ -465,8 +461,7 @@ def recorded_plan(plan: Plan, setup: EngineSetup, progress: Progress, *, is_name
         if one.label in kinds
     }
     recorded = {label: drafters[label] for label, kind in kinds.items() if kind != "text"}
-    vanilla = tuple(one for one in setup.methods if one.label == BASELINE)
-    setup = replace(setup, methods=vanilla)
+    setup = replace(setup, methods=tuple(one for one in setup.methods if one.label == BASELINE))
     plan = replace(plan, setup=setup)
     with _Backend(setup, loaded=loaded) as backend:
         progress.started(plan.num_records)

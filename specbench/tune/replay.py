@@ -169,13 +169,25 @@ def ranked_path(answer: Answer, label: str, at: int) -> Ranks:
 
 
 def _drafts(profile: Profile, method_key: str) -> DraftAt:
-    """The drafts of a setting."""
+    """The drafts of a setting: recorded ones, or of a method that reads only tokens.
+
+    Raises:
+        UserError: they are not recorded, or with other options.
+    """
     (method,) = parse_methods([method_key])
-    label = _recorded_as(profile, method)
-    if label is None:
-        return _text(profile, method)
-    make = {"pool": _dynamic, "ranks": _static}.get(profile.header.methods[label].kind, _chain)
-    return make(profile, label, method.options)
+    misfits = []
+    for label, one in profile.header.methods.items():
+        if one.about.name == method.method.name and one.kind != "text":
+            misfits.append(misfit(label, one, method))
+            if not misfits[-1]:
+                make = {"pool": _dynamic, "ranks": _static}.get(one.kind, _chain)
+                return make(profile, label, method.options)
+    if misfits:
+        raise UserError(
+            f"{method.label} is outside of the profile: {misfits[0]}.",
+            f"Make another: specbench tune profile --method '{method.label}' --out DIR",
+        )
+    return _text(profile, method)
 
 
 def _walks(profile: Profile, draft_at: DraftAt) -> list[Walk]:
@@ -206,26 +218,6 @@ def walk_of(answer: Answer, draft_at: DraftAt) -> Walk:
     return Walk(about.prompt, about.prompt_tokens, *columns, expanded, missed)
 
 
-def _recorded_as(profile: Profile, method: RunMethod) -> str | None:
-    """The label that a method's drafts are recorded under; None if they follow from the text.
-
-    Raises:
-        UserError: they are not recorded, or with other options.
-    """
-    misfits = []
-    for label, one in profile.header.methods.items():
-        if one.about.name == method.method.name and one.kind != "text":
-            misfits.append(misfit(label, one, method))
-            if not misfits[-1]:
-                return label
-    if misfits:
-        raise UserError(
-            f"{method.label} is outside of the profile: {misfits[0]}.",
-            f"Make another: specbench tune profile --method '{method.label}' --out DIR",
-        )
-    return None
-
-
 def misfit(label: str, recorded: ProfiledMethod, method: RunMethod) -> str:
     """The first option that a profile does not cover, with both values; or nothing."""
     given = {*method.asked.given, *parse_methods([label])[0].asked.given}
@@ -247,8 +239,7 @@ def _text(profile: Profile, method: RunMethod) -> DraftAt:
     weights, about, host = None, method.method, _host(profile)
     drafter: Drafter | None = None
     has_weights = about.weights_with(method.options) is not None
-    datastore: str = getattr(method.options, "datastore", "")
-    if has_weights and datastore:
+    if has_weights and getattr(method.options, "datastore", ""):
         card = find_model(profile.header.model.name)
         weights = find_checkpoint(card, about, method.options, is_offline=True).weights
     if weights or not has_weights:

@@ -30,10 +30,9 @@ from specbench.measure.progress import Lines
 from specbench.measure.session import run_plan
 from specbench.measure.spec import RunSpec
 from specbench.registry import MethodChoice
-from specbench.tune.cost import FILE, Curve, about_of, measured, read_curve
+from specbench.tune.cost import CURVE_FILE, Curve, about_of, measured, read_curve
 from specbench.tune.predict import Prediction, candidates, predict, spelling
-from specbench.tune.profile import HEADER as PROFILE_HEADER
-from specbench.tune.profile import Profile, engine_plan, read_profile, recorded_plan
+from specbench.tune.profile import PROFILE_FILE, Profile, engine_plan, read_profile, recorded_plan
 from specbench.tune.replay import best_tree
 
 FIRST_LIMIT, SCREENED, KEPT = 4, 6, 12
@@ -151,7 +150,7 @@ def tune(
 
 def _profile(folder: Path, plan: Plan, setup: EngineSetup, progress: Progress) -> Profile:
     """The stored profile, or a new one of all methods that can have one."""
-    if (folder / PROFILE_HEADER).is_file():
+    if (folder / PROFILE_FILE).is_file():
         found = read_profile(folder)
         found.check(plan.about.model, plan.about.methods)
         then = [one.sha256 for one in found.header.prompts], found.header.max_new_tokens
@@ -171,7 +170,7 @@ def _curve(
     folder: Path, plan: Plan, setup: EngineSetup, minutes: float | None, progress: Progress
 ) -> Curve:
     """The stored cost curve, or a new one."""
-    if (folder / FILE).is_file():
+    if (folder / CURVE_FILE).is_file():
         curve = read_curve(folder)
         curve.check(about_of(plan.spec, setup, load_model(setup)))
         progress.message(f"Cost curve: that in {folder}")
