@@ -38,9 +38,8 @@ from specbench.log.machine import Threads
 from specbench.measure.base import Plan, Progress
 from specbench.measure.local import threads as cores
 from specbench.measure.local.engine import EngineBackend, describe_kernels
-from specbench.measure.local.engine_load import build_drafters, load_engine
+from specbench.measure.local.engine_load import LoadedEngine, build_drafters, load_engine
 from specbench.measure.local.engine_setup import EngineSetup
-from specbench.measure.local.memory import MemoryLedger
 from specbench.measure.local.tuning import ROWS
 from specbench.measure.methods import BASELINE, RunMethod
 from specbench.measure.progress import Lines
@@ -504,14 +503,9 @@ def measured(plan: Plan, setup: EngineSetup, minutes: float | None, progress: Pr
     kinds = kinds_of(setup, loaded.drafters, sampling, progress.message)
     del kinds[BASELINE]
     target, vanilla = loaded.target, loaded.drafters[BASELINE]
-    knots = [
-        knot
-        for one in setup.methods
-        if one.label in kinds
-        for knot in _knots(one, kinds[one.label], target, loaded.drafters[one.label])
-    ]
-    each = {f"{one.label}/{i}": one.drafter for i, one in enumerate(knots)}
-    drafters = {BASELINE: vanilla, **each}
+    methods = [one for one in setup.methods if one.label in kinds]
+    knots = [*_knots(methods, kinds, loaded)]
+    drafters = {BASELINE: vanilla, **{str(i): one.drafter for i, one in enumerate(knots)}}
     with EngineBackend(setup, loaded=replace(loaded, drafters=drafters)) as backend:
         requests = _requests(plan, target)
         backend.warm_up(requests[len(requests) // 2 :])  # a usual one, and the longest
@@ -555,13 +549,16 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
     return [Request(ids, room, sampling, frozenset()) for _, ids in sorted(found.items())]
 
 
-def _knots(one: RunMethod, kind: ProfileKind, target: Target, drafter: Drafter) -> Iterator[Knot]:
-    """The settings of a method whose drafts are measured; the last one twice."""
-    every = list(enumerate(_sizes(kind, one.options, drafter)))
-    for number, (values, options) in [*every, every[-1]]:
-        made = replace(one, options=options)
-        built = build_drafters(target, [made], MemoryLedger(target))[one.label]
-        yield Knot(one.label, values, built, number)
+def _knots(
+    methods: Sequence[RunMethod], kinds: Mapping[str, ProfileKind], loaded: LoadedEngine
+) -> Iterator[Knot]:
+    """The settings of methods whose drafts are measured; the last one of each twice."""
+    target, ledger = loaded.target, loaded.ledger
+    for one in methods:
+        every = [*enumerate(_sizes(kinds[one.label], one.options, loaded.drafters[one.label]))]
+        for number, (values, options) in [*every, every[-1]]:
+            drafter = build_drafters(target, [replace(one, options=options)], ledger)[one.label]
+            yield Knot(one.label, values, drafter, number)
 
 
 def _sizes(

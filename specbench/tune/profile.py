@@ -454,11 +454,9 @@ def recorded_plan(plan: Plan, setup: EngineSetup, progress: Progress, *, is_name
     drafters = loaded.drafters
     kinds = kinds_of(setup, drafters, sampling, None if is_named else progress.message)
     methods = {
-        one.label: ProfiledMethod(
-            kinds[one.label], drafters[one.label].has_fixed_size, one.describe()
-        )
+        one.label: ProfiledMethod(kind, drafters[one.label].has_fixed_size, one.describe())
         for one in setup.methods
-        if one.label in kinds
+        if (kind := kinds.get(one.label))
     }
     recorded = {label: drafters[label] for label, kind in kinds.items() if kind != "text"}
     setup = replace(setup, methods=tuple(one for one in setup.methods if one.label == BASELINE))
@@ -538,9 +536,7 @@ def _size(label: str, arrays: Arrays) -> int:
     """Bytes of a method's drafts on an answer, which may be too many a position."""
     size, positions = len(packed(arrays)), len(next(iter(arrays.values()), ()))
     if positions and size > MOST_BYTES_A_POSITION * positions + ZIP_BYTES:
-        raise UserError(
-            f"{label} takes {size / positions:,.0f} bytes a position, not "
-            f"{MOST_BYTES_A_POSITION:,}.",
-            "Give a smaller top_k or depth, such as top_k=8,depth=5.",
-        )
+        taken = f"{label} takes {size / positions:,.0f} bytes a position"
+        hint = "Give a smaller top_k or depth, such as top_k=8,depth=5."
+        raise UserError(f"{taken}, not {MOST_BYTES_A_POSITION:,}.", hint)
     return size
