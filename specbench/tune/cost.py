@@ -46,11 +46,13 @@ from specbench.measure.progress import Lines
 from specbench.measure.requests import user
 from specbench.measure.settings import fits_of
 from specbench.measure.spec import RunSpec
+from specbench.report.plots.style import Plot, frame, points, shades, tiles
 from specbench.tune.profile import SCHEMA, check_free, check_same, engine_plan, kinds_of, read_json
 from specbench.tune.replay import Walk
 from specbench.types import ProfileKind, Request
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from pandas import DataFrame
 
 CURVE_FILE = "cost.json"
@@ -271,6 +273,28 @@ def curve_frame(curve: Curve) -> DataFrame:
     axes = range(len(curve.steps)), curve.threads, curve.lengths, curve.rows
     index = pd.MultiIndex.from_product(axes, names=["block", "threads", "context", "rows"])
     return pd.Series(np.array(curve.steps).ravel(), index, name="steps").reset_index()
+
+
+def cost_curve(curve: Curve) -> Plot:
+    """The time of a step by rows, a line for each number of threads and length."""
+    title = "Time of a step by rows"
+    steps = np.median(np.array(curve.steps), 0)  # [threads, lengths, rows]
+
+    def draw() -> Figure:
+        lines = [(t, c) for t in range(len(curve.threads)) for c in range(len(curve.lengths))]
+        words = ", ".join(curve.about[name] for name in ("model", "dtype", "machine"))
+        names = [f"{curve.threads[t]} threads, {curve.lengths[c]} tokens before" for t, c in lines]
+        shown = shades(names).values()
+        drawn, (axes,) = tiles(title, words, 1, height=3.6, handles=points(shown))
+        for (t, c), look in zip(lines, shown, strict=True):
+            axes.plot(curve.rows, steps[t, c], markersize=4, **look.point)
+        axes.set_ylim(bottom=0)
+        frame(axes, x="rows", y="steps of vanilla", grid="both")
+        return drawn
+
+    most = f"{steps[0, len(curve.lengths) // 2, -1]:.2f} at {curve.rows[-1]} rows"
+    caption = "Time of a step of the target by rows; 1 is a step of vanilla at the middle length."
+    return Plot("cost_curve", title, f"Line chart. {most}.", caption, draw)
 
 
 def cost(

@@ -24,11 +24,13 @@ from specbench.measure.local.threads import FASTER
 from specbench.measure.local.tuning import ROWS
 from specbench.measure.methods import PATHS, RunMethod, parse_methods
 from specbench.registry import MethodChoice
+from specbench.report.plots.style import EDGE, INK, LINE, Plot, frame, points, shades, tiles
 from specbench.tune.cost import AGAIN, Curve
 from specbench.tune.profile import Profile, ProfiledMethod, check_same
 from specbench.tune.replay import FREE, Walk, mat, misfit, replay
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from pandas import DataFrame
 
 NUM_RESAMPLES = 500
@@ -246,3 +248,64 @@ def prediction_frame(predictions: Iterable[Prediction]) -> DataFrame:
 
     names = [name for name in Prediction.__slots__ if name != "options"]
     return pd.DataFrame([asdict(one) for one in predictions], columns=names)
+
+
+def heat_map(predictions: Sequence[Prediction]) -> Plot | None:
+    """The best speedup of one method by nodes and depth, over all top-k; None without trees."""
+    import pandas as pd
+
+    names = ("depth", "total_tokens")
+    trees = [one for one in predictions if {*names} <= {*one.options}]
+    if not trees:
+        return None
+    tried = pd.DataFrame([one.options | {"speedup": one.speedup} for one in trees])
+    cells = tried.pivot_table("speedup", *names, aggfunc="max")
+    name, title = predictions[0].method, f"Predicted speedup of {predictions[0].method}"
+
+    def draw() -> Figure:
+        drawn, (axes,) = tiles(title, predictions[0].machine, 1, height=3.4)
+        values = cells.to_numpy()
+        axes.imshow(values, cmap="cividis", aspect="auto", origin="lower")
+        for (row, column), value in np.ndenumerate(values):
+            if np.isfinite(value):
+                dark = value < (np.nanmin(values) + np.nanmax(values)) / 2
+                style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
+                axes.text(column, row, f"{value:.2f}", color="white" if dark else INK, **style)
+        axes.set_xticks(range(len(cells.columns)), cells.columns.map(str))
+        axes.set_yticks(range(len(cells)), cells.index.map(str))
+        frame(axes, x="nodes", y="depth")
+        axes.grid(visible=False)
+        return drawn
+
+    best = max(trees, key=lambda one: one.speedup)
+    depth, nodes = (best.options[name] for name in names)
+    alt = f"Heat map. The best is {best.speedup:.2f} with {nodes} nodes and depth {depth}."
+    caption = "Each cell has the top-k that is best there."
+    return Plot(f"heat_map_{name}", title, alt, caption, draw)
+
+
+def agreement(found: Sequence[tuple[Prediction, float]]) -> Plot | None:
+    """Measured speedups against predictions, a point a setting; None without any."""
+    if not found:
+        return None
+    title = "Predicted and measured speedup"
+
+    def draw() -> Figure:
+        looks = shades(sorted(about.method for about, _ in found))
+        handles = points(looks.values(), has_line=False)
+        drawn, (axes,) = tiles(title, found[0][0].machine, 1, height=4.2, handles=handles)
+        for about, value in found:
+            ends = [[about.speedup - about.low], [about.high - about.speedup]]
+            axes.errorbar(about.speedup, value, xerr=ends, color=EDGE, elinewidth=0.8)
+            axes.plot(about.speedup, value, linestyle="", markersize=7, **looks[about.method].point)
+        most = max(max(about.high, value) for about, value in found) * 1.05
+        axes.plot([0, most], [0, most], **LINE)
+        axes.set_xlim(0, most)
+        axes.set_ylim(0, most)
+        frame(axes, x="predicted", y="measured", grid="both")
+        return drawn
+
+    away = sorted(abs(value / about.speedup - 1) for about, value in found)
+    alt = f"Scatter plot of {len(found)} settings. Median error {away[len(away) // 2]:.1%}."
+    caption = "On the dashed line, a setting is as fast as predicted. Bars: 95 % intervals."
+    return Plot("predicted_and_measured", title, alt, caption, draw)

@@ -31,7 +31,7 @@ from specbench.measure.session import run_plan
 from specbench.measure.spec import RunSpec
 from specbench.registry import MethodChoice
 from specbench.tune.cost import CURVE_FILE, Curve, about_of, measured, read_curve
-from specbench.tune.predict import Prediction, candidates, predict, spelling
+from specbench.tune.predict import Prediction, agreement, candidates, predict, spelling
 from specbench.tune.profile import PROFILE_FILE, Profile, engine_plan, read_profile, recorded_plan
 from specbench.tune.replay import best_tree
 
@@ -287,7 +287,6 @@ def _write(
     import pandas as pd
 
     from specbench.report.build import plot_files, write_files
-    from specbench.tune.plots import agreement
 
     tried = [one for choice in choices for one in choice.tried]
     rows = []

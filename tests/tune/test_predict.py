@@ -11,9 +11,8 @@ import pytest
 from specbench.errors import UserError
 from specbench.measure.methods import parse_methods
 from specbench.tune import Curve, Profile, Walk, predict, profile, read_curve, replay
-from specbench.tune.cost import STEP_ROWS, MethodCost, curve_frame
-from specbench.tune.plots import cost_curve, heat_map
-from specbench.tune.predict import candidates, prediction_frame
+from specbench.tune.cost import STEP_ROWS, MethodCost, cost_curve, curve_frame
+from specbench.tune.predict import candidates, heat_map, prediction_frame
 from specbench.tune.replay import profile_frame
 
 PREFILL, SLOPE, MIDDLE = 7.0, 0.001, 200
