@@ -128,15 +128,13 @@ def replay(profile: Profile, method_key: str, *, otherwise: str = "") -> list[Wa
         UserError: an unknown method or option, or a setting outside the profile.
     """
     first = _drafts(profile, method_key)
-    if not otherwise:
-        return _walks(profile, first)
-    second = _drafts(profile, otherwise)
+    second = _drafts(profile, otherwise) if otherwise else None
 
     def draft_at(answer: Answer, at: int, wanted: int | None) -> Draft:
         draft = first(answer, at, wanted)
-        return draft if draft.num_nodes > 1 else second(answer, at, wanted)
+        return second(answer, at, wanted) if second and draft.num_nodes == 1 else draft
 
-    return _walks(profile, draft_at)
+    return [walk_of(one, draft_at) for one in profile.answers]
 
 
 def oracle(profile: Profile, label: str) -> list[Walk]:
@@ -159,7 +157,7 @@ def oracle(profile: Profile, label: str) -> list[Walk]:
             depth = _stored_pool(answer, label, at).depth_of(answer.token_ids[at:])
         return Draft(1 + depth, [Outcome(depth)])
 
-    return _walks(profile, draft_at)
+    return [walk_of(one, draft_at) for one in profile.answers]
 
 
 def ranked_path(answer: Answer, label: str, at: int) -> Ranks:
@@ -188,10 +186,6 @@ def _drafts(profile: Profile, method_key: str) -> DraftAt:
             f"Make another: specbench tune profile --method '{method.label}' --out DIR",
         )
     return _text(profile, method)
-
-
-def _walks(profile: Profile, draft_at: DraftAt) -> list[Walk]:
-    return [walk_of(one, draft_at) for one in profile.answers]
 
 
 def walk_of(answer: Answer, draft_at: DraftAt) -> Walk:
