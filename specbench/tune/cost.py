@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
-from msgspec import Struct
 
 from specbench.analysis.stats.arrays import FloatArray, IntArray
 from specbench.engine.clock import DeviceClock
@@ -72,7 +71,7 @@ _SHAPE = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attentio
           "num_key_value_heads", "vocab_size")  # fmt: skip
 
 
-class MethodCost(Struct, frozen=True):
+class MethodCost(msgspec.Struct, frozen=True):
     """Times of a method beside the target's: of its drafts, and of its prefill."""
 
     kind: ProfileKind
@@ -89,7 +88,7 @@ class MethodCost(Struct, frozen=True):
     """Steps of vanilla that a prefill takes beyond vanilla's [blocks, lengths]."""
 
 
-class Curve(Struct, frozen=True, kw_only=True, dict=True):
+class Curve(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A cost curve, as in `cost.json`.
 
     `weights` and `costs` multiply to the time of an answer. The unit is vanilla's step at the
@@ -527,8 +526,7 @@ def measured(plan: Plan, setup: EngineSetup, minutes: float | None, progress: Pr
     kinds = kinds_of(setup, loaded.drafters, sampling, progress.message)
     del kinds[BASELINE]
     target, vanilla = loaded.target, loaded.drafters[BASELINE]
-    methods = [one for one in setup.methods if one.label in kinds]
-    knots = [*_knots(methods, kinds, loaded)]
+    knots = [*_knots(setup.methods, kinds, loaded)]
     drafters = {BASELINE: vanilla, **{str(i): one.drafter for i, one in enumerate(knots)}}
     with EngineBackend(setup, loaded=replace(loaded, drafters=drafters)) as backend:
         requests = _requests(plan, target)
@@ -578,7 +576,7 @@ def _knots(
 ) -> Iterator[Knot]:
     """The settings of methods whose drafts are measured; the last one of each twice."""
     target, ledger = loaded.target, loaded.ledger
-    for one in methods:
+    for one in (each for each in methods if each.label in kinds):
         every = [*enumerate(_sizes(kinds[one.label], one.options, loaded.drafters[one.label]))]
         for number, (values, options) in [*every, every[-1]]:
             drafter = build_drafters(target, [replace(one, options=options)], ledger)[one.label]

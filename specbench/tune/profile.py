@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
-from msgspec import Struct
-from msgspec.structs import replace as replace_part
 from numpy.typing import NDArray
 
 from specbench.engine.accept import Sampler, lossless
@@ -59,7 +57,7 @@ Arrays = Mapping[str, NDArray[Any]]
 """The recorded data of a method, with one row for each position."""
 
 
-class AnswerHeader(Struct, frozen=True):
+class AnswerHeader(msgspec.Struct, frozen=True):
     """One of vanilla's answers. Its token ids, and its prompt's, are in the arrays."""
 
     prompt: str
@@ -76,7 +74,7 @@ class AnswerHeader(Struct, frozen=True):
     """Hash of the token ids of prompt and answer."""
 
 
-class ProfiledMethod(Struct, frozen=True):
+class ProfiledMethod(msgspec.Struct, frozen=True):
     """A method of a profile: the kind of data that is stored, and how it was drafted."""
 
     kind: ProfileKind
@@ -86,7 +84,7 @@ class ProfiledMethod(Struct, frozen=True):
     """Options of the recorded drafts, and weights."""
 
 
-class ProfileHeader(Struct, frozen=True, kw_only=True):
+class ProfileHeader(msgspec.Struct, frozen=True, kw_only=True):
     """The file `profile.json`."""
 
     schema: int = SCHEMA
@@ -160,7 +158,7 @@ class Profile:
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / ARRAYS, content)
         digest = sha256(content).hexdigest()
-        header = replace_part(self.header, arrays_sha256=digest)
+        header = msgspec.structs.replace(self.header, arrays_sha256=digest)
         write_whole(folder / PROFILE_FILE, msgspec.json.format(msgspec.json.encode(header)))
 
 
@@ -235,7 +233,7 @@ def read_profile(folder: str | Path) -> Profile:
     return Profile(header, tuple(answers))
 
 
-Header = TypeVar("Header", bound=Struct)
+Header = TypeVar("Header", bound=msgspec.Struct)
 
 
 def read_json(path: Path, kind: type[Header], what: str, hint: str) -> Header:
@@ -302,7 +300,7 @@ def engine_plan(
         reason = f"A profile and a cost curve have one temperature, not {listed}."
         raise UserError(reason, "Give one of them.")
     if spec.sampling(spec.temperatures[0]).is_greedy:
-        spec = replace_part(spec, repeats=1)
+        spec = msgspec.structs.replace(spec, repeats=1)
     plan = make_plan(spec, is_offline=offline)
     if not isinstance(plan.setup, EngineSetup):
         raise UserError("A server has neither profile nor cost curve.", "Leave --url out.")

@@ -240,7 +240,7 @@ def _run(folder: Path, plan: Plan, prompts: set[str], progress: Progress) -> Run
     """An ordinary run of a plan on some of its prompts; a stored one is continued."""
     if (folder / HEADER).is_file() and (stored := read_run(folder)).header.status == "complete":
         then = tuple(one for one in stored.header.methods if one != BASELINE)
-        if {*then} != {*map(_label, plan.spec.methods)}:
+        if {*then} != {one.label for one in parse_methods(plan.spec.methods)}:
             reason = f"{folder} has a run of {', '.join(then)}."
             raise UserError(reason, "Give --out another folder.")
         return stored
@@ -252,10 +252,6 @@ def _run(folder: Path, plan: Plan, prompts: set[str], progress: Progress) -> Run
         if kept:
             sets.append(replace(one, prompts=tuple(kept)))
     return run_plan(replace(plan, prompt_sets=tuple(sets)), folder, progress, given=())
-
-
-def _label(setting: str) -> str:
-    return parse_methods([setting])[0].label
 
 
 def _compare_steps(metrics: RunMetrics, curve: Curve, progress: Progress) -> None:
@@ -271,8 +267,8 @@ def _choice(
 ) -> Choice:
     tried, (temperature,) = [], metrics.temperatures
     known = {one.settings: one for one in predicted}
-    for one in settings:
-        speedup = metrics.overall[_label(one), temperature].speedup
+    for one, method in zip(settings, parse_methods(settings), strict=True):
+        speedup = metrics.overall[method.label, temperature].speedup
         speed = speedup if isinstance(speedup, Estimate) else None
         tried.append(Tried(one, known.get(one), speed))
     best, paper = tried[0], next(one for one in tried if one.settings == paper_of(label))
