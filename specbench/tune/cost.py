@@ -564,10 +564,9 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
     turns = max(len(one.turns) for one in prompts)
     room = (len(STEP_ROWS) + 1) * (BEFORE + IN_TURN) + STEPS * (max(ACCEPTED) + 2)
     longest = min(whole + turns * plan.max_new_tokens, target.context - room)
-    shortest, middle, last = texts[0], texts[len(texts) // 2], texts[-1]
-    filled = (last * (longest // len(last) + 1))[:longest]
+    filled = (texts[-1] * (longest // len(texts[-1]) + 1))[:longest]
     sampling = plan.spec.sampling(plan.spec.temperatures[0])
-    found = {len(ids): ids for ids in (shortest, middle, filled)}
+    found = {len(ids): ids for ids in (texts[0], texts[len(texts) // 2], filled)}
     return [Request(ids, room, sampling, frozenset()) for _, ids in sorted(found.items())]
 
 

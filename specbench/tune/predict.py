@@ -176,8 +176,8 @@ def estimate(weighed: DataFrame, curve: Curve, label: str) -> Estimated:
     ratios = _speedups(weighed, curve, costs[place])
     drawn, samples = np.mean(ratios, axis=0), len(weighed)
     degrees = max(1, samples - len(ratios))
-    wider = samples / degrees  # drawing from n clusters has the variance of dividing by n
-    prompts = Variance(float(np.log(drawn[1:]).var()) * wider, degrees)
+    # drawing from n clusters has the variance of dividing by n
+    prompts = Variance(float(np.log(drawn[1:]).var()) * (samples / degrees), degrees)
     variance = bootstrap.total([prompts, Variance(curve.process, max(1, curve.num_pairs))])
     half_width = bootstrap.quantile(variance.degrees) * math.sqrt(variance.value)
     return Estimated(float(drawn[0]), half_width, place, seconds[place])

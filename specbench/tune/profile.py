@@ -461,13 +461,11 @@ def recorded_plan(plan: Plan, setup: EngineSetup, progress: Progress, *, is_name
     plan = replace(plan, setup=setup)
     with _Backend(setup, loaded=loaded) as backend:
         progress.started(plan.num_records)
-        found = list(_answers(backend, plan, recorded, progress))
+        answers = tuple(_answers(backend, plan, recorded, progress))
         progress.finished()
-    answers = tuple(one for one in found if one is not None)
-    if left_out := len(found) - len(answers):
-        progress.message(
-            f"{left_out} of {len(found)} answers are left out: they differ by rounding."
-        )
+    if left_out := plan.num_records - len(answers):
+        share = f"{left_out} of {plan.num_records} answers"
+        progress.message(f"{share} are left out: they differ by rounding.")
     if not answers:
         raise SpecbenchError("No method reproduced any of vanilla's answers.")
     header = ProfileHeader(
@@ -486,18 +484,20 @@ def recorded_plan(plan: Plan, setup: EngineSetup, progress: Progress, *, is_name
 
 def _answers(
     backend: _Backend, plan: Plan, drafters: Mapping[str, Drafter], progress: Progress
-) -> Iterator[Answer | None]:
+) -> Iterator[Answer]:
+    """Vanilla's answers with the drafts of all methods, but for those that rounding changes."""
     size = 0
     for number, record in enumerate(Runner(plan, backend, backend, progress).run(), start=1):
         name = f"{record.key.task}/{record.key.sample_id}/{record.key.turn}"
         if not record.is_ok:
             raise SpecbenchError(f"Vanilla failed at {name}: {record.error}")
         one = recorded_answer(name, backend.target, drafters, *backend.last)
-        size += sum(_size(label, arrays) for label, arrays in one.drafts.items()) if one else 0
+        if one is not None:
+            size += sum(_size(label, arrays) for label, arrays in one.drafts.items())
+            yield one
         expected = size * plan.num_records // number
         if expected > 2 * MOST_BYTES:  # answers may be shorter than the first ones
             raise too_large(expected)
-        yield one
 
 
 def recorded_answer(
