@@ -44,7 +44,6 @@ from specbench.measure.methods import BASELINE, RunMethod
 from specbench.measure.progress import Lines
 from specbench.measure.requests import user
 from specbench.measure.settings import fits_of
-from specbench.measure.spec import RunSpec
 from specbench.report.plots.style import Plot, frame, points, shades, tiles
 from specbench.tune.profile import SCHEMA, check_free, check_same, engine_plan, kinds_of, read_json
 from specbench.tune.replay import Walk
@@ -541,15 +540,15 @@ def measured(plan: Plan, setup: EngineSetup, minutes: float | None, progress: Pr
             progress.message(f"Block {number}/{MOST_BLOCKS}: {seconds:.0f} s")
             if number >= LEAST_BLOCKS and seconds > limit:
                 break
-    return _curve(bench, about_of(plan.spec, setup, target), kinds)
+    return _curve(bench, about_of(setup, target), kinds)
 
 
-def about_of(spec: RunSpec, setup: EngineSetup, target: Target) -> dict[str, str]:
+def about_of(setup: EngineSetup, target: Target) -> dict[str, str]:
     """The machine, versions and target of a new curve. The target is named by its sizes."""
     kernels, model = describe_kernels(target), setup.describe().model
     return {
         "model": model.name,
-        **fits_of(model, setup.device.name, setup.mode.name, spec),
+        **fits_of(model, setup.device.name, setup.mode.name, setup.spec),
         "target": ", ".join(f"{name}={getattr(target.config, name, 0)}" for name in _SHAPE),
         "kernels": f"{kernels.name} ({kernels.reason})" if kernels.reason else kernels.name,
     }

@@ -28,7 +28,6 @@ from specbench.measure.methods import BASELINE, parse_methods
 from specbench.measure.plan import make_plan
 from specbench.measure.progress import Lines
 from specbench.measure.session import run_plan
-from specbench.measure.spec import RunSpec
 from specbench.registry import MethodChoice
 from specbench.tune.cost import CURVE_FILE, Curve, about_of, measured, read_curve
 from specbench.tune.predict import Prediction, agreement, candidates, predict, spelling
@@ -144,7 +143,7 @@ def tune(
     for label, settings in listed.items():
         predicted = predict(found, curve, settings, prompts=second, is_strict=False)
         choices.append(_choice(label, settings, predicted, metrics))
-    _write(folder, choices, setup, plan.spec, run)
+    _write(folder, choices, setup, run)
     return choices
 
 
@@ -172,7 +171,7 @@ def _curve(
     """The stored cost curve, or a new one."""
     if (folder / CURVE_FILE).is_file():
         curve = read_curve(folder)
-        curve.check(about_of(plan.spec, setup, load_model(setup)))
+        curve.check(about_of(setup, load_model(setup)))
         progress.message(f"Cost curve: that in {folder}")
         return curve
     progress.message("Cost curve …")
@@ -277,9 +276,7 @@ def _choice(
     return Choice(label, best, paper, tuple(tried))
 
 
-def _write(
-    folder: Path, choices: Sequence[Choice], setup: EngineSetup, spec: RunSpec, run: Run
-) -> None:
+def _write(folder: Path, choices: Sequence[Choice], setup: EngineSetup, run: Run) -> None:
     import pandas as pd
 
     from specbench.report.build import plot_files, write_files
@@ -302,7 +299,8 @@ def _write(
         given = [option for option in method.asked.given if option not in OWN]
         options[name] = {option: getattr(method.options, option) for option in given}
         weights[name] = files.hash_of(about.files) if about else ""
-    fits = files.fits_of(setup.describe().model, setup.device.name, setup.mode.name, spec)
+    model = setup.describe().model
+    fits = files.fits_of(model, setup.device.name, setup.mode.name, setup.spec)
     title = f"tuned {run.header.created[:10]}"
     settings = files.SettingsFile(options, title, setup.card.name, fits, weights)
     write_whole(folder / "settings.toml", files.toml_text(settings).encode())
