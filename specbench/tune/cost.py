@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
@@ -362,11 +362,12 @@ class Timed(Drafter):
     def propose(self, state: State) -> DraftTree:
         self._lap(state)
         tree = self._drafter.propose(state)
-        with self._pausing():
-            at, wanted = len(state.token_ids), ACCEPTED[len(self.rows) % len(ACCEPTED)]
-            self.rows.append(tree.num_nodes)
-            if tree.num_nodes > 1 and wanted:
-                tree = plant(tree, self._answer[at : at + wanted], 0)[0]
+        paused = self._now()
+        at, wanted = len(state.token_ids), ACCEPTED[len(self.rows) % len(ACCEPTED)]
+        self.rows.append(tree.num_nodes)
+        if tree.num_nodes > 1 and wanted:
+            tree = plant(tree, self._answer[at : at + wanted], 0)[0]
+        self._began += self._now() - paused  # planting does not count
         return tree
 
     def observe(self, state: State, result: StepResult) -> None:
@@ -380,13 +381,6 @@ class Timed(Drafter):
             raise _Enough
         self.contexts.append(state.num_committed)
         self._began = self._now()
-
-    @contextmanager
-    def _pausing(self) -> Iterator[None]:
-        """Do not count the block's time."""
-        paused = self._now()
-        yield
-        self._began += self._now() - paused
 
 
 class Rota(Timed):
@@ -402,11 +396,12 @@ class Rota(Timed):
 
     def propose(self, state: State) -> DraftTree:
         self._lap(state)
-        with self._pausing():
-            rows, threads = self._order[len(self.seconds)]
-            cores.set_threads(threads)
-            self._target.crop(len(state.request.prompt_ids))
-            return state.chain([self._target.vocab_size - 2] * (rows - 1))
+        rows, threads = self._order[len(self.seconds)]
+        cores.set_threads(threads)
+        self._target.crop(len(state.request.prompt_ids))
+        chain = state.chain([self._target.vocab_size - 2] * (rows - 1))
+        self._began = self._now()
+        return chain
 
 
 class Knot(NamedTuple):
