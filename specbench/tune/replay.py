@@ -206,10 +206,11 @@ def walk_of(answer: Answer, draft_at: DraftAt) -> Walk:
                 visits[at + count][then] += times * chance  # type: ignore[assignment]
             steps.append((emitted, draft.num_nodes, at - 1, times))
             drafts.append(draft)
-    columns = tuple(zip(*steps, strict=True)) or ((),) * 4
+    accepts, nodes, before, chances = tuple(zip(*steps, strict=True)) or ((),) * 4
     expanded = sum(draft.num_expanded for draft in drafts)
     missed = sum(draft.num_missed for draft in drafts)
-    return Walk(about.prompt, about.prompt_tokens, *columns, expanded, missed)
+    sizes = about.prompt_tokens, accepts, nodes, before, chances
+    return Walk(about.prompt, *sizes, expanded, missed)
 
 
 def misfit(label: str, recorded: ProfiledMethod, method: RunMethod) -> str:
@@ -233,7 +234,8 @@ def _text(profile: Profile, method: RunMethod) -> DraftAt:
     weights, about, host = None, method.method, _host(profile)
     drafter: Drafter | None = None
     has_weights = about.weights_with(method.options) is not None
-    if has_weights and getattr(method.options, "datastore", ""):
+    datastore: str = getattr(method.options, "datastore", "")
+    if has_weights and datastore:
         card = find_model(profile.header.model.name)
         weights = find_checkpoint(card, about, method.options, is_offline=True).weights
     if weights or not has_weights:

@@ -295,10 +295,10 @@ def _write(folder: Path, choices: Sequence[Choice], setup: EngineSetup, run: Run
     options, weights = {}, {}
     for best in (choice.best for choice in choices):
         (method,) = parse_methods([best.settings])
-        name, about = method.method.name, run.header.methods[method.label].weights
+        name, stored = method.method.name, run.header.methods[method.label].weights
         given = [option for option in method.asked.given if option not in OWN]
         options[name] = {option: getattr(method.options, option) for option in given}
-        weights[name] = files.hash_of(about.files) if about else ""
+        weights[name] = files.hash_of(stored.files) if stored else ""
     model = setup.describe().model
     fits = files.fits_of(model, setup.device.name, setup.mode.name, setup.spec)
     title = f"tuned {run.header.created[:10]}"
