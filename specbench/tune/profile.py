@@ -1,4 +1,4 @@
-"""Acceptance profiles: what methods draft at every position of vanilla's answers, and the files.
+"""Acceptance profiles: what methods draft at every position of vanilla's answers; their files.
 
 A profile belongs to a model, methods' weights, prompts and a temperature, not to a machine.
 """
@@ -128,9 +128,9 @@ class Profile:
         Raises:
             UserError: the profile is not one of this model and these methods.
         """
-        both = {label: one.about for label, one in self.header.methods.items() if label in methods}
+        both = {k: one.about for k, one in self.header.methods.items() if k in methods}
         own = SetupInfo(self.header.model, both)
-        conflicts = PROFILE.conflicts(own, SetupInfo(model, {one: methods[one] for one in both}))
+        conflicts = PROFILE.conflicts(own, SetupInfo(model, {k: methods[k] for k in both}))
         check_same(
             "The profile is not one of this model and its weights:",
             ("in the profile", "here"),
@@ -485,7 +485,7 @@ def recorded_plan(plan: Plan, setup: EngineSetup, progress: Progress, *, is_name
 def _answers(
     backend: _Backend, plan: Plan, drafters: Mapping[str, Drafter], progress: Progress
 ) -> Iterator[Answer]:
-    """Vanilla's answers with the drafts of all methods, but for those that rounding changes."""
+    """Vanilla's answers with all methods' drafts, but for those that rounding changes."""
     size = 0
     for number, record in enumerate(Runner(plan, backend, backend, progress).run(), start=1):
         name = f"{record.key.task}/{record.key.sample_id}/{record.key.turn}"

@@ -113,7 +113,7 @@ class Draft(NamedTuple):
 
 
 DraftAt = Callable[[Answer, int, int | None], Draft]
-"""From an answer, its tokens before a draft, and those that a schedule asks for, to the draft."""
+"""From an answer, its tokens before a draft, and those a schedule asks for, to the draft."""
 
 
 def replay(profile: Profile, method_key: str, *, otherwise: str = "") -> list[Walk]:

@@ -194,7 +194,7 @@ def halves(profile: Profile) -> tuple[set[str], set[str]]:
 def _chosen(
     profile: Profile, curve: Curve, label: str, prompts: set[str], trees: Path
 ) -> list[str]:
-    """The candidates of a method that profile and curve hold, the fastest on these prompts first.
+    """The candidates of a method in profile and curve, the fastest on these prompts first.
 
     All are tried on a few answers, and the fastest of those on all.
     """
