@@ -43,7 +43,6 @@ from specbench.measure.local.tuning import ROWS
 from specbench.measure.methods import BASELINE, RunMethod
 from specbench.measure.progress import Lines
 from specbench.measure.requests import user
-from specbench.measure.settings import fits_of
 from specbench.report.plots.style import Plot, frame, points, shades, tiles
 from specbench.tune.profile import SCHEMA, check_free, check_same, engine_plan, kinds_of, read_json
 from specbench.tune.replay import Walk
@@ -540,10 +539,10 @@ def measured(plan: Plan, setup: EngineSetup, minutes: float | None, progress: Pr
 
 def about_of(setup: EngineSetup, target: Target) -> dict[str, str]:
     """The machine, versions and target of a new curve. The target is named by its sizes."""
-    kernels, model = describe_kernels(target), setup.describe().model
+    kernels = describe_kernels(target)
     return {
-        "model": model.name,
-        **fits_of(model, setup.device.name, setup.mode.name, setup.spec),
+        "model": setup.describe().model.name,
+        **setup.fits(),
         "target": ", ".join(f"{name}={getattr(target.config, name, 0)}" for name in _SHAPE),
         "kernels": f"{kernels.name} ({kernels.reason})" if kernels.reason else kernels.name,
     }

@@ -300,8 +300,7 @@ def agreement(found: Sequence[tuple[Prediction, float]]) -> Plot | None:
             axes.plot(about.speedup, value, linestyle="", markersize=7, **looks[about.method].point)
         most = max(max(about.high, value) for about, value in found) * 1.05
         axes.plot([0, most], [0, most], **LINE)
-        axes.set_xlim(0, most)
-        axes.set_ylim(0, most)
+        axes.axis((0, most, 0, most))
         frame(axes, x="predicted", y="measured", grid="both")
         return drawn
 

@@ -240,8 +240,7 @@ def _run(folder: Path, plan: Plan, prompts: set[str], progress: Progress) -> Run
     if (folder / HEADER).is_file() and (stored := read_run(folder)).header.status == "complete":
         then = tuple(one for one in stored.header.methods if one != BASELINE)
         if {*then} != {one.label for one in parse_methods(plan.spec.methods)}:
-            reason = f"{folder} has a run of {', '.join(then)}."
-            raise UserError(reason, "Give --out another folder.")
+            raise UserError(f"{folder} has a run of {', '.join(then)}.", "Give another --out.")
         return stored
     progress.message("Measuring …")
     samples = {name.rpartition("/")[0] for name in prompts}
@@ -299,10 +298,8 @@ def _write(folder: Path, choices: Sequence[Choice], setup: EngineSetup, run: Run
         given = [option for option in method.asked.given if option not in OWN]
         options[name] = {option: getattr(method.options, option) for option in given}
         weights[name] = files.hash_of(stored.files) if stored else ""
-    model = setup.describe().model
-    fits = files.fits_of(model, setup.device.name, setup.mode.name, setup.spec)
     title = f"tuned {run.header.created[:10]}"
-    settings = files.SettingsFile(options, title, setup.card.name, fits, weights)
+    settings = files.SettingsFile(options, title, setup.card.name, setup.fits(), weights)
     write_whole(folder / "settings.toml", files.toml_text(settings).encode())
     if not setup.stand_in:
         files.keep_settings(settings)

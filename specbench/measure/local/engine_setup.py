@@ -84,6 +84,10 @@ class EngineSetup(EngineParts):
     def context(self) -> int | None:
         return context_length(self.path, self.card.name)  # loading the model will say why
 
+    def fits(self) -> dict[str, str]:
+        """The model, machine and versions that tuned settings and cost curves belong to."""
+        return fits_of(self.describe().model, self.device.name, self.mode.name, self.spec)
+
     def describe(self) -> SetupInfo:
         is_ours = self.card.is_embedded or self.stand_in is not None
         files = checkpoints.identify(self.path)
@@ -157,17 +161,15 @@ def _setup_on(
     mode = pick_mode(spec.execution, device, spec.kernels)
     make = _stand_in_setup if spec.weights == "stand-in" else partial(_setup, is_offline=is_offline)
     setup = make(spec, card, methods, device=device, has_graphs=mode.name == "graph")
+    setup = replace(setup, mode=mode)
     is_measured = device.kind == "cpu" and spec.weights == "hub"
     settings = PAPER if spec.settings == AUTO and not is_measured else spec.settings
     if settings not in (AUTO, PAPER):
         setup = replace(setup, methods=read_settings(settings, card.name).of(setup.methods))
     if spec.settings == AUTO and spec.weights == "hub":
-
-        def fits() -> dict[str, str]:
-            return fits_of(setup.describe().model, device.name, mode.name, spec)
-
-        setup = replace(setup, methods=with_stored(setup.methods, card.name, spec, fits))
-    return replace(setup, settings=settings, mode=mode)
+        methods = with_stored(setup.methods, card.name, spec, setup.fits)
+        setup = replace(setup, methods=methods)
+    return replace(setup, settings=settings)
 
 
 def _setup(
