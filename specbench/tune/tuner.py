@@ -288,9 +288,6 @@ def _write(folder: Path, choices: Sequence[Choice], setup: EngineSetup, run: Run
         rows.append((name, one.settings, *expected, one.measured and one.measured.value))
     table = pd.DataFrame(rows, columns=COLUMNS).to_csv(index=False, float_format="%.4f")
     write_whole(folder / "predictions.csv", table.encode())
-    found = [(one.predicted, one.measured.value) for one in tried if one.predicted and one.measured]
-    if plot := agreement(found):
-        write_files(folder, plot_files([plot]))
     options, weights = {}, {}
     for best in (choice.best for choice in choices):
         (method,) = parse_methods([best.settings])
@@ -303,3 +300,6 @@ def _write(folder: Path, choices: Sequence[Choice], setup: EngineSetup, run: Run
     write_whole(folder / "settings.toml", files.toml_text(settings).encode())
     if not setup.stand_in:
         files.keep_settings(settings)
+    found = [(one.predicted, one.measured.value) for one in tried if one.predicted and one.measured]
+    if plot := agreement(found):
+        write_files(folder, plot_files([plot]))
