@@ -286,10 +286,9 @@ def run(
         UserError: a name, value, file or cluster that is unknown, wrong or missing.
     """
     wait_briefly()
-    from specbench.measure.cluster import setup_maker
     from specbench.measure.plan import make_plan
     from specbench.measure.progress import Lines
-    from specbench.measure.session import claim_folder, new_run, resumed_run, run_plan
+    from specbench.measure.session import claim_folder, new_run, resumed_run, run_plan, setup_maker
     from specbench.measure.spec import make_spec
 
     with _quiet_libraries():

@@ -144,7 +144,7 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
 
 def _run_suite(suite: Suite, folder: Path, call: Call, view: ProgressView) -> SuiteResult:
     """Make the runs that the folder lacks."""
-    from specbench.measure.cluster import setup_maker
+    from specbench.measure.session import setup_maker
     from specbench.measure.suite.runs import run_suite
 
     words = sys.argv[1:]
@@ -163,7 +163,6 @@ def _run_suite(suite: Suite, folder: Path, call: Call, view: ProgressView) -> Su
 
 def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str]) -> Run:
     from specbench.measure import session
-    from specbench.measure.cluster import setup_maker
     from specbench.measure.plan import make_plan
 
     choose = session.resumed_run if call.resume else session.new_run
@@ -172,7 +171,7 @@ def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str])
         view.message(f"Continuing the run in {path}")
     words = sys.argv[1:]
     quiet_libraries()
-    with setup_maker(call.ray) as maker:
+    with session.setup_maker(call.ray) as maker:
         with lasting_objects():
             plan = make_plan(spec, is_offline=call.offline, setup_maker=maker)
         seconds = session.expected_seconds(plan, RUNS)

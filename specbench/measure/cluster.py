@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -31,7 +30,7 @@ from specbench.log.machine import gpu_numbers
 from specbench.machine import environment
 from specbench.machine.sampler import CpuSampler
 from specbench.measure.base import BackendInfo, Log, Plan, Progress, Sample, SetupInfo
-from specbench.measure.plan import SetupMaker, make_setup
+from specbench.measure.plan import make_setup
 from specbench.measure.runner import Runner
 from specbench.measure.spec import AUTO, PAPER, RunSpec
 from specbench.models.chat import ChatCodec
@@ -99,20 +98,6 @@ def connected(address: str) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
-
-
-@contextmanager
-def setup_maker(address: str) -> Iterator[SetupMaker | None]:
-    """The maker of setups in the Ray cluster at an address, until the block ends; None without one.
-
-    Raises:
-        UserError: Ray is not installed, or the cluster cannot be reached.
-    """
-    if not address:
-        yield None
-        return
-    with connected(address) as ray:
-        yield partial(make_cluster_setup, ray)
 
 
 def make_cluster_setup(ray: Any, spec: RunSpec, *, is_offline: bool) -> ClusterSetup:

@@ -10,9 +10,10 @@ import dataclasses
 import os
 import re
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,7 +40,7 @@ from specbench.machine import environment
 from specbench.machine.sampler import CpuSampler
 from specbench.measure.base import Backend, Plan, Progress, loads_of_run
 from specbench.measure.methods import kept_options
-from specbench.measure.plan import finished_header, width_after
+from specbench.measure.plan import SetupMaker, finished_header, width_after
 from specbench.measure.requests import warm_up_requests
 from specbench.measure.settings import TUNED
 from specbench.measure.spec import RunSpec
@@ -313,6 +314,22 @@ def _listed(differences: Sequence[Difference]) -> str:
 def now() -> str:
     """The time in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@contextmanager
+def setup_maker(address: str) -> Iterator[SetupMaker | None]:
+    """The maker of setups in the Ray cluster at an address, until the block ends; else None.
+
+    Raises:
+        UserError: Ray is not installed, or the cluster cannot be reached.
+    """
+    if not address:
+        yield None
+        return
+    from specbench.measure.cluster import connected, make_cluster_setup
+
+    with connected(address) as ray:
+        yield partial(make_cluster_setup, ray)
 
 
 def run_plan(
