@@ -76,11 +76,7 @@ def _speedup(spread: Callable[[Value], str]) -> Callable[[TaskResult], Cell]:
 
 
 SPEEDUP = Part("speedup", _speedup(lambda value: ""), short="speed")
-PLUS_MINUS = Part(
-    "speedup",
-    _speedup(lambda value: " ±?" if formats.no_interval(value) else formats.plus_minus(value)),
-    short="speed",
-)
+PLUS_MINUS = Part("speedup", _speedup(formats.plus_minus), short="speed")
 MAT = Part(
     "MAT",
     lambda task: Cell(formats.mat(task.mat), is_best=task.is_best_mat, reason=task.reason),
