@@ -46,7 +46,7 @@ COMMANDS = {
     "train": Listed("Prepare", "Train a method's head for a model that has none."),
     "init": Listed("Prepare", "Write a package with a working method, for you to change."),
     "merge": Listed("", "Join runs of the same work.", "report.merge"),
-    "datastore": Listed("", "Make a datastore for the methods rest and sam.", "train.datastore"),
+    "datastore": Listed("", "Make a datastore for the methods rest and sam.", "datastore.commands"),
 }
 _OLD_NAMES = {
     "verify": "check",

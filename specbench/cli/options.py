@@ -182,12 +182,25 @@ def _parameter(declared: Option) -> Parameter:
     )
 
 
+CORPUS = "Chats (messages, ShareGPT, or turns and reference) or text, as JSONL or JSON."
+"""Help of a file to learn from."""
+
+
 def _run_folders(paths: Sequence[Path]) -> list[Path]:
     from specbench.log.store import run_folders
 
     return [run for path in paths for run in run_folders(path)]
 
 
+TargetModel = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        metavar="MODEL",
+        help="The target: a known model, a folder or a Hub id.",
+        autocompletion=complete_models,
+    ),
+]
 RunArguments = Annotated[
     list[Path],
     typer.Argument(

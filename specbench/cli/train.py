@@ -1,33 +1,19 @@
-"""`specbench train`: train a head for a model that has none; `specbench datastore build`: sort the
-texts in which `rest` and `sam` look continuations up.
-"""
+"""`specbench train`: train a head for a model that has none."""
 
 import shlex
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from specbench.cli.interrupts import resumable
-from specbench.cli.options import Call, complete_models, quiet_libraries, say, takes
+from specbench.cli.options import CORPUS, Call, TargetModel, quiet_libraries, say, takes
 from specbench.errors import UserError
 from specbench.log.options import Option, options
 from specbench.log.spec import SpecValues
 from specbench.models.cards import find_model
 
-CORPUS = "Chats (messages, ShareGPT, or turns and reference) or text, as JSONL or JSON."
-"""Help of a file to learn from."""
-TargetModel = Annotated[
-    str,
-    typer.Option(
-        "--model",
-        metavar="MODEL",
-        help="The target: a known model, a folder or a Hub id.",
-        autocompletion=complete_models,
-    ),
-]
 Method = Annotated[
     str,
     typer.Argument(metavar="METHOD", help="medusa, hydra, eagle (also serves eagle2) or eagle3."),
@@ -104,56 +90,3 @@ def train(
         )  # fmt: skip
     command = ["specbench", "run", "--model", model, "--method", f"{method}:weights={out}"]
     say(f"Head: {out}\nRun it: {shlex.join(command)}", is_error=False)
-
-
-datastore = typer.Typer(
-    help="Make a datastore for the methods rest and sam.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-
-
-@datastore.callback()
-def _group() -> None:
-    """Keep `build` a command of its own."""
-
-
-@datastore.command()
-@takes(*options(SpecValues, "template"), *options(Call, "offline"))
-def build(
-    data: Annotated[Path, typer.Argument(metavar="FILE", help=CORPUS)],
-    model: TargetModel,
-    output: Annotated[Path, typer.Option(metavar="FILE", help="The datastore to write.")],
-    values: dict[str, Any],
-    call: Call,
-) -> None:
-    """Sort the tokens of a corpus into a datastore."""
-    from specbench.methods._datastore import Datastore
-    from specbench.models.chat import load_codec
-    from specbench.models.hub import resolve_model
-    from specbench.training.examples import encode, read_examples
-
-    if output.exists():
-        raise UserError(f"--output {output} exists.", "Name a new file.")
-    if not output.parent.is_dir():
-        raise UserError(f"--output {output}: its folder does not exist.", "Make it first.")
-    left_out: Counter[str] = Counter()
-    examples = read_examples(data, left_out)
-    card = find_model(model)
-    quiet_libraries()
-    codec = load_codec(
-        resolve_model(card, offline=call.offline), card, SpecValues(**values).template
-    )
-    longest = 1 << 40  # nothing is cut
-    texts = [row.ids for row in encode(codec, examples, longest, 1.0, left_out)]
-    if not texts:
-        raise UserError(f"{data} holds no text of three tokens or more.", "Give more text.")
-    Datastore.build(texts).save(output)
-    for reason, count in left_out.items():
-        say(f"Left out: {count} {reason}")
-    num_tokens = sum(map(len, texts))
-    say(
-        f"Datastore: {output} ({len(texts):,} texts, {num_tokens:,} tokens)\n"
-        f"Run it: specbench run --model {model} --method rest:datastore={output}",
-        is_error=False,
-    )

@@ -5,6 +5,8 @@ Its times are kept block by block, so that intervals can resample blocks.
 
 Every step runs in the engine's own loop. Right tokens are planted in the drafts, outside of the
 timed region, so that steps accept 0, 1 and 2 draft tokens in turn, whatever the weights.
+
+A curve's file and its measuring share this module: what a number means is how it was taken.
 """
 
 from __future__ import annotations

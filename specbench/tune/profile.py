@@ -1,6 +1,7 @@
 """Acceptance profiles: what methods draft at every position of vanilla's answers; their files.
 
-A profile belongs to a model, methods' weights, prompts and a temperature, not to a machine.
+A profile belongs to a model, methods' weights, prompts and a temperature, not to a machine. Its
+file and its making share this module: what an array means is how it was recorded.
 """
 
 from __future__ import annotations

@@ -1,0 +1,65 @@
+"""`specbench datastore`: make the datastores of `rest` and `sam`."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from specbench.cli.options import CORPUS, Call, TargetModel, quiet_libraries, say, takes
+from specbench.log.options import options
+from specbench.log.spec import SpecValues
+
+commands = typer.Typer(
+    help="Make a datastore for the methods rest and sam.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@commands.callback()
+def _group() -> None:
+    """Keep `build` a command of its own."""
+
+
+@commands.command()
+@takes(*options(SpecValues, "template"), *options(Call, "offline"))
+def build(
+    data: Annotated[Path, typer.Argument(metavar="FILE", help=CORPUS)],
+    model: TargetModel,
+    output: Annotated[Path, typer.Option(metavar="FILE", help="The datastore to write.")],
+    values: dict[str, Any],
+    call: Call,
+) -> None:
+    """Sort the tokens of a corpus into a datastore."""
+    from specbench.errors import UserError
+    from specbench.methods._datastore import Datastore
+    from specbench.models.cards import find_model
+    from specbench.models.chat import load_codec
+    from specbench.models.hub import resolve_model
+    from specbench.training.examples import encode, read_examples
+
+    if output.exists():
+        raise UserError(f"--output {output} exists.", "Name a new file.")
+    if not output.parent.is_dir():
+        raise UserError(f"--output {output}: its folder does not exist.", "Make it first.")
+    left_out: Counter[str] = Counter()
+    examples = read_examples(data, left_out)
+    card = find_model(model)
+    quiet_libraries()
+    codec = load_codec(
+        resolve_model(card, offline=call.offline), card, SpecValues(**values).template
+    )
+    longest = 1 << 40  # nothing is cut
+    texts = [row.ids for row in encode(codec, examples, longest, 1.0, left_out)]
+    if not texts:
+        raise UserError(f"{data} holds no text of three tokens or more.", "Give more text.")
+    Datastore.build(texts).save(output)
+    for reason, count in left_out.items():
+        say(f"Left out: {count} {reason}")
+    num_tokens = sum(map(len, texts))
+    say(
+        f"Datastore: {output} ({len(texts):,} texts, {num_tokens:,} tokens)\n"
+        f"Run it: specbench run --model {model} --method rest:datastore={output}",
+        is_error=False,
+    )
