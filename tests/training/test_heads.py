@@ -48,7 +48,7 @@ def test_heads_of_each_depth_are_the_drafters_on_every_path(
     drafter = loaded(method, head, model, tmp_path)
     tokens = drafter.propose(started(drafter, Target(model), TEXT)).tokens
     at = len(TEXT) - 2  # the last position whose hidden state is known
-    for node in range(1, TREE.num_nodes):
+    for node in range(1, TREE.layout.num_nodes):
         above = TREE.layout.ancestors[node].nonzero().flatten()[:-1]
         ids = torch.tensor([[*TEXT[:-1], *tokens[above].tolist(), 0]])
         logits = head.draft_logits(ids, target_outputs(head, model, ids))[len(above) - 1][0, at]
