@@ -77,6 +77,11 @@ def _speedup(spread: Callable[[Value], str]) -> Callable[[TaskResult], Cell]:
 
 SPEEDUP = Part("speedup", _speedup(lambda value: ""), short="speed")
 PLUS_MINUS = Part("speedup", _speedup(formats.plus_minus), short="speed")
+ON_SCREEN = Part(
+    "speedup",
+    _speedup(lambda value: " ±?" if formats.no_interval(value) else formats.plus_minus(value)),
+    short="speed",
+)
 MAT = Part(
     "MAT",
     lambda task: Cell(formats.mat(task.mat), is_best=task.is_best_mat, reason=task.reason),
@@ -151,7 +156,7 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
     def cells(method: MethodResults) -> list[Cell]:
         partial = method.overall.partial
         reason = partial.reason if partial else method.reason
-        first = [PLUS_MINUS.cell(method.tasks[-1])] * is_sped
+        first = [ON_SCREEN.cell(method.tasks[-1])] * is_sped
         overall = [Cell(field.text(method), reason=reason) for field in fields]
         return [*first, *overall, *map(shown.cell, method.tasks[: len(others)])]
 

@@ -71,7 +71,7 @@ def notes_grid(notes: Sequence[Note]) -> Group:
 
 
 def _short_block(report: Report, block: Block, width: int) -> Iterable[RenderableType]:
-    parts = (sections.PLUS_MINUS, sections.SPEEDUP)
+    parts = (sections.ON_SCREEN, sections.SPEEDUP)
     screens = [sections.screen(report, block, part) for part in parts]
     fitting = first_in_full(screens, width)
     num_more = len(screens[0].columns) - len(fitting.columns)
@@ -88,7 +88,7 @@ def _short_block(report: Report, block: Block, width: int) -> Iterable[Renderabl
 
 def _block(report: Report, block: Block, width: int) -> Iterable[RenderableType]:
     yield Text(block.heading, style="bold")
-    main = sections.by_task(report, block, (sections.PLUS_MINUS, sections.MAT))
+    main = sections.by_task(report, block, (sections.ON_SCREEN, sections.MAT))
     yield from _titled(sections.tables(report, block, main), width)
     yield from _verdicts(report, block)
 
