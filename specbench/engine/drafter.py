@@ -236,7 +236,7 @@ class Method:
     colour: str = ""
     """Its colour in plots, as "#RRGGBB"; by default one made from its name."""
     slow_on_cpu: str = ""
-    """Why the method is rarely faster than vanilla on a CPU. Reports print it if it was slower."""
+    """The reason it is rarely faster than vanilla on a CPU. Reports give it if it was slower."""
 
     def is_lossless_with(self, options: Any) -> bool:
         """True if, with these options, its output has the target's own distribution.

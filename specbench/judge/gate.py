@@ -223,7 +223,7 @@ def _methods(warning: RunWarning) -> set[str]:
 
 
 def _unjudged(checks: Sequence[Check], asked: Mapping[str, Collection[str]]) -> Unjudged:
-    """What was not judged of the kinds that were asked for, of methods as records spell them."""
+    """Methods without a judged number, for each kind of check that was asked for."""
     blank = {}
     for kind, methods in asked.items():
         own = [one for one in checks if one.name == kind]

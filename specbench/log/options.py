@@ -1,4 +1,4 @@
-"""What is declared of the fields of a header: options, and roles.
+"""Declarations on the fields of a header: options and roles.
 
 An option is what a user can set, declared once, with the field that keeps its value:
 

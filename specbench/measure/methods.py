@@ -244,7 +244,7 @@ def find_datastore(given: str) -> Path | None:
     """The file that the option `datastore` names; None without a name.
 
     Raises:
-        CheckpointError: there is no such file, or it is no datastore.
+        CheckpointError: the file is missing or is not a datastore.
     """
     if not given:
         return None

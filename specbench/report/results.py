@@ -151,7 +151,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What every format and plot draws: runs with their numbers, notes, and all plots.
+    """The content of a report, for every format: runs with their numbers, notes and plots.
 
     `title` names model, weights, machine and dtype; `prompts` says what was asked, and how
     much; `scope` says what the intervals of times cover.

@@ -230,7 +230,7 @@ def continued(
     draws: torch.Generator,
     sampled_every: int = 1,
 ) -> list[list[int]]:
-    """What the model writes after each prompt: up to one of `ends`, or `most` tokens.
+    """The continuation of each prompt, until a token in `ends` or for `most` tokens.
 
     One row in `sampled_every`, the first among them, is drawn with `draws`. The others are greedy.
     """
