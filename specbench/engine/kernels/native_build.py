@@ -1,6 +1,7 @@
 """Compile `native.c` for this machine, once, and load it."""
 
 import ctypes
+import fcntl
 import hashlib
 import os
 import platform
@@ -9,7 +10,8 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from specbench.errors import first_line, printable
@@ -88,8 +90,9 @@ def load_library(folder: Path, openmp: Path, *, is_half: bool) -> tuple[ctypes.C
                 with suppress(BuildError):
                     return _loaded(place), version
             place.unlink(missing_ok=True)
-        return _compiled(found, flags, openmp, folder, name), version
-    except OSError:  # no room, not writable, or not the user's
+        with _alone(folder):
+            return _compiled(found, flags, openmp, folder, name), version
+    except OSError:  # no room, not writable, not the user's, or another process compiles there
         try:
             with tempfile.TemporaryDirectory() as other:
                 return _compiled(found, flags, openmp, Path(other), name), version
@@ -113,6 +116,23 @@ def _take(folder: Path) -> None:
         folder.chmod(0o700)
         for library in folder.glob("*.so"):
             library.unlink()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other processes from compiling in the folder, and remove what a killed one left.
+
+    Raises:
+        OSError: another process compiles there.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for build in folder.glob("build-*"):
+            shutil.rmtree(build, ignore_errors=True)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _is_whole(place: Path) -> bool:

@@ -230,6 +230,15 @@ class TestBuilding:
         assert native_ops(torch.float32, tmp_path / "kept").name.startswith("native code (")
         assert not [*(tmp_path / "kept").iterdir()]
 
+    def test_half_a_build_of_a_killed_process_goes(self, tmp_path: Path) -> None:
+        (tmp_path / "build-old").mkdir()
+        with native_build._alone(tmp_path), tmp_path.joinpath("build-new").open("w"):
+            assert native_ops(torch.float32, tmp_path).name.startswith("native code (")
+            assert [file.name for file in tmp_path.iterdir()] == ["build-new"]
+        (tmp_path / "build-new").unlink()
+        native_ops(torch.float32, tmp_path)
+        assert [file.suffix for file in tmp_path.iterdir()] == [".so"]
+
     def test_a_relative_cache_folder_is_ignored(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("XDG_CACHE_HOME", "cache")
         monkeypatch.setenv("HOME", "/home/me")
