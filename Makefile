@@ -140,7 +140,7 @@ $(KERNELS): $(STAMP)
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy specbench methods tests tools
+	$(BIN)/mypy specbench methods tests tools benchmarks
 	$(BIN)/python -m pytest -q tests/packaging/test_rooms.py \
 	  tests/packaging/test_import_order.py
 

@@ -117,7 +117,8 @@ def simulated_header(methods: Sequence[str]) -> RunHeader:
     spec = SpecHeader(values=SpecValues(device="cpu", methods=tuple(methods)))
     columns = {task: task for task in TASKS}
     recorded = read_header(RECORDED)
-    return replace(recorded, id="simulated", spec=spec, columns=columns, num_records=None)
+    free = {"columns": columns, "prompts": (), "num_records": None}
+    return replace(recorded, id="simulated", spec=spec, **free)
 
 
 def is_blamed(gate: CheckedRun, method: str) -> bool:
