@@ -20,6 +20,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
+_MOST_NAMES = 30
+"""Most available names that are listed. Of more names, the closest ones are."""
+_LIBRARIES = {*sys.stdlib_module_names, "specbench", "torch", "transformers", "numpy"}
+_LEADING_COLONS = re.compile(r"^(\s*):(?=:)", re.MULTILINE)
+_COMMAND = "##["
+"""Begins a command of GitHub Actions anywhere in a line; "::" does so at its start."""
+_PASSWORD = re.compile(r"(?<=://)[^/\s@]+@")
+
 
 class SpecbenchError(Exception):
     """An error that the user can act on.
@@ -80,10 +88,6 @@ class ContractFault(MethodFault):
     """A draft or a verdict of a method that breaks the contract of methods."""
 
 
-_MOST_NAMES = 30
-"""Most available names that are listed. Of more names, the closest ones are."""
-
-
 def unknown_name(
     kind: str, name: str, available: Iterable[str], hint: str = "", of: str = ""
 ) -> UserError:
@@ -116,9 +120,6 @@ def describe_error(error: BaseException) -> str:
     """The class and first line of an error that is not ours: "KeyError: 'weights'"."""
     first = str(error).strip().split("\n")[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
-
-
-_LIBRARIES = {*sys.stdlib_module_names, "specbench", "torch", "transformers", "numpy"}
 
 
 def describe_fault(error: BaseException) -> str:
@@ -158,18 +159,12 @@ _UNSEEN = {
 }  # fmt: skip
 """Control characters, marks that reorder text and invalid code points, with visible signs."""
 _PROSE = {code: sign for code, sign in _UNSEEN.items() if chr(code) not in "\n\t"}
-_LEADING_COLONS = re.compile(r"^(\s*):(?=:)", re.MULTILINE)
-_COMMAND = "##["
-"""Begins a command of GitHub Actions anywhere in a line; "::" does so at its start."""
 
 
 def printable(text: str) -> str:
     """The text on one line, with control characters as visible signs: "␛" for an escape."""
     shown = text if text.isprintable() else text.translate(_UNSEEN)
     return shown.replace(_COMMAND, "## [")
-
-
-_PASSWORD = re.compile(r"(?<=://)[^/\s@]+@")
 
 
 def without_password(text: str) -> str:

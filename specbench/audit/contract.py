@@ -61,6 +61,8 @@ MOST_KNOWN = 2.0
 """Most tokens a step on prompts of tasks / on new ones made of them that drafting explains."""
 NUM_ROUNDS = 3
 """Runs of each prompt with right guesses at other ranks, so that steps begin elsewhere."""
+NUM_PROMPTS, NUM_KNOWN = 4, 2
+"""Prompts of the checks, and prompts of each task that new ones are made of."""
 
 
 @dataclass(frozen=True)
@@ -305,10 +307,6 @@ def _worse(name: str, own: Sequence[bool], other: Sequence[bool]) -> AuditTest:
 
 
 CHECKS: tuple[Check, ...] = (recall, greedy, planted, ends, repeats, sizes, memory, rule, sampled)
-
-
-NUM_PROMPTS, NUM_KNOWN = 4, 2
-"""Prompts of the checks, and prompts of each task that new ones are made of."""
 
 
 def load_subject(name: str, model: str, *, is_offline: bool = False) -> tuple[Subject, bool]:

@@ -24,6 +24,13 @@ from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree
 from specbench.types import Request, Sampling
 
+NUM_BEST = 100
+"""Logits of a position that are compared: the best ones. The others may be masked."""
+UNKNOWN = -1
+_CHUNK = 32
+_SLACK, _HALF_SLACK = 1e-3, 0.05
+"""Share of top-p by which rounding may move the border of the kept tokens."""
+
 
 class ProposedTree(NamedTuple):
     """A draft tree on the host, without scratch nodes. The root's parent is itself."""
@@ -139,13 +146,6 @@ def guess_positions(tokens: Tensor, q: Tensor, generator: torch.Generator) -> Te
 
 
 Array: TypeAlias = NDArray[Any]
-
-NUM_BEST = 100
-"""Logits of a position that are compared: the best ones. The others may be masked."""
-UNKNOWN = -1
-_CHUNK = 32
-_SLACK, _HALF_SLACK = 1e-3, 0.05
-"""Share of top-p by which rounding may move the border of the kept tokens."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

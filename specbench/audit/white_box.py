@@ -37,6 +37,13 @@ from specbench.types import Record
 
 LONGEST = 256
 """Most tokens of an answer that is drawn anew."""
+CHAINS = (1, 8, 32)
+"""Nodes of the chains whose rounding calibrates the limit of logits."""
+NUM_CALIBRATED = 4
+RAISED = 2.0
+"""Raised temperature: residuals and bonus tokens are rare where the target is sure."""
+TESTS_PER_CELL = 40
+"""Number of tests that the size of a sample is planned for."""
 
 
 @dataclass(slots=True)
@@ -71,14 +78,6 @@ def spread(records: Sequence[Record]) -> list[Record]:
 
 
 Records: TypeAlias = Mapping[float, Mapping[str, Sequence[Record]]]
-
-CHAINS = (1, 8, 32)
-"""Nodes of the chains whose rounding calibrates the limit of logits."""
-NUM_CALIBRATED = 4
-RAISED = 2.0
-"""Raised temperature: residuals and bonus tokens are rare where the target is sure."""
-TESTS_PER_CELL = 40
-"""Number of tests that the size of a sample is planned for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,14 @@ from specbench.errors import UserError, describe_error, os_errors, time_limit
 from specbench.log.files import write_whole
 
 TIMEOUT_S = 15.0
+DOWNLOAD_LIMIT_S, STALL_LIMIT_S = 600.0, 30.0
+"""The longest that a prompt file may take to download, and to send nothing."""
+CACHE_VARIABLE = "SPECBENCH_CACHE"
+"""Moves the cache folder. Files are checked by sha256, so this cannot change a result."""
+_LARGE = 16 * 2**20
+"""Size in bytes from which the hash of a file is kept."""
+_FRESH_NS = 10**9
+"""Seconds after a change in which no hash is kept: a next change could have the same time."""
 
 
 def is_offline(given: bool = False) -> bool:
@@ -57,16 +65,6 @@ def failure_reason(error: Exception) -> str:
     if "Consistency check failed" in reason:
         return f"the Hub sent a file of another size than it announced ({reason})"
     return f"the Hub cannot be reached ({reason})"
-
-
-DOWNLOAD_LIMIT_S, STALL_LIMIT_S = 600.0, 30.0
-"""The longest that a prompt file may take to download, and to send nothing."""
-CACHE_VARIABLE = "SPECBENCH_CACHE"
-"""Moves the cache folder. Files are checked by sha256, so this cannot change a result."""
-_LARGE = 16 * 2**20
-"""Size in bytes from which the hash of a file is kept."""
-_FRESH_NS = 10**9
-"""Seconds after a change in which no hash is kept: a next change could have the same time."""
 
 
 def cache_dir() -> Path:

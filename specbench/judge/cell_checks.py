@@ -40,6 +40,12 @@ if TYPE_CHECKING:
 
 MAX_CHANGED = 0.05
 """Share of vanilla's greedy answers in float32 that near-ties may change on another machine."""
+MOST_TIMES, MOST_UNSEEN = 10, 0.2
+"""A test must find a change of ten times its limit, or of this share if that is less."""
+LEAST_SAMPLES = 8
+"""Samples a task that have enough degrees of freedom for a test, whatever their lengths."""
+LEAST_BASELINES = 3
+"""The spread of two runs has one degree of freedom: it predicts nothing."""
 
 
 def check_outputs(
@@ -163,12 +169,6 @@ def _check_answers(
             text += f", first {worse['sample_id'].iloc[0]}, turn {worse['turn'].iloc[0] + 1}"
         status: Status = "failed" if is_significant and len(worse) else "passed"
         yield Check("output", status, text, CellKey(method, float(temperature), task, load))
-
-
-MOST_TIMES, MOST_UNSEEN = 10, 0.2
-"""A test must find a change of ten times its limit, or of this share if that is less."""
-LEAST_SAMPLES = 8
-"""Samples a task that have enough degrees of freedom for a test, whatever their lengths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,10 +305,6 @@ def _change(ratio: Estimate, worse: Callable[[float], float]) -> Estimate:
     """The share by which a number became worse: the time per token, or the MAT."""
     span = ratio.interval
     return Estimate(worse(ratio.value), span and Interval(worse(span.high), worse(span.low)))
-
-
-LEAST_BASELINES = 3
-"""The spread of two runs has one degree of freedom: it predicts nothing."""
 
 
 def check_speeds(

@@ -19,6 +19,8 @@ Positive = Annotated[int, Meta(ge=1, lt=2**31)]
 Large = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Amount = Annotated[float, Meta(ge=0)]
 """Numbers within the ranges that a run can write. JSON has neither NaN nor infinity."""
+_LONG = ("token_ids", "text", "token_ends", "accept_lengths", "num_nodes")
+_OFTEN_EQUAL = ("method", "temperature", "task", "sample_id", "origin", "worker", *_LONG)
 
 
 class KeyFields(Struct, frozen=True):
@@ -132,8 +134,6 @@ def to_record(line: RecordLine, known: dict[Any, Any]) -> Record:
     return Record(key=key, **values)
 
 
-_LONG = ("token_ids", "text", "token_ends", "accept_lengths", "num_nodes")
-_OFTEN_EQUAL = ("method", "temperature", "task", "sample_id", "origin", "worker", *_LONG)
 _SAME = sorted(set(RecordLine.__struct_fields__) & set(Record.__slots__))
 """Fields that a record and its line share."""
 

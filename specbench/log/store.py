@@ -31,6 +31,11 @@ from specbench.log.record import RecordLine, TraceLine, to_line, to_record, to_t
 from specbench.log.run import Run
 from specbench.types import Record, RecordKey
 
+HEADER, TRACE = "run.json", "trace.jsonl"
+_MOST_SHOWN = 60
+_POOLED = re.compile(r"run-\d+")
+_decode_record = msgspec.json.Decoder(RecordLine).decode
+
 
 class ImpossibleRecord(ValueError):
     """A line that no run can have written. The message begins with the path of the field."""
@@ -112,12 +117,6 @@ def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
     if line.method.partition(":")[0] == "vanilla" and set(line.accept_lengths) - {1}:
         yield f"accept_lengths: {max(line.accept_lengths)} in a line of vanilla, which drafts none"
 
-
-HEADER, TRACE = "run.json", "trace.jsonl"
-
-_MOST_SHOWN = 60
-_POOLED = re.compile(r"run-\d+")
-_decode_record = msgspec.json.Decoder(RecordLine).decode
 
 T = TypeVar("T")
 

@@ -38,6 +38,9 @@ VARIABLES = (
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
 )
 """Environment variables that change speed or numerics."""
+BUSY = 0.5
+"""Runnable processes for each usable core, before a run starts, above which times are noisy."""
+BUSY_AT_START = "The machine was busy when the run began"
 
 
 def capture() -> Environment:
@@ -56,12 +59,6 @@ def capture() -> Environment:
         transformers=metadata.version("transformers"),
         variables={name: os.environ[name] for name in VARIABLES if name in os.environ},
     )
-
-
-BUSY = 0.5
-"""Runnable processes for each usable core, before a run starts, above which times are noisy."""
-
-BUSY_AT_START = "The machine was busy when the run began"
 
 
 def busy_warning() -> str | None:

@@ -14,6 +14,10 @@ from typing import Self
 
 from specbench.log.machine import CpuUse, Span
 
+LEAST_S = 0.2
+"""Seconds from which a gap between two looks is a pause."""
+_WITH_SLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 
 class Sampler(ABC):
     """Calls `sample` every `interval_s` seconds while it is open, or between `start` and `stop`."""
@@ -133,11 +137,6 @@ def read_moment() -> CpuMoment:
         own_s=own.user + own.system,
         clock_mhz=clock.current if clock and clock.current else None,
     )
-
-
-LEAST_S = 0.2
-"""Seconds from which a gap between two looks is a pause."""
-_WITH_SLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 @dataclass(frozen=True, slots=True)

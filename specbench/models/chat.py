@@ -29,6 +29,20 @@ Message = Mapping[str, str]
 
 _PRIVATE_USE = range(0xE000, 0xF8FF)
 _ANCHORS = ("\n", ".", "a")
+RENDER_LIMIT_S, MOST_RENDERED, MOST_MEMORY = 10.0, 10_000_000, 2**30
+"""Seconds that a template may take, characters that it may render, and bytes that it may need."""
+_THINKING = "thinking"
+_MODES: Mapping[str, tuple[bool | str, bool | str]] = {
+    "enable_thinking": (False, True),  # Qwen3, GLM-4.5
+    "reasoning_effort": ("low", "medium"),  # gpt-oss, which cannot go without
+}
+"""Variables of chat templates for the thinking mode: their value without it, and with it."""
+_OTHER = "Use another `--template`, or `--template none`."
+_DATE = "26 Jul 2024"
+_ISO_DATE = "{% macro strftime_now(format) %}2024-07-26{% endmacro %}"
+"""Fixed date for templates that print today's date, by a variable or (gpt-oss) by a function, so
+that prompts do not change overnight.
+"""
 
 
 def special_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
@@ -66,25 +80,6 @@ def _following(tokenizer: PreTrainedTokenizerBase, text: str, *, is_plain: bool)
         if both[: len(before)] == before:
             return list(both[len(before) :])
     return list(encode(text)["input_ids"])
-
-
-RENDER_LIMIT_S, MOST_RENDERED, MOST_MEMORY = 10.0, 10_000_000, 2**30
-"""Seconds that a template may take, characters that it may render, and bytes that it may need."""
-
-_THINKING = "thinking"
-_MODES: Mapping[str, tuple[bool | str, bool | str]] = {
-    "enable_thinking": (False, True),  # Qwen3, GLM-4.5
-    "reasoning_effort": ("low", "medium"),  # gpt-oss, which cannot go without
-}
-"""Variables of chat templates for the thinking mode: their value without it, and with it."""
-
-_OTHER = "Use another `--template`, or `--template none`."
-
-_DATE = "26 Jul 2024"
-_ISO_DATE = "{% macro strftime_now(format) %}2024-07-26{% endmacro %}"
-"""Fixed date for templates that print today's date, by a variable or (gpt-oss) by a function, so
-that prompts do not change overnight.
-"""
 
 
 @dataclass(frozen=True, slots=True)

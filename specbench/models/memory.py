@@ -25,6 +25,17 @@ from specbench.models.checkpoints import (
     weight_files,
 )
 
+BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
+_FLOATS = {"F64", "F32", "BF16", "F16"}
+_DEQUANTIZED_NUMBERS = {"F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 2, "I32": 8}
+"""Numbers in an element of quantised weights that are dequantised: of 8 bits, or of 4 bits."""
+GRAPH_RESERVE = 10**9
+"""Bytes kept free for CUDA graphs: their kernels, inputs, scratch memory, and the workspaces
+of cuBLAS for the two streams of recordings (32 MiB each on Hopper).
+"""
+_PREFILL_NUMBERS = 16
+"""Numbers per token and hidden unit that a prefill keeps at once, at most."""
+
 
 def num_parameters(card: ModelCard, weights: DraftWeights) -> int | None:
     """The number of parameters, from local files or else from the target's shape.
@@ -44,18 +55,6 @@ def num_parameters(card: ModelCard, weights: DraftWeights) -> int | None:
     from specbench.zoo.heads import num_head_parameters
 
     return num_head_parameters(weights.head, card.shape)
-
-
-BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
-_FLOATS = {"F64", "F32", "BF16", "F16"}
-_DEQUANTIZED_NUMBERS = {"F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 2, "I32": 8}
-"""Numbers in an element of quantised weights that are dequantised: of 8 bits, or of 4 bits."""
-GRAPH_RESERVE = 10**9
-"""Bytes kept free for CUDA graphs: their kernels, inputs, scratch memory, and the workspaces
-of cuBLAS for the two streams of recordings (32 MiB each on Hopper).
-"""
-_PREFILL_NUMBERS = 16
-"""Numbers per token and hidden unit that a prefill keeps at once, at most."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,16 @@ from rich.style import Style
 
 from specbench.errors import printable, terminal_text
 
+_NARROWEST = 24
+"""Least width of the last column of a table of texts, if it has longer words."""
+_WHOLE = re.compile(
+    r"`[^`]+`|\d %|(?<=: )(?:specbench|python|pip|/\S+) .*|--[a-z-]+ \S+"
+    r"|\S+ \((?=[^()]{,30}\))[^()]*(?:=|; paper: )[^()]*\)"
+)
+"""Commands and options with their values, since a copy of them must run; percents; labels with
+settings.
+"""
+
 
 class SafeConsole(Console):
     """A console that takes no markup, and shows control characters as visible signs.
@@ -36,17 +46,6 @@ class SafeConsole(Console):
     def on_broken_pipe(self) -> None:
         """Raise the error that is being handled, where rich would end the program silently."""
         raise
-
-
-_NARROWEST = 24
-"""Least width of the last column of a table of texts, if it has longer words."""
-_WHOLE = re.compile(
-    r"`[^`]+`|\d %|(?<=: )(?:specbench|python|pip|/\S+) .*|--[a-z-]+ \S+"
-    r"|\S+ \((?=[^()]{,30}\))[^()]*(?:=|; paper: )[^()]*\)"
-)
-"""Commands and options with their values, since a copy of them must run; percents; labels with
-settings.
-"""
 
 
 def wrapped(text: str, stream: IO[str]) -> str:

@@ -32,6 +32,11 @@ from specbench.training.head import Head
 _WORK, _SETTINGS = "training", "settings.json"
 NO_NUMBERS = "Check the weights and the config.json of the model, and the text it is trained on."
 """The hint for NaN and infinity."""
+Loss = Callable[[Batch], Tensor]
+Optimizers = Sequence[torch.optim.Optimizer]
+LogLine = dict[str, Any]
+MAX_GRAD_NORM = 1.0
+_KEEP = ((-4, 0), (-1, 2**31 - 1), (-8, 1))  # M_MMAP_MAX, M_TRIM_THRESHOLD, M_ARENA_MAX
 
 
 class Muon(torch.optim.Optimizer):
@@ -113,13 +118,6 @@ def optimizers_for(
     return [Muon([{"params": matrices, "peak_lr": matrix_lr}]), adam]
 
 
-Loss = Callable[[Batch], Tensor]
-Optimizers = Sequence[torch.optim.Optimizer]
-LogLine = dict[str, Any]
-
-MAX_GRAD_NORM = 1.0
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The length of a run, and how often it logs, and evaluates and saves, in steps.
@@ -132,9 +130,6 @@ class Plan:
     log_every: int = 20
     save_every: int = 100
     on_log: Callable[[LogLine], None] = lambda line: None
-
-
-_KEEP = ((-4, 0), (-1, 2**31 - 1), (-8, 1))  # M_MMAP_MAX, M_TRIM_THRESHOLD, M_ARENA_MAX
 
 
 def keep_memory() -> None:

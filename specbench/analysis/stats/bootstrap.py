@@ -17,6 +17,13 @@ from numpy.typing import NDArray
 from specbench.analysis.stats import MIN_DEGREES
 from specbench.analysis.stats.arrays import FloatArray as FloatArray
 
+NUM_RESAMPLES = 2000
+LEVEL = 0.95
+_CHUNK = 4_000_000
+"""Number of counts turned into floats at once, which bounds the memory."""
+PROMPTS_ONLY = "prompts only; machine variance not estimated"
+"""The label of every interval of one pass."""
+
 
 class Variance(NamedTuple):
     """A variance of a logarithm, with its degrees of freedom."""
@@ -53,12 +60,6 @@ def of_groups(groups: Sequence[FloatArray]) -> Variance | None:
     parts = [of_mean(group) for group in groups]
     known = [part for part in parts if part is not None]
     return total(known) if parts and len(known) == len(parts) else None
-
-
-NUM_RESAMPLES = 2000
-LEVEL = 0.95
-_CHUNK = 4_000_000
-"""Number of counts turned into floats at once, which bounds the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,10 +307,6 @@ def _combined_degrees(drawn: Sequence[FloatArray], degrees: Sequence[float]) -> 
     if not variances.any():
         return float(sum(degrees))
     return float(variances.sum() ** 2 / (variances**2 / np.array(degrees)).sum())
-
-
-PROMPTS_ONLY = "prompts only; machine variance not estimated"
-"""The label of every interval of one pass."""
 
 
 class Scope(NamedTuple):

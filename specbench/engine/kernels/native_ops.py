@@ -33,6 +33,10 @@ GATES = {silu: 2, gelu_tanh: 3}
 """Activations, as the numbers of `native.c`."""
 
 _POINTER, _LONG = ctypes.c_void_p, ctypes.c_int64
+_WEIGHTS = ("qkv", "qkv_bias", "o", "o_bias", "gate_up", "gate_up_bias", "down", "down_bias")
+_NORMS, _SIZES = ("norm", "head_norm", "mlp_norm"), ("num_kv", "group", "dim", "inner", "act")
+_HEAD_NORMS = ("token_norm", "output_norm", "feature_norm", "norm")
+_PLAIN, _ADDED = 0, 1
 
 
 class _Norm(ctypes.Structure):
@@ -53,10 +57,6 @@ def _pointer(tensor: Tensor | None) -> int | None:
 def _rows_of(caches: Sequence[CacheRows]) -> Any:
     """The addresses of the rows of several layers."""
     return (_POINTER * len(caches))(*(one.all.data_ptr() for one in caches))
-
-
-_WEIGHTS = ("qkv", "qkv_bias", "o", "o_bias", "gate_up", "gate_up_bias", "down", "down_bias")
-_NORMS, _SIZES = ("norm", "head_norm", "mlp_norm"), ("num_kv", "group", "dim", "inner", "act")
 
 
 class _Layer(ctypes.Structure):
@@ -105,9 +105,6 @@ class NativeLayers:
             cos_sin[0].numel() if cos_sin.shape[0] > 1 else 0, slots.rows.data_ptr(),
             num_seen(tree_mask), bias.data_ptr(), bias.shape[1], torch.get_num_threads(),
         )  # fmt: skip
-
-
-_HEAD_NORMS = ("token_norm", "output_norm", "feature_norm", "norm")
 
 
 class _Head(ctypes.Structure):
@@ -166,9 +163,6 @@ def num_seen(tree_mask: TreeMask) -> int:
     """Number of cached rows that all rows see."""
     span = tree_mask.cache_span
     return span.num_rows if span.is_exact else int(tree_mask.start)
-
-
-_PLAIN, _ADDED = 0, 1
 
 
 class NativeOps(Ops):

@@ -33,15 +33,6 @@ if TYPE_CHECKING:
 
 LIMITS = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 """Largest relative error of a kernel's result against torch's, by dtype."""
-
-
-def off_by(found: Tensor, right: Tensor) -> float:
-    """Relative error of a result. What overflows in one has to overflow in both."""
-    most, size = torch.finfo(right.dtype).max, torch.where(right.isfinite(), right, 0).float()
-    differs = found.float().clamp(-most, most) - right.float().clamp(-most, most)
-    return float(differs.norm() / size.norm())
-
-
 LEAST_CAPABILITY = (8, 0)
 """Lowest compute capability with the instructions and shared memory that the kernels need."""
 TRIED = (
@@ -55,6 +46,13 @@ WINDOW = 100
 """Window of attention in a trial, shorter than its cache."""
 HIDDEN, EXPERT_HIDDEN, VOCAB = 1104, 544, 33_000
 """Sizes of inputs: each is larger than a block of its kernel, and not a multiple of one."""
+
+
+def off_by(found: Tensor, right: Tensor) -> float:
+    """Relative error of a result. What overflows in one has to overflow in both."""
+    most, size = torch.finfo(right.dtype).max, torch.where(right.isfinite(), right, 0).float()
+    differs = found.float().clamp(-most, most) - right.float().clamp(-most, most)
+    return float(differs.norm() / size.norm())
 
 
 def pick_ops(device: torch.device, dtype: torch.dtype, kind: str = "auto") -> Ops:

@@ -35,6 +35,13 @@ MOST_STEPS = 200
 """A number is tried for no more steps."""
 LEVEL = 0.01
 """Chance that the median ratio of two numbers is on the other side of `FASTER`."""
+PROMPT = (1,) * 32
+ROW_S, STEPS = 0.045, 7
+"""Seconds to time steps of one number of rows, and their number if threads are given."""
+VANILLA_S, PREFILL_S, METHODS_S, PAUSE_S = 1.5, 1.0, 2.5, 0.5
+"""Seconds to choose vanilla's number, the number for prefills and those of all methods, and the
+pause before a choice is repeated.
+"""
 
 
 class Trial:
@@ -156,15 +163,6 @@ def set_threads(count: int) -> None:
     if torch.get_num_threads() != count:
         torch.set_num_threads(count)
         torch.ones(1 << 16).add_(1)
-
-
-PROMPT = (1,) * 32
-ROW_S, STEPS = 0.045, 7
-"""Seconds to time steps of one number of rows, and their number if threads are given."""
-VANILLA_S, PREFILL_S, METHODS_S, PAUSE_S = 1.5, 1.0, 2.5, 0.5
-"""Seconds to choose vanilla's number, the number for prefills and those of all methods, and the
-pause before a choice is repeated.
-"""
 
 
 def choose_threads(target: Target, asked: int | None, before: Threads | None = None) -> Threads:

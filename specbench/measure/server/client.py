@@ -42,7 +42,23 @@ from specbench.types import Request
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
 
-
+CONNECT_S, SHORT_S, REQUEST_S = 10.0, 5.0, 600.0
+"""Seconds to connect, for a short question to the server, and by default for a request."""
+KEPT_S = 1.0
+"""Seconds after which an idle connection is not used again."""
+MOST_TEXT = 4 * 2**20
+"""Most bytes of a server's models, version or metrics."""
+MOST_ATTEMPTS, FIRST_WAIT_S, MOST_WAIT_S = 4, 0.25, 10.0
+_REFUSALS = (429, 503)
+"""HTTP statuses with which a server says that it did not begin the request."""
+_SHOWN = 200
+_START = (
+    "Start one, for example `vllm serve MODEL --port 8000` or `llama-server -m MODEL.gguf --port "
+    "8000`, and give its address: --url http://127.0.0.1:8000."
+)
+HELLO = [{"role": "user", "content": "Hello"}]
+PROBE_TOKENS = 8
+_MOST_CONTEXT = 2**31
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _SAMPLE = re.compile(rf"^([\w:]+)(?:\{{(.*)\}})? +({_NUMBER})(?=\s|$)", re.M | re.A)
 """A line: name{labels} number. A time may follow."""
@@ -75,18 +91,6 @@ def increase(before: Mapping[str, float], after: Mapping[str, float]) -> dict[st
     if any(after.get(name, 0.0) < value for name, value in before.items()):
         return {}
     return {name: value - before.get(name, 0.0) for name, value in after.items()}
-
-
-CONNECT_S, SHORT_S, REQUEST_S = 10.0, 5.0, 600.0
-"""Seconds to connect, for a short question to the server, and by default for a request."""
-KEPT_S = 1.0
-"""Seconds after which an idle connection is not used again."""
-MOST_TEXT = 4 * 2**20
-"""Most bytes of a server's models, version or metrics."""
-MOST_ATTEMPTS, FIRST_WAIT_S, MOST_WAIT_S = 4, 0.25, 10.0
-_REFUSALS = (429, 503)
-"""HTTP statuses with which a server says that it did not begin the request."""
-_SHOWN = 200
 
 
 class Client:
@@ -229,15 +233,6 @@ async def _start_of(response: ClientResponse) -> str:
 def _connection_text(error: Exception) -> str:
     """Return the message for a connection error."""
     return f"The connection to the server failed ({printable(describe_error(error))})."
-
-
-_START = (
-    "Start one, for example `vllm serve MODEL --port 8000` or `llama-server -m MODEL.gguf --port "
-    "8000`, and give its address: --url http://127.0.0.1:8000."
-)
-HELLO = [{"role": "user", "content": "Hello"}]
-PROBE_TOKENS = 8
-_MOST_CONTEXT = 2**31
 
 
 class _Model(msgspec.Struct, frozen=True):

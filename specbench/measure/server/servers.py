@@ -29,6 +29,16 @@ END_S = 30.0
 """Seconds that the keeper has to end a server."""
 _KEEPER = Path(__file__).with_name("keeper.py")
 _NUM_LINES, _MOST_BYTES = 5, 64 * 2**10
+DEATH_S = 3.0
+"""Seconds after which a process that has not ended is taken for one that hangs."""
+_POLL_S = 0.02
+START_S = 900.0
+"""Seconds that an engine has to load and compile a model."""
+MOST_STARTS = 2
+"""Starts in a row that may end badly: an engine that dies is started once more."""
+_READY_POLL_S = 0.2
+_FOLDERS = re.compile(r"""(?<![^\s"'=,])/(?:[^/"',]+/)+(?=[^/"',])""")
+"""The folders of an absolute path in an argument."""
 
 
 class ServerProcess:
@@ -82,18 +92,6 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-DEATH_S = 3.0
-"""Seconds after which a process that has not ended is taken for one that hangs."""
-_POLL_S = 0.02
-START_S = 900.0
-"""Seconds that an engine has to load and compile a model."""
-MOST_STARTS = 2
-"""Starts in a row that may end badly: an engine that dies is started once more."""
-_READY_POLL_S = 0.2
-_FOLDERS = re.compile(r"""(?<![^\s"'=,])/(?:[^/"',]+/)+(?=[^/"',])""")
-"""The folders of an absolute path in an argument."""
 
 
 @dataclass(slots=True, eq=False)

@@ -26,6 +26,13 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+NOISE = 0.02
+"""Standard deviation of the noise, as in a transformer's initial weights."""
+Small = Mapping[str, Tensor]
+"""The tensors of the small model, by name."""
+Draw = Callable[[tuple[int, ...]], Tensor]
+"""Makes a tensor of noise of a shape."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Channels:
@@ -77,16 +84,6 @@ def concat(parts: Sequence[Channels]) -> Channels:
     starts = [sum(part.size for part in parts[:i]) for i in range(len(parts))]
     used = torch.cat([start + part.used for start, part in zip(starts, parts, strict=True)])
     return Channels(used, torch.cat([part.live for part in parts]), parts[0].constant)
-
-
-NOISE = 0.02
-"""Standard deviation of the noise, as in a transformer's initial weights."""
-
-Small = Mapping[str, Tensor]
-"""The tensors of the small model, by name."""
-
-Draw = Callable[[tuple[int, ...]], Tensor]
-"""Makes a tensor of noise of a shape."""
 
 
 @dataclass(frozen=True, slots=True)
