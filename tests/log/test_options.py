@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from specbench.errors import UserError
 from specbench.log.options import options
 from specbench.log.schema import KINDS, json_schema
 from specbench.log.spec import SpecValues
@@ -44,9 +45,14 @@ def test_a_value_is_read_from_a_command_line_and_written_back(
         assert option.read([written] if option.is_many else written) == value
 
 
-def test_defaults_are_within_their_limits() -> None:
+def test_defaults_are_within_their_limits_and_less_is_refused() -> None:
     for name, option in OPTIONS.items():
         option.check(getattr(SpecValues(), name))
+    limits = [(one, one.least) for one in OPTIONS.values() if one.least is not None]
+    assert len(limits) > 5
+    for option, least in limits:
+        with pytest.raises(UserError, match="is too small"):
+            option.check(least - 1)
 
 
 README = Path(__file__).parents[2] / "results" / "README.md"

@@ -1,12 +1,20 @@
 """Passes that end by the width of intervals."""
 
+import pytest
 from msgspec import structs
 
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Estimate
+from specbench.errors import UserError
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
-from specbench.measure.plan import check_goal, finished_header, width_after
+from specbench.measure.plan import (
+    check_goal,
+    finished_header,
+    has_interval,
+    least_prompts,
+    width_after,
+)
 from specbench.measure.spec import RunSpec
 from tests.analysis.run_factory import full_run, make_run
 from tests.judge.changing import several
@@ -56,6 +64,10 @@ def test_an_ended_run_has_the_passes_it_took_and_is_warned_if_its_goal_was_misse
     assert told.startswith("The goal of --until-ci was not reached: pass 4: ± ")
 
 
-def test_the_smallest_runs_that_can_reach_a_goal_are_taken() -> None:
-    check_goal(RunSpec(until_ci=0.1, repeats=None), 2, [4, 4])
-    check_goal(RunSpec(until_ci=0.1, repeats=3), 2, [9])
+@pytest.mark.parametrize("num_tasks", [1, 2, 6])
+def test_the_smallest_runs_that_can_reach_a_goal_are_taken(num_tasks: int) -> None:
+    least = least_prompts(num_tasks)
+    assert has_interval([least] * num_tasks) and not has_interval([least - 1] * num_tasks)
+    check_goal(RunSpec(until_ci=0.1, repeats=3), 2, [least] * num_tasks)
+    with pytest.raises(UserError, match="cannot be reached: too few prompts"):
+        check_goal(RunSpec(until_ci=0.1, repeats=None), 2, [least - 1] * num_tasks)
