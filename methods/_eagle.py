@@ -36,7 +36,7 @@ class PairModel(FeatureModel):
     """
 
     _token_ids: Tensor | None
-    """The target's token ids for ids of the draft vocabulary; None if that is the target's."""
+    """The target's token id of each id of the draft vocabulary; None if both are the same."""
 
     def prefill(self, features: Tensor, tokens: Tensor) -> None:
         self.stack.prefill(*self.pairs(features, tokens))
@@ -54,8 +54,8 @@ class EagleModel(PairModel):
     """The draft model of EAGLE and EAGLE-2.
 
     One layer without input norm over fc([embedding ; feature]). The feature is the target's
-    final hidden state; the target's own head computes the logits, or a copy of it in the
-    checkpoint. With `d2t`, only its rows for the most frequent tokens do.
+    final hidden state. Logits come from the target's own head, or from a copy of it in the
+    checkpoint. With `d2t`, only the rows of the most frequent tokens are used.
 
     Source: Li et al. 2024, "EAGLE", section 4; behaviour checked against SafeAILab/EAGLE,
     model/cnets1.py. Frequent tokens: Zhao et al. 2025, "FR-Spec".
@@ -122,8 +122,8 @@ class Eagle3Model(PairModel):
     Source: Li et al. 2025, "EAGLE-3", section 3; behaviour checked against SafeAILab/EAGLE,
     model/cnets.py; switches and more layers against speculators 0.9, models/eagle3/core.py.
 
-    Deviation: refuses a target for which the formula names a layer twice (4 to 6 layers). In the
-    official code, its feature is too short.
+    Deviation: refuses a target of 4 to 6 layers, since the formula of the default layers names
+    one twice. In the official code, its feature is too short.
     """
 
     head_format = HeadFormat("eagle3", "eagle3", reads=EAGLE3_READS, switches=SWITCHES)

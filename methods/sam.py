@@ -10,6 +10,7 @@ from specbench.engine.tree import DraftTree
 from specbench.errors import UserError
 from specbench.methods import _dynamic_tree, eagle2, eagle3, recycling
 from specbench.methods._datastore import read_datastore
+from specbench.methods._eagle import EagleDrafter
 from specbench.methods._occurrences import Occurrences
 from specbench.types import option
 
@@ -122,6 +123,12 @@ class SamDecoding(Drafter):
 
     def forget(self) -> None:
         self._other.forget()
+
+    def bytes_read(self, num_nodes: float) -> float:
+        """The bytes of a copied step, in which a draft model reads tokens, without its head."""
+        if isinstance(self._other, EagleDrafter):
+            return self._other.model.stack.num_bytes
+        return 0.0
 
     def capture_graphs(self, num_tokens: int) -> None:
         self._other.capture_graphs(num_tokens)

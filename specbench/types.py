@@ -22,7 +22,9 @@ RUNS = Path("results/runs")
 
 
 StopReason = Literal["eos", "budget", "length"]
-"""Reason that ended a completion: an end token, the request's budget, or the model's context."""
+"""Reason that ended a completion: an end token, the request's budget of new tokens, or the
+end of the model's context. (Servers call the budget "length".)
+"""
 
 
 Scope = Literal["request", "run"]

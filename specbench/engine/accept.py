@@ -26,7 +26,7 @@ from specbench.engine.tree import DraftTree, TreeLayout, padded_size
 from specbench.errors import NonFiniteError
 from specbench.types import Sampling
 
-BROKEN_TARGET, BROKEN_DRAFT = -1, -2
+BROKEN_TARGET, BROKEN_DRAFT = -(2**63), 1 - 2**63
 """Marks that replace tokens chosen from NaN or infinite logits."""
 
 
@@ -56,7 +56,7 @@ class Verdict:
             NonFiniteError: logits of the target on the path, or of the draft, are not finite.
         """
         on_path, tokens, next_ids = chosen.tolist()
-        if (mark := min(next_ids)) < 0:
+        if (mark := min(next_ids)) <= BROKEN_DRAFT:
             who = "draft's scores" if mark == BROKEN_DRAFT else "target's logits"
             hint = "Check the weights and config.json (rms_norm_eps, rope), or use a wider --dtype."
             raise NonFiniteError(f"The {who} are NaN or infinite", hint)
@@ -147,7 +147,7 @@ class Sampler:
 
         A row with fewer than `count` tokens of nonzero probability is filled with others.
         """
-        # The shortest of waiting times with rates p are such a draw.
+        # With waiting times Exp(1) / p, the first tokens to arrive are such a draw.
         times = torch.empty_like(probs, dtype=torch.float64)
         times.exponential_(generator=self.generator)
         return (probs / times).topk(count).indices

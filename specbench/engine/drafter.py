@@ -117,8 +117,8 @@ class Drafter:
     """Acceptance rule of its trees."""
 
     profile: ProfileKind | None = None
-    """The kind of data that an acceptance profile stores. None if drafts depend on more than the
-    committed tokens, such as the trees of earlier steps or earlier completions.
+    """The kind of data that an acceptance profile stores (docs/tune.md). None if drafts depend
+    on more than the committed tokens, such as the trees of earlier steps.
     """
 
     draws_siblings: bool = False
@@ -148,14 +148,17 @@ class Drafter:
     def ranks(self, state: State, token_ids: Sequence[int]) -> list[int]:
         """Called instead of `propose` for an acceptance profile of kind "ranks".
 
-        Returns for each depth of its trees the rank of one of `token_ids`, which follow the
-        pending token, among the draft tokens after those before it. Tokens without a rank, also
-        missing ones, have the number of ranks.
+        `token_ids` are the answer's tokens after the pending one. Entry d of the result is the
+        rank of `token_ids[d]` among the draft tokens at depth d + 1, given the answer's tokens
+        before it: the number of ranks if the token has none, or the answer has ended.
         """
         raise TypeError(f"{type(self).__name__} does not implement ranks()")
 
     def skip(self, state: State) -> None:
-        """Called instead of `propose` if the drafter that uses this one drafts itself."""
+        """Called instead of `propose` in a step whose tree another drafter made, as SAM does.
+
+        Only the draft model's cache has to be updated.
+        """
 
     def observe(self, state: State, result: StepResult) -> None:
         """Read the result of a step. `state` already holds the emitted tokens."""
@@ -183,12 +186,15 @@ class Drafter:
         return (DraftTree.star(size, sampler.generator.device, self.tree_depth) for size in sizes)
 
     def capture_graphs(self, num_tokens: int) -> None:
-        """Run once each rare operation of completions of up to `num_tokens` tokens."""
+        """Run what first steps do not reach, so that its graphs are captured before timing.
+
+        `num_tokens` bounds a completion.
+        """
 
     def bytes_read(self, num_nodes: float) -> float:
         """Bytes of weights read to draft a tree of `num_nodes` nodes (may be a mean).
 
-        A weight counts once per pass that reads it; see `engine.weights`. If a drafter with
+        A weight counts once per pass that reads it; see `engine.layers.weights`. If a drafter with
         weights does not override this, its limit in reports is too high, never too low.
         """
         return 0.0
@@ -214,8 +220,8 @@ class Method:
     `options` is a frozen dataclass. Its fields, with their types and defaults, are the
     method's options on the command line, in `specbench show` and in `run.json`. `weights` is
     the name of its checkpoint on a model card: its own name, another's if it runs that
-    method's weights, or None if it needs none. The fields from `head` on have to be constants
-    in a module of `methods/`, which is read without being imported.
+    method's weights, or None if it needs none. `weights` and the fields from `head` on
+    have to be constants in a module of `methods/`, which is read without being imported.
     """
 
     name: str

@@ -139,8 +139,8 @@ class DraftTree:
     earlier siblings were rejected (row 0 is unused). None means deterministic draft tokens,
     whose distribution is a point mass. `log_probs` [nodes] are the drafter's log-probabilities
     of the path to each node (row 0 is unused), if known; they only serve reports. `scores` of
-    any shape are values of the draft model; NaN or positive infinity among them fails the
-    step.
+    any shape are values of the draft model that are only checked: NaN or positive infinity
+    among them fails the step.
     """
 
     tokens: Tensor  # [nodes] int64

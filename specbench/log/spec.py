@@ -136,7 +136,7 @@ class SpecHeader(Struct, frozen=True):
     values: SpecValues
     """Values in effect."""
     asked: Annotated[SpecValues | None, role("note")] = None
-    """Values as the user gave them."""
+    """Values that were asked for, with defaults filled in."""
     given: Annotated[tuple[str, ...], role("note")] = ()
     """Options that the user gave."""
 

@@ -162,7 +162,9 @@ def with_defaults(spec: RunSpec) -> RunSpec:
 
 
 def _passes(spec: RunSpec) -> int:
-    """Two passes where time allows, since nothing is claimed from one."""
+    """Default number of passes: the most with --until-ci, one for servers and for a paper's
+    whole datasets, three for tiny and stand-ins, else two, since one pass claims nothing.
+    """
     if spec.until_ci:
         return MOST_PASSES
     if spec.backend:
@@ -237,7 +239,9 @@ def _check_lengths(
 
 @dataclass(frozen=True, slots=True)
 class Width:
-    """The widest relative half interval of the mean speedups after some passes; None without one.
+    """The largest relative half width of the mean speedups' intervals after some passes.
+
+    None if a speedup has no interval.
 
     `goal` is the value of --until-ci.
     """
@@ -278,7 +282,7 @@ def check_goal(spec: RunSpec, num_methods: int, prompts: Sequence[int]) -> None:
     """
     if spec.until_ci is None:
         return
-    asked = f"--until-ci {spec.until_ci:.0%}"
+    asked = f"--until-ci {100 * spec.until_ci:g}%"
     if num_methods < 2 or not spec.is_baseline_run:
         raise UserError(f"{asked} needs vanilla and another method.", "Name one: --method pld.")
     if spec.repeats and spec.repeats < LEAST_PASSES:

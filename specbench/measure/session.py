@@ -2,8 +2,8 @@
 
 The folder is new, or that of a run to resume.
 
-The header of a run that is about to start, from its plan, and that of one that goes on: with
-the same inputs, on the same machine, for the records that are missing.
+A new run gets a header from its plan. A run that is resumed keeps its header, must have the
+same inputs and the same machine, and measures the records that are missing.
 """
 
 import dataclasses
@@ -99,7 +99,7 @@ def resumed_run(
 ) -> ChosenRun:
     """The run in the folder `output`, or the newest unfinished one in `root`, with its own options.
 
-    Of `spec` only the options in `given` count, which must agree with the run's.
+    Only the options of `spec` in `given` are compared: they must match the run's.
 
     Raises:
         RunFolderError: there is no run to resume, or the given options are not the run's.
@@ -287,7 +287,7 @@ def _as_before(new: MethodHeader, before: MethodHeader | None) -> MethodHeader:
 def check_records(plan: Plan, stored: Run) -> None:
     """Raise RunFolderError if the run has records that its plan does not make.
 
-    Also if a method would need a memory of records that it did not make.
+    Also if a method remembers earlier prompts (`scope=run`): that memory is lost.
     """
     planned = set(plan.keys)
     if unknown := [one.key for one in stored.records if one.key not in planned]:
@@ -341,7 +341,7 @@ def run_plan(
     command: Sequence[str] = (),
     is_forced: bool = False,
 ) -> Run:
-    """Run everything that the folder lacks. It holds a valid run however this ends.
+    """Measure the records that are missing. The folder holds a valid run however this ends.
 
     Args:
         plan: what to run.

@@ -257,6 +257,7 @@ class Ruled(Drafter):
         ([1, 2], [0, 7, 8, 9], 3, r"accepted the nodes \[1, 2\], which are not a path"),
         ([0, 1, 2, 3], [0, 7, 8, 9], 3, "accepted node 3, but only 3 nodes may be accepted"),
         ([0, 1], [0, 8, 8, 9], 3, r"emitted the tokens \[8\], but the nodes"),
+        ([0, 1], [0, 7, 8, 9], -1, f"emitted token -1, but the vocabulary has {VOCAB}"),
         ([0, 1], [0, 7, 8, 9], VOCAB, f"emitted token {VOCAB}, but the vocabulary has {VOCAB}"),
     ],
 )

@@ -44,7 +44,7 @@ def table_of(report: Report) -> str:
     """Speedups and accepted tokens of a run, or costs of steps of a stand-in, and how measured."""
     (source,) = report.sources
     block, values, name = report.blocks[0], source.info.spec.values, source.run.folder.name
-    what, table = "Speedup by task and of decoding alone; mean accepted tokens", _speedups(report)
+    what, table = "Speedup by task and of decoding alone, and MAT", _speedups(report)
     if values.weights == "stand-in":
         what, table = "The cost of a step", step_costs(report, block)
     return "\n".join([
@@ -63,7 +63,7 @@ def _speedups(report: Report) -> Table:
     decode = [Cell(formats.speedup(one.overall.decode_speedup)) for one in block.methods]
     rows = zip(table.groups[0].rows, decode, block.methods, strict=True)
     wider = [replace(row, cells=(*row.cells, one, MAT.cell(m.tasks[-1]))) for row, one, m in rows]
-    columns = (*names, Column("Decode only"), Column("Accepted tokens"))
+    columns = (*names, Column("Decode only"), Column("MAT"))
     return Table("", columns, (Group("", tuple(wider)),))
 
 
