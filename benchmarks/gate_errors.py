@@ -115,10 +115,8 @@ def _record(
 def simulated_header(methods: Sequence[str]) -> RunHeader:
     """The header of a run of these methods on all tasks."""
     spec = SpecHeader(values=SpecValues(device="cpu", methods=tuple(methods)))
-    columns = {task: task for task in TASKS}
-    recorded = read_header(RECORDED)
-    free = {"columns": columns, "prompts": (), "num_records": None}
-    return replace(recorded, id="simulated", spec=spec, **free)
+    header = replace(read_header(RECORDED), id="simulated", spec=spec, prompts=(), num_records=None)
+    return replace(header, columns={task: task for task in TASKS})
 
 
 def is_blamed(gate: CheckedRun, method: str) -> bool:

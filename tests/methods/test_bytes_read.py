@@ -55,8 +55,8 @@ def _attention_reads_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def said_and_read(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: object
-) -> tuple[float, float]:
-    """The bytes that a method says, and those that its drafts of a completion read in the mean."""
+) -> tuple[float, list[int]]:
+    """The bytes that a method says, and those that each draft of a completion read."""
     target = random_target(layers=8, vocab_size=500, hidden_size=64)
     drafter = build(name, target, folder, **options)
     read: list[int] = []
@@ -71,7 +71,7 @@ def said_and_read(
     monkeypatch.setattr(drafter, "propose", counted)
     done = decode(target, drafter, Request(prompts()[1], 30))
     said = drafter.bytes_read(sum(done.num_nodes) / len(done.num_nodes))
-    return said, sum(read) / len(read)
+    return said, read
 
 
 @pytest.mark.parametrize("name", names())
@@ -79,15 +79,17 @@ def test_a_draft_reads_the_bytes_that_its_method_says(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said, read = said_and_read(name, tmp_path, monkeypatch)
-    assert read <= said <= 1.01 * read  # the weights of norms are in no product
+    mean = sum(read) / len(read)
+    assert mean <= said <= 1.01 * mean  # the weights of norms are in no product
 
 
 @pytest.mark.parametrize("other", ["eagle2", "eagle3"])
-def test_sam_says_no_more_than_its_copied_steps_read(
+def test_sam_says_no_more_than_a_copied_step_reads(
     other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said, read = said_and_read("sam", tmp_path, monkeypatch, other=other)
-    assert 0 < said <= read
+    said, read = said_and_read("sam", tmp_path, monkeypatch, other=other, threshold=2)
+    copied, drafted = min(read), max(read)
+    assert 0 < said <= copied < 0.7 * drafted
 
 
 @pytest.mark.parametrize("is_tied", [False, True])
