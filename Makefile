@@ -142,7 +142,7 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy specbench methods tests tools benchmarks
 	$(BIN)/python -m pytest -q tests/packaging/test_rooms.py \
-	  tests/packaging/test_import_order.py
+	  tests/packaging/test_budgets.py tests/packaging/test_import_order.py
 
 # With an empty cache: pages in the repository hold no published prompts, which are not ours.
 reports: setup

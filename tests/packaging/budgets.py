@@ -1,103 +1,150 @@
-"""Lines of code of each room, and things that may not become more.
+"""What the code may not exceed: statements of each room, and counts that warn of dense code.
 
-`python -m tests.packaging.budgets` prints them beside their budgets; `--write` lowers the
-budgets in house.toml to what the tree has now, and never raises one.
+`python -m tests.packaging.budgets` prints the counts beside their limits. `--write` lowers the
+limits in house.toml to what the tree has now, but not below their goals, and never raises one.
 """
 
 import ast
-import io
+import math
 import re
 import sys
-import tokenize
-from collections import Counter
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
+from tests.packaging.readability import Counts, count
 from tests.packaging.rooms import HOUSE, HOUSE_FILE
 from tests.packaging.shell import ROOT, output
 
-FOLDERS = ("specbench", "methods", "benchmarks", "tests", "tools")
-_NO_CODE = {
-    *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE),
-    *(tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER),
-}
-_STEP = 50
-"""A room's budget is a multiple of this."""
+PRODUCT = ("specbench", "methods")
+FOLDERS = (*PRODUCT, "benchmarks", "tests", "tools")
+MAX_LINES = 400
+"""Lines that no file of the product may exceed."""
+USUAL_LINES = 300
+"""Lines above which a file of the product needs a reason in house.toml."""
+LONG_FUNCTION = 60
 
 
-def code_lines(source: str) -> int:
-    """Lines that hold code: not blank, no comment, no docstring. Imports count."""
-    documented: set[int] = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            documented.update(range(node.lineno, (node.end_lineno or 0) + 1))
-    used: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in _NO_CODE:
-            used.update(range(token.start[0], token.end[0] + 1))
-    return len(used - documented)
+def source_files(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
 
 
-def habits(source: str) -> Counter[str]:
-    """Functions over 60 lines, `fmt: skip`, and lines over 95 characters."""
+def room_of(path: Path) -> str:
+    """The room of a file, with all modules of the root as one."""
+    parts = path.relative_to(ROOT).parts
+    if parts[0] == "methods":
+        return "methods"
+    return parts[1] if len(parts) > 2 else "root"
+
+
+def counts_of_rooms() -> dict[str, Counts]:
+    """The counts of each room of the product, and of everything under `all`."""
+    rooms: defaultdict[str, Counts] = defaultdict(Counts)
+    for folder in PRODUCT:
+        for path in source_files(folder):
+            counts = count(path.read_text(encoding="utf-8"))
+            rooms[room_of(path)] += counts
+            rooms["all"] += counts
+    return dict(rooms)
+
+
+def statements_of_folders(folders: Iterable[str]) -> dict[str, int]:
+    return {
+        folder: sum(count(path.read_text("utf-8")).statements for path in source_files(folder))
+        for folder in folders
+    }
+
+
+def functions_over_60_lines(source: str) -> int:
     functions = (
         node
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     )
-    lines = source.splitlines()
-    return Counter(
-        {
-            "functions_over_60_lines": sum(
-                (node.end_lineno or 0) - node.lineno + 1 > 60 for node in functions
-            ),
-            "fmt_skip": sum(line.rstrip().endswith("# fmt: " + "skip") for line in lines),
-            "lines_over_95_characters": sum(len(line) > 95 for line in lines),
-        }
-    )
+    return sum((node.end_lineno or 0) - node.lineno + 1 > LONG_FUNCTION for node in functions)
 
 
-def measured() -> dict[str, Counter[str]]:
-    """Lines of each folder and room, habits and size in all, under the names of house.toml."""
-    totals, rooms, seen = Counter[str](), Counter[str](), Counter[str]()
-    for folder in FOLDERS:
-        for path in (ROOT / folder).rglob("*.py"):
-            source = path.read_text(encoding="utf-8")
-            lines = code_lines(source)
-            totals[folder] += lines
-            if folder == "specbench":
-                room = path.relative_to(ROOT / folder).with_suffix("").parts[0]
-                rooms[room] += lines
-            seen += habits(source)
+def skipped_by_the_formatter(source: str) -> int:
+    mark = "# fmt: " + "skip"
+    return sum(line.rstrip().endswith(mark) for line in source.splitlines())
+
+
+def megabytes_in_git() -> int:
+    """Size of git's files as they lie in the checkout."""
     tracked = map(ROOT.joinpath, output(["git", "ls-files", "-z"], ROOT).split("\0")[:-1])
-    num_bytes = sum(path.stat().st_size for path in tracked if path.is_file())
-    seen["megabytes_in_git"] = -(-num_bytes // 10**6)
-    return {"lines": totals, "lines_of_rooms": rooms, "at_most": seen}
+    return -(-sum(path.stat().st_size for path in tracked if path.is_file()) // 10**6)
+
+
+def long_files() -> dict[str, int]:
+    """Files of the product with more than `USUAL_LINES` lines, by path, with their lines."""
+    lines = {
+        path.relative_to(ROOT).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
+        for folder in PRODUCT
+        for path in source_files(folder)
+    }
+    return {path: number for path, number in lines.items() if number > USUAL_LINES}
+
+
+def measured() -> dict[str, Mapping[str, float]]:
+    """What the tree has, under the names of the tables in house.toml."""
+    rooms = counts_of_rooms()
+    sources = [path.read_text("utf-8") for folder in FOLDERS for path in source_files(folder)]
+    lengths = long_files().values()
+    return {
+        "statements": {
+            **{room: counts.statements for room, counts in rooms.items()},
+            **statements_of_folders(folder for folder in FOLDERS if folder not in PRODUCT),
+        },
+        "vague_names": {name: c.vague_names_per_1000_lines for name, c in rooms.items()},
+        "tokens_per_line": {name: c.tokens_per_line for name, c in rooms.items()},
+        "wide_lines": {name: c.wide_lines_per_1000 for name, c in rooms.items()},
+        "at_most": {
+            "packed_constants": rooms["all"].packed_constants,
+            "conditional_products": rooms["all"].conditional_products,
+            "files_over_300_lines": len(lengths),
+            "files_over_400_lines": sum(number > MAX_LINES for number in lengths),
+            "functions_over_60_lines": sum(map(functions_over_60_lines, sources)),
+            "fmt_skip": sum(map(skipped_by_the_formatter, sources)),
+            "megabytes_in_git": megabytes_in_git(),
+        },
+    }
+
+
+def goal_of(table: str, name: str) -> float:
+    """Where a limit ends: the goal of the room, else that of any room."""
+    goals = HOUSE["goal"].get(table, {})
+    return goals.get(name, goals.get("room", 0))
+
+
+def limit_of(table: str, name: str) -> float:
+    """What house.toml allows. A room without a limit of its own is new: it begins at the goal."""
+    return HOUSE[table].get(name, goal_of(table, name))
 
 
 def over_budget() -> list[str]:
     """A sentence for everything that is more than house.toml allows."""
     return [
-        f"{name}: {number}, and house.toml allows {HOUSE[table].get(name, 0)}"
+        f"{table}: {name} has {number}, and house.toml allows {limit_of(table, name)}"
         for table, numbers in measured().items()
         for name, number in sorted(numbers.items())
-        if number > HOUSE[table].get(name, 0)
+        if number > limit_of(table, name)
     ]
 
 
 def lowered(text: str) -> str:
-    """The text of house.toml with each budget at what the tree has now, if that is less."""
-    table, tables = "", measured()
+    """The text of house.toml with each limit at what the tree has now, if that is less."""
+    tables = measured()
+    table = ""
     lines = []
     for line in text.splitlines():
+        assignment = re.match(r"(\w+) = ([\d.]+)", line)
         if line.startswith("["):
             table = line.strip("[]")
-        elif (found := re.match(r"\"?(\w+)\"? = (\d+)", line)) and table in tables:
-            name, budget = found[1], int(found[2])
-            number = tables[table][name]
-            if table == "lines_of_rooms":
-                number = -(-number // _STEP) * _STEP
-            if table == "lines":
-                number = max(number, HOUSE["goal"][name])
-            line = line.replace(f" = {budget}", f" = {min(number, budget)}")
+        elif assignment and table in tables and table != "statements":
+            name, limit = assignment[1], float(assignment[2])
+            number = max(tables[table].get(name, 0), goal_of(table, name))
+            lowest = min(limit, math.ceil(10 * number) / 10)
+            line = line.replace(f" = {assignment[2]}", f" = {lowest:g}")
         lines.append(line)
     return "\n".join([*lines, ""])
 
@@ -109,7 +156,7 @@ def main() -> None:
     for table, numbers in measured().items():
         print(f"[{table}]")
         for name, number in sorted(numbers.items()):
-            print(f"{name:26}{number:7} of {HOUSE[table].get(name, 0)}")
+            print(f"{name:26}{number:8} of {limit_of(table, name)}")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,10 @@
-"""The order of rooms: imports go down, and no two files import each other.
-
-The code stays within its budgets: lines of each room, and habits that may not become more.
-"""
+"""The order of rooms: imports go down, and no two files import each other."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.packaging import rooms
-from tests.packaging.budgets import code_lines, habits, over_budget
 from tests.packaging.rooms import FLOORS, HOUSE, heights, import_graph, in_circles, upward
 
 GRAPH = import_graph(rooms.read_sources())
@@ -58,32 +54,3 @@ def test_a_neighbour_of_the_same_room_may_be_imported_but_not_in_a_circle() -> N
     assert not upward(import_graph(sources)) | in_circles(import_graph(sources))
     sources["specbench.log.c"] = "def f():\n    from . import a"
     assert in_circles(import_graph(sources)) == {f"circle {name}" for name in sources}
-
-
-SOURCE = '''"""A module.
-
-Its docstring counts nothing.
-"""
-
-import this  # counts
-
-
-def f() -> str:
-    """A docstring."""
-    # A comment.
-    return """two
-lines"""
-'''
-
-
-def test_the_code_is_within_its_budgets() -> None:
-    assert over_budget() == []
-
-
-def test_only_lines_with_code_count() -> None:
-    assert code_lines(SOURCE) == 4
-
-
-def test_a_long_function_and_a_long_line_are_seen() -> None:
-    source = "def f():\n" + "    x = 1\n" * 60 + "y = " + "1" * 92 + "  # fmt: " + "skip\n"
-    assert set(habits(source).values()) == {1}

@@ -1,0 +1,66 @@
+"""The code stays within the limits of house.toml, and its counts are right."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.packaging.budgets import functions_over_60_lines, over_budget, skipped_by_the_formatter
+from tests.packaging.readability import count
+
+SOURCE = '''"""A module.
+
+Its docstring counts nothing.
+"""
+
+import this  # a line of code, and no statement
+
+
+def f(found) -> str:
+    """A docstring."""
+    # A comment.
+    return """two
+lines"""
+'''
+
+
+def test_the_code_is_within_its_budgets() -> None:
+    assert over_budget() == []
+
+
+def test_comments_docstrings_and_imports_are_no_statements() -> None:
+    counts = count(SOURCE)
+    assert (counts.code_lines, counts.body_lines, counts.statements) == (4, 3, 2)
+    assert counts.tokens == len(["def", "f", "(", "found", ")", "->", "str", ":", "return", "text"])
+
+
+@pytest.mark.parametrize("source", ["def f(one): ...", "for found in x: ...", "y = made + 1"])
+def test_a_vague_name_is_counted_where_it_is_used(source: str) -> None:
+    assert count(source).vague_names == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    ['"s" * (n != 1)', "is_open * [x]", 'f"{n}" * (not x)', "(x,) * bool(y)", '"," * a.is_last'],
+)
+def test_a_text_times_a_condition_is_counted(source: str) -> None:
+    assert count(source).conditional_products == 1
+
+
+@pytest.mark.parametrize("source", ['"-" * 8', "x * (n != 1)", "[0] * n", "rows * is_row"])
+def test_other_products_are_not_counted(source: str) -> None:
+    assert count(source).conditional_products == 0
+
+
+def test_constants_in_one_statement_are_counted_at_module_level() -> None:
+    assert count("A, B = 1, 2\ndef f():\n    a, b = 1, 2\n").packed_constants == 1
+
+
+def test_a_line_of_25_tokens_is_wide() -> None:
+    sums = [" + ".join("x" * number) for number in (12, 13)]
+    assert [count(line).wide_lines for line in sums] == [0, 1]
+
+
+def test_a_long_function_and_a_skip_of_the_formatter_are_seen() -> None:
+    source = "def f():\n" + "    x = 1\n" * 60 + "y = 1  # fmt: " + "skip\n"
+    assert functions_over_60_lines(source) == 1
+    assert skipped_by_the_formatter(source) == 1
