@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from specbench.engine.accept import Sampler
+from specbench.engine.sampler import Sampler
 from specbench.engine.tree import DraftTree
 
 

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, Drafter, State
 from specbench.engine.graphs.capture import run_in_every_bucket
 from specbench.engine.load import load_target
+from specbench.engine.sampler import Sampler
 from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree, padded_size
 from specbench.methods._checkpoint import given_weights

@@ -174,7 +174,7 @@ class DynamicDrafter(EagleDrafter):
             return pool.tree()
         for place in model.stack.tree_slots(end, [pool.top_k] * self._depth):
             beam = pool.beam()
-            pairs = model.guesses(hidden.index_select(0, beam.rows), beam.tokens)
+            pairs = model.draft_pairs(hidden.index_select(0, beam.rows), beam.tokens)
             hidden = model.stack.extend(*pairs, place, end, beam.mask, cache_span)
             pool.add(*self._candidates(hidden))
         return pool.tree()

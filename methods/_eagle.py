@@ -39,9 +39,9 @@ class PairModel(FeatureModel):
     """The target's token id of each id of the draft vocabulary; None if both are the same."""
 
     def prefill(self, features: Tensor, tokens: Tensor) -> None:
-        self.stack.prefill(*self.pairs(features, tokens))
+        self.stack.prefill(*self.target_pairs(features, tokens))
 
-    def pairs(self, features: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def target_pairs(self, features: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Layer inputs for target features: residual [n, hidden] and attention's [n, input]."""
         raise NotImplementedError
 
@@ -81,14 +81,14 @@ class EagleModel(PairModel):
         self._token_ids = ids if "d2t" in checkpoint else None
         self.notes = checkpoint.close()
 
-    def pairs(self, features: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def target_pairs(self, features: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         both = torch.cat([embedding(tokens, self._embedding), features], -1)
         joint = self._ops.project(both, self._fc.weight, self._fc.bias)
         return joint, joint
 
-    def guesses(self, hidden: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def draft_pairs(self, hidden: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Layer inputs for draft tokens [n]; `hidden` [n, hidden] are their parents' outputs."""
-        return self.pairs(hidden, tokens)
+        return self.target_pairs(hidden, tokens)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [n, draft vocabulary] of the token after each output."""
@@ -171,12 +171,12 @@ class Eagle3Model(PairModel):
         normed = zip(parts, self._part_norms, strict=True)
         return torch.cat([self._ops.norm(part, norm) for part, norm in normed], -1)
 
-    def pairs(self, features: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def target_pairs(self, features: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         fc = self._fc
         joint = self._ops.project(features, fc.weight, fc.bias, norm=self._input_norm)
         return self._inputs(joint, tokens)
 
-    def guesses(self, hidden: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def draft_pairs(self, hidden: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         if self._is_output_normed:
             hidden = self._ops.norm(hidden, self._norm)
         return self._inputs(hidden, tokens)
@@ -236,6 +236,6 @@ class EagleDrafter(FeatureDrafter[AnyModel]):
         `path` [n] are rows of `captured`, `tokens` [n] the tokens after them. Rows after
         `last` [1] are padding. Returns token [1] and output [1, hidden] of row `last`.
         """
-        residual, attended = self.model.pairs(self.model.features(captured, path), tokens)
+        residual, attended = self.model.target_pairs(self.model.features(captured, path), tokens)
         hidden = self.model.stack.feed(residual, attended, end - 1 - last[0], last, cache_span)
         return tokens.index_select(0, last), hidden

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specbench.engine.accept import Sampler
 from specbench.engine.drafter import State
+from specbench.engine.sampler import Sampler
 from specbench.engine.tree import DraftTree
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._features import FeatureDrafter, ModelT

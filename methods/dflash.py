@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, Method
 from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.layers.weights import weight_bytes
+from specbench.engine.sampler import Sampler
 from specbench.engine.target import Needs
 from specbench.methods._checkpoint import FILES, Checkpoint
 from specbench.methods._draft_stack import DraftStack, layer_config, rms_norm

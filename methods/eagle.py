@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, Method, State
 from specbench.engine.layers.operands import CacheSpan
+from specbench.engine.sampler import Sampler
 from specbench.engine.tree import DraftTree, additive
 from specbench.methods._eagle import EagleDrafter, EagleModel
 from specbench.methods._static_tree import TREE_HELP, StaticTree, TreeOptions, best_ids, ranks_of
@@ -81,7 +81,7 @@ class Eagle(EagleDrafter):
             if slots.rows.shape[0]:
                 above = hidden.index_select(0, level.above)
                 below = guessed[-1].index_select(0, level.expanders)
-                pairs = model.guesses(above, below)
+                pairs = model.draft_pairs(above, below)
                 hidden = model.stack.extend(*pairs, slots, end, mask, cache_span)
         ids = torch.cat(guessed)
         if not probs:
@@ -100,7 +100,7 @@ class Eagle(EagleDrafter):
         for token, slots, mask in zip(token_ids, places, self._masks, strict=False):
             yield model.token_ids(best_ids(self._ops, model.logits(hidden)))[0]
             if slots.rows.shape[0]:  # the last level has no children
-                pairs = model.guesses(hidden, torch.full_like(slots.rows, token))
+                pairs = model.draft_pairs(hidden, torch.full_like(slots.rows, token))
                 hidden = model.stack.extend(*pairs, slots, end, mask, span)
 
     def bytes_read(self, num_nodes: float) -> float:

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, Method
 from specbench.engine.layers.operands import CacheSpan
+from specbench.engine.sampler import Sampler
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._eagle import EAGLE3_READS, AnyModel, Eagle3Model, EagleDrafter
 from specbench.methods._head_config import LAYERS_HELP, SWITCHES, HeadConfig, HeadFormat
@@ -98,7 +98,7 @@ class PEagle(EagleDrafter, ParallelDrafter[AnyModel]):
         tokens = torch.where(is_pair, pad(tokens, more), model.mask_token)
         wanted = last + rows[: self._num_masks + 1]
         hidden = model.stack.feed(
-            *model.pairs(features, tokens), end - 1 - last[0], wanted, cache_span
+            *model.target_pairs(features, tokens), end - 1 - last[0], wanted, cache_span
         )
         return draw_chain(root, model.logits(hidden), sampler)
 

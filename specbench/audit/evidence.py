@@ -15,11 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specbench.engine.accept import Sampler
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter, State, StepResult
 from specbench.engine.layers.torch_attention import without_cudnn_attention
 from specbench.engine.planting import plant
+from specbench.engine.sampler import Sampler
 from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree
 from specbench.types import Request, Sampling

@@ -12,7 +12,8 @@ import torch
 from torch.nn.functional import pad
 
 from specbench.audit.evidence import Array
-from specbench.engine.accept import Rule, Sampler, Verdict
+from specbench.engine.accept import Rule, Verdict
+from specbench.engine.sampler import Sampler
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.types import Sampling
 

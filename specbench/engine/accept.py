@@ -13,18 +13,11 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
-from transformers.generation.logits_process import (
-    LogitsProcessorList,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
 
 from specbench.engine.execution import Execution
-from specbench.engine.layers.ops import TORCH, Ops
-from specbench.engine.tree import DraftTree, TreeLayout, padded_size
+from specbench.engine.sampler import Sampler
+from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.errors import NonFiniteError
-from specbench.types import Sampling
 
 BROKEN_TARGET, BROKEN_DRAFT = -(2**63), 1 - 2**63
 """Marks that replace tokens chosen from NaN or infinite logits."""
@@ -50,7 +43,7 @@ class Verdict:
 
     @classmethod
     def read(cls, chosen: Tensor) -> Verdict:
-        """Copy the result of `judge` to the host. A step waits for the device only here.
+        """Copy the result of `accept_path` to the host. A step waits for the device only here.
 
         Raises:
             NonFiniteError: logits of the target on the path, or of the draft, are not finite.
@@ -104,63 +97,6 @@ class AcceptedPath(NamedTuple):
         return AcceptedPath(pad(self.path, (0, more)), pad(self.token_ids, (0, more)), self.last)
 
 
-class Sampler:
-    """Turns logits into distributions and tokens with transformers' logits processors."""
-
-    def __init__(
-        self, sampling: Sampling, device: torch.device, seed: int = 0, ops: Ops = TORCH
-    ) -> None:
-        self.sampling, self._ops = sampling, ops
-        self.generator = torch.Generator(device).manual_seed(seed)
-        self._processors = LogitsProcessorList()
-        if sampling.is_greedy:
-            return
-        if sampling.temperature != 1.0:
-            self._processors.append(TemperatureLogitsWarper(sampling.temperature))
-        if sampling.top_k:
-            self._processors.append(TopKLogitsWarper(sampling.top_k))
-        if sampling.top_p < 1.0:
-            self._processors.append(TopPLogitsWarper(sampling.top_p))
-
-    def probs(self, logits: Tensor) -> Tensor:
-        """Probabilities [rows, vocab] that tokens are drawn from, for `logits` [rows, vocab].
-
-        At least float32: in half precision a softmax over a vocabulary does not sum to one.
-        """
-        dtype = torch.promote_types(logits.dtype, torch.float32)
-        return torch.softmax(self._processors(None, logits.to(dtype)), -1)
-
-    def uniform(self, rows: int) -> Tensor:
-        """Random numbers [rows] in [0, 1), float64. Padding a tree does not change them."""
-        device, size = self.generator.device, padded_size(rows)
-        drawn = torch.rand(size, dtype=torch.float64, device=device, generator=self.generator)
-        return drawn[:rows]
-
-    def draw(self, probs: Tensor) -> Tensor:
-        """One token [rows] per row of `probs` [rows, vocab], whose rows need not sum to one."""
-        cdf = probs.double().cumsum(-1)
-        at = self.uniform(probs.shape[0])[:, None] * cdf[:, -1:]
-        return torch.searchsorted(cdf, at, right=True).squeeze(-1).clamp_(max=probs.shape[-1] - 1)
-
-    def draw_distinct(self, probs: Tensor, count: int) -> Tensor:
-        """Tokens [rows, count], drawn in this order without replacement from each row.
-
-        A row with fewer than `count` tokens of nonzero probability is filled with others.
-        """
-        # With waiting times Exp(1) / p, the first tokens to arrive are such a draw.
-        times = torch.empty_like(probs, dtype=torch.float64)
-        times.exponential_(generator=self.generator)
-        return (probs / times).topk(count).indices
-
-    def best_ids(self, logits: Tensor) -> Tensor:
-        """The best token [rows] of logits [rows, vocab], the first of equals."""
-        return self._ops.best_ids(logits)
-
-    def pick(self, logits: Tensor) -> Tensor:
-        """The next token [rows] after `logits` [rows, vocab]: the best one, or a drawn one."""
-        return self.best_ids(logits) if self.sampling.is_greedy else self.draw(self.probs(logits))
-
-
 class Rule(Protocol):
     """Acceptance rule. A method may bring its own; the default is `lossless`.
 
@@ -170,7 +106,7 @@ class Rule(Protocol):
     def __call__(self, tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor: ...
 
 
-def judge(
+def accept_path(
     rule: Rule, tree: DraftTree, logits: Tensor, sampler: Sampler, execution: Execution
 ) -> Tensor:
     """Apply a rule to a tree and the target's `logits` [nodes, vocab]; returns as `select`.

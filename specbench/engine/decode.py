@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from specbench.engine.accept import Verdict, judge
+from specbench.engine.accept import Verdict, accept_path
 from specbench.engine.clock import Clock, DeviceClock, Stopwatch
 from specbench.engine.draft_check import CheckedStep, check_draft
 from specbench.engine.drafter import Drafter, State, StepResult
@@ -69,7 +69,7 @@ def decode(
             watch.lap("draft")  # includes `observe` of the last step
             forward = target.forward(tree)
             watch.lap("verify")
-            chosen = judge(drafter.rule, tree, forward.logits, sampler, execution)
+            chosen = accept_path(drafter.rule, tree, forward.logits, sampler, execution)
             verdict, accepted_path = target.commit_path(tree.layout, chosen)
             watch.lap("commit")
             if is_on_host or is_checked:
@@ -107,11 +107,11 @@ def _naming_step(state: State, steps: Sequence[Step]) -> Iterator[None]:
 def _prefill(target: Target, drafter: Drafter, state: State) -> tuple[Forward, bool]:
     """Run the prompt and emit its token; True if that completes the request.
 
-    The prefill is judged like a step: its tree is the prompt's last token.
+    The rule is applied as in a step: the tree is the last token of the prompt alone.
     """
     prefill = target.prefill(state.request.prompt_ids, num_new=state.remaining)
     rule, tree = drafter.rule, state.chain()
-    chosen = judge(rule, tree, prefill.logits, state.sampler, target.execution)
+    chosen = accept_path(rule, tree, prefill.logits, state.sampler, target.execution)
     return prefill, emit(state, Verdict.read(chosen).token_ids, target.vocab_size)[1]
 
 

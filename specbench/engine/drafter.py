@@ -11,8 +11,9 @@ from typing import Any, overload
 
 import torch
 
-from specbench.engine.accept import AcceptedPath, Rule, Sampler, Verdict, lossless
+from specbench.engine.accept import AcceptedPath, Rule, Verdict, lossless
 from specbench.engine.load import WeightSource
+from specbench.engine.sampler import Sampler
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import NUM_NODES, DraftTree, padded_size
 from specbench.types import ProfileKind, Request, Scope
@@ -195,7 +196,7 @@ class Drafter:
         """Bytes of weights read to draft a tree of `num_nodes` nodes (may be a mean).
 
         A weight counts once per pass that reads it; see `engine.layers.weights`. If a drafter with
-        weights does not override this, its limit in reports is too high, never too low.
+        weights does not override this, its bandwidth bound in reports is too high, never too low.
         """
         return 0.0
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from specbench.engine.accept import AcceptedPath, Sampler, Verdict
+from specbench.engine.accept import AcceptedPath, Verdict
 from specbench.engine.execution import Execution
 from specbench.engine.kv import KVCache, layer_shapes
 from specbench.engine.layers.models import unsupported_reason
@@ -25,6 +25,7 @@ from specbench.engine.layers.operands import CacheSpan, TreeMask, dense_mask
 from specbench.engine.layers.stack import Stack
 from specbench.engine.layers.torch_attention import attention_kinds, windowed
 from specbench.engine.model_parts import context_length, decoder, decoder_layers, with_first_layers
+from specbench.engine.sampler import Sampler
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.types import Sampling
 

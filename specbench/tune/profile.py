@@ -20,9 +20,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench.engine.accept import Sampler, lossless
+from specbench.engine.accept import lossless
 from specbench.engine.decode import decode, token_limit
 from specbench.engine.drafter import Drafter, State, StepResult
+from specbench.engine.sampler import Sampler
 from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree
 from specbench.errors import SpecbenchError, UserError, reading

@@ -14,8 +14,8 @@ from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, Drafter, State
+from specbench.engine.sampler import Sampler
 from specbench.engine.target import Target
 from specbench.errors import UserError
 from specbench.measure.methods import RunMethod, find_checkpoint, parse_methods

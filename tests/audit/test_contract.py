@@ -14,9 +14,10 @@ from specbench.audit.results import PLANTED
 from specbench.audit.rule_cases import rule_outcomes
 from specbench.audit.token_tests import rule_tests
 from specbench.audit.white_box import corrected
-from specbench.engine.accept import Sampler, lossless
+from specbench.engine.accept import lossless
 from specbench.engine.drafter import State
 from specbench.engine.planting import plant
+from specbench.engine.sampler import Sampler
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.log.audit import MethodAudit

@@ -18,7 +18,8 @@ from specbench.audit.contract import Subject, run_contract
 from specbench.audit.evidence import Array
 from specbench.audit.rule_cases import CASES, VOCAB, Outcomes
 from specbench.audit.token_tests import rule_test
-from specbench.engine.accept import Rule, Sampler, lossless
+from specbench.engine.accept import Rule, lossless
+from specbench.engine.sampler import Sampler
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree, TreeLayout
 from tests.support.bugs import BUGS, SMALL

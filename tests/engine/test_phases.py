@@ -18,12 +18,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from specbench.engine import clock
-from specbench.engine.accept import Sampler, Verdict, judge, lossless
+from specbench.engine.accept import Verdict, accept_path, lossless
 from specbench.engine.clock import EventStopwatch, HostStopwatch, phase_stopwatch
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
 from specbench.engine.execution import Execution
 from specbench.engine.graphs.cuda import Graphs
+from specbench.engine.sampler import Sampler
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
 from specbench.errors import NonFiniteError
@@ -185,5 +186,5 @@ def test_a_rejected_node_may_overflow_and_masked_tokens_may_be_minus_infinity(
     logits[2] = math.nan  # of a draft token that is rejected
     tree = DraftTree.chain(torch.tensor([4, 7, 8]))
     sampler = Sampler(Sampling(), torch.device("cpu"))
-    chosen = judge(lossless, tree, logits, sampler, execution())
+    chosen = accept_path(lossless, tree, logits, sampler, execution())
     assert Verdict.read(chosen).token_ids == (7, 7)

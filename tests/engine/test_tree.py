@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from specbench.engine.accept import AcceptedPath, Sampler, Verdict, lossless
+from specbench.engine.accept import AcceptedPath, Verdict, lossless
 from specbench.engine.decode import decode
 from specbench.engine.draft_check import check_draft
 from specbench.engine.drafter import Drafter, State
+from specbench.engine.sampler import Sampler
 from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.errors import ContractFault

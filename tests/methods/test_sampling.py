@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from specbench.engine.accept import Sampler, Verdict, typical
+from specbench.engine.accept import Verdict, typical
 from specbench.engine.decode import decode
+from specbench.engine.sampler import Sampler
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.types import Request, Sampling
 from tests.methods.building import Recording

@@ -14,8 +14,8 @@ import specbench
 from specbench import registry
 from specbench.cli.app import app
 from specbench.data.tasks import load_cards
-from specbench.engine.accept import Sampler
 from specbench.engine.drafter import State
+from specbench.engine.sampler import Sampler
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.measure.server.engine import load_engine
 from specbench.registry import parse_choices

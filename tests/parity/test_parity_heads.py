@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from specbench.engine.accept import Sampler
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter, State
+from specbench.engine.sampler import Sampler
 from specbench.registry import get
 from specbench.types import Completion, Request, Sampling
 from tests.methods.building import Recording, build_in

@@ -15,10 +15,11 @@ from torch import Tensor
 
 from specbench.audit.evidence import Plain
 from specbench.data.prompts import Prompt
-from specbench.engine.accept import Sampler, select
+from specbench.engine.accept import select
 from specbench.engine.clock import DeviceClock
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter, State, StepResult
+from specbench.engine.sampler import Sampler
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
 from specbench.log.backend import HookTimes

@@ -9,9 +9,10 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from specbench.engine.accept import Sampler, lossless, select
+from specbench.engine.accept import lossless, select
 from specbench.engine.decode import emit
 from specbench.engine.drafter import State
+from specbench.engine.sampler import Sampler
 from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.types import Sampling

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from transformers import LlamaForCausalLM
 
-from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, Drafter, State
+from specbench.engine.sampler import Sampler
 from specbench.engine.target import Target
 from specbench.methods._eagle import EagleDrafter
 from specbench.registry import get, make_options

@@ -98,7 +98,7 @@ def test_eagle3s_unrolled_steps_are_the_drafters_levels(
         for depth, place in enumerate(places, start=1):
             token = torch.tensor([TEXT[length + depth - 1]])
             hidden = draft.stack.extend(
-                *draft.guesses(hidden, token), place, end, torch.zeros(1, depth),
+                *draft.draft_pairs(hidden, token), place, end, torch.zeros(1, depth),
                 drafter.cache_span(state),
             )  # fmt: skip
             assert torch.allclose(hidden[0], outputs[depth][0, length - 2], atol=1e-4)

@@ -11,8 +11,8 @@ import pytest
 from torch import Tensor
 
 from specbench import run
-from specbench.engine.accept import Sampler
 from specbench.engine.decode import decode
+from specbench.engine.sampler import Sampler
 from specbench.measure.methods import parse_methods
 from specbench.methods.sps import next_length
 from specbench.tune import mat, profile, replay

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from specbench.engine.accept import judge
+from specbench.engine.accept import accept_path
 from specbench.engine.graphs.cuda import buckets
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
@@ -38,7 +38,7 @@ def capture_graphs(
             for tree in reversed(trees):  # large ones first, as below
                 tree = tree.padded(target.execution.num_nodes(tree.num_nodes))
                 logits = run_in_every_bucket(target, tree, num_tokens)
-                chosen = judge(drafter.rule, tree, logits, sampler, target.execution)
+                chosen = accept_path(drafter.rule, tree, logits, sampler, target.execution)
                 target.commit_path(tree.layout, chosen)
     target.cache.reset()
 

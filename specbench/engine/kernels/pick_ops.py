@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from specbench.engine.kernels.triton_ops import TritonOps
 
 
-LIMITS = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 4e-3}
+ALLOWED_ERRORS = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 """Largest relative error of a kernel's result against torch's, by dtype."""
 LEAST_CAPABILITY = (8, 0)
 """Lowest compute capability with the instructions and shared memory that the kernels need."""
@@ -114,7 +114,7 @@ def unsupported_reason(
 
     With a recorder, they must also agree when recorded.
     """
-    limit = LIMITS.get(dtype)
+    limit = ALLOWED_ERRORS.get(dtype)
     if limit is None:
         return f"there are no kernels for {str(dtype).removeprefix('torch.')}"
     for num_rows, heads in TRIED:
