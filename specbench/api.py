@@ -181,7 +181,7 @@ class Run:
         self.path, self.header, self.records = run.folder, run.header, run.records
 
     def __repr__(self) -> str:
-        from specbench.report.results import verdict
+        from specbench.report.verdict import verdict
 
         model, status = self.header.model.label, self.header.status
         first = next(iter(self._metrics.values()))

@@ -10,10 +10,11 @@ from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.errors import RunFolderError, os_errors
 from specbench.log.files import write_whole
 from specbench.log.run import Run
+from specbench.report.arrange import Sort, arrange
 from specbench.report.export import FORMATS, load_format
 from specbench.report.plots import make_plots
 from specbench.report.plots.style import Plot
-from specbench.report.results import Report, Sort, arrange
+from specbench.report.results import Report
 
 
 def make_report(

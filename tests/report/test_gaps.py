@@ -20,7 +20,8 @@ from specbench.log.run import Run
 from specbench.report import sections
 from specbench.report.build import make_report
 from specbench.report.export import csv as csv_format
-from specbench.report.results import Report, run_labels
+from specbench.report.results import Report
+from specbench.report.run_labels import run_labels
 from specbench.report.table import Table
 from specbench.types import Record
 from tests.analysis.run_factory import full_run, make_run

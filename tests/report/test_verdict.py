@@ -9,7 +9,7 @@ from specbench.analysis.metrics import measure
 from specbench.log.run import Run
 from specbench.report.build import make_report
 from specbench.report.notes import short_notes
-from specbench.report.results import verdict
+from specbench.report.verdict import verdict
 from tests.analysis.run_factory import header, make_run, record
 
 
@@ -60,7 +60,7 @@ def test_a_difference_that_the_interval_alone_shows_is_marked_and_told() -> None
         interval = metrics.rankings[0.0].speedups["pld"].interval
         assert interval and interval.low > 1.0
         assert [task.mark for task in pld.tasks] == [mark]
-        told = f"alone a difference, not among {1 + len(others)}"
+        told = f"significant on its own, not after correcting for {1 + len(others)} comparisons"
         assert (told in verdict(metrics, 0.0)) is bool(mark)
         assert any(told in note.text for note in short_notes(report.notes)) is bool(mark)
 

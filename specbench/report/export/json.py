@@ -16,8 +16,9 @@ from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.stats.bootstrap import LEVEL, Estimate, Missing
 from specbench.log.header import RunHeader, header_values
 from specbench.log.run import loads_of
-from specbench.report.results import Report, Source, p_value_of, verdict
+from specbench.report.results import Report, Source, p_value_of
 from specbench.report.texts import note
+from specbench.report.verdict import verdict
 from specbench.report.warning_notes import with_advice
 
 SCHEMA = 1

@@ -1,0 +1,187 @@
+"""Arrange the numbers of runs in the papers' layout: methods by task, per run and temperature.
+
+Decides which numbers stand together and which are the best of their column.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from specbench.analysis.cells import CellKey
+from specbench.analysis.frames import value_or_none
+from specbench.analysis.metrics import BASELINE, MethodMetrics, RunMetrics, partial
+from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
+from specbench.log.run import Run
+from specbench.report import facts
+from specbench.report.notes import notes, scope_text
+from specbench.report.results import (
+    MEAN,
+    MEAN_TITLE,
+    Block,
+    MethodResults,
+    Report,
+    RunResults,
+    Source,
+    Task,
+    TaskResult,
+    task_result,
+)
+from specbench.report.run_labels import run_labels
+from specbench.report.verdict import verdict
+
+Sort = Literal["paper", "speedup"]
+"""The order of the methods: the papers', or the fastest first."""
+
+
+def arrange(measured: Sequence[RunMetrics], runs: Sequence[Run], sort: Sort) -> Report:
+    """The results of one or several runs, methods in the papers' order or the fastest first.
+
+    `measured` are the numbers of `runs`.
+    """
+    headers = [run.info for run in measured]
+    labels = run_labels(headers, [facts.load_text(run) for run in measured])
+    sources = tuple(
+        Source(label, metrics, run)
+        for label, metrics, run in zip(labels, measured, runs, strict=True)
+    )
+    tasks = _tasks(measured)
+    temperatures = {temperature for run in measured for temperature in run.temperatures}
+    prompts = [facts.prompts_text(header) for header in headers]
+    return Report(
+        sources,
+        title=_title(measured),
+        prompts=_distinct(text for text in prompts if text),
+        tasks=tasks,
+        blocks=tuple(
+            _block(sources, temperature, tasks, sort) for temperature in sorted(temperatures)
+        ),
+        notes=notes(measured, labels),
+        scope=scope_text(measured),
+    )
+
+
+def _title(runs: Sequence[RunMetrics]) -> str:
+    """Models, machines and dtypes of the runs."""
+    models = _distinct(facts.model_text(run.info) for run in runs)
+    machines = _distinct(run.info.device_phrase for run in runs)
+    dtypes = ", ".join(dict.fromkeys(run.info.model.precision for run in runs))
+    title = f"{models} on {machines}, {dtypes}"
+    is_first_look = any(run.info.spec.values.is_first_look for run in runs)
+    return f"First look: {title}" if is_first_look else title
+
+
+def _distinct(texts: Iterable[str]) -> str:
+    """Each of the texts once."""
+    return "; ".join(dict.fromkeys(texts))
+
+
+def _tasks(runs: Sequence[RunMetrics]) -> tuple[Task, ...]:
+    """The tasks of all runs; if there are several, followed by their mean."""
+    titles = {task: run.info.task_title(task) for run in runs for task in run.tasks}
+    tasks = [Task(name, title, _num_samples(runs, name)) for name, title in titles.items()]
+    if len(tasks) > 1:
+        tasks.append(Task(MEAN, MEAN_TITLE))
+    return tuple(tasks)
+
+
+def _num_samples(runs: Sequence[RunMetrics], task: str) -> str:
+    """The samples that methods are compared on: "8", or "6-8" if runs or temperatures differ."""
+    counts: set[int] = set()
+    for run in runs:
+        most: dict[float, int] = defaultdict(int)  # of any method, by temperature
+        for key, cell in run.cells.items():
+            if key.task == task:
+                most[key.temperature] = max(most[key.temperature], cell.num_samples)
+        counts.update(most.values())
+    counts.discard(0)
+    if not counts:
+        return ""
+    fewest = min(counts)
+    largest = max(counts)
+    return str(fewest) if fewest == largest else f"{fewest}-{largest}"
+
+
+def _block(
+    sources: Sequence[Source], temperature: float, tasks: Sequence[Task], sort: Sort
+) -> Block:
+    """The results of the runs that have this temperature."""
+    sources = [source for source in sources if temperature in source.metrics.temperatures]
+    comparable = _comparable([source.metrics for source in sources])
+    runs = []
+    for source, metrics in zip(sources, comparable, strict=True):
+        methods = _methods(metrics, temperature, tasks)
+        if sort == "speedup":
+            methods.sort(key=_speed, reverse=True)
+        runs.append(RunResults(source, tuple(methods), verdict(metrics, temperature)))
+    return Block(temperature, tuple(runs))
+
+
+def _speed(method: MethodResults) -> list[float]:
+    """The numbers by which methods are sorted: the mean speedup, then tokens per second."""
+    numbers = (method.overall.speedup, method.overall.pooled.tokens_per_s)
+    return [value_or_none(number) or 0.0 for number in numbers]
+
+
+def _comparable(runs: Sequence[RunMetrics]) -> list[RunMetrics]:
+    """The runs, without means where one lacks tasks that others have."""
+    tasks_by_run = [
+        {key.task for key, cell in run.cells.items() if cell.num_done and key.task} for run in runs
+    ]
+    all_tasks = set[str]().union(*tasks_by_run)
+    comparable = []
+    for run, tasks in zip(runs, tasks_by_run, strict=True):
+        if missing := partial(len(tasks), len(all_tasks)):
+            overall = {
+                key: _without_means(numbers, missing) for key, numbers in run.overall.items()
+            }
+            run = replace(run, overall=overall)
+        comparable.append(run)
+    return comparable
+
+
+def _without_means(numbers: MethodMetrics, missing: Missing) -> MethodMetrics:
+    return replace(numbers, speedup=missing, decode_speedup=missing, mat=missing, partial=missing)
+
+
+def _methods(run: RunMetrics, temperature: float, tasks: Sequence[Task]) -> list[MethodResults]:
+    """The methods of a run, with their results on each task."""
+    columns = [_column(run, temperature, task.name) for task in tasks]
+    return [
+        MethodResults(
+            method,
+            run.info.method(method).label,
+            tasks=tuple(column[method] for column in columns),
+            overall=run.overall[method, temperature],
+            cost=run.cost(method, temperature),
+            serving=run.serving.get((method, temperature)),
+        )
+        for method in run.methods
+    ]
+
+
+def _column(run: RunMetrics, temperature: float, task: str) -> dict[str, TaskResult]:
+    """The results of all methods on a task, with the best marked."""
+    results = {
+        method: task_result(run, CellKey(method, temperature, task)) for method in run.methods
+    }
+    fastest = _best({method: result.speedup for method, result in results.items()})
+    longest = _best({method: result.mat for method, result in results.items()})
+    return {
+        method: replace(result, is_best_speedup=method in fastest, is_best_mat=method in longest)
+        for method, result in results.items()
+    }
+
+
+def _best(numbers: dict[str, Value]) -> set[str]:
+    """The methods with the best number at the two digits shown; none if vanilla has no rival."""
+    shown = {
+        method: round(number.value, 2)
+        for method, number in numbers.items()
+        if isinstance(number, Estimate)
+    }
+    has_rival = bool(shown.keys() - {BASELINE})
+    if not has_rival:
+        return set()
+    best = max(shown.values())
+    return {method for method, number in shown.items() if number == best}

@@ -1,0 +1,114 @@
+"""The verdict on a run: which method is the fastest, and how sure that is, in sentences."""
+
+from math import comb
+
+from specbench.analysis.metrics import BASELINE, RunMetrics
+from specbench.analysis.ranking import Ranking, is_alone, is_claimed
+from specbench.analysis.stats.bootstrap import Estimate, Missing
+from specbench.report import formats
+
+_NOT_DIFFERENT = "not a significant difference"
+_NOT_DIFFERENT_FROM_VANILLA = "not significantly different from vanilla"
+ONE_PASS = (
+    "Nothing is claimed from one pass: it does not show how far the machine's passes differ. "
+    "Use --repeats 3, or --runs 5."
+)
+
+
+def verdict(run: RunMetrics, temperature: float) -> str:
+    """The fastest method against vanilla and against the next one, by the mean over tasks."""
+    ranking = run.rankings.get(temperature, Ranking())
+    if not ranking.methods:
+        return _no_speedup(run, temperature)
+    fastest = ranking.methods[0]
+    speedup = ranking.speedups[fastest]
+    about_fastest = _fastest if speedup.value > 1 else _none_is_faster
+    sentences = about_fastest(run, ranking)
+    if speedup.interval is not None and speedup.machine is None:
+        sentences.append(ONE_PASS)
+    return " ".join(sentences)
+
+
+def _no_speedup(run: RunMetrics, temperature: float) -> str:
+    """The reasons why no method has a speedup at this temperature."""
+    reasons = set()
+    for (method, method_temperature), overall in run.overall.items():
+        is_rival = method_temperature == temperature and method != BASELINE
+        if is_rival and isinstance(overall.speedup, Missing):
+            reasons.add(overall.speedup.reason)
+    return f"No speedup to report: {', '.join(sorted(reasons)) or 'only vanilla was run'}."
+
+
+def _none_is_faster(run: RunMetrics, ranking: Ranking) -> list[str]:
+    """The method that comes closest to vanilla, and the doubt about its difference."""
+    closest = ranking.methods[0]
+    speedup = ranking.speedups[closest]
+    label = run.info.method(closest).label
+    ratio = f"{speedup.value:.2f}x{_average(run)}{formats.brackets(speedup)}"
+    sentences = [f"No method is faster than vanilla; {label} comes closest ({ratio})."]
+    doubt = _doubt_against_vanilla(ranking, _NOT_DIFFERENT)
+    if speedup.interval and doubt:
+        sentences.append(f"That is {doubt.removeprefix(': ')}.")
+    return sentences
+
+
+def _fastest(run: RunMetrics, ranking: Ranking) -> list[str]:
+    """The speedup of the fastest method, and its speed over the next one."""
+    fastest, *others = ranking.methods
+    speedup = ranking.speedups[fastest]
+    p_values = (ranking.against_baseline[fastest], *ranking.against_best.values())
+    if not all(map(is_claimed, p_values)):
+        verb = "has the highest speedup,"
+    elif run.scope.kind == "runs":
+        verb = "is the fastest, at"
+    else:
+        verb = "is the fastest in this run, at"
+    ratio = f"{speedup.value:.2f}x vanilla's speed{_average(run)}{formats.brackets(speedup)}"
+    doubt = _doubt_against_vanilla(ranking, _NOT_DIFFERENT_FROM_VANILLA)
+    sentences = [f"{run.info.method(fastest).label} {verb} {ratio}{doubt}."]
+    if others:
+        sentences.append(_over_next(run, ranking, others[0]))
+    return sentences
+
+
+def _over_next(run: RunMetrics, ranking: Ranking, method: str) -> str:
+    """The fastest method's speed over that of the next one."""
+    ratio = ranking.ratios[method]
+    # The data choose the fastest, so its lead is tested among all pairs, vanilla included.
+    num_pairs = comb(len(ranking.methods) + 1, 2)
+    doubt = _doubt(ratio, ranking.against_best[method], num_pairs, _NOT_DIFFERENT)
+    label = run.info.method(method).label
+    interval = formats.brackets(ratio)
+    return f"It is {ratio.value:.2f}x as fast as {label}, the next{interval}{doubt}."
+
+
+def _average(run: RunMetrics) -> str:
+    return " on average" if len(run.tasks) > 1 else ""
+
+
+def _doubt_against_vanilla(ranking: Ranking, not_significant: str) -> str:
+    """The doubt about the fastest method's speedup."""
+    fastest = ranking.methods[0]
+    speedup = ranking.speedups[fastest]
+    p_value = ranking.against_baseline[fastest]
+    return _doubt(speedup, p_value, len(ranking.methods), not_significant)
+
+
+def _doubt(
+    ratio: Estimate, p_value: float | None, num_comparisons: int, not_significant: str
+) -> str:
+    """The doubt about a difference from 1 as the end of a sentence; empty if it is significant,
+    or not tested. `not_significant` are the words for a difference that is not.
+    """
+    if ratio.interval is None:
+        return "; too few samples for an interval"
+    if p_value is None or is_claimed(p_value):
+        return ""
+    if is_alone(ratio, p_value):
+        return f": {alone_text(num_comparisons)}"
+    return f": {not_significant}"
+
+
+def alone_text(num_comparisons: int) -> str:
+    """The words for a difference that an interval shows and the corrected test does not."""
+    return f"significant on its own, not after correcting for {num_comparisons} comparisons"
