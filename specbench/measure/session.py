@@ -326,7 +326,8 @@ def setup_maker(address: str) -> Iterator[SetupMaker | None]:
     if not address:
         yield None
         return
-    from specbench.measure.cluster import connected, make_cluster_setup
+    from specbench.measure.cluster.connection import connected
+    from specbench.measure.cluster.setup import make_cluster_setup
 
     with connected(address) as ray:
         yield partial(make_cluster_setup, ray)

@@ -16,7 +16,10 @@ from specbench.errors import CheckpointError, SpecbenchError, UserError
 from specbench.log.run import Run
 from specbench.log.store import read_header, read_run
 from specbench.measure.base import Sample
-from specbench.measure.cluster import MOST_ATTEMPTS, ClusterSetup, connected, make_cluster_setup
+from specbench.measure.cluster.connection import connected
+from specbench.measure.cluster.driver import MOST_ATTEMPTS
+from specbench.measure.cluster.messages import WorkerReport
+from specbench.measure.cluster.setup import ClusterSetup, make_cluster_setup
 from specbench.measure.session import run_plan
 from specbench.measure.spec import RunSpec
 from specbench.types import Record
@@ -62,8 +65,8 @@ def at_sample(name: str, most: int) -> Any:
     """Dies at the first `most` tries of a sample, in the first repeat at temperature 0."""
     tries = iter(range(most))
 
-    def dies(one: Sample) -> bool:
-        is_it = (one.prompt.sample_id, one.repeat, one.temperature) == (name, 0, 0.0)
+    def dies(sample: Sample) -> bool:
+        is_it = (sample.prompt.sample_id, sample.repeat, sample.temperature) == (name, 0, 0.0)
         return is_it and next(tries, None) is not None
 
     return dies
@@ -156,7 +159,7 @@ def test_a_worker_that_comes_back_is_described_before_its_records(tmp_path: Path
     assert {*stored.header.workers} == {"worker-1", "worker-2"}
 
 
-Change = Callable[[ClusterSetup], ClusterSetup]
+Change = Callable[[WorkerReport], WorkerReport]
 
 
 def setup(spec: RunSpec | None = None) -> ClusterSetup:
@@ -167,7 +170,7 @@ def setup(spec: RunSpec | None = None) -> ClusterSetup:
 def reporting(pld: Mapping[str, Any] | None = None, **environment: Any) -> Change:
     """A change of a worker's report: these values of pld and of the environment."""
 
-    def change(report: ClusterSetup) -> ClusterSetup:
+    def change(report: WorkerReport) -> WorkerReport:
         about = report.about
         methods = {**about.methods, "pld": structs.replace(about.methods["pld"], **(pld or {}))}
         machine = structs.replace(about.environment or MACHINE, **environment)

@@ -191,7 +191,7 @@ def test_one_local_worker_gives_the_run_without_ray(
 CHILD = r"""
 import os, random, socket, subprocess, sys
 from contextlib import suppress
-from specbench.measure.cluster import connected
+from specbench.measure.cluster.connection import connected
 
 with connected("local") as ray:
     print(ray.get(ray.remote(lambda: os.nice(0)).remote()) - os.nice(0))

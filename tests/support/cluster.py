@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from specbench.errors import SpecbenchError
-from specbench.measure import cluster
 from specbench.measure.base import Sample
-from specbench.measure.cluster import ClusterSetup, Worker
+from specbench.measure.cluster import worker
+from specbench.measure.cluster.messages import WorkerReport
+from specbench.measure.cluster.worker import Worker
 from specbench.types import Record, RecordKey
 from tests.support.backend import Answer, FakeSetup
 
@@ -46,7 +47,7 @@ class FakeRay:
     num_workers: int = 3
     dies: Callable[[Sample], bool] = lambda sample: False
     has_restarts: bool = False
-    changed: Mapping[int, Callable[[ClusterSetup], ClusterSetup]] = field(default_factory=dict)
+    changed: Mapping[int, Callable[[WorkerReport], WorkerReport]] = field(default_factory=dict)
     refusals: Mapping[int, SpecbenchError] = field(default_factory=dict)
     resources: Sequence[dict[str, float]] = ()
     given: list[Given] = field(default_factory=list)
@@ -137,7 +138,7 @@ class FakeActor:
         if name == "complete" and self._number in ray.refusals:
             raise ray.refusals[self._number]
         if job is not None:
-            ray.given.append((job.sample, job.known))
+            ray.given.append((job.sample, job.stored))
             if ray.dies(job.sample):
                 self._is_alive, self._worker = False, self._make()
                 raise ActorDied("the node was killed.")
@@ -150,5 +151,5 @@ class FakeActor:
 def use_ray(monkeypatch: pytest.MonkeyPatch, ray: FakeRay) -> FakeRay:
     """Put a fake Ray in the place of Ray."""
     monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setattr(cluster, "make_setup", lambda spec, is_offline: FakeSetup(ray.methods))
+    monkeypatch.setattr(worker, "make_setup", lambda spec, is_offline: FakeSetup(ray.methods))
     return ray

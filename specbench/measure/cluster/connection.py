@@ -1,0 +1,92 @@
+"""The connection of this process to Ray, and the reason if there is none."""
+
+import os
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from specbench.errors import UserError, reason_of
+
+REACH_S = 10.0
+"""Seconds to wait for the head of a cluster to answer."""
+_HOW_TO_REACH = (
+    "Start it with `ray start --head`, give its address (--ray HOST:PORT), or use --ray local."
+)
+_BUSY = (
+    "Try again when the machine is less busy: Ray ends if its processes are not up after 15 s. "
+    "/tmp/ray/session_latest/logs has the reason."
+)
+
+
+@contextmanager
+def connected(address: str) -> Iterator[Any]:
+    """Ray, connected to a cluster until the block ends.
+
+    `address` is "local" for this machine, "auto" for the cluster that runs on it, else that of
+    a cluster's head, such as "10.0.0.1:6379".
+
+    Raises:
+        UserError: Ray is not installed, or the cluster cannot be reached.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    if address == "local" and "ray" not in sys.modules:
+        _prepare_local_ray()
+    try:
+        import ray
+
+        if address not in ("local", "auto"):
+            _reach_head(address)
+        ray.init(
+            address=address,
+            include_dashboard=False if address == "local" else None,
+            log_to_driver=False,
+            logging_level="ERROR",
+        )
+    except ImportError as error:
+        raise UserError(
+            "--ray needs Ray, which is not installed.",
+            'Install it: pip install "ray[default]>=2.40".',
+        ) from error
+    except Exception as error:  # Ray has no class for it
+        raise _connection_error(address, error) from error
+    finally:
+        signal.signal(signal.SIGTERM, handler)  # Ray's own would end the process
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _prepare_local_ray() -> None:
+    """Set the variables that Ray reads when it is imported.
+
+    Workers are as nice as this process, not 15 nicer. Ray's ports are open to the network: the
+    token of this run keeps others out (Ray 2.52 or newer).
+    """
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+
+
+def _reach_head(address: str) -> None:
+    """Raise OSError or ValueError at once if no head answers: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not port.isdecimal():
+        raise ValueError("it is not an address")
+    socket.create_connection((host, int(port)), timeout=REACH_S).close()
+
+
+def _connection_error(address: str, error: Exception) -> UserError:
+    """The error for a user whose cluster cannot be reached."""
+    what = f"The Ray cluster at {address} cannot be reached"
+    hint = _HOW_TO_REACH
+    if address == "auto":
+        what = "No Ray cluster runs on this machine"
+    elif address == "local":
+        what = "Ray did not start on this machine"
+        hint = _BUSY  # nobody can change its limit of 15 s
+    return UserError(f"{what}: {reason_of(error).rstrip('.')}.", hint)

@@ -1,0 +1,198 @@
+"""The driver of a cluster: it hands samples to workers and stores their records.
+
+All methods of a sample run on one worker.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import groupby
+from typing import Any, NamedTuple, Self
+
+from specbench.errors import SpecbenchError, reason_of
+from specbench.measure.base import BackendInfo, Log, Plan, Progress, SetupInfo
+from specbench.measure.cluster.messages import Job, Opening, Result
+from specbench.types import Record, Request, seed_of
+
+MOST_ATTEMPTS = 3
+"""Workers that may be lost at a sample before it counts as failed."""
+RESTART_S = 120.0
+"""Seconds to wait for a worker to come back when none is left."""
+CLOSE_S = 30.0
+"""Seconds to wait for the last descriptions of all workers."""
+
+
+class Call(NamedTuple):
+    """A call of a worker that has not ended."""
+
+    actor: Any
+    """The worker, as Ray's handle."""
+    job: Job | None
+    """The sample to complete; None while the worker loads its model."""
+
+
+class ClusterBackend:
+    """The workers of a cluster while a run uses them. They load their models in `warm_up`.
+
+    They are named from "worker-1" on, after `num_named` workers of earlier parts of the run.
+    `about` is the setup that all of them share.
+    """
+
+    def __init__(
+        self, ray: Any, actors: Sequence[Any], about: SetupInfo, *, num_named: int
+    ) -> None:
+        self._ray = ray
+        self._actors = actors
+        self._about = about
+        self._num_named = num_named
+        self._names: dict[Any, str] = {}  # by actor
+        self._infos: dict[str, BackendInfo] = {}  # by name
+        self._idle = deque[Any]()  # actors
+        self._waiting = deque[Job]()
+        self._calls: dict[Any, Call] = {}  # by Ray's reference to the result
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        names = {actor.close.remote(): self._names[actor] for actor in self._idle}
+        ended, _ = self._ray.wait([*names], num_returns=len(names), timeout=CLOSE_S)
+        for reference in ended:
+            with suppress(self._ray.exceptions.RayError):  # the run is done
+                self._infos[names[reference]] = self._ray.get(reference)
+        for actor in self._actors:
+            self._ray.kill(actor)
+
+    def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
+        """The first worker's part of the header, with the workers themselves.
+
+        A method whose steps any worker had to run eagerly counts as eager.
+        """
+        infos = self._infos
+        modes = [mode for info in infos.values() for mode in info.execution.items()]
+        modes.sort(key=lambda mode: mode[1].mode == "eager")  # the last one of a method counts
+        return replace(
+            next(iter(infos.values()), BackendInfo()),
+            execution=dict(modes),
+            gpu=None,
+            workers={
+                name: worker for name, info in infos.items() for worker in info.workers.values()
+            },
+            warnings=tuple(
+                f"{name}: {warning}" for name, info in infos.items() for warning in info.warnings
+            ),
+        )
+
+    def warm_up(self, requests: Sequence[Request]) -> None:
+        """Let all workers load and warm up. Errors show when the run begins."""
+        self._opening = self._ray.put(Opening(self._about, requests))
+        for actor in self._actors:
+            self._submit(actor)
+        self._ray.wait([*self._calls], num_returns=len(self._calls))
+
+    def runner(self, plan: Plan, log: Log, progress: Progress) -> "ClusterBackend":
+        """This driver. The workers look for pauses themselves.
+
+        The header is written when a worker joins: it names every worker of the records.
+        """
+        self._plan = plan
+        self._log = log
+        self._progress = progress
+        return self
+
+    def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
+        """Run all samples. Yields each new record after it is stored.
+
+        The records of a sample are written when it is done: if its worker is lost, another one
+        repeats all of it. A pass ends before the next one begins.
+
+        Raises:
+            SpecbenchError: no worker is left, and none came back in time.
+        """
+        for _, jobs_of_pass in groupby(_jobs(self._plan, done), lambda job: job.sample.repeat):
+            self._waiting.extend(jobs_of_pass)
+            while self._waiting or self._is_working:
+                while self._idle and self._waiting:
+                    self._submit(self._idle.popleft(), self._waiting.popleft())
+                for record in self._next_records():
+                    self._log.append(record)
+                    self._progress.sample_finished(record)
+                    yield record
+
+    @property
+    def _is_working(self) -> bool:
+        return any(call.job for call in self._calls.values())
+
+    def _submit(self, actor: Any, job: Job | None = None) -> None:
+        """Begin a job; without one, load the model, also after a restart by Ray."""
+        max_task_retries = 0 if job else -1
+        complete = actor.complete.options(max_task_retries=max_task_retries)
+        self._calls[complete.remote(self._opening, job)] = Call(actor, job)
+
+    def _next_records(self) -> Sequence[Record]:
+        """Wait until a call ends. Returns its records, or error records of a job given up.
+
+        Raises:
+            SpecbenchError: a worker refuses the model, or none came back within the time.
+        """
+        timeout_s = None if self._is_working else RESTART_S
+        ended, _ = self._ray.wait([*self._calls], timeout=timeout_s)
+        if not ended:
+            raise SpecbenchError(
+                f"No worker is left, and none came back within {RESTART_S:.0f} s.",
+                "Repair the cluster (`ray status`), then go on with --resume.",
+            )
+        reference = ended[0]
+        actor, job = self._calls.pop(reference)
+        try:
+            result: Result = self._ray.get(reference)
+        except self._ray.exceptions.RayActorError as error:
+            return self._handle_loss(actor, job, f"{reason_of(error).rstrip('.')}.")
+        self._idle.append(actor)
+        if result.info is not None:
+            self._add_worker(actor, result.info)
+        return [replace(record, worker=self._names[actor]) for record in result.records]
+
+    def _add_worker(self, actor: Any, info: BackendInfo) -> None:
+        """Name a worker that has loaded its model, and write it into the header."""
+        name = f"worker-{self._num_named + len(self._infos) + 1}"
+        self._names[actor] = name
+        self._infos[name] = info
+        self._log.changed()
+        self._progress.message(f"{name} has joined.")
+
+    def _handle_loss(self, actor: Any, job: Job | None, reason: str) -> Sequence[Record]:
+        """Let another worker repeat a lost one's job. Returns error records if it is given up.
+
+        A worker that is lost without a job could not be restarted, and is not used again.
+        """
+        name = self._names.get(actor, "A worker")
+        if job is None:
+            self._progress.message(f"{name} is lost: {reason}")
+            return ()
+        prompt_id = job.sample.prompt.sample_id
+        self._progress.message(f"{name} is lost: {reason} Another worker repeats {prompt_id}.")
+        self._submit(actor)
+        num_lost = job.num_lost + 1
+        if num_lost < MOST_ATTEMPTS:
+            self._waiting.appendleft(job._replace(num_lost=num_lost))
+            return ()
+        error = f"{MOST_ATTEMPTS} workers were lost at it: {reason}"
+        seed = self._plan.spec.seed
+        return [
+            Record(key, "error", 0, seed=seed_of(seed, key.request), error=error)
+            for label in self._plan.setup.labels
+            for key in job.sample.keys(label)
+            if key not in job.stored
+        ]
+
+
+def _jobs(plan: Plan, done: Iterable[Record]) -> Iterator[Job]:
+    """Samples with records that are missing, in the run's order."""
+    stored = {record.key: record for record in done}
+    for sample in plan.samples:
+        keys = [key for label in plan.setup.labels for key in sample.keys(label)]
+        stored_of_sample = {key: stored[key] for key in keys if key in stored}
+        if len(stored_of_sample) < len(keys):
+            yield Job(sample, stored_of_sample)

@@ -1,0 +1,75 @@
+"""What the driver of a cluster and its workers send each other."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from specbench.errors import UserError
+from specbench.log.differences import WORKERS
+from specbench.measure.base import BackendInfo, Sample, SetupInfo
+from specbench.models.chat import ChatCodec
+from specbench.types import Record, RecordKey, Request
+
+
+@dataclass(frozen=True)
+class WorkerReport:
+    """A run's setup on a worker's machine. No model is loaded yet."""
+
+    address: str
+    """Address of the machine."""
+    about: SetupInfo
+    """The setup's part of the header, with this machine as its environment."""
+    title: str
+    """The model and where it runs, in words."""
+    labels: tuple[str, ...]
+    """The methods as records spell them, in table order."""
+    no_checkpoint: tuple[str, ...]
+    """Methods that were asked for and have no checkpoint."""
+    codec: ChatCodec
+    """Chats to tokens and back."""
+    context: int | None
+    """Tokens that the model's context holds; None if unknown."""
+
+    def check(self, run: SetupInfo) -> None:
+        """Raise UserError unless versions and files on this machine are the run's."""
+        differences = [
+            f"{difference.field.removeprefix('environment.')} {difference.first} "
+            f"(elsewhere {difference.second})"
+            for difference in WORKERS.conflicts(self.about, run)
+        ]
+        if differences:
+            raise UserError(
+                f"{self.address} has other versions or files: {', '.join(differences)}.",
+                "Install the same versions and files on every machine of the cluster.",
+            )
+
+
+class Opening(NamedTuple):
+    """What a worker needs to load its model."""
+
+    about: SetupInfo
+    """The setup of the run, which must be the worker's too."""
+    requests: Sequence[Request]
+    """The requests of the warm-up."""
+
+
+class Job(NamedTuple):
+    """A sample to complete."""
+
+    sample: Sample
+    """The prompt with all its turns, for all methods."""
+    stored: Mapping[RecordKey, Record]
+    """Records of the sample that the run has already."""
+    num_lost: int = 0
+    """Workers that were lost at this sample."""
+
+
+class Result(NamedTuple):
+    """What a worker sends back after a call."""
+
+    info: BackendInfo | None
+    """The worker's description, with the first result of a process only. A worker that Ray
+    started again counts as a new one.
+    """
+    records: tuple[Record, ...]
+    """The new records of the sample, in the order in which they ran."""

@@ -1,0 +1,199 @@
+"""The setup of a run on a cluster: its workers are started, and must agree with each other."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from specbench.errors import UserError, reason_of
+from specbench.log.header import MethodHeader, RunHeader
+from specbench.log.machine import gpu_numbers
+from specbench.machine import environment
+from specbench.measure.base import SetupInfo
+from specbench.measure.cluster.driver import ClusterBackend
+from specbench.measure.cluster.messages import WorkerReport
+from specbench.measure.cluster.worker import SHARED_VARIABLES, Worker
+from specbench.measure.spec import AUTO, PAPER, RunSpec
+from specbench.models.chat import ChatCodec
+
+PLACE_S = 60.0
+"""Seconds to wait until Ray has found places for the workers."""
+MOST_RESTARTS = 3
+"""Restarts of a worker by Ray."""
+
+
+@dataclass(frozen=True)
+class ClusterSetup:
+    """The workers of a run, and the setup that all of them have. No model is loaded yet."""
+
+    ray: Any
+    """The module `ray`, connected."""
+    actors: Sequence[Any]
+    """Ray's handles of the workers. Ray ends a worker of which no handle is left."""
+    about: SetupInfo
+    """The setup's part of the header."""
+    title: str
+    """The model, where it runs, and the number of workers, in words."""
+    labels: tuple[str, ...]
+    """The methods as records spell them, in table order."""
+    no_checkpoint: tuple[str, ...]
+    """Methods that were asked for and have no checkpoint."""
+    codec: ChatCodec
+    """Chats to tokens and back."""
+    context: int | None
+    """Tokens that the model's context holds; None if unknown."""
+
+    def describe(self) -> SetupInfo:
+        return self.about
+
+    def open(self, folder: Path, before: RunHeader | None = None) -> ClusterBackend:
+        num_named = len(before.workers) if before else 0
+        return ClusterBackend(self.ray, self.actors, self.about, num_named=num_named)
+
+
+def make_cluster_setup(ray: Any, spec: RunSpec, *, is_offline: bool) -> ClusterSetup:
+    """Start a run's workers, and check that they agree with each other and with this machine.
+
+    Raises:
+        UserError: workers cannot do the run, or have other files or versions than the others.
+    """
+    if spec.backend:
+        raise UserError(
+            "--ray is for methods that specbench runs itself, not for servers.",
+            "Leave out --ray, or --backend and --engine.",
+        )
+    if spec.settings == AUTO:  # measured on one machine
+        spec = msgspec.structs.replace(spec, settings=PAPER)
+    started = _start_workers(ray, spec, is_offline=is_offline)
+    reports = sorted(
+        started.reports, key=lambda report: msgspec.json.encode(report.about.environment)
+    )
+    _check_agreement(reports)
+    first = reports[0]
+    # Defaults are left out of files by identity, which another process does not keep.
+    methods = msgspec.convert(msgspec.to_builtins(first.about.methods), dict[str, MethodHeader])
+    workers = "worker" if len(reports) == 1 else "workers"
+    return ClusterSetup(
+        ray=ray,
+        actors=started.actors,
+        about=msgspec.structs.replace(first.about, methods=methods, warnings=_warnings(reports)),
+        title=f"{first.title} on {len(reports)} {workers}",
+        labels=first.labels,
+        no_checkpoint=first.no_checkpoint,
+        codec=first.codec,
+        context=first.context,
+    )
+
+
+def _check_agreement(reports: Sequence[WorkerReport]) -> None:
+    """Compare all workers with the first one and with this machine.
+
+    Raises:
+        UserError: a worker has other files or versions, or a method cannot run on several workers.
+    """
+    about = reports[0].about
+    here = environment.capture()
+    if about.environment is not None:
+        # This process computes nothing, so its torch may be another build.
+        here = msgspec.structs.replace(here, torch=about.environment.torch)
+    expected = msgspec.structs.replace(about, environment=here)
+    for report in reports:
+        report.check(expected)
+    remembering = [label for label, method in about.methods.items() if method.scope == "run"]
+    if remembering:
+        raise UserError(
+            f"{', '.join(remembering)} remembers earlier prompts, which --ray hands to several "
+            "workers.",
+            "Leave out scope=run, or --ray.",
+        )
+
+
+def _warnings(reports: Sequence[WorkerReport]) -> tuple[str, ...]:
+    """The warnings of all workers, each once, and one if their machines differ."""
+    warnings = [warning for report in reports for warning in report.about.warnings]
+    device = reports[0].about.values.get("device", "cpu")
+    machines = {
+        report.about.environment.device_phrase(device, None)
+        for report in reports
+        if report.about.environment
+    }
+    if len(machines) > 1:
+        names = ", ".join(sorted(machines))
+        warnings.append(f"The workers differ: {names}. Tokens/s mix them.")
+    return tuple(dict.fromkeys(warnings))
+
+
+class StartedWorkers(NamedTuple):
+    """The workers that have a place."""
+
+    actors: tuple[Any, ...]
+    """Ray's handles of the workers."""
+    reports: Sequence[WorkerReport]
+    """The setup of each."""
+
+
+def _start_workers(ray: Any, spec: RunSpec, *, is_offline: bool) -> StartedWorkers:
+    """Start a run's workers. Those that find no place end.
+
+    Raises:
+        UserError: no worker can be started, or one lacks what the run needs.
+    """
+    shared = {name: os.environ[name] for name in SHARED_VARIABLES if name in os.environ}
+    resources = _resources_of_workers(ray, spec.device)
+    actor_class = ray.remote(Worker)
+    starting: dict[Any, Any] = {}  # Ray's reference to a start, to the actor
+    for resources_of_worker in resources:
+        options = actor_class.options(max_restarts=MOST_RESTARTS, **resources_of_worker)
+        actor = options.remote(spec, is_offline=is_offline, shared=shared)
+        starting[actor.__ray_ready__.remote()] = actor
+    placed, _ = ray.wait([*starting], num_returns=len(starting), timeout=PLACE_S)
+    if not placed:
+        raise UserError(
+            f"None of {len(starting)} workers found a place within {PLACE_S:.0f} s.",
+            "See `ray status`: other jobs use the cluster.",
+        )
+    actors = tuple(starting[reference] for reference in placed)
+    try:
+        reports = ray.get([actor.report.remote() for actor in actors])
+    except ray.exceptions.RayActorError as error:
+        raise UserError(
+            f"A worker could not start: {reason_of(error)}",
+            "Install specbench on every machine; `ray logs` has the reason.",
+        ) from error
+    return StartedWorkers(actors, reports)
+
+
+def _resources_of_workers(ray: Any, device: str) -> list[dict[str, Any]]:
+    """What Ray is to give to each worker, as options of an actor.
+
+    A worker has a GPU, or as many on one machine as `--device` names. On a CPU each machine
+    has one worker with all its cores, so that none disturbs another.
+
+    Raises:
+        UserError: no machine of the cluster has as much as one worker needs.
+    """
+    nodes = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
+    has_gpus = any(resources.get("GPU") for resources in nodes.values())
+    is_on_gpu = device.startswith("cuda") or (device != "cpu" and has_gpus)
+    kind = "GPU" if is_on_gpu else "CPU"
+    num_per_worker = max(1, len(gpu_numbers(device))) if is_on_gpu else 1
+    num_by_node = {node_id: int(resources.get(kind, 0)) for node_id, resources in nodes.items()}
+    most = max(num_by_node.values(), default=0)
+    if most < num_per_worker:
+        several = "s of one machine" if num_per_worker > 1 else ""
+        raise UserError(
+            f"A worker needs {num_per_worker} {kind}{several}, and the cluster has {most}.",
+            f"Start its machines with `ray start --num-{kind.lower()}s N`, or choose a --device.",
+        )
+    if is_on_gpu:
+        num_workers = sum(number // num_per_worker for number in num_by_node.values())
+        return [{"num_gpus": num_per_worker}] * num_workers
+    on_node = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+    return [
+        {"num_cpus": num_cpus, "scheduling_strategy": on_node(node_id, soft=False)}
+        for node_id, num_cpus in num_by_node.items()
+        if num_cpus
+    ]

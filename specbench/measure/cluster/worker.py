@@ -1,0 +1,150 @@
+"""A worker of a cluster: it loads the models on its machine and completes samples.
+
+A worker imports no torch before its environment is set: OpenMP reads it when torch is loaded.
+"""
+
+import os
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import msgspec
+
+from specbench.errors import SpecbenchError, UserError, describe_error
+from specbench.log.backend import WorkerHeader
+from specbench.log.machine import Environment
+from specbench.machine import environment
+from specbench.machine.sampler import CpuSampler
+from specbench.measure.base import BackendInfo, Plan, Progress, RequestBackend, Setup
+from specbench.measure.cluster.messages import Job, Opening, Result, WorkerReport
+from specbench.measure.plan import make_setup
+from specbench.measure.runner import Runner
+from specbench.measure.spec import RunSpec
+from specbench.types import Record
+
+SHARED_VARIABLES = {*environment.VARIABLES} - {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}
+"""Variables that workers get from the driver. The others belong to Ray's choice of a GPU."""
+
+
+class Worker:
+    """Completes samples of a run. Ray makes it again, in another process, when this one dies.
+
+    `shared` are the driver's environment variables that change speed or numerics: Ray sets
+    some of them.
+    """
+
+    def __init__(self, spec: RunSpec, *, is_offline: bool, shared: dict[str, str]) -> None:
+        import ray
+
+        self._ray = ray
+        self._spec = spec
+        self._is_offline = is_offline
+        self._shared = shared
+        self._stack = ExitStack()
+        self._sampler = CpuSampler()
+        self._setup: Setup | None = None
+        self._machine: Environment | None = None
+        self._runner: Runner | None = None
+        self._done: list[Record] = []
+        for name in SHARED_VARIABLES:
+            os.environ.pop(name, None)
+        os.environ.update(shared)
+
+    def report(self) -> WorkerReport:
+        """The setup on this machine.
+
+        Raises:
+            UserError: it cannot be made here; the message names the machine.
+        """
+        address = str(self._ray.util.get_node_ip_address())
+        try:
+            setup = self._get_setup()
+            about = setup.describe()
+        except SpecbenchError as error:
+            raise error.at(address) from error
+        except Exception as error:
+            raise UserError(f"A worker on {address} failed: {describe_error(error)}") from error
+        # Ray has set other variables, such as its choice of GPUs, which `gpu_ids` has.
+        self._machine = msgspec.structs.replace(environment.capture(), variables=self._shared)
+        warnings = (*about.warnings, environment.busy_warning())
+        return WorkerReport(
+            address=address,
+            about=msgspec.structs.replace(
+                about,
+                environment=self._machine,
+                warnings=tuple(warning for warning in warnings if warning),
+            ),
+            title=setup.title,
+            labels=setup.labels,
+            no_checkpoint=setup.no_checkpoint,
+            codec=setup.codec,
+            context=setup.context,
+        )
+
+    def complete(self, opening: Opening, job: Job | None) -> Result:
+        """The records of a sample that are not stored yet. Without a job, only load the model.
+
+        The first call loads the model, checks that it is the run's, and warms up.
+        """
+        info = None
+        if self._runner is None:
+            info = self._load(opening)
+        records: Iterable[Record] = ()
+        if job:
+            records = self._get_runner().run_sample(job.sample, job.stored)
+        return Result(info, tuple(records))
+
+    def close(self) -> BackendInfo:
+        """Free the model. Returns the last description of the worker."""
+        self._stack.close()
+        return self._describe()
+
+    def append(self, record: Record) -> None:
+        """Keep what describes the work; the driver writes the record."""
+        self._done.append(replace(record, token_ids=(), text="", token_ends=(), trace=()))
+
+    def _load(self, opening: Opening) -> BackendInfo:
+        """Load the model and warm up. Returns the worker's description."""
+        self.report()  # makes the setup, if Ray started this process again
+        setup = self._get_setup()
+        # Servers, which have other backends, are refused with a cluster.
+        backend = cast(RequestBackend, self._stack.enter_context(setup.open(Path())))
+        self._stack.enter_context(self._sampler)
+        self.report().check(opening.about)  # the files may have changed while they were loaded
+        backend.warm_up(opening.requests)
+        # The driver has the prompts: a worker is given one sample after the other.
+        plan = Plan(self._spec, setup, (), opening.requests[0].max_new_tokens)
+        self._runner = Runner(plan, backend, self, Progress(lambda text: None))
+        self._stack.enter_context(self._runner.watch)
+        return self._describe()
+
+    def _get_setup(self) -> Setup:
+        """The setup on this machine, made at the first call."""
+        if self._setup is None:
+            self._setup = make_setup(self._spec, is_offline=self._is_offline)
+        return self._setup
+
+    def _get_runner(self) -> Runner:
+        """The runner of the loaded model."""
+        assert self._runner is not None, "a call loads the model first"
+        return self._runner
+
+    def _describe(self) -> BackendInfo:
+        """The worker as measured so far. It has no name yet."""
+        info = self._get_runner().backend.describe(self._done)
+        context = self._ray.get_runtime_context()
+        gpu_ids = context.get_accelerator_ids().get("GPU", ())
+        assert self._machine is not None, "the report has described the machine"
+        header = WorkerHeader(
+            node=context.get_node_id()[:12],
+            gpu_ids=tuple(str(gpu_id) for gpu_id in gpu_ids),
+            environment=self._machine,
+            preparation=info.preparation,
+            threads=info.threads,
+            roofline=info.roofline,
+            gpu=info.gpu,
+            cpu=self._sampler.describe(),
+        )
+        return replace(info, workers={"": header})
