@@ -39,11 +39,12 @@ from specbench.log.run import Run
 from specbench.log.store import HEADER, read_run
 from specbench.measure.base import Plan
 from specbench.measure.local.engine_setup import EngineSetup
-from specbench.measure.methods import BASELINE, parse_methods
+from specbench.measure.methods import BASELINE
 from specbench.measure.plan import make_plan
 from specbench.measure.progress import Lines
 from specbench.measure.session import run_plan
 from specbench.measure.spec import make_spec
+from specbench.settings.run_method import parse_methods
 from specbench.tune.cost import CURVE_FILE, Curve, measured, read_curve
 from specbench.tune.predict import candidates, estimate, label_of, weigh
 from specbench.tune.profile import PROFILE_FILE, Profile, read_profile, recorded_plan

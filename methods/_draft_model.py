@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from specbench.engine.buckets import run_in_every_bucket
 from specbench.engine.drafter import BuildContext, Drafter, State
-from specbench.engine.graphs.capture import run_in_every_bucket
 from specbench.engine.load import load_target
 from specbench.engine.sampler import Sampler
 from specbench.engine.target import Forward, Target

@@ -15,8 +15,8 @@ from specbench.engine.target import Target
 from specbench.errors import MethodFault, SpecbenchError, UserError, containing, time_limit
 from specbench.measure.local.engine_load import build_drafters
 from specbench.measure.local.memory import MemoryLedger
-from specbench.measure.methods import RunMethod, parse_methods
 from specbench.registry import MethodChoice, expand_groups
+from specbench.settings.run_method import RunMethod, parse_methods
 from specbench.types import Request
 from tests.packaging.shell import ROOT, python
 from tests.support.models import random_llama

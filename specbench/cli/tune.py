@@ -67,7 +67,7 @@ commands.callback(invoke_without_command=True)(_group)
 def profile(values: dict[str, Any], call: Call, out: Out) -> None:
     """Record what methods draft at each position of vanilla's answers."""
     quiet_libraries()
-    from specbench.measure.methods import parse_methods
+    from specbench.settings.run_method import parse_methods
     from specbench.tune import mat, replay
     from specbench.tune import profile as make
 

@@ -16,8 +16,7 @@ from specbench.errors import UserError
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
 from specbench.measure.base import ChecksMemory, Plan, Setup
-from specbench.measure.methods import BASELINE, find_datastore, no_weights, parse_methods
-from specbench.measure.settings import read_settings
+from specbench.measure.methods import BASELINE, find_datastore, no_weights
 from specbench.measure.spec import AUTO, PAPER, RunSpec
 from specbench.methods import described
 from specbench.models.cards import DraftWeights, ModelCard, find_model, pick_dtype
@@ -25,6 +24,8 @@ from specbench.models.chat import check_own_template, check_template
 from specbench.models.checkpoints import check_checkpoint
 from specbench.models.hub import local_folder
 from specbench.registry import GROUPS, MethodChoice, check_choice, expand_groups, parse_choices
+from specbench.settings.files import read_settings
+from specbench.settings.run_method import parse_methods
 from specbench.types import Record
 
 PASSES = 3

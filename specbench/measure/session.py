@@ -39,13 +39,13 @@ from specbench.log.store import (
 from specbench.machine import environment
 from specbench.machine.sampler import CpuSampler
 from specbench.measure.base import Backend, Plan, Progress, loads_of_run
-from specbench.measure.methods import kept_options
 from specbench.measure.plan import SetupMaker, finished_header, width_after
 from specbench.measure.requests import warm_up_requests
-from specbench.measure.settings import TUNED
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import find_model
 from specbench.registry import expand_groups
+from specbench.settings.files import TUNED
+from specbench.settings.run_method import kept_options
 from specbench.types import Record
 
 PHASES_WARNING = (

@@ -58,6 +58,10 @@ class RunSpec(SpecValues, frozen=True):
         is_drawn = temperature > 0
         return Sampling(temperature, self.top_p if is_drawn else 1.0, self.top_k * is_drawn)
 
+    def samplings_text(self) -> str:
+        """The samplings at all temperatures, as files of settings name them."""
+        return " and ".join(str(self.sampling(temperature)) for temperature in self.temperatures)
+
 
 def starting(spec: RunSpec, *, has_tasks: bool = True) -> str:
     """The first line of a run: "Starting: tiny, pld, sps, gsm8k"."""

@@ -41,11 +41,12 @@ from specbench.measure.local import threads as cores
 from specbench.measure.local.engine import EngineBackend, describe_kernels
 from specbench.measure.local.engine_load import LoadedEngine, build_drafters, load_engine
 from specbench.measure.local.engine_setup import EngineSetup
-from specbench.measure.local.tuning import ROWS
-from specbench.measure.methods import BASELINE, RunMethod
+from specbench.measure.methods import BASELINE
 from specbench.measure.progress import Lines
 from specbench.measure.requests import user
 from specbench.report.plots.style import Plot, frame, points, shades, tiles
+from specbench.settings.quick_rule import ROWS
+from specbench.settings.run_method import RunMethod
 from specbench.tune.profile import SCHEMA, check_free, check_same, engine_plan, kinds_of, read_json
 from specbench.tune.replay import Walk
 from specbench.types import ProfileKind, Request

@@ -21,10 +21,10 @@ from specbench.analysis.stats import bootstrap
 from specbench.analysis.stats.bootstrap import FloatArray, Variance
 from specbench.errors import UserError
 from specbench.measure.local.threads import FASTER
-from specbench.measure.local.tuning import ROWS
-from specbench.measure.methods import PATHS, RunMethod, parse_methods
 from specbench.registry import MethodChoice
 from specbench.report.plots.style import EDGE, INK, LINE, Plot, frame, points, shades, tiles
+from specbench.settings.quick_rule import ROWS
+from specbench.settings.run_method import PATHS, RunMethod, parse_methods
 from specbench.tune.cost import AGAIN, Curve
 from specbench.tune.profile import Profile, ProfiledMethod, check_same
 from specbench.tune.replay import FREE, Walk, mat, misfit, replay

@@ -34,13 +34,14 @@ from specbench.measure.base import Plan, Progress, SetupInfo
 from specbench.measure.local.engine import EngineBackend
 from specbench.measure.local.engine_load import load_engine
 from specbench.measure.local.engine_setup import EngineSetup
-from specbench.measure.methods import BASELINE, RunMethod
+from specbench.measure.methods import BASELINE
 from specbench.measure.plan import make_plan
 from specbench.measure.progress import Lines
 from specbench.measure.runner import Runner
-from specbench.measure.settings import versions
 from specbench.measure.spec import make_spec
 from specbench.methods._stored_pool import StoredPool
+from specbench.settings.files import versions
+from specbench.settings.run_method import RunMethod
 from specbench.types import Completion, ProfileKind, Record, Request, Sampling, StopReason
 
 if TYPE_CHECKING:

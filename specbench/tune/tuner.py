@@ -19,16 +19,17 @@ from specbench.errors import UserError
 from specbench.log.files import write_whole
 from specbench.log.run import Run
 from specbench.log.store import HEADER, read_run
-from specbench.measure import settings as files
 from specbench.measure.base import Plan, Progress
 from specbench.measure.local.engine_load import load_model
 from specbench.measure.local.engine_setup import EngineSetup
-from specbench.measure.local.tuning import ROWS
-from specbench.measure.methods import BASELINE, parse_methods
+from specbench.measure.methods import BASELINE
 from specbench.measure.plan import make_plan
 from specbench.measure.progress import Lines
 from specbench.measure.session import run_plan
 from specbench.registry import MethodChoice
+from specbench.settings import files
+from specbench.settings.quick_rule import ROWS
+from specbench.settings.run_method import parse_methods
 from specbench.tune.cost import CURVE_FILE, Curve, about_of, measured, read_curve
 from specbench.tune.predict import Prediction, agreement, candidates, predict, spelling
 from specbench.tune.profile import PROFILE_FILE, Profile, engine_plan, read_profile, recorded_plan

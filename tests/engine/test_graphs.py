@@ -19,9 +19,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from specbench.engine.buckets import bucket, buckets
 from specbench.engine.decode import decode
 from specbench.engine.graphs import cuda as graphs
-from specbench.engine.graphs.cuda import Graphs, bucket, buckets
+from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.graphs.recorder import CudaRecorder
 from specbench.engine.kernels.pick_ops import pick_ops
 from specbench.engine.layers import experts
@@ -47,7 +48,7 @@ picked = cache(pick_ops)  # the start-up check takes seconds
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> CheckedGraphs:
-    monkeypatch.setattr(graphs, "BUCKET", 16)  # so that completions cross several
+    monkeypatch.setattr("specbench.engine.buckets.BUCKET", 16)  # so that completions cross several
     return CheckedGraphs(TraceRecorder())
 
 
@@ -130,7 +131,7 @@ def test_recordings_share_scratch_memory_and_are_replayed_in_any_order() -> None
 def test_cuda_graphs_give_the_tokens_of_eager_steps(
     name: str, sampling: Sampling, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graphs, "BUCKET", 64)
+    monkeypatch.setattr("specbench.engine.buckets.BUCKET", 64)
     device, dtype = torch.device("cuda:0"), torch.float32
     model = random_llama(layers=8, hidden_size=128).to(device, dtype)
     replaying = Graphs(CudaRecorder(device), picked(device, dtype))

@@ -24,7 +24,6 @@ from specbench.engine import target as target_module
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter, State
 from specbench.engine.execution import Execution
-from specbench.engine.graphs import cuda as graphs
 from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.layers.torch_attention import attention_kinds
 from specbench.engine.load import TESTED, load_target
@@ -221,7 +220,7 @@ def test_a_tree_has_the_tokens_of_generate_and_the_logits_and_states_of_plain_fo
     """
     if model_type not in CONFIG_MAPPING:
         pytest.skip(f"this release of transformers has no {model_type}")
-    monkeypatch.setattr(graphs, "BUCKET", 16)
+    monkeypatch.setattr("specbench.engine.buckets.BUCKET", 16)
     model = random_of(config_of(model_type))
     answer = generated(model, PROMPT, 24)
     target, replaying = Target(model), Graphs(TraceRecorder())

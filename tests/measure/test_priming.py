@@ -15,7 +15,6 @@ import torch
 
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter
-from specbench.engine.graphs import cuda as graphs
 from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.target import Forward, Target
 from specbench.measure.local.engine import PRIMING_TOKENS, EngineBackend
@@ -112,7 +111,7 @@ def warmed_up(
 def test_no_graph_is_captured_while_samples_are_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graphs, "BUCKET", 64)
+    monkeypatch.setattr("specbench.engine.buckets.BUCKET", 64)
     recorded = Graphs(TraceRecorder())
     target = Target(random_llama(max_position_embeddings=200), recorded)
     long = prompts()[2] * 4  # is completed to the end of the context

@@ -23,6 +23,7 @@ from specbench.measure.local.engine_setup import stand_in_of
 from specbench.models.cards import find_model, known_models
 from specbench.models.memory import num_parameters
 from specbench.registry import get
+from specbench.settings.run_method import parse_methods
 from specbench.types import Request
 from specbench.zoo.stand_in.plan import ARCHITECTURES
 from tests.support.headers import make_header
@@ -122,6 +123,6 @@ def test_a_card_names_the_layers_of_a_head_whose_config_is_ambiguous(
     find = partial(methods.find_checkpoint, card, is_offline=True)
     repo = "nvidia/gpt-oss-120b-Eagle3-long-context"
     for given, layers in (("", "1+17+32"), (",layers=1+2+3", "1+2+3")):
-        named = methods.parse_methods([f"eagle3:weights={repo}{given}"])
+        named = parse_methods([f"eagle3:weights={repo}{given}"])
         (one,) = methods.select_methods(spec, card, named, resolve_weights=find).methods
         assert one.options.layers == layers

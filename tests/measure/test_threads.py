@@ -19,7 +19,7 @@ from specbench.log.machine import Threads
 from specbench.machine import threads as machine
 from specbench.measure.local import engine, threads
 from specbench.measure.local.threads import Trial
-from specbench.measure.methods import parse_methods
+from specbench.settings.run_method import parse_methods
 from specbench.types import Request
 from tests.packaging.shell import ROOT, python
 from tests.support.models import engine_backend, random_target

@@ -13,8 +13,8 @@ from torch import Tensor
 from specbench import run
 from specbench.engine.decode import decode
 from specbench.engine.sampler import Sampler
-from specbench.measure.methods import parse_methods
 from specbench.methods.sps import next_length
+from specbench.settings.run_method import parse_methods
 from specbench.tune import mat, profile, replay
 from specbench.tune.profile import Answer, AnswerHeader
 from specbench.tune.replay import Draft, Outcome, shares, walk_of

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from specbench.errors import UserError
-from specbench.measure.methods import parse_methods
+from specbench.settings.run_method import parse_methods
 from specbench.tune import Curve, Profile, Walk, predict, profile, read_curve, replay
 from specbench.tune.cost import STEP_ROWS, MethodCost, cost_curve, curve_frame
 from specbench.tune.predict import candidates, heat_map, prediction_frame

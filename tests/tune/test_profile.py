@@ -15,7 +15,6 @@ import pytest
 
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext, Drafter
-from specbench.engine.graphs import cuda
 from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.target import Target
 from specbench.errors import UserError
@@ -207,7 +206,7 @@ def test_a_longest_chain_holds_the_shorter_ones(name: str, found: Profile, tmp_p
 def test_replayed_graphs_draft_what_eager_steps_draft(
     method: str, options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda, "BUCKET", 16)
+    monkeypatch.setattr("specbench.engine.buckets.BUCKET", 16)
     model = random_llama()
     graphs = Graphs(TraceRecorder())
     given = dict(one.split("=") for one in options.split(","))

@@ -17,8 +17,8 @@ from specbench.engine.drafter import BuildContext, Drafter, State, StepResult
 from specbench.engine.load import load_target
 from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree
-from specbench.measure.methods import parse_methods
 from specbench.registry import get
+from specbench.settings.run_method import parse_methods
 from specbench.tune import Profile, best_tree, mat, oracle, profile, read_profile, replay
 from specbench.types import Record, Request
 from specbench.zoo import TINY

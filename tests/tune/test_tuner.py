@@ -17,9 +17,9 @@ from specbench.data.toml_files import read_toml
 from specbench.errors import UserError
 from specbench.log.store import read_run
 from specbench.measure.local.engine_setup import make_engine_setup
-from specbench.measure.methods import RunMethod
-from specbench.measure.settings import TUNED, SettingsFile, keep_settings, read_settings
 from specbench.measure.spec import make_spec
+from specbench.settings.files import TUNED, SettingsFile, keep_settings, read_settings
+from specbench.settings.run_method import RunMethod
 from specbench.tune import Choice, read_profile, tune
 from specbench.tune.tuner import COLUMNS, _choice, halves, paper_of
 from specbench.zoo import TINY

@@ -17,11 +17,11 @@ from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
 from specbench.engine.load import load_target
 from specbench.measure.local.engine_load import EAGER, make_execution
-from specbench.models.acceptance import FOLDER, Acceptance, AcceptanceFile
 from specbench.models.cards import ModelCard, find_model
 from specbench.models.chat import load_codec
 from specbench.models.hub import resolve_model
 from specbench.registry import get
+from specbench.settings.acceptance import FOLDER, Acceptance, AcceptanceFile
 from specbench.types import Request
 from specbench.zoo import TINY
 from tools.zoo.held_out import bundled_requests, held_out_dialogues

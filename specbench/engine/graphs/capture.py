@@ -10,12 +10,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from specbench.engine.accept import accept_path
-from specbench.engine.graphs.cuda import buckets
+from specbench.engine.buckets import run_in_every_bucket
 from specbench.engine.target import Target
-from specbench.engine.tree import DraftTree
 from specbench.types import Sampling
 
 if TYPE_CHECKING:
@@ -41,15 +39,3 @@ def capture_graphs(
                 chosen = accept_path(drafter.rule, tree, logits, sampler, target.execution)
                 target.commit_path(tree.layout, chosen)
     target.cache.reset()
-
-
-def run_in_every_bucket(model: Target, tree: DraftTree, num_tokens: int) -> Tensor:
-    """Run a tree at every cache size of sequences up to `num_tokens`; returns its logits."""
-    ends = buckets(num_tokens - 1 + tree.num_nodes)
-    model.reserve(ends[-1])
-    if model.eager_reason or model.execution.is_paused:  # nothing is captured
-        ends = ends[-1:]
-    for end in reversed(ends):  # the largest scratch memory first, so the others share it
-        model.cache.length = end - tree.num_nodes
-        logits = model.forward(tree).logits
-    return logits

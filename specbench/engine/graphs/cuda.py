@@ -13,38 +13,13 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from specbench.engine.buckets import bucket
 from specbench.engine.execution import Execution, Function
 from specbench.engine.graphs.recorder import Outputs, Recorder, Recording
 from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.layers.ops import TORCH, Ops
 from specbench.engine.tree import padded_size
 from specbench.errors import reason_of
-
-BUCKET = 256
-"""Rows that every cache size has in addition to a power of two: room for a tree."""
-
-
-def bucket(num_rows: int) -> int:
-    """Number of cache rows to read if `num_rows` are filled: BUCKET * (2^k + 1).
-
-    Few sizes serve any context: 4 up to 2k tokens, 8 up to 32k. Each has its own recordings; a
-    factor of 1.25 between sizes would need three times as many. The larger one costs little:
-    our kernels read no row after the filled ones. Torch's attention reads all, a quarter more
-    on average: at 2k tokens, 2 % of the bytes of a step of a 7B model with 32 key heads, .4 %
-    with 8.
-    """
-    size = 2 * BUCKET
-    while size < num_rows:
-        size = 2 * size - BUCKET
-    return size
-
-
-def buckets(num_rows: int) -> list[int]:
-    """All cache sizes up to the one for `num_rows`, smallest first."""
-    sizes = [bucket(1)]
-    while sizes[-1] < num_rows:
-        sizes.append(bucket(sizes[-1] + 1))
-    return sizes
 
 
 @dataclass(slots=True)

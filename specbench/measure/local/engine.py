@@ -30,13 +30,14 @@ from specbench.measure.local.engine_load import (
 )
 from specbench.measure.local.memory import MemoryLedger, draft_bytes, measure_traffic
 from specbench.measure.local.threads import choose_threads, set_threads, step_times
-from specbench.measure.local.tuning import Steps, acceptance_of, rows_to_time, tuned
-from specbench.measure.methods import BASELINE, RunMethod
+from specbench.measure.methods import BASELINE
 from specbench.measure.progress import LONG_S, time_text
 from specbench.measure.runner import Runner
 from specbench.measure.spec import AUTO
-from specbench.models.acceptance import find_acceptance
 from specbench.models.checkpoints import identify
+from specbench.settings.acceptance import find_acceptance
+from specbench.settings.quick_rule import Steps, acceptance_of, rows_to_time, tuned
+from specbench.settings.run_method import RunMethod
 from specbench.types import Completion, Record, Request
 
 if TYPE_CHECKING:

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from specbench.engine.execution import Execution
     from specbench.engine.layers.ops import Ops
     from specbench.engine.target import Target
-    from specbench.measure.methods import RunMethod
     from specbench.measure.spec import RunSpec
     from specbench.models.cards import Dtype, ModelCard
     from specbench.models.chat import ChatCodec
     from specbench.models.memory import MemoryNeed
+    from specbench.settings.run_method import RunMethod
     from specbench.zoo.stand_in.plan import StandIn
 
 
@@ -393,7 +393,7 @@ def _prompts_to(longest: int, first: tuple[int, ...]) -> list[tuple[int, ...]]:
 
     The last one is completed to the very end, where trees may need the largest size.
     """
-    from specbench.engine.graphs.cuda import BUCKET, buckets
+    from specbench.engine.buckets import BUCKET, buckets
 
     lengths = [BUCKET, *buckets(longest)[:-1], longest - WARM_UP_TOKENS]
     return [

@@ -14,14 +14,7 @@ from specbench.log.header import ModelHeader, RunHeader, precision
 from specbench.measure.base import SetupInfo
 from specbench.measure.local.engine import EngineBackend
 from specbench.measure.local.engine_load import Device, EngineParts, fitted, pick_mode
-from specbench.measure.methods import (
-    RunMethod,
-    check_scopes,
-    find_checkpoint,
-    parse_methods,
-    select_methods,
-)
-from specbench.measure.settings import fits_of, read_settings, with_stored
+from specbench.measure.methods import check_scopes, find_checkpoint, select_methods
 from specbench.measure.spec import AUTO, PAPER, RunSpec
 from specbench.models import checkpoints, memory
 from specbench.models.cards import (
@@ -35,6 +28,8 @@ from specbench.models.cards import (
 from specbench.models.chat import load_codec
 from specbench.models.hub import resolve_model
 from specbench.models.tokenizers import load_tokenizer
+from specbench.settings.files import fits_of, read_settings, with_stored
+from specbench.settings.run_method import RunMethod, parse_methods
 from specbench.types import CONFIG_NAMES, Shape
 
 if TYPE_CHECKING:
@@ -86,7 +81,13 @@ class EngineSetup(EngineParts):
 
     def fits(self) -> dict[str, str]:
         """The model, machine and versions that tuned settings and cost curves belong to."""
-        return fits_of(self.describe().model, self.device.name, self.mode.name, self.spec)
+        return fits_of(
+            self.describe().model,
+            device=self.device.name,
+            execution=self.mode.name,
+            threads=self.spec.threads,
+            temperatures=self.spec.samplings_text(),
+        )
 
     def describe(self) -> SetupInfo:
         is_ours = self.card.is_embedded or self.stand_in is not None
@@ -167,7 +168,7 @@ def _setup_on(
     if settings not in (AUTO, PAPER):
         setup = replace(setup, methods=read_settings(settings, card.name).of(setup.methods))
     if spec.settings == AUTO and spec.weights == "hub":
-        methods = with_stored(setup.methods, card.name, spec, setup.fits)
+        methods = with_stored(setup.methods, card.name, spec.samplings_text(), setup.fits)
         setup = replace(setup, methods=methods)
     return replace(setup, settings=settings)
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from specbench.engine.clock import Phase, Stopwatch
 from specbench.log.machine import Threads
 from specbench.machine.threads import is_number_given, thread_counts, waiting
-from specbench.measure.local.tuning import ROWS, StepTimes, shown
+from specbench.settings.quick_rule import ROWS, StepTimes, shown
 
 if TYPE_CHECKING:
     from specbench.engine.target import Target

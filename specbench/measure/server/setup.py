@@ -19,7 +19,7 @@ from specbench.errors import CheckpointError, UserError, printable, unknown_name
 from specbench.log.header import FileHeader, MethodHeader, ModelHeader, RunHeader
 from specbench.machine import environment
 from specbench.measure.base import SetupInfo
-from specbench.measure.methods import BASELINE, check_labels, label_of, no_weights
+from specbench.measure.methods import BASELINE, check_labels, no_weights
 from specbench.measure.server.address import server_root
 from specbench.measure.server.backend import ServerBackend
 from specbench.measure.server.client import Client, FoundServer, find_server
@@ -31,6 +31,7 @@ from specbench.models.chat import ChatCodec, load_codec
 from specbench.models.checkpoints import identify
 from specbench.models.hub import resolve, resolve_model, resolve_tokenizer, resolve_weights
 from specbench.registry import MethodChoice, parse_choices
+from specbench.settings.run_method import label_of
 from specbench.types import Scope
 
 NO_BASELINE_WARNING = (

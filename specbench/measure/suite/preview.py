@@ -21,6 +21,7 @@ from specbench.measure.spec import RunSpec
 from specbench.models import memory
 from specbench.models.cards import Dtype, ModelCard, find_model, pick_dtype
 from specbench.models.hub import resolve_model
+from specbench.settings.run_method import parse_methods
 
 if TYPE_CHECKING:
     from specbench.engine.drafter import Method
@@ -76,7 +77,7 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
     stand_in = stand_in_of(card) if spec.weights == "stand-in" else None
     need = _target(card, dtype, stand_in, found)
     find = partial(_find, card, dtype, stand_in, found)
-    named = methods.parse_methods(spec.methods)
+    named = parse_methods(spec.methods)
     chosen = methods.select_methods(spec, card, named, resolve_weights=find)
     found.num_methods = len(chosen.methods)
     found.missing += [f"{one.label} has no checkpoint." for one in chosen.missing]

@@ -16,8 +16,9 @@ from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from specbench.measure.methods import BASELINE, RunMethod
-from specbench.models.acceptance import Acceptance, AcceptanceFile
+from specbench.settings.acceptance import Acceptance, AcceptanceFile
+from specbench.settings.run_method import RunMethod
+from specbench.types import BASELINE
 
 if TYPE_CHECKING:
     from specbench.engine.drafter import Drafter

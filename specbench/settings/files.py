@@ -27,8 +27,7 @@ from specbench.errors import UserError
 from specbench.log.files import folder_errors, write_whole
 from specbench.log.header import FileHeader, ModelHeader
 from specbench.log.store import HEADER, read_header
-from specbench.measure.methods import RunMethod
-from specbench.measure.spec import RunSpec
+from specbench.settings.run_method import RunMethod
 from specbench.types import VERSION
 
 TUNED = "tuned"
@@ -88,18 +87,20 @@ def read_settings(name: str, model: str) -> Settings:
     return Settings(methods, path.name, sha256(file.read_bytes()).hexdigest())
 
 
-def fits_of(model: ModelHeader, device: str, execution: str, spec: RunSpec) -> dict[str, str]:
-    """Machine, model, temperature and versions that settings measured here are for."""
+def fits_of(
+    model: ModelHeader, *, device: str, execution: str, threads: int | None, temperatures: str
+) -> dict[str, str]:
+    """Machine, model, temperatures and versions that settings measured here are for."""
     from specbench.machine import environment
 
     return {
         "machine": environment.capture().device_phrase(device, None),
-        "threads": str(spec.threads or "auto"),
+        "threads": str(threads or "auto"),
         "execution": execution,
         "target": hash_of(model.files),
         "dtype": model.dtype,
         "quantization": model.quantization,
-        "temperature": _temperatures(spec),
+        "temperature": temperatures,
         **versions(),
     }
 
@@ -109,10 +110,6 @@ def versions() -> dict[str, str]:
     from importlib.metadata import version
 
     return {"specbench": VERSION, **{name: version(name) for name in ("torch", "transformers")}}
-
-
-def _temperatures(spec: RunSpec) -> str:
-    return " and ".join(str(spec.sampling(one)) for one in spec.temperatures)
 
 
 def hash_of(files: Mapping[str, FileHeader]) -> str:
@@ -150,7 +147,10 @@ def keep_settings(file: SettingsFile) -> Path:
 
 
 def with_stored(
-    methods: Sequence[RunMethod], model: str, spec: RunSpec, fits: Callable[[], dict[str, str]]
+    methods: Sequence[RunMethod],
+    model: str,
+    temperatures: str,
+    fits: Callable[[], dict[str, str]],
 ) -> tuple[RunMethod, ...]:
     """The methods, with the tuned settings of this model if they were made here and fit.
 
@@ -158,7 +158,7 @@ def with_stored(
     is gone stay as they are.
     `fits` is called only if there are stored settings.
     """
-    path = _stored(model, _temperatures(spec))
+    path = _stored(model, temperatures)
     if not path.is_file():
         return tuple(methods)
     file = read_toml(path, SettingsFile, what="Settings", hint=f"Remove {path}.")

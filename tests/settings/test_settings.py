@@ -9,20 +9,20 @@ import pytest
 
 from specbench.errors import UserError
 from specbench.log.differences import MERGE
-from specbench.measure.local.tuning import ROWS, StepTimes, rows_to_time, tuned
-from specbench.measure.methods import RunMethod, parse_methods
 from specbench.measure.session import _as_before
-from specbench.measure.settings import (
+from specbench.measure.spec import RunSpec
+from specbench.models.checkpoints import identify
+from specbench.registry import get, make_options
+from specbench.settings.acceptance import Acceptance, find_acceptance
+from specbench.settings.files import (
     TUNED,
     SettingsFile,
     keep_settings,
     read_settings,
     with_stored,
 )
-from specbench.measure.spec import RunSpec
-from specbench.models.acceptance import Acceptance, find_acceptance
-from specbench.models.checkpoints import identify
-from specbench.registry import get, make_options
+from specbench.settings.quick_rule import ROWS, StepTimes, rows_to_time, tuned
+from specbench.settings.run_method import RunMethod, parse_methods
 from specbench.zoo import TINY
 from tests.support.headers import make_header
 
@@ -199,7 +199,8 @@ def test_tuned_settings_whose_tree_is_gone_are_left_out(
     keep_settings(SettingsFile({"medusa": {"tree": str(tree)}}, model="tiny", fits=fits))
 
     def chosen() -> Any:
-        (one,) = with_stored(parse_methods(["medusa"]), "tiny", RunSpec(), lambda: fits)
+        methods, temperatures = parse_methods(["medusa"]), RunSpec().samplings_text()
+        (one,) = with_stored(methods, "tiny", temperatures, lambda: fits)
         return one.options.tree if one.settings else None
 
     assert chosen() == str(tree)
