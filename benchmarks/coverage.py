@@ -22,7 +22,10 @@ import numpy as np
 
 from specbench.analysis.ranking import is_claimed, rank
 from specbench.analysis.ratios import Places, log_ratios
-from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Estimate, FloatArray, Ratio, mean
+from specbench.analysis.stats.arrays import FloatArray
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio
+from specbench.analysis.stats.combining import mean
+from specbench.analysis.stats.estimates import Estimate
 
 METHODS = ("a", "b", "c", "d")
 NUM_TASKS = 6

@@ -33,7 +33,7 @@ from msgspec.structs import replace as replace_part
 from pandas import DataFrame
 
 from specbench.analysis.metrics import measure
-from specbench.analysis.stats.bootstrap import Estimate
+from specbench.analysis.stats.estimates import Estimate
 from specbench.errors import UserError
 from specbench.log.run import Run
 from specbench.log.store import HEADER, read_run

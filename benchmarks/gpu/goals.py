@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from specbench.analysis.metrics import measure
-from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
+from specbench.analysis.stats.estimates import Estimate, Missing, Value
 from specbench.log.store import HEADER, read_run
 
 _IS_MET = {">=": operator.ge, "<": operator.lt, "=": operator.eq}

@@ -19,7 +19,8 @@ import numpy as np
 
 from specbench.analysis.records import RecordTable
 from specbench.analysis.stats.arrays import FloatArray, IntArray
-from specbench.analysis.stats.bootstrap import Draws, Estimate, effective_number, interval
+from specbench.analysis.stats.bootstrap import Draws, effective_number
+from specbench.analysis.stats.estimates import Estimate, interval
 
 
 @dataclass(frozen=True, slots=True)

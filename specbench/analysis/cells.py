@@ -29,7 +29,8 @@ from specbench.analysis.ratios import COLUMNS, Places, RowRatio, row_ratios
 from specbench.analysis.records import BASELINE as BASELINE
 from specbench.analysis.records import CELL_KEY, POOLED, RecordTable, Survivors
 from specbench.analysis.stats.arrays import FloatArray, IntArray
-from specbench.analysis.stats.bootstrap import Draws, Estimate, Missing, Ratio, Value
+from specbench.analysis.stats.bootstrap import Draws, Ratio
+from specbench.analysis.stats.estimates import Estimate, Missing, Value
 from specbench.log.header import RunHeader
 from specbench.log.run import NO_LOAD, Load
 

@@ -14,8 +14,10 @@ import numpy as np
 from specbench.analysis.ratios import RowRatio, column_ratio
 from specbench.analysis.records import BASELINE, RecordTable
 from specbench.analysis.stats.arrays import BoolArray, FloatArray
-from specbench.analysis.stats.bootstrap import EXACT, Bootstrap, Draws, Ratio, without_spread
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio
+from specbench.analysis.stats.estimates import without_spread
 from specbench.analysis.stats.significance import GATE_ALPHA, holm, slower
+from specbench.analysis.stats.variance import EXACT
 from specbench.analysis.warnings import RunWarning
 from specbench.log.header import RunHeader
 

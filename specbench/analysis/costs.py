@@ -33,7 +33,7 @@ import numpy as np
 from specbench.analysis.cells import ALL_FAILED, NO_BASELINE, NO_STEPS, NOT_RUN, CellKey
 from specbench.analysis.records import BASELINE, PHASES, RecordTable
 from specbench.analysis.stats.arrays import IntArray
-from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
+from specbench.analysis.stats.estimates import Estimate, Missing, Value
 from specbench.log.backend import RooflineHeader
 from specbench.log.machine import Threads
 from specbench.types import Phases, Record

@@ -9,7 +9,7 @@ from specbench.analysis.cells import CellMetrics
 from specbench.analysis.costs import Cost
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.records import CELL_KEY, PHASES
-from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
+from specbench.analysis.stats.estimates import Estimate, Missing, Value
 
 if TYPE_CHECKING:
     from pandas import DataFrame

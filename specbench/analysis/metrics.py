@@ -25,8 +25,10 @@ from specbench.analysis.records import BASELINE as BASELINE
 from specbench.analysis.records import POOLED as POOLED
 from specbench.analysis.records import RecordTable, find_survivors, make_table
 from specbench.analysis.serving import ServingMetrics, mat_of_blocks, measure_serving
-from specbench.analysis.stats import bootstrap as stats
-from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Missing, Scope, Value
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws
+from specbench.analysis.stats.combining import mean
+from specbench.analysis.stats.estimates import Estimate, Missing, Value
+from specbench.analysis.stats.scope import ONE_PASS, Scope
 from specbench.analysis.warnings import RunWarning, find_idle_drafts, find_warnings
 from specbench.errors import unknown_name
 from specbench.log.audit import StoredAudit
@@ -79,7 +81,7 @@ class RunMetrics:
     agreements: Mapping[str, Agreement] = field(default_factory=dict)
     audit: StoredAudit | None = None
     serving: Mapping[tuple[str, float], ServingMetrics] = field(default_factory=dict)
-    scope: Scope = stats.ONE_PASS
+    scope: Scope = ONE_PASS
     rankings: Mapping[float, Ranking] = field(default_factory=dict)
     task_rankings: Mapping[tuple[float, str], Ranking] = field(default_factory=dict)
 
@@ -114,7 +116,7 @@ def measure(
     overall: dict[tuple[str, float], MethodMetrics] = {}
     for temperature in temperatures:
         for task in (*tasks, POOLED):
-            draws = None if task == POOLED else stats.Draws(bootstrap, task)
+            draws = None if task == POOLED else Draws(bootstrap, task)
             for method in methods:
                 key = CellKey(method, temperature, task)
                 cell = source.measure_cell(key, draws, arithmetic)
@@ -262,7 +264,7 @@ def mean_over_tasks(values: Sequence[Value]) -> Value:
     """The arithmetic mean; missing if the value of any task is."""
     known = [value for value in values if isinstance(value, Estimate)]
     if known and len(known) == len(values):
-        return stats.mean(known)
+        return mean(known)
     if known and (found := partial(len(known), len(values))):
         return found
     reasons = {value.reason for value in values if isinstance(value, Missing)}

@@ -10,7 +10,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specbench.analysis.stats.bootstrap import Estimate, Variance, quantile, total
+from specbench.analysis.stats.confidence import quantile
+from specbench.analysis.stats.estimates import Estimate
+from specbench.analysis.stats.variance import Variance, total
 
 POWER_SCORE = 0.8416
 """The normal's quantile at 80 %."""

@@ -11,9 +11,16 @@ from itertools import combinations
 
 import numpy as np
 
-from specbench.analysis.stats import bootstrap
-from specbench.analysis.stats.bootstrap import Estimate, Missing, Value, Variance, quotient
+from specbench.analysis.stats.combining import quotient
+from specbench.analysis.stats.estimates import (
+    Estimate,
+    Missing,
+    Value,
+    with_machine,
+    without_spread,
+)
 from specbench.analysis.stats.significance import ALPHA, differs, holm
+from specbench.analysis.stats.variance import Variance
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +54,12 @@ def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
     if not ranked:
         return Ranking()
     pooled = pooled_variance([*ranked.values()])
-    speeds = {**ranked, baseline: bootstrap.without_spread(1.0)}
+    speeds = {**ranked, baseline: without_spread(1.0)}
     p_values, ratios = {}, {}
     for first, second in combinations(speeds, 2):
         ratio = speeds[first] if second == baseline else quotient(speeds[first], speeds[second])
         machine = _larger(ratio.machine, pooled)
-        ratios[first, second] = bootstrap.with_machine(ratio, machine)
+        ratios[first, second] = with_machine(ratio, machine)
         p_values[first, second] = differs(speeds[first], speeds[second], machine)
     every = holm(p_values)
     best, *others = ranked

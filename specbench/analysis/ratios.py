@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbench.analysis.stats.arrays import BoolArray, FloatArray, IntArray
-from specbench.analysis.stats.bootstrap import EXACT, Ratio
+from specbench.analysis.stats.bootstrap import Ratio
+from specbench.analysis.stats.variance import EXACT
 
 if TYPE_CHECKING:
     from pandas import DataFrame

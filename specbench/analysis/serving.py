@@ -23,7 +23,8 @@ import numpy as np
 from specbench.analysis.cells import NOT_RUN, Percentiles, percentiles
 from specbench.analysis.records import BASELINE, CELL_KEY, RecordTable
 from specbench.analysis.stats.arrays import FloatArray, IntArray
-from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Estimate, Missing, Ratio, Value
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio
+from specbench.analysis.stats.estimates import Estimate, Missing, Value
 from specbench.log.backend import BlockHeader
 from specbench.log.header import RunHeader
 from specbench.log.run import BlockKey, block_key

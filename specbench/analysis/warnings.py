@@ -21,8 +21,11 @@ from specbench.analysis.ranking import Ranking, is_claimed
 from specbench.analysis.ratios import column_ratio
 from specbench.analysis.records import BASELINE, CELL_KEY, RecordTable, Survivors
 from specbench.analysis.stats.arrays import FloatArray
-from specbench.analysis.stats.bootstrap import EXACT, Bootstrap, Draws, Estimate, quantile
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws
+from specbench.analysis.stats.confidence import quantile
+from specbench.analysis.stats.estimates import Estimate
 from specbench.analysis.stats.significance import ALPHA, slower
+from specbench.analysis.stats.variance import EXACT
 from specbench.log.backend import BlockHeader
 from specbench.types import Record
 

@@ -15,8 +15,9 @@ import numpy as np
 from msgspec.structs import replace
 from scipy.stats import binom
 
-from specbench.analysis.stats.bootstrap import EXACT, Bootstrap, Draws, Ratio
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio
 from specbench.analysis.stats.significance import slower
+from specbench.analysis.stats.variance import EXACT
 from specbench.audit.evidence import (
     Evidence,
     GuessNumbers,

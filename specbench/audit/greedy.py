@@ -11,7 +11,7 @@ import numpy as np
 
 from specbench.analysis.divergence import Agreement, Divergence
 from specbench.analysis.records import BASELINE, RecordTable
-from specbench.analysis.stats.bootstrap import FloatArray
+from specbench.analysis.stats.arrays import FloatArray
 from specbench.audit.model import RunModel
 from specbench.audit.results import Difference, near_tie
 from specbench.log.header import RunHeader

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from msgspec import structs
 
-from specbench.analysis.stats.bootstrap import FloatArray
+from specbench.analysis.stats.arrays import FloatArray
 from specbench.audit.evidence import (
     Evidence,
     LogitNumbers,

@@ -17,17 +17,11 @@ import numpy as np
 
 from specbench.analysis.cells import BASELINE, CellKey
 from specbench.analysis.records import CELL_KEY, POOLED, REQUEST_KEY, RecordTable, make_table
-from specbench.analysis.stats.bootstrap import (
-    EXACT,
-    Estimate,
-    FloatArray,
-    Interval,
-    Value,
-    Variance,
-    quantile,
-    without_spread,
-)
+from specbench.analysis.stats.arrays import FloatArray
+from specbench.analysis.stats.confidence import quantile
+from specbench.analysis.stats.estimates import Estimate, Interval, Value, without_spread
 from specbench.analysis.stats.significance import GATE_ALPHA, holm, margin, slower
+from specbench.analysis.stats.variance import EXACT, Variance
 from specbench.errors import UserError
 from specbench.judge.checks import TOO_FEW, Check, Status
 from specbench.judge.comparison import MEAN, Comparison, Pair

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from specbench.analysis.cells import NOT_RUN, CellKey
-from specbench.analysis.stats.bootstrap import Value
+from specbench.analysis.stats.estimates import Value
 from specbench.report.texts import Note
 
 Status = Literal["passed", "failed", "skipped"]

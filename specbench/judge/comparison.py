@@ -26,16 +26,10 @@ from specbench.analysis.metrics import POOLED, mean_over_tasks, rows_by_cell
 from specbench.analysis.ranking import is_alone, is_claimed
 from specbench.analysis.ratios import COLUMNS, Places, RowRatio, row_ratios
 from specbench.analysis.records import REQUEST_KEY, make_table
-from specbench.analysis.stats.bootstrap import (
-    Bootstrap,
-    Draws,
-    Estimate,
-    Missing,
-    Scope,
-    Value,
-    quotient,
-    unit_sd,
-)
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws
+from specbench.analysis.stats.combining import quotient
+from specbench.analysis.stats.estimates import Estimate, Missing, Value, unit_sd
+from specbench.analysis.stats.scope import Scope
 from specbench.analysis.stats.significance import differs, holm
 from specbench.errors import UserError, unknown_name
 from specbench.log.differences import COMPARE, Difference, require_same_work

@@ -18,7 +18,7 @@ from specbench.analysis.cells import BASELINE, CellKey
 from specbench.analysis.frames import value_columns, value_or_none
 from specbench.analysis.metrics import POOLED
 from specbench.analysis.ranking import ALONE
-from specbench.analysis.stats.bootstrap import Estimate, Missing
+from specbench.analysis.stats.estimates import Estimate, Missing
 from specbench.errors import few, unknown_name
 from specbench.judge.comparison import MEAN, Comparison, Pair
 from specbench.log.differences import Difference

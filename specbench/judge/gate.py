@@ -23,7 +23,7 @@ from statistics import median_high
 from specbench.analysis.cells import BASELINE, CellKey
 from specbench.analysis.cheats import FAST_STEP, SLOW_VANILLA, find_cheats
 from specbench.analysis.records import make_table
-from specbench.analysis.stats.bootstrap import Estimate
+from specbench.analysis.stats.estimates import Estimate
 from specbench.analysis.warnings import RunWarning
 from specbench.judge.cell_checks import check_outputs, check_performance, check_speeds
 from specbench.judge.checks import NUMBERS, TOO_FEW, Check, CheckedRun

@@ -14,7 +14,8 @@ from specbench import registry
 from specbench.analysis.cells import CellKey
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.ranking import is_alone, is_claimed
-from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Missing, Value
+from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.analysis.stats.estimates import Estimate, Missing, Value
 from specbench.data.tasks import load_cards
 from specbench.errors import without_password
 from specbench.judge.checks import CheckedRun

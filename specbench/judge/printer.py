@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from specbench.analysis.stats.bootstrap import Estimate, Missing
+from specbench.analysis.stats.estimates import Estimate, Missing
 from specbench.errors import os_errors
 from specbench.judge.checks import NUMBERS, Check, CheckedRun
 from specbench.report import formats

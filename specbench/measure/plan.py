@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from specbench.analysis.stats import MIN_DEGREES
+from specbench.analysis.stats.confidence import MIN_DEGREES
 from specbench.data.prompts import PromptSet, load_prompt_sets, plan_tasks
 from specbench.errors import UserError
 from specbench.log.header import RunHeader

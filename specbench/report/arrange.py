@@ -11,7 +11,7 @@ from typing import Literal
 from specbench.analysis.cells import CellKey
 from specbench.analysis.frames import value_or_none
 from specbench.analysis.metrics import BASELINE, MethodMetrics, RunMetrics, partial
-from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
+from specbench.analysis.stats.estimates import Estimate, Missing, Value
 from specbench.log.run import Run
 from specbench.report import facts
 from specbench.report.notes import notes, scope_text

@@ -1,6 +1,6 @@
 """The text of one number, the same in every format."""
 
-from specbench.analysis.stats.bootstrap import Estimate, Interval, Missing, Value
+from specbench.analysis.stats.estimates import Estimate, Interval, Missing, Value
 
 NONE = "–"
 """The text of a number that is missing."""

@@ -12,7 +12,8 @@ from msgspec import structs
 from specbench.analysis.costs import EXPERTS, IN_CACHE, Roofline
 from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.analysis.ranking import is_alone
-from specbench.analysis.stats.bootstrap import PROMPTS_ONLY, Estimate, Missing
+from specbench.analysis.stats.estimates import Estimate, Missing
+from specbench.analysis.stats.scope import PROMPTS_ONLY
 from specbench.log.audit import StoredAudit
 from specbench.log.header import RunHeader
 from specbench.log.machine import Span

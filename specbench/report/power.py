@@ -2,7 +2,7 @@
 
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.planning import DIFFERENCES, UNITS, Pilot, pilot
-from specbench.analysis.stats import MIN_DEGREES
+from specbench.analysis.stats.confidence import MIN_DEGREES
 from specbench.errors import UserError
 
 

@@ -12,7 +12,7 @@ from specbench.analysis.costs import NO_COST, Cost
 from specbench.analysis.metrics import MethodMetrics, RunMetrics, measure
 from specbench.analysis.ranking import ALONE, is_alone
 from specbench.analysis.serving import ServingMetrics
-from specbench.analysis.stats.bootstrap import Missing, Value
+from specbench.analysis.stats.estimates import Missing, Value
 from specbench.log.header import RunHeader
 from specbench.log.run import BETWEEN, Run
 from specbench.report import formats

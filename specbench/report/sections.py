@@ -12,7 +12,7 @@ from specbench.analysis.cells import CellKey
 from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.analysis.ranking import ALONE, is_claimed
 from specbench.analysis.serving import TIMES, ServingMetrics
-from specbench.analysis.stats.bootstrap import Estimate, Value
+from specbench.analysis.stats.estimates import Estimate, Value
 from specbench.log.header import RunHeader
 from specbench.log.run import BETWEEN
 from specbench.report import formats

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Self, TypeVar
 
-from specbench.analysis.stats.bootstrap import Interval
+from specbench.analysis.stats.estimates import Interval
 
 METHOD = "Method"
 """The heading of the column of labels."""

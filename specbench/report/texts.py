@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from specbench.analysis.stats.bootstrap import Estimate, Missing
+from specbench.analysis.stats.estimates import Estimate, Missing
 from specbench.errors import few
 from specbench.log.header import RunHeader
 from specbench.report import formats

@@ -4,7 +4,7 @@ from math import comb
 
 from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.analysis.ranking import Ranking, is_alone, is_claimed
-from specbench.analysis.stats.bootstrap import Estimate, Missing
+from specbench.analysis.stats.estimates import Estimate, Missing
 from specbench.report import formats
 
 _NOT_DIFFERENT = "not a significant difference"

@@ -7,7 +7,7 @@ from typing import Any
 from specbench.analysis.costs import LEAST_SHARE, Roofline
 from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.analysis.serving import is_slow_client
-from specbench.analysis.stats.bootstrap import Estimate
+from specbench.analysis.stats.estimates import Estimate
 from specbench.analysis.warnings import RunWarning
 from specbench.errors import first_line
 from specbench.log.audit import MethodAudit

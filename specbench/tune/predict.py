@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from specbench.analysis.stats import bootstrap
-from specbench.analysis.stats.bootstrap import FloatArray, Variance
+from specbench.analysis.stats.arrays import FloatArray
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws
+from specbench.analysis.stats.confidence import quantile
+from specbench.analysis.stats.variance import Variance, total
 from specbench.errors import UserError
 from specbench.measure.local.threads import FASTER
 from specbench.registry import MethodChoice
@@ -178,14 +180,14 @@ def estimate(weighed: DataFrame, curve: Curve, label: str) -> Estimated:
     degrees = max(1, samples - len(ratios))
     # drawing from n clusters has the variance of dividing by n
     prompts = Variance(float(np.log(drawn[1:]).var()) * (samples / degrees), degrees)
-    variance = bootstrap.total([prompts, Variance(curve.process, max(1, curve.num_pairs))])
-    half_width = bootstrap.quantile(variance.degrees) * math.sqrt(variance.value)
+    variance = total([prompts, Variance(curve.process, max(1, curve.num_pairs))])
+    half_width = quantile(variance.degrees) * math.sqrt(variance.value)
     return Estimated(float(drawn[0]), half_width, place, seconds[place])
 
 
 @cache
-def _draws(task: str) -> bootstrap.Draws:
-    return bootstrap.Draws(bootstrap.Bootstrap(NUM_RESAMPLES), f"tune/{task}")
+def _draws(task: str) -> Draws:
+    return Draws(Bootstrap(NUM_RESAMPLES), f"tune/{task}")
 
 
 def _speedups(weighed: DataFrame, curve: Curve, own: FloatArray) -> list[FloatArray]:

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace as replace_part
 
 from specbench.analysis.metrics import RunMetrics, measure
-from specbench.analysis.stats.bootstrap import Estimate
+from specbench.analysis.stats.estimates import Estimate
 from specbench.errors import UserError
 from specbench.log.files import write_whole
 from specbench.log.run import Run

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from specbench.analysis.stats.bootstrap import Estimate, Value
+from specbench.analysis.stats.estimates import Estimate, Value
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
 from specbench.registry import get, parse_choices

@@ -21,7 +21,8 @@ from specbench.analysis.costs import (
 )
 from specbench.analysis.metrics import POOLED, measure, rows_by_cell
 from specbench.analysis.records import make_table
-from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Missing, Value
+from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.analysis.stats.estimates import Estimate, Missing, Value
 from specbench.log.backend import RooflineHeader
 from specbench.log.machine import Threads
 from specbench.types import Phases, Record

@@ -14,25 +14,18 @@ from specbench.analysis.metrics import measure
 from specbench.analysis.planning import Pilot, pilot
 from specbench.analysis.ranking import pooled_variance
 from specbench.analysis.ratios import Places, log_ratios
-from specbench.analysis.stats.bootstrap import (
-    EXACT,
-    PROMPTS_ONLY,
-    Bootstrap,
-    Draws,
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio
+from specbench.analysis.stats.combining import mean, quotient
+from specbench.analysis.stats.estimates import (
     Estimate,
     Missing,
-    Ratio,
     Value,
-    Variance,
-    mean,
-    of_groups,
-    of_mean,
-    quotient,
-    total,
     with_interval,
     without_spread,
 )
+from specbench.analysis.stats.scope import PROMPTS_ONLY
 from specbench.analysis.stats.significance import differs, holm, slower
+from specbench.analysis.stats.variance import EXACT, Variance, of_groups, of_mean, total
 from tests.analysis.run_factory import header, make_run, record
 
 NORMAL = np.random.default_rng(0).normal(size=2000)

@@ -28,7 +28,8 @@ from specbench.analysis.cells import (
 from specbench.analysis.frames import summary_frame
 from specbench.analysis.metrics import measure
 from specbench.analysis.records import make_table, records_frame
-from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Missing, Value
+from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.analysis.stats.estimates import Estimate, Missing, Value
 from specbench.types import Phases, Record
 from tests.analysis.run_factory import (
     failed,

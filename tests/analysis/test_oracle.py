@@ -6,7 +6,7 @@ from itertools import cycle
 import pytest
 
 from specbench.analysis.metrics import RunMetrics, measure
-from specbench.analysis.stats.bootstrap import Estimate
+from specbench.analysis.stats.estimates import Estimate
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter, State
 from specbench.engine.target import Forward

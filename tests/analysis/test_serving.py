@@ -13,7 +13,8 @@ from msgspec.structs import replace as replace_part
 from specbench import api
 from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.serving import ServingMetrics
-from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Missing
+from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.analysis.stats.estimates import Estimate, Missing
 from specbench.log.backend import BlockHeader
 from specbench.log.run import Load, Run, loads_of
 from specbench.log.store import read_run

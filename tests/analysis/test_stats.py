@@ -8,16 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm, t
 
-from specbench.analysis.stats.bootstrap import (
-    Bootstrap,
-    Draws,
-    Estimate,
-    FloatArray,
-    Interval,
-    Ratio,
-    mean,
-    quotient,
-)
+from specbench.analysis.stats.arrays import FloatArray
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio
+from specbench.analysis.stats.combining import mean, quotient
+from specbench.analysis.stats.estimates import Estimate, Interval
 
 
 def estimate(ratio: Ratio, bootstrap: Bootstrap | None = None, stream: str = "a") -> Estimate:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from specbench.analysis.metrics import RunMetrics, measure
-from specbench.analysis.stats.bootstrap import Missing
+from specbench.analysis.stats.estimates import Missing
 from specbench.analysis.warnings import RunWarning, not_significant
 from specbench.log.run import Run
 from specbench.report.texts import note

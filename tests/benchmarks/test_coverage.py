@@ -17,7 +17,7 @@ from benchmarks.coverage import (
     by_pass,
     measure,
 )
-from specbench.analysis.stats.bootstrap import FloatArray
+from specbench.analysis.stats.arrays import FloatArray
 
 ROOT = Path(__file__).parents[2]
 ONCE, THREE, FIVE, RUNS = DESIGNS

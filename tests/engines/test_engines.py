@@ -12,7 +12,8 @@ import pytest
 
 import specbench
 from specbench.analysis.metrics import RunMetrics, measure
-from specbench.analysis.stats.bootstrap import Bootstrap, Estimate
+from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.analysis.stats.estimates import Estimate
 from specbench.log.run import Run
 from specbench.log.store import read_run
 from tests.engines.installed import TASKS, installed

@@ -14,7 +14,7 @@ import pytest
 
 from specbench.analysis.cells import WITH_PHASES
 from specbench.analysis.metrics import POOLED, measure
-from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
+from specbench.analysis.stats.estimates import Estimate, Missing, Value
 from specbench.errors import UserError
 from specbench.judge.comparison import MEAN, NO_SHARED, Comparison, compare, compare_runs
 from specbench.judge.comparison_formats import (

@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.gate_errors import METHODS, Simulator, is_blamed
 from specbench.analysis.cells import CellKey
-from specbench.analysis.stats.bootstrap import Estimate
+from specbench.analysis.stats.estimates import Estimate
 from specbench.errors import UserError
 from specbench.judge.checks import Check, CheckedRun
 from specbench.judge.comparison import MEAN

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from specbench.analysis.cells import CellKey
-from specbench.analysis.stats.bootstrap import Estimate, Interval
+from specbench.analysis.stats.estimates import Estimate, Interval
 from specbench.judge.checks import Check, CheckedRun, Status
 from specbench.judge.printer import print_checks, to_json, to_junit
 from specbench.report.texts import Note

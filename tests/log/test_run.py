@@ -11,7 +11,8 @@ import pytest
 from msgspec import structs
 
 from specbench.analysis.metrics import measure
-from specbench.analysis.stats.bootstrap import Bootstrap, Estimate
+from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.analysis.stats.estimates import Estimate
 from specbench.errors import UserError
 from specbench.judge.comparison import MEAN, compare
 from specbench.log.run import ONE_AT_A_TIME, Load, Run

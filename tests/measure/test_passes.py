@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from specbench.analysis.metrics import measure
-from specbench.analysis.stats.bootstrap import Estimate
+from specbench.analysis.stats.estimates import Estimate
 from specbench.errors import UserError
 from specbench.log.header import RunHeader
 from specbench.log.run import Run

@@ -14,7 +14,8 @@ import pytest
 from specbench.analysis.cells import Arithmetic, CellKey
 from specbench.analysis.metrics import measure
 from specbench.analysis.ranking import Ranking
-from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Interval, Missing
+from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.analysis.stats.estimates import Estimate, Interval, Missing
 from specbench.data.prompts import load_prompt_sets, plan_tasks
 from specbench.log.run import Run
 from specbench.report import sections

@@ -16,7 +16,7 @@ import pytest
 
 from specbench.analysis.frames import summary_frame
 from specbench.analysis.metrics import BASELINE, RunMetrics
-from specbench.analysis.stats.bootstrap import Estimate, Value
+from specbench.analysis.stats.estimates import Estimate, Value
 from specbench.judge.comparison import MEAN, compare
 from specbench.judge.comparison_formats import comparison_json
 from specbench.judge.page import run_rows

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from specbench.analysis.stats.bootstrap import Estimate, Missing
+from specbench.analysis.stats.estimates import Estimate, Missing
 from specbench.data.toml_files import read_toml
 from specbench.errors import UserError
 from specbench.log.store import read_run

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from specbench.analysis.frames import value_or_none
 from specbench.analysis.metrics import BASELINE
-from specbench.analysis.stats.bootstrap import Estimate
+from specbench.analysis.stats.estimates import Estimate
 from specbench.report import facts, formats, sections
 from specbench.report.answers import SAMPLES_PER_TASK
 from specbench.report.export import json

@@ -13,7 +13,8 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from specbench.analysis.metrics import RunMetrics
-from specbench.analysis.stats.bootstrap import LEVEL, Estimate, Missing
+from specbench.analysis.stats.confidence import LEVEL
+from specbench.analysis.stats.estimates import Estimate, Missing
 from specbench.log.header import RunHeader, header_values
 from specbench.log.run import loads_of
 from specbench.report.results import Report, Source, p_value_of

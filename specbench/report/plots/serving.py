@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specbench.analysis.metrics import BASELINE, RunMetrics
-from specbench.analysis.stats.bootstrap import Estimate, Value
+from specbench.analysis.stats.estimates import Estimate, Value
 from specbench.log.run import Load, loads_of
 from specbench.report.formats import interval_of
 from specbench.report.plots.style import LINE, Plot, frame, looks, points, tiles

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from specbench.analysis.frames import value_or_none
 from specbench.analysis.metrics import BASELINE
-from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
+from specbench.analysis.stats.estimates import Estimate, Missing, Value
 from specbench.report.formats import interval_of
 from specbench.report.plots import style
 from specbench.report.plots.style import EDGE, INK, LINE, Look, Plot

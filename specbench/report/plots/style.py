@@ -22,7 +22,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specbench.analysis.metrics import BASELINE
-from specbench.analysis.stats.bootstrap import Estimate
+from specbench.analysis.stats.estimates import Estimate
 from specbench.methods import described
 from specbench.report.formats import interval_of
 

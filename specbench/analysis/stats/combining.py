@@ -1,0 +1,81 @@
+"""Means and quotients of numbers, with the intervals that follow from theirs."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from specbench.analysis.stats.arrays import FloatArray
+from specbench.analysis.stats.estimates import Estimate, with_interval
+from specbench.analysis.stats.variance import Variance, largest, total
+
+
+def mean(estimates: Sequence[Estimate]) -> Estimate:
+    """The arithmetic mean of independent estimates (made on different streams, in one run)."""
+    number = sum(estimate.value for estimate in estimates) / len(estimates)
+    groups = zip(*(estimate.units for estimate in estimates), strict=False)
+    units = tuple(_log_of_mean(logs) for logs in groups)
+    machine = largest([estimate.machine for estimate in estimates])
+    resamples = [estimate.resamples for estimate in estimates if estimate.resamples is not None]
+    if len(resamples) < len(estimates):
+        return Estimate(number, units=units, machine=machine)
+    degrees = _degrees_of_mean(resamples, [estimate.degrees for estimate in estimates])
+    combined = Estimate(
+        number,
+        resamples=np.mean(resamples, axis=0),
+        degrees=degrees,
+        units=units,
+        machine=machine,
+    )
+    return with_interval(combined)
+
+
+def _log_of_mean(logs: Sequence[FloatArray]) -> FloatArray:
+    """The logarithm of the mean in each unit, from those of the parts: [units] each."""
+    mean_per_unit = np.mean(np.exp(np.stack(logs)), axis=0)
+    log_per_unit: FloatArray = np.log(mean_per_unit)
+    return log_per_unit
+
+
+def _degrees_of_mean(resamples: Sequence[FloatArray], degrees: Sequence[float]) -> float:
+    """Welch and Satterthwaite's degrees of freedom for a mean of independent numbers."""
+    variances = np.array([numbers.var() for numbers in resamples])
+    if not variances.any():
+        return float(sum(degrees))
+    # (sum of variances)^2 / sum of (variance^2 / degrees)
+    square_of_sum = variances.sum() ** 2
+    return float(square_of_sum / (variances**2 / np.array(degrees)).sum())
+
+
+def quotient(top: Estimate, bottom: Estimate, *, is_one_run: bool = True) -> Estimate:
+    """`top` / `bottom`, paired by prompts if both were made on the same stream.
+
+    Numbers of one run, or pool of runs, are paired by passes or runs too; else their units are
+    independent.
+    """
+    number = top.value / bottom.value
+    units: tuple[FloatArray, ...]
+    if is_one_run:
+        groups = zip(top.units, bottom.units, strict=False)
+        units = tuple(top_logs - bottom_logs for top_logs, bottom_logs in groups)
+        machine = largest([top.machine, bottom.machine])
+    else:
+        has_units = bool(top.units and bottom.units)
+        units = (*top.units, *bottom.units) if has_units else ()
+        machine = _sum_of_two(top.machine, bottom.machine)
+    if top.resamples is None or bottom.resamples is None:
+        return Estimate(number, units=units, machine=machine)
+    ratio = Estimate(
+        number,
+        resamples=top.resamples / bottom.resamples,
+        degrees=min(top.degrees, bottom.degrees),
+        units=units,
+        machine=machine,
+    )
+    return with_interval(ratio)
+
+
+def _sum_of_two(top: Variance | None, bottom: Variance | None) -> Variance | None:
+    """The sum of both variances; None if either is unknown."""
+    if top is None or bottom is None:
+        return None
+    return total([top, bottom])

@@ -1,0 +1,134 @@
+"""Numbers with their confidence intervals, and missing numbers with their reasons."""
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from specbench.analysis.stats.arrays import FloatArray
+from specbench.analysis.stats.confidence import MIN_DEGREES, UPPER_END, quantile
+from specbench.analysis.stats.variance import EXACT, Variance, of_groups, of_mean, total
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A confidence interval, both ends included."""
+
+    low: float
+    high: float
+
+    def __contains__(self, number: float) -> bool:
+        return self.low <= number <= self.high
+
+    @property
+    def half_width(self) -> float:
+        return (self.high - self.low) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A missing number, with the reason."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number with its interval. `resamples`, `degrees` and `units` serve to combine numbers."""
+
+    value: float
+    interval: Interval | None = None
+    """None if there are too few clusters."""
+
+    resamples: FloatArray | None = field(default=None, repr=False, compare=False)
+    """The bootstrap's values of the number [num_resamples]."""
+
+    degrees: float = field(default=0.0, repr=False, compare=False)
+    """Degrees of freedom of the resamples."""
+
+    units: tuple[FloatArray, ...] = field(default=(), repr=False, compare=False)
+    """Its logarithms in each pass or run [units]: an array per run or pool that it depends on."""
+
+    machine: Variance | None = field(default=EXACT, repr=False, compare=False)
+    """The variance that passes or runs add to the logarithm; None if unknown, as after one pass."""
+
+    @property
+    def prompts(self) -> Variance | None:
+        """The variance of the logarithm from the choice of prompts; None if it is unknown."""
+        if self.resamples is None or self.degrees <= 0:
+            return None
+        return Variance(float(np.log(self.resamples).var()), self.degrees)
+
+    @property
+    def variance(self) -> Variance | None:
+        """The variance of the logarithm from prompts and machine; None if either is unknown."""
+        prompts = self.prompts
+        if prompts is None or self.machine is None:
+            return None
+        return total([prompts, self.machine])
+
+
+Value: TypeAlias = Estimate | Missing
+
+
+def without_spread(number: float) -> Estimate:
+    """A number that is the same for all prompts and on every machine."""
+    return Estimate(number, resamples=np.full(1, number), degrees=math.inf)
+
+
+def with_interval(estimate: Estimate) -> Estimate:
+    """A number with its interval: over prompts alone, or over prompts and units if there are two.
+
+    Without units, the interval leaves out the variance that the machine adds.
+    """
+    if estimate.resamples is None:
+        return estimate
+    unit_variance = of_groups(estimate.units)
+    if unit_variance is not None:
+        return with_machine(estimate, unit_variance)
+    return replace(estimate, interval=interval(estimate.resamples, estimate.degrees))
+
+
+def with_machine(estimate: Estimate, machine: Variance | None) -> Estimate:
+    """The number with this variance of the machine, in its interval as well."""
+    if machine is None or not estimate.units:
+        return estimate
+    estimate = replace(estimate, machine=machine, interval=None)
+    variance = estimate.variance
+    if variance is None or estimate.degrees < MIN_DEGREES:
+        return estimate
+    # log value +/- t * sqrt(variance of prompts + variance of units)
+    half_width = quantile(variance.degrees) * math.sqrt(variance.value)
+    low = estimate.value * math.exp(-half_width)
+    high = estimate.value * math.exp(half_width)
+    return replace(estimate, interval=Interval(low, high))
+
+
+def interval(resamples: FloatArray, degrees: float) -> Interval | None:
+    """The expanded percentile interval (Hesterberg 2015, "What Teachers Should Know about the
+    Bootstrap", section 5.3).
+
+    The plain percentile interval of few clusters is too narrow by the factor between a
+    normal's and a t-distribution's quantile. None with too few degrees of freedom.
+    """
+    if degrees < MIN_DEGREES:
+        return None
+    from scipy.special import ndtr, stdtrit
+
+    # The normal's probability below -t, in place of (1 - LEVEL) / 2.
+    tail = float(ndtr(-stdtrit(degrees, UPPER_END)))
+    low, high = np.quantile(resamples, [tail, 1 - tail])
+    return Interval(float(low), float(high))
+
+
+def unit_sd(value: Value) -> float | None:
+    """The standard deviation of a number's logarithm between the units of its run."""
+    if not isinstance(value, Estimate) or len(value.units) != 1:
+        return None
+    logs = value.units[0]
+    mean_variance = of_mean(logs)
+    if mean_variance is None:
+        return None
+    num_units = np.isfinite(logs).sum()
+    return math.sqrt(mean_variance.value * float(num_units))

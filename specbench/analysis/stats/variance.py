@@ -1,0 +1,66 @@
+"""Variances of logarithms with their degrees of freedom, and sums of independent variances."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from specbench.analysis.stats.arrays import FloatArray
+
+
+class Variance(NamedTuple):
+    """A variance of a logarithm, with its degrees of freedom."""
+
+    value: float
+    degrees: float
+
+
+EXACT = Variance(0.0, math.inf)
+"""The variance of a number that is the same on every machine at all times."""
+
+
+def of_mean(logs: FloatArray) -> Variance | None:
+    """The variance of the mean of these logarithms [units]; NaN stands for an unknown one.
+
+    None with fewer than two.
+    """
+    finite_logs = logs[np.isfinite(logs)]
+    num_units = len(finite_logs)
+    if num_units < 2:
+        return None
+    unit_variance = float(finite_logs.var(ddof=1))
+    return Variance(unit_variance / num_units, num_units - 1)
+
+
+def total(variances: Iterable[Variance]) -> Variance:
+    """The sum of independent variances, with the degrees of Welch and Satterthwaite (1946)."""
+    positive = [variance for variance in variances if variance.value > 0]
+    variance_sum = math.fsum(variance.value for variance in positive)
+    # 1 / degrees = sum of (share of the variance)^2 / degrees of the variance
+    inverse_degrees = math.fsum(
+        (variance.value / variance_sum) ** 2 / variance.degrees for variance in positive
+    )
+    degrees = 1 / inverse_degrees if inverse_degrees else math.inf
+    return Variance(variance_sum, degrees)
+
+
+def of_groups(groups: Sequence[FloatArray]) -> Variance | None:
+    """The variance that independent groups of units add; None if one has fewer than two."""
+    if not groups:
+        return None
+    variances = []
+    for logs in groups:
+        variance = of_mean(logs)
+        if variance is None:
+            return None
+        variances.append(variance)
+    return total(variances)
+
+
+def largest(variances: Sequence[Variance | None]) -> Variance | None:
+    """The largest variance; None if any is unknown."""
+    given = [variance for variance in variances if variance is not None]
+    if len(given) < len(variances):
+        return None
+    return max(given)
