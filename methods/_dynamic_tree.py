@@ -9,6 +9,7 @@ from torch import Tensor
 from specbench.engine.drafter import BuildContext, State
 from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.layers.ops import TORCH, JoinedHead, Ops
+from specbench.engine.method_options import MethodOptions
 from specbench.engine.tree import DraftTree, TreeLayout, chain_layout
 from specbench.methods._draft_stack import DraftStack
 from specbench.methods._eagle import AnyModel, EagleDrafter
@@ -110,13 +111,17 @@ class CandidatePool:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(MethodOptions):
     """Options of a dynamic tree."""
 
     total_tokens: int = option(60, "nodes of the tree, including the root", min=2)
     depth: int = option(7, "expansions after the first level", min=0)
     top_k: int = option(10, "nodes expanded per level, and children of each", min=1)
     weights: str = option("", "checkpoint, a folder or hub id")
+
+    @property
+    def official_arguments(self) -> str:
+        return f"total_token={self.total_tokens}, depth={self.depth}, top_k={self.top_k}"
 
     def profiled(self) -> Self:
         """These options with all candidates in the tree, for an acceptance profile."""

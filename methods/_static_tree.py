@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from specbench.engine.layers.ops import Ops
+from specbench.engine.method_options import MethodOptions
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.errors import UserError, unknown_name
@@ -57,7 +58,7 @@ Recycling's tree "2.2.2", `sam_60` the tree of SAM-Decoding's copy of it.
 
 
 @dataclass(frozen=True, slots=True)
-class TreeOptions:
+class TreeOptions(MethodOptions):
     """Options of a method with a static tree."""
 
     tree: str = option("mc_sim_7b_63", TREE_HELP)

@@ -9,6 +9,7 @@ from torch.nn.functional import embedding
 from specbench.engine.drafter import BuildContext, Method
 from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.layers.weights import weight_bytes
+from specbench.engine.method_options import MethodOptions
 from specbench.engine.sampler import Sampler
 from specbench.engine.target import Needs
 from specbench.methods._checkpoint import FILES, Checkpoint
@@ -42,7 +43,7 @@ _FORMAT = HeadFormat(
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(MethodOptions):
     """Options of DFlash."""
 
     num_tokens: int = option(0, "draft tokens per step; 0: one less than its block size", min=0)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from specbench.engine.drafter import BuildContext, Drafter, Method, State
+from specbench.engine.method_options import MethodOptions
 from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree
 from specbench.errors import UserError
@@ -12,7 +13,7 @@ from specbench.types import option
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(MethodOptions):
     """Options of LayerSkip."""
 
     exit_layer: int = option(0, "layers that draft; 0: a quarter of the target's", min=0)
@@ -21,7 +22,11 @@ class Options:
 
     def profiled(self) -> Self:
         """These options for an acceptance profile: a token at every position."""
-        return replace(self, num_tokens=1, schedule="constant")
+        return self.chained(1)
+
+    def chained(self, num_tokens: int) -> Self:
+        """These options with a chain of this many tokens in every step."""
+        return replace(self, num_tokens=num_tokens, schedule="constant")
 
 
 class LayerSkip(SpeculativeSampling):

@@ -9,13 +9,14 @@ from typing import Self
 import torch
 
 from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
+from specbench.engine.method_options import MethodOptions
 from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.types import option
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(MethodOptions):
     """Options of lookahead decoding."""
 
     level: int = option(5, "n-gram size N", min=3)

@@ -13,6 +13,7 @@ from specbench.engine.kv import KVCache
 from specbench.engine.layers.operands import Norm
 from specbench.engine.layers.torch_attention import attention_kinds
 from specbench.engine.layers.weights import weight_bytes
+from specbench.engine.method_options import MethodOptions
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree, additive
 from specbench.methods._chain import draft_chain
@@ -22,7 +23,7 @@ from specbench.types import option
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(MethodOptions):
     """Options of MTP."""
 
     num_tokens: int = option(3, "draft tokens per step", min=1)

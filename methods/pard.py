@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from specbench.engine.drafter import BuildContext, Method, State
+from specbench.engine.method_options import MethodOptions
 from specbench.engine.model_parts import pass_bytes
 from specbench.engine.tree import DraftTree, padded_size
 from specbench.errors import CheckpointError
@@ -15,7 +16,7 @@ from specbench.types import option
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(MethodOptions):
     """Options of PARD."""
 
     num_tokens: int = option(12, "draft tokens per step", min=1)

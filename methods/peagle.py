@@ -8,6 +8,7 @@ from torch.nn.functional import pad
 
 from specbench.engine.drafter import BuildContext, Method
 from specbench.engine.layers.operands import CacheSpan
+from specbench.engine.method_options import MethodOptions
 from specbench.engine.sampler import Sampler
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._eagle import EAGLE3_READS, AnyModel, Eagle3Model, EagleDrafter
@@ -21,7 +22,7 @@ _MASK_TOKENS = ("mask_token_id", "ptd_token_id", "pard_token")
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(MethodOptions):
     """Options of P-EAGLE."""
 
     num_tokens: int = option(8, "draft tokens per step", min=1)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specbench.engine.drafter import BuildContext, Drafter, Method, State
+from specbench.engine.method_options import MethodOptions
 from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree
 from specbench.errors import UserError
@@ -11,7 +12,7 @@ from specbench.types import option
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(MethodOptions):
     """Options of prompt lookup decoding."""
 
     ngram: int = option(3, "longest n-gram looked up", min=1)

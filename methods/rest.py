@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from specbench.engine.drafter import BuildContext, Drafter, Method, State
+from specbench.engine.method_options import MethodOptions
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.errors import UserError
 from specbench.methods._datastore import SORTED_BY, read_datastore
@@ -17,7 +18,7 @@ Tokens = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(MethodOptions):
     """Options of REST."""
 
     datastore: str = option("", "file made by `specbench datastore build`")

@@ -5,6 +5,7 @@ from itertools import takewhile
 from typing import Literal, Self
 
 from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
+from specbench.engine.method_options import MethodOptions
 from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree
 from specbench.errors import UserError
@@ -16,7 +17,7 @@ from specbench.types import option
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(MethodOptions):
     """Options of SAM-Decoding."""
 
     other: Literal["recycling", "eagle2", "eagle3"] = option(

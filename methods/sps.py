@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
+from specbench.engine.method_options import MethodOptions
 from specbench.engine.model_parts import pass_bytes
 from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree
@@ -20,7 +21,7 @@ SCHEDULE_HELP = "heuristic: two more after a fully accepted draft, else one less
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(MethodOptions):
     """Options of speculative sampling."""
 
     num_tokens: int = option(5, "draft tokens in the first step", min=1)
@@ -29,7 +30,11 @@ class Options:
 
     def profiled(self) -> Self:
         """These options for an acceptance profile: a token at every position."""
-        return replace(self, num_tokens=1, schedule="constant")
+        return self.chained(1)
+
+    def chained(self, num_tokens: int) -> Self:
+        """These options with a chain of this many tokens in every step."""
+        return replace(self, num_tokens=num_tokens, schedule="constant")
 
 
 class SpeculativeSampling(DraftModelDrafter):

@@ -6,6 +6,7 @@ from heapq import heappop, heappush
 from typing import Literal, NamedTuple
 
 from specbench.engine.drafter import BuildContext, Drafter, Method, State
+from specbench.engine.method_options import MethodOptions
 from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.methods._occurrences import SEPARATOR, Occurrences
@@ -13,7 +14,7 @@ from specbench.types import option
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(MethodOptions):
     """Options of suffix decoding."""
 
     depth: int = option(24, "most tokens of a match and its continuation", min=2)

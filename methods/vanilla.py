@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 
 from specbench.engine.drafter import BuildContext, Drafter, Method, State
+from specbench.engine.method_options import MethodOptions
 from specbench.engine.tree import DraftTree
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(MethodOptions):
     """Vanilla has no options."""
 
 

@@ -199,7 +199,10 @@ def make_options(method: Method, given: Mapping[str, str]) -> Any:
     Raises:
         UserError: an unknown option, or a value of the wrong type or out of range.
     """
-    return method.options(**_parse_values(method.name, method.options, given))
+    from specbench.engine.method_options import completed
+
+    values = _parse_values(method.name, method.options, given)
+    return completed(method.options)(**values)
 
 
 def _parse_values(method: str, options: Any, given: Mapping[str, str]) -> dict[str, Any]:

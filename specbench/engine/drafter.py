@@ -13,6 +13,8 @@ import torch
 
 from specbench.engine.accept import AcceptedPath, Rule, Verdict, lossless
 from specbench.engine.load import WeightSource
+from specbench.engine.method_options import OWN_WEIGHTS, meaning_of
+from specbench.engine.method_options import MethodOptions as MethodOptions
 from specbench.engine.sampler import Sampler
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import NUM_NODES, DraftTree, padded_size
@@ -218,8 +220,9 @@ class BuildContext:
 class Method:
     """A method, as the registry, the log and the reports know it.
 
-    `options` is a frozen dataclass. Its fields, with their types and defaults, are the
-    method's options on the command line, in `specbench show` and in `run.json`. `weights` is
+    `options` is a frozen dataclass, best a `MethodOptions`. Its fields, with their types and
+    defaults, are the method's options on the command line, in `specbench show` and in
+    `run.json`. `weights` is
     the name of its checkpoint on a model card: its own name, another's if it runs that
     method's weights, or None if it needs none. `weights` and the fields from `head` on
     have to be constants in a module of `methods/`, which is read without being imported.
@@ -250,20 +253,19 @@ class Method:
 
         Options that change this (another acceptance rule) have a property `is_lossless`.
         """
-        return self.is_lossless and getattr(options, "is_lossless", True)
+        return self.is_lossless and meaning_of(options).is_lossless
 
     def weights_with(self, options: Any) -> str | None:
         """The name of the checkpoint that it needs with these options.
 
         Options that change this (another method used within) have a property `draft_weights`.
         """
-        name: str | None = getattr(options, "draft_weights", self.weights)
-        return name
+        name = meaning_of(options).draft_weights
+        return self.weights if name == OWN_WEIGHTS else name
 
     def scope_with(self, options: Any) -> Scope:
         """Return the lifetime of the method's memory: its option `scope`, by default "request".
 
-        In scope "run", a method remembers completions of earlier prompts of the same repeat.
+        In scope "run", a method remembers completions of earlier prompts of the same pass.
         """
-        scope: Scope = getattr(options, "scope", "request")
-        return scope
+        return meaning_of(options).scope

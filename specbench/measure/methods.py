@@ -94,7 +94,7 @@ def select_methods(
             errors.append(error)
             resolved = ResolvedWeights(None)
         options = method.options
-        if resolved.layers and getattr(options, "layers", None) == "":
+        if resolved.layers and options.layers == "":
             options = replace(options, layers=resolved.layers)
         one = replace(method, options=options, weights=resolved.weights)
         (found if resolved.exists else missing).append(one)
@@ -185,9 +185,9 @@ def find_checkpoint(
     name = method.weights_with(options)
     if name is None:
         return ResolvedWeights(None)
-    if datastore := find_datastore(getattr(options, "datastore", "")):
+    if datastore := find_datastore(options.datastore):
         return ResolvedWeights(datastore)
-    given = getattr(options, "weights", "")
+    given = options.weights
     if stand_in:
         if given:  # they would not match its shape
             raise UserError(

@@ -139,7 +139,7 @@ def _find(
     except CheckpointError:
         name = method.weights_with(options) or method.name
         known = card.weights_of(method.name) or card.weights_of(name)
-        is_own = bool(getattr(options, "weights", ""))
+        is_own = bool(options.weights)
         count = memory.num_parameters(card, known) if known and not is_own else None
         noted.sizes.append(None if count is None else count * STORED_BYTES)
         noted.draft_bytes += (count or 0) * size
