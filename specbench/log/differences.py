@@ -1,4 +1,4 @@
-"""Differences between two runs, from their headers, and what each asker makes of them.
+"""Differences between two runs, from their headers, and what each operation makes of them.
 
 Runs that differ in the work are not comparable. Machine, versions and methods' options are
 often the very thing that a comparison is for, so differences in them are only mentioned. Each
@@ -9,84 +9,103 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct, to_builtins
 
 from specbench.errors import UserError
-from specbench.log.header import FileHeader, PromptsHeader, RunHeader
+from specbench.log.header import FileHeader, ModelHeader, PromptsHeader, RunHeader
 from specbench.log.machine import UNKNOWN, Gpu
 from specbench.log.options import Role, field_roles
+
+RoleOrPattern = str
+"""A role, such as "work", or a pattern of fields: "*" stands for any part of "methods.*.options"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A field in which two runs differ, with both values as text.
-
-    `field` is its path in the header, such as "model.dtype"; `what` is its name for readers.
-    """
+    """A field in which two runs differ, with both values as text."""
 
     what: str
+    """Name of the field for readers."""
     first: str
+    """Value in the first run."""
     second: str
+    """Value in the second run."""
     field: str
+    """Path of the field in the header, such as "model.dtype"."""
     role: Role
+    """Role of the field."""
 
     def describe(self, first: str = "the first", second: str = "the second") -> str:
         """The difference in words, with these names of the two runs."""
         return f"{self.what}: {self.first} in {first}, {self.second} in {second}"
 
+    def is_any_of(self, selected: Iterable[RoleOrPattern]) -> bool:
+        """True if the field has one of these roles, or matches one of these patterns."""
+        return any(
+            self.role == role_or_pattern or fnmatchcase(self.field, role_or_pattern)
+            for role_or_pattern in selected
+        )
+
 
 class Policy(NamedTuple):
-    """Policy of an asker: roles, or fields with "*" for any part of a path.
+    """The differences that block an operation (resume, merge, compare …), and those to report."""
 
-    Runs that differ in `equal` do not fit together; differences in `told` are mentioned.
-    Fields in `free` may differ. With `is_exact`, void fields and fields without a name for
-    readers count too.
-    """
-
-    equal: tuple[str, ...]
-    told: tuple[str, ...] = ()
-    free: tuple[str, ...] = ()
+    blocking: tuple[RoleOrPattern, ...]
+    """Runs that differ in these do not fit together."""
+    reported: tuple[RoleOrPattern, ...] = ()
+    """Runs that differ in these fit together, but the differences are mentioned."""
+    ignored: tuple[RoleOrPattern, ...] = ()
+    """Exceptions from both: these may differ, as may all that no set names."""
     is_exact: bool = False
+    """Void fields, and fields without a name for readers, are compared too."""
 
     def conflicts(self, first: Struct, second: Struct) -> tuple[Difference, ...]:
         """The differences for which two runs do not fit together."""
-        found = differences(first, second, is_exact=self.is_exact)
-        return tuple(one for one in found if self._place(one) == "equal")
+        return self._differences("blocking", first, second)
 
     def cautions(self, first: RunHeader, second: RunHeader) -> tuple[Difference, ...]:
         """The differences of runs that fit together, which may explain one in their numbers."""
-        found = differences(first, second, is_exact=self.is_exact)
-        return tuple(one for one in found if self._place(one) == "told")
+        return self._differences("reported", first, second)
 
-    def _place(self, difference: Difference) -> str:
-        for name in ("free", "equal", "told"):
-            for pattern in getattr(self, name):
-                if difference.role == pattern or fnmatchcase(difference.field, pattern):
-                    return name
-        return ""
+    def _differences(
+        self, effect: Literal["blocking", "reported"], first: Struct, second: Struct
+    ) -> tuple[Difference, ...]:
+        every = differences(first, second, is_exact=self.is_exact)
+        return tuple(difference for difference in every if self._effect_of(difference) == effect)
+
+    def _effect_of(self, difference: Difference) -> Literal["ignored", "blocking", "reported"]:
+        if difference.is_any_of(self.ignored):
+            return "ignored"
+        if difference.is_any_of(self.blocking):
+            return "blocking"
+        return "reported" if difference.is_any_of(self.reported) else "ignored"
 
 
 _CELLS = ("spec.methods", "spec.temperatures", "spec.concurrency", "spec.request_rates",
           "spec.backend", "spec.serving_engine")  # fmt: skip
 """Of these, compared runs need to have only a part in common."""
-COMPARE = Policy(equal=("work",), told=("method", "draw", "machine"), free=("hardware", *_CELLS))
-CHECK = Policy(equal=("work", "methods.*.options"), told=("hardware",), free=_CELLS)
-"""Speed is checked on equal hardware only, and nothing if settings were chosen differently."""
-POOL = Policy(equal=("work", "spec.methods", "hardware"), told=("method", "draw", "machine"))
-MERGE = Policy(equal=("work", "method", "draw"), told=("machine",))
-RESUME = Policy(equal=("spec.*", "work", "method", "draw"), told=("machine",), is_exact=True)
-"""Another machine needs --force."""
-REPLAY = Policy(equal=("model.files.*", "prompts.*.sha256"), is_exact=True)
 _VERSIONS = ("specbench", "git.commit", "torch.version", "transformers")
+"""Versions in the environment that decide what the machines of one run compute."""
+
+COMPARE = Policy(
+    blocking=("work",), reported=("method", "draw", "machine"), ignored=("hardware", *_CELLS)
+)
+CHECK = Policy(blocking=("work", "methods.*.options"), reported=("hardware",), ignored=_CELLS)
+"""Speed is checked on equal hardware only, and nothing if settings were chosen differently."""
+POOL = Policy(blocking=("work", "spec.methods", "hardware"), reported=("method", "draw", "machine"))
+MERGE = Policy(blocking=("work", "method", "draw"), reported=("machine",))
+RESUME = Policy(blocking=("spec.*", "work", "method", "draw"), reported=("machine",), is_exact=True)
+"""Another machine needs --force."""
+REPLAY = Policy(blocking=("model.files.*", "prompts.*.sha256"), is_exact=True)
 WORKERS = Policy(
-    equal=("work", "method", *(f"environment.{name}" for name in _VERSIONS)), is_exact=True
+    blocking=("work", "method", *(f"environment.{name}" for name in _VERSIONS)), is_exact=True
 )
 """Of setups, not headers: the files and versions that the machines of one run share."""
 PROFILE = Policy(
-    equal=("model.*", "methods.*.weights.*"),
-    free=("model.name", "model.label", "model.source", "model.revision", "*.weights.revision"),
+    blocking=("model.*", "methods.*.weights.*"),
+    ignored=("model.name", "model.label", "model.source", "model.revision", "*.weights.revision"),
     is_exact=True,
 )
 """Of setups: what an acceptance profile belongs to."""
@@ -94,9 +113,10 @@ PROFILE = Policy(
 
 def require_same_work(first: RunHeader, second: RunHeader) -> None:
     """Raise UserError, naming every difference, unless both runs did the same work."""
-    if not (found := COMPARE.conflicts(first, second)):
+    conflicts = COMPARE.conflicts(first, second)
+    if not conflicts:
         return
-    listed = "\n".join(f"  {text}" for text in in_words(found, first, second))
+    listed = "\n".join(f"  {sentence}" for sentence in in_words(conflicts, first, second))
     raise UserError(
         f"The runs {first.id} and {second.id} did not do the same work:\n{listed}",
         "Repeat one of them with the other's options. `specbench compare --force` shows them side "
@@ -104,10 +124,10 @@ def require_same_work(first: RunHeader, second: RunHeader) -> None:
     )
 
 
-def in_words(found: Iterable[Difference], first: RunHeader, second: RunHeader) -> list[str]:
+def in_words(conflicts: Iterable[Difference], first: RunHeader, second: RunHeader) -> list[str]:
     """The differences in words, with the names of the two runs if they have different ones."""
     names = [first.id, second.id] if first.id != second.id else []
-    return [difference.describe(*names) for difference in found]
+    return [difference.describe(*names) for difference in conflicts]
 
 
 def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tuple[Difference, ...]:
@@ -118,131 +138,177 @@ def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tup
     that nothing was drawn with, the name of a model whose files are the same.
     """
     headers: tuple[Any, Any] = first, second
-    walk: Callable[[Any], Iterator[_Leaf]] = _exact_leaves if is_exact else _told_leaves
-    sides = [{leaf.field: leaf for leaf in walk(header)} for header in headers]
-    parts = [{leaf.part for leaf in side.values()} for side in sides]
-    void = () if is_exact else tuple(_void(*headers))
-    compare = _exact_texts if is_exact else _texts
-    found = []
-    for field, leaf in (sides[0] | sides[1]).items():
-        is_known = all(leaf.part in known for known in parts)
-        if is_known and not any(fnmatchcase(field, pattern) for pattern in void):
-            values = (side[field].value if field in side else _MISSING for side in sides)
-            if texts := compare(field, *values):
-                found.append(Difference(leaf.what, *texts, field, leaf.role))
-    return tuple(found)
+    fields_of: Callable[[Any], Iterator[_Field]] = _exact_fields if is_exact else _named_fields
+    first_fields, second_fields = ({f.path: f for f in fields_of(header)} for header in headers)
+    known_parts = {f.part for f in first_fields.values()} & {f.part for f in second_fields.values()}
+    void_patterns = [] if is_exact else [*_void_patterns(*headers)]
+    describe = _exact_texts if is_exact else _texts
+
+    different: list[Difference] = []
+    for path, field in (first_fields | second_fields).items():
+        is_void = any(fnmatchcase(path, pattern) for pattern in void_patterns)
+        if is_void or field.part not in known_parts:
+            continue
+        first_content = first_fields[path].content if path in first_fields else _MISSING
+        second_content = second_fields[path].content if path in second_fields else _MISSING
+        if texts := describe(path, first_content, second_content):
+            different.append(Difference(field.what, *texts, path, field.role))
+    return tuple(different)
 
 
-class _Leaf(NamedTuple):
-    """A compared value. A header without any leaf of `part` does not know this part."""
+class _Field(NamedTuple):
+    """A field of a header that is compared as a whole."""
 
-    value: Any
-    field: str = ""
+    content: Any
+    """Its value."""
+    path: str = ""
+    """Its path in the header: "spec.seed"."""
     part: str = ""
+    """The part of the header it is in. A header without any field of a part does not know it."""
     role: Role = "note"
+    """Its role, or that of its part."""
     what: str = ""
+    """Its name for readers; empty if it has none."""
 
 
 _MISSING = object()
+"""The content of a field that a header does not have."""
 
 
-def _exact_leaves(header: Struct) -> Iterator[_Leaf]:
-    for leaf in _walk(_Leaf(header), is_exact=True):
-        part = leaf.field.partition(".")[0]
-        if not (leaf.field == part and leaf.value is None):
-            yield leaf._replace(part=part)
+def _exact_fields(header: Struct) -> Iterator[_Field]:
+    """All fields of all parts that the header has."""
+    for field in _walk(_Field(header), is_exact=True):
+        part = field.path.partition(".")[0]
+        is_absent_part = field.path == part and field.content is None
+        if not is_absent_part:
+            yield field._replace(part=part)
 
 
-def _told_leaves(header: RunHeader) -> Iterator[_Leaf]:
+def _named_fields(header: RunHeader) -> Iterator[_Field]:
     """The fields with a name for readers, and what follows from several fields."""
     gpu = header.environment.gpu(header.spec.values.device) or Gpu("")
     threads = header.threads.text if header.threads else str(header.num_threads)
-    yield from (leaf for leaf in _walk(_Leaf(header)) if leaf.what)
-    yield _Leaf(header.machine_name, "hardware", role="machine", what="machine")
-    yield from (leaf for leaf in _walk(_Leaf(gpu, "gpu", role="machine")) if leaf.what)
-    yield _Leaf(threads, "num_threads", role="machine", what="CPU threads")
+    yield from (field for field in _walk(_Field(header)) if field.what)
+    yield _Field(header.machine_name, "hardware", role="machine", what="machine")
+    yield from (field for field in _walk(_Field(gpu, "gpu", role="machine")) if field.what)
+    yield _Field(threads, "num_threads", role="machine", what="CPU threads")
 
 
-def _walk(whole: _Leaf, owner: str = "", *, is_exact: bool = False) -> Iterator[_Leaf]:
-    """The values in a part of a header. `owner` is the key of the entry that the part is."""
-    value, field, _, role, what = whole
-    if isinstance(value, tuple) and value and isinstance(value[0], Struct):
-        value = {str(getattr(one, "task", i)): one for i, one in enumerate(value)}
-    is_told_whole = not is_exact and what and "{}" not in what
-    if isinstance(value, Mapping) and not is_told_whole:
-        for key, entry in value.items():
-            below = _Leaf(entry, f"{field}.{key}", field, role, what.replace("{}", key))
+def _walk(whole: _Field, owner: str = "", *, is_exact: bool = False) -> Iterator[_Field]:
+    """The fields below one of a header, or the field itself if it is compared as a whole.
+
+    `owner` is the key of the entry that the field is in, such as the method of its options.
+    """
+    content = whole.content
+    if isinstance(content, tuple) and content and isinstance(content[0], Struct):
+        # Entries are compared by their task, in whatever order they are, else by their number.
+        content = {str(getattr(entry, "task", i)): entry for i, entry in enumerate(content)}
+    is_named_as_a_whole = not is_exact and whole.what and "{}" not in whole.what
+    if isinstance(content, Mapping) and not is_named_as_a_whole:
+        for key, entry in content.items():
+            what = whole.what.replace("{}", key)
+            below = _Field(entry, f"{whole.path}.{key}", whole.path, whole.role, what)
             yield from _walk(below, key, is_exact=is_exact)
-    elif isinstance(value, Struct) and not is_told_whole:
-        for one in field_roles(type(value)):
-            if one.role != "note":
-                path = f"{field}.{one.field}".removeprefix(".").replace("spec.values", "spec")
-                name = f"{one.told} of {owner}" if one.told and owner else one.told
-                below = _Leaf(getattr(value, one.field), path, field, one.role or role, name)
-                yield from _walk(below, owner, is_exact=is_exact)
+    elif isinstance(content, Struct) and not is_named_as_a_whole:
+        for declared in field_roles(type(content)):
+            if declared.role == "note":
+                continue
+            path = f"{whole.path}.{declared.field}".removeprefix(".")
+            path = path.replace("spec.values", "spec")
+            what = f"{declared.told} of {owner}" if declared.told and owner else declared.told
+            role = declared.role or whole.role
+            below = _Field(getattr(content, declared.field), path, whole.path, role, what)
+            yield from _walk(below, owner, is_exact=is_exact)
     else:
-        yield whole._replace(value=value)
+        yield whole._replace(content=content)
 
 
-def _void(first: RunHeader, second: RunHeader) -> Iterator[str]:
-    """Patterns of the fields that say nothing about these two runs."""
-    yield "environment.gpus.*"  # but for the run's own, which is compared apart
-    values = first.spec.values, second.spec.values
-    if not any({*values[0].temperatures} & {*values[1].temperatures}):
+def _void_patterns(first: RunHeader, second: RunHeader) -> Iterator[str]:
+    """Patterns of the fields whose difference says nothing about these two runs."""
+    # The machine's other GPUs. The run's own is compared by `_named_fields`.
+    yield "environment.gpus.*"
+
+    # Settings of sampling, if no cell that both have is sampled: greedy decoding draws nothing.
+    first_values, second_values = first.spec.values, second.spec.values
+    shared_temperatures = {*first_values.temperatures} & {*second_values.temperatures}
+    if not any(temperature > 0 for temperature in shared_temperatures):
         yield from ("spec.seed", "spec.top_p", "spec.top_k")
-    if values[0].template != values[1].template:
-        yield "model.template_sha256"  # other templates have other texts
-    is_on_cpu = {one.device.partition(":")[0] for one in values} == {"cpu"}
-    if not is_on_cpu or first.servers or second.servers:
+
+    # Other templates have other texts, and the choice of a template is compared already.
+    if first_values.template != second_values.template:
+        yield "model.template_sha256"
+
+    # CPU threads compute the model only where both runs were on a CPU, in this process.
+    devices = {values.device.partition(":")[0] for values in (first_values, second_values)}
+    if devices != {"cpu"} or first.servers or second.servers:
         yield "num_threads"
-    is_automatic = all(
-        one.threads and one.threads.chosen_by == "measured" for one in (first, second)
+
+    # "hardware" has the threads too. If each run measured which number is the fastest on its
+    # machine, another number is a result and not a condition.
+    is_measured = all(
+        header.threads and header.threads.chosen_by == "measured" for header in (first, second)
     )
-    if is_automatic and first.environment.cpu.model == second.environment.cpu.model:
-        yield "hardware"  # the number is what this machine chose
-    models = first.model, second.model
-    if models[0].revision is not None and models[0].revision == models[1].revision:
+    if is_measured and first.environment.cpu.model == second.environment.cpu.model:
+        yield "hardware"
+
+    yield from _void_model_patterns(first.model, second.model)
+
+
+def _void_model_patterns(first: ModelHeader, second: ModelHeader) -> Iterator[str]:
+    """The same for what identifies a model: one difference is shown for one other model.
+
+    A model is identified by its revision on the Hub or by its files, whichever both runs know,
+    and only without them by its name.
+    """
+    is_same_revision = first.revision is not None and first.revision == second.revision
+    if is_same_revision:
         yield from ("model.name", "model.revision", "model.files.*")
-    elif models[0].files and models[1].files:
-        yield "model.revision"
-        files = [models[0].files, models[1].files]
-        names = {*files[0], *files[1]}
-        is_same = not any(_file_texts(files[0].get(name), files[1].get(name)) for name in names)
-        if is_same:
-            yield "model.name"
-        elif models[0].name != models[1].name:
+    elif first.files and second.files:
+        yield "model.revision"  # files say it better
+        if _have_same_files(first.files, second.files):
+            yield "model.name"  # a copy in another folder
+        elif first.name != second.name:
             yield "model.files.*"  # other models have other files
-    elif models[0].name != models[1].name:
+    elif first.name != second.name:
         yield "model.revision"
 
 
-def _texts(field: str, first: Any, second: Any) -> tuple[str, str] | None:
-    """Two values in words, if they differ."""
+def _have_same_files(first: Mapping[str, FileHeader], second: Mapping[str, FileHeader]) -> bool:
+    names = {*first, *second}
+    return not any(_file_texts(first.get(name), second.get(name)) for name in names)
+
+
+def _texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
+    """The contents of a field in words, if they differ."""
     if isinstance(first, FileHeader) or isinstance(second, FileHeader):
-        return _file_texts(*(None if one is _MISSING else one for one in (first, second)))
+        first_file = None if first is _MISSING else first
+        second_file = None if second is _MISSING else second
+        return _file_texts(first_file, second_file)
     if first is _MISSING or second is _MISSING:
         return None
-    if field.endswith(".options"):  # an older version did not know every one
-        first, second = (
-            {k: one[k] for k in first.keys() & second.keys()} for one in (first, second)
-        )
-    if field.endswith("sha256") and None in (first, second):
+    if path.endswith(".options"):  # an older version did not know every one
+        shared = first.keys() & second.keys()
+        first = {name: first[name] for name in shared}
+        second = {name: second[name] for name in shared}
+    if path.endswith("sha256") and None in (first, second):
         return None
     if isinstance(first, PromptsHeader):
         return _prompt_texts(first, second)
-    return (_text(first), _text(second)) if first != second else None
+    return (_in_words(first), _in_words(second)) if first != second else None
 
 
-def _exact_texts(field: str, first: Any, second: Any) -> tuple[str, str] | None:
-    """Two values in JSON, if they differ. Older versions did not hash every file, nor have every
-    option of a method.
+def _exact_texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
+    """The contents of a field in JSON, if they differ. Older versions did not hash every file,
+    nor have every option of a method.
     """
-    if _MISSING in (first, second) and ".options." in field:
+    if _MISSING in (first, second) and ".options." in path:
         return None
-    values = [None if one is _MISSING else to_builtins(one) for one in (first, second)]
-    if values[0] == values[1] or (None in values and field.endswith("sha256")):
+    first_plain = None if first is _MISSING else to_builtins(first)
+    second_plain = None if second is _MISSING else to_builtins(second)
+    is_hash_unknown = path.endswith("sha256") and None in (first_plain, second_plain)
+    if is_hash_unknown or first_plain == second_plain:
         return None
-    return json.dumps(values[0]), json.dumps(values[1])
+    return json.dumps(first_plain), json.dumps(second_plain)
 
 
 def _file_texts(first: FileHeader | None, second: FileHeader | None) -> tuple[str, str] | None:
@@ -263,17 +329,20 @@ def _prompt_texts(first: PromptsHeader, second: PromptsHeader) -> tuple[str, str
     is_same_file = first.file_sha256 and first.file_sha256 == second.file_sha256
     if is_same_file or first.sha256 == second.sha256:
         return None
-    one, other = (f"sha256 {about.sha256[:12]}… from {about.origin}" for about in (first, second))
-    return one, other
+    return _hash_and_origin(first), _hash_and_origin(second)
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key}={value[key]}" for key in sorted(value)) or "none"
-    if isinstance(value, tuple):
-        return ",".join(map(_text, value)) or "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:g}"
-    return UNKNOWN if value is None else str(value) or "none"
+def _hash_and_origin(prompts: PromptsHeader) -> str:
+    return f"sha256 {prompts.sha256[:12]}… from {prompts.origin}"
+
+
+def _in_words(content: Any) -> str:
+    if isinstance(content, Mapping):
+        return ", ".join(f"{key}={content[key]}" for key in sorted(content)) or "none"
+    if isinstance(content, tuple):
+        return ",".join(map(_in_words, content)) or "none"
+    if isinstance(content, bool):
+        return "yes" if content else "no"
+    if isinstance(content, float):
+        return f"{content:g}"
+    return UNKNOWN if content is None else str(content) or "none"
