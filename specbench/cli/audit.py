@@ -85,7 +85,8 @@ def _audit_method(name: str, model: str, call: Call) -> None:
 
 
 def _audit_run(run: Path, asked: Audit, call: Call) -> None:
-    from specbench.log.store import read_run, run_folder
+    from specbench.log.folders import run_folder
+    from specbench.log.store import read_run
 
     stored = read_run(run_folder(run))
     from specbench.audit.model import RunModel

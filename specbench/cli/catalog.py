@@ -17,8 +17,10 @@ from specbench.cli.options import RUNS, completing, say
 from specbench.data.tasks import TaskCard, broken_cards, load_cards
 from specbench.errors import RunFolderError, UserError, few, unknown_name
 from specbench.log.backend import ExecutionHeader
-from specbench.log.header import MethodHeader, RunHeader
-from specbench.log.store import HEADER, list_runs, num_records, read_header, run_folder, state
+from specbench.log.folders import list_runs, num_records, run_folder, state
+from specbench.log.header import RunHeader
+from specbench.log.methods import MethodHeader
+from specbench.log.store import HEADER, read_header
 from specbench.models.cards import ModelCard, find_model, known_models
 from specbench.report.console import SafeConsole, TextTable, text_table
 

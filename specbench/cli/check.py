@@ -9,8 +9,9 @@ import typer
 from specbench.cli.options import RunArguments, complete_runs, takes, write_data
 from specbench.errors import UserError
 from specbench.judge.limits import Limits
+from specbench.log.folders import run_folder, single_runs
 from specbench.log.options import options
-from specbench.log.store import read_run, run_folder, single_runs
+from specbench.log.store import read_run
 
 
 def _baseline(text: str) -> Path:

@@ -84,7 +84,7 @@ def _models() -> Iterable[str]:
 
 
 def _runs() -> Iterable[str]:
-    from specbench.log.store import list_runs
+    from specbench.log.folders import list_runs
 
     return map(str, list_runs(RUNS))
 
@@ -187,7 +187,7 @@ CORPUS = "Chats (messages, ShareGPT, or turns and reference) or text, as JSONL o
 
 
 def _run_folders(paths: Sequence[Path]) -> list[Path]:
-    from specbench.log.store import run_folders
+    from specbench.log.folders import run_folders
 
     return [run for path in paths for run in run_folders(path)]
 

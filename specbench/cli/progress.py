@@ -125,7 +125,7 @@ def _short(method: str, methods: Iterable[str]) -> str:
     """The method, with only the options in which it differs from its other variants."""
     name = method.partition(":")[0]
     others = (one for one in methods if one != method and one.partition(":")[0] == name)
-    from specbench.log.header import MethodLabel
+    from specbench.log.methods import MethodLabel
 
     return MethodLabel(method, name, others=tuple(others)).label
 

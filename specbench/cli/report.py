@@ -44,8 +44,8 @@ def report(
 ) -> None:
     """Print the table of finished runs, in any format."""
     from specbench.analysis.metrics import check_arithmetic, measure
+    from specbench.log.folders import read_runs
     from specbench.log.run import Run
-    from specbench.log.store import read_runs
     from specbench.report.build import make_report, write_report
     from specbench.report.export.terminal import print_report
 
@@ -99,7 +99,7 @@ def compare(
         render_comparison,
         write_comparison,
     )
-    from specbench.log.store import read_runs
+    from specbench.log.folders import read_runs
 
     check_format(format)
     comparisons = compare_runs([read_runs(path) for path in run], cross, is_forced=force)

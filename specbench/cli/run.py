@@ -107,7 +107,8 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
     Raises:
         UserError: a run failed, or the folder has runs and `--resume` is not given.
     """
-    from specbench.log.store import HEADER, pooled_in
+    from specbench.log.folders import pooled_in
+    from specbench.log.store import HEADER
     from specbench.measure.session import claim_folder, new_run, resumed_run
     from specbench.measure.spec import AUTO
     from specbench.measure.suite.runs import equal_runs

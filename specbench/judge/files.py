@@ -17,8 +17,8 @@ from specbench.judge.checks import Check, CheckedRun, Status
 from specbench.log.audit import StoredAudit, find_unjudged, read_audit
 from specbench.log.backend import WorkerHeader
 from specbench.log.faults import find_faults
-from specbench.log.header import FileHeader, RunHeader
-from specbench.log.machine import Origin
+from specbench.log.header import Origin, RunHeader
+from specbench.log.model import FileHeader
 from specbench.log.run import Run
 from specbench.log.store import is_cut, read_run
 from specbench.machine.environment import BUSY_AT_START

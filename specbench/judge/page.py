@@ -22,9 +22,10 @@ from specbench.judge.checks import CheckedRun
 from specbench.judge.files import check_files
 from specbench.log.audit import AUDIT
 from specbench.log.files import folder_errors
+from specbench.log.folders import single_runs
 from specbench.log.header import RunHeader
 from specbench.log.run import Load, Run, loads_of
-from specbench.log.store import HEADER, SAMPLES, read_run, single_runs
+from specbench.log.store import HEADER, SAMPLES, read_run
 from specbench.models.cards import known_models
 from specbench.report import facts, results
 from specbench.report.build import make_report, write_files

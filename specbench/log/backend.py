@@ -4,8 +4,9 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
-from specbench.log.machine import UNKNOWN, CpuUse, Environment, GpuUse, Threads
+from specbench.log.machine import UNKNOWN, Environment, Threads
 from specbench.log.options import told
+from specbench.log.usage import CpuUse, GpuUse
 
 
 class Preparation(Struct, frozen=True, omit_defaults=True):
@@ -130,9 +131,9 @@ class ServerHeader(Struct, frozen=True, omit_defaults=True):
     @property
     def software_phrase(self) -> str:
         """Name and version in words. A build of llama.cpp may have its number alone."""
-        known = self.software.removesuffix("-unknown")
-        name = known.removesuffix(UNKNOWN).strip()
-        return known if known == name else f"{name}, version unknown".removeprefix(", ")
+        software = self.software.removesuffix("-unknown")
+        name = software.removesuffix(UNKNOWN).strip()
+        return software if software == name else f"{name}, version unknown".removeprefix(", ")
 
 
 class BlockHeader(Struct, frozen=True, omit_defaults=True):

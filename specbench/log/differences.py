@@ -14,12 +14,13 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct, to_builtins
 
 from specbench.errors import UserError
-from specbench.log.header import FileHeader, ModelHeader, PromptsHeader, RunHeader
+from specbench.log.header import PromptsHeader, RunHeader
 from specbench.log.machine import UNKNOWN, Gpu
+from specbench.log.model import FileHeader, ModelHeader
 from specbench.log.options import Role, field_roles
 
 RoleOrPattern = str
-"""A role, such as "work", or a pattern of fields: "*" stands for any part of "methods.*.options"."""
+"""A role, such as "work", or a pattern of fields with "*" for any text: "methods.*.options"."""
 
 
 @dataclass(frozen=True, slots=True)

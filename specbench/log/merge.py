@@ -16,8 +16,8 @@ from specbench.errors import RunFolderError, UserError
 from specbench.log import store
 from specbench.log.differences import MERGE, in_words
 from specbench.log.files import folder_errors, sync
-from specbench.log.header import PromptsHeader, RunHeader
-from specbench.log.machine import Origin
+from specbench.log.folders import is_being_written
+from specbench.log.header import Origin, PromptsHeader, RunHeader
 from specbench.log.run import Run, added_hooks, changed_print, renumbered
 from specbench.types import Record
 
@@ -103,7 +103,7 @@ def _make_room(folder: Path, scratch: Path) -> None:
         UserError: the folder holds a run or other files.
     """
     for path in (folder, scratch):
-        if store.is_being_written(path):
+        if is_being_written(path):
             raise RunFolderError(f"Another process is writing to {path}.", "Wait for it to end.")
     with folder_errors(folder):
         if scratch.exists():

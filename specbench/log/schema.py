@@ -11,7 +11,7 @@ from msgspec import structs
 
 from specbench import types
 from specbench.errors import unknown_name
-from specbench.log import audit, backend, header, machine, record, spec
+from specbench.log import audit, backend, header, machine, methods, model, record, spec, usage
 
 KINDS: Mapping[str, type] = {
     "header": header.RunHeader,
@@ -22,6 +22,10 @@ KINDS: Mapping[str, type] = {
 """Kinds of files: `run.json`, a line of `samples.jsonl` and of `trace.jsonl`, `audit.json`."""
 
 
+_MODULES = (types, machine, usage, model, methods, backend, spec, header, audit, record)
+"""The modules that declare parts of the files; a base class stands before its subclasses."""
+
+
 def json_schema(kind: str) -> dict[str, Any]:
     """The JSON Schema of a kind of file.
 
@@ -30,31 +34,41 @@ def json_schema(kind: str) -> dict[str, Any]:
     """
     if kind not in KINDS:
         raise unknown_name("kind of file", kind, KINDS)
-    schema, descriptions = msgspec.json.schema(KINDS[kind]), _descriptions()
-    for name, about in schema["$defs"].items():
-        for field, text in descriptions[name].items():
-            about["properties"][field]["description"] = text
-        if "enum" in (tag := about["properties"].get("schema", {})):
-            tag["description"] = "version of the run files"  # a tag cannot have a Meta
+    schema = msgspec.json.schema(KINDS[kind])
+    descriptions = _descriptions()
+    for class_name, definition in schema["$defs"].items():
+        for field, description in descriptions[class_name].items():
+            definition["properties"][field]["description"] = description
+        version = definition["properties"].get("schema", {})
+        if "enum" in version:
+            version["description"] = "version of the run files"  # a tag cannot have a Meta
     return schema
 
 
 def _descriptions() -> dict[str, dict[str, str]]:
     """The docstrings of fields, by class. Python drops them, so they are read from the source."""
-    found: dict[str, dict[str, str]] = {}
-    for module in (types, machine, backend, spec, header, audit, record):
+    by_class: dict[str, dict[str, str]] = {}
+    for module in _MODULES:
         for node in ast.parse(inspect.getsource(module)).body:
             if isinstance(node, ast.ClassDef):
-                kind = getattr(module, node.name)
-                bases = (found.get(base.__name__, {}).items() for base in kind.__bases__)
-                encoded = structs.fields(kind) if issubclass(kind, msgspec.Struct) else ()
-                names = {one.name: one.encode_name for one in encoded}
-                own = ((names.get(field, field), text) for field, text in _docstrings(node))
-                found[node.name] = dict(chain(*bases, own))
-    return found
+                declared_class = getattr(module, node.name)
+                inherited = (by_class.get(base.__name__, {}) for base in declared_class.__bases__)
+                by_class[node.name] = dict(chain.from_iterable(map(dict.items, inherited)))
+                by_class[node.name] |= _own_descriptions(node, declared_class)
+    return by_class
+
+
+def _own_descriptions(node: ast.ClassDef, declared_class: type) -> dict[str, str]:
+    """The docstrings of the fields that a class declares itself, by their names in files."""
+    is_struct = issubclass(declared_class, msgspec.Struct)
+    fields = structs.fields(declared_class) if is_struct else ()
+    names_in_files = {field.name: field.encode_name for field in fields}
+    return {names_in_files.get(name, name): text for name, text in _docstrings(node)}
 
 
 def _docstrings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    for declared, text in pairwise(node.body):
-        if isinstance(declared, ast.AnnAssign) and isinstance(text, ast.Expr):
-            yield ast.unparse(declared.target), " ".join(ast.literal_eval(text.value).split())
+    """The names of annotated fields that a text follows, with the text on one line."""
+    for field, following in pairwise(node.body):
+        if isinstance(field, ast.AnnAssign) and isinstance(following, ast.Expr):
+            docstring = ast.literal_eval(following.value)
+            yield ast.unparse(field.target), " ".join(docstring.split())

@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
-from specbench.log.machine import GpuUse, gpu_numbers
+from specbench.log.machine import gpu_numbers
+from specbench.log.usage import GpuUse
 from specbench.machine.nvml import Card, driver, find_card
 from specbench.machine.sampler import Sampler, Spread
 

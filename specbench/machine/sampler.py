@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from threading import Event, Lock, Thread, get_ident
 from typing import Self
 
-from specbench.log.machine import CpuUse, Span
+from specbench.log.usage import CpuUse, Span
 
 LEAST_S = 0.2
 """Seconds from which a gap between two looks is a pause."""

@@ -19,10 +19,13 @@ from msgspec.structs import replace
 
 from specbench.data.prompts import Prompt, PromptSet
 from specbench.log import backend as part
-from specbench.log.header import MethodHeader, ModelHeader, RunHeader
-from specbench.log.machine import Environment, GpuUse, Threads
+from specbench.log.header import RunHeader
+from specbench.log.machine import Environment, Threads
+from specbench.log.methods import MethodHeader
+from specbench.log.model import ModelHeader
 from specbench.log.options import role
 from specbench.log.run import NO_LOAD, Load, loads_of
+from specbench.log.usage import GpuUse
 from specbench.measure.progress import Progress as Progress
 from specbench.measure.spec import RunSpec
 from specbench.models.chat import ChatCodec

@@ -23,19 +23,13 @@ from msgspec.structs import asdict, replace
 
 from specbench.errors import CheckpointError, RunFolderError, few
 from specbench.log.differences import RESUME, Difference
-from specbench.log.header import MethodHeader, RunHeader, Segment, Status
+from specbench.log.folders import is_being_written, list_runs, run_folder
+from specbench.log.header import RunHeader, Segment, Status
+from specbench.log.methods import MethodHeader
 from specbench.log.options import options
 from specbench.log.run import Run
 from specbench.log.spec import SpecHeader, SpecValues
-from specbench.log.store import (
-    HEADER,
-    RunFolder,
-    is_being_written,
-    list_runs,
-    read_header,
-    read_run,
-    run_folder,
-)
+from specbench.log.store import HEADER, RunFolder, read_header, read_run
 from specbench.machine import environment
 from specbench.machine.sampler import CpuSampler
 from specbench.measure.base import Backend, Plan, Progress, loads_of_run

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from specbench.data.toml_files import read_toml
 from specbench.errors import UserError, unknown_name
-from specbench.log.header import HUB_ID
+from specbench.log.model import HUB_ID
 from specbench.methods import described
 from specbench.models.checkpoints import config_if_readable, count_parameters
 from specbench.types import Shape as Shape

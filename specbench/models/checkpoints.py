@@ -15,7 +15,7 @@ import msgspec
 
 from specbench.data.cache import cached_sha256
 from specbench.errors import CheckpointError, reading
-from specbench.log.header import FileHeader, WeightsHeader
+from specbench.log.model import FileHeader, WeightsHeader
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

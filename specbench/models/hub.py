@@ -11,7 +11,7 @@ from pathlib import Path
 
 from specbench.data.cache import TIMEOUT_S, failure_reason, is_offline
 from specbench.errors import CheckpointError, UserError, time_limit
-from specbench.log.header import HUB_ID
+from specbench.log.model import HUB_ID
 from specbench.models.cards import DraftWeights, ModelCard, is_gguf
 from specbench.models.checkpoints import (
     WEIGHT_SUFFIXES,

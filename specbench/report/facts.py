@@ -10,8 +10,10 @@ from typing import Any
 from msgspec import structs
 
 from specbench.analysis.metrics import BASELINE, RunMetrics
-from specbench.log.header import HUB_ID, MethodHeader, PromptsHeader, RunHeader, WeightsHeader
+from specbench.log.header import PromptsHeader, RunHeader
 from specbench.log.machine import UNKNOWN
+from specbench.log.methods import MethodHeader
+from specbench.log.model import HUB_ID, WeightsHeader
 from specbench.log.options import options
 from specbench.log.run import loads_of
 from specbench.log.spec import SpecValues

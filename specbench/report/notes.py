@@ -16,7 +16,7 @@ from specbench.analysis.stats.estimates import Estimate, Missing
 from specbench.analysis.stats.scope import PROMPTS_ONLY
 from specbench.log.audit import StoredAudit
 from specbench.log.header import RunHeader
-from specbench.log.machine import Span
+from specbench.log.usage import Span
 from specbench.methods import described
 from specbench.report import facts, formats
 from specbench.report.texts import Note, note

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from specbench.log.header import FileHeader
+from specbench.log.model import FileHeader
 
 FOLDER = Path(__file__).parent / "accepted"
 

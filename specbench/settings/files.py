@@ -25,7 +25,7 @@ from specbench import registry
 from specbench.data.toml_files import read_toml
 from specbench.errors import UserError
 from specbench.log.files import folder_errors, write_whole
-from specbench.log.header import FileHeader, ModelHeader
+from specbench.log.model import FileHeader, ModelHeader
 from specbench.log.store import HEADER, read_header
 from specbench.settings.run_method import RunMethod
 from specbench.types import VERSION

@@ -11,7 +11,8 @@ from msgspec import structs
 
 from specbench import registry
 from specbench.errors import printable
-from specbench.log.header import MethodHeader, SettingsHeader, WeightsHeader
+from specbench.log.methods import MethodHeader, SettingsHeader
+from specbench.log.model import WeightsHeader
 from specbench.models.checkpoints import identify
 from specbench.registry import MethodChoice, parse_choices
 from specbench.types import Scope

@@ -29,7 +29,9 @@ from specbench.engine.tree import DraftTree
 from specbench.errors import SpecbenchError, UserError, reading
 from specbench.log.differences import PROFILE
 from specbench.log.files import write_whole
-from specbench.log.header import MethodHeader, ModelHeader, PromptsHeader
+from specbench.log.header import PromptsHeader
+from specbench.log.methods import MethodHeader
+from specbench.log.model import ModelHeader
 from specbench.measure.base import Plan, Progress, SetupInfo
 from specbench.measure.local.engine import EngineBackend
 from specbench.measure.local.engine_load import load_engine

@@ -10,7 +10,8 @@ from msgspec.structs import replace as replaced
 
 from specbench.data.prompts import load_prompt_sets, plan_tasks
 from specbench.log.audit import write_audit
-from specbench.log.header import FileHeader, RunHeader
+from specbench.log.header import RunHeader
+from specbench.log.model import FileHeader
 from specbench.types import Record, RecordKey, seed_of
 from tests.support.audits import passed_audit, stored_audit
 from tests.support.headers import make_header, merged

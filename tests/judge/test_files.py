@@ -11,7 +11,7 @@ from msgspec.structs import replace as replaced
 from specbench.judge.files import check_files, find_exclusions
 from specbench.log.audit import write_audit
 from specbench.log.backend import WorkerHeader
-from specbench.log.machine import Origin
+from specbench.log.header import Origin
 from specbench.models.cards import find_model
 from specbench.models.checkpoints import identify
 from specbench.types import Record

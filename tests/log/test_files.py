@@ -14,16 +14,8 @@ import pytest
 from specbench.errors import RunFolderError
 from specbench.log.audit import AUDIT, read_audit, write_audit
 from specbench.log.files import LineFile, write_whole
-from specbench.log.store import (
-    HEADER,
-    SAMPLES,
-    RunFolder,
-    num_records,
-    pooled_folders,
-    read_run,
-    read_trace,
-    run_folders,
-)
+from specbench.log.folders import num_records, pooled_folders, run_folders
+from specbench.log.store import HEADER, SAMPLES, RunFolder, read_run, read_trace
 from specbench.types import TracedStep
 from tests.faults.limits import file_size_limit
 from tests.support.audits import failed_audit, passed_audit, stored_audit

@@ -15,8 +15,8 @@ from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.analysis.stats.estimates import Estimate
 from specbench.errors import UserError
 from specbench.judge.comparison import MEAN, compare
+from specbench.log.folders import read_runs
 from specbench.log.run import ONE_AT_A_TIME, Load, Run
-from specbench.log.store import read_runs
 from specbench.report.notes import notes
 from specbench.types import Record
 from tests.analysis.run_factory import full_run, make_run

@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from specbench.errors import RunFolderError
+from specbench.log.folders import list_runs
 from specbench.log.header import header_values
 from specbench.log.record import to_line
-from specbench.log.store import RunFolder, header_json, list_runs, read_run, read_trace
+from specbench.log.store import RunFolder, header_json, read_run, read_trace
 from specbench.types import Phases, Record, RecordKey, TracedStep
 from tests.support.headers import make_header
 from tests.support.records import record, store

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 import torch
 
-from specbench.log.machine import CpuUse, GpuUse, Span
+from specbench.log.usage import CpuUse, GpuUse, Span
 from specbench.machine.gpu_sampler import GpuSampler, gpu_sampler
 from specbench.machine.nvml import Card, find_card
 from specbench.machine.sampler import (

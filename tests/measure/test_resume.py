@@ -9,8 +9,10 @@ from msgspec import structs
 
 from specbench.data.prompts import Prompt
 from specbench.errors import CheckpointError, RunFolderError
-from specbench.log.header import FileHeader, RunHeader, SettingsHeader, WeightsHeader
+from specbench.log.header import RunHeader
 from specbench.log.machine import Threads
+from specbench.log.methods import SettingsHeader
+from specbench.log.model import FileHeader, WeightsHeader
 from specbench.log.run import Run
 from specbench.log.store import RunFolder, read_run
 from specbench.machine import environment

@@ -7,7 +7,9 @@ from typing import Any, Self
 
 from specbench.data.prompts import Prompt, PromptSet
 from specbench.data.tasks import Task
-from specbench.log.header import MethodHeader, ModelHeader, RunHeader
+from specbench.log.header import RunHeader
+from specbench.log.methods import MethodHeader
+from specbench.log.model import ModelHeader
 from specbench.measure.base import BackendInfo, Log, Plan, Progress, SetupInfo
 from specbench.measure.runner import Runner
 from specbench.measure.spec import RunSpec

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from specbench.errors import UserError, reason_of
-from specbench.log.header import MethodHeader, RunHeader
+from specbench.log.header import RunHeader
 from specbench.log.machine import gpu_numbers
+from specbench.log.methods import MethodHeader
 from specbench.machine import environment
 from specbench.measure.base import SetupInfo
 from specbench.measure.cluster.driver import ClusterBackend

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specbench.errors import CheckpointError, UserError
-from specbench.log.header import ModelHeader, RunHeader, precision
+from specbench.log.header import RunHeader
+from specbench.log.model import ModelHeader, precision
 from specbench.measure.base import SetupInfo
 from specbench.measure.local.engine import EngineBackend
 from specbench.measure.local.engine_load import Device, EngineParts, fitted, pick_mode

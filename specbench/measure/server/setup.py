@@ -16,7 +16,9 @@ from typing import Any
 
 from specbench import registry
 from specbench.errors import CheckpointError, UserError, printable, unknown_name
-from specbench.log.header import FileHeader, MethodHeader, ModelHeader, RunHeader
+from specbench.log.header import RunHeader
+from specbench.log.methods import MethodHeader
+from specbench.log.model import FileHeader, ModelHeader
 from specbench.machine import environment
 from specbench.measure.base import SetupInfo
 from specbench.measure.methods import BASELINE, check_labels, no_weights

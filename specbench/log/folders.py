@@ -1,0 +1,101 @@
+"""The folders of runs: single runs, pools and suites, and the state that a run is in.
+
+A pool holds the runs of one command (`specbench run --runs`) in "run-1", "run-2" and so on; a
+suite holds runs with names of their own.
+"""
+
+import fcntl
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from msgspec import structs
+
+from specbench.errors import RunFolderError
+from specbench.log.audit import SAMPLES
+from specbench.log.header import RunHeader
+from specbench.log.run import Run
+from specbench.log.store import HEADER, read_header, read_run
+
+_RUN_OF_POOL = re.compile(r"run-\d+")
+
+
+def run_folder(path: Path) -> Path:
+    """The folder of a run that is given as itself, or as one of its files."""
+    return path.parent if path.name in (HEADER, SAMPLES) and not path.is_dir() else path
+
+
+def run_folders(path: Path) -> list[Path]:
+    """The folders of the runs of a suite, in order; or the one of a run or of a pool."""
+    folders_of_suite = sorted(file.parent for file in path.glob(f"*/{HEADER}"))
+    is_run = not folders_of_suite or (path / HEADER).exists()
+    return [run_folder(path)] if is_run or pooled_folders(path) else folders_of_suite
+
+
+def pooled_folders(path: Path) -> list[Path]:
+    """The folders of a pool's runs, in order; none in another folder."""
+    folders = [file.parent for file in path.glob(f"*/{HEADER}")]
+    is_pool = all(_RUN_OF_POOL.fullmatch(folder.name) for folder in folders)
+    if not is_pool or (path / HEADER).exists():
+        return []
+    return sorted(folders, key=lambda folder: int(folder.name.removeprefix("run-")))
+
+
+def single_runs(paths: Iterable[Path]) -> list[Path]:
+    """The folders of runs, with the runs of a pool in the place of its own."""
+    return [folder for path in paths for folder in pooled_folders(path) or [path]]
+
+
+def read_runs(path: Path, *, is_lenient: bool = False) -> Run:
+    """The run in a folder, or the pool of the runs in its subfolders (`specbench run --runs`).
+
+    Raises:
+        RunFolderError: there is no run, or one cannot be read.
+        UserError: the runs in the folder are not runs of the same work on one machine.
+    """
+    runs = [read_run(folder, is_lenient=is_lenient) for folder in single_runs([path])]
+    return runs[0] if runs[0].path == path else pooled_in(path, runs)
+
+
+def pooled_in(path: Path, runs: Sequence[Run]) -> Run:
+    """The pool of the runs in a folder's subfolders, which has the folder's name."""
+    pooled = Run.pooled(runs)
+    return replace(pooled, header=structs.replace(pooled.header, id=path.resolve().name))
+
+
+def list_runs(root: Path) -> dict[Path, RunHeader | RunFolderError]:
+    """The headers of the run folders in `root`, newest first; last, errors of unreadable ones."""
+    headers: dict[Path, RunHeader] = {}
+    unreadable: dict[Path, RunFolderError] = {}
+    for file in sorted(root.glob(f"*/{HEADER}")):
+        try:
+            headers[file.parent] = read_header(file.parent)
+        except RunFolderError as error:
+            unreadable[file.parent] = error
+    newest_first = sorted(headers, key=lambda folder: headers[folder].created, reverse=True)
+    return {folder: headers[folder] for folder in newest_first} | unreadable
+
+
+def is_being_written(path: Path) -> bool:
+    """True if a process holds the lock of the run in a folder."""
+    with suppress(FileNotFoundError, PermissionError), (path / SAMPLES).open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def state(path: Path, header: RunHeader) -> str:
+    """The run's status; `stopped` if it says `running` and its process is gone."""
+    is_gone = header.status == "running" and not is_being_written(path)
+    return "stopped" if is_gone else header.status
+
+
+def num_records(path: Path) -> int:
+    """Whole records in the folder of a run."""
+    with suppress(FileNotFoundError), (path / SAMPLES).open("rb") as file:
+        return sum(line.endswith(b"\n") for line in file)
+    return 0

@@ -1,0 +1,108 @@
+"""Checks of single lines of `samples.jsonl` against the run's header.
+
+A value that no run can have written is refused, with the path of its field. Types and ranges of
+single fields are part of `RecordLine`; faults that only show in several lines are found by
+`log.faults`.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import asdict
+from itertools import chain
+from operator import gt
+from typing import Any
+
+from specbench.log.header import RunHeader
+from specbench.log.record import RecordLine
+from specbench.types import BASELINE, RecordKey
+
+
+class ImpossibleRecord(ValueError):
+    """A line that no run can have written. The message begins with the path of the field."""
+
+
+class RecordCheck:
+    """Checks the lines of one run one after the other, in the order of the file."""
+
+    def __init__(self, header: RunHeader) -> None:
+        spec_values = header.spec.values
+        self._budget = spec_values.max_new_tokens
+        self._repeats = spec_values.repeats or 1
+        concurrency, request_rates = spec_values.concurrency, spec_values.request_rates
+        # By field of a key, the values that the run has; if there are none, any value is right.
+        self._values_of_run: dict[str, Collection[Any]] = {
+            "method": header.methods,
+            "task": header.columns,
+            "temperature": spec_values.temperatures,
+            "concurrency": (*concurrency, 0) if concurrency else (),
+            "request_rate": (*request_rates, 0.0) if request_rates else (),
+        }
+        self._num_prompts = {prompts.task: prompts.num_prompts for prompts in header.prompts}
+        self._sample_ids: dict[str, set[str]] = {}  # by task, those of the lines so far
+        self._turns: set[tuple[str, str, int]] = set()  # task, sample and turn of these lines
+        self._line_numbers: dict[RecordKey, int] = {}
+
+    def check(self, line: RecordLine, key: RecordKey, line_number: int) -> None:
+        """Raise ImpossibleRecord for the first thing wrong with the line."""
+        problems = chain(self._key_problems(key, line_number), _problems(line, self._budget))
+        problem = next(problems, None)
+        if problem is not None:
+            raise ImpossibleRecord(f"$.{problem}")
+
+    def _key_problems(self, key: RecordKey, line_number: int) -> Iterator[str]:
+        """Keys that the run cannot have, or that another line has already."""
+        for field, values_of_run in self._values_of_run.items():
+            found_value = getattr(key, field)
+            if values_of_run and found_value not in values_of_run:
+                listed = ", ".join(map(str, values_of_run))
+                yield f"{field}: {found_value!r} is not one of the run's: {listed}"
+        if key.repeat >= self._repeats:
+            yield f"repeat: {key.repeat}, but the run has {self._repeats} (from 0)"
+        self._turns.add((key.task, key.sample_id, key.turn))
+        if key.turn and (key.task, key.sample_id, key.turn - 1) not in self._turns:
+            yield f"turn: {key.turn} of {key.sample_id!r}, but turn {key.turn - 1} is missing"
+        sample_ids = self._sample_ids.setdefault(key.task, set())
+        sample_ids.add(key.sample_id)
+        num_prompts = self._num_prompts.get(key.task)
+        if num_prompts is not None and len(sample_ids) > num_prompts:
+            yield f"sample_id: {key.sample_id!r} is one more than the {num_prompts} of {key.task}"
+        earlier_line = self._line_numbers.setdefault(key, line_number)
+        if earlier_line != line_number:
+            yield f"sample_id: {key.sample_id!r} of {key.method} is in line {earlier_line} already"
+
+
+def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
+    """The faults of the answer itself."""
+    num_tokens = len(line.token_ids)
+    if line.serving and line.serving.reported_tokens is not None:
+        num_tokens = line.serving.reported_tokens
+    if line.num_tokens != num_tokens:
+        yield f"num_tokens: {line.num_tokens}, but token_ids has {num_tokens}"
+    if line.status == "error":
+        if num_tokens or line.accept_lengths or line.prefill_s is not None:
+            yield "status: 'error', but the line has tokens or times"
+        return
+    if line.prefill_s is None or line.decode_s is None:
+        absent_time = "prefill_s" if line.prefill_s is None else "decode_s"
+        yield f"{absent_time}: null in a line that is ok"
+    if line.phases:
+        for phase, seconds in asdict(line.phases).items():
+            if seconds < 0:
+                yield f"phases.{phase}: {seconds} is negative"
+    emitted = 1 + sum(line.accept_lengths)
+    has_steps = bool(line.accept_lengths) or line.serving is None
+    if has_steps and emitted != num_tokens:
+        yield f"accept_lengths: 1 + their sum is {emitted}, but num_tokens is {num_tokens}"
+    if budget is not None and num_tokens > budget:
+        yield f"num_tokens: {num_tokens} is more than the run's budget of {budget}"
+    if line.token_ends and len(line.token_ends) != len(line.token_ids):
+        yield f"token_ends: {len(line.token_ends)} ends, but token_ids has {len(line.token_ids)}"
+    if line.num_nodes and len(line.num_nodes) != len(line.accept_lengths):
+        num_steps = len(line.accept_lengths)
+        yield f"num_nodes: {len(line.num_nodes)} steps, but accept_lengths has {num_steps}"
+    is_longer_than_tree = list(map(gt, line.accept_lengths, line.num_nodes))  # [steps]
+    if any(is_longer_than_tree):
+        step = is_longer_than_tree.index(True)
+        length, num_nodes = line.accept_lengths[step], line.num_nodes[step]
+        yield f"accept_lengths[{step}]: {length} tokens from a tree of {num_nodes} nodes"
+    if line.method.partition(":")[0] == BASELINE and set(line.accept_lengths) - {1}:
+        yield f"accept_lengths: {max(line.accept_lengths)} in a line of vanilla, which drafts none"

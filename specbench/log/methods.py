@@ -1,0 +1,125 @@
+"""The methods of a run: their part of `run.json`, and their names in tables."""
+
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import Struct
+
+from specbench.log.model import HUB_ID, WeightsHeader
+from specbench.log.options import role, told
+from specbench.types import Scope
+
+
+class SettingsHeader(Struct, frozen=True, omit_defaults=True):
+    """The source of a method's options that are not its paper's."""
+
+    source: str
+    """tuned: by `specbench tune`; auto: fastest here; cut: the paper's, with the rows that are
+    cheap; a file; a run.
+    """
+    paper: dict[str, Any] = {}
+    """The paper's values of options that differ."""
+    sha256: str = ""
+    """Hash of the file; absent if the settings were chosen here."""
+
+
+_SIZE_UNITS = {"total_tokens": "nodes", "nodes": "nodes", "num_tokens": "tokens"}
+"""Options that say how large a draft is, the first one for labels, with their units."""
+
+
+class MethodHeader(Struct, frozen=True, omit_defaults=True):
+    """A method of the run."""
+
+    name: str
+    """Registered name."""
+    title: str
+    """Name in tables."""
+    options: Annotated[dict[str, Any], told("options")]
+    """Options in effect."""
+    is_lossless: bool
+    """Output distribution is the target's."""
+    weights: WeightsHeader | None
+    """Drafter's checkpoint; null if none is used."""
+    scope: Scope = "request"
+    """run: it remembers earlier prompts of a repeat; absent: only the prompt."""
+    settings: Annotated[SettingsHeader | None, role("note")] = None
+    """Source of the options; absent for the paper's and the user's."""
+
+    @property
+    def settings_text(self) -> str:
+        """The size of its drafts in words, if it is not the paper's: "12 nodes; paper: 60"."""
+        if not self.settings or not self.settings.paper:
+            return ""
+        paper_options = self.settings.paper
+        size_options = [name for name in _SIZE_UNITS if name in paper_options]
+        if size_options:
+            name = size_options[0]
+            size = self.options[name]
+            unit = _SIZE_UNITS[name]
+            in_effect = f"{size} {unit.removesuffix('s') if size == 1 else unit}"
+            in_paper = paper_options[name] or "all"
+        else:
+            name = next(iter(paper_options))
+            in_effect = f"{name}={self.options[name]}"
+            in_paper = paper_options[name]
+        if self.settings.source == "cut":
+            in_effect += ", cut"
+        return f"{in_effect}; paper: {in_paper}"
+
+
+class MethodLabel(NamedTuple):
+    """The names of a method in tables."""
+
+    spelling: str
+    """Its key in records: "pld:ngram=2"."""
+    title: str
+    """Its name without options."""
+    is_lossless: bool = True
+    """Its output distribution is the target's."""
+    threads: int = 0
+    """Its CPU threads if vanilla has another number; else 0."""
+    others: tuple[str, ...] = ()
+    """Spellings of the run's other variants of the method."""
+    settings: str = ""
+    """The size of its drafts in words, if that is not its paper's."""
+
+    @property
+    def label(self) -> str:
+        """The title with the options that were given, settings that were chosen and threads of
+        its own, and a star if the output may differ. Options that all variants share are left
+        out, and folders of the machine before the part that tells a path from the others'.
+        """
+        options_of_others = [_given_options(other) for other in self.others]
+        every_other = [*chain(*options_of_others)]
+        details = []
+        for option in _given_options(self.spelling):
+            is_shared = self.others and all(option in options for options in options_of_others)
+            if not is_shared:
+                details.append(_without_folders(option, every_other))
+        if self.settings:
+            details.append(self.settings)
+        if self.threads:
+            details.append("1 thread" if self.threads == 1 else f"{self.threads} threads")
+        label = f"{self.title} ({', '.join(details)})" if details else self.title
+        return label if self.is_lossless else f"{label}*"
+
+
+def _given_options(spelling: str) -> list[str]:
+    """The options of a spelling: "ngram=2"."""
+    return spelling.partition(":")[2].split(",") if ":" in spelling else []
+
+
+def _without_folders(option: str, others: Sequence[str]) -> str:
+    """The option with only the last parts of a path, as many as no other option ends with."""
+    name, _, path = option.partition("=")
+    if "/" not in path or HUB_ID.fullmatch(path):
+        return option
+    folders = Path(path).parts
+    rivals = [other for other in others if other != option]
+    for num_kept in range(1, len(folders)):
+        end = "/".join(folders[-num_kept:])
+        if not any(rival.endswith(end) for rival in rivals):
+            return f"{name}={end}"
+    return option

@@ -1,0 +1,87 @@
+"""The target model and its checkpoints in `run.json`."""
+
+import re
+from typing import Annotated
+
+from msgspec import Struct
+
+from specbench.log.options import told
+from specbench.types import Shape
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+"""The id of a repository on the Hub: "org/name"."""
+
+_DEQUANTISED = "dequantised "
+
+
+def precision(quantization: str, dtype: str) -> str:
+    """The formats of a model's numbers in words: "Q4_1 → bfloat16" for dequantised weights."""
+    if quantization.startswith(_DEQUANTISED):
+        return f"{quantization.removeprefix(_DEQUANTISED)} → {dtype}"
+    return f"{quantization} weights, {dtype}" if quantization else dtype
+
+
+class FileHeader(Struct, frozen=True):
+    """A file of a checkpoint."""
+
+    bytes: int
+    """Size of the file."""
+    sha256: str | None
+    """Hash; null for a large file of an older version."""
+
+
+class WeightsHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A checkpoint. For a stand-in, the files of the small model inside it."""
+
+    is_stand_in: bool = False
+    """Weights of a stand-in."""
+    num_numbers: int | None = None
+    """Number of values in a stand-in's tensors."""
+    seed: int | None = None
+    """Seed of a stand-in's noise."""
+    revision: str | None
+    """Commit on the Hub; null for a local folder."""
+    files: Annotated[dict[str, FileHeader], told("file {}")]
+    """Files by name."""
+
+
+class ModelHeader(Struct, frozen=True, kw_only=True):
+    """The target model."""
+
+    name: Annotated[str, told("model")]
+    """Name on the model card, or folder."""
+    label: str
+    """Name in tables."""
+    source: str
+    """Hub id or folder of the weights, or `embedded`."""
+    dtype: Annotated[str, told("dtype")]
+    """Number format of the weights."""
+    quantization: Annotated[str, told("quantised weights")] = ""
+    """The checkpoint's own format, such as awq int4 or dequantised fp8; absent without."""
+    is_stand_in: Annotated[bool, told("stand-in instead of the real weights")] = False
+    """A small model in the real model's shape."""
+    is_embedded: bool = False
+    """Weights ship with specbench."""
+    shape: Shape | None = None
+    """Shape of a stand-in; absent for other models."""
+    revision: Annotated[str | None, told("model revision")] = None
+    """Commit on the Hub; null for a local folder."""
+    files: Annotated[dict[str, FileHeader], told("file {}")] = {}
+    """Files of the checkpoint by name."""
+    template_sha256: Annotated[str | None, told("text of the chat template")] = None
+    """Hash of the chat template; absent without one."""
+
+    @property
+    def precision(self) -> str:
+        """The formats of its numbers in words."""
+        return precision(self.quantization, self.dtype)
+
+    def rounding(self, dtype: str) -> str:
+        """The number format that a model in `dtype` rounds to, for the audit.
+
+        Libraries of stored formats compute in half precision, or with inputs of 8 bits,
+        whatever the dtype is. torchao's int8 and int4, and dequantised weights, compute in the
+        dtype.
+        """
+        in_dtype = self.quantization in ("", "int8", "int4")
+        return dtype if in_dtype or self.quantization.startswith(_DEQUANTISED) else "bfloat16"

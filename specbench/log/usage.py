@@ -1,0 +1,115 @@
+"""The use of the GPU and of the processor during a run, as parts of `run.json`.
+
+Values only: `machine.gpu_sampler` and `machine.sampler` measure them.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+BUSY_SHARE = 0.1
+"""Mean share of the cores from which on other programs cause a warning."""
+BUSY_PERCENT = 10
+"""Utilisation before the run from which a card counts as busy."""
+THROTTLED_SHARE = 0.02
+"""Share of samples from which throttling is worth a warning."""
+
+
+class Span(Struct, frozen=True):
+    """Minimum, mean and maximum of the sampled values."""
+
+    min: float
+    """Smallest value."""
+    mean: float
+    """Mean value."""
+    max: float
+    """Largest value."""
+
+
+class GpuUse(Struct, frozen=True):
+    """The GPU during a run, sampled from the driver."""
+
+    num_samples: int
+    """Samples taken."""
+    interval_s: float
+    """Seconds between samples."""
+    sm_clock_mhz: Span | None
+    """Clock of the multiprocessors in MHz."""
+    memory_clock_mhz: Span | None
+    """Clock of the memory in MHz."""
+    temperature_c: Span | None
+    """Temperature in degrees Celsius."""
+    power_w: Span | None
+    """Power draw in watts."""
+    memory_used_bytes: Span | None
+    """Memory in use on the card, by all processes."""
+    throttled: dict[str, float]
+    """Share of samples throttled, by reason."""
+    percent_busy_before: int | None
+    """Utilisation in percent before the run."""
+    other_processes_before: int
+    """Other processes on the card before the run."""
+    other_processes_most: int
+    """Most other processes on the card at once."""
+    energy_source: Literal["counter", "power"] | None
+    """Source of `energy_j`: the driver's counter, or sampled power; null without energy."""
+    is_partition: bool
+    """The card is partitioned (MIG)."""
+    is_lost: bool
+    """The driver lost the card during the run."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """Reasons to doubt times measured on the GPU, in sentences."""
+        found = []
+        if self.other_processes_most:
+            num = self.other_processes_most
+            others = "1 other process" if num == 1 else f"{num} others"
+            found.append(
+                f"The GPU was shared with {others}: times are noisy, and energy is not this run's "
+                "alone."
+            )
+        elif (self.percent_busy_before or 0) >= BUSY_PERCENT:
+            found.append(
+                f"The GPU was {self.percent_busy_before} % busy before the run began: times are "
+                "noisy."
+            )
+        slowed = [
+            f"{reason} {share * 100:.0f} %"
+            for reason, share in self.throttled.items()
+            if share >= THROTTLED_SHARE
+        ]
+        if slowed:
+            found.append(
+                f"The GPU lowered its clocks in a part of the run ({', '.join(slowed)}): cool it, "
+                "raise its power limit, or lock its clocks (nvidia-smi -lgc)."
+            )
+        if self.is_partition:
+            found.append("The GPU is cut into partitions (MIG): bandwidth and heat are shared.")
+        if self.is_lost:
+            found.append("The driver lost the GPU during the run: see `nvidia-smi` and its log.")
+        return found
+
+
+class CpuUse(Struct, frozen=True):
+    """The processor during a run, from the system's counters."""
+
+    num_samples: int
+    """Samples taken."""
+    interval_s: float
+    """Seconds between samples."""
+    share_of_others: Span
+    """Share of the cores that other programs took."""
+    clock_mhz: Span | None = None
+    """Mean clock of the cores in MHz; null if the machine does not tell."""
+
+    @property
+    def others_warning(self) -> str | None:
+        """A sentence on programs that took the processor from the run; None if they took little."""
+        if self.share_of_others.mean <= BUSY_SHARE:
+            return None
+        mean, most = self.share_of_others.mean * 100, self.share_of_others.max * 100
+        return (
+            f"Other programs took {mean:.0f} % of the processor during the run, and up to "
+            f"{most:.0f} % in a second: times are noisy. Stop them, and repeat the run."
+        )
