@@ -12,6 +12,7 @@ from specbench.engine.layers.operands import CacheSpan, Norm
 from specbench.engine.layers.ops import DraftHead
 from specbench.engine.layers.weights import weight_bytes
 from specbench.engine.target import Needs
+from specbench.methods._captured_layers import captured_layers
 from specbench.methods._checkpoint import FILES, Checkpoint
 from specbench.methods._draft_stack import DraftStack, layer_config, rms_norm
 from specbench.methods._features import FeatureDrafter, FeatureModel
@@ -20,7 +21,6 @@ from specbench.methods._head_config import (
     SWITCHES,
     HeadConfig,
     HeadFormat,
-    captured_layers,
     is_on,
     read_config,
 )

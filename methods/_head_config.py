@@ -11,7 +11,6 @@ from typing import Any
 
 from transformers import LlamaConfig, Qwen3Config
 
-from specbench.errors import UserError
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._head_fields import (
     COMPUTED,
@@ -26,8 +25,7 @@ from specbench.methods._head_fields import (
 )
 
 LAYERS = "eagle_aux_hidden_state_layer_ids"
-LAYERS_HELP = "target layers it reads the inputs of: 2+16+29; empty: its config names them"
-"""Help of an option `layers`, which overrides the config."""
+"""The field of a config that names the target layers whose inputs form EAGLE-3's features."""
 
 _LAYOUTS = (
     # layout, a field of its config.json, how some of its keys begin
@@ -261,70 +259,3 @@ def _of_speculators(
         whole = dict(_LAYER_CONFIGS[layer](**section).to_dict())
     left_out = {name for name in _OF_THE_HEAD if name not in section or name in raw}
     return {name: value for name, value in whole.items() if name not in left_out}
-
-
-def captured_layers(
-    checkpoint: Checkpoint, head: HeadConfig, num_layers: int, chosen: str = ""
-) -> tuple[int, ...]:
-    """Target layers whose inputs form EAGLE-3's features, in increasing order.
-
-    `chosen`, such as "2+16+29", overrides the config. A flat list in the config counts inputs
-    of layers (0 is the first layer's), as in vLLM. Publishers of nested ones disagree: a list
-    of the formula's layers counts as the formula does, by inputs or by outputs, and one with
-    the number of layers by inputs (gpt-oss: the last layer's output is the next one's input).
-    Other lists need `chosen`. So do lists of gpt-oss by outputs, since SGLang #32334 reads
-    them as inputs.
-    """
-    formula = [2, num_layers // 2, num_layers - 3]
-    flat, nested = head.fields.get(LAYERS), head.nested_layers
-    layers = _parsed(chosen) or flat
-    by_outputs = [i - 1 for i in flat if type(i) is int] if isinstance(flat, list) else None
-    if flat and nested and nested != by_outputs:
-        one_value(checkpoint, {LAYERS: flat, f"eagle_config.{LAYERS}": nested})
-    if not layers and nested:
-        layers = nested
-        is_told_apart = checkpoint.target.config.model_type != "gpt_oss"
-        if is_told_apart and nested == [layer - 1 for layer in formula]:
-            layers = formula
-        elif nested != formula and isinstance(nested, list) and num_layers not in nested:
-            raise _ambiguous(checkpoint, nested)
-    layers = layers or formula
-    is_valid = isinstance(layers, list) and all(
-        type(layer) is int and 0 <= layer <= num_layers for layer in layers
-    )
-    if not is_valid or len(set(layers)) < len(layers):
-        raise checkpoint.error(
-            f"reads the inputs of target layers {layers}, but they must be distinct and at most "
-            f"{num_layers} (option layers, or {LAYERS} in its config, can name others)"
-        )
-    count = {"num_aux_hidden_states": head.fields.get("num_aux_hidden_states")}
-    one_value(checkpoint, {**count, "the number of its target layers is": len(layers)})
-    if not chosen and not head.names_layers:
-        checkpoint.notes.append(
-            f"Its config names no target layers: it reads the inputs of layers {layers}, a guess "
-            "from the official code. If it accepts few tokens, name others with layers=."
-        )
-    return tuple(sorted(layers))
-
-
-def _ambiguous(checkpoint: Checkpoint, layers: list[Any]) -> UserError:
-    inputs = "+".join(map(str, layers))
-    outputs = "+".join(str(layer + 1) for layer in layers if isinstance(layer, int))
-    error = checkpoint.error(
-        f"names target layers {layers} in eagle_config.{LAYERS}, and publishers disagree whether "
-        "such a list counts inputs or outputs"
-    )
-    error.hint = (
-        f"Name the layers by their inputs: layers={inputs} if the list does so, layers={outputs} "
-        "if it names outputs (the head then accepts more tokens)."
-    )
-    return error
-
-
-def _parsed(chosen: str) -> list[int]:
-    try:
-        return [int(layer) for layer in chosen.split("+")] if chosen else []
-    except ValueError as error:
-        raise UserError(
-            f"layers={chosen!r} is not a list of layers.", "Write it like layers=2+16+29."
-        ) from error

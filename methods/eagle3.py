@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from specbench.engine.drafter import BuildContext, Drafter, Method
+from specbench.methods._captured_layers import LAYERS_HELP
 from specbench.methods._dynamic_tree import DynamicDrafter
 from specbench.methods._dynamic_tree import Options as TreeOptions
 from specbench.methods._eagle import Eagle3Model
-from specbench.methods._head_config import LAYERS_HELP
 from specbench.types import option
 
 

@@ -70,7 +70,7 @@ def _convert(file: Path, folder: Path, what: str) -> None:
     import torch
     import transformers
 
-    from specbench.engine.load import check_attention, check_complete
+    from specbench.engine.supported import check_attention, check_complete
 
     kind = _checked_type(file, what)
     dtype = getattr(torch, _PLAIN.get(kind, "bfloat16"))

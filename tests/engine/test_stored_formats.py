@@ -23,10 +23,11 @@ from transformers import (
     PreTrainedModel,
 )  # fmt: skip
 
-from specbench.engine import load
+from specbench.engine import stored_formats
 from specbench.engine.decode import decode
 from specbench.engine.layers.weights import weight_bytes
 from specbench.engine.model_parts import pass_bytes
+from specbench.engine.stored_formats import is_dequantized
 from specbench.engine.target import Target
 from specbench.errors import CheckpointError
 from specbench.measure.local.engine_setup import make_engine_setup
@@ -125,7 +126,7 @@ def test_weights_that_become_plain_are_recorded_as_such(tmp_path: Path) -> None:
 def test_a_format_without_its_package_is_refused_before_it_is_loaded(
     method: str, packages: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(load, "find_spec", lambda name: None)
+    monkeypatch.setattr(stored_formats, "find_spec", lambda name: None)
     with pytest.raises(CheckpointError, match=f"format {method}") as caught:
         make_engine_setup(spec(tiny_in(tmp_path / "a", method)), is_offline=True)
     assert caught.value.hint == f"Install it: pip install {packages}"
@@ -144,13 +145,13 @@ def test_a_gpu_computes_with_formats_that_it_has_kernels_for(
     gpu = torch.device("cuda:0")
     for capability, expected in (((8, 0), (True, False)), ((9, 0), (False, False))):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, c=capability: c)
-        monkeypatch.setattr(load, "find_spec", lambda name: name)
-        found = tuple(load.is_dequantized(name, gpu) for name in ("fp8", "mxfp4"))
+        monkeypatch.setattr(stored_formats, "find_spec", lambda name: name)
+        found = tuple(is_dequantized(name, gpu) for name in ("fp8", "mxfp4"))
         assert found == expected
-    monkeypatch.setattr(load, "find_spec", lambda name: None)
-    assert load.is_dequantized("mxfp4", gpu)
-    assert not load.is_dequantized("awq", CPU) and not load.is_dequantized("", CPU)
-    assert load.is_dequantized("compressed-tensors", gpu)
+    monkeypatch.setattr(stored_formats, "find_spec", lambda name: None)
+    assert is_dequantized("mxfp4", gpu)
+    assert not is_dequantized("awq", CPU) and not is_dequantized("", CPU)
+    assert is_dequantized("compressed-tensors", gpu)
 
 
 def test_a_model_that_transformers_does_not_have_is_refused_with_both_names(tmp_path: Path) -> None:

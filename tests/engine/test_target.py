@@ -19,16 +19,17 @@ from transformers import (
     PreTrainedModel,
 )
 
-from specbench.engine import load, model_parts
+from specbench.engine import load, model_parts, supported
 from specbench.engine import target as target_module
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter, State
 from specbench.engine.execution import Execution
 from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.layers.torch_attention import attention_kinds
-from specbench.engine.load import TESTED, load_target
+from specbench.engine.load import load_target
 from specbench.engine.model_parts import decoder, decoder_layers, with_first_layers
 from specbench.engine.probe import replay_fault, tree_fault
+from specbench.engine.supported import TESTED
 from specbench.engine.target import Needs, Target
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.errors import CheckpointError, UserError
@@ -340,7 +341,7 @@ def test_the_probe_finds_differences_that_no_config_field_shows(
 ) -> None:  # fmt: skip
     monkeypatch.setattr(load, "check_attention", lambda *_: None)
     folder = save(random_of(config_of(model_type, **values)), tmp_path)
-    monkeypatch.setattr(load, "TESTED", frozenset())
+    monkeypatch.setattr(supported, "TESTED", frozenset())
     with pytest.raises(CheckpointError, match=fault):
         load_in(folder)
 
@@ -356,9 +357,9 @@ def test_an_untested_class_is_probed_once_and_starts_with_an_empty_cache(
         probed.append(model)
         return tree_fault(model)
 
-    monkeypatch.setattr(load, "tree_fault", probe)
+    monkeypatch.setattr(supported, "tree_fault", probe)
     assert load_in(folder, dtype) and not probed
-    monkeypatch.setattr(load, "TESTED", frozenset())
+    monkeypatch.setattr(supported, "TESTED", frozenset())
     assert load_in(folder, dtype).cache.length == 0
     assert len(probed) == 1
     monkeypatch.setattr(target_module, "windowed", lambda mask, *_: mask[None, None])

@@ -1100,7 +1100,7 @@ void run_layers(
 
 /* ---- Drafts --------------------------------------------------------------------------------- */
 
-/* `_Head` of native_ops.py: layers over a token and the output of its parent. The first one reads
+/* `_Head` of native_layers.py: layers over a token and the output of its parent. The first reads
  * [token_norm(embedding) ; feature_norm(output)] and adds to the output; with `fc`, it reads fc of
  * both and adds to that. What a head lacks is NULL. */
 typedef struct {

@@ -231,7 +231,8 @@ def _stored_weights(card: ModelCard, path: Path, device: Device) -> tuple[str, b
     """
     import torch
 
-    from specbench.engine.load import check_format, check_type, is_dequantized
+    from specbench.engine.stored_formats import check_format, is_dequantized
+    from specbench.engine.supported import check_type
 
     config = checkpoints.read_config(path, card.name)
     check_type(config.get("model_type"), path)

@@ -1,0 +1,96 @@
+"""The target layers that EAGLE-3's heads read, as publishers name them in different ways."""
+
+from typing import Any
+
+from specbench.errors import UserError
+from specbench.methods._checkpoint import Checkpoint
+from specbench.methods._head_config import LAYERS, HeadConfig
+from specbench.methods._head_fields import one_value
+
+LAYERS_HELP = "target layers it reads the inputs of: 2+16+29; empty: its config names them"
+"""Help of an option `layers`, which overrides the config."""
+
+
+def captured_layers(
+    checkpoint: Checkpoint, head: HeadConfig, num_layers: int, chosen: str = ""
+) -> tuple[int, ...]:
+    """Target layers whose inputs form EAGLE-3's features, in increasing order.
+
+    `chosen`, such as "2+16+29", overrides the config. A flat list in the config counts inputs
+    of layers (0 is the first layer's), as in vLLM. Publishers of nested ones disagree: a list
+    of the formula's layers counts as the formula does, by inputs or by outputs, and one with
+    the number of layers by inputs (gpt-oss: the last layer's output is the next one's input).
+    Other lists need `chosen`. So do lists of gpt-oss by outputs, since SGLang #32334 reads
+    them as inputs.
+    """
+    formula = [2, num_layers // 2, num_layers - 3]
+    flat = head.fields.get(LAYERS)
+    nested = head.nested_layers
+    layers = _parsed(chosen) or flat
+    if flat and nested and nested != _outputs_of(flat):
+        one_value(checkpoint, {LAYERS: flat, f"eagle_config.{LAYERS}": nested})
+    if not layers and nested:
+        layers = _inputs_of_nested(checkpoint, nested, formula, num_layers)
+    layers = layers or formula
+    is_valid = isinstance(layers, list) and all(
+        type(layer) is int and 0 <= layer <= num_layers for layer in layers
+    )
+    if not is_valid or len(set(layers)) < len(layers):
+        raise checkpoint.error(
+            f"reads the inputs of target layers {layers}, but they must be distinct and at most "
+            f"{num_layers} (option layers, or {LAYERS} in its config, can name others)"
+        )
+    named_number = {"num_aux_hidden_states": head.fields.get("num_aux_hidden_states")}
+    one_value(checkpoint, {**named_number, "the number of its target layers is": len(layers)})
+    if not chosen and not head.names_layers:
+        checkpoint.notes.append(
+            f"Its config names no target layers: it reads the inputs of layers {layers}, a guess "
+            "from the official code. If it accepts few tokens, name others with layers=."
+        )
+    return tuple(sorted(layers))
+
+
+def _outputs_of(layers: Any) -> list[int] | None:
+    """The layers whose outputs are the inputs of `layers`; None if these are not a list."""
+    if not isinstance(layers, list):
+        return None
+    return [layer - 1 for layer in layers if type(layer) is int]
+
+
+def _inputs_of_nested(
+    checkpoint: Checkpoint, nested: Any, formula: list[int], num_layers: int
+) -> Any:
+    """A nested list as a list of inputs (see `captured_layers`). Refuses one that is ambiguous."""
+    counts_outputs = nested == [layer - 1 for layer in formula]
+    if counts_outputs and checkpoint.target.config.model_type != "gpt_oss":
+        return formula
+    if nested != formula and isinstance(nested, list) and num_layers not in nested:
+        raise _ambiguous(checkpoint, nested)
+    return nested
+
+
+def _ambiguous(checkpoint: Checkpoint, layers: list[Any]) -> UserError:
+    """The error for a list that may count inputs or outputs of layers."""
+    inputs = "+".join(map(str, layers))
+    outputs = "+".join(str(layer + 1) for layer in layers if isinstance(layer, int))
+    error = checkpoint.error(
+        f"names target layers {layers} in eagle_config.{LAYERS}, and publishers disagree whether "
+        "such a list counts inputs or outputs"
+    )
+    error.hint = (
+        f"Name the layers by their inputs: layers={inputs} if the list does so, layers={outputs} "
+        "if it names outputs (the head then accepts more tokens)."
+    )
+    return error
+
+
+def _parsed(chosen: str) -> list[int]:
+    """The layers of an option such as "2+16+29"; none if it is empty."""
+    if not chosen:
+        return []
+    try:
+        return [int(layer) for layer in chosen.split("+")]
+    except ValueError as error:
+        raise UserError(
+            f"layers={chosen!r} is not a list of layers.", "Write it like layers=2+16+29."
+        ) from error
