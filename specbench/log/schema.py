@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from specbench import types
 from specbench.errors import unknown_name
 from specbench.log import audit, backend, header, machine, methods, model, record, spec, usage
+from specbench.types import completion, shape
 
 KINDS: Mapping[str, type] = {
     "header": header.RunHeader,
@@ -22,7 +22,7 @@ KINDS: Mapping[str, type] = {
 """Kinds of files: `run.json`, a line of `samples.jsonl` and of `trace.jsonl`, `audit.json`."""
 
 
-_MODULES = (types, machine, usage, model, methods, backend, spec, header, audit, record)
+_MODULES = (shape, completion, machine, usage, model, methods, backend, spec, header, audit, record)
 """The modules that declare parts of the files; a base class stands before its subclasses."""
 
 

@@ -1,0 +1,61 @@
+"""Errors for users, and defences against what comes from outside."""
+
+from specbench.errors.guards import containing, memory_limit, os_errors, reading, time_limit
+from specbench.errors.kinds import (
+    CheckpointError,
+    ContractFault,
+    MethodFault,
+    NonFiniteError,
+    RunFolderError,
+    SpecbenchError,
+    TooLarge,
+    UserError,
+    unknown_name,
+)
+from specbench.errors.reasons import (
+    debug_traceback,
+    describe_error,
+    describe_fault,
+    is_debugging,
+    reason_of,
+)
+from specbench.errors.safe_text import (
+    cut,
+    few,
+    first_line,
+    printable,
+    printable_values,
+    terminal_text,
+    visible,
+    without_password,
+)
+
+__all__ = [
+    "CheckpointError",
+    "ContractFault",
+    "MethodFault",
+    "NonFiniteError",
+    "RunFolderError",
+    "SpecbenchError",
+    "TooLarge",
+    "UserError",
+    "containing",
+    "cut",
+    "debug_traceback",
+    "describe_error",
+    "describe_fault",
+    "few",
+    "first_line",
+    "is_debugging",
+    "memory_limit",
+    "os_errors",
+    "printable",
+    "printable_values",
+    "reading",
+    "reason_of",
+    "terminal_text",
+    "time_limit",
+    "unknown_name",
+    "visible",
+    "without_password",
+]

@@ -1,0 +1,89 @@
+"""Errors for users: a message with the offending value, and a hint with the fix."""
+
+from collections.abc import Iterable
+from copy import copy
+from difflib import get_close_matches
+from typing import Self
+
+from specbench.errors.safe_text import without_password
+
+_MOST_NAMES = 30
+"""Most available names that are listed. Of more names, the closest ones are."""
+
+
+class SpecbenchError(Exception):
+    """An error that the user can act on.
+
+    `message` has the offending value and the reason.
+    `hint` is the command or the change that fixes it.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        message = without_password(message)
+        super().__init__(message)
+        self.message = message
+        self.hint = without_password(hint)
+
+    def at(self, place: str) -> Self:
+        """The same error with the place where it was raised before its message."""
+        located = copy(self)
+        located.message = f"On {place}: {self.message}"
+        located.args = (located.message,)
+        return located
+
+
+class UserError(SpecbenchError):
+    """A wrong name, value, file or folder. The command exits with code 2."""
+
+    exit_code = 2
+
+
+class TooLarge(UserError):
+    """A model that needs more memory than a device has free.
+
+    `num_gpus_needed` counts GPUs of the device's kind; 0 on a CPU.
+    """
+
+    def __init__(self, message: str, hint: str = "", *, num_gpus_needed: int = 0) -> None:
+        super().__init__(message, hint)
+        self.num_gpus_needed = num_gpus_needed
+
+
+class CheckpointError(UserError):
+    """A checkpoint that is missing, truncated, of the wrong shape or unsupported."""
+
+
+class RunFolderError(UserError):
+    """A run folder that cannot be read or written, is in use, or has a newer schema."""
+
+
+class NonFiniteError(SpecbenchError):
+    """Logits of a target or a draft that are NaN or infinite."""
+
+
+class MethodFault(SpecbenchError):
+    """The code of a method raised an error that does not address users."""
+
+
+class ContractFault(MethodFault):
+    """A draft or a verdict of a method that breaks the contract of methods."""
+
+
+def unknown_name(
+    kind: str, name: str, available: Iterable[str], hint: str = "", of: str = ""
+) -> UserError:
+    """The error for an unknown name `of` something, with the closest and the available names."""
+    names = sorted(available)
+    closest = get_close_matches(name, names, n=1)
+    question = f" Did you mean {closest[0]!r}?" if closest else ""
+    if not names:
+        listing = f"No {kind} is available."
+    elif len(names) > _MOST_NAMES:
+        similar_names = get_close_matches(name, names, n=8, cutoff=0)
+        listing = f"Available: {', '.join(similar_names)} and others."
+    else:
+        listing = f"Available: {', '.join(names)}."
+    owner = f" of {of}" if of else ""
+    return UserError(f"No {kind} {name!r}{owner}.{question}", f"{listing} {hint}".strip())

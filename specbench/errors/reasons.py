@@ -1,0 +1,55 @@
+"""Errors of other code in words: of libraries, of methods and of plug-ins."""
+
+import logging
+import sys
+import traceback
+from pathlib import Path
+
+_LIBRARIES = {*sys.stdlib_module_names, "specbench", "torch", "transformers", "numpy"}
+"""Top-level modules that are not the code of a plug-in."""
+
+
+def reason_of(error: BaseException) -> str:
+    """First line of another library's error message, or the error's class name.
+
+    A compiler error states the place first; `error_message`, its own or its cause's, is the reason.
+    """
+    message = str(error)
+    if hasattr(error, "error_message"):
+        if not error.error_message and error.__cause__ is not None:
+            return reason_of(error.__cause__)
+        message = str(error.error_message or message)
+    return message.strip().split("\n")[0] or type(error).__name__
+
+
+def describe_error(error: BaseException) -> str:
+    """The class and first line of an error that is not ours: "KeyError: 'weights'"."""
+    name = type(error).__name__
+    message = str(error).strip().split("\n")[0]
+    return f"{name}: {message}" if message else name
+
+
+def describe_fault(error: BaseException) -> str:
+    """The error as above, and the last line of a method's or plug-in's code that it passed:
+    "KeyError: 'weights' (my_idea.py:21 in propose)".
+    """
+    lines_of_methods = [
+        f" ({Path(frame.f_code.co_filename).name}:{line} in {frame.f_code.co_name})"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if _is_method(frame.f_globals.get("__name__", ""))
+    ]
+    return describe_error(error) + "".join(lines_of_methods[-1:])
+
+
+def _is_method(module: str) -> bool:
+    return module.startswith("specbench.methods.") or module.partition(".")[0] not in _LIBRARIES
+
+
+def is_debugging() -> bool:
+    """True with --debug."""
+    return logging.getLogger("specbench").isEnabledFor(logging.DEBUG)
+
+
+def debug_traceback(error: BaseException) -> str:
+    """The traceback, if --debug asks for it; else empty."""
+    return "".join(traceback.format_exception(error)) if is_debugging() else ""

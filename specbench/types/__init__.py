@@ -1,0 +1,44 @@
+"""The vocabulary: values that travel between packages and are logged.
+
+Plain numbers, strings and token ids.
+"""
+
+from specbench.types.completion import (
+    Completion,
+    Phases,
+    Request,
+    Sampling,
+    Serving,
+    Step,
+    StopReason,
+    TracedStep,
+)
+from specbench.types.method import BASELINE, ProfileKind, Scope, option
+from specbench.types.package import CHECKOUT, ROOTS, RUNS, VERSION
+from specbench.types.record import Record, RecordKey, RequestKey, seed_of
+from specbench.types.shape import CONFIG_NAMES, Shape
+
+__all__ = [
+    "BASELINE",
+    "CHECKOUT",
+    "CONFIG_NAMES",
+    "ROOTS",
+    "RUNS",
+    "VERSION",
+    "Completion",
+    "Phases",
+    "ProfileKind",
+    "Record",
+    "RecordKey",
+    "Request",
+    "RequestKey",
+    "Sampling",
+    "Scope",
+    "Serving",
+    "Shape",
+    "Step",
+    "StopReason",
+    "TracedStep",
+    "option",
+    "seed_of",
+]

@@ -1,0 +1,158 @@
+"""Requests and their completions, step by step."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+StopReason = Literal["eos", "budget", "length"]
+"""Reason that ended a completion: an end token, the request's budget of new tokens, or the
+end of the model's context. (Servers call the budget "length".)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Sampling settings of the target."""
+
+    temperature: float = 0.0
+    """Temperature of the logits; 0 is greedy."""
+    top_p: float = 1.0
+    """Probability of the nucleus; 1 is off."""
+    top_k: int = 0
+    """Number of tokens to sample among; 0 is off."""
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0.0
+
+    def __str__(self) -> str:
+        has_nucleus = f"{self.top_p:g}" != "1" or self.top_k != 0
+        nucleus = f", top_p={self.top_p:g}, top_k={self.top_k}" if has_nucleus else ""
+        return f"{self.temperature:g}{nucleus}"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One prompt to complete."""
+
+    prompt_ids: tuple[int, ...]
+    """Tokens of the prompt."""
+    max_new_tokens: int
+    """Most tokens of the answer."""
+    sampling: Sampling = field(default_factory=Sampling)
+    """Sampling of the answer."""
+    eos_ids: frozenset[int] = frozenset()
+    """End tokens."""
+    seed: int = 0
+    """Seed of every random draw made for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One target forward after the prefill."""
+
+    num_nodes: int
+    """Nodes of the tree, root and scratch nodes included."""
+    accept_length: int
+    """Tokens that the step emitted: accepted draft tokens plus the bonus token, less what EOS or
+    the budget cut.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """Seconds of the decode steps by phase, summed over the steps; see `engine.clock`."""
+
+    draft_s: float
+    """drafter: observe the last step, propose the next tree."""
+    verify_s: float
+    """Forward of the target."""
+    commit_s: float
+    """Acceptance rule, and commit of the accepted path."""
+    host_s: float
+    """The rest, on the host: counting tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracedStep:
+    """A step's tree with the drafter's confidence in each node, and the accepted path."""
+
+    parents: tuple[int, ...]
+    """Parent of each node [nodes]; the root's is itself."""
+    log_probs: tuple[float | None, ...]
+    """Draft log-probability of the path to each node [nodes]; null if it has none."""
+    path: tuple[int, ...]
+    """Accepted nodes, from the root down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """Figures of an answer from a server, beside its times. None is unknown."""
+
+    began_s: float
+    """Seconds from the start of the block to the request."""
+    gaps_s: tuple[float, ...] = ()
+    """Seconds between arrivals of tokens (inter-token latency)."""
+    reported_tokens: int | None = None
+    """Tokens that the server counted; null if token_ids are its own, not tokenised text."""
+    num_accepted: int | None = None
+    """Accepted draft tokens that the server counted for this answer."""
+    num_drafts: int | None = None
+    """Drafts that the server counted for this answer."""
+    server_prefill_s: float | None = None
+    """Seconds to the first token by the server's own clock."""
+    server_decode_s: float | None = None
+    """Seconds of the other tokens by the server's own clock."""
+    num_retries: int = 0
+    """Earlier attempts that the server refused before it began."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """Output of one request, and the time it took.
+
+    `1 + sum(accept_lengths) == num_tokens` always: the prefill's token belongs to no step. What
+    was not measured is None.
+    """
+
+    token_ids: tuple[int, ...]
+    """Tokens of the answer."""
+    stop_reason: StopReason
+    """What ended it."""
+    steps: tuple[Step, ...]
+    """Forwards of the target after the prefill."""
+    prefill_s: float
+    """Seconds until the first token is on the host."""
+    decode_s: float
+    """Seconds from the first token to the last."""
+    phases: Phases | None = None
+    """Seconds of the decode steps by phase."""
+    peak_memory_bytes: int | None = None
+    """Peak memory of the device: the target, its cache and what this method alone needs."""
+    energy_j: float | None = None
+    """Energy of the whole card in joules."""
+    trace: tuple[TracedStep, ...] = ()
+    """Traced steps."""
+    draft_prefill_s: float | None = None
+    """The part of `decode_s` in which the drafter read the prompt; None on a GPU, where measuring
+    it would wait for the device.
+    """
+    outer_s: float | None = None
+    """Seconds of the whole completion by a clock outside of the loop, what the loop does before
+    and after included.
+    """
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def accept_lengths(self) -> tuple[int, ...]:
+        return tuple(step.accept_length for step in self.steps)
+
+    @property
+    def num_nodes(self) -> tuple[int, ...]:
+        return tuple(step.num_nodes for step in self.steps)
+
+    @property
+    def wall_s(self) -> float:
+        return self.prefill_s + self.decode_s

@@ -1,0 +1,138 @@
+"""Records: answers of methods to requests, with the keys that name both."""
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Literal, NamedTuple
+
+from specbench.types.completion import Phases, Serving, StopReason, TracedStep
+
+
+class RequestKey(NamedTuple):
+    """Identity of a request over methods: every method answers it."""
+
+    temperature: float
+    """Sampling temperature; 0 is greedy."""
+    task: str
+    """Name of the task."""
+    sample_id: str
+    """Id of the prompt."""
+    turn: int
+    """Turn of the chat, from 0."""
+    repeat: int
+    """Pass over the prompts, from 0."""
+    concurrency: int = 0
+    """Requests at once; 0 if there is no such load."""
+    request_rate: float = 0
+    """Requests per second; 0 if there is no such load."""
+
+
+def seed_of(run_seed: int, key: RequestKey) -> int:
+    """The seed of a request's draws: the same for every method and temperature."""
+    identity = (run_seed, key.task, key.sample_id, key.turn, key.repeat)
+    digest = sha256(repr(identity).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1  # 63 bits: a positive integer everywhere
+
+
+@dataclass(frozen=True, slots=True)
+class RecordKey:
+    """Identity of one line of `samples.jsonl`: a method's answer to a request.
+
+    `concurrency` or `request_rate` is the load of a server; both are 0 for the engine in this
+    process.
+    """
+
+    method: str
+    """The method's full spelling with the options that were given: "pld:ngram=2"."""
+    temperature: float
+    """Sampling temperature; 0 is greedy."""
+    task: str
+    """Name of the task."""
+    sample_id: str
+    """Id of the prompt."""
+    turn: int
+    """Turn of the chat, from 0."""
+    repeat: int
+    """Pass over the prompts, from 0."""
+    concurrency: int = 0
+    """Requests at once."""
+    request_rate: float = 0
+    """Requests per second."""
+
+    @property
+    def request(self) -> RequestKey:
+        return RequestKey(*(getattr(self, name) for name in RequestKey._fields))
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line of `samples.jsonl`: the outcome of one key.
+
+    A failed record has neither tokens nor times. What was not measured is None.
+    """
+
+    key: RecordKey
+    """Method and request."""
+    status: Literal["ok", "error"]
+    """error: it failed."""
+    prompt_tokens: int
+    """Tokens of the prompt."""
+    token_ids: tuple[int, ...] = ()
+    """Tokens of the answer; EOS is one of them."""
+    text: str = ""
+    """The answer in text."""
+    stop_reason: StopReason | None = None
+    """What ended the answer; None if it failed."""
+    prefill_s: float | None = None
+    """Seconds until the first token is on the host."""
+    decode_s: float | None = None
+    """Seconds from the first token to the last."""
+    accept_lengths: tuple[int, ...] = ()
+    """Tokens emitted per step: accepted draft tokens + 1; 1 for vanilla."""
+    num_nodes: tuple[int, ...] = ()
+    """Nodes of each step's tree."""
+    seed: int = 0
+    """Seed of the draws."""
+    error: str | None = None
+    """Reason of a failure."""
+    phases: Phases | None = None
+    """Seconds by phase."""
+    peak_memory_bytes: int | None = None
+    """Peak memory of the GPU."""
+    energy_j: float | None = None
+    """Energy of the whole GPU in joules."""
+    trace: tuple[TracedStep, ...] = ()
+    """Traced steps. They are written to a file of their own and are not read back."""
+    token_ends: tuple[int, ...] = ()
+    """Characters of text up to the end of each token; empty in records of older versions."""
+    is_paused: bool = False
+    """The machine paused, so that the times say nothing."""
+    serving: Serving | None = None
+    """Figures of an answer from a server."""
+    place: int | None = None
+    """Place of the method among those of the request, from 0; None in records of older versions
+    and from servers.
+    """
+    draft_prefill_s: float | None = None
+    """Seconds of `decode_s` in which the drafter read the prompt; None on a GPU."""
+    outer_s: float | None = None
+    """Seconds of the whole completion by a second clock, outside of the decoding loop."""
+    origin: str = ""
+    """Id of the run that it was merged from; empty except in merged runs."""
+    worker: str = ""
+    """Worker that completed it; empty except in runs on a cluster."""
+
+    @property
+    def is_ok(self) -> bool:
+        return self.status == "ok"
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the answer. For a server that sends text, its own count."""
+        reported = self.serving.reported_tokens if self.serving else None
+        return len(self.token_ids) if reported is None else reported
+
+    @property
+    def wall_s(self) -> float | None:
+        if self.prefill_s is None or self.decode_s is None:
+            return None
+        return self.prefill_s + self.decode_s
