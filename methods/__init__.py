@@ -1,4 +1,5 @@
 """The methods: one module each, imported as `specbench.methods`. Shared modules begin with `_`.
+Those that other rooms use too are in `shared/`.
 
 A module holds `METHOD` (a `specbench.engine.drafter.Method`), the frozen dataclass of its
 options and its drafter, and imports only `specbench.errors`, `specbench.types` and
@@ -41,7 +42,7 @@ def described() -> Mapping[str, About]:
         module.name: _about(Path(folder, f"{module.name}.py"))
         for folder in __path__
         for module in pkgutil.iter_modules([folder])
-        if not module.name.startswith("_")
+        if not module.ispkg and not module.name.startswith("_")
     }
     last = len(found)
 

@@ -11,7 +11,13 @@ from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.sampler import Sampler
 from specbench.engine.tree import DraftTree, additive
 from specbench.methods._eagle import EagleDrafter, EagleModel
-from specbench.methods._static_tree import TREE_HELP, StaticTree, TreeOptions, best_ids, ranks_of
+from specbench.methods.shared.static_tree import (
+    TREE_HELP,
+    StaticTree,
+    TreeOptions,
+    best_ids,
+    ranks_of,
+)
 from specbench.types import option
 
 

@@ -16,7 +16,7 @@ from specbench.methods import _checkpoint
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._draft_stack import DraftStack, layer_config, rms_norm
 from specbench.methods._features import PathDrafter
-from specbench.methods._static_tree import StaticTree, TreeOptions, best_ids, ranks_of
+from specbench.methods.shared.static_tree import StaticTree, TreeOptions, best_ids, ranks_of
 from specbench.types import option
 
 FILES = ("hydra_lm_head.pt", "hydra_lm_head.safetensors", *_checkpoint.FILES)

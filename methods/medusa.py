@@ -20,7 +20,7 @@ from specbench.methods import _checkpoint
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._features import PathDrafter
 from specbench.methods._head_fields import one_value
-from specbench.methods._static_tree import StaticTree, TreeOptions, best_ids, ranks_of
+from specbench.methods.shared.static_tree import StaticTree, TreeOptions, best_ids, ranks_of
 from specbench.types import option
 
 FILES = ("medusa_lm_head.pt", "medusa_lm_head.safetensors", *_checkpoint.FILES)

@@ -9,7 +9,7 @@ from torch import Tensor
 from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree
-from specbench.methods._static_tree import TREE_HELP, StaticTree, TreeOptions
+from specbench.methods.shared.static_tree import TREE_HELP, StaticTree, TreeOptions
 from specbench.types import option
 
 ROWS = 128

@@ -41,7 +41,7 @@ from specbench.measure.plan import make_plan
 from specbench.measure.progress import Lines
 from specbench.measure.runner import Runner
 from specbench.measure.spec import make_spec
-from specbench.methods._stored_pool import StoredPool
+from specbench.methods.shared.stored_pool import StoredPool
 from specbench.settings.files import versions
 from specbench.settings.run_method import RunMethod
 from specbench.types import Completion, ProfileKind, Record, Request, Sampling, StopReason

@@ -19,8 +19,8 @@ from specbench.engine.sampler import Sampler
 from specbench.engine.target import Target
 from specbench.errors import UserError
 from specbench.measure.methods import find_checkpoint
-from specbench.methods._static_tree import NUM_RANKS, PROFILE_DEPTH, Ranks, StaticTree
-from specbench.methods._stored_pool import HostPool, StoredPool, smaller_tree
+from specbench.methods.shared.static_tree import NUM_RANKS, PROFILE_DEPTH, Ranks, StaticTree
+from specbench.methods.shared.stored_pool import HostPool, StoredPool, smaller_tree
 from specbench.methods.sps import next_length
 from specbench.models.cards import find_model
 from specbench.settings.run_method import RunMethod, parse_methods

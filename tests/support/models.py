@@ -14,7 +14,7 @@ from specbench.measure.local.engine import EngineBackend
 from specbench.measure.local.engine_load import EAGER, Device, LoadedEngine
 from specbench.measure.local.memory import MemoryLedger
 from specbench.measure.spec import RunSpec
-from specbench.methods._static_tree import StaticTree, TreeOptions
+from specbench.methods.shared.static_tree import StaticTree, TreeOptions
 
 VOCAB = 50
 

@@ -19,7 +19,7 @@ from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.target import Target
 from specbench.errors import UserError
 from specbench.log.methods import MethodHeader
-from specbench.methods._stored_pool import HostPool, StoredPool, smaller_tree
+from specbench.methods.shared.stored_pool import HostPool, StoredPool, smaller_tree
 from specbench.registry import get
 from specbench.tune import Profile, profile, read_profile, replay
 from specbench.tune.profile import ProfiledMethod, ProfileHeader, recorded_answer

@@ -1,0 +1,1 @@
+"""Modules of methods that other rooms use too, such as acceptance profiles."""
