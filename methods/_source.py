@@ -23,7 +23,7 @@ def read_options(method: str) -> Any:
 
 def _bindings(module: str) -> dict[str, Any]:
     """The statements of a module of this folder by the name that they bind."""
-    path = Path(__file__).with_name(f"{module.replace('.', '/')}.py")
+    path = Path(__file__).parent.joinpath(*module.split(".")).with_suffix(".py")
     found: dict[str, Any] = {}
     for node in ast.parse(path.read_text("utf-8")).body:
         if isinstance(node, ast.ImportFrom):
