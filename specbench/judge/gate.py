@@ -33,7 +33,7 @@ from specbench.log.audit import StoredAudit
 from specbench.log.differences import CHECK, require_same_work
 from specbench.log.header import RunHeader
 from specbench.log.run import NO_LOAD, Load, Run
-from specbench.report.texts import Note, note
+from specbench.report.texts import Note, make_note
 from specbench.report.warning_notes import audit_failure
 
 SOURCE = "source of speed"
@@ -212,7 +212,7 @@ def check_sources(run: Run, baseline: Run) -> Iterator[Check]:
     known = {method for one in before if one.key in STEPS for method in _methods(one)}
     for one in found:
         is_known = (one.key in STEPS and known >= _methods(one)) or one.key == "untimed_work"
-        text = note(one.key, run.header, **one.numbers).text
+        text = make_note(one.key, run.header, **one.numbers).text
         yield Check(SOURCE, "skipped" if is_known else "failed", text)
     if not found:
         yield Check(SOURCE, "passed", "")

@@ -52,9 +52,15 @@ def wrapped(text: str, stream: IO[str]) -> str:
     """The text with lines wrapped at words if the stream is a terminal."""
     if not stream.isatty():
         return text
-    given = os.environ.get("COLUMNS", "")
-    width = int(given) if given.isdigit() else os.get_terminal_size(stream.fileno()).columns
-    return "\n".join(_lines(text, width or 80))
+    return "\n".join(_lines(text, _width(stream) or 80))
+
+
+def _width(terminal: IO[str]) -> int:
+    """The columns that the user set, or those of the terminal."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdigit():
+        return int(columns)
+    return os.get_terminal_size(terminal.fileno()).columns
 
 
 def _lines(text: str, width: int) -> Iterator[str]:
@@ -63,30 +69,38 @@ def _lines(text: str, width: int) -> Iterator[str]:
     Names, addresses and commands stay whole, so that they can be copied.
     """
     for line in text.split("\n"):
-        whole = _WHOLE.sub(lambda found: found[0].replace(" ", "\xa0"), line)
-        filled = fill(whole, width, break_long_words=False, break_on_hyphens=False)
+        unbroken = _WHOLE.sub(lambda match: match[0].replace(" ", "\xa0"), line)
+        filled = fill(unbroken, width, break_long_words=False, break_on_hyphens=False)
         yield from filled.replace("\xa0", " ").split("\n")
 
 
 @dataclass(frozen=True, slots=True)
 class Prose:
-    """A text, beside a label of `indent` characters: wrapped at words on a terminal, else not.
+    """A text beside a label: wrapped at words on a terminal, else not.
 
     Print it with `crop=False`.
     """
 
     text: str
+    """The text."""
     style: str = ""
+    """Colour and weight, as rich takes them."""
     label: str = ""
+    """The label left of the first line."""
     indent: int = 0
+    """Characters left of each line, for the label."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        style, start = console.get_style(self.style), self.label.ljust(self.indent)
-        width = options.max_width - self.indent
-        for line in _lines(self.text, width) if console.is_terminal else self.text.split("\n"):
-            yield Segment((start + line).rstrip(), style)
+        style = console.get_style(self.style)
+        if console.is_terminal:
+            lines = list(_lines(self.text, options.max_width - self.indent))
+        else:
+            lines = self.text.split("\n")
+        left = self.label.ljust(self.indent)
+        for line in lines:
+            yield Segment((left + line).rstrip(), style)
             yield Segment.line()
-            start = " " * self.indent
+            left = " " * self.indent
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,36 +112,51 @@ class TextTable:
     """
 
     headings: Sequence[str]
+    """The headings of the columns."""
     rows: Sequence[Sequence[str]]
+    """The texts of each row, one per column."""
     are_numbers: bool = False
+    """True if all columns but the first hold numbers."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         widths = self._widths(options.max_width)
         for number, row in enumerate((self.headings, *self.rows)):
-            cells = [_folded(text, width) for text, width in zip(row, widths, strict=True)]
-            for texts in zip_longest(*cells, fillvalue=""):
-                padded = []
-                for i, (text, width) in enumerate(zip(texts, widths, strict=True)):
-                    blank = " " * (width - cell_len(text))
-                    padded.append(blank + text if self.are_numbers and i else text + blank)
-                style = Style(bold=True) if number == 0 else None
-                yield Segment("  ".join(padded).rstrip(), style)
+            style = Style(bold=True) if number == 0 else None
+            folded = [_folded(text, width) for text, width in zip(row, widths, strict=True)]
+            for texts in zip_longest(*folded, fillvalue=""):
+                yield Segment(self._line(texts, widths), style)
                 yield Segment.line()
+
+    def _line(self, texts: Sequence[str], widths: Sequence[int]) -> str:
+        """The texts of one line, each in the width of its column."""
+        padded = []
+        for i, (text, width) in enumerate(zip(texts, widths, strict=True)):
+            blanks = " " * (width - cell_len(text))
+            is_number = self.are_numbers and i > 0
+            padded.append(blanks + text if is_number else text + blanks)
+        return "  ".join(padded).rstrip()
 
     def _widths(self, most: int) -> list[int]:
         """The columns' widths. The widest shrinks first, the last to less than its words."""
-        columns = [*zip(self.headings, *self.rows, strict=True)]
+        columns = list(zip(self.headings, *self.rows, strict=True))
         widths = [max(map(cell_len, texts)) for texts in columns]
-        least = [max(cell_len(w) for t in texts for w in t.split() or [t]) for texts in columns]
+        least = [max(map(_longest_word, texts)) for texts in columns]
         least[-1] = min(least[-1], _NARROWEST)
         num_kept = len(columns) if self.are_numbers else 1
         least[:num_kept] = widths[:num_kept]
-        while sum(widths) + 2 * len(widths) - 2 > most:
-            wide = max(range(len(widths)), key=lambda i: widths[i] * (widths[i] > least[i]))
-            if widths[wide] <= least[wide]:
+        gaps = 2 * (len(widths) - 1)
+        while sum(widths) + gaps > most:
+            can_shrink = [i for i in range(len(widths)) if widths[i] > least[i]]
+            if not can_shrink:
                 break
-            widths[wide] -= 1
+            widest = max(can_shrink, key=lambda i: widths[i])
+            widths[widest] -= 1
         return widths
+
+
+def _longest_word(text: str) -> int:
+    """The width of the longest word; of a blank text, its own."""
+    return max(map(cell_len, text.split() or [text]))
 
 
 def _folded(text: str, width: int) -> list[str]:

@@ -17,7 +17,7 @@ from specbench.log.model import HUB_ID, WeightsHeader
 from specbench.log.options import options
 from specbench.log.run import loads_of
 from specbench.log.spec import SpecValues
-from specbench.report.texts import note
+from specbench.report.texts import make_note
 
 _SOURCES = {
     "bundled": "prompts bundled with specbench, in the style of the tasks",
@@ -98,7 +98,7 @@ def listed_facts(info: RunHeader) -> list[tuple[str, str]]:
     """Label and text of the facts about the machine and the run, in order."""
     facts = {
         "Machine": info.device_phrase,
-        "Workers": note("workers", workers=workers(info)).text,
+        "Workers": make_note("workers", workers=workers(info)).text,
         "Operating system": info.environment.os,
         "Software": info.environment.software_phrase,
         "CUDA": info.environment.torch.cuda,

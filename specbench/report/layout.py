@@ -7,7 +7,7 @@ further tables. A label is on one line, unless it takes more than half the width
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, count
+from itertools import count
 from textwrap import wrap
 
 from rich.cells import cell_len
@@ -19,23 +19,30 @@ from specbench.report.table import Cell, Column, Row, Table, Tone
 
 _STYLES: Mapping[Tone, str] = {"good": "green", "bad": "red", "unsure": "yellow", "missing": "dim"}
 _GAP = 2
-_LEAST_LABEL, _MOST_LABEL = 12, 34
-_PARTS = re.compile(r"\([^()]*\)|\S+")
-"""The parts of a label, which is broken between them: words, and all that parentheses hold."""
+"""Blanks between columns, at least."""
+_LEAST_LABEL = 12
+"""Least width of the labels, if any is so long."""
+_MOST_LABEL = 34
+"""Most width of the labels."""
+_LABEL_WORD = re.compile(r"\([^()]*\)|\S+")
+"""A word of a label, which is broken between words; all that parentheses hold is one."""
 
 
 def first_in_full(tables: Sequence[Table], width: int) -> Table:
     """The first table that has room, else what fits of the last."""
-    found = (table for table in tables if _Layout(table, width).fits)
-    return next(found, narrowed(tables[-1], width))
+    for table in tables:
+        if _Layout(table, width).fits:
+            return table
+    return narrowed(tables[-1], width)
 
 
 def narrowed(table: Table, width: int) -> Table:
     """The table without the columns of the highest ranks, as far as this width has no room."""
-    for highest in sorted({column.rank for column in table.columns if column.rank}, reverse=True):
+    ranks = {column.rank for column in table.columns if column.rank}
+    for highest in sorted(ranks, reverse=True):
         if _Layout(table, width).fits:
             break
-        table = table.take([i for i, one in enumerate(table.columns) if one.rank != highest])
+        table = table.take([i for i, column in enumerate(table.columns) if column.rank != highest])
     return table
 
 
@@ -52,47 +59,63 @@ class _Unit:
     """Columns that stay together: those of one task, or a single one. All texts are aligned."""
 
     width: int
+    """Characters of each line."""
     heading: Sequence[Text]
+    """The lines of the heading."""
     rows: Sequence[Text]
+    """A line per row of the table."""
 
-    def heading_line(self, place: int) -> Text:
-        """The heading's line at this place from below; blank above its first."""
-        return self.heading[-place] if place <= len(self.heading) else Text(" " * self.width)
+    def heading_line(self, from_below: int) -> Text:
+        """The line of the heading that is the n-th from below; blank above its first."""
+        if from_below > len(self.heading):
+            return Text(" " * self.width)
+        return self.heading[-from_below]
 
 
 class _Layout:
     """A table in a given width: which columns stand side by side, and how wide they are."""
 
     def __init__(self, table: Table, width: int) -> None:
-        self._table, self._width = table, width
+        self._table = table
+        self._width = width
         rows = [table.by_task(row.cells) for row in table.rows]
-        self._units = [
-            _unit(task, columns, [row[i][1] for row in rows])
-            for i, (task, columns) in enumerate(table.by_task(table.columns))
-        ]
-        longest = max(cell_len(text) for text in (table.heading, *map(_label, table.rows)))
-        least = min(longest, max(_LEAST_LABEL, min(_MOST_LABEL, width // 2)))
-        room = width - sum(_GAP + unit.width for unit in self._units)
-        self._label_width = min(longest, max(least, min(_MOST_LABEL, room)))
+        self._units = []
+        for i, (task, columns) in enumerate(table.by_task(table.columns)):
+            cells_by_row = [cells_by_task[i][1] for cells_by_task in rows]
+            self._units.append(_unit(task, columns, cells_by_row))
+        self._label_width = self._best_label_width()
+
+    def _best_label_width(self) -> int:
+        """The width of the labels: what the columns leave, but neither too narrow nor too wide."""
+        labels = [self._table.heading, *map(_label, self._table.rows)]
+        longest = max(map(cell_len, labels))
+        half = min(_MOST_LABEL, self._width // 2)
+        least = min(longest, max(_LEAST_LABEL, half))
+        room = self._width - sum(_GAP + unit.width for unit in self._units)
+        return min(longest, max(least, min(_MOST_LABEL, room)))
 
     @property
     def fits(self) -> bool:
         """True if all columns have room side by side, with a clear gap between them."""
-        return self._total(_GAP) <= self._width
+        return self._width_of(self._units, _GAP) <= self._width
 
-    def _total(self, gap: int) -> int:
-        return self._label_width + sum(gap + unit.width for unit in self._units)
+    def _width_of(self, units: Sequence[_Unit], gap: int) -> int:
+        """Characters of the labels and these columns, with this gap before each."""
+        return self._label_width + sum(gap + unit.width for unit in units)
 
     @property
     def _gap(self) -> int:
-        return next((gap for gap in (3, 2, 1) if self._total(gap) <= self._width), _GAP)
+        """The widest gap with which all columns fit."""
+        for gap in (3, 2, 1):
+            if self._width_of(self._units, gap) <= self._width:
+                return gap
+        return _GAP
 
     def split(self) -> Iterable[Sequence[_Unit]]:
         """All columns at once if they fit, else as many at a time as do."""
-        room = self._width - self._label_width
         pending: list[_Unit] = []
         for unit in self._units:
-            if pending and sum(self._gap + each.width for each in (*pending, unit)) > room:
+            if pending and self._width_of([*pending, unit], self._gap) > self._width:
                 yield pending
                 pending = []
             pending.append(unit)
@@ -101,18 +124,21 @@ class _Layout:
     def lines(self, units: Sequence[_Unit]) -> Iterable[RenderableType]:
         """The header, then each group below its label, which may be wide."""
         height = max((len(unit.heading) for unit in units), default=1)
-        for i in range(height, 0, -1):
-            label = self._table.heading if i == 1 else ""
-            yield self._line(Text(label, "bold"), [unit.heading_line(i) for unit in units])
-        yield Text("─" * (self._label_width + sum(self._gap + unit.width for unit in units)))
-        numbers = count()
+        for from_below in range(height, 0, -1):
+            label = self._table.heading if from_below == 1 else ""
+            headings = [unit.heading_line(from_below) for unit in units]
+            yield self._line(Text(label, "bold"), headings)
+        yield Text("─" * self._width_of(units, self._gap))
+        row_numbers = count()
         for group in self._table.groups:
             if group.label:
                 yield Prose(group.label, "italic")
             for row in group.rows:
-                style, number = "bold red" if row.has_failed else "", next(numbers)
-                *above, last = _fold_label(_label(row), self._label_width)
-                yield from (Text(line, style) for line in above)
+                style = "bold red" if row.has_failed else ""
+                *label_lines, last = _fold_label(_label(row), self._label_width)
+                for line in label_lines:
+                    yield Text(line, style)
+                number = next(row_numbers)
                 yield self._line(Text(last, style), [unit.rows[number] for unit in units])
 
     def _line(self, label: Text, texts: Iterable[Text]) -> Text:
@@ -124,28 +150,45 @@ class _Layout:
         return line
 
 
-def _unit(task: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> _Unit:
+def _unit(task: str, columns: Sequence[Column], cells_by_row: Sequence[Sequence[Cell]]) -> _Unit:
+    """The columns of a task side by side, below the lines of its title."""
     headings = [(column.short or column.heading).splitlines() or [""] for column in columns]
-    widths = [
-        max(map(cell_len, [*heading, *(cells[i].text for cells in rows)]))
-        for i, heading in enumerate(headings)
-    ]
-    width = max(sum(widths) + len(widths) - 1, *map(cell_len, _wrap(task, 1)), 0)
-    lines = headings[0]
+    widths = []
+    for i, heading_lines in enumerate(headings):
+        texts = [cells[i].text for cells in cells_by_row]
+        widths.append(max(map(cell_len, [*heading_lines, *texts])))
+    num_gaps = len(widths) - 1
+    width = max([sum(widths) + num_gaps, *map(cell_len, _wrap(task, 1))])
     if task:
-        below = " ".join(h.rjust(w) for (h, *_), w in zip(headings, widths, strict=True))
-        lines = [*_wrap(task, width), *([below] if below.strip() else [])]
-    made = [Text(line, "bold") for line in lines], [_side_by_side(row, widths) for row in rows]
-    for text in chain(*made):
-        text.pad_left(max(0, width - text.cell_len))
-    return _Unit(width, *made)
+        first_lines = [heading_lines[0] for heading_lines in headings]
+        heading = _wrap(task, width)
+        below = " ".join(
+            line.rjust(column_width) for line, column_width in zip(first_lines, widths, strict=True)
+        )
+        if below.strip():
+            heading.append(below)
+    else:
+        heading = headings[0]
+    return _Unit(
+        width,
+        heading=[_aligned(Text(line, "bold"), width) for line in heading],
+        rows=[_aligned(_side_by_side(cells, widths), width) for cells in cells_by_row],
+    )
+
+
+def _aligned(text: Text, width: int) -> Text:
+    """The text at the right of this width."""
+    text.pad_left(max(0, width - text.cell_len))
+    return text
 
 
 def _side_by_side(cells: Sequence[Cell], widths: Sequence[int]) -> Text:
     """The texts of cells, each in its width."""
     texts = []
     for cell, width in zip(cells, widths, strict=True):
-        style = f"{'bold ' if cell.is_best else ''}{_STYLES.get(cell.tone, '')}".strip()
+        style = _STYLES.get(cell.tone, "")
+        if cell.is_best:
+            style = f"bold {style}".strip()
         texts.append(Text(cell.text.rjust(width), style))
     return Text(" ").join(texts)
 
@@ -160,10 +203,16 @@ def _wrap(task: str, width: int) -> list[str]:
 def _fold_label(label: str, width: int) -> list[str]:
     """The label in lines; parentheses stay whole where they fit."""
     lines = [""]
-    for part in _PARTS.findall(label):
-        longer = f"{lines[-1]} {part}".strip()
-        lines[-1:] = [longer] if cell_len(longer) <= width else [lines[-1], part]
-    return [line for each in lines for line in wrap(each, width, break_on_hyphens=False)] or [""]
+    for word in _LABEL_WORD.findall(label):
+        longer = f"{lines[-1]} {word}".strip()
+        if cell_len(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    folded = []
+    for line in lines:
+        folded += wrap(line, width, break_on_hyphens=False)
+    return folded or [""]
 
 
 def _label(row: Row) -> str:

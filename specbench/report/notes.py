@@ -19,7 +19,7 @@ from specbench.log.header import RunHeader
 from specbench.log.usage import Span
 from specbench.methods import described
 from specbench.report import facts, formats
-from specbench.report.texts import Note, note
+from specbench.report.texts import Note, make_note
 from specbench.report.warning_notes import Numbers, bandwidth_shares, failures, warnings
 
 _MOST_WARNINGS = 3
@@ -53,8 +53,8 @@ def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
     num_more = len(warnings) - _MOST_WARNINGS
     kept = [replace(one, text=_gist(one)) for one in (*gaps, *warnings[:_MOST_WARNINGS])]
     scope = next((one.numbers["scope"] for one in notes if one.key == "intervals"), "")
-    more = [note("more_warnings", number=num_more)] if num_more > 0 else []
-    return (note("short_speedup", scope=scope), note("short_mat"), *kept, *more)
+    more = [make_note("more_warnings", number=num_more)] if num_more > 0 else []
+    return (make_note("short_speedup", scope=scope), make_note("short_mat"), *kept, *more)
 
 
 def _gist(one: Note) -> str:
@@ -102,7 +102,7 @@ def _facts(run: RunMetrics) -> Iterable[Note]:
         ("processor", _processor(info)),
         ("gpu", _gpu(info)),
     ]
-    return (note(key, info, **numbers) for key, numbers in found if any(numbers.values()))
+    return (make_note(key, info, **numbers) for key, numbers in found if any(numbers.values()))
 
 
 def _slow_on_cpu(run: RunMetrics) -> Numbers:
@@ -194,7 +194,7 @@ def _agreements(run: RunMetrics) -> list[Numbers]:
 def audit_note(audit: StoredAudit) -> Note:
     """The result of a stored audit, and what it would have found."""
     key, numbers = _audit(audit)
-    return note(key, **numbers)
+    return make_note(key, **numbers)
 
 
 def _audit(audit: StoredAudit) -> tuple[str, Numbers]:
@@ -261,8 +261,8 @@ def _span(span: Span | None) -> Numbers | None:
 def _definitions(runs: Sequence[RunMetrics]) -> Iterable[Note]:
     draws = sorted({(run.bootstrap.num_resamples, run.bootstrap.seed) for run in runs})
     for arithmetic in dict.fromkeys(run.arithmetic for run in runs):
-        yield note(f"speedup_{arithmetic}")
-    yield note(
+        yield make_note(f"speedup_{arithmetic}")
+    yield make_note(
         "intervals",
         scope=scope_text(runs),
         draws=[{"resamples": number, "seed": seed} for number, seed in draws],
@@ -279,14 +279,14 @@ def _definitions(runs: Sequence[RunMetrics]) -> Iterable[Note]:
         "load": bool(served),
         "engine_mat": any(isinstance(one.engine_mat, Estimate) for one in served),
     }
-    yield from (note(key) for key, is_needed in needed.items() if is_needed)
+    yield from (make_note(key) for key, is_needed in needed.items() if is_needed)
     for limits in dict.fromkeys(run.info.spec.values.goodput for run in runs):
         if served and limits:
-            yield note("goodput", limits=limits)
+            yield make_note("goodput", limits=limits)
     if tests := _alone(runs):
-        yield note("alone", tests=tests)
+        yield make_note("alone", tests=tests)
     lossy = [run for run in runs if any(not one.is_lossless for one in run.info.method_labels)]
-    yield from (note("lossy", run.info, decoding=_lossy_decoding(run)) for run in lossy)
+    yield from (make_note("lossy", run.info, decoding=_lossy_decoding(run)) for run in lossy)
 
 
 def _bounds(run: RunMetrics) -> Iterable[Note]:
@@ -295,7 +295,7 @@ def _bounds(run: RunMetrics) -> Iterable[Note]:
         mat, least = run.pooled(method, temperature).mat, one.least_mat
         if isinstance(mat, Estimate) and formats.mat(mat) != formats.mat(least):
             where = {"method": method, "temperature": temperature}
-            yield note("least_mat", run.info, **where, least=least)
+            yield make_note("least_mat", run.info, **where, least=least)
 
 
 def _alone(runs: Sequence[RunMetrics]) -> list[int]:
@@ -338,4 +338,4 @@ def _gaps(run: RunMetrics) -> Iterable[Note]:
             about = {"method": method, "task": key.task, "temperature": key.temperature}
             where[reason].append(about)
     for reason, found in where.items():
-        yield note("missing", run.info, reason=reason, cells=found)
+        yield make_note("missing", run.info, reason=reason, cells=found)

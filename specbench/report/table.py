@@ -20,27 +20,32 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One text. `reason` says why there is no number; only some writers show `interval`."""
+    """One text of a table."""
 
     text: str
+    """The number as text."""
     tone: Tone = ""
+    """What its interval claims."""
     is_best: bool = False
+    """True for the best of a column."""
     interval: Interval | None = None
+    """Its interval, which only some writers show."""
     reason: str | None = None
+    """Why there is no number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A heading, below the title of the task that it shares with its neighbours, if any.
-
-    A heading may be broken at its line breaks. Where room is short, the highest `rank` goes
-    first; rank 0 stays. `short` is the heading for a narrow place.
-    """
+    """A column of a table."""
 
     heading: str
+    """The heading, which may be broken at its line breaks."""
     task: str = ""
+    """The title of the task above the heading, which neighbouring columns share."""
     rank: int = 0
+    """Columns of the highest rank go first where room is short; rank 0 stays."""
     short: str = ""
+    """The heading for a narrow place."""
 
     @property
     def title(self) -> str:
@@ -50,12 +55,16 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The cells of one method. `has_failed` marks a method with failed samples."""
+    """The cells of one method."""
 
     method: str
+    """Its key in records; empty in a table of no methods."""
     label: str
+    """Its name in the first column."""
     cells: tuple[Cell, ...]
+    """One per column."""
     has_failed: bool = False
+    """True for a method with failed samples."""
 
     @property
     def reason(self) -> str | None:
@@ -66,41 +75,47 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rows below a label; the label of a single run is empty."""
+    """Rows below a label."""
 
     label: str
+    """The run's name; empty for a single run."""
     rows: tuple[Row, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns and groups of rows below a title, which may be empty. `heading` is of the labels."""
+    """Columns and groups of rows below a title."""
 
     title: str
+    """What the table shows; may be empty."""
     columns: tuple[Column, ...]
+    """All columns but that of the labels."""
     groups: tuple[Group, ...]
+    """The rows, gathered by run."""
     heading: str = METHOD
+    """The heading of the column of labels."""
 
     @property
     def rows(self) -> tuple[Row, ...]:
         """The rows of all groups."""
         return tuple(row for group in self.groups for row in group.rows)
 
-    def take(self, places: Sequence[int]) -> Self:
-        """The table with the columns at these places, in this order."""
+    def take(self, indices: Sequence[int]) -> Self:
+        """The table with the columns of these indices, in this order."""
+        groups = []
+        for group in self.groups:
+            rows = [replace(row, cells=tuple(row.cells[i] for i in indices)) for row in group.rows]
+            groups.append(replace(group, rows=tuple(rows)))
+        columns = tuple(self.columns[i] for i in indices)
+        return replace(self, columns=columns, groups=tuple(groups))
 
-        def taken(row: Row) -> Row:
-            return replace(row, cells=tuple(row.cells[i] for i in places))
-
-        groups = tuple(replace(one, rows=tuple(map(taken, one.rows))) for one in self.groups)
-        return replace(self, columns=tuple(self.columns[i] for i in places), groups=groups)
-
-    def by_task(self, items: Sequence[T]) -> list[tuple[str, list[T]]]:
+    def by_task(self, cells: Sequence[T]) -> list[tuple[str, list[T]]]:
         """Cells of a row, or columns, gathered below their tasks; without a task each is alone."""
         gathered: list[tuple[str, list[T]]] = []
-        for column, item in zip(self.columns, items, strict=True):
-            if column.task and gathered and gathered[-1][0] == column.task:
-                gathered[-1][1].append(item)
+        for column, cell in zip(self.columns, cells, strict=True):
+            is_same_task = bool(column.task and gathered and gathered[-1][0] == column.task)
+            if is_same_task:
+                gathered[-1][1].append(cell)
             else:
-                gathered.append((column.task, [item]))
+                gathered.append((column.task, [cell]))
         return gathered

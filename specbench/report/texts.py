@@ -34,7 +34,7 @@ class Note:
     numbers: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
-def note(key: str, info: RunHeader | None = None, /, **numbers: Any) -> Note:
+def make_note(key: str, info: RunHeader | None = None, /, **numbers: Any) -> Note:
     """The note of that key. Methods and tasks among its numbers are named as in `info`."""
     entry = _texts()[key]
     text = _Sentence(entry, info).fill(entry["text"], numbers) or ""

@@ -14,7 +14,7 @@ from specbench.log.audit import MethodAudit
 from specbench.log.header import RunHeader
 from specbench.log.run import loads_of
 from specbench.report import facts
-from specbench.report.texts import Note, note
+from specbench.report.texts import Note, make_note
 
 Numbers = dict[str, Any]
 _STATES = {"interrupted": "interrupted", "running": "running", "failed": "failed_run"}
@@ -37,7 +37,7 @@ def warnings(run: RunMetrics) -> Iterable[Note]:
         *_others(run.info),
         *(one for one in recorded if one not in of_heads),
     ]
-    return (note(key, run.info, **numbers) for key, numbers in found)
+    return (make_note(key, run.info, **numbers) for key, numbers in found)
 
 
 def with_advice(warning: RunWarning, info: RunHeader) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.stats.estimates import Missing
 from specbench.analysis.warnings import RunWarning, not_significant
 from specbench.log.run import Run
-from specbench.report.texts import note
+from specbench.report.texts import make_note
 from specbench.types import Record
 from tests.analysis.run_factory import header, make_run, number, record
 from tests.judge.changing import broken
@@ -113,7 +113,7 @@ def test_a_speedup_that_is_not_significant_says_how_many_samples_would_do() -> N
 def test_methods_that_no_number_of_prompts_tells_apart_are_named_for_themselves() -> None:
     metrics = measure(make_run([], header((*METHODS, "sps"), ("gsm8k",))))
     warning = not_significant(0.0, {"pld": 3.24, "sps": math.inf})
-    told = note(warning.key, metrics.info, **warning.numbers).text
+    told = make_note(warning.key, metrics.info, **warning.numbers).text
     assert "A difference would show for PLD with 3.2x as many prompts." in told
     assert "No number of prompts would show one for SpS: use more passes or runs." in told
 

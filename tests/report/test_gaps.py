@@ -18,7 +18,7 @@ from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.analysis.stats.estimates import Estimate, Interval, Missing
 from specbench.data.prompts import load_prompt_sets, plan_tasks
 from specbench.log.run import Run
-from specbench.report import sections
+from specbench.report import sections, task_tables
 from specbench.report.build import make_report
 from specbench.report.export import csv as csv_format
 from specbench.report.results import Report
@@ -71,10 +71,10 @@ def test_a_missing_interval_has_its_reason_in_its_place() -> None:
     report = reported(with_records(full_run(METHODS, FEW), kept))
     report, block = report, report.blocks[0]
     assert cells(sections.overview(report, block), "pld")[0].endswith("x [too few samples]")
-    whole = sections.by_task(report, block, (sections.ON_SCREEN,))
+    whole = task_tables.by_task(report, block, (task_tables.ON_SCREEN,))
     assert [text.partition(" ")[2][:1] for text in cells(whole, "pld")] == ["±", "±", "±"]
     assert cells(whole, "pld")[1].endswith("±?") and "±" not in cells(whole, "vanilla")[1]
-    written = sections.by_task(report, block, (sections.PLUS_MINUS,))
+    written = task_tables.by_task(report, block, (task_tables.PLUS_MINUS,))
     assert [text.partition(" ")[2][:1] for text in cells(written, "pld")] == ["±", "", ""]
     rows = [*csv.DictReader(StringIO(render(report, "csv")))]
     found = {(row["method"], row["task"]): row["interval_missing"] for row in rows}
@@ -111,7 +111,7 @@ def test_runs_are_told_apart_by_what_differs(
 
 
 @pytest.mark.parametrize(
-    ("changes", "key", "has_limit"),
+    ("changes", "key", "has_bound"),
     [
         ({}, "memory", True),
         ({"target_bytes": 6_000_000}, "memory", True),
@@ -119,7 +119,7 @@ def test_runs_are_told_apart_by_what_differs(
     ],
 )
 def test_vanilla_is_a_slow_baseline_only_where_it_could_read_weights_faster(
-    changes: dict[str, Any], key: str, has_limit: bool
+    changes: dict[str, Any], key: str, has_bound: bool
 ) -> None:
     """It uses 40 % of the bandwidth, or 80 % if there are more weights to read."""
     values = {f"roofline__{name}": value for name, value in changes.items()}
@@ -127,7 +127,7 @@ def test_vanilla_is_a_slow_baseline_only_where_it_could_read_weights_faster(
     keys = {note.key for note in report.notes}
     assert key in keys and ("slow_baseline" in keys) is (not changes)
     costs = sections.step_costs(report, report.blocks[0])
-    assert ("limit" in [column.heading for column in costs.columns]) is has_limit
+    assert ("bound" in [column.short for column in costs.columns]) is has_bound
 
 
 def test_the_csv_has_costs_per_task_and_pooled() -> None:
@@ -185,15 +185,15 @@ def test_a_category_whose_interval_alone_shows_a_difference_has_its_legend_above
     assert metrics is not None
     assert all(
         "~" not in table.title
-        for table in sections.category_tables(report.sources[0].info, metrics)
+        for table in task_tables.category_tables(report.sources[0].info, metrics)
     )
     key = CellKey("pld", 0.0, "mt_bench / math")
     alone = replace(metrics.cells[key], speedup=Estimate(1.2, Interval(1.1, 1.3)))
     rankings = {(0.0, key.task): Ranking(against_baseline={"pld": 0.2})}
     metrics = replace(metrics, cells={**metrics.cells, key: alone}, task_rankings=rankings)
-    (table,) = sections.category_tables(report.sources[0].info, metrics)
+    (table,) = task_tables.category_tables(report.sources[0].info, metrics)
     assert "1.20x~" in [cell.text for row in table.rows for cell in row.cells]
-    assert "~: alone a difference" in table.title
+    assert "~: significant on its own" in table.title
 
 
 def test_the_spreadsheet_has_a_line_per_category_and_method() -> None:

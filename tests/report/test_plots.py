@@ -96,15 +96,15 @@ def test_control_characters_in_names_are_drawn_as_escapes() -> None:
     assert not any(sign in svg for svg in svgs for sign in (b"\x1b", b"\x7f", "\u241b".encode()))
 
 
-def test_the_memory_limit_is_drawn_and_described() -> None:
+def test_the_bandwidth_bound_is_drawn_and_described() -> None:
     with_one, without = (
         plots_of(report_of(make))["speedup_by_mat"] for make in (with_limits, nine_methods)
     )
-    assert "limit that memory sets" in with_one.caption and "memory" not in without.caption
-    limit = report_of(with_limits).sources[0].metrics.cost("eagle2", 0.0).limit
-    assert f"limit {limit.value:.2f}" in with_one.alt  # type: ignore[union-attr]
+    assert "bandwidth bound" in with_one.caption and "memory" not in without.caption
+    bound = report_of(with_limits).sources[0].metrics.cost("eagle2", 0.0).limit
+    assert f"bandwidth bound {bound.value:.2f}" in with_one.alt  # type: ignore[union-attr]
     ends = [line.get_ydata()[-1] for line in with_one.figure.axes[0].get_lines()]  # type: ignore[index]
-    assert limit.value in ends  # type: ignore[union-attr]
+    assert bound.value in ends  # type: ignore[union-attr]
 
 
 def texts(picture: Figure) -> list[Text]:

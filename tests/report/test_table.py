@@ -17,7 +17,7 @@ from specbench.report.export import FORMATS, load_format
 from specbench.report.export.json import SCHEMA
 from specbench.report.layout import draw
 from specbench.report.table import Cell, Column, Group, Row, Table
-from specbench.report.texts import note
+from specbench.report.texts import make_note
 from tests.report.drawing import EVERY_RUN, Make, one_sample, render, report_of
 from tests.support.printing import printed
 
@@ -105,19 +105,19 @@ def test_the_document_is_strict_json_with_the_numbers_of_each_sentence(make: Mak
 
 def test_a_clause_goes_without_its_number_and_values_are_no_templates() -> None:
     values = {"methods": [{"method": "pld", "failed": 2}, {"method": "sps", "failed": 1}]}
-    failed = note("failed_completions", error="{methods} [{error}]", **values)
+    failed = make_note("failed_completions", error="{methods} [{error}]", **values)
     assert failed.text == "Failed completions: pld 2, sps 1. The first error: {methods} [{error}]"
     assert failed.is_warning and failed.label == "Warning"
     modes = [
         {"mode": "graph", "reason": None, "methods": []},
         {"mode": "eager", "reason": "too large", "methods": ["pld", "sps"]},
     ]
-    steps = note("steps", modes=modes, kernels="torch", reason="too old").text
+    steps = make_note("steps", modes=modes, kernels="torch", reason="too old").text
     assert steps == "CUDA graphs; one by one for pld, sps (too large); layers by torch (too old)"
-    gpu = note("gpu", clock=None, power={"min": 70.2, "mean": 80.0, "max": 99.6})
+    gpu = make_note("gpu", clock=None, power={"min": 70.2, "mean": 80.0, "max": 99.6})
     assert gpu.text == "70 to 100 W (mean 80)"
     cells = [{"method": str(place), "task": None} for place in range(9)]
-    missing = note("missing", reason="it was not run", cells=cells).text
+    missing = make_note("missing", reason="it was not run", cells=cells).text
     assert missing == "It was not run: 0, 1, 2, 3, 4, 5 and 3 more."
 
 

@@ -94,7 +94,11 @@ def test_the_advice_for_too_few_samples_fits_the_prompts(
     [
         ("cuda:0", "lookahead", ""),
         ("cpu", "pld", "in docs/metrics.md."),
-        ("cpu", "lookahead", " (1.50 tokens a step, which takes 3.00 times as long as vanilla's)."),
+        (
+            "cpu",
+            "lookahead",
+            " (1.50 tokens per step, which takes 3.00 times as long as vanilla's).",
+        ),
     ],
 )
 def test_a_cpu_where_vanilla_is_faster_is_explained(device: str, method: str, told: str) -> None:

@@ -17,8 +17,9 @@ from specbench.report import formats
 from specbench.report.build import make_report
 from specbench.report.export.markdown import escape, table_lines
 from specbench.report.results import Report
-from specbench.report.sections import MAT, SPEEDUP, by_task, step_costs
+from specbench.report.sections import step_costs
 from specbench.report.table import Cell, Column, Group, Table
+from specbench.report.task_tables import MAT, SPEEDUP, by_task
 
 ROOT = Path(__file__).parents[2]
 _PLACE = re.compile(r"(<!-- table -->\n).*?(\n<!-- /table -->)", re.DOTALL)

@@ -28,17 +28,23 @@ def render(report: Report) -> str:
     """The table of all cells."""
     import pandas as pd
 
-    return csv_text(pd.concat(_cells(one.metrics, one.metrics) for one in report.sources))
+    frames = [_cells(source.metrics, source.metrics) for source in report.sources]
+    return csv_text(pd.concat(frames))
 
 
 def files(report: Report) -> Mapping[str, str]:
     """The table of all cells and, if prompts have them, of categories."""
     import pandas as pd
 
-    made = {"table.csv": render(report)}
-    pairs = [(source.metrics, source.categories) for source in report.sources]
-    categories = [_category_cells(metrics, found) for metrics, found in pairs if found]
-    return {**made, "categories.csv": csv_text(pd.concat(categories))} if categories else made
+    tables = {"table.csv": render(report)}
+    categories = [
+        _category_cells(source.metrics, source.categories)
+        for source in report.sources
+        if source.categories
+    ]
+    if categories:
+        tables["categories.csv"] = csv_text(pd.concat(categories))
+    return tables
 
 
 def _cells(run: RunMetrics, metrics: RunMetrics) -> DataFrame:
@@ -67,8 +73,10 @@ def _cells(run: RunMetrics, metrics: RunMetrics) -> DataFrame:
 
 def _no_intervals(frame: DataFrame) -> Series:
     """The reason why a speedup has no interval. Lines named "pooled" never have one."""
-    is_bare = frame["speedup"].notna() & frame["speedup_low"].isna() & (frame["task"] != "pooled")
-    is_bare &= frame["method"] != BASELINE
+    has_speedup = frame["speedup"].notna()
+    has_no_interval = frame["speedup_low"].isna()
+    is_counted = (frame["task"] != "pooled") & (frame["method"] != BASELINE)
+    is_bare = has_speedup & has_no_interval & is_counted
     return is_bare.map({True: "too few samples", False: None})
 
 
@@ -78,9 +86,10 @@ def _category_cells(run: RunMetrics, metrics: RunMetrics) -> DataFrame:
     if frame.empty:
         return frame
     frame = frame[frame["task"].isin(metrics.tasks)]
-    parts = frame["task"].str.partition(BETWEEN)
-    frame = frame.assign(task=parts[0])
-    frame.insert(frame.columns.get_loc("task") + 1, "category", parts[2])
+    names = frame["task"].str.partition(BETWEEN)  # task, separator, category
+    frame = frame.assign(task=names[0])
+    after_task = frame.columns.get_loc("task") + 1
+    frame.insert(after_task, "category", names[2])
     return frame
 
 

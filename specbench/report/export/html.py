@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from string import punctuation
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -14,11 +15,12 @@ from urllib.parse import quote
 from specbench.analysis.frames import value_or_none
 from specbench.analysis.metrics import BASELINE
 from specbench.analysis.stats.estimates import Estimate
-from specbench.report import facts, formats, sections
+from specbench.report import facts, formats, sections, task_tables
 from specbench.report.answers import SAMPLES_PER_TASK
 from specbench.report.export import json
 from specbench.report.published import PublishedValue, find
-from specbench.report.results import Report, TaskResult
+from specbench.report.results import Block, MethodResults, Report, RunResults, TaskResult
+from specbench.report.table import Table
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -34,14 +36,14 @@ def render(report: Report) -> str:
     """The HTML of the page."""
     return page_template("report.html").render(
         report=report,
-        categories=sections.by_category(report),
+        categories=task_tables.by_category(report),
         digest=json.digest(json.render(report)),
         warnings=[note.text for note in report.notes if note.is_warning],
         definitions=[
             note for note in report.notes if not note.is_warning and note.label not in _SHOWN_ABOVE
         ],
         highlights=_highlights(report),
-        tables=lambda block: sections.tables(report, block, sections.mean_first(report, block)),
+        tables=lambda block: _tables(report, block),
         published=list(_published(report)),
         pictures=[(plot, _address(plot.images.svg)) for plot in report.plots],
         samples_per_task=SAMPLES_PER_TASK,
@@ -52,12 +54,17 @@ def render(report: Report) -> str:
     )
 
 
+def _tables(report: Report, block: Block) -> list[Table]:
+    return sections.tables(report, block, task_tables.mean_first(report, block))
+
+
 def page_template(name: str, package: str = __package__) -> Template:
     """A template of a page in a package's `templates/`; it can include the report's look."""
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
+    packages = dict.fromkeys((package, __package__))
     environment = Environment(
-        loader=ChoiceLoader([PackageLoader(one) for one in dict.fromkeys((package, __package__))]),
+        loader=ChoiceLoader([PackageLoader(name) for name in packages]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -93,45 +100,84 @@ def _replays(report: Report) -> list[dict[str, Any]]:
     ]
 
 
-def _highlights(report: Report) -> list[tuple[str, str, str]]:
-    """The numbers to remember, each with a title and words; none for several runs or
-    temperatures.
-    """
+@dataclass(frozen=True, slots=True)
+class Highlight:
+    """A number to remember."""
+
+    title: str
+    """What it is: "Highest speedup"."""
+    number: str
+    """The number as text."""
+    words: str
+    """The words below it: the method, or the unit."""
+
+
+def _highlights(report: Report) -> list[Highlight]:
+    """The numbers to remember; none for several runs or temperatures."""
     if not report.is_one_run or len(report.blocks) != 1:
         return []
     methods = report.blocks[0].methods
     drafting = [method for method in methods if method.method != BASELINE]
-    found: list[tuple[str, str, str]] = []
-    fastest = max(drafting, key=lambda m: value_or_none(m.overall.speedup) or 0.0, default=None)
+    highlights: list[Highlight] = []
+    fastest = max(drafting, key=_speedup, default=None)
     if fastest and isinstance(speedup := fastest.overall.speedup, Estimate):
         interval = formats.interval_of(speedup)
         span = f", {formats.ends(interval)} ({report.scope})" if interval else ""
         title = "Highest speedup" if speedup.value > 1 else "Closest to vanilla"
-        found.append((title, formats.speedup(speedup), fastest.label + span))
-    longest = max(drafting, key=lambda m: value_or_none(m.overall.mat) or 0.0, default=None)
+        highlights.append(Highlight(title, formats.speedup(speedup), fastest.label + span))
+    longest = max(drafting, key=_mat, default=None)
     if longest and isinstance(mat := longest.overall.mat, Estimate):
-        found.append(("Most tokens per step", formats.mat(mat), longest.label))
+        highlights.append(Highlight("Most tokens per step", formats.mat(mat), longest.label))
     baseline = next((m.overall.pooled for m in methods if m.method == BASELINE), None)
     if baseline and baseline.num_done:
-        found.append(("Vanilla", formats.rate(baseline.tokens_per_s), "tokens/s"))
+        highlights.append(Highlight("Vanilla", formats.rate(baseline.tokens_per_s), "tokens/s"))
         num_tasks = len(report.sources[0].metrics.tasks)
-        words = "1 task" if num_tasks == 1 else f"{num_tasks} tasks"
-        found.append(("Samples", str(baseline.num_samples), words))
-    return found
+        tasks = "1 task" if num_tasks == 1 else f"{num_tasks} tasks"
+        highlights.append(Highlight("Samples", str(baseline.num_samples), tasks))
+    return highlights
 
 
-def _published(report: Report) -> Iterable[tuple[str, str, TaskResult, PublishedValue]]:
-    """The method, the task and the result of cells of ours that have published values, each with
-    one of these. A stand-in has none: its acceptance is tiny's.
+def _speedup(method: MethodResults) -> float:
+    return value_or_none(method.overall.speedup) or 0.0
+
+
+def _mat(method: MethodResults) -> float:
+    return value_or_none(method.overall.mat) or 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRow:
+    """A measured result beside a published value of the same cell."""
+
+    label: str
+    """The method, its temperature, and the run if there are several."""
+    task: str
+    """The title of the task."""
+    measured: TaskResult
+    """Our result."""
+    published: PublishedValue
+    """Theirs."""
+
+
+def _published(report: Report) -> Iterable[PublishedRow]:
+    """The cells of the report that have published values, a row for each of these. A stand-in has
+    none: its acceptance is tiny's.
     """
     for block in report.blocks:
         for run in block.runs:
-            info = run.source.info
-            if info.model.is_stand_in:
+            if run.source.info.model.is_stand_in:
                 continue
             for method in run.methods:
-                name = f"{method.label}, T={block.temperature:g}"
-                label = name if report.is_one_run else f"{name}, {run.source.label}"
-                for task, ours in zip(report.tasks, method.tasks, strict=True):
-                    cell = info.model.name, method.method, task.name, block.temperature
-                    yield from ((label, task.title, ours, one) for one in find(*cell))
+                yield from _published_of(report, block, run, method)
+
+
+def _published_of(
+    report: Report, block: Block, run: RunResults, method: MethodResults
+) -> Iterable[PublishedRow]:
+    label = f"{method.label}, T={block.temperature:g}"
+    if not report.is_one_run:
+        label += f", {run.source.label}"
+    model = run.source.info.model.name
+    for task, measured in zip(report.tasks, method.tasks, strict=True):
+        for published in find(model, method.method, task.name, block.temperature):
+            yield PublishedRow(label, task.title, measured, published)

@@ -15,10 +15,11 @@ from typing import Any
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.stats.confidence import LEVEL
 from specbench.analysis.stats.estimates import Estimate, Missing
+from specbench.analysis.warnings import RunWarning
 from specbench.log.header import RunHeader, header_values
 from specbench.log.run import loads_of
 from specbench.report.results import Report, Source, p_value_of
-from specbench.report.texts import note
+from specbench.report.texts import make_note
 from specbench.report.verdict import verdict
 from specbench.report.warning_notes import with_advice
 
@@ -44,11 +45,18 @@ def files(report: Report) -> Mapping[str, str]:
 def _text(value: Any, level: int) -> str:
     if not value or level == _COMPACT_FROM or not isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
-    pad, end = "\n" + " " * (level + 1), "\n" + " " * level
     if isinstance(value, list):
-        return f"[{pad}{f',{pad}'.join(_text(item, level + 1) for item in value)}{end}]"
-    items = (f"{json.dumps(key)}: {_text(item, level + 1)}" for key, item in value.items())
-    return f"{{{pad}{f',{pad}'.join(items)}{end}}}"
+        lines = [_text(element, level + 1) for element in value]
+        return f"[{_indented(lines, level)}]"
+    lines = [f"{json.dumps(key)}: {_text(field, level + 1)}" for key, field in value.items()]
+    return f"{{{_indented(lines, level)}}}"
+
+
+def _indented(lines: Sequence[str], level: int) -> str:
+    """The lines with commas between, each indented below a bracket of this level."""
+    start = "\n" + " " * (level + 1)
+    end = "\n" + " " * level
+    return start + f",{start}".join(lines) + end
 
 
 def digest(text: str) -> str:
@@ -56,7 +64,7 @@ def digest(text: str) -> str:
 
     Machines that round differently agree on it.
     """
-    rounded = re.sub(r"-?\d+\.\d+(e-?\d+)?", lambda found: f"{float(found[0]):.6g}", text)
+    rounded = re.sub(r"-?\d+\.\d+(e-?\d+)?", lambda match: f"{float(match[0]):.6g}", text)
     return f"sha256:{hashlib.sha256(rounded.encode()).hexdigest()}"
 
 
@@ -76,19 +84,24 @@ def plain(value: Any) -> Any:
     if isinstance(value, Missing):
         return {"missing": value.reason}
     if isinstance(value, Estimate):
+        number = {"value": plain(value.value)}
         interval = value.interval
-        ends = {"low": interval.low, "high": interval.high} if interval else {}
-        return {"value": plain(value.value), **ends}
+        return {**number, "low": interval.low, "high": interval.high} if interval else number
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): plain(element) for key, element in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [plain(item) for item in value]
+        return [plain(element) for element in value]
     if isinstance(value, float):
-        is_number = math.isfinite(value)
-        return float(f"{value:.{_DIGITS}g}") if is_number else {"missing": "not a finite number"}
+        return _rounded(value)
     return value
+
+
+def _rounded(number: float) -> Any:
+    if not math.isfinite(number):
+        return {"missing": "not a finite number"}
+    return float(f"{number:.{_DIGITS}g}")
 
 
 def _run(source: Source) -> dict[str, Any]:
@@ -118,7 +131,7 @@ def _run(source: Source) -> dict[str, Any]:
             for temperature, ranking in metrics.rankings.items()
         ],
         "warnings": [
-            *(note(one.key, info, **with_advice(one, info)).text for one in metrics.warnings),
+            *(_warning_text(warning, info) for warning in metrics.warnings),
             *info.warnings,
         ],
         "verdicts": [
@@ -127,25 +140,44 @@ def _run(source: Source) -> dict[str, Any]:
         ],
         "cells": _cells(metrics),
         "categories": _cells(source.categories) if source.categories else [],
-        "overall": [
-            {"temperature": temperature, "method": method}
-            | {**plain(numbers), "pooled": _all_steps(plain(numbers.pooled))}
-            for (method, temperature), numbers in metrics.overall.items()
-        ],
-        "costs": [
-            {"temperature": key.temperature, "method": key.method, "task": key.task or None}
-            | (plain(cost) if key.task else _all_steps(plain(cost)))
-            for key, cost in metrics.costs.items()
-        ],
+        "overall": _overall(metrics),
+        "costs": _costs(metrics),
         "roofline": plain(metrics.roofline),
         "agreements": plain(metrics.agreements),
         **_serving(metrics),
     }
 
 
+def _warning_text(warning: RunWarning, info: RunHeader) -> str:
+    return make_note(warning.key, info, **with_advice(warning, info)).text
+
+
+def _overall(metrics: RunMetrics) -> list[dict[str, Any]]:
+    """One object per method and temperature, with its numbers over all tasks."""
+    return [
+        {
+            "temperature": temperature,
+            "method": method,
+            **plain(numbers),
+            "pooled": _all_steps(plain(numbers.pooled)),
+        }
+        for (method, temperature), numbers in metrics.overall.items()
+    ]
+
+
+def _costs(metrics: RunMetrics) -> list[dict[str, Any]]:
+    """One object per cell, with the costs of its steps; `task` is null for all tasks as one."""
+    costs = []
+    for key, cost in metrics.costs.items():
+        numbers = plain(cost) if key.task else _all_steps(plain(cost))
+        where = {"temperature": key.temperature, "method": key.method, "task": key.task or None}
+        costs.append({**where, **numbers})
+    return costs
+
+
 def _all_steps(numbers: dict[str, Any]) -> dict[str, Any]:
     """The numbers of all tasks as one, whose MAT is not the mean of the tasks'."""
-    return {"mat_all_steps" if name == "mat" else name: one for name, one in numbers.items()}
+    return {"mat_all_steps" if name == "mat" else name: number for name, number in numbers.items()}
 
 
 def _serving(metrics: RunMetrics) -> dict[str, Any]:
@@ -162,15 +194,16 @@ def _serving(metrics: RunMetrics) -> dict[str, Any]:
 
 
 def _method(info: RunHeader, spelling: str, methods: Mapping[str, Any]) -> dict[str, Any]:
-    about, described = info.method(spelling), methods.get(spelling, {})
+    about = info.method(spelling)
+    header = methods.get(spelling, {})
     return {
         "spelling": spelling,
         "title": about.title,
         "label": about.label,
         "is_lossless": about.is_lossless,
         "has_checkpoint": spelling not in info.no_checkpoint,
-        "options": described.get("options"),
-        "weights": described.get("weights"),
+        "options": header.get("options"),
+        "weights": header.get("weights"),
     }
 
 

@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 
-from specbench.report import sections
+from specbench.report import task_tables
 from specbench.report.results import Block, Report, Task
 from specbench.report.table import METHOD, Cell, Row, Table
 from specbench.report.texts import Note
@@ -29,6 +29,7 @@ _DEFINITIONS = r"""
 """.lstrip()
 
 _APART = "\0"
+"""Stands between two signs until it is written as an empty group."""
 _LIGATURE = re.compile(r"(?<=-)(?=-)|(?<=')(?=')|(?<=:)(?=:)|(?<=,)(?=,)")
 """The places between two hyphens, apostrophes or commas, which LaTeX would join into one sign,
 and between two colons, which a CI log may read as a command.
@@ -52,6 +53,7 @@ _SIGNS = {
 def render(report: Report) -> str:
     """A `table*` environment. It needs only booktabs."""
     warnings = [f"% Warning: {_line(note.text)}\n" for note in report.notes if note.is_warning]
+    column_types = "l" + "r" * (2 * len(report.tasks))
     lines = [
         r"\begin{table*}[t]",
         r"\centering",
@@ -60,7 +62,7 @@ def render(report: Report) -> str:
         r"\par\medskip",
         r"\scriptsize",
         r"\setlength{\tabcolsep}{1pt}",
-        rf"\begin{{tabular}}{{@{{}}l{'r' * (2 * len(report.tasks))}@{{}}}}",
+        rf"\begin{{tabular}}{{@{{}}{column_types}@{{}}}}",
         r"\toprule",
         *_header(report.tasks),
     ]
@@ -98,16 +100,16 @@ def _caption(report: Report) -> str:
     """The title and the definitions; intervals are explained where they are shown."""
     defined = {note.label: note.text for note in report.notes}
     speedup = defined.get("Speedup", "").partition(" Intervals")[0].rstrip(".")
-    parts = [
+    sentences = [
         f"{escape(report.caption)}.",
         f"Speedup: {escape(speedup)}.",
         r"$\tau$: mean accepted tokens, emitted per step of the target model.",
     ]
     if len(report.tasks) > 1:
-        parts.append("Mean: the arithmetic mean of the tasks' values.")
+        sentences.append("Mean: the arithmetic mean of the tasks' values.")
     best = "The best of each column" if report.is_one_run else "The best of each group and column"
-    parts.append(rf"{best} is in \textbf{{bold}}.")
-    return " ".join(parts)
+    sentences.append(rf"{best} is in \textbf{{bold}}.")
+    return " ".join(sentences)
 
 
 def _header(tasks: Sequence[Task]) -> Iterable[str]:
@@ -115,18 +117,23 @@ def _header(tasks: Sequence[Task]) -> Iterable[str]:
     if not tasks:
         yield rf"{METHOD} \\"
         return
-    names, below = [task.title for task in tasks], [f"n={t.n}" if t.n else "" for t in tasks]
-    for words in (names, below) if any(below) else (names,):
-        above = [rf"\multicolumn{{2}}{{c}}{{{escape(one)}}}" for one in words]
-        yield " & ".join(["", *above]) + r" \\"
-    places = range(2, 2 + 2 * len(tasks), 2)
-    yield " ".join(rf"\cmidrule(lr){{{place}-{place + 1}}}" for place in places)
+    yield _above_pairs([task.title for task in tasks])
+    if any(task.n for task in tasks):
+        yield _above_pairs([f"n={task.n}" if task.n else "" for task in tasks])
+    first_columns = range(2, 2 + 2 * len(tasks), 2)
+    yield " ".join(rf"\cmidrule(lr){{{column}-{column + 1}}}" for column in first_columns)
     pair = r"Speedup & \multicolumn{1}{c}{$\tau$}"
     yield " & ".join([METHOD, *[pair] * len(tasks)]) + r" \\"
 
 
+def _above_pairs(words: Sequence[str]) -> str:
+    """A row of the header with a word above each pair of columns."""
+    cells = [rf"\multicolumn{{2}}{{c}}{{{escape(word)}}}" for word in words]
+    return " & ".join(["", *cells]) + r" \\"
+
+
 def _block(report: Report, block: Block) -> Iterable[str]:
-    table = sections.by_task(report, block)
+    table = task_tables.by_task(report, block)
     width = 1 + len(table.columns)
     yield r"\midrule"
     yield rf"\multicolumn{{{width}}}{{c}}{{{escape(block.heading)}}} \\"
@@ -141,24 +148,32 @@ def _block(report: Report, block: Block) -> Iterable[str]:
 def _cells(table: Table, row: Row) -> Iterable[str]:
     if row.reason and row.cells:
         return [rf"\multicolumn{{{len(row.cells)}}}{{c}}{{{escape(row.reason)}}}"]
-    return [
-        rf"\multicolumn{{{len(cells)}}}{{c}}{{{escape(cells[0].reason)}}}"
-        if cells[0].reason
-        else " & ".join(map(_cell, cells))
-        for _, cells in table.by_task(row.cells)
-    ]
+    return [_task_cells(cells) for _, cells in table.by_task(row.cells)]
+
+
+def _task_cells(cells: Sequence[Cell]) -> str:
+    """The cells of a task, or the reason why they are empty."""
+    if reason := cells[0].reason:
+        return rf"\multicolumn{{{len(cells)}}}{{c}}{{{escape(reason)}}}"
+    return " & ".join(map(_cell, cells))
 
 
 def _cell(cell: Cell) -> str:
-    text = rf"\textbf{{{escape(cell.text)}}}" if cell.is_best else escape(cell.text)
+    latex = escape(cell.text)
+    if cell.is_best:
+        latex = rf"\textbf{{{latex}}}"
     if cell.interval:
-        text += rf"\specbenchinterval{{{cell.interval.low:.2f}}}{{{cell.interval.high:.2f}}}"
-    return text
+        latex += rf"\specbenchinterval{{{cell.interval.low:.2f}}}{{{cell.interval.high:.2f}}}"
+    return latex
 
 
 def _remarks(notes: Sequence[Note]) -> Iterable[str]:
     """The notes that a reader of the table needs. Warnings are comments for the author."""
     shown = [note for note in notes if note.label in ("*", "~", "Missing")]
-    if shown:
-        texts = [f"{n.label}: {n.text}" if n.label in "*~" else n.text for n in shown]
-        yield rf"\par\smallskip {escape(' '.join(texts))}"
+    if not shown:
+        return
+    remarks = []
+    for note in shown:
+        is_mark = note.label in ("*", "~")
+        remarks.append(f"{note.label}: {note.text}" if is_mark else note.text)
+    yield rf"\par\smallskip {escape(' '.join(remarks))}"

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from specbench.report import sections
+from specbench.report import sections, task_tables
 from specbench.report.results import Block, Report
 from specbench.report.table import Row, Table
 from specbench.report.texts import Note
@@ -15,10 +15,11 @@ _SPECIAL = re.compile(r"[\\|*_`<$]|~(?=~)|&(?=#?\w+;)|\](?=[(\[:])|(?<=:)[:/]|(?
 def render(report: Report) -> str:
     """The whole report as one text, best values in bold."""
     lines = [f"# {escape(report.title)}", ""]
-    lines += [f"{escape(report.prompts)}.", ""] if report.prompts else []
+    if report.prompts:
+        lines += [f"{escape(report.prompts)}.", ""]
     for block in report.blocks:
         lines += [*_block(report, block), ""]
-    for table in sections.by_category(report):
+    for table in task_tables.by_category(report):
         lines += [f"{table.title}:", "", *table_lines(table), ""]
     lines += note_lines(report.notes)
     return "\n".join(lines) + "\n"
@@ -45,13 +46,16 @@ def note_lines(notes: Iterable[Note]) -> Iterable[str]:
 
 def _block(report: Report, block: Block) -> Iterable[str]:
     yield f"## {block.heading}"
-    main = sections.by_task(report, block, (sections.PLUS_MINUS, sections.MAT))
+    main = task_tables.by_task(report, block, (task_tables.PLUS_MINUS, task_tables.MAT))
     for table in sections.tables(report, block, main):
-        title = [f"{table.title}:", ""] if table.title else []
-        yield from ["", *title, *table_lines(table)]
+        yield ""
+        if table.title:
+            yield from (f"{table.title}:", "")
+        yield from table_lines(table)
     for run in block.runs:
         label = "" if report.is_one_run else f"**{escape(run.source.label)}:** "
-        yield from ["", label + escape(run.verdict)]
+        yield ""
+        yield label + escape(run.verdict)
 
 
 def table_lines(table: Table) -> Iterable[str]:
@@ -60,7 +64,8 @@ def table_lines(table: Table) -> Iterable[str]:
     yield f"| --- |{' ---: |' * len(table.columns)}"
     for group in table.groups:
         if group.label:
-            yield _line([f"*{escape(group.label)}*", *([""] * len(table.columns))])
+            blanks = [""] * len(table.columns)
+            yield _line([f"*{escape(group.label)}*", *blanks])
         for row in group.rows:
             yield _line([escape(row.label), *_cells(table, row)])
 
@@ -69,7 +74,8 @@ def _cells(table: Table, row: Row) -> Iterable[str]:
     """The cells of a row; the first of a task gives the reason if there are no numbers."""
     for _, cells in table.by_task(row.cells):
         texts = [f"**{cell.text}**" if cell.is_best else cell.text for cell in cells]
-        yield from [cells[0].reason or texts[0], *texts[1:]]
+        yield cells[0].reason or texts[0]
+        yield from texts[1:]
 
 
 def _line(texts: Iterable[str]) -> str:

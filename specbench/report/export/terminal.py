@@ -6,13 +6,13 @@ from io import StringIO
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from specbench.report import sections
+from specbench.report import sections, task_tables
 from specbench.report.console import Prose, SafeConsole
 from specbench.report.layout import draw, first_in_full
 from specbench.report.notes import short_notes
 from specbench.report.results import Block, Report
 from specbench.report.table import Table
-from specbench.report.texts import Note, note
+from specbench.report.texts import Note, make_note
 
 _PLAIN_WIDTH = 120
 """Columns of a file or a pipe."""
@@ -34,21 +34,32 @@ def files(report: Report) -> Mapping[str, str]:
 def print_report(report: Report, console: Console | None = None, *, is_full: bool = False) -> None:
     """Table, verdict and warnings, or everything; on stdout unless a console is given."""
     console = console or report_console()
-    parts: list[RenderableType] = [Text(report.title, style="bold")]
-    parts += [Text(report.prompts)] * bool(report.prompts) + [Text()]
+    width = console.width
+    lines: list[RenderableType] = [Text(report.title, style="bold")]
+    if report.prompts:
+        lines.append(Text(report.prompts))
+    lines.append(Text())
     for block in report.blocks:
-        if block.methods and report.tasks:
-            parts += (_block if is_full else _short_block)(report, block, console.width)
+        if not block.methods or not report.tasks:
+            lines.append(Text(f"{block.heading}: nothing was run.\n"))
+        elif is_full:
+            lines += _block(report, block, width)
         else:
-            parts.append(Text(f"{block.heading}: nothing was run.\n"))
-    parts += _titled(sections.by_category(report) if is_full else (), console.width)
-    told = report.notes if is_full else short_notes(report.notes)
-    if not any(sections.has_speedup(block) for block in report.blocks):
-        told = tuple(one for one in told if one.key != "short_speedup")
-    elif console.color_system:
-        told = (note("short_colours"), *told)
-    parts.append(notes_grid(told))
-    print_parts(parts, console)
+            lines += _short_block(report, block, width)
+    if is_full:
+        lines += _titled(task_tables.by_category(report), width)
+    lines.append(notes_grid(_shown_notes(report, console, is_full=is_full)))
+    print_parts(lines, console)
+
+
+def _shown_notes(report: Report, console: Console, *, is_full: bool) -> Sequence[Note]:
+    """The notes below the tables; of speedups and their colours only if there is a speedup."""
+    notes = report.notes if is_full else short_notes(report.notes)
+    if not any(map(sections.has_speedup, report.blocks)):
+        return [note for note in notes if note.key != "short_speedup"]
+    if console.color_system:
+        return [make_note("short_colours"), *notes]
+    return notes
 
 
 def report_console() -> Console:
@@ -58,37 +69,43 @@ def report_console() -> Console:
 
 def print_parts(parts: Iterable[RenderableType], console: Console) -> None:
     """Print one part below the other."""
-    made = (Prose(one.plain, str(one.style)) if isinstance(one, Text) else one for one in parts)
-    console.print(Group(*made), crop=False)
+    wrapped = (Prose(p.plain, str(p.style)) if isinstance(p, Text) else p for p in parts)
+    console.print(Group(*wrapped), crop=False)
 
 
 def notes_grid(notes: Sequence[Note]) -> Group:
     """Notes in two columns: labels and texts."""
-    indent = max((len(one.label) + 2 for one in notes), default=0)
-    styles = ("yellow" if one.is_warning else "dim" for one in notes)
-    lines = zip(notes, styles, strict=True)
-    return Group(*(Prose(one.text, style, one.label, indent) for one, style in lines))
+    indent = max((len(note.label) + 2 for note in notes), default=0)
+    lines = []
+    for note in notes:
+        style = "yellow" if note.is_warning else "dim"
+        lines.append(Prose(note.text, style, label=note.label, indent=indent))
+    return Group(*lines)
 
 
 def _short_block(report: Report, block: Block, width: int) -> Iterable[RenderableType]:
-    parts = (sections.ON_SCREEN, sections.SPEEDUP)
-    screens = [sections.screen(report, block, part) for part in parts]
+    screens = [
+        sections.screen(report, block, task_tables.ON_SCREEN),
+        sections.screen(report, block, task_tables.SPEEDUP),
+    ]
     fitting = first_in_full(screens, width)
-    num_more = len(screens[0].columns) - len(fitting.columns)
-    more = f" ({num_more} more task{'s' * (num_more > 1)}: --full)" if num_more else ""
-    yield Text(f"{fitting.title}, {block.heading}{more}", style="bold")
+    title = f"{fitting.title}, {block.heading}"
+    if num_more := len(screens[0].columns) - len(fitting.columns):
+        tasks = "1 more task" if num_more == 1 else f"{num_more} more tasks"
+        title += f" ({tasks}: --full)"
+    yield Text(title, style="bold")
     yield from draw(fitting, width)
     if any(method.cost.relative_phases for method in block.methods):
         yield from draw(sections.step_costs(report, block), width)
     if sections.served(block).methods:
-        tables = [sections.throughput(report, block), sections.latency(report, block)]
-        yield from _titled([table for table in tables if table.columns], width)
+        tables = (sections.throughput(report, block), sections.latency(report, block))
+        yield from _titled((table for table in tables if table.columns), width)
     yield from _verdicts(report, block)
 
 
 def _block(report: Report, block: Block, width: int) -> Iterable[RenderableType]:
     yield Text(block.heading, style="bold")
-    main = sections.by_task(report, block, (sections.ON_SCREEN, sections.MAT))
+    main = task_tables.by_task(report, block, (task_tables.ON_SCREEN, task_tables.MAT))
     yield from _titled(sections.tables(report, block, main), width)
     yield from _verdicts(report, block)
 

@@ -15,11 +15,15 @@ Maker = Callable[[Report], Plot | Sequence[Plot] | None]
 
 def make_plots(report: Report) -> tuple[Plot, ...]:
     """Every plot that there is data for, in the order in which a report shows them."""
-    makers: list[tuple[float, Maker]] = []
-    for _, name, _ in pkgutil.iter_modules(__path__):
-        makers += getattr(import_module(f"{__name__}.{name}"), "PLOTS", ())
+    ranked_makers: list[tuple[float, Maker]] = []
+    for _, module, _ in pkgutil.iter_modules(__path__):
+        ranked_makers += getattr(import_module(f"{__name__}.{module}"), "PLOTS", ())
+    ranked_makers.sort(key=lambda pair: pair[0])
     plots: list[Plot] = []
-    for _, make in sorted(makers, key=lambda one: one[0]):
-        found = make(report)
-        plots += [found] if isinstance(found, Plot) else found or ()
+    for _, make in ranked_makers:
+        drawn = make(report)
+        if isinstance(drawn, Plot):
+            plots.append(drawn)
+        elif drawn:
+            plots += drawn
     return tuple(plots)

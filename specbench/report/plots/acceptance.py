@@ -1,79 +1,108 @@
-"""Plot of acceptance by depth of the guess."""
+"""Plot of acceptance by depth of the draft."""
 
 from __future__ import annotations
 
-from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specbench.analysis.cells import CellMetrics
 from specbench.analysis.metrics import BASELINE
-from specbench.report.plots.style import Plot, frame, looks, points, tiles
+from specbench.report.plots.style import Look, Plot, frame, looks, points, tiles
 from specbench.report.results import Report
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _TITLE = "Acceptance by depth"
 _LEAST_STEPS = 20
 """Steps that must have reached a depth for its share to be drawn."""
+_DEPTH = "depth of the draft (tokens below the last one)"
+"""Label of the axis of depths."""
 
-_Panels = list[tuple[str, dict[str, CellMetrics]]]
-"""Title of each panel, and the pooled cell of every method that accepted a guess."""
+
+class _Panel(NamedTuple):
+    """What two neighbouring axes show."""
+
+    title: str
+    """The run and its temperature."""
+    cells: dict[str, CellMetrics]
+    """All tasks as one, for every method that accepted a draft token."""
 
 
 def positions(report: Report) -> Plot | None:
-    """Acceptance by depth of the guess: given that all above was accepted, and of all steps."""
-    found: _Panels = []
+    """Acceptance by depth of the draft: given that all above was accepted, and of all steps."""
+    panels = []
     for title, run in report.panels:
         pooled = {method.method: method.overall.pooled for method in run.methods}
-        cells = {m: c for m, c in pooled.items() if m != BASELINE and c.acceptance_by_depth}
+        cells = {
+            name: cell
+            for name, cell in pooled.items()
+            if name != BASELINE and cell.acceptance_by_depth
+        }
         if cells:
-            found.append((title, cells))
-    if not found:
+            panels.append(_Panel(title, cells))
+    if not panels:
         return None
-    texts = [
-        f"{title}, {looks(report.labels)[method].label}: "
-        + ", ".join(
-            f"{position.conditional.value:.0%}" for position in cell.acceptance_by_depth[:3]
-        )
-        for title, cells in found
-        for method, cell in cells.items()
-    ]
     return Plot(
         name="positions",
         title=_TITLE,
-        alt="Line charts. Share of guesses accepted at depths 1, 2 and 3, given that all above "
-        f"were: {'; '.join(texts)}.",
-        caption="Left: the share of guesses at a depth that were accepted, given that all above "
-        "were. Right: the share of all steps that accept at least that deep. Depths that fewer "
-        f"than {_LEAST_STEPS} steps reached are left out.",
-        draw=lambda: _draw_positions(report, found),
+        alt="Line charts. Share of draft tokens accepted at depths 1, 2 and 3, given that all "
+        f"above were: {'; '.join(_described(report, panels))}.",
+        caption="Left: the share of draft tokens at a depth that were accepted, given that all "
+        "above were. Right: the share of all steps that accept at least that deep. Depths that "
+        f"fewer than {_LEAST_STEPS} steps reached are left out.",
+        draw=lambda: _draw_positions(report, panels),
     )
 
 
-def _draw_positions(report: Report, found: _Panels) -> Figure:
+def _described(report: Report, panels: list[_Panel]) -> list[str]:
+    """The first three shares of each method in words."""
+    labels = looks(report.labels)
+    lines = []
+    for title, cells in panels:
+        for method, cell in cells.items():
+            shares = [f"{depth.conditional.value:.0%}" for depth in cell.acceptance_by_depth[:3]]
+            lines.append(f"{title}, {labels[method].label}: {', '.join(shares)}")
+    return lines
+
+
+def _draw_positions(report: Report, panels: list[_Panel]) -> Figure:
+    drafting = {method for panel in panels for method in panel.cells}
+    shown = {method: look for method, look in looks(report.labels).items() if method in drafting}
+    drawn, axes_list = tiles(
+        _TITLE,
+        report.caption,
+        2 * len(panels),
+        height=2.9,
+        handles=points(shown.values()),
+        sharey=True,
+        sharex="row",
+    )
+    for i, panel in enumerate(panels):
+        left, right = axes_list[2 * i : 2 * i + 2]
+        _draw_shares(left, panel.cells, shown, share="conditional")
+        frame(left, panel.title, x=_DEPTH, y="accepted, if all above were")
+        _draw_shares(right, panel.cells, shown, share="unconditional")
+        frame(right, x=_DEPTH, y="of all steps")
+    return drawn
+
+
+def _draw_shares(
+    axes: Axes, cells: dict[str, CellMetrics], shown: dict[str, Look], *, share: str
+) -> None:
+    """A line per method: the field `share` of its acceptance over the depths."""
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-    drafting = {method for _, cells in found for method in cells}
-    shown = {m: look for m, look in looks(report.labels).items() if m in drafting}
-    room: dict[str, Any] = {"height": 2.9, "sharey": True, "sharex": "row"}
-    room |= {"handles": points(shown.values())}
-    drawn, every = tiles(_TITLE, report.caption, 2 * len(found), **room)
-    parts = (("conditional", "accepted, if all above were"), ("unconditional", "of all steps"))
-    pairs = product(found, parts)
-    for axes, ((title, cells), (share, y)) in zip(every, pairs, strict=True):
-        for method, cell in cells.items():
-            known = [p for p in cell.acceptance_by_depth if p.num_reached >= _LEAST_STEPS]
-            heights = [getattr(p, share).value for p in known]
-            style = {**shown[method].point, "markersize": 5.5, "linewidth": 1.3}
-            axes.plot([p.depth for p in known], heights, **style)
-        name = title if share == "conditional" else ""
-        frame(axes, name, x="depth of the guess (tokens below the last one)", y=y)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-        axes.set_ylim(0, 1.04)
-        axes.tick_params(labelleft=True)
-    return drawn
+    for method, cell in cells.items():
+        reached = [d for d in cell.acceptance_by_depth if d.num_reached >= _LEAST_STEPS]
+        depths = [acceptance.depth for acceptance in reached]
+        shares = [getattr(acceptance, share).value for acceptance in reached]
+        style: dict[str, Any] = {**shown[method].point, "markersize": 5.5, "linewidth": 1.3}
+        axes.plot(depths, shares, **style)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_ylim(0, 1.04)
+    axes.tick_params(labelleft=True)
 
 
 PLOTS = ((6, positions),)

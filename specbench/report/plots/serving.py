@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.analysis.stats.estimates import Estimate, Value
 from specbench.log.run import Load, loads_of
 from specbench.report.formats import interval_of
-from specbench.report.plots.style import LINE, Plot, frame, looks, points, tiles
-from specbench.report.results import Report
+from specbench.report.plots.style import LINE, Look, Plot, frame, looks, points, tiles
+from specbench.report.results import Report, Source
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,13 +22,25 @@ _FRONTIER = "Throughput against the speed of a request"
 _SPEEDUP = "Speedup by load"
 
 
+class _Numbers(NamedTuple):
+    """The two numbers of a method at one load, which make a point."""
+
+    x: Value
+    """Along the horizontal axis."""
+    y: Value
+    """Along the vertical axis."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """A method at one load. `y` may have an interval."""
+    """A method at one load."""
 
     load: Load
+    """The load that was asked for."""
     x: float
+    """Along the horizontal axis."""
     y: Estimate
+    """Along the vertical axis; it may have an interval."""
 
 
 _Lines = dict[str, list[_Point]]
@@ -36,118 +48,153 @@ _Lines = dict[str, list[_Point]]
 
 
 def frontier(report: Report) -> Plot | None:
-    """A line a method over its loads; None without a server."""
+    """A line per method over its loads; None without a server."""
 
-    def point(run: RunMetrics, key: tuple[str, float]) -> tuple[Value, Value]:
-        return run.pooled(*key).tokens_per_s, run.serving[key].output_throughput
+    def numbers(run: RunMetrics, method: str, temperature: float) -> _Numbers:
+        speed = run.pooled(method, temperature).tokens_per_s
+        return _Numbers(speed, run.serving[method, temperature].output_throughput)
 
-    if not (found := _lines(report, point)):
+    lines = _lines(report, numbers)
+    if not lines:
         return None
     return Plot(
         name="frontier",
         title=_FRONTIER,
-        alt=f"Lines. {_texts(report, found, 'tokens/s of all requests')}.",
+        alt=f"Lines. {_described(report, lines, 'tokens/s of all requests')}.",
         caption="A point is a load. Right is faster for each user, up is cheaper for who serves "
         "them: a method is better where its line lies further to the upper right.",
-        draw=lambda: _draw(
-            report,
-            found,
-            _FRONTIER,
-            x="tokens/s of one request (at points: requests at once, or each second)",
-            y="tokens/s of all requests",
-        ),
+        draw=lambda: _draw_frontier(report, lines),
     )
 
 
 def speedup_by_load(report: Report) -> Plot | None:
     """The speedup of each method by requests at once; None if there is only one load."""
 
-    def point(run: RunMetrics, key: tuple[str, float]) -> tuple[Value, Value]:
+    def numbers(run: RunMetrics, method: str, temperature: float) -> _Numbers:
         at_once = loads_of(run.info.spec.values)[0].concurrency
-        return Estimate(float(at_once)), run.overall[key].speedup
+        return _Numbers(Estimate(float(at_once)), run.overall[method, temperature].speedup)
 
-    shown = {
-        method: [one for one in own if one.x]
-        for method, own in _lines(report, point).items()
-        if method != BASELINE and sum(one.x > 0 for one in own) > 1
-    }
-    if not shown:
+    lines: _Lines = {}
+    for method, all_points in _lines(report, numbers).items():
+        at_once = [point for point in all_points if point.x > 0]  # 0: a request rate
+        if method != BASELINE and len(at_once) > 1:
+            lines[method] = at_once
+    if not lines:
         return None
     return Plot(
         name="speedup_by_load",
         title=_SPEEDUP,
-        alt=f"Lines. {_texts(report, shown, 'times as fast')}.",
+        alt=f"Lines. {_described(report, lines, 'times as fast')}.",
         caption="Below the dashed line, speculation costs more than it saves: a busy server has no "
         "idle arithmetic for drafts.",
-        draw=lambda: _draw(
-            report, shown, _SPEEDUP, x="requests at once", y="speedup (times)", is_speedup=True
-        ),
+        draw=lambda: _draw_speedup(report, lines),
     )
 
 
-def _lines(
-    report: Report, point: Callable[[RunMetrics, tuple[str, float]], tuple[Value, Value]]
-) -> _Lines:
-    """The points of every method at the lowest temperature, load by load."""
-    found: _Lines = defaultdict(list)
-    known = looks(report.labels)
-    served = [one for one in report.sources if one.metrics.serving]
-    if len({one.run.path or one.info.id for one in served}) > 1:
+def _lines(report: Report, numbers: Callable[[RunMetrics, str, float], _Numbers]) -> _Lines:
+    """The points of every method at the lowest temperature, load by load.
+
+    `numbers` has those of a run, a method and a temperature.
+    """
+    served = [source for source in report.sources if source.metrics.serving]
+    if len({source.run.path or source.info.id for source in served}) > 1:
         return {}  # a line is of one run
+    shown = looks(report.labels)
+    lines: _Lines = defaultdict(list)
     for source in served:
-        metrics, loads = source.metrics, loads_of(source.info.spec.values)
-        for method in metrics.methods:
-            key = method, metrics.temperatures[0]
-            if len(loads) != 1 or method not in known or key not in metrics.serving:
-                continue
-            x, y = point(metrics, key)
-            if isinstance(x, Estimate) and isinstance(y, Estimate):
-                found[method].append(_Point(loads[0], x.value, y))
-    return found
+        for method, point in _points(source, numbers):
+            if method in shown:
+                lines[method].append(point)
+    return lines
 
 
-def _texts(report: Report, lines: _Lines, unit: str) -> str:
-    known = looks(report.labels)
-    return "; ".join(
-        f"{known[method].label}: "
-        + ", ".join(f"{one.y.value:.3g} {unit} at {one.load.text}" for one in own)
-        for method, own in lines.items()
-    )
+def _points(
+    source: Source, numbers: Callable[[RunMetrics, str, float], _Numbers]
+) -> Iterable[tuple[str, _Point]]:
+    """Each method of a run at one load, with its point if both numbers are known."""
+    metrics = source.metrics
+    loads = loads_of(source.info.spec.values)
+    if len(loads) != 1:
+        return
+    lowest = metrics.temperatures[0]
+    for method in metrics.methods:
+        if (method, lowest) not in metrics.serving:
+            continue
+        x, y = numbers(metrics, method, lowest)
+        if isinstance(x, Estimate) and isinstance(y, Estimate):
+            yield method, _Point(loads[0], x.value, y)
 
 
-def _draw(
-    report: Report, lines: _Lines, title: str, *, x: str, y: str, is_speedup: bool = False
-) -> Figure:
-    shown = {method: look for method, look in looks(report.labels).items() if method in lines}
-    about = title, report.caption, 1
-    drawn, (axes,) = tiles(*about, height=4.0, spare=0, handles=points(shown.values()))
-    for method, look in shown.items():
-        own = lines[method]
-        axes.plot([one.x for one in own], [one.y.value for one in own], linewidth=1.2, **look.point)
-        for one in own:
-            if is_speedup and (span := interval_of(one.y)):
-                axes.plot([one.x, one.x], [span.low, span.high], color=look.colour, linewidth=0.9)
-    if is_speedup:
-        axes.axhline(1, **LINE)
-        ticks = sorted({one.x for own in lines.values() for one in own})
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-        axes.minorticks_off()
-    else:
-        _name_loads(axes, [one for method in shown for one in lines[method]])
-        axes.set_xlim(left=0)
+def _described(report: Report, lines: _Lines, unit: str) -> str:
+    """The points of all lines in words."""
+    shown = looks(report.labels)
+    texts = []
+    for method, line in lines.items():
+        numbers = [f"{point.y.value:.3g} {unit} at {point.load.text}" for point in line]
+        texts.append(f"{shown[method].label}: {', '.join(numbers)}")
+    return "; ".join(texts)
+
+
+def _draw_frontier(report: Report, lines: _Lines) -> Figure:
+    drawn, axes = _axes(report, lines, _FRONTIER)
+    for method, look in _looks(report, lines).items():
+        _draw_line(axes, lines[method], look)
+    _name_loads(axes, [point for method in _looks(report, lines) for point in lines[method]])
+    axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
-    frame(axes, x=x, y=y, grid="both")
+    x = "tokens/s of one request (at points: requests at once, or each second)"
+    frame(axes, x=x, y="tokens/s of all requests", grid="both")
     return drawn
+
+
+def _draw_speedup(report: Report, lines: _Lines) -> Figure:
+    drawn, axes = _axes(report, lines, _SPEEDUP)
+    for method, look in _looks(report, lines).items():
+        _draw_line(axes, lines[method], look)
+        for point in lines[method]:
+            if interval := interval_of(point.y):
+                ends = [interval.low, interval.high]
+                axes.plot([point.x, point.x], ends, color=look.colour, linewidth=0.9)
+    axes.axhline(1, **LINE)
+    ticks = sorted({point.x for line in lines.values() for point in line})
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_ylim(bottom=0)
+    frame(axes, x="requests at once", y="speedup (times)", grid="both")
+    return drawn
+
+
+def _looks(report: Report, lines: _Lines) -> dict[str, Look]:
+    """The looks of the methods that have a line, in the order of the report."""
+    return {method: look for method, look in looks(report.labels).items() if method in lines}
+
+
+def _axes(report: Report, lines: _Lines, title: str) -> tuple[Figure, Axes]:
+    """A figure with one panel, and a legend of the methods."""
+    handles = points(_looks(report, lines).values())
+    drawn, (axes,) = tiles(title, report.caption, 1, height=4.0, spare=0, handles=handles)
+    return drawn, axes
+
+
+def _draw_line(axes: Axes, line: Sequence[_Point], look: Look) -> None:
+    xs = [point.x for point in line]
+    ys = [point.y.value for point in line]
+    axes.plot(xs, ys, linewidth=1.2, **look.point)
 
 
 def _name_loads(axes: Axes, points: Sequence[_Point]) -> None:
     """Write the load beside each point."""
-    axes.set_ylim(0, 1.1 * max(one.y.value for one in points))
-    for one in points:
-        label = str(one.load.concurrency or f"{one.load.request_rate:g}/s")
-        at = (one.x, one.y.value)
-        axes.annotate(label, at, xytext=(5, 4), textcoords="offset points", fontsize=7.5)
+    axes.set_ylim(0, 1.1 * max(point.y.value for point in points))
+    for point in points:
+        label = str(point.load.concurrency or f"{point.load.request_rate:g}/s")
+        axes.annotate(
+            label,
+            (point.x, point.y.value),
+            xytext=(5, 4),
+            textcoords="offset points",
+            fontsize=7.5,
+        )
 
 
 PLOTS = ((10, frontier), (11, speedup_by_load))

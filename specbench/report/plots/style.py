@@ -33,19 +33,28 @@ if TYPE_CHECKING:
 WIDTH = 9.0
 """Inches. Text is legible where a page shows the plot 800 pixels wide."""
 _DPI = 120
+"""Pixels of a PNG per inch."""
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*", "<", ">", "p", "d", "H", "8")
 _WIDE_NUMBER = 6.4
 """Half the width of two digits, in the units of their outlines."""
 _BASELINE_COLOUR = "#777777"
 _PLAIN_TEXT: Any = {"text.parse_math": False}
 """Names from outside may have a "$", which begins a formula otherwise."""
+_PICTURES = 0x2400
+"""Signs from here on picture control characters; `specbench.errors` puts them for these."""
+_CONTROL = [code for code in range(0x20) if chr(code) != "\n"]
 _ESCAPES = {
-    first + code: f"\\x{code:02x}"
-    for first, codes in ((0, {*range(0x20)} - {0x0A}), (0x2400, range(0x20)), (0, [0x7F]))
-    for code in codes
-} | {0x2421: "\\x7f"}
-"""Control characters but line breaks, and the pictures that `specbench.errors` puts for them."""
-INK, FAINT, EDGE = "#222222", "#666666", "#333333"
+    **{code: f"\\x{code:02x}" for code in (*_CONTROL, 0x7F)},
+    **{_PICTURES + code: f"\\x{code:02x}" for code in range(0x20)},
+    _PICTURES + 0x21: "\\x7f",
+}
+"""Escapes for control characters but line breaks, and for their pictures."""
+INK = "#222222"
+"""Colour of texts and marks."""
+FAINT = "#666666"
+"""Colour of texts below a title."""
+EDGE = "#333333"
+"""Colour of the edges of marks."""
 LINE: dict[str, Any] = {"color": INK, "linewidth": 1, "linestyle": (0, (4, 3))}
 
 
@@ -54,8 +63,11 @@ class Look:
     """Colour and marker of a method."""
 
     label: str
+    """Its name in the legend."""
     colour: str
+    """As in HTML: "#1F77B4"."""
     marker: str
+    """A marker of matplotlib, or the number of a variant: "$2$"."""
 
     @property
     def bar(self) -> dict[str, Any]:
@@ -74,10 +86,12 @@ class Look:
         from matplotlib.textpath import TextPath
         from matplotlib.transforms import Affine2D
 
-        path = TextPath((0, 0), self.marker.strip("$"))
-        (left, bottom), (right, top) = path.get_extents().get_points()
-        middle = path.transformed(Affine2D().translate(-(left + right) / 2, -(bottom + top) / 2))
-        return Path.make_compound_path(middle, Path([(_WIDE_NUMBER, 0)]))  # one size for all
+        digits = TextPath((0, 0), self.marker.strip("$"))
+        (left, bottom), (right, top) = digits.get_extents().get_points()
+        to_middle = Affine2D().translate(-(left + right) / 2, -(bottom + top) / 2)
+        # matplotlib scales a marker to its extents: this point gives all numbers one size.
+        far_right = Path([(_WIDE_NUMBER, 0)])
+        return Path.make_compound_path(digits.transformed(to_middle), far_right)
 
     @property
     def point(self) -> dict[str, Any]:
@@ -95,17 +109,18 @@ class Images(NamedTuple):
 
 @dataclass(frozen=True)
 class Plot:
-    """One picture, drawn at first use and saved in all formats.
-
-    `name` is the name of its file, `alt` describes it to readers who cannot see it, `caption`
-    says how to read it.
-    """
+    """One picture, drawn at first use and saved in all formats."""
 
     name: str
+    """The name of its file."""
     title: str
+    """The heading above it."""
     alt: str
+    """What it shows, for readers who cannot see it."""
     caption: str
+    """How to read it."""
     draw: Callable[[], Figure]
+    """Draws it."""
 
     @cached_property
     def figure(self) -> Figure:
@@ -131,28 +146,34 @@ def looks(labels: Mapping[str, str]) -> dict[str, Look]:
     Variants of a method have its colour and their number as marker.
     """
     names = [spelling.partition(":")[0] for spelling in labels]
-    times, seen, found = Counter(names), Counter[str](), {}
+    num_variants = Counter(names)
+    num_seen = Counter[str]()
+    look_of = {}
     for name, (spelling, label) in zip(names, labels.items(), strict=True):
-        seen[name] += 1
-        marker = f"${seen[name]}$" if times[name] > 1 else _marker(name)
-        found[spelling] = Look(drawable(label), _colour(name), marker)
-    return found
+        num_seen[name] += 1
+        marker = f"${num_seen[name]}$" if num_variants[name] > 1 else _marker(name)
+        look_of[spelling] = Look(drawable(label), _colour(name), marker)
+    return look_of
 
 
 def _colour(name: str) -> str:
     """The colour that the method declares, or one made from the name of any other."""
-    about = described().get(name)
-    if name == BASELINE or (about and about.colour):
-        return about.colour if about and about.colour else _BASELINE_COLOUR
+    method = described().get(name)
+    if method and method.colour:
+        return method.colour
+    if name == BASELINE:
+        return _BASELINE_COLOUR
     hue, light = (byte / 255 for byte in sha256(name.encode()).digest()[:2])
-    parts = hls_to_rgb(hue, 0.3 + 0.35 * light, 0.6)
-    return "#" + "".join(f"{round(255 * part):02X}" for part in parts)
+    red_green_blue = hls_to_rgb(hue, 0.3 + 0.35 * light, 0.6)
+    return "#" + "".join(f"{round(255 * share):02X}" for share in red_green_blue)
 
 
 def _marker(name: str) -> str:
-    known = list(described())
-    place = known.index(name) if name in known else sum(name.encode())
-    return "h" if name == BASELINE else _MARKERS[place % len(_MARKERS)]
+    if name == BASELINE:
+        return "h"
+    methods = list(described())
+    number = methods.index(name) if name in methods else sum(name.encode())
+    return _MARKERS[number % len(_MARKERS)]
 
 
 def shades(labels: Iterable[str]) -> dict[str, Look]:
@@ -161,11 +182,13 @@ def shades(labels: Iterable[str]) -> dict[str, Look]:
     from matplotlib.colors import to_hex
 
     names = list(dict.fromkeys(labels))
-    steps = [0.05 + 0.85 * i / max(1, len(names) - 1) for i in range(len(names))]
-    return {
-        name: Look(name, to_hex(colormaps["cividis"](step)), _MARKERS[i % len(_MARKERS)])
-        for i, (name, step) in enumerate(zip(names, steps, strict=True))
-    }
+    last = max(1, len(names) - 1)
+    look_of = {}
+    for i, name in enumerate(names):
+        lightness = 0.05 + 0.85 * i / last
+        colour = to_hex(colormaps["cividis"](lightness))
+        look_of[name] = Look(name, colour, _MARKERS[i % len(_MARKERS)])
+    return look_of
 
 
 def tiles(
@@ -186,27 +209,48 @@ def tiles(
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    lines = wrap(drawable(subtitle), 118)
-    words = [str(handle.get_label()).splitlines() for handle in handles]
-    widest = max((len(line) for label in words for line in label), default=0)
-    legend_rows = -(-len(handles) // max(1, 110 // (widest + 7)))
-    legend_lines = legend_rows * max(map(len, words), default=0)
+    subtitle_lines = wrap(drawable(subtitle), 118)
+    legend = _legend_size(handles)
     columns = min(most_columns, number)
     rows = -(-number // columns)
-    head = 0.4 + 0.16 * len(lines)
-    total = spare + height * rows + head + 0.17 * legend_lines
+    head = 0.4 + 0.16 * len(subtitle_lines)  # inches of the titles
+    total = spare + height * rows + head + 0.17 * legend.num_lines
     engine = ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06, rect=(0, 0, 1, 1 - head / total))
     drawn = Figure(figsize=(WIDTH, total), dpi=_DPI, layout=engine)
-    place: Any = {"va": "top", "in_layout": False}
-    drawn.text(0.008, 1 - 0.07 / total, title, fontsize=12, color=INK, weight="bold", **place)
-    drawn.text(0.008, 1 - 0.32 / total, "\n".join(lines), fontsize=8.5, color=FAINT, **place)
+    top: Any = {"va": "top", "in_layout": False}
+    y_title = 1 - 0.07 / total
+    y_subtitle = 1 - 0.32 / total
+    drawn.text(0.008, y_title, title, fontsize=12, color=INK, weight="bold", **top)
+    drawn.text(0.008, y_subtitle, "\n".join(subtitle_lines), fontsize=8.5, color=FAINT, **top)
     if handles:
-        where: Any = {"loc": "outside lower center", "ncols": -(-len(handles) // legend_rows)}
-        drawn.legend(handles=handles, **where, frameon=False, fontsize=8.5)
-    every = list(drawn.subplots(rows, columns, squeeze=False, **shared).ravel())
-    for axes in every[number:]:
+        below: Any = {"loc": "outside lower center", "frameon": False, "fontsize": 8.5}
+        drawn.legend(handles=handles, ncols=legend.num_columns, **below)
+    axes_list = list(drawn.subplots(rows, columns, squeeze=False, **shared).ravel())
+    for axes in axes_list[number:]:
         axes.set_visible(False)
-    return drawn, every
+    return drawn, axes_list
+
+
+class _LegendSize(NamedTuple):
+    """The room that a legend takes."""
+
+    num_columns: int
+    """Entries side by side."""
+    num_lines: int
+    """Lines of text below each other."""
+
+
+def _legend_size(handles: Sequence[Any]) -> _LegendSize:
+    """The size of a legend of these handles, as wide as the figure at most."""
+    labels = [str(handle.get_label()).splitlines() for handle in handles]
+    if not labels:
+        return _LegendSize(num_columns=0, num_lines=0)
+    widest = max((len(line) for label in labels for line in label), default=0)
+    most_columns = max(1, 110 // (widest + 7))  # 110 characters fit, 7 are a mark and its gaps
+    num_rows = -(-len(labels) // most_columns)
+    return _LegendSize(
+        num_columns=-(-len(labels) // num_rows), num_lines=num_rows * max(map(len, labels))
+    )
 
 
 def frame(axes: Axes, title: str = "", *, x: str = "", y: str = "", grid: str = "y") -> None:
@@ -236,8 +280,10 @@ def points(shown: Iterable[Look], *, has_line: bool = True) -> list[Any]:
 
 def error(value: Estimate) -> Any:
     """The distances from a number to the ends of its interval, as `errorbar` takes them."""
-    around = interval_of(value)
-    return [[value.value - around.low], [around.high - value.value]] if around else None
+    interval = interval_of(value)
+    if interval is None:
+        return None
+    return [[value.value - interval.low], [interval.high - value.value]]
 
 
 def save(drawn: Figure) -> Images:
@@ -252,7 +298,8 @@ def save(drawn: Figure) -> Images:
         "svg.fonttype": "none",
         "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],
     }
-    svg, png = BytesIO(), BytesIO()
+    svg = BytesIO()
+    png = BytesIO()
     with rc_context(settings), warnings.catch_warnings():  # type: ignore[arg-type]  # newer stubs
         # A character that the machine's fonts lack is drawn as a box.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")

@@ -6,16 +6,16 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from specbench.analysis.stats.estimates import Estimate
 from specbench.report.formats import interval_of
 from specbench.report.plots import style
-from specbench.report.plots.style import INK, Plot
+from specbench.report.plots.style import INK, Look, Plot
 from specbench.report.results import Report, RunResults
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _CAPTION = (
@@ -24,112 +24,167 @@ _CAPTION = (
 )
 _MEETING = " Where lines meet, the points of the earlier one are larger."
 
-_RING: dict[str, Any] = {"marker": "o", "markersize": 15, "markerfacecolor": "none"}
-_RING |= {"markeredgecolor": INK, "markeredgewidth": 1}
+_RING: dict[str, Any] = {
+    "marker": "o",
+    "markersize": 15,
+    "markerfacecolor": "none",
+    "markeredgecolor": INK,
+    "markeredgewidth": 1,
+}
 """Mark of a point of the front."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """A value of the option, with the numbers over all tasks of the method of this label."""
+    """A variant of a method, with its numbers over all tasks."""
 
-    value: float
+    setting: float
+    """The value of the option."""
     label: str
+    """The variant's name in tables."""
     speedup: Estimate
+    """Over vanilla."""
     mat: Estimate
+    """Mean accepted tokens."""
 
     def is_beaten_by(self, other: _Point) -> bool:
-        mine, theirs = (self.speedup.value, self.mat.value), (other.speedup.value, other.mat.value)
-        return mine != theirs and mine[0] <= theirs[0] and mine[1] <= theirs[1]
+        """True if the other is as good in both numbers, and better in one."""
+        is_slower = self.speedup.value < other.speedup.value
+        is_shorter = self.mat.value < other.mat.value
+        is_no_faster = self.speedup.value <= other.speedup.value
+        is_no_longer = self.mat.value <= other.mat.value
+        return is_no_faster and is_no_longer and (is_slower or is_shorter)
 
 
-_Line: TypeAlias = tuple[str, Sequence[_Point]]
-"""A setting of the other options, and its points in the order of the values."""
+class _Sweep(NamedTuple):
+    """An option of a method, with the other options fixed."""
+
+    title: str
+    """The method's title."""
+    option: str
+    """The option's name."""
+    others: str
+    """The other options, as a key."""
+
+
+class _Line(NamedTuple):
+    """The points of one sweep."""
+
+    setting: str
+    """The other options, as the label of the line."""
+    points: Sequence[_Point]
+    """In the order of the option's values."""
+
+
 _Panels: TypeAlias = Mapping[str, Sequence[_Line]]
 """Lines by the title of a run and a temperature."""
 
 
 def sweeps(report: Report) -> list[Plot]:
     """A plot for each option of a method that a run has with several numbers."""
-    found: dict[tuple[str, str], dict[str, list[_Line]]] = defaultdict(lambda: defaultdict(list))
+    plots: dict[tuple[str, str], dict[str, list[_Line]]] = defaultdict(lambda: defaultdict(list))
     for heading, run in report.panels:
-        for (title, option, _), points in _points(run).items():
+        for sweep, points in _points(run).items():
             if len(points) > 1:
-                points.sort(key=lambda one: one.value)
-                found[title, option][heading].append((_setting(option, points[0]), points))
-    return [_plot(report, title, option, lines) for (title, option), lines in found.items()]
+                points.sort(key=lambda point: point.setting)
+                line = _Line(_other_options(sweep.option, points[0]), points)
+                plots[sweep.title, sweep.option][heading].append(line)
+    return [_plot(report, title, option, panels) for (title, option), panels in plots.items()]
 
 
-def _points(run: RunResults) -> dict[tuple[str, str, str], list[_Point]]:
-    """The points of a run by the method's title, the option's name and the other options."""
-    found: dict[tuple[str, str, str], list[_Point]] = defaultdict(list)
+def _points(run: RunResults) -> dict[_Sweep, list[_Point]]:
+    """The points of a run by sweep: each number among a method's options is in one."""
+    points: dict[_Sweep, list[_Point]] = defaultdict(list)
     headers = run.source.info.methods
     for method in run.methods:
-        header, overall = headers.get(method.method), method.overall
-        speedup, mat = overall.speedup, overall.mat
+        header = headers.get(method.method)
+        speedup = method.overall.speedup
+        mat = method.overall.mat
         if not (header and isinstance(speedup, Estimate) and isinstance(mat, Estimate)):
             continue
-        for option, value in header.options.items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
+        for option, setting in header.options.items():
+            if isinstance(setting, int | float) and not isinstance(setting, bool):
                 others = {name: v for name, v in header.options.items() if name != option}
-                point = _Point(value, method.label, speedup, mat)
-                found[header.title, option, repr(others)].append(point)
-    return found
+                sweep = _Sweep(header.title, option, repr(others))
+                points[sweep].append(_Point(setting, method.label, speedup, mat))
+    return points
 
 
-def _setting(option: str, point: _Point) -> str:
+def _other_options(option: str, point: _Point) -> str:
     """The other options of a point's method, as its label has them."""
-    label = point.label.partition(" (")[2].rstrip(")*")
-    others = ", ".join(one for one in label.split(", ") if one.partition("=")[0] != option)
-    return style.drawable(others) or "other options: default"
+    in_parentheses = point.label.partition(" (")[2].rstrip(")*")
+    settings = in_parentheses.split(", ")
+    others = [setting for setting in settings if setting.partition("=")[0] != option]
+    return style.drawable(", ".join(others)) or "other options: default"
 
 
-def _plot(report: Report, title: str, option: str, lines: _Panels) -> Plot:
+def _plot(report: Report, title: str, option: str, panels: _Panels) -> Plot:
     texts = [
-        f"{heading}, {setting}, {option}={one.value:g}: {one.speedup.value:.2f} times as "
-        f"fast, {one.mat.value:.2f} tokens per step"
-        for heading, several in lines.items()
-        for setting, points in several
-        for one in points
+        f"{heading}, {line.setting}, {option}={point.setting:g}: {point.speedup.value:.2f} times "
+        f"as fast, {point.mat.value:.2f} tokens per step"
+        for heading, lines in panels.items()
+        for line in lines
+        for point in line.points
     ]
     heading = f"{title}: speedup and accepted tokens by {option}"
+    has_several_lines = any(len(lines) > 1 for lines in panels.values())
     return Plot(
         name=f"sweep_{'_'.join(title.split())}_{option}",
         title=heading,
         alt=f"Line plot. {'; '.join(texts)}.",
-        caption=_CAPTION + _MEETING * any(len(several) > 1 for several in lines.values()),
-        draw=partial(_draw, report, heading, option, lines),
+        caption=_CAPTION + _MEETING if has_several_lines else _CAPTION,
+        draw=partial(_draw, report, heading, option, panels),
     )
 
 
-def _draw(report: Report, title: str, option: str, lines: _Panels) -> Figure:
+def _draw(report: Report, title: str, option: str, panels: _Panels) -> Figure:
     from matplotlib.lines import Line2D
 
-    shown = style.shades(setting for several in lines.values() for setting, _ in several)
+    shown = style.shades(line.setting for lines in panels.values() for line in lines)
     front = Line2D([], [], label="Pareto front", linestyle="", **_RING)
-    handles = [*style.points(shown.values()), front]
-    about = title, report.caption, 2 * len(lines)
-    drawn, every_axes = style.tiles(*about, height=2.8, handles=handles)
-    numbers = (("speedup", "speedup (times)"), ("mat", "mean accepted tokens"))
-    pairs = product(lines.items(), numbers)
-    for axes, ((heading, several), (name, y)) in zip(every_axes, pairs, strict=True):
-        every = [one for _, points in several for one in points]
-        best = [one for one in every if not any(map(one.is_beaten_by, every))]
-        for i, (setting, points) in enumerate(several, 1):
-            values = [one.value for one in points]
-            heights = [getattr(one, name) for one in points]
-            size = 14 - 8 * i / len(several)  # a line hides no point of an earlier one
-            look = shown[setting]
-            axes.plot(values, [one.value for one in heights], linewidth=1.2, ms=size, **look.point)
-            for value, estimate in zip(values, heights, strict=True):
-                if interval := interval_of(estimate):
-                    axes.vlines(value, interval.low, interval.high, color=look.colour, linewidth=1)
-        heights = [getattr(one, name).value for one in best]
-        axes.plot([one.value for one in best], heights, linestyle="", **_RING)
-        style.frame(axes, heading, x=style.drawable(option), y=y, grid="both")
-        axes.margins(0.08, 0.12)
-        axes.set_xticks(sorted({one.value for one in every}))
+    drawn, axes_list = style.tiles(
+        title,
+        report.caption,
+        2 * len(panels),
+        height=2.8,
+        handles=[*style.points(shown.values()), front],
+    )
+    x = style.drawable(option)
+    for i, (heading, lines) in enumerate(panels.items()):
+        left, right = axes_list[2 * i : 2 * i + 2]
+        _draw_panel(left, lines, shown, number="speedup")
+        style.frame(left, heading, x=x, y="speedup (times)", grid="both")
+        _draw_panel(right, lines, shown, number="mat")
+        style.frame(right, heading, x=x, y="mean accepted tokens", grid="both")
+        for axes in (left, right):
+            axes.margins(0.08, 0.12)
+            axes.set_xticks(sorted({point.setting for line in lines for point in line.points}))
     return drawn
+
+
+def _draw_panel(
+    axes: Axes, lines: Sequence[_Line], shown: Mapping[str, Look], *, number: str
+) -> None:
+    """The lines of one number of the points, "speedup" or "mat", and the rings of the front."""
+    for i, line in enumerate(lines, 1):
+        look = shown[line.setting]
+        size = 14 - 8 * i / len(lines)  # a line hides no point of an earlier one
+        settings = [point.setting for point in line.points]
+        estimates = [getattr(point, number) for point in line.points]
+        heights = [estimate.value for estimate in estimates]
+        axes.plot(settings, heights, linewidth=1.2, ms=size, **look.point)
+        for setting, estimate in zip(settings, estimates, strict=True):
+            if interval := interval_of(estimate):
+                axes.vlines(setting, interval.low, interval.high, color=look.colour, linewidth=1)
+    front = _front([point for line in lines for point in line.points])
+    settings = [point.setting for point in front]
+    heights = [getattr(point, number).value for point in front]
+    axes.plot(settings, heights, linestyle="", **_RING)
+
+
+def _front(points: Sequence[_Point]) -> list[_Point]:
+    """The points that no other one beats."""
+    return [point for point in points if not any(map(point.is_beaten_by, points))]
 
 
 PLOTS = ((4, sweeps),)

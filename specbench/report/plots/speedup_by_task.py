@@ -1,0 +1,140 @@
+"""Plot of speedups: a bar per method, with its tasks as points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+from specbench.analysis.frames import value_or_none
+from specbench.analysis.metrics import BASELINE
+from specbench.analysis.stats.estimates import Estimate, Missing
+from specbench.report.formats import interval_of
+from specbench.report.plots import style
+from specbench.report.plots.style import INK, LINE, Look, Plot
+from specbench.report.results import MethodResults, Report, RunResults
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_TITLE = "Speedup over vanilla by task"
+_ERROR_BAR: dict[str, Any] = {"color": INK, "elinewidth": 0.8, "capsize": 1.5, "capthick": 0.8}
+_POINT: dict[str, Any] = {
+    "marker": "o",
+    "linestyle": "",
+    "markersize": 4,
+    "color": "white",
+    "markeredgecolor": INK,
+    "markeredgewidth": 0.8,
+}
+"""The mark of a task."""
+_NUMBER: dict[str, Any] = {
+    "textcoords": "offset points",
+    "fontsize": 8,
+    "va": "center",
+    "zorder": 4,
+    "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+}
+"""The text of a mean."""
+
+
+def speedups(report: Report) -> Plot | None:
+    """The bars of each run and temperature; None without any speedup."""
+    results = [
+        task for _, run in report.panels for method in _drafting(run) for task in method.tasks
+    ]
+    if not any(isinstance(task.speedup, Estimate) for task in results):
+        return None
+    has_tasks = len(report.tasks) > 1
+    bars = "means over the tasks" if has_tasks else "speedups"
+    points = ", points are tasks" if has_tasks else ""
+    texts = [f"{title}, {_means_text(run)}" for title, run in report.panels]
+    return Plot(
+        name="speedup",
+        title=_TITLE,
+        alt=f"Bar chart of {bars}. By method: {'; '.join(texts)}.",
+        caption=f"Bars are {bars} with their 95 % intervals ({report.scope}){points}. "
+        "The dashed line is vanilla.",
+        draw=lambda: _draw(report),
+    )
+
+
+def _means_text(run: RunResults) -> str:
+    """The methods of a run with their mean speedups."""
+    means = []
+    for method in _drafting(run):
+        speedup = method.tasks[-1].speedup
+        if isinstance(speedup, Estimate):
+            means.append(f"{method.label} {speedup.value:.2f}")
+    return ", ".join(means) or "no values"
+
+
+def _drafting(run: RunResults) -> list[MethodResults]:
+    """The methods but vanilla, the fastest first."""
+    methods = [method for method in run.methods if method.method != BASELINE and method.tasks]
+    return sorted(methods, key=_mean_speedup, reverse=True)
+
+
+def _mean_speedup(method: MethodResults) -> float:
+    return value_or_none(method.tasks[-1].speedup) or 0.0
+
+
+def _draw(report: Report) -> Figure:
+    from matplotlib.lines import Line2D
+
+    shown = {name: look for name, look in style.looks(report.labels).items() if name != BASELINE}
+    marks = {"Vanilla": LINE}
+    if len(report.tasks) > 1:
+        marks = {"a task": _POINT, **marks}
+    drawn, axes_list = style.tiles(
+        _TITLE,
+        report.caption,
+        len(report.panels),
+        most_columns=1,
+        height=0.8 + 0.29 * len(shown),
+        spare=0,
+        handles=[Line2D([], [], label=label, **mark) for label, mark in marks.items()],
+    )
+    for axes, (title, run) in zip(axes_list, report.panels, strict=False):
+        methods = [method for method in _drafting(run) if method.method in shown]
+        for height, method in enumerate(methods):
+            _draw_bar(axes, -height, method, shown[method.method])
+        _draw_frame(axes, [shown[method.method].label for method in methods])
+        style.frame(axes, title, x="speedup (times)", grid="x")
+    return drawn
+
+
+def _draw_bar(axes: Axes, y: int, method: MethodResults, look: Look) -> None:
+    """A lying bar with its interval, points and number, or the reason for a missing mean."""
+    from matplotlib.patheffects import withStroke
+
+    *tasks, mean = [task.speedup for task in method.tasks]
+    if isinstance(mean, Missing):
+        reason = f" {style.drawable(mean.reason)}"
+        axes.text(0, y, reason, color="0.35", fontsize=8, va="center")
+        return
+    axes.barh(y, mean.value, height=0.72, **look.bar)
+    speedups = [speedup.value for speedup in tasks if isinstance(speedup, Estimate)]
+    right = max([0, mean.value, *speedups])
+    if interval := interval_of(mean):
+        error_bar = axes.errorbar(mean.value, y, xerr=style.error(mean), **_ERROR_BAR)
+        for line in error_bar.get_children():
+            line.set_path_effects([withStroke(linewidth=2.2, foreground="white")])
+        right = max(right, interval.high)
+    axes.plot(speedups, [y] * len(speedups), **_POINT)
+    axes.annotate(f"{mean.value:.2f}", (right, y), (8, 0), **_NUMBER)
+
+
+def _draw_frame(axes: Axes, labels: Sequence[str]) -> None:
+    """The line of vanilla, and the names of the methods beside their bars."""
+    axes.axvline(1.0, zorder=3, **LINE)
+    heights = [-i for i in range(len(labels))]
+    axes.set_yticks(heights, ["\n".join(wrap(label, 38)) for label in labels])
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(0.6 - max(1, len(labels)), 0.6)
+    axes.set_xlim(left=0)
+    axes.margins(x=0.07)
+
+
+PLOTS = ((1, speedups),)

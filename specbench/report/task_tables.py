@@ -1,0 +1,165 @@
+"""The papers' table of methods by task, and the same table by category."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from specbench.analysis.cells import CellKey
+from specbench.analysis.metrics import RunMetrics
+from specbench.analysis.ranking import ALONE, is_claimed
+from specbench.analysis.stats.estimates import Estimate, Value
+from specbench.log.header import RunHeader
+from specbench.log.run import BETWEEN
+from specbench.report import formats
+from specbench.report.results import (
+    MEAN_TITLE,
+    Block,
+    MethodResults,
+    Report,
+    TaskResult,
+    task_result,
+)
+from specbench.report.table import Cell, Column, Group, Row, Table, Tone
+
+_MARKED = "significant on its own, not after correcting for the methods of a row"
+"""Legend of the mark in a table of categories."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the numbers of a task: a column below the task's title."""
+
+    heading: str
+    """The column's heading."""
+    cell: Callable[[TaskResult], Cell]
+    """Makes the cell of a method."""
+    short: str = ""
+    """The heading for a narrow place."""
+
+    def column(self, task: str) -> Column:
+        return Column(self.heading, task, short=self.short)
+
+
+def tone(task: TaskResult) -> Tone:
+    """Good and bad are claims, tested with all of their column; unsure is a speedup that
+    differs too little from 1 for one, or whose machine's variance is unknown.
+    """
+    speedup = task.speedup
+    if not isinstance(speedup, Estimate):
+        return "missing"
+    if formats.interval_of(speedup) is None:
+        return ""
+    if not is_claimed(task.p_value):
+        return "unsure"
+    return "good" if speedup.value > 1.0 else "bad"
+
+
+def _speedup(spread: Callable[[Value], str]) -> Callable[[TaskResult], Cell]:
+    """A speedup followed by the text of its interval, which `spread` writes."""
+
+    def cell(task: TaskResult) -> Cell:
+        return Cell(
+            formats.speedup(task.speedup) + task.mark + spread(task.speedup),
+            tone(task),
+            is_best=task.is_best_speedup,
+            interval=formats.interval_of(task.speedup),
+            reason=task.reason,
+        )
+
+    return cell
+
+
+def _no_spread(speedup: Value) -> str:
+    return ""
+
+
+def _plus_minus_or_unknown(speedup: Value) -> str:
+    return " ±?" if formats.no_interval(speedup) else formats.plus_minus(speedup)
+
+
+def _mat(task: TaskResult) -> Cell:
+    return Cell(formats.mat(task.mat), is_best=task.is_best_mat, reason=task.reason)
+
+
+SPEEDUP = Part("speedup", _speedup(_no_spread), short="speed")
+"""The speedup alone."""
+PLUS_MINUS = Part("speedup", _speedup(formats.plus_minus), short="speed")
+"""The speedup with half the width of its interval."""
+ON_SCREEN = Part("speedup", _speedup(_plus_minus_or_unknown), short="speed")
+"""The same, with a sign for an interval that is missing."""
+MAT = Part("MAT", _mat)
+"""The mean accepted tokens."""
+
+
+def by_task(report: Report, block: Block, parts: Sequence[Part] = (SPEEDUP, MAT)) -> Table:
+    """The papers' table: these numbers of every method on every task."""
+    columns = [part.column(task.head) for task in report.tasks for part in parts]
+
+    def cells(method: MethodResults) -> list[Cell]:
+        return [part.cell(task) for task in method.tasks for part in parts]
+
+    return Table("", tuple(columns), groups(report, block, cells))
+
+
+def mean_first(report: Report, block: Block) -> Table:
+    """The papers' table with the columns of the mean over the tasks before those of the tasks."""
+    table = by_task(report, block)
+    of_mean = [i for i, column in enumerate(table.columns) if column.task == MEAN_TITLE]
+    of_tasks = [i for i, column in enumerate(table.columns) if column.task != MEAN_TITLE]
+    return table.take([*of_mean, *of_tasks])
+
+
+def by_category(report: Report) -> list[Table]:
+    """The tables of the runs with categories, with the run's name where there are several."""
+    tables: list[Table] = []
+    for source in report.sources:
+        if source.categories is None:
+            continue
+        for table in category_tables(source.info, source.categories):
+            if not report.is_one_run:
+                table = replace(table, title=f"{source.label}: {table.title}")
+            tables.append(table)
+    return tables
+
+
+def category_tables(header: RunHeader, categories: RunMetrics) -> Iterable[Table]:
+    """A table per temperature: a group of rows per task, two columns per method."""
+    parts = (SPEEDUP, MAT)
+    labels = [header.method(method).label for method in categories.methods]
+    columns = tuple(part.column(label) for label in labels for part in parts)
+    for temperature in categories.temperatures:
+        rows_by_task: dict[str, list[Row]] = defaultdict(list)
+        has_mark = False
+        for name in categories.tasks:
+            task, _, category = name.partition(BETWEEN)
+            keys = [CellKey(method, temperature, name) for method in categories.methods]
+            results = [task_result(categories, key) for key in keys]
+            has_mark |= any(result.mark for result in results)
+            cells = tuple(part.cell(result) for result in results for part in parts)
+            row = Row("", category or "none", cells)
+            rows_by_task[header.task_title(task)].append(row)
+        title = f"By category, {formats.temperature(temperature)}"
+        if has_mark:
+            title += f" ({ALONE}: {_MARKED})"
+        row_groups = tuple(Group(task, tuple(rows)) for task, rows in rows_by_task.items())
+        yield Table(title, columns, row_groups, heading="Category")
+
+
+def groups(
+    report: Report, block: Block, cells: Callable[[MethodResults], list[Cell]]
+) -> tuple[Group, ...]:
+    """A group per run with a row per method, whose cells `cells` makes; runs without a row are
+    left out.
+    """
+    row_groups = []
+    for run in block.runs:
+        rows = tuple(_row(method, cells(method)) for method in run.methods)
+        if rows:
+            label = "" if report.is_one_run else run.source.label
+            row_groups.append(Group(label, rows))
+    return tuple(row_groups)
+
+
+def _row(method: MethodResults, cells: Sequence[Cell]) -> Row:
+    has_failed = method.overall.pooled.num_failed > 0
+    return Row(method.method, method.label, tuple(cells), has_failed=has_failed)
