@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from hashlib import file_digest
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -14,7 +14,8 @@ from specbench.log.files import folder_errors, write_whole
 from specbench.log.header import RunHeader
 from specbench.types import BASELINE
 
-AUDIT, SAMPLES = "audit.json", "samples.jsonl"
+AUDIT = "audit.json"
+SAMPLES = "samples.jsonl"
 
 Subject = Literal["answers", "logits", "guesses", "tokens", "rule"]
 AuditStatus = Literal["identical", "numerics", "no difference", "bug", "lossy"]
@@ -107,39 +108,57 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
     def at(self, method: str, temperature: float) -> tuple[MethodAudit, ...]:
         """The results of a method at a temperature of the run and the one raised from it."""
         return tuple(
-            one for one in self.results if (one.method, one.temperature) == (method, temperature)
+            audit
+            for audit in self.results
+            if audit.method == method and audit.temperature == temperature
         )
 
     def unjudged(self, method: str, temperature: float) -> str:
         """The reason why a method has no verdict at a temperature; empty if it has one."""
-        own = next((one for one in self.at(method, temperature) if not one.is_raised), None)
-        if own is None:
+        audits = [audit for audit in self.at(method, temperature) if not audit.is_raised]
+        if not audits:
             return "not in the audit"
-        if own.status != "no difference" or not (temperature or method != BASELINE):
+        audit = audits[0]
+        is_greedy_vanilla = temperature == 0 and method == BASELINE
+        if audit.status != "no difference" or is_greedy_vanilla:
             return ""
-        if not temperature:
+        if temperature == 0:
             return "no answer to compare with vanilla's"
-        if own.smallest_tv is None:
+        if audit.smallest_tv is None:
             return "no sampled token was tested"
-        if own.smallest_tv <= MOST_UNSEEN:
+        if audit.smallest_tv <= MOST_UNSEEN:
             return ""
-        needed = math.ceil(own.num_tokens * (own.smallest_tv / MOST_UNSEEN) ** 2)
-        return f"{own.num_tokens} sampled tokens are too few: it takes {needed} or more"
+        # The variation that a test finds falls with the square root of its tokens.
+        needed = math.ceil(audit.num_tokens * (audit.smallest_tv / MOST_UNSEEN) ** 2)
+        return f"{audit.num_tokens} sampled tokens are too few: it takes {needed} or more"
 
     @property
     def smallest_tv(self) -> float | None:
         """The largest of the methods' values: a larger difference would have been found in each."""
-        return max((one.smallest_tv for one in self.results if one.smallest_tv), default=None)
+        variations = [audit.smallest_tv for audit in self.results if audit.smallest_tv]
+        return max(variations, default=None)
 
 
-def find_unjudged(audit: StoredAudit, header: RunHeader) -> Iterator[tuple[str, float, str]]:
-    """Each lossless method at a temperature without a verdict: its label, and the reason."""
+class Unjudged(NamedTuple):
+    """A lossless method without a verdict at a temperature."""
+
+    label: str
+    """Method and temperature, for readers."""
+    temperature: float
+    """Sampling temperature of the run."""
+    reason: str
+    """Reason why there is no verdict."""
+
+
+def find_unjudged(audit: StoredAudit, header: RunHeader) -> Iterator[Unjudged]:
+    """Each lossless method at a temperature without a verdict."""
     for method in header.method_labels:
         if method.spelling in (BASELINE, *header.no_checkpoint) or not method.is_lossless:
             continue
         for temperature in header.spec.values.temperatures:
-            if reason := audit.unjudged(method.spelling, temperature):
-                yield f"{method.label} at T={temperature:g}", temperature, reason
+            reason = audit.unjudged(method.spelling, temperature)
+            if reason:
+                yield Unjudged(f"{method.label} at T={temperature:g}", temperature, reason)
 
 
 def records_hash(folder: Path) -> str:
@@ -170,8 +189,8 @@ def read_audit(folder: Path) -> StoredAudit | None:
     """
     file = folder / AUDIT
     try:
-        values = printable_values(msgspec.json.decode(file.read_bytes()))
-        return msgspec.convert(values, StoredAudit)
+        content = msgspec.json.decode(file.read_bytes())
+        return msgspec.convert(printable_values(content), StoredAudit)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:

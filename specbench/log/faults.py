@@ -25,144 +25,178 @@ def find_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
 
     Faults of single records come first, in the order of the records.
     """
-    yield from _of_records(header, records)
-    yield from _future(header)
+    yield from _faults_of_records(header, records)
+    yield from _dates_in_the_future(header)
     if header.status == "complete":
-        yield from _missing(header, records)
+        yield from _missing_records(header, records)
     if not header.blocks:
-        yield from _duration(header, records)
-    yield from _blocks(header.blocks, records)
+        yield from _too_short_runs(header, records)
+    yield from _miscounted_blocks(header.blocks, records)
 
 
-def _of_records(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    seed, budget = header.spec.values.seed, header.spec.values.max_new_tokens
-    eos_ids = {one.token_ids[-1] for one in records if _has_end(one) and one.stop_reason == "eos"}
-    lengths: dict[tuple[str, str], int] = {}
-    for one in records:
-        key, found = one.key, [*_sizes(one, header)]
-        if one.is_ok:
-            found += [*_times(one), *_end(one, eos_ids, budget)]
+def _faults_of_records(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
+    """The faults of each record, with its method and request."""
+    run_seed = header.spec.values.seed
+    budget = header.spec.values.max_new_tokens
+    eos_ids = {
+        record.token_ids[-1]
+        for record in records
+        if _may_end_with_eos(record) and record.stop_reason == "eos"
+    }
+    prompt_lengths: dict[tuple[str, str], int] = {}  # of first turns, by task and sample
+    for record in records:
+        key = record.key
+        faults = [*_size_faults(record, header)]
+        if record.is_ok:
+            faults += [*_time_faults(record), *_end_faults(record, eos_ids, budget)]
             # A merged record had another repeat.
-            if not one.origin and one.seed != seed_of(seed, key.request):
-                found.append(f"the seed {one.seed} does not follow from the run's, {seed}.")
-        if one.is_ok and not key.turn:
-            num = lengths.setdefault((key.task, key.sample_id), one.prompt_tokens)
-            if one.prompt_tokens != num:
-                found.append(f"its prompt has {one.prompt_tokens} tokens, in others {num}.")
-        where = f"{key.sample_id}, turn {key.turn}, repeat {key.repeat}"
-        name = f"{key.method} on {where} at T={key.temperature:g}"
-        yield from (f"{name}: {text}" for text in found)
+            if not record.origin and record.seed != seed_of(run_seed, key.request):
+                faults.append(f"the seed {record.seed} does not follow from the run's, {run_seed}.")
+        if record.is_ok and not key.turn:
+            num_tokens = record.prompt_tokens
+            length = prompt_lengths.setdefault((key.task, key.sample_id), num_tokens)
+            if num_tokens != length:
+                faults.append(f"its prompt has {num_tokens} tokens, in others {length}.")
+        request = f"{key.sample_id}, turn {key.turn}, repeat {key.repeat}"
+        name = f"{key.method} on {request} at T={key.temperature:g}"
+        yield from (f"{name}: {fault}" for fault in faults)
 
 
-def _times(one: Record) -> Iterator[str]:
-    if one.prefill_s is None or one.decode_s is None:
+def _time_faults(record: Record) -> Iterator[str]:
+    """Times that are not positive, and parts of the decoding that take longer than all of it."""
+    if record.prefill_s is None or record.decode_s is None:
         return
-    if one.prefill_s <= 0:
-        yield f"prefill_s is {one.prefill_s:g}, but reading a prompt takes time."
-    if one.decode_s <= 0 and one.accept_lengths and one.serving is None:
-        yield f"decode_s is {one.decode_s:g}, but it has steps."
-    parts = {"draft_prefill_s": one.draft_prefill_s or 0.0}
-    if one.phases:
-        parts["the sum of the phases"] = sum(asdict(one.phases).values())
-    for what, seconds in parts.items():
-        if seconds > one.decode_s * _SLACK:
-            yield f"{what} is {seconds:g} s, more than decode_s, {one.decode_s:g}."
+    if record.prefill_s <= 0:
+        yield f"prefill_s is {record.prefill_s:g}, but reading a prompt takes time."
+    if record.decode_s <= 0 and record.accept_lengths and record.serving is None:
+        yield f"decode_s is {record.decode_s:g}, but it has steps."
+    seconds_by_part = {"draft_prefill_s": record.draft_prefill_s or 0.0}
+    if record.phases:
+        seconds_by_part["the sum of the phases"] = sum(asdict(record.phases).values())
+    for name, seconds in seconds_by_part.items():
+        if seconds > record.decode_s * _SLACK:
+            yield f"{name} is {seconds:g} s, more than decode_s, {record.decode_s:g}."
 
 
-def _has_end(one: Record) -> bool:
+def _may_end_with_eos(record: Record) -> bool:
     """True if the last token of the answer may be an end token of the model."""
-    return one.is_ok and one.serving is None and bool(one.token_ids)
+    return record.is_ok and record.serving is None and bool(record.token_ids)
 
 
-def _end(one: Record, eos_ids: set[int], budget: int | None) -> Iterator[str]:
+def _end_faults(record: Record, eos_ids: set[int], budget: int | None) -> Iterator[str]:
     """An answer that goes on after an end token, or does not fit its stop reason."""
-    if one.stop_reason is None:
+    reason = record.stop_reason
+    if reason is None:
         yield "it has no stop_reason."
-    if one.stop_reason == "budget" and budget is not None and one.num_tokens != budget:
-        yield f"it stopped at {one.num_tokens} tokens of a budget of {budget}."
-    if _has_end(one) and (early := eos_ids.intersection(one.token_ids[:-1])):
-        yield f"it goes on after the end token {min(early)}."
-    if _has_end(one) and one.stop_reason != "eos" and one.token_ids[-1] in eos_ids:
-        yield f"it ends with {one.token_ids[-1]}, an end token, but says {one.stop_reason}."
+    if reason == "budget" and budget is not None and record.num_tokens != budget:
+        yield f"it stopped at {record.num_tokens} tokens of a budget of {budget}."
+    if not _may_end_with_eos(record):
+        return
+    *earlier_ids, last_id = record.token_ids
+    early_eos = eos_ids.intersection(earlier_ids)
+    if early_eos:
+        yield f"it goes on after the end token {min(early_eos)}."
+    if reason != "eos" and last_id in eos_ids:
+        yield f"it ends with {last_id}, an end token, but says {reason}."
 
 
-def _sizes(one: Record, header: RunHeader) -> Iterator[str]:
+def _size_faults(record: Record, header: RunHeader) -> Iterator[str]:
     """Ends of tokens that do not fit the text, and trees larger or deeper than the options of
     dynamic trees allow (EAGLE-2 and its like).
     """
-    ends = one.token_ends
-    if ends and (list(ends) != sorted(ends) or ends[-1] != len(one.text)):
+    token_ends = record.token_ends
+    is_ordered = list(token_ends) == sorted(token_ends)
+    if token_ends and (not is_ordered or token_ends[-1] != len(record.text)):
         yield "token_ends do not lead through its text."
-    about = header.methods.get(one.key.method)
-    if about and {"total_tokens", "depth"} <= about.options.keys():
-        most, depth = about.options["total_tokens"], about.options["depth"] + 1
-        if max(one.num_nodes, default=0) > most:
-            yield f"a tree of {max(one.num_nodes)} nodes, with {most} allowed."
-        if (longest := max(one.accept_lengths, default=0)) > depth + 1:
-            yield f"a step of {longest} tokens from trees of depth {depth}."
+    method = header.methods.get(record.key.method)
+    if method is None or not {"total_tokens", "depth"} <= method.options.keys():
+        return
+    allowed_nodes = method.options["total_tokens"]
+    levels = method.options["depth"] + 1  # EAGLE counts the levels below the first one
+    num_nodes = max(record.num_nodes, default=0)
+    if num_nodes > allowed_nodes:
+        yield f"a tree of {num_nodes} nodes, with {allowed_nodes} allowed."
+    accept_length = max(record.accept_lengths, default=0)
+    if accept_length > levels + 1:  # a token of each level, and the bonus token
+        yield f"a step of {accept_length} tokens from trees of depth {levels}."
 
 
-def _future(header: RunHeader) -> Iterator[str]:
+def _dates_in_the_future(header: RunHeader) -> Iterator[str]:
     """Dates that are more than a day ahead of this machine's clock."""
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
     for name, date in (("created", header.created), ("finished", header.finished)):
         with suppress(ValueError, TypeError):  # named elsewhere
-            if date and datetime.fromisoformat(date) > datetime.now(UTC) + timedelta(days=1):
+            if date and datetime.fromisoformat(date) > tomorrow:
                 yield f"{name} is in the future: {date}."
 
 
-def _missing(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
+def _missing_records(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
     """Records that a complete run lacks."""
     if header.num_records is not None and len(records) != header.num_records:
         yield f"The run is complete, but has {len(records)} of {header.num_records} records."
-    requests: dict[str, set[RequestKey]] = defaultdict(set)
-    for one in records:
-        requests[one.key.method].add(one.key.request)
-    every = set().union(*requests.values())
-    for method, answered in requests.items():
-        if lacking := len(every) - len(answered):
-            yield f"{method} lacks {lacking} of the {len(every)} requests that others answered."
-    for about in header.prompts:
-        known = len({one.key.sample_id for one in records if one.key.task == about.task})
-        if known != about.num_prompts:
-            yield f"{about.task} has records of {known} of its {about.num_prompts} prompts."
+    requests_by_method: dict[str, set[RequestKey]] = defaultdict(set)
+    sample_ids_by_task: dict[str, set[str]] = defaultdict(set)
+    for record in records:
+        requests_by_method[record.key.method].add(record.key.request)
+        sample_ids_by_task[record.key.task].add(record.key.sample_id)
+    every_request = set().union(*requests_by_method.values())
+    for method, requests in requests_by_method.items():
+        num_every, num_lacking = len(every_request), len(every_request) - len(requests)
+        if num_lacking:
+            yield f"{method} lacks {num_lacking} of the {num_every} requests that others answered."
+    for prompts in header.prompts:
+        num_samples = len(sample_ids_by_task[prompts.task])
+        num_prompts = prompts.num_prompts
+        if num_samples != num_prompts:
+            yield f"{prompts.task} has records of {num_samples} of its {num_prompts} prompts."
 
 
-def _duration(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
+def _too_short_runs(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
     """A run that took less time than a worker's answers, which come one after the other."""
-    spans = [(one.created, one.finished) for one in header.origins or [header]]
+    parts_of_run = header.origins or [header]
     try:
-        elapsed = [
-            (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
-            for start, end in spans
-            if end is not None
+        durations_s = [
+            _seconds_between(part_of_run.created, part_of_run.finished)
+            for part_of_run in parts_of_run
+            if part_of_run.finished is not None
         ]
     except (ValueError, TypeError):
         yield "created or finished is not a time in ISO 8601."
         return
-    if any(seconds < 0 for seconds in elapsed):
+    if any(seconds < 0 for seconds in durations_s):
         yield f"The run ended at {header.finished}, before it began at {header.created}."
-    elif len(elapsed) == len(spans):
-        answers = defaultdict[str, float](float)  # of each worker: they answer side by side
-        for one in records:
-            answers[one.worker] += one.wall_s or 0.0
-        longest = max(answers.values(), default=0.0)
-        if longest > sum(elapsed) + _CLOCK_S * len(spans):
-            yield f"The answers took {longest:.0f} s, but the whole run only {sum(elapsed):.0f} s."
+        return
+    if len(durations_s) < len(parts_of_run):  # not finished
+        return
+    answers_s: dict[str, float] = defaultdict(float)  # by worker: they answer side by side
+    for record in records:
+        answers_s[record.worker] += record.wall_s or 0.0
+    longest_s = max(answers_s.values(), default=0.0)
+    run_s = sum(durations_s)
+    if longest_s > run_s + _CLOCK_S * len(parts_of_run):
+        yield f"The answers took {longest_s:.0f} s, but the whole run only {run_s:.0f} s."
 
 
-def _blocks(blocks: Sequence[BlockHeader], records: Sequence[Record]) -> Iterator[str]:
+def _seconds_between(start: str, end: str) -> float:
+    return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
+
+
+def _miscounted_blocks(blocks: Sequence[BlockHeader], records: Sequence[Record]) -> Iterator[str]:
     """Blocks of a server whose counts differ from the sums of their records."""
-    counts: dict[BlockKey, list[int]] = defaultdict(lambda: [0, 0])
-    for one in records:
-        sums = counts[block_key(one.key)]
-        sums[0] += 1
-        sums[1] += one.num_tokens
-    times = Counter(map(block_key, blocks))
+    num_requests: Counter[BlockKey] = Counter()
+    num_tokens: Counter[BlockKey] = Counter()
+    for record in records:
+        key = block_key(record.key)
+        num_requests[key] += 1
+        num_tokens[key] += record.num_tokens
+    num_measured = Counter(map(block_key, blocks))
     for block in blocks:
-        requests, tokens = counts[block_key(block)]
-        is_whole = times[block_key(block)] == 1 and not block.num_before
-        if is_whole and (block.num_requests, block.num_tokens) != (requests, tokens):
+        key = block_key(block)
+        if num_measured[key] > 1 or block.num_before:  # its records were measured in parts
+            continue
+        counts = num_requests[key], num_tokens[key]
+        if (block.num_requests, block.num_tokens) != counts:
             yield (
                 f"The block of {block.method} on {block.task} counts {block.num_requests} requests "
-                f"and {block.num_tokens} tokens, its records {requests} and {tokens}."
+                f"and {block.num_tokens} tokens, its records {counts[0]} and {counts[1]}."
             )

@@ -20,11 +20,12 @@ def gpu_numbers(device: str) -> range:
     kind, _, numbers = device.partition(":")
     if kind != "cuda":
         return range(0)
-    first, dash, last = (numbers or "0").partition("-")
-    last = last if dash else first
-    if not (first.isdecimal() and last.isdecimal()):
+    lowest, dash, highest = (numbers or "0").partition("-")
+    if not dash:
+        highest = lowest
+    if not (lowest.isdecimal() and highest.isdecimal()):
         return range(0)
-    return range(int(first), int(last) + 1)
+    return range(int(lowest), int(highest) + 1)
 
 
 class Git(Struct, frozen=True):
@@ -173,14 +174,16 @@ class Environment(Struct, frozen=True):
         `threads` is the number of this process's engine; None for a server, which has its own.
         """
         if gpu := self.gpu(device):
-            number = len(gpu_numbers(device))
-            count = f"{number} x " if number > 1 else ""
+            num_gpus = len(gpu_numbers(device))
+            count = f"{num_gpus} x " if num_gpus > 1 else ""
             driver = gpu.driver or UNKNOWN
             return f"{count}{gpu.name}{_memory(gpu.memory_bytes)}, driver {driver}"
         cores = UNKNOWN if self.cpu.num_cores is None else self.cpu.num_cores
         memory = _memory(self.cpu.memory_bytes)
-        used = "" if threads is None else f", {threads} thread{'s' * (threads != 1)}"
-        return f"{self.cpu.model}, {cores} cores{memory}{used}"
+        phrase = f"{self.cpu.model}, {cores} cores{memory}"
+        if threads is None:
+            return phrase
+        return f"{phrase}, 1 thread" if threads == 1 else f"{phrase}, {threads} threads"
 
     @property
     def software_phrase(self) -> str:

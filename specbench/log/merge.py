@@ -9,20 +9,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
+from typing import NamedTuple
 
 from msgspec import structs
 
 from specbench.errors import RunFolderError, UserError
 from specbench.log import store
+from specbench.log.backend import BlockHeader
 from specbench.log.differences import MERGE, in_words
 from specbench.log.files import folder_errors, sync
 from specbench.log.folders import is_being_written
 from specbench.log.header import Origin, PromptsHeader, RunHeader
-from specbench.log.run import Run, added_hooks, changed_print, renumbered
-from specbench.types import Record
+from specbench.log.run import Run, added_hooks, changed_print, joint_status, renumbered
+from specbench.types import Record, RecordKey
 
-Prompt = tuple[str, str]
-"""Task and sample id."""
+
+class Prompt(NamedTuple):
+    """A prompt of a run."""
+
+    task: str
+    """Name of the task."""
+    sample_id: str
+    """Id of the prompt."""
+
+
 Offsets = Mapping[Prompt, int]
 """By prompt, the number of passes over it in earlier runs."""
 
@@ -41,28 +51,36 @@ def merged(runs: Sequence[Run]) -> Run:
     """
     if len(runs) < 2:
         raise UserError("One run cannot be merged.", "Give several runs.")
-    if problems := [*_problems(runs)]:
+    problems = [*_problems(runs)]
+    if problems:
         raise UserError(
-            "The runs cannot be merged:\n" + "\n".join(f"  {text}" for text in problems),
+            "The runs cannot be merged:\n" + "\n".join(f"  {problem}" for problem in problems),
             "Give runs of the same work, each once. `specbench compare` shows how runs differ.",
         )
-    passes: dict[Prompt, int] = defaultdict(int)
+    num_passes: dict[Prompt, int] = defaultdict(int)
     records: list[Record] = []
-    every_offset: list[Offsets] = []
+    offsets_of_runs: list[Offsets] = []
     for run in runs:
-        offsets = dict(passes)
-        every_offset.append(offsets)
-        traced = store.read_trace(run.path) if run.path else ()
-        traces = {line.key: line.steps for line in traced}
+        offsets = dict(num_passes)
+        offsets_of_runs.append(offsets)
+        trace_lines = store.read_trace(run.path) if run.path else ()
+        traces = {line.key: line.steps for line in trace_lines}
         for record in run.records:
-            prompt = record.key.task, record.key.sample_id
-            moved = renumbered(record, offsets.get(prompt, 0))
-            trace = traces.get(record.key, ())
-            origin = record.origin or run.header.id
-            worker = record.worker and _worker(record.worker, run.header)
-            records.append(replace(moved, trace=trace, origin=origin, worker=worker))
-            passes[prompt] = max(passes[prompt], moved.key.repeat + 1)
-    return Run(_header(runs, records, every_offset), tuple(records))
+            prompt = _prompt_of(record)
+            renumbered_record = renumbered(record, offsets.get(prompt, 0))
+            merged_record = replace(
+                renumbered_record,
+                trace=traces.get(record.key, ()),
+                origin=record.origin or run.header.id,
+                worker=_worker(record.worker, run.header) if record.worker else "",
+            )
+            records.append(merged_record)
+            num_passes[prompt] = max(num_passes[prompt], merged_record.key.repeat + 1)
+    return Run(_header(runs, records, offsets_of_runs), tuple(records))
+
+
+def _prompt_of(record: Record) -> Prompt:
+    return Prompt(record.key.task, record.key.sample_id)
 
 
 def write_run(run: Run, folder: Path) -> None:
@@ -109,8 +127,9 @@ def _make_room(folder: Path, scratch: Path) -> None:
         if scratch.exists():
             rmtree(scratch)
         if (folder / store.HEADER).exists():
-            left = store.read_header(folder)
-            if left.status != "running" or not left.origins:
+            header = store.read_header(folder)
+            is_left_by_a_merge = header.status == "running" and header.origins
+            if not is_left_by_a_merge:
                 raise UserError(f"{folder} holds a run already.", "Give another --out.")
             # The header last: it says that the others may go.
             for name in (store.TRACE, store.SAMPLES, f".{store.HEADER}.new", store.HEADER):
@@ -121,95 +140,135 @@ def _make_room(folder: Path, scratch: Path) -> None:
 
 def _problems(runs: Sequence[Run]) -> Iterator[str]:
     """Everything that keeps the runs from being joined, a sentence each."""
-    first = runs[0].header
-    for number, run in enumerate(runs):
+    first_header = runs[0].header
+    for run_index, run in enumerate(runs):
         header = run.header
         if header.status == "running":
             yield f"{header.id} is not finished: merge it when it is."
         if run.missing_text:
             yield f"{header.id} says that it is complete, but {run.missing_text}."
-        for other in runs[:number]:
-            if _is_measured_twice(run, other):
+        earlier_runs = runs[:run_index]
+        for earlier_run in earlier_runs:
+            if _is_measured_twice(run, earlier_run):
                 yield (
-                    f"{header.id} has measurements of {other.header.id}: it is given twice, or one "
-                    "is a copy, a part or a pass of the other."
+                    f"{header.id} has measurements of {earlier_run.header.id}: it is given twice, "
+                    "or one is a copy, a part or a pass of the other."
                 )
-        if any(header.id == other.header.id for other in runs[:number]):
+        if any(header.id == earlier_run.header.id for earlier_run in earlier_runs):
             yield f"Two runs are named {header.id}: rename a folder, so that origins differ."
-        for text in in_words(MERGE.conflicts(first, header), first, header):
-            yield f"{text}."
+        conflicts = MERGE.conflicts(first_header, header)
+        for sentence in in_words(conflicts, first_header, header):
+            yield f"{sentence}."
 
 
-def _is_measured_twice(first: Run, second: Run) -> bool:
+class _Times(NamedTuple):
+    """The times of an answer."""
+
+    prefill_s: float
+    """Seconds until the first token."""
+    decode_s: float
+    """Seconds of the others."""
+
+    def is_same(self, other_times: "_Times") -> bool:
+        """True if both are equal within `SAME_S`."""
+        prefill_change_s = abs(self.prefill_s - other_times.prefill_s)
+        decode_change_s = abs(self.decode_s - other_times.decode_s)
+        return prefill_change_s <= SAME_S and decode_change_s <= SAME_S
+
+
+class _Answer(NamedTuple):
+    """An answer that passes over one prompt have in common."""
+
+    key: RecordKey
+    """Key of the record, with repeat 0."""
+    token_ids: tuple[int, ...]
+    """Tokens."""
+
+
+def _is_measured_twice(run: Run, earlier_run: Run) -> bool:
     """True if two runs share measurements: one is a copy, a part or a pass of the other.
 
     Files of older versions have no `uid`, and copies can lose it: two records are one if they
     differ in the repeat alone, and both times agree within `SAME_S`. In two honest passes, at
     most one of the times agrees.
     """
-    if first.header.uids & second.header.uids:
+    if run.header.uids & earlier_run.header.uids:
         return True
-    sides = [[*_timed(run)] for run in (first, second)]
-    known = defaultdict[object, list[tuple[float, float]]](list)
-    for answered, times in sides[0]:
-        known[answered].append(times)
-    num_shared = sum(
-        any(abs(a - c) <= SAME_S and abs(b - d) <= SAME_S for c, d in known.get(answered, ()))
-        for answered, (a, b) in sides[1]
-    )
-    return num_shared >= max(1, min(2, *map(len, sides)))
+    answers = _times_of_answers(run)
+    earlier_answers = _times_of_answers(earlier_run)
+    num_shared = 0
+    for answer, earlier_times in earlier_answers.items():
+        times_of_answer = answers.get(answer, [])
+        num_shared += sum(
+            any(times.is_same(earlier) for times in times_of_answer) for earlier in earlier_times
+        )
+    num_answers = sum(map(len, answers.values()))
+    num_earlier_answers = sum(map(len, earlier_answers.values()))
+    return num_shared >= max(1, min(2, num_answers, num_earlier_answers))
 
 
-def _timed(run: Run) -> Iterator[tuple[object, tuple[float, float]]]:
-    """The answers of a run that took steps, without their repeat, each with its times."""
+def _times_of_answers(run: Run) -> Mapping[_Answer, Sequence[_Times]]:
+    """The times of the answers that took steps, in all passes that gave the same answer."""
+    times_of_answers: dict[_Answer, list[_Times]] = defaultdict(list)
     for record in run.records:
         if record.prefill_s is not None and record.decode_s:
-            answered = replace(record.key, repeat=0), record.token_ids
-            yield answered, (record.prefill_s, record.decode_s)
+            answer = _Answer(replace(record.key, repeat=0), record.token_ids)
+            times_of_answers[answer].append(_Times(record.prefill_s, record.decode_s))
+    return times_of_answers
 
 
 def _header(
-    runs: Sequence[Run], records: Sequence[Record], offsets: Sequence[Offsets]
+    runs: Sequence[Run], records: Sequence[Record], offsets_of_runs: Sequence[Offsets]
 ) -> RunHeader:
     """The header of all: what holds for one machine alone is left to the origins."""
     headers = [run.header for run in runs]
-    first = headers[0]
-    repeats = 1 + max((record.key.repeat for record in records), default=0)
-    columns = {task: title for one in headers for task, title in one.columns.items()}
-    values = structs.replace(
-        first.spec.values,
-        repeats=repeats,
+    first_header = headers[0]
+    columns: dict[str, str] = {}
+    for header in headers:
+        columns |= header.columns
+    spec_values = structs.replace(
+        first_header.spec.values,
+        repeats=1 + max((record.key.repeat for record in records), default=0),
         until_ci=None,
         tasks=tuple(columns),
-        **{name: _shared(name, headers) for name in ("limit", "sample")},
+        limit=_shared({header.spec.values.limit for header in headers}),
+        sample=_shared({header.spec.values.sample for header in headers}),
     )
-    blocks = [
-        structs.replace(block, repeat=block.repeat + _block_offset(block.task, run, own))
-        for run, own in zip(runs, offsets, strict=True)
-        for block in run.header.blocks
-    ]
-    is_one_machine = len({one.machine_name for one in headers}) == 1
+    blocks: list[BlockHeader] = []
+    for run, offsets in zip(runs, offsets_of_runs, strict=True):
+        for block in run.header.blocks:
+            offset = _block_offset(block.task, run, offsets)
+            blocks.append(structs.replace(block, repeat=block.repeat + offset))
+    workers = {
+        _worker(name, header): worker
+        for header in headers
+        for name, worker in header.workers.items()
+    }
+    is_one_machine = len({header.machine_name for header in headers}) == 1
+    ends = [header.finished for header in headers if header.finished]
     return structs.replace(
-        first,
+        first_header,
         uid="",
-        status=next((one.status for one in headers if one.status != "complete"), "complete"),
-        created=min(one.created for one in headers),
-        finished=max((one.finished for one in headers if one.finished), default=None),
+        status=joint_status(headers),
+        created=min(header.created for header in headers),
+        finished=max(ends, default=None),
         command=(),
-        spec=structs.replace(first.spec, values=values, asked=values),
+        spec=structs.replace(first_header.spec, values=spec_values, asked=spec_values),
+        segments=(),
+        warnings=tuple(dict.fromkeys(_warnings(headers))),
         num_records=len(records),
         columns=columns,
-        prompts=tuple(_prompts([one for h in headers for one in h.prompts], records)),
-        roofline=first.roofline if is_one_machine else None,
-        preparation=None, gpu=None, cpu=None,
-        segments=(), hooks=added_hooks(headers), weights_print=changed_print(headers),
+        prompts=tuple(_prompts(headers, records)),
+        preparation=None,
+        roofline=first_header.roofline if is_one_machine else None,
+        hooks=added_hooks(headers),
+        weights_print=changed_print(headers),
+        gpu=None,
+        cpu=None,
         blocks=tuple(blocks),
-        warnings=tuple(dict.fromkeys(_warnings(headers))),
         origins=tuple(origin for run in runs for origin in _origins(run)),
-        workers={
-            _worker(name, one): about for one in headers for name, about in one.workers.items()
-        },
-    )  # fmt: skip
+        workers=workers,
+    )
 
 
 def _worker(name: str, header: RunHeader) -> str:
@@ -217,10 +276,9 @@ def _worker(name: str, header: RunHeader) -> str:
     return name if header.origins else f"{header.id}/{name}"
 
 
-def _shared(name: str, headers: Sequence[RunHeader]) -> int | None:
-    """A value of the specification that all runs have; None if they differ."""
-    found = {getattr(one.spec.values, name) for one in headers}
-    return found.pop() if len(found) == 1 else None
+def _shared(values_of_runs: set[int | None]) -> int | None:
+    """The value that all runs have; None if they differ."""
+    return values_of_runs.pop() if len(values_of_runs) == 1 else None
 
 
 def _block_offset(task: str, run: Run, offsets: Offsets) -> int:
@@ -229,52 +287,57 @@ def _block_offset(task: str, run: Run, offsets: Offsets) -> int:
     Raises:
         UserError: its prompts have different numbers of passes.
     """
-    keys = {(one.key.task, one.key.sample_id) for one in run.records if one.key.task == task}
-    found = {offsets.get(key, 0) for key in keys}
-    if len(found) > 1:
+    prompts = {_prompt_of(record) for record in run.records if record.key.task == task}
+    offsets_of_block = {offsets.get(prompt, 0) for prompt in prompts}
+    if len(offsets_of_block) > 1:
         raise UserError(
             f"{run.header.id} has prompts of {task} that earlier runs have, and others: the blocks "
             "of a server cannot be split.",
             "Merge runs of the same prompts, or of different ones.",
         )
-    return found.pop() if found else 0
+    return offsets_of_block.pop() if offsets_of_block else 0
 
 
-def _prompts(sets: Sequence[PromptsHeader], records: Sequence[Record]) -> Iterator[PromptsHeader]:
-    """One part a task. The hash of several sets is made from theirs."""
-    by_task: dict[str, dict[str, PromptsHeader]] = defaultdict(dict)
-    for one in sets:
-        by_task[one.task][one.sha256] = one
-    for task, found in by_task.items():
-        largest = max(found.values(), key=lambda one: one.num_prompts)
-        ids = {record.key.sample_id for record in records if record.key.task == task}
-        if len(ids) <= largest.num_prompts:
+def _prompts(headers: Sequence[RunHeader], records: Sequence[Record]) -> Iterator[PromptsHeader]:
+    """One part per task. The hash of several sets of prompts is made from theirs."""
+    sets_by_task: dict[str, dict[str, PromptsHeader]] = defaultdict(dict)  # by their hashes
+    for header in headers:
+        for prompts in header.prompts:
+            sets_by_task[prompts.task][prompts.sha256] = prompts
+    for task, sets_of_prompts in sets_by_task.items():
+        largest = max(sets_of_prompts.values(), key=lambda prompts: prompts.num_prompts)
+        sample_ids = {record.key.sample_id for record in records if record.key.task == task}
+        if len(sample_ids) <= largest.num_prompts:  # the others are parts of it
             yield largest
             continue
         categories: dict[str, tuple[str, ...]] = {}
-        for one in found.values():
-            for name, samples in one.categories.items():
-                categories[name] = tuple(dict.fromkeys((*categories.get(name, ()), *samples)))
-        sha256 = hashlib.sha256("".join(sorted(found)).encode()).hexdigest()
-        yield structs.replace(largest, num_prompts=len(ids), sha256=sha256, categories=categories)
+        for prompts in sets_of_prompts.values():
+            for name, ids in prompts.categories.items():
+                categories[name] = tuple(dict.fromkeys((*categories.get(name, ()), *ids)))
+        yield structs.replace(
+            largest,
+            num_prompts=len(sample_ids),
+            sha256=hashlib.sha256("".join(sorted(sets_of_prompts)).encode()).hexdigest(),
+            categories=categories,
+        )
 
 
 def _warnings(headers: Sequence[RunHeader]) -> Iterator[str]:
     """Each run's own warnings by its name, then the differences between runs."""
-    first = headers[0]
-    for one in headers:
-        yield from (f"{one.id}: {text}" for text in one.warnings)
-        if one.cpu and not one.servers and (busy := one.cpu.others_warning):
-            yield f"{one.id}: {busy}"
-    for one in headers[1:]:
-        for text in in_words(MERGE.cautions(first, one), first, one):
-            yield f"Merged runs differ in {text}."
+    first_header, *other_headers = headers
+    for header in headers:
+        yield from (f"{header.id}: {warning}" for warning in header.warnings)
+        if header.cpu and not header.servers and header.cpu.others_warning:
+            yield f"{header.id}: {header.cpu.others_warning}"
+    for header in other_headers:
+        for sentence in in_words(MERGE.cautions(first_header, header), first_header, header):
+            yield f"Merged runs differ in {sentence}."
 
 
 def _origins(run: Run) -> Sequence[Origin]:
     """The run as an origin; the origins of a run that is merged itself."""
-    one = run.header
-    if one.origins:
-        return one.origins
-    values = {name: getattr(one, name) for name in Origin.__struct_fields__}
-    return [Origin(**values | {"num_records": len(run.records)})]
+    header = run.header
+    if header.origins:
+        return header.origins
+    kept_fields = {name: getattr(header, name) for name in Origin.__struct_fields__}
+    return [Origin(**{**kept_fields, "num_records": len(run.records)})]

@@ -16,16 +16,18 @@ from specbench.errors import UserError
 from specbench.log.audit import StoredAudit
 from specbench.log.backend import BlockHeader, HookTimes, WeightsPrint
 from specbench.log.differences import POOL, in_words
-from specbench.log.header import RunHeader
+from specbench.log.header import RunHeader, Status
 from specbench.log.spec import SpecValues
 from specbench.types import Record, RecordKey
 
 
 class Load(NamedTuple):
-    """The load of a server: requests at once, or per second. Both are 0 for the engine."""
+    """The load of a server. Both are 0 for the engine in this process."""
 
     concurrency: int = 0
+    """Requests at once."""
     request_rate: float = 0
+    """Requests per second."""
 
     @property
     def text(self) -> str:
@@ -46,38 +48,59 @@ def load_of(measured: BlockHeader | RecordKey) -> Load:
     return Load(measured.concurrency, measured.request_rate)
 
 
-BlockKey = tuple[object, ...]
+def loads_of(spec_values: SpecValues) -> tuple[Load, ...]:
+    """The loads that a run's specification names, in order; none for the engine."""
+    closed_loads = [Load(concurrency=concurrency) for concurrency in spec_values.concurrency]
+    open_loads = [Load(request_rate=rate) for rate in spec_values.request_rates]
+    return (*closed_loads, *open_loads)
+
+
 BETWEEN = " / "
 """Between a task and a category in the name of what is measured."""
 
 
-def block_key(one: BlockHeader | RecordKey) -> BlockKey:
-    """The key of a record's block, or of a block. That of a category is its task's."""
-    task = one.task.partition(BETWEEN)[0]
-    return (one.method, one.temperature, task, one.repeat, *load_of(one))
+class BlockKey(NamedTuple):
+    """Identity of a block of a server: what it measures in one go."""
+
+    method: str
+    """Spelling of the method."""
+    temperature: float
+    """Sampling temperature."""
+    task: str
+    """Task; that of a category."""
+    repeat: int
+    """Pass over the prompts."""
+    load: Load
+    """Load of the server."""
 
 
-def loads_of(values: SpecValues) -> tuple[Load, ...]:
-    """The loads that a run's specification names, in order; none for the engine."""
-    at_once = [Load(concurrency=number) for number in values.concurrency]
-    return (*at_once, *(Load(request_rate=rate) for rate in values.request_rates))
+def block_key(measured: BlockHeader | RecordKey) -> BlockKey:
+    """The key of a block, or of a record's block. That of a category is its task's."""
+    return BlockKey(
+        measured.method,
+        measured.temperature,
+        measured.task.partition(BETWEEN)[0],
+        measured.repeat,
+        load_of(measured),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A header and its records: a whole run, a part of one, or several runs as one.
-
-    `path` is the folder that it was read from, `left_out` names lines of it that were not
-    read, and `audit` is the last audit of these records. `run_of_repeat` is the run of each
-    repeat of a pool.
-    """
+    """A header and its records: a whole run, a part of one, or several runs as one."""
 
     header: RunHeader
+    """What is known about the run besides its records."""
     records: tuple[Record, ...] = ()
+    """Its answers, in the order of the file."""
     path: Path | None = None
+    """The folder that it was read from."""
     left_out: tuple[str, ...] = ()
+    """Lines of the folder that were not read, with the reasons."""
     audit: StoredAudit | None = None
+    """The last audit of these records."""
     run_of_repeat: tuple[int, ...] = ()
+    """Of a pool: for each repeat, the number of its run."""
 
     @property
     def folder(self) -> Path:
@@ -93,10 +116,11 @@ class Run:
     @property
     def missing_text(self) -> str:
         """The records that a run lacks although it says that it is complete; empty if none."""
-        expected = self.header.num_records or 0
-        num_missing = expected - len(self.records)
-        is_cut = self.header.status == "complete" and num_missing > 0
-        return f"{num_missing} of {expected} records are missing" if is_cut else ""
+        num_expected = self.header.num_records or 0
+        num_missing = num_expected - len(self.records)
+        if self.header.status != "complete" or num_missing <= 0:
+            return ""
+        return f"{num_missing} of {num_expected} records are missing"
 
     def at(self, load: Load) -> Run:
         """The part that was measured at one load; the run itself if it has this load alone.
@@ -106,19 +130,24 @@ class Run:
         """
         if self.loads == (load,):
             return self
-        spec, is_first = self.header.spec, load == self.loads[0]
+        is_first = load == self.loads[0]
         records = tuple(record for record in self.records if load_of(record.key) == load)
-        expected, num_others = self.header.num_records, len(self.records) - len(records)
-        values = structs.replace(
+        num_expected = self.header.num_records
+        if num_expected:
+            # All records that are missing count as those of the first load.
+            num_elsewhere = len(self.records) - len(records)
+            num_expected = num_expected - num_elsewhere if is_first else len(records)
+        spec = self.header.spec
+        spec_values = structs.replace(
             spec.values,
             concurrency=(load.concurrency,) if load.concurrency else (),
             request_rates=(load.request_rate,) if load.request_rate else (),
         )
         header = structs.replace(
             self.header,
-            spec=structs.replace(spec, values=values),
-            num_records=expected and (expected - num_others if is_first else len(records)),
-            blocks=tuple(one for one in self.header.blocks if load_of(one) == load),
+            spec=structs.replace(spec, values=spec_values),
+            num_records=num_expected,
+            blocks=tuple(block for block in self.header.blocks if load_of(block) == load),
             warnings=self.header.warnings if is_first else (),
         )
         left_out = self.left_out if is_first else ()
@@ -147,16 +176,20 @@ class Run:
         _check_poolable(runs)
         records: list[Record] = []
         run_of_repeat: list[int] = []
-        for number, run in enumerate(runs):
-            offset = len(run_of_repeat)
-            records += (renumbered(record, offset) for record in run.records)
-            run_of_repeat += [number] * (run.header.spec.values.repeats or 1)
+        for run_index, run in enumerate(runs):
+            num_earlier_repeats = len(run_of_repeat)
+            records += (renumbered(record, num_earlier_repeats) for record in run.records)
+            run_of_repeat += [run_index] * _num_repeats(run.header)
         return Run(
-            _pooled_header([run.header for run in runs], num_repeats=len(run_of_repeat)),
+            _pooled_header([run.header for run in runs]),
             tuple(records),
             left_out=tuple(line for run in runs for line in run.left_out),
             run_of_repeat=tuple(run_of_repeat),
         )
+
+
+def _num_repeats(header: RunHeader) -> int:
+    return header.spec.values.repeats or 1
 
 
 def renumbered(record: Record, offset: int) -> Record:
@@ -165,39 +198,50 @@ def renumbered(record: Record, offset: int) -> Record:
 
 
 def _check_poolable(runs: Sequence[Run]) -> None:
-    first = runs[0].header
-    for number, run in enumerate(runs):
-        if any(
-            run.header.uids & other.header.uids or (run.records and run.records == other.records)
-            for other in runs[:number]
-        ):
+    """Raise UserError if a run is given twice, or is not of the first one's command and machine."""
+    first_header = runs[0].header
+    for run_index, run in enumerate(runs):
+        header = run.header
+        if any(_is_copy(run, earlier_run) for earlier_run in runs[:run_index]):
             raise UserError(
-                f"The run {run.header.id} is pooled with itself or a copy.", "Name it once."
+                f"The run {header.id} is pooled with itself or a copy.", "Name it once."
             )
-        if found := POOL.conflicts(first, run.header):
-            texts = "; ".join(in_words(found, first, run.header))
+        conflicts = POOL.conflicts(first_header, header)
+        if conflicts:
+            sentences = "; ".join(in_words(conflicts, first_header, header))
             raise UserError(
-                f"Only runs of one command on one machine are pooled: {texts}.",
+                f"Only runs of one command on one machine are pooled: {sentences}.",
                 "Make them by `specbench run --runs N`, or compare them: `specbench compare`.",
             )
 
 
-def _pooled_header(headers: Sequence[RunHeader], num_repeats: int) -> RunHeader:
+def _is_copy(run: Run, earlier_run: Run) -> bool:
+    """True if two runs have the same measurements, by their random names or by all records."""
+    has_same_records = bool(run.records) and run.records == earlier_run.records
+    return bool(run.header.uids & earlier_run.header.uids) or has_same_records
+
+
+def _pooled_header(headers: Sequence[RunHeader]) -> RunHeader:
     """The first header, with the repeats, blocks and warnings of all."""
-    first, offset, blocks = headers[0], 0, []
-    for one in headers:
-        blocks += [structs.replace(b, repeat=b.repeat + offset) for b in one.blocks]
-        offset += one.spec.values.repeats or 1
-    values = structs.replace(first.spec.values, repeats=num_repeats)
-    known = [one.num_records for one in headers]
+    first_header = headers[0]
+    blocks: list[BlockHeader] = []
+    num_repeats = 0
+    for header in headers:
+        blocks += (
+            structs.replace(block, repeat=block.repeat + num_repeats) for block in header.blocks
+        )
+        num_repeats += _num_repeats(header)
+    spec_values = structs.replace(first_header.spec.values, repeats=num_repeats)
+    num_records = [header.num_records for header in headers if header.num_records]
+    is_complete_count = len(num_records) == len(headers)
     return structs.replace(
-        first,
+        first_header,
         uid="",
-        id=f"{first.id} and {len(headers) - 1} more",
-        status=next((one.status for one in headers if one.status != "complete"), "complete"),
+        id=f"{first_header.id} and {len(headers) - 1} more",
+        status=joint_status(headers),
         finished=headers[-1].finished,
-        spec=structs.replace(first.spec, values=values),
-        num_records=sum(n for n in known if n) if all(known) else None,
+        spec=structs.replace(first_header.spec, values=spec_values),
+        num_records=sum(num_records) if is_complete_count else None,
         blocks=tuple(blocks),
         hooks=added_hooks(headers),
         weights_print=changed_print(headers),
@@ -205,28 +249,39 @@ def _pooled_header(headers: Sequence[RunHeader], num_repeats: int) -> RunHeader:
     )
 
 
+def joint_status(headers: Sequence[RunHeader]) -> Status:
+    """The status of the first run that is not complete; else complete."""
+    return next((h.status for h in headers if h.status != "complete"), "complete")
+
+
 def added_hooks(headers: Sequence[RunHeader]) -> dict[str, HookTimes]:
-    """The untimed work of several runs: sums, but a drafter is built once a run."""
-    found: dict[str, HookTimes] = {}
-    for label, one in (each for header in headers for each in header.hooks.items()):
-        other = found.get(label, HookTimes())
-        sums = one.remember_s + other.remember_s, one.forget_s + other.forget_s
-        found[label] = HookTimes(max(one.build_s, other.build_s), *sums)
-    return found
+    """The untimed work of several runs: sums, but a drafter is built once per run."""
+    totals: dict[str, HookTimes] = {}
+    for header in headers:
+        for method, times in header.hooks.items():
+            total = totals.get(method, HookTimes())
+            totals[method] = HookTimes(
+                build_s=max(times.build_s, total.build_s),
+                remember_s=times.remember_s + total.remember_s,
+                forget_s=times.forget_s + total.forget_s,
+            )
+    return totals
 
 
 def changed_print(headers: Sequence[RunHeader]) -> WeightsPrint | None:
     """The first fingerprint of weights that changed during a run, else the first run's."""
-    prints = [one.weights_print for one in headers if one.weights_print]
-    changed = [one for one in prints if one.at_load != one.at_end]
+    prints = [header.weights_print for header in headers if header.weights_print]
+    changed = [weights for weights in prints if weights.at_load != weights.at_end]
     return next(iter((*changed, *prints)), None)
 
 
 def _pooled_warnings(headers: Sequence[RunHeader]) -> Iterable[str]:
-    for one in headers:
-        yield from one.warnings
-    for one in headers[1:]:
-        if one.cpu and not one.servers and (busy := one.cpu.others_warning):
-            yield f"{one.id}: {busy}"
-        for text in in_words(POOL.cautions(headers[0], one), headers[0], one):
-            yield f"Pooled runs differ in {text}."
+    """All runs' own warnings, then those about differences between them."""
+    first_header, *other_headers = headers
+    for header in headers:
+        yield from header.warnings
+    for header in other_headers:
+        if header.cpu and not header.servers and header.cpu.others_warning:
+            yield f"{header.id}: {header.cpu.others_warning}"
+        for sentence in in_words(POOL.cautions(first_header, header), first_header, header):
+            yield f"Pooled runs differ in {sentence}."

@@ -61,34 +61,36 @@ class GpuUse(Struct, frozen=True):
     @property
     def warnings(self) -> list[str]:
         """Reasons to doubt times measured on the GPU, in sentences."""
-        found = []
+        sentences = []
         if self.other_processes_most:
-            num = self.other_processes_most
-            others = "1 other process" if num == 1 else f"{num} others"
-            found.append(
+            num_others = self.other_processes_most
+            others = "1 other process" if num_others == 1 else f"{num_others} others"
+            sentences.append(
                 f"The GPU was shared with {others}: times are noisy, and energy is not this run's "
                 "alone."
             )
         elif (self.percent_busy_before or 0) >= BUSY_PERCENT:
-            found.append(
+            sentences.append(
                 f"The GPU was {self.percent_busy_before} % busy before the run began: times are "
                 "noisy."
             )
-        slowed = [
+        reasons = [
             f"{reason} {share * 100:.0f} %"
             for reason, share in self.throttled.items()
             if share >= THROTTLED_SHARE
         ]
-        if slowed:
-            found.append(
-                f"The GPU lowered its clocks in a part of the run ({', '.join(slowed)}): cool it, "
+        if reasons:
+            sentences.append(
+                f"The GPU lowered its clocks in a part of the run ({', '.join(reasons)}): cool it, "
                 "raise its power limit, or lock its clocks (nvidia-smi -lgc)."
             )
         if self.is_partition:
-            found.append("The GPU is cut into partitions (MIG): bandwidth and heat are shared.")
+            sentences.append("The GPU is cut into partitions (MIG): bandwidth and heat are shared.")
         if self.is_lost:
-            found.append("The driver lost the GPU during the run: see `nvidia-smi` and its log.")
-        return found
+            sentences.append(
+                "The driver lost the GPU during the run: see `nvidia-smi` and its log."
+            )
+        return sentences
 
 
 class CpuUse(Struct, frozen=True):
@@ -108,8 +110,9 @@ class CpuUse(Struct, frozen=True):
         """A sentence on programs that took the processor from the run; None if they took little."""
         if self.share_of_others.mean <= BUSY_SHARE:
             return None
-        mean, most = self.share_of_others.mean * 100, self.share_of_others.max * 100
+        mean_percent = self.share_of_others.mean * 100
+        most_percent = self.share_of_others.max * 100
         return (
-            f"Other programs took {mean:.0f} % of the processor during the run, and up to "
-            f"{most:.0f} % in a second: times are noisy. Stop them, and repeat the run."
+            f"Other programs took {mean_percent:.0f} % of the processor during the run, and up to "
+            f"{most_percent:.0f} % in a second: times are noisy. Stop them, and repeat the run."
         )
