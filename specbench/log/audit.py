@@ -37,7 +37,7 @@ class AuditTest(Struct, frozen=True, omit_defaults=True):
     name: str
     """Name of the test."""
     num: int
-    """Answers, logit rows, guesses, tokens or outcomes tested."""
+    """Answers, logit rows, draft tokens, sampled tokens or outcomes tested."""
     effect: float
     """Size of the difference found."""
     unit: str = ""

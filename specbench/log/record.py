@@ -1,10 +1,5 @@
-"""One line of `samples.jsonl`, and the `Record` it becomes.
+"""One line of `samples.jsonl`, and the `Record` it becomes."""
 
-One line of `trace.jsonl`: the trees of a traced sample.
-"""
-
-import sys
-from dataclasses import asdict, replace
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -12,15 +7,13 @@ from msgspec.structs import force_setattr
 
 from specbench.errors import printable_values
 from specbench.log.header import SCHEMA
-from specbench.types import Phases, Record, RecordKey, Serving, StopReason, TracedStep
+from specbench.types import Phases, Record, RecordKey, Serving, StopReason
 
+# Numbers within the ranges that a run can write. JSON has neither NaN nor infinity.
 Whole = Annotated[int, Meta(ge=0, lt=2**31)]
 Positive = Annotated[int, Meta(ge=1, lt=2**31)]
 Large = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Amount = Annotated[float, Meta(ge=0)]
-"""Numbers within the ranges that a run can write. JSON has neither NaN nor infinity."""
-_LONG = ("token_ids", "text", "token_ends", "accept_lengths", "num_nodes")
-_OFTEN_EQUAL = ("method", "temperature", "task", "sample_id", "origin", "worker", *_LONG)
 
 
 class KeyFields(Struct, frozen=True):
@@ -113,46 +106,32 @@ class RecordLine(
             force_setattr(self, "error", printable_values(self.error))
 
 
+_KEY_FIELDS = KeyFields.__struct_fields__
+_RECORD_FIELDS = sorted(set(RecordLine.__struct_fields__) & set(Record.__slots__))
+"""Fields that a record and its line share, but for those of the key."""
+
+_LONG_FIELDS = ("token_ids", "text", "token_ends", "accept_lengths", "num_nodes")
+_OFTEN_EQUAL = ("method", "temperature", "task", "sample_id", "origin", "worker", *_LONG_FIELDS)
+"""Fields that have equal values in many lines of a run: most methods give the same tokens."""
+
+
 def to_line(record: Record) -> RecordLine:
     """The line of a record."""
-    return RecordLine(
-        **{name: getattr(record.key, name) for name in KeyFields.__struct_fields__},
-        num_tokens=record.num_tokens,
-        **{name: getattr(record, name) for name in _SAME},
-    )
+    key_fields = {name: getattr(record.key, name) for name in _KEY_FIELDS}
+    record_fields = {name: getattr(record, name) for name in _RECORD_FIELDS}
+    return RecordLine(**key_fields, **record_fields, num_tokens=record.num_tokens)
 
 
-def to_record(line: RecordLine, known: dict[Any, Any]) -> Record:
-    """The record of a line. Values that are `known` from other lines of the run become one
-    object: most methods give the same tokens, and large runs must fit into memory.
+def to_record(line: RecordLine, shared_values: dict[Any, Any]) -> Record:
+    """The record of a line.
+
+    `shared_values` maps each value of earlier lines to itself. Equal values of the run become
+    one object that way: large runs must fit into memory.
     """
-    values = {name: getattr(line, name) for name in (*KeyFields.__struct_fields__, *_SAME)}
+    fields = {name: getattr(line, name) for name in (*_KEY_FIELDS, *_RECORD_FIELDS)}
     for name in _OFTEN_EQUAL:
-        values[name] = known.setdefault(values[name], values[name])
-    key = RecordKey(**{name: values.pop(name) for name in KeyFields.__struct_fields__})
-    values["is_paused"] |= line.num_paused > 1
-    return Record(key=key, **values)
-
-
-_SAME = sorted(set(RecordLine.__struct_fields__) & set(Record.__slots__))
-"""Fields that a record and its line share."""
-
-
-class TraceLine(KeyFields, frozen=True, kw_only=True, omit_defaults=True):
-    """The traced steps of one record."""
-
-    steps: tuple[TracedStep, ...]
-    """Steps whose tree has log-probabilities."""
-
-
-def to_trace_line(record: Record) -> TraceLine:
-    """The line of a traced record."""
-    return TraceLine(**asdict(record.key), steps=tuple(map(_finite, record.trace)))
-
-
-def _finite(step: TracedStep) -> TracedStep:
-    """The step with log-probabilities that JSON can hold: minus infinity would become null."""
-    least = -sys.float_info.max
-    return replace(
-        step, log_probs=tuple(p if p is None else max(p, least) for p in step.log_probs)
-    )  # fmt: skip
+        fields[name] = shared_values.setdefault(fields[name], fields[name])
+    key = RecordKey(**{name: fields.pop(name) for name in _KEY_FIELDS})
+    if line.num_paused > 1:  # an older version measured a paused line again, and it paused again
+        fields["is_paused"] = True
+    return Record(key=key, **fields)

@@ -10,19 +10,33 @@ import msgspec
 from msgspec import structs
 
 from specbench.errors import unknown_name
-from specbench.log import audit, backend, header, machine, methods, model, record, spec, usage
+from specbench.log import (
+    audit,
+    backend,
+    header,
+    machine,
+    methods,
+    model,
+    record,
+    spec,
+    trace,
+    usage,
+)
 from specbench.types import completion, shape
 
 KINDS: Mapping[str, type] = {
     "header": header.RunHeader,
     "record": record.RecordLine,
-    "trace": record.TraceLine,
+    "trace": trace.TraceLine,
     "audit": audit.StoredAudit,
 }
 """Kinds of files: `run.json`, a line of `samples.jsonl` and of `trace.jsonl`, `audit.json`."""
 
-
-_MODULES = (shape, completion, machine, usage, model, methods, backend, spec, header, audit, record)
+_MODULES = (
+    *(shape, completion),
+    *(machine, usage, model, methods, backend, spec, header),
+    *(audit, record, trace),
+)
 """The modules that declare parts of the files; a base class stands before its subclasses."""
 
 

@@ -21,8 +21,9 @@ from specbench.log.audit import StoredAudit, read_audit, records_hash
 from specbench.log.files import LineFile, end_of_last_line, folder_errors, write_whole
 from specbench.log.header import SCHEMA, RunHeader, header_values
 from specbench.log.line_checks import ImpossibleRecord, RecordCheck
-from specbench.log.record import RecordLine, TraceLine, to_line, to_record, to_trace_line
+from specbench.log.record import RecordLine, to_line, to_record
 from specbench.log.run import Run
+from specbench.log.trace import TraceLine, to_trace_line
 from specbench.types import Record, RecordKey
 
 HEADER = "run.json"
