@@ -286,9 +286,11 @@ def run(
         UserError: a name, value, file or cluster that is unknown, wrong or missing.
     """
     wait_briefly()
+    from specbench.measure.elsewhere import setup_maker
     from specbench.measure.plan import make_plan
     from specbench.measure.progress import Lines
-    from specbench.measure.session import claim_folder, new_run, resumed_run, run_plan, setup_maker
+    from specbench.measure.run_folder import claim_folder, new_run, resumed_run
+    from specbench.measure.session import run_plan
     from specbench.measure.spec import make_spec
 
     with _quiet_libraries():

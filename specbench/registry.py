@@ -160,11 +160,8 @@ def expand_groups(texts: Sequence[str]) -> tuple[str, ...]:
     """
     members: list[str] = []
     for choice in parse_choices(texts):
-        if choice.name in GROUPS and choice.given:
-            raise UserError(
-                f"{choice} gives options to a group of methods.",
-                f"Write {choice.name},METHOD:{str(choice).partition(':')[2]}.",
-            )
+        if choice.name in GROUPS:
+            check_group(choice)
         if choice.name == "papers":
             members += paper_methods()
         elif choice.name == "all":
@@ -172,6 +169,15 @@ def expand_groups(texts: Sequence[str]) -> tuple[str, ...]:
         else:
             members.append(str(choice))
     return tuple(dict.fromkeys(members))
+
+
+def check_group(choice: MethodChoice) -> None:
+    """Raise UserError if a group of methods is given options."""
+    if choice.given:
+        raise UserError(
+            f"{choice} gives options to a group of methods.",
+            f"Write {choice.name},METHOD:{str(choice).partition(':')[2]}.",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +197,16 @@ def describe_options(method: Method) -> list[OptionInfo]:
         OptionInfo(f.name, _kind(hints[f.name]), f.default, f.metadata.get("help", ""))
         for f in fields(method.options)
     ]
+
+
+def option_names(name: str) -> list[str]:
+    """The names of a method's options. A method of specbench is not imported for it.
+
+    Raises:
+        UserError: the name is unknown, or the method is broken.
+    """
+    options = read_options(name) if _plugin_of(name) is None else None
+    return [field.name for field in fields(options or get(name).options)]
 
 
 def make_options(method: Method, given: Mapping[str, str]) -> Any:

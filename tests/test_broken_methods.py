@@ -16,7 +16,7 @@ from specbench.errors import MethodFault, SpecbenchError, UserError, containing,
 from specbench.measure.local.engine_load import build_drafters
 from specbench.measure.local.memory import MemoryLedger
 from specbench.registry import MethodChoice, expand_groups
-from specbench.settings.run_method import RunMethod, parse_methods
+from specbench.settings.run_method import LoadedMethod, RunMethod, parse_methods
 from specbench.types import Request
 from tests.packaging.shell import ROOT, python
 from tests.support.models import random_llama
@@ -57,7 +57,7 @@ def failing_to_build(error: BaseException) -> RunMethod:
         raise error
 
     method = Method("mine", "Mine", "", "", registry.get("vanilla").options, build)
-    return RunMethod(MethodChoice("mine"), method, method.options())
+    return RunMethod(MethodChoice("mine"), loaded=LoadedMethod(method, method.options()))
 
 
 @pytest.mark.parametrize("error", [KeyError("layers"), MemoryError(), SystemExit(1)])

@@ -12,7 +12,8 @@ from specbench.data.prompts import Prompt
 from specbench.errors import printable, terminal_text, visible
 from specbench.log.header import RunHeader
 from specbench.log.store import HEADER, RunFolder, header_json, read_header, read_run
-from specbench.measure.session import claim_folder, control_warning
+from specbench.measure.header import control_warning
+from specbench.measure.run_folder import claim_folder
 from specbench.report.console import SafeConsole
 from specbench.report.export.csv import safe_cell
 from specbench.report.export.latex import escape as latex

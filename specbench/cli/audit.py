@@ -68,10 +68,10 @@ def audit(
 def _audit_method(name: str, model: str, call: Call) -> None:
     """Audit a method on a model in float32, print the result and end the program."""
     say(f"Starting: the audit of {name} on {model}")
-    from specbench.measure.plan import check_names
+    from specbench.measure.plan import check_early
     from specbench.measure.spec import RunSpec
 
-    check_names(RunSpec(model=model, methods=(name,)))
+    check_early(RunSpec(model=model, methods=(name,)))
     quiet_libraries()
     from specbench.audit.contract import load_subject, run_contract
     from specbench.audit.results import is_idle

@@ -18,9 +18,9 @@ def doctor(values: dict[str, Any], call: Call) -> None:
 
     spec = RunSpec(**values)
     say(f"Checking this machine with {spec.model} …")
-    from specbench.measure.plan import check_names
+    from specbench.measure.plan import check_early
 
-    check_names(spec)
+    check_early(spec)
     quiet_libraries()
     from specbench.measure.doctor import examine
     from specbench.report.console import Prose, SafeConsole

@@ -57,9 +57,9 @@ def race(
     values = {"settings": AUTO} | values
     spec = RunSpec(**values, temperatures=(temperature,), is_baseline_run=is_every_one)
     say(starting(spec, has_tasks=False))
-    from specbench.measure.plan import check_names, new_tokens
+    from specbench.measure.plan import check_early, new_tokens
 
-    check_names(spec)
+    check_early(spec)
     quiet_libraries()
     from specbench.measure.local.engine_setup import make_engine_setup
     from specbench.measure.requests import user

@@ -109,7 +109,7 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
     """
     from specbench.log.folders import pooled_in
     from specbench.log.store import HEADER
-    from specbench.measure.session import claim_folder, new_run, resumed_run
+    from specbench.measure.run_folder import claim_folder, new_run, resumed_run
     from specbench.measure.spec import AUTO
     from specbench.measure.suite.runs import equal_runs
 
@@ -145,7 +145,7 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
 
 def _run_suite(suite: Suite, folder: Path, call: Call, view: ProgressView) -> SuiteResult:
     """Make the runs that the folder lacks."""
-    from specbench.measure.session import setup_maker
+    from specbench.measure.elsewhere import setup_maker
     from specbench.measure.suite.runs import run_suite
 
     words = sys.argv[1:]
@@ -163,26 +163,27 @@ def _run_suite(suite: Suite, folder: Path, call: Call, view: ProgressView) -> Su
 
 
 def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str]) -> Run:
-    from specbench.measure import session
+    from specbench.measure.earlier_runs import expected_seconds
+    from specbench.measure.elsewhere import setup_maker
     from specbench.measure.plan import make_plan
+    from specbench.measure.run_folder import claim_folder, new_run, resumed_run
+    from specbench.measure.session import run_plan
 
-    choose = session.resumed_run if call.resume else session.new_run
+    choose = resumed_run if call.resume else new_run
     path, spec, given = choose(spec, given, call.output, RUNS)
     if call.resume:
         view.message(f"Continuing the run in {path}")
     words = sys.argv[1:]
     quiet_libraries()
-    with session.setup_maker(call.ray) as maker:
+    with setup_maker(call.ray) as maker:
         with lasting_objects():
             plan = make_plan(spec, is_offline=call.offline, setup_maker=maker)
-        seconds = session.expected_seconds(plan, RUNS)
+        seconds = expected_seconds(plan, RUNS)
         if seconds and seconds > LONG_S and not call.resume:
-            view.message(f"About {time_text(seconds)}, by the newest run of this model.")
-        path = path if call.output or call.resume else session.claim_folder(path)
+            view.message(_estimate(seconds))
+        path = path if call.output or call.resume else claim_folder(path)
         with resumable(path, "--output", words), view:
-            stored = session.run_plan(
-                plan, path, view, given=given, command=words, is_forced=call.force
-            )
+            stored = run_plan(plan, path, view, given=given, command=words, is_forced=call.force)
     folder = path / "report" if call.output else REPORTS / path.name
     _report(stored, path, folder, call, view)
     return stored
@@ -246,8 +247,8 @@ def _print_dry_run(suite: Suite) -> bool:
 
 def _print_power(spec: RunSpec, *, is_offline: bool) -> None:
     """Print what a run would do, about how long it would take, and what it could show."""
+    from specbench.measure.earlier_runs import expected_seconds
     from specbench.measure.plan import make_plan
-    from specbench.measure.session import expected_seconds
 
     made = make_plan(spec, is_offline=is_offline)
     counts = ", ".join(f"{task} {len(prompts)}" for task, prompts in made.prompts.items())
@@ -259,17 +260,21 @@ def _print_power(spec: RunSpec, *, is_offline: bool) -> None:
         f"at most {made.max_new_tokens} tokens an answer; completions: {made.num_records}"
     )
     if seconds := expected_seconds(made, RUNS):
-        lines.append(f"About {time_text(seconds)}, by the newest run of this model.")
+        lines.append(_estimate(seconds))
     for line in (*lines, _power(made)):
         say(line, is_error=False)
+
+
+def _estimate(seconds: float) -> str:
+    return f"Estimated time: {time_text(seconds)}, from the latest run of this model."
 
 
 def _power(plan: Plan) -> str:
     """The smallest difference that a run could show, by the newest run that can tell."""
     from specbench.analysis.metrics import measure
     from specbench.log.store import read_run
-    from specbench.measure.plan import has_interval, least_prompts
-    from specbench.measure.session import earlier_runs
+    from specbench.measure.earlier_runs import earlier_runs
+    from specbench.measure.passes import has_interval, least_prompts
     from specbench.report.power import pilot_of
 
     prompts = [len(one) for one in plan.prompts.values()]

@@ -18,7 +18,6 @@ from specbench.measure.local.engine_setup import EngineSetup, make_engine_setup
 from specbench.measure.local.memory import measure_traffic
 from specbench.measure.methods import BASELINE
 from specbench.measure.spec import RunSpec
-from specbench.models.cards import find_model
 from specbench.types import Request
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
     versions = f"Python {facts.python}, torch {facts.torch.version}"
     yield Diagnosis("software", f"specbench {facts.specbench}, {versions}")
     spec = structs.replace(spec, methods=(BASELINE,))
-    if spec.dtype == "auto" and find_model(spec.model).is_embedded:
+    if spec.dtype == "auto" and spec.card.is_embedded:
         spec = structs.replace(spec, dtype="float32")  # in float16, ties may go either way
     setup = make_engine_setup(spec, is_offline=is_offline)
     if setup.device.num_gpus and _version(facts.torch.version) < (2, 9):

@@ -1,48 +1,66 @@
-"""The methods of a run: which ones run, with which options and weights, and under which name."""
+"""The methods of a run: which ones run, with which weights, and under which name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from specbench import registry
 from specbench.errors import CheckpointError, UserError
 from specbench.measure.spec import RunSpec
-from specbench.models.cards import DraftWeights, ModelCard
-from specbench.models.checkpoints import check_checkpoint, safetensors_header
-from specbench.models.hub import resolve, resolve_weights
+from specbench.measure.weights import ResolvedWeights, declared_source, no_weights
+from specbench.models.cards import ModelCard
+from specbench.registry import MethodChoice
 from specbench.settings.run_method import RunMethod, parse_methods
 from specbench.types import BASELINE as BASELINE
 
-if TYPE_CHECKING:
-    from specbench.engine.drafter import Method
-    from specbench.zoo.stand_in.blueprint import Blueprint
-    from specbench.zoo.stand_in.plan import StandIn
-
-
-class ResolvedWeights(NamedTuple):
-    """A method's weights for a model. `exists` is False if the model has none for the method.
-
-    `layers` is the option of that name, if the model's card has to say it.
-    """
-
-    weights: Path | Blueprint | None
-    exists: bool = True
-    layers: str = ""
-
 
 class SelectedMethods(NamedTuple):
-    """The methods that run, those without a checkpoint, and the errors of missing files.
-
-    `broken` are sentences about plug-ins that would run if they could be imported.
-    """
+    """The methods of a run, sorted by whether they can run."""
 
     methods: tuple[RunMethod, ...]
+    """Those that run, with their weights."""
     missing: tuple[RunMethod, ...]
+    """Those that the model has no checkpoint for."""
     broken: tuple[str, ...]
+    """Sentences about plug-ins that would run if they could be imported."""
     errors: tuple[CheckpointError, ...]
+    """What is wrong with the files of methods."""
+
+
+ResolveWeights = Callable[[RunMethod], ResolvedWeights]
+"""From a method with its options to its weights."""
+
+
+def check_choices(choices: Sequence[MethodChoice]) -> None:
+    """Check the names and options of methods and groups, before torch is imported.
+
+    Raises:
+        UserError: an unknown name or option, or a wrong value.
+    """
+    for choice in choices:
+        if choice.name in registry.GROUPS:
+            registry.check_group(choice)
+        else:
+            RunMethod(choice).check_early()
+
+
+def check_sources(card: ModelCard, choices: Sequence[MethodChoice]) -> None:
+    """Check the local files of methods, and that one of them has weights, before torch is imported.
+
+    Raises:
+        UserError: no method has weights, or a file is missing or damaged.
+    """
+    methods = [choice for choice in choices if choice.name != BASELINE]
+    missing = []
+    for choice in methods:
+        source = declared_source(card, choice)
+        source.check_local()
+        if source.is_missing:
+            missing.append(choice.name)
+    if missing and len(missing) == len(methods):
+        raise no_weights(card, missing)
 
 
 def check_scopes(spec: RunSpec, methods: Sequence[RunMethod]) -> None:
@@ -51,18 +69,16 @@ def check_scopes(spec: RunSpec, methods: Sequence[RunMethod]) -> None:
     Raises:
         UserError: a method with `scope=run` in a run with several temperatures.
     """
-    for one in methods:
-        if one.scope == "run" and len(spec.temperatures) > 1:
+    num_temperatures = len(spec.temperatures)
+    for method in methods:
+        if method.scope == "run" and num_temperatures > 1:
+            temperatures = ",".join(f"{temperature:g}" for temperature in spec.temperatures)
             raise UserError(
-                f"{one.label} remembers earlier prompts, and --temperature "
-                f"{','.join(f'{t:g}' for t in spec.temperatures)} completes each prompt "
-                f"{len(spec.temperatures)} times: it would draft from its own earlier answers.",
+                f"{method.label} remembers earlier prompts, and --temperature {temperatures} "
+                f"completes each prompt {num_temperatures} times: it would draft from its own "
+                "earlier answers.",
                 "Give one temperature per run, or leave scope=run out.",
             )
-
-
-ResolveWeights = Callable[["Method", Any], ResolvedWeights]
-"""From a method and its options to its weights."""
 
 
 def select_methods(
@@ -83,46 +99,35 @@ def select_methods(
     Raises:
         UserError: no named method has weights, or two methods have one label.
     """
-    found: list[RunMethod] = []
+    running: list[RunMethod] = []
     missing: list[RunMethod] = []
     errors: list[CheckpointError] = []
     wanted, broken = _wanted(spec, named)
     for method in wanted:
         try:
-            resolved = resolve_weights(method.method, method.options)
+            resolved = resolve_weights(method)
         except CheckpointError as error:
             errors.append(error)
             resolved = ResolvedWeights(None)
-        options = method.options
-        if resolved.layers and options.layers == "":
-            options = replace(options, layers=resolved.layers)
-        one = replace(method, options=options, weights=resolved.weights)
-        (found if resolved.exists else missing).append(one)
-    if named and missing and all(one.method.name == BASELINE for one in found):
+        if resolved.layers and method.options.layers == "":
+            method = method.with_options(method.options.replaced(layers=resolved.layers))
+        method = replace(method, weights=resolved.weights)
+        (running if resolved.exists else missing).append(method)
+    if named and missing and all(method.method.name == BASELINE for method in running):
         if spec.weights == "stand-in":
             raise UserError(
-                f"{card.name} has no checkpoint for {', '.join(one.label for one in missing)}.",
+                f"{card.name} has no checkpoint for "
+                f"{', '.join(method.label for method in missing)}.",
                 "A stand-in has the built-in heads, and the SpS draft of the model card.",
             )
-        raise no_weights(card, [one.method.name for one in missing])
-    check_labels([one.label for one in found])
-    run = {one.method.name for one in found}  # `all,dflash:weights=DIR` names dflash twice
-    missing = [one for one in missing if one.method.name not in run]
-    told = tuple(missing) if named or card.is_known else ()
-    return SelectedMethods(tuple(found), told, broken, tuple(errors))
-
-
-def no_weights(card: ModelCard, names: Sequence[str]) -> UserError:
-    """The error for methods whose weights the user has to name."""
-    message = f"{card.name} has no checkpoint for {', '.join(names)}."
-    if names[0] == "rest":
-        make = f"specbench datastore build FILE.jsonl --model {card.name} --output FILE"
-        message = message.replace("checkpoint", "datastore" if len(names) == 1 else "weights")
-        return UserError(message, f"Make one: {make}\nThen: --method rest:datastore=FILE")
-    hint = f"Name one: --method {names[0]}:weights=DIR_OR_HUB_ID."
-    if card.is_known:
-        hint += f" `specbench show {card.name}` lists what there is."
-    return UserError(message, hint)
+        raise no_weights(card, [method.method.name for method in missing])
+    check_labels([method.label for method in running])
+    if not named and not card.is_known:  # no card says what there could be
+        missing = []
+    # `all,dflash:weights=DIR` names dflash twice.
+    names = {method.method.name for method in running}
+    missing = [method for method in missing if method.method.name not in names]
+    return SelectedMethods(tuple(running), tuple(missing), broken, tuple(errors))
 
 
 def check_labels(labels: Sequence[str]) -> None:
@@ -135,76 +140,28 @@ def check_labels(labels: Sequence[str]) -> None:
             )
 
 
-def _wanted(spec: RunSpec, named: Sequence[RunMethod]) -> tuple[list[RunMethod], tuple[str, ...]]:
-    """The named methods, or the default ones, with the baseline first unless it is turned off.
+class _Wanted(NamedTuple):
+    """The methods that a run should have, if they have weights."""
 
-    The second value has a sentence for each one that is left out because it is broken.
-    """
-    entries = () if named else registry.default_entries()
-    broken = tuple(f"{one.name} was not run. {one.error}" for one in entries if one.error)
-    names = [one.name for one in entries if not one.error]
-    if not spec.is_baseline_run:
-        names = [name for name in names if name != BASELINE]
-    wanted = [*named, *parse_methods(names)]
-    if spec.is_baseline_run and not any(str(one.asked) == BASELINE for one in wanted):
-        wanted = [*parse_methods([BASELINE]), *wanted]
-    return sorted(wanted, key=lambda one: one.method.name != BASELINE), broken
+    methods: list[RunMethod]
+    broken: tuple[str, ...]
+    """A sentence about each default method that is left out because it is broken."""
 
 
-def find_datastore(given: str) -> Path | None:
-    """The file that the option `datastore` names; None without a name.
-
-    Raises:
-        CheckpointError: the file is missing or is not a datastore.
-    """
-    if not given:
-        return None
-    path = Path(given).expanduser()
-    hint = "specbench datastore build FILE.jsonl --model M --output F."
-    if not path.is_file():
-        raise CheckpointError(f"Datastore {given} is not a file.", f"Make one: {hint}")
-    try:
-        lacking = {"token_ids", "order"} - {*safetensors_header(path, "it")}
-        problem = f"it has no {', '.join(sorted(lacking))}." if lacking else ""
-    except CheckpointError as error:
-        problem = error.message
-    if problem:
-        raise CheckpointError(f"{given} is not a datastore: {problem}", hint)
-    return path
-
-
-def find_checkpoint(
-    card: ModelCard,
-    method: Method,
-    options: Any,
-    *,
-    is_offline: bool,
-    stand_in: StandIn | None = None,
-) -> ResolvedWeights:
-    """A method's weights: the user's folder, the model card's checkpoint, or the stand-in's."""
-    name = method.weights_with(options)
-    if name is None:
-        return ResolvedWeights(None)
-    if datastore := find_datastore(options.datastore):
-        return ResolvedWeights(datastore)
-    given = options.weights
-    if stand_in:
-        if given:  # they would not match its shape
-            raise UserError(
-                f"--method {method.name}:weights={given} names weights, but a stand-in has its "
-                "own.",
-                "Leave out weights=, or leave out --weights stand-in.",
-            )
-        made = stand_in.drafters.get(name)
-        return ResolvedWeights(made, exists=made is not None)
-    if given:
-        what = f"The {method.name} checkpoint"
-        is_model = DraftWeights(name, given).is_model
-        path = resolve(given, offline=is_offline, what=what, needs_tokenizer=is_model)
-        check_checkpoint(path, what=what, needs_tokenizer=is_model)
-        return ResolvedWeights(path, layers=card.layers.get(given, ""))
-    weights = card.weights_of(method.name) or card.weights_of(name)
-    if weights is None:
-        return ResolvedWeights(None, exists=False)
-    path = resolve_weights(card, weights, offline=is_offline)
-    return ResolvedWeights(path, layers=card.layers.get(weights.repo, ""))
+def _wanted(spec: RunSpec, named: Sequence[RunMethod]) -> _Wanted:
+    """The named methods, or the default ones, with the baseline first unless it is turned off."""
+    methods = list(named)
+    broken: tuple[str, ...] = ()
+    if not named:
+        entries = registry.default_entries()
+        broken = tuple(
+            f"{entry.name} was not run. {entry.error}" for entry in entries if entry.error
+        )
+        names = [entry.name for entry in entries if not entry.error]
+        if not spec.is_baseline_run:
+            names = [name for name in names if name != BASELINE]
+        methods = parse_methods(names)
+    if spec.is_baseline_run and not any(str(method.asked) == BASELINE for method in methods):
+        methods = [*parse_methods([BASELINE]), *methods]
+    methods.sort(key=lambda method: method.method.name != BASELINE)
+    return _Wanted(methods, broken)

@@ -1,7 +1,10 @@
 """The specification of a run: every value, checked before any file or weight is touched."""
 
+from __future__ import annotations
+
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import ValidationError, convert
 from msgspec.structs import force_setattr
@@ -9,15 +12,21 @@ from msgspec.structs import force_setattr
 from specbench.errors import UserError, few, unknown_name
 from specbench.log.options import options
 from specbench.log.spec import SpecValues, parse_goodput
-from specbench.registry import parse_choices
+from specbench.registry import MethodChoice, parse_choices
 from specbench.types import Sampling
 
+if TYPE_CHECKING:
+    from specbench.models.cards import ModelCard
+    from specbench.settings.run_method import RunMethod
+
 _NO_DEVICES = ("gpu", "nvidia", "gpu:0")
-AUTO, PAPER = "auto", "paper"
-"""Settings chosen for this machine, and those of the papers."""
+AUTO = "auto"
+"""Settings chosen for this machine."""
+PAPER = "paper"
+"""Settings of the papers."""
 
 
-class RunSpec(SpecValues, frozen=True):
+class RunSpec(SpecValues, frozen=True, dict=True):
     """Values of a run within their ranges. Without `methods`, those of the papers,
     training-free ones and plug-ins run; without `tasks`, the six of the papers.
 
@@ -53,10 +62,42 @@ class RunSpec(SpecValues, frozen=True):
             raise UserError("No temperature is given.", "Give --temperature 0, 1 or 0,1.")
         _check_backend(self)
 
+    @cached_property
+    def card(self) -> ModelCard:
+        """The card of the model.
+
+        Raises:
+            UserError: the model is unknown, or its folder has no valid card.
+        """
+        from specbench.models.cards import find_model
+
+        return find_model(self.model)
+
+    @cached_property
+    def choices(self) -> tuple[MethodChoice, ...]:
+        """The methods and groups of methods that were named.
+
+        Raises:
+            UserError: a text is not a list of methods.
+        """
+        return tuple(parse_choices(self.methods))
+
+    @cached_property
+    def run_methods(self) -> tuple[RunMethod, ...]:
+        """The methods that were named, groups replaced by their members; none is imported yet.
+
+        Raises:
+            UserError: a text is not a list of methods, or gives options to a group.
+        """
+        from specbench.settings.run_method import enter_methods
+
+        return enter_methods(self.methods)
+
     def sampling(self, temperature: float) -> Sampling:
         """The sampling at one of the run's temperatures."""
-        is_drawn = temperature > 0
-        return Sampling(temperature, self.top_p if is_drawn else 1.0, self.top_k * is_drawn)
+        if temperature == 0:
+            return Sampling(temperature, top_p=1.0, top_k=0)
+        return Sampling(temperature, self.top_p, self.top_k)
 
     def samplings_text(self) -> str:
         """The samplings at all temperatures, as files of settings name them."""
@@ -65,19 +106,23 @@ class RunSpec(SpecValues, frozen=True):
 
 def starting(spec: RunSpec, *, has_tasks: bool = True) -> str:
     """The first line of a run: "Starting: tiny, pld, sps, gsm8k"."""
-    names = dict.fromkeys(choice.name for choice in parse_choices(spec.methods))
-    parts = [f"Starting: {spec.model}", few([*names]) or "its default methods"]
-    return ", ".join([*parts, *[few(spec.tasks) or "the default tasks"] * has_tasks])
+    methods = dict.fromkeys(choice.name for choice in spec.choices)
+    words = [f"Starting: {spec.model}", few([*methods]) or "its default methods"]
+    if has_tasks:
+        words.append(few(spec.tasks) or "the default tasks")
+    return ", ".join(words)
 
 
 def _check_backend(values: SpecValues) -> None:
     """Refuse options of servers without one, and options of the engine with one."""
-    used = [one for one in options(SpecValues) if getattr(values, one.name) != one.default]
-    of_servers = [one.flag for one in used if one.backend == "server"]
+    used = [
+        option for option in options(SpecValues) if getattr(values, option.name) != option.default
+    ]
+    of_servers = [option.flag for option in used if option.backend == "server"]
     of_engine = [
-        one.flag
-        for one in used
-        if one.backend == "engine" and not (one.name == "threads" and values.serving_engine)
+        option.flag
+        for option in used
+        if option.backend == "engine" and not (option.name == "threads" and values.serving_engine)
     ]
     if not values.backend and of_servers:
         are = "is" if len(of_servers) == 1 else "are"
@@ -98,21 +143,22 @@ def make_spec(**values: Any) -> RunSpec:
     Raises:
         UserError: an unknown name, or a value of the wrong type or out of range.
     """
-    known = {option.name: option for option in options(SpecValues)}
-    for name, value in values.items():
-        if name not in known:
-            raise unknown_name("value", name, known)
-        if isinstance(value, Path):
-            values[name] = str(value)
-        elif known[name].is_many and isinstance(value, str):
-            values[name] = known[name].read([value])
-        elif known[name].is_many and isinstance(value, int | float):
-            values[name] = [value]
+    by_name = {option.name: option for option in options(SpecValues)}
+    for name, given in values.items():
+        if name not in by_name:
+            raise unknown_name("value", name, by_name)
+        is_many = by_name[name].is_many
+        if isinstance(given, Path):
+            values[name] = str(given)
+        elif is_many and isinstance(given, str):
+            values[name] = by_name[name].read([given])
+        elif is_many and isinstance(given, int | float):
+            values[name] = [given]
     try:
         return convert(values, RunSpec)
     except ValidationError as error:
-        reason, _, place = str(error).partition(" - at ")
-        name = place.strip("`$.").partition("[")[0]
+        reason, _, path = str(error).partition(" - at ")
+        name = path.strip("`$.").partition("[")[0]
         raise UserError(
             f"{name}={values[name]!r} has the wrong type.", f"{reason.replace('`', '')}."
         ) from error

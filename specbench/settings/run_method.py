@@ -1,11 +1,16 @@
-"""A method as it is entered in a run: its options, its weights, and its name in records."""
+"""A method as it is entered in a run: its options, its weights, and its name in records.
+
+A run's methods are texts in its spec and in run.json. They are read here, once, and looked up
+when something asks what they are: names and values are checked before torch is imported.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import structs
 
@@ -14,35 +19,83 @@ from specbench.errors import printable
 from specbench.log.methods import MethodHeader, SettingsHeader
 from specbench.log.model import WeightsHeader
 from specbench.models.checkpoints import identify
-from specbench.registry import MethodChoice, parse_choices
+from specbench.registry import MethodChoice
 from specbench.types import Scope
 
 if TYPE_CHECKING:
-    from specbench.engine.drafter import Method
+    from specbench.engine.drafter import Method, MethodOptions
     from specbench.zoo.stand_in.blueprint import Blueprint
 
 
-@dataclass(frozen=True, slots=True)
+class LoadedMethod(NamedTuple):
+    """A method that was imported, with its options."""
+
+    method: Method
+    options: MethodOptions
+
+
+@dataclass(frozen=True)
 class RunMethod:
-    """A method entered in a run, with its options and, once resolved, its weights."""
+    """A method entered in a run. Asking for `method` or `options` imports it and torch."""
 
     asked: MethodChoice
-    method: Method
-    options: Any
+    """Its name, with the options that the user gave as texts."""
     weights: Path | Blueprint | None = None
+    """Its checkpoint, once that was found."""
     settings: SettingsHeader | None = None
+    """The source of options that were chosen for the user."""
+    loaded: LoadedMethod | None = None
+    """The method and its options, if they are not those that `asked` names."""
+
+    @cached_property
+    def _loaded(self) -> LoadedMethod:
+        if self.loaded:
+            return self.loaded
+        method = registry.get(self.asked.name)
+        return LoadedMethod(method, registry.make_options(method, self.asked.given))
+
+    @property
+    def method(self) -> Method:
+        return self._loaded.method
+
+    @property
+    def options(self) -> Any:
+        """The options in effect, with a type of the method's own."""
+        return self._loaded.options
+
+    def check_early(self) -> None:
+        """Check the name and the values without importing the method.
+
+        Rules between options, and the options of plug-ins, are left to `load`.
+
+        Raises:
+            UserError: an unknown name or option, or a wrong value.
+        """
+        registry.check_choice(self.asked)
+
+    def load(self) -> RunMethod:
+        """Import the method and make its options.
+
+        Raises:
+            UserError: an unknown name or option, a wrong value, or a broken method.
+        """
+        return replace(self, loaded=self._loaded)
+
+    def with_options(self, options: MethodOptions) -> RunMethod:
+        """The method with these options in place of its own."""
+        return replace(self, loaded=LoadedMethod(self.method, options))
 
     def tuned(self, options: Mapping[str, Any], source: str, sha256: str = "") -> RunMethod:
         """The method with these options. Those that the user gave stay."""
-        paper = asdict(self.options)
-        ours = {
+        paper = self.options.as_dict()
+        chosen = {
             name: value
             for name, value in options.items()
             if name in paper and name not in self.asked.given
         }
-        made = replace(self.options, **ours)
-        changed = {name: paper[name] for name, value in ours.items() if value != paper[name]}
-        return replace(self, options=made, settings=SettingsHeader(source, changed, sha256))
+        replaced = {name: paper[name] for name, value in chosen.items() if value != paper[name]}
+        method = self.with_options(self.options.replaced(**chosen))
+        return replace(method, settings=SettingsHeader(source, replaced, sha256))
 
     def as_before(self, before: MethodHeader | None) -> RunMethod:
         """The method with the settings of a run that goes on."""
@@ -53,6 +106,7 @@ class RunMethod:
 
     @property
     def label(self) -> str:
+        """Its name in records and tables."""
         return label_of(self.asked)
 
     def describe(self) -> MethodHeader:
@@ -60,48 +114,64 @@ class RunMethod:
         return MethodHeader(
             name=self.method.name,
             title=self.method.title,
-            options=asdict(self.options),
+            options=self.options.as_dict(),
             is_lossless=self.method.is_lossless_with(self.options),
-            weights=self._weights(),
+            weights=self._weights_header(),
             scope=self.scope,
             settings=self.settings,
         )
+
+    @property
+    def checkpoint(self) -> str | None:
+        """The name on a model card of the checkpoint that it needs; None if it needs none."""
+        return self.method.weights_with(self.options)
 
     @property
     def scope(self) -> Scope:
         """Lifetime of its memory."""
         return self.method.scope_with(self.options)
 
-    def _weights(self) -> WeightsHeader | None:
-        if self.weights is None or isinstance(self.weights, Path):
-            return identify(self.weights) if self.weights else None
+    def _weights_header(self) -> WeightsHeader | None:
+        if self.weights is None:
+            return None
+        if isinstance(self.weights, Path):
+            return identify(self.weights)
         return structs.replace(identify(self.weights.folder), **self.weights.describe())
 
 
 def kept_options(before: MethodHeader, now: SettingsHeader | None) -> dict[str, Any]:
     """A run's own values of the options that its settings change, or those of `now`."""
-    names = {name for one in (before.settings, now) if one for name in one.paper}
-    return {name: before.options[name] for name in names if name in before.options}
+    headers = [header for header in (before.settings, now) if header]
+    changed = {name for header in headers for name in header.paper}
+    return {name: before.options[name] for name in changed if name in before.options}
 
 
-def parse_methods(spellings: Sequence[str]) -> list[RunMethod]:
-    """The methods that the user named, groups included, with their options.
+def enter_methods(texts: Sequence[str]) -> tuple[RunMethod, ...]:
+    """The methods that texts of a user name, groups replaced by their members.
+
+    None is imported: errors show in `check_early` and `load`.
+
+    Raises:
+        UserError: a text cannot be read, or gives options to a group.
+    """
+    choices = registry.parse_choices(registry.expand_groups(texts))
+    return tuple(RunMethod(choice) for choice in choices)
+
+
+def parse_methods(texts: Sequence[str]) -> list[RunMethod]:
+    """The methods that texts of a user name, imported, with their options.
 
     Raises:
         UserError: an unknown method or option, or a wrong value.
     """
-    return [
-        RunMethod(asked, method, registry.make_options(method, asked.given))
-        for asked in parse_choices(registry.expand_groups(spellings))
-        for method in [registry.get(asked.name)]
-    ]
+    return [method.load() for method in enter_methods(texts)]
 
 
-PATHS = "weights", "datastore", "tree"
+PATHS = ("weights", "datastore", "tree")
 """Options that name a file or folder."""
 
 
 def label_of(asked: MethodChoice) -> str:
     """A method's name in records and tables. A file goes by its last name, not its path."""
-    given = {k: Path(v).name if k in PATHS else v for k, v in asked.given.items()}
+    given = {name: Path(text).name if name in PATHS else text for name, text in asked.given.items()}
     return printable(str(MethodChoice(asked.name, given)))

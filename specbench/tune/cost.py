@@ -574,7 +574,7 @@ def _knots(
     for one in (each for each in methods if each.label in kinds):
         every = [*enumerate(_sizes(kinds[one.label], one.options, loaded.drafters[one.label]))]
         for number, (values, options) in [*every, every[-1]]:
-            drafter = build_drafters(target, [replace(one, options=options)], ledger)[one.label]
+            drafter = build_drafters(target, [one.with_options(options)], ledger)[one.label]
             yield Knot(one.label, values, drafter, number)
 
 

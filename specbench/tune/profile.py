@@ -531,8 +531,7 @@ def recorded_answer(
 
 def _widened(one: RunMethod) -> RunMethod:
     """The method with the options that its drafts are recorded with."""
-    profiled = getattr(one.options, "profiled", None)
-    return replace(one, options=profiled()) if profiled else one
+    return one.with_options(one.options.profiled())
 
 
 def _size(label: str, arrays: Arrays) -> int:

@@ -18,7 +18,7 @@ from specbench.engine.drafter import BuildContext, Drafter, State
 from specbench.engine.sampler import Sampler
 from specbench.engine.target import Target
 from specbench.errors import UserError
-from specbench.measure.methods import find_checkpoint
+from specbench.measure.weights import find_checkpoint
 from specbench.methods.shared.static_tree import NUM_RANKS, PROFILE_DEPTH, Ranks, StaticTree
 from specbench.methods.shared.stored_pool import HostPool, StoredPool, smaller_tree
 from specbench.methods.sps import next_length
@@ -235,10 +235,10 @@ def _text(profile: Profile, method: RunMethod) -> DraftAt:
     weights, about, host = None, method.method, _host(profile)
     drafter: Drafter | None = None
     has_weights = about.weights_with(method.options) is not None
-    datastore: str = getattr(method.options, "datastore", "")
+    datastore = method.options.datastore
     if has_weights and datastore:
         card = find_model(profile.header.model.name)
-        weights = find_checkpoint(card, about, method.options, is_offline=True).weights
+        weights = find_checkpoint(card, method, is_offline=True).weights
     if weights or not has_weights:
         with suppress(AttributeError):  # it reads a model
             drafter = about.build(method.options, BuildContext(host, weights))
@@ -294,7 +294,7 @@ def _chain(profile: Profile, label: str, options: Any) -> DraftAt:
     those of the next tokens.
     """
     recorded = profile.header.methods[label]
-    schedule = getattr(options, "schedule", "constant")
+    schedule = options.schedule
 
     def draft_at(answer: Answer, at: int, wanted: int | None) -> Draft:
         stored, asked = answer.drafts[label][recorded.kind], wanted or options.num_tokens

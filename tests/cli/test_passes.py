@@ -69,7 +69,7 @@ def test_a_plan_counts_prompts_and_a_dry_run_makes_none(
     shares = [line.split("%")[0].strip() for line in planned.out.splitlines()[4:7]]
     assert shares == ["2", "5", "10"]
     dry = specbench(*call, "--dry-run")
-    assert re.search(r"About \d+ s, by the newest run of this model", dry.out)
+    assert re.search(r"Estimated time: \d+ s, from the latest run of this model", dry.out)
     assert "It would show differences of" in dry.out and path.name not in dry.out
     few = specbench(*call, "--limit", 1, "--dry-run")
     assert "No difference can be shown: use --limit 6" in few.out

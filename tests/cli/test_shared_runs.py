@@ -12,7 +12,7 @@ import pytest
 from specbench.errors import RunFolderError
 from specbench.judge.files import check_files
 from specbench.log.store import read_run
-from specbench.measure.session import resumed_header
+from specbench.measure.resume import resumed_header
 from tests.cli.conftest import Specbench
 from tests.judge.making import good_header, good_records, rewrite, setting, store
 

@@ -8,7 +8,7 @@ from specbench.analysis.stats.estimates import Estimate
 from specbench.errors import UserError
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
-from specbench.measure.plan import (
+from specbench.measure.passes import (
     check_goal,
     finished_header,
     has_interval,

@@ -17,7 +17,7 @@ from specbench.engine.drafter import BuildContext
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
 from specbench.errors import MethodFault, UserError
-from specbench.measure import methods
+from specbench.measure import methods, weights
 from specbench.measure.local.engine_load import broken_drafter
 from specbench.measure.local.engine_setup import stand_in_of
 from specbench.models.cards import find_model, known_models
@@ -116,11 +116,11 @@ def test_the_layers_in_effect_are_recorded_and_shown_and_guessed_ones_told(tmp_p
 def test_a_card_names_the_layers_of_a_head_whose_config_is_ambiguous(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(methods, "resolve", lambda *args, **options: tmp_path)
-    monkeypatch.setattr(methods, "check_checkpoint", lambda *args, **options: None)
+    monkeypatch.setattr(weights, "resolve", lambda *args, **options: tmp_path)
+    monkeypatch.setattr(weights, "check_checkpoint", lambda *args, **options: None)
     card = known_models()["gpt-oss-120b"]
     spec = cast(Any, SimpleNamespace(is_baseline_run=False, weights="hub"))
-    find = partial(methods.find_checkpoint, card, is_offline=True)
+    find = partial(weights.find_checkpoint, card, is_offline=True)
     repo = "nvidia/gpt-oss-120b-Eagle3-long-context"
     for given, layers in (("", "1+17+32"), (",layers=1+2+3", "1+2+3")):
         named = parse_methods([f"eagle3:weights={repo}{given}"])

@@ -28,10 +28,11 @@ from specbench.engine.kv import KVCache
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
 from specbench.errors import CheckpointError, UserError
-from specbench.measure.methods import find_checkpoint
+from specbench.measure.weights import find_checkpoint
 from specbench.models.cards import find_model
 from specbench.models.memory import check_fits, num_parameters
-from specbench.registry import get
+from specbench.registry import MethodChoice
+from specbench.settings.run_method import RunMethod
 from specbench.types import Request
 from tests.methods.building import Recording, build_in, complete
 from tests.methods.checkpoints import mtp, random
@@ -166,8 +167,8 @@ def test_a_folder_with_a_prediction_layer_is_the_target_and_its_weights(
     name: str, tmp_path: Path
 ) -> None:
     publish(name, tmp_path)
-    card, method = find_model(str(tmp_path)), get("mtp")
-    found = find_checkpoint(card, method, method.options(), is_offline=True)
+    card = find_model(str(tmp_path))
+    found = find_checkpoint(card, RunMethod(MethodChoice("mtp")), is_offline=True)
     assert found.weights == tmp_path.resolve()
     weights = card.weights_of("mtp")
     assert weights is not None and num_parameters(card, weights) is None

@@ -20,7 +20,7 @@ from safetensors.numpy import save_file
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext, State, StepResult
 from specbench.errors import CheckpointError, UserError
-from specbench.measure.methods import find_datastore
+from specbench.measure.weights import find_datastore
 from specbench.methods import recycling
 from specbench.methods._datastore import Datastore
 from specbench.methods.rest import Options, Tokens

@@ -9,7 +9,7 @@ import pytest
 
 from specbench.errors import UserError
 from specbench.log.differences import MERGE
-from specbench.measure.session import _as_before
+from specbench.measure.resume import as_before
 from specbench.measure.spec import RunSpec
 from specbench.models.checkpoints import identify
 from specbench.registry import get, make_options
@@ -187,7 +187,7 @@ def test_a_run_that_goes_on_keeps_its_settings_whatever_was_tuned_since(
     before = (paper if then is None else paper.tuned(then, "auto")).describe()
     now = paper if since is None else paper.tuned(since, TUNED)
     assert now.as_before(before).describe() == before
-    assert _as_before(now.describe(), before) == before
+    assert as_before(now.describe(), before) == before
 
 
 def test_tuned_settings_whose_tree_is_gone_are_left_out(

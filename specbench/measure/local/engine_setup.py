@@ -15,8 +15,9 @@ from specbench.log.model import ModelHeader, precision
 from specbench.measure.base import SetupInfo
 from specbench.measure.local.engine import EngineBackend
 from specbench.measure.local.engine_load import Device, EngineParts, fitted, pick_mode
-from specbench.measure.methods import check_scopes, find_checkpoint, select_methods
+from specbench.measure.methods import check_scopes, select_methods
 from specbench.measure.spec import AUTO, PAPER, RunSpec
+from specbench.measure.weights import find_checkpoint
 from specbench.models import checkpoints, memory
 from specbench.models.cards import (
     GGUF_TYPE,
@@ -30,7 +31,7 @@ from specbench.models.chat import load_codec
 from specbench.models.hub import resolve_model
 from specbench.models.tokenizers import load_tokenizer
 from specbench.settings.files import fits_of, read_settings, with_stored
-from specbench.settings.run_method import RunMethod, parse_methods
+from specbench.settings.run_method import RunMethod
 from specbench.types import CONFIG_NAMES, Shape
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def make_engine_setup(spec: RunSpec, *, is_offline: bool = False) -> EngineSetup
     Raises:
         UserError: an unknown name, a wrong value, or a missing or broken file.
     """
-    methods = parse_methods(spec.methods)
+    methods = spec.run_methods
     check_scopes(spec, methods)
     setup_on = partial(_setup_on, spec=spec, methods=methods, is_offline=is_offline)
     return fitted(spec.device, setup_on)
@@ -159,7 +160,7 @@ def _setup_on(
     Raises:
         TooLarge: the model does not fit there.
     """
-    card = find_model(spec.model)
+    card = spec.card
     mode = pick_mode(spec.execution, device, spec.kernels)
     make = _stand_in_setup if spec.weights == "stand-in" else partial(_setup, is_offline=is_offline)
     setup = make(spec, card, methods, device=device, has_graphs=mode.name == "graph")

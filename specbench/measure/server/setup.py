@@ -21,13 +21,14 @@ from specbench.log.methods import MethodHeader
 from specbench.log.model import FileHeader, ModelHeader
 from specbench.machine import environment
 from specbench.measure.base import SetupInfo
-from specbench.measure.methods import BASELINE, check_labels, no_weights
+from specbench.measure.methods import BASELINE, check_labels
 from specbench.measure.server.address import server_root
 from specbench.measure.server.backend import ServerBackend
 from specbench.measure.server.client import Client, FoundServer, find_server
 from specbench.measure.server.engine import Engine, EngineMethod, Launch, load_engine
 from specbench.measure.server.servers import RunningServers, StartedServers
 from specbench.measure.spec import RunSpec
+from specbench.measure.weights import no_weights
 from specbench.models.cards import ModelCard, find_model
 from specbench.models.chat import ChatCodec, load_codec
 from specbench.models.checkpoints import identify

@@ -9,22 +9,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specbench.data.prompts import load_prompt_sets, plan_tasks
 from specbench.errors import CheckpointError, TooLarge, UserError
-from specbench.measure import methods
 from specbench.measure.local.engine_load import fitted, pick_device
 from specbench.measure.local.engine_setup import stand_in_of
+from specbench.measure.methods import select_methods
 from specbench.measure.plan import make_plan, new_tokens, with_defaults
 from specbench.measure.spec import RunSpec
+from specbench.measure.weights import ResolvedWeights, find_checkpoint, weights_source
 from specbench.models import memory
-from specbench.models.cards import Dtype, ModelCard, find_model, pick_dtype
+from specbench.models.cards import Dtype, ModelCard, pick_dtype
 from specbench.models.hub import resolve_model
-from specbench.settings.run_method import parse_methods
+from specbench.settings.run_method import RunMethod
 
 if TYPE_CHECKING:
-    from specbench.engine.drafter import Method
     from specbench.zoo.stand_in.plan import StandIn
 
 STORED_BYTES = 2
@@ -71,14 +71,13 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
         plan = make_plan(spec, is_offline=True)
         return Preview(len(plan.setup.labels), plan.num_records)
     spec = with_defaults(spec)
-    card, device = find_model(spec.model), pick_device(spec.device).name
+    card, device = spec.card, pick_device(spec.device).name
     dtype = pick_dtype(card, spec.dtype, device)
     found = Preview()
     stand_in = stand_in_of(card) if spec.weights == "stand-in" else None
     need = _target(card, dtype, stand_in, found)
     find = partial(_find, card, dtype, stand_in, found)
-    named = parse_methods(spec.methods)
-    chosen = methods.select_methods(spec, card, named, resolve_weights=find)
+    chosen = select_methods(spec, card, spec.run_methods, resolve_weights=find)
     found.num_methods = len(chosen.methods)
     found.missing += [f"{one.label} has no checkpoint." for one in chosen.missing]
     num_answers = _num_answers(spec, found)
@@ -124,26 +123,25 @@ def _find(
     dtype: Dtype,
     stand_in: StandIn | None,
     noted: Preview,
-    method: Method,
-    options: Any,
-) -> methods.ResolvedWeights:
+    method: RunMethod,
+) -> ResolvedWeights:
     """A method's weights; notes their memory, and if they are to be downloaded."""
     size = memory.BYTES[dtype]
     try:
-        found = methods.find_checkpoint(card, method, options, is_offline=True, stand_in=stand_in)
+        found = find_checkpoint(card, method, is_offline=True, stand_in=stand_in)
         if not isinstance(found.weights, Path | None):
             noted.draft_bytes += found.weights.num_numbers * size
         elif found.weights and found.weights.is_dir():
             noted.draft_bytes += memory.folder_bytes(found.weights, dtype)
         return found
     except CheckpointError:
-        name = method.weights_with(options) or method.name
-        known = card.weights_of(method.name) or card.weights_of(name)
-        is_own = bool(options.weights)
-        count = memory.num_parameters(card, known) if known and not is_own else None
+        source = weights_source(card, method)
+        count = None
+        if source.on_card and not source.given:
+            count = memory.num_parameters(card, source.on_card)
         noted.sizes.append(None if count is None else count * STORED_BYTES)
         noted.draft_bytes += (count or 0) * size
-        return methods.ResolvedWeights(None)
+        return ResolvedWeights(None)
 
 
 def _num_answers(spec: RunSpec, noted: Preview) -> int | None:

@@ -45,7 +45,8 @@ from specbench.log.store import HEADER, read_run
 from specbench.machine.threads import wait_briefly
 from specbench.measure.base import Progress
 from specbench.measure.plan import SetupMaker, make_plan
-from specbench.measure.session import new_run, resumed_run, run_plan
+from specbench.measure.run_folder import new_run, resumed_run
+from specbench.measure.session import run_plan
 from specbench.measure.spec import AUTO, RunSpec, make_spec
 
 GRACE_S = 20.0

@@ -1,0 +1,129 @@
+"""The passes of a run over its prompts: how many, and when intervals are narrow enough."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from specbench.analysis.stats.confidence import MIN_DEGREES
+from specbench.errors import UserError
+from specbench.log.header import RunHeader
+from specbench.log.run import Run
+from specbench.measure.spec import RunSpec
+from specbench.types import Record
+
+OUR_PASSES = 3
+"""Passes over the prompts for tiny and stand-ins, so that intervals cover the machine too."""
+MAX_PASSES = 20
+"""Passes of a run that ends when its intervals are narrow enough (--until-ci)."""
+MIN_PASSES = 3
+"""Passes before --until-ci may end a run: with fewer, their variance is hardly known."""
+
+
+def default_passes(spec: RunSpec, *, is_ours: bool) -> int:
+    """Default number of passes.
+
+    The most with --until-ci, one for servers, three for tiny and stand-ins (`is_ours`), else
+    two, since one pass claims nothing. A pass over a paper's whole datasets takes hours: one.
+    """
+    if spec.until_ci:
+        return MAX_PASSES
+    if spec.backend:
+        return 1
+    if is_ours:
+        return OUR_PASSES
+    is_short = bool(spec.limit) or spec.prompts == "bundled"
+    return 2 if is_short else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Width:
+    """The width of the mean speedups' intervals after some passes."""
+
+    num_passes: int
+    goal: float
+    """The value of --until-ci."""
+    half_width: float | None
+    """The largest relative half width; None if a speedup has no interval."""
+
+    @property
+    def is_enough(self) -> bool:
+        if self.half_width is None or self.num_passes < MIN_PASSES:
+            return False
+        return self.half_width <= self.goal
+
+    def __str__(self) -> str:
+        width = "no interval yet" if self.half_width is None else f"± {self.half_width:.1%}"
+        reached = ", reached" if self.is_enough else ""
+        return f"pass {self.num_passes}: {width}, --until-ci ± {self.goal:.1%}{reached}"
+
+
+def width_after(header: RunHeader, records: Sequence[Record]) -> Width | None:
+    """The width after the records of whole passes; None without --until-ci."""
+    from specbench.analysis.metrics import measure  # imports numpy
+
+    goal = header.spec.values.until_ci
+    if goal is None:
+        return None
+    metrics = measure(Run(header, tuple(records)))
+    speedups = [
+        speedup for ranking in metrics.rankings.values() for speedup in ranking.speedups.values()
+    ]
+    half_widths = [
+        speedup.interval.half_width / speedup.value
+        for speedup in speedups
+        if speedup.interval is not None
+    ]
+    largest = None
+    if half_widths and len(half_widths) == len(speedups):
+        largest = max(half_widths)
+    return Width(metrics.scope.number, goal, largest)
+
+
+def check_goal(spec: RunSpec, num_methods: int, num_prompts: Sequence[int]) -> None:
+    """Refuse --until-ci where no interval can come. `num_prompts` has a number per task.
+
+    Raises:
+        UserError: no method to compare with vanilla, too few prompts, or too few passes.
+    """
+    if spec.until_ci is None:
+        return
+    asked = f"--until-ci {100 * spec.until_ci:g}%"
+    if num_methods < 2 or not spec.is_baseline_run:
+        raise UserError(f"{asked} needs vanilla and another method.", "Name one: --method pld.")
+    if spec.repeats and spec.repeats < MIN_PASSES:
+        raise UserError(
+            f"{asked} needs {MIN_PASSES} passes, and --repeats {spec.repeats} allows fewer.",
+            f"Leave out --repeats, or give the most passes: {MIN_PASSES} or more.",
+        )
+    if not has_interval(num_prompts):
+        total = sum(num_prompts)
+        raise UserError(
+            f"{asked} cannot be reached: too few prompts for an interval ({total} in all).",
+            f"Use {least_prompts(len(num_prompts))} prompts per task or more (--limit, --dataset).",
+        )
+
+
+def has_interval(num_prompts: Iterable[int]) -> bool:
+    """True if tasks with these numbers of prompts give the mean an interval."""
+    return sum(number - 1 for number in num_prompts) > MIN_DEGREES
+
+
+def least_prompts(num_tasks: int) -> int:
+    """The fewest prompts per task that give an interval."""
+    return 2 + MIN_DEGREES // num_tasks
+
+
+def finished_header(header: RunHeader, records: Sequence[Record]) -> RunHeader:
+    """The header of a complete run: after --until-ci, with the passes that it took."""
+    spec = header.spec
+    if spec.values.until_ci is None:
+        return header
+    repeats = 1 + max((record.key.repeat for record in records), default=0)
+    asked = spec.asked and replace(spec.asked, repeats=repeats)
+    spec = replace(spec, values=replace(spec.values, repeats=repeats), asked=asked)
+    warnings = header.warnings
+    width = width_after(header, records)
+    if width and not width.is_enough:
+        warnings = (*warnings, f"The goal of --until-ci was not reached: {width}.")
+    return replace(header, spec=spec, num_records=len(records), warnings=warnings)

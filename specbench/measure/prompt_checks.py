@@ -1,0 +1,73 @@
+"""Checks of prompts against what a run asks: enough of them, and short enough for the model."""
+
+from collections.abc import Sequence
+
+from specbench.data.prompts import PromptSet
+from specbench.errors import UserError
+from specbench.measure.base import Setup
+from specbench.measure.spec import RunSpec
+
+
+def check_loads(spec: RunSpec, prompt_sets: Sequence[PromptSet]) -> None:
+    """Refuse a concurrency higher than the number of prompts of a task.
+
+    Raises:
+        UserError: a task has too few prompts.
+    """
+    highest = max(spec.concurrency, default=0)
+    for prompt_set in prompt_sets:
+        num_prompts = len(prompt_set.prompts)
+        if highest > num_prompts:
+            raise UserError(
+                f"--concurrency {highest} needs {highest} prompts per task, and "
+                f"{prompt_set.task.name} has {num_prompts}.",
+                "Use more prompts (--limit, --prompts paper), or a lower --concurrency.",
+            )
+
+
+def check_lengths(
+    setup: Setup, prompt_sets: Sequence[PromptSet], spec: RunSpec, *, num_reserved: int
+) -> None:
+    """Refuse a prompt whose first turn leaves no room for `num_reserved` tokens in the context.
+
+    Raises:
+        UserError: a prompt is too long.
+    """
+    context = setup.context
+    if context is None:
+        return
+    server_hint = ""
+    if spec.serving_engine:
+        server_hint = (
+            " Servers that --engine starts have at most 4096: start one, and give its --url."
+        )
+    for prompt_set in prompt_sets:
+        for prompt in prompt_set.prompts:
+            length = _length(setup, prompt.turns[0])
+            room = context - length
+            if room < num_reserved:
+                budget_hint = f"Give --max-new-tokens {room}, l" if room > 0 else "L"
+                raise UserError(
+                    f"Prompt {prompt.sample_id} has {length} tokens, and the model's context of "
+                    f"{context} tokens has no room for {num_reserved} new.",
+                    f"{budget_hint}eave the prompt out (--limit, --dataset), or use a model or a "
+                    f"server with more context.{server_hint}",
+                )
+
+
+def longest_chat(setup: Setup, prompt_sets: Sequence[PromptSet], budget: int) -> int:
+    """Tokens that the longest chat may grow to, as far as the model's context allows.
+
+    `budget` bounds the new tokens per answer.
+    """
+    longest = max(
+        sum(_length(setup, text) + budget for text in prompt.turns)
+        for prompt_set in prompt_sets
+        for prompt in prompt_set.prompts
+    )
+    return longest if setup.context is None else min(longest, setup.context)
+
+
+def _length(setup: Setup, text: str) -> int:
+    """Tokens of the prompt for a user's first message."""
+    return len(setup.codec.render([{"role": "user", "content": text}]))

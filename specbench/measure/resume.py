@@ -1,0 +1,106 @@
+"""A run that goes on: its header, and checks that its plan and machine are those of its start."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from specbench.errors import RunFolderError, few
+from specbench.log.differences import RESUME, Difference
+from specbench.log.header import RunHeader, Segment
+from specbench.log.methods import MethodHeader
+from specbench.log.run import Run
+from specbench.measure.base import Plan
+from specbench.settings.run_method import kept_options
+
+
+def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader:
+    """The header of a stored run that goes on, where a new run would have the header `new`.
+
+    All fields keep the values of the first part. With `is_forced`, another machine or other
+    versions are kept as a segment of the run.
+
+    Raises:
+        RunFolderError: the inputs differ, or without `is_forced` the machine or the versions.
+    """
+    before = stored.header
+    if before.origins:
+        raise RunFolderError(
+            f"The run in {stored.path} was merged from {len(before.origins)} runs.",
+            "Go on with one of those, and merge them again.",
+        )
+    machine = before.segments[-1].environment if before.segments else before.environment
+    latest = replace(before, environment=machine)
+    methods = {
+        label: as_before(method, before.methods.get(label)) for label, method in new.methods.items()
+    }
+    new = replace(new, methods=methods)
+    if conflicts := RESUME.conflicts(latest, new):
+        raise RunFolderError(
+            f"The run in {stored.path} had other inputs: {_listed(conflicts)}.",
+            "Restore them, or start a new run without --resume.",
+        )
+    segments = before.segments
+    warnings = before.warnings
+    if cautions := RESUME.cautions(latest, new):
+        what = f"on another machine or with other versions: {_listed(cautions)}"
+        if not is_forced:
+            raise RunFolderError(
+                f"The run in {stored.path} was measured {what}.",
+                "Restore them, start a new run without --resume, or go on with --force: reports "
+                "then warn.",
+            )
+        num_records = len(stored.records)
+        segments += (Segment(num_records, new.created, new.environment),)
+        warnings += (
+            f"Records after the first {num_records} were measured {what} (--resume --force). "
+            "Totals mix both. Measure anew on one machine before you use them.",
+        )
+    return replace(
+        before,
+        id=new.id,
+        status="running",
+        finished=None,
+        segments=segments,
+        warnings=tuple(dict.fromkeys((*warnings, *new.warnings))),
+    )
+
+
+def as_before(new: MethodHeader, before: MethodHeader | None) -> MethodHeader:
+    """The method with the settings that were chosen when its run began."""
+    if before is None:
+        return new
+    kept = kept_options(before, new.settings)
+    return replace(new, options={**new.options, **kept}, settings=before.settings)
+
+
+def check_records(plan: Plan, stored: Run) -> None:
+    """Raise RunFolderError if the run has records that its plan does not make.
+
+    Also if a method remembers earlier prompts (`scope=run`): that memory is lost.
+    """
+    planned = set(plan.keys)
+    if unplanned := [record.key for record in stored.records if record.key not in planned]:
+        key = unplanned[0]
+        raise RunFolderError(
+            f"The run in {stored.path} has {len(unplanned)} records that are not part of it, such "
+            f"as {key.method} on {key.sample_id!r} (turn {key.turn}, repeat {key.repeat}, "
+            f"temperature {key.temperature:g}).",
+            "Delete these lines of samples.jsonl, or start a new run without --resume.",
+        )
+    remembering = [
+        label for label, method in stored.header.methods.items() if method.scope == "run"
+    ]
+    if remembering and stored.records and len(stored.records) < plan.num_records:
+        raise RunFolderError(
+            f"The run in {stored.path} cannot go on: {', '.join(remembering)} remembers earlier "
+            "prompts, and that memory ended with the first part of the run.",
+            "Start a new run without --resume.",
+        )
+
+
+def _listed(differences: Sequence[Difference]) -> str:
+    changes = [
+        f"{difference.field} was {difference.first} and is {difference.second}"
+        for difference in differences
+    ]
+    return few(changes, 4)

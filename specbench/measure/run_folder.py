@@ -1,0 +1,119 @@
+"""The folder of a run: a new one, or that of an unfinished run to resume."""
+
+import os
+import re
+from collections.abc import Collection
+from contextlib import suppress
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec.structs import asdict
+
+from specbench.errors import RunFolderError
+from specbench.log.folders import is_being_written, list_runs, run_folder
+from specbench.log.header import RunHeader
+from specbench.log.options import options
+from specbench.log.spec import SpecValues
+from specbench.log.store import HEADER, read_header
+from specbench.measure.spec import RunSpec
+from specbench.settings.run_method import enter_methods
+
+
+class ChosenRun(NamedTuple):
+    """A run to start or to resume."""
+
+    path: Path
+    """Its folder."""
+    spec: RunSpec
+    """Its values."""
+    given: tuple[str, ...]
+    """The options that the user gave."""
+
+
+def new_run(spec: RunSpec, given: Collection[str], output: Path | None, root: Path) -> ChosenRun:
+    """A run in the folder `output`, or in a new one in `root`.
+
+    Raises:
+        RunFolderError: the folder has a run already, or cannot be written.
+    """
+    if output is None:
+        now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        is_folder = Path(spec.model).expanduser().exists()
+        model = spec.card.title if is_folder else Path(spec.model).name
+        output = root / f"{now}-{re.sub(r'[^A-Za-z0-9._-]+', '-', model)}"
+    elif (output / HEADER).exists():
+        raise RunFolderError(
+            f"{output} holds a run already.",
+            "Go on with it by --resume, or give another --output.",
+        )
+    folders = (output, *output.absolute().parents)
+    existing = next(folder for folder in folders if os.access(folder, os.F_OK))
+    if not os.access(f"{existing}/.", os.W_OK | os.X_OK):
+        raise RunFolderError(f"{existing} cannot be written to.", "Choose another --output.")
+    return ChosenRun(output, spec, tuple(given))
+
+
+def claim_folder(path: Path) -> Path:
+    """Make a new run's folder, under another name if a run of the same second has this one."""
+    for number in count(1):
+        folder = path.with_name(f"{path.name}-{number}") if number > 1 else path
+        with suppress(FileExistsError):
+            folder.mkdir(parents=True)
+            return folder
+    raise AssertionError
+
+
+def resumed_run(
+    spec: RunSpec, given: Collection[str], output: Path | None, root: Path
+) -> ChosenRun:
+    """The run in the folder `output`, or the newest unfinished one in `root`, with its own options.
+
+    Only the options of `spec` in `given` are compared: they must match the run's.
+
+    Raises:
+        RunFolderError: there is no run to resume, or the given options are not the run's.
+    """
+    path = run_folder(output) if output else _newest_unfinished(spec, given, root)
+    header = read_header(path)
+    if mismatches := _mismatches(spec, given, header):
+        raise RunFolderError(
+            f"The run in {path} has other options: {'; '.join(mismatches)}.",
+            "Leave them out: --resume takes those of the run. Or start a new run without --resume.",
+        )
+    asked = RunSpec(**asdict(header.spec.asked or header.spec.values))
+    return ChosenRun(path, asked, tuple(sorted({*header.spec.given, *given})))
+
+
+def _newest_unfinished(spec: RunSpec, given: Collection[str], root: Path) -> Path:
+    for path, header in list_runs(root).items():
+        if not isinstance(header, RunHeader) or header.status == "complete":
+            continue
+        if not _mismatches(spec, given, header) and not is_being_written(path):
+            return path
+    raise RunFolderError(
+        f"{root} has no unfinished run with these options.",
+        "See `specbench list runs`, and name one with --output DIR --resume.",
+    )
+
+
+def _mismatches(spec: RunSpec, given: Collection[str], header: RunHeader) -> list[str]:
+    """The given options that agree neither with what the run was asked nor with what it did."""
+    mismatches = []
+    for option in options(SpecValues):
+        if not {option.name, option.parameter} & {*given}:
+            continue
+        here = _comparable(spec, option.name)
+        asked = _comparable(header.spec.asked or header.spec.values, option.name)
+        in_effect = _comparable(header.spec.values, option.name)
+        if here not in (asked, in_effect):
+            mismatches.append(f"{option.name} is {asked!r} there and {here!r} here")
+    return mismatches
+
+
+def _comparable(values: SpecValues, name: str) -> Any:
+    """A value of a spec; methods one by one, however they were given."""
+    if name == "methods":
+        return tuple(str(method.asked) for method in enter_methods(values.methods))
+    return getattr(values, name)

@@ -1,0 +1,185 @@
+"""The weights of a method for a model: what was named, what the card has, and where they are.
+
+A `WeightsSource` is known without importing the method, so that files on this machine are
+checked before torch is loaded. `find_checkpoint` then downloads, or finds the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from specbench.errors import CheckpointError, UserError
+from specbench.methods import described
+from specbench.models.cards import DraftWeights, ModelCard
+from specbench.models.checkpoints import check_checkpoint, safetensors_header
+from specbench.models.hub import local_folder, resolve, resolve_weights
+from specbench.registry import MethodChoice, option_names
+
+if TYPE_CHECKING:
+    from specbench.settings.run_method import RunMethod
+    from specbench.zoo.stand_in.blueprint import Blueprint
+    from specbench.zoo.stand_in.plan import StandIn
+
+
+class ResolvedWeights(NamedTuple):
+    """A method's weights for a model."""
+
+    weights: Path | Blueprint | None
+    """The checkpoint, a datastore or what makes a stand-in's; None if it needs none."""
+    exists: bool = True
+    """False if the model has none for the method."""
+    layers: str = ""
+    """The method's option of that name, if the model's card has to say it."""
+
+
+class WeightsSource(NamedTuple):
+    """Where a method's weights for a model come from."""
+
+    method: str
+    """The method's name."""
+    checkpoint: str | None
+    """The name of the checkpoint that it needs, as model cards have it; None if it needs none."""
+    given: str | None
+    """The folder or Hub id that the user gave."""
+    datastore: str
+    """The file that the user gave in place of weights."""
+    on_card: DraftWeights | None
+    """The checkpoint of the model's card."""
+
+    @property
+    def what(self) -> str:
+        """The checkpoint in messages."""
+        return f"The {self.method} checkpoint"
+
+    @property
+    def is_missing(self) -> bool:
+        """True if the method needs weights, and nobody names any."""
+        is_named = self.given is not None or self.datastore or self.on_card
+        return self.checkpoint is not None and not is_named
+
+    @property
+    def needs_tokenizer(self) -> bool:
+        """True if the given weights are those of a language model."""
+        return DraftWeights(self.checkpoint or self.method, self.given or "").is_model
+
+    def check_local(self) -> None:
+        """Check the given files that are on this machine. Downloads nothing.
+
+        Raises:
+            CheckpointError: a file is missing or damaged.
+        """
+        if self.given is not None and (folder := local_folder(self.given, what=self.what)):
+            check_checkpoint(folder, what=self.what, needs_tokenizer=self.needs_tokenizer)
+        find_datastore(self.datastore)
+
+
+def declared_source(card: ModelCard, asked: MethodChoice) -> WeightsSource:
+    """The source of a method's weights, from its description and options, without importing it."""
+    about = described().get(asked.name)
+    return WeightsSource(
+        method=asked.name,
+        checkpoint=(about.weights or None) if about else None,
+        given=asked.given.get("weights"),
+        datastore=asked.given.get("datastore", ""),
+        on_card=card.weights_of(asked.name),
+    )
+
+
+def weights_source(card: ModelCard, method: RunMethod) -> WeightsSource:
+    """The source of a method's weights with its options; its options may name another's."""
+    name = method.method.name
+    checkpoint = method.checkpoint
+    on_card = card.weights_of(name)
+    if on_card is None and checkpoint:
+        on_card = card.weights_of(checkpoint)
+    return WeightsSource(
+        method=name,
+        checkpoint=checkpoint,
+        given=method.options.weights or None,
+        datastore=method.options.datastore,
+        on_card=on_card,
+    )
+
+
+def find_checkpoint(
+    card: ModelCard, method: RunMethod, *, is_offline: bool, stand_in: StandIn | None = None
+) -> ResolvedWeights:
+    """A method's weights: a datastore, the user's folder, the card's checkpoint, a stand-in's.
+
+    Raises:
+        UserError: a stand-in is given other weights.
+        CheckpointError: a file is missing or damaged.
+    """
+    source = weights_source(card, method)
+    if source.checkpoint is None:
+        return ResolvedWeights(None)
+    if datastore := find_datastore(source.datastore):
+        return ResolvedWeights(datastore)
+    if stand_in:
+        return _weights_of_stand_in(source, source.checkpoint, stand_in)
+    if source.given:
+        folder = resolve(
+            source.given,
+            offline=is_offline,
+            what=source.what,
+            needs_tokenizer=source.needs_tokenizer,
+        )
+        check_checkpoint(folder, what=source.what, needs_tokenizer=source.needs_tokenizer)
+        return ResolvedWeights(folder, layers=card.layers.get(source.given, ""))
+    if source.on_card is None:
+        return ResolvedWeights(None, exists=False)
+    folder = resolve_weights(card, source.on_card, offline=is_offline)
+    return ResolvedWeights(folder, layers=card.layers.get(source.on_card.repo, ""))
+
+
+def _weights_of_stand_in(
+    source: WeightsSource, checkpoint: str, stand_in: StandIn
+) -> ResolvedWeights:
+    """A stand-in's own weights for a method."""
+    if source.given:  # they would not match its shape
+        raise UserError(
+            f"--method {source.method}:weights={source.given} names weights, but a stand-in has "
+            "its own.",
+            "Leave out weights=, or leave out --weights stand-in.",
+        )
+    blueprint = stand_in.drafters.get(checkpoint)
+    return ResolvedWeights(blueprint, exists=blueprint is not None)
+
+
+def find_datastore(given: str) -> Path | None:
+    """The file that the option `datastore` names; None without a name.
+
+    Raises:
+        CheckpointError: the file is missing or is not a datastore.
+    """
+    if not given:
+        return None
+    path = Path(given).expanduser()
+    hint = "specbench datastore build FILE.jsonl --model M --output F."
+    if not path.is_file():
+        raise CheckpointError(f"Datastore {given} is not a file.", f"Make one: {hint}")
+    try:
+        missing = {"token_ids", "order"} - {*safetensors_header(path, "it")}
+        problem = f"it has no {', '.join(sorted(missing))}." if missing else ""
+    except CheckpointError as error:
+        problem = error.message
+    if problem:
+        raise CheckpointError(f"{given} is not a datastore: {problem}", hint)
+    return path
+
+
+def no_weights(card: ModelCard, methods: Sequence[str]) -> UserError:
+    """The error for methods, by name, whose weights the user has to name."""
+    message = f"{card.name} has no checkpoint for {', '.join(methods)}."
+    options = option_names(methods[0])
+    if "datastore" in options and "weights" not in options:
+        make = f"specbench datastore build FILE.jsonl --model {card.name} --output FILE"
+        noun = "datastore" if len(methods) == 1 else "weights"
+        message = message.replace("checkpoint", noun)
+        return UserError(message, f"Make one: {make}\nThen: --method {methods[0]}:datastore=FILE")
+    hint = f"Name one: --method {methods[0]}:weights=DIR_OR_HUB_ID."
+    if card.is_known:
+        hint += f" `specbench show {card.name}` lists what there is."
+    return UserError(message, hint)
