@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace
 
+from specbench.judge.allowed import Allowed
 from specbench.judge.checks import CheckedRun
 from specbench.judge.gate import check
-from specbench.judge.limits import Limits
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
 from specbench.log.spec import SpecHeader, SpecValues
@@ -127,8 +127,8 @@ def is_blamed(gate: CheckedRun, method: str) -> bool:
 def main() -> None:
     """Simulate and print."""
     num_pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 200
-    default = Limits(max_mismatch=0.1)
-    at_zero = Limits(max_slowdown=0.0, max_mat_drop=0.0, max_mismatch=0.1)
+    default = Allowed(max_mismatch=0.1)
+    at_zero = Allowed(max_slowdown=0.0, max_mat_drop=0.0, max_mismatch=0.1)
     _false_alarms(num_pairs, Simulator(8), default)
     _false_alarms(num_pairs, Simulator(80), default)
     _false_alarms(num_pairs, Simulator(80, drift=0.0), at_zero)
@@ -140,42 +140,40 @@ def main() -> None:
         _several(num_pairs, Simulator(8, drift=drift, bursts=0.05), default, drift)
 
 
-def _false_alarms(num_pairs: int, simulator: Simulator, limits: Limits) -> None:
+def _false_alarms(num_pairs: int, simulator: Simulator, allowed: Allowed) -> None:
     pairs = ((simulator.run(2 * i), simulator.run(2 * i + 1)) for i in range(num_pairs))
     alarms = [
-        gate.failures for run, other in pairs if not (gate := check(run, other, limits)).is_passed
+        gate.failures for run, other in pairs if not (gate := check(run, other, allowed)).is_passed
     ]
     kinds = Counter(failure.name for failures in alarms for failure in failures)
-    allowed = f"{limits.max_slowdown:.0%} slower, {limits.max_mat_drop:.0%} lower MAT allowed"
-    print(f"equal, {simulator.num_samples} samples per task, {allowed}: "
+    losses = f"{allowed.max_slowdown:.0%} slower, {allowed.max_mat_drop:.0%} lower MAT allowed"
+    print(f"equal, {simulator.num_samples} samples per task, {losses}: "
           f"{len(alarms)}/{num_pairs} alarms {dict(kinds) or ''}", flush=True)  # fmt: skip
 
 
-def _caught(num_pairs: int, simulator: Simulator, limits: Limits, by: float = 0.10) -> None:
+def _caught(num_pairs: int, simulator: Simulator, allowed: Allowed, by: float = 0.10) -> None:
     caught = others = 0
     for i in range(num_pairs):
         slow = [*METHODS][i % len(METHODS)]
-        gate = check(simulator.run(2 * i, {slow: by}), simulator.run(2 * i + 1), limits)
+        gate = check(simulator.run(2 * i, {slow: by}), simulator.run(2 * i + 1), allowed)
         caught += is_blamed(gate, slow)
         others += any(is_blamed(gate, method) for method in METHODS if method != slow)
-    print(f"one method {by:.0%} slower, {limits.max_slowdown:.0%} allowed, "
+    print(f"one method {by:.0%} slower, {allowed.max_slowdown:.0%} allowed, "
           f"{simulator.num_samples} samples per task: caught "
           f"{caught}/{num_pairs}, another one blamed {others}/{num_pairs}", flush=True)  # fmt: skip
 
 
-def _several(num_runs: int, simulator: Simulator, limits: Limits, drift: float) -> None:
+def _several(num_runs: int, simulator: Simulator, allowed: Allowed, drift: float) -> None:
     """Runs against five baselines, with bursts of 3x on 5 % of the completions."""
     stopped = caught = others = unclear = 0
     for i in range(num_runs):
         seeds = range(10 * i + 100_000, 10 * i + 100_005)
         baselines = [simulator.run(seed) for seed in seeds]
         slow = [*METHODS][i % len(METHODS)]
-        equal, slower = (
-            check(
-                simulator.run(10 * i + 100_009, slowdowns), baselines[0], limits, more=baselines[1:]
-            )
-            for slowdowns in (None, {slow: 0.20})
-        )
+        first, *more = baselines
+        seed = 10 * i + 100_009
+        equal = check(simulator.run(seed), first, allowed, more=more)
+        slower = check(simulator.run(seed, {slow: 0.20}), first, allowed, more=more)
         stopped += any(one.name == "speed" for one in equal.failures)
         unclear += any(one.text.startswith("cannot tell") for one in equal.checks)
         caught += is_blamed(slower, slow)

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from specbench.cli.options import RunArguments, complete_runs, takes, write_data
-from specbench.errors import UserError
-from specbench.judge.limits import Limits
+from specbench.errors.kinds import UserError
+from specbench.judge.allowed import Allowed
 from specbench.log.folders import run_folder, single_runs
 from specbench.log.options import options
 from specbench.log.store import read_run
@@ -20,7 +20,7 @@ def _baseline(text: str) -> Path:
     return run_folder(Path(text))
 
 
-@takes(*options(Limits))
+@takes(*options(Allowed))
 def check(
     run: RunArguments,
     values: Mapping[str, Any],
@@ -28,8 +28,8 @@ def check(
         list[Path] | None,
         typer.Option(
             metavar="RUN",
-            help="The run to check against; several, as in --baseline A B C, show how far runs "
-            "differ [default: check the files alone]",
+            help="The run to check against; several (--baseline A B C) also measure run-to-run "
+            "noise [default: check the files alone]",
             parser=_baseline,
             autocompletion=complete_runs,
         ),
@@ -49,27 +49,29 @@ def check(
 
     Without --baseline, only the files of the runs are checked: schema, hashes, counts, times.
     """
+    from specbench.judge.check_formats import to_json, write_junit
     from specbench.judge.files import check_files
     from specbench.judge.gate import check as check_run
-    from specbench.judge.printer import print_checks, to_json, write_junit
+    from specbench.judge.printer import print_checks
 
-    limits, kind = Limits(**values), "specbench check"
-    if not baseline:
-        for name in values:
-            flag = f"--{name.replace('_', '-')}"
+    allowed = Allowed(**values)
+    if baseline:
+        if leaderboard:
+            raise UserError("--leaderboard checks files alone.", "Leave out --baseline.")
+        kind = "specbench check"
+        first, *others = run  # after `--baseline A`, B and C of `--baseline A B C` are arguments
+        baselines = [read_run(path) for path in (*baseline, *others)]
+        checked = [check_run(read_run(first), baselines[0], allowed, more=baselines[1:])]
+    else:
+        if values:
+            flag = f"--{next(iter(values)).replace('_', '-')}"
             raise UserError(f"{flag} is a limit on a change.", "Give the --baseline too.")
         kind = "specbench verification"
         checked = [check_files(path, for_leaderboard=leaderboard) for path in single_runs(run)]
-    elif leaderboard:
-        raise UserError("--leaderboard checks files alone.", "Leave out --baseline.")
-    else:
-        first, *others = run
-        baselines = [read_run(path) for path in (*baseline, *others)]
-        checked = [check_run(read_run(first), baselines[0], limits, more=baselines[1:])]
     if json:
         write_data(to_json(checked, kind))
     else:
         print_checks(checked)
     if junit is not None:
         write_junit(checked, junit)
-    raise typer.Exit(max(one.exit_code for one in checked))
+    raise typer.Exit(max(checked_run.exit_code for checked_run in checked))

@@ -10,51 +10,56 @@ from specbench.report.texts import Note
 
 Status = Literal["passed", "failed", "skipped"]
 NUMBERS = ("MAT", "speed")
-"""The names of checks of a number, which takes samples to judge."""
+"""Checks that compare a number and so need enough samples."""
 TOO_FEW = "too few samples to judge"
 """The start of the text of a number that was skipped for lack of samples."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One question about a run, with its answer.
-
-    `name` is the question: samples, output, audit, MAT or speed of one cell; or, without a cell,
-    one about the whole run, such as hashes. `value` is the relative change for the worse (negative:
-    better), from `before` in the baseline run to `now`, and `limit` the largest one allowed, where
-    a number is checked. `needs` is the number of samples a task that would judge a number that
-    was skipped. `method` and `task` say in words what the cell is.
-    """
+    """One question about a run, with its answer."""
 
     name: str
+    """The question: samples, output, audit, MAT or speed of one cell; or, without a cell, one
+    about the whole run, such as hashes.
+    """
     status: Status
     text: str
+    """The answer in words."""
     cell: CellKey | None = None
     value: Value = NOT_RUN
-    limit: float | None = None
+    """The relative change for the worse, if a number is checked. A negative one is better."""
+    allowed: float | None = None
+    """The largest change that is allowed, if a number is checked."""
     before: Value = NOT_RUN
+    """The number in the baseline run."""
     now: Value = NOT_RUN
+    """The number in this run."""
     needs: int | None = None
+    """The samples per task that would judge a number that was skipped."""
     method: str = ""
+    """The cell's method in words, with temperature and load where there are several."""
     task: str = ""
+    """The cell's task in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedRun:
-    """All checks of a run. `summary` is their result in a sentence or two.
-
-    `notes` stand below it, and `about` is in the JSON document only. The run may pass and
-    still be `is_doubtful`. Unless `is_judged`, something that was asked for could not be
-    judged, and the run does not pass.
-    """
+    """All checks of a run, with their result."""
 
     run: str
+    """The name of the run."""
     checks: tuple[Check, ...]
     summary: str
+    """The result in a sentence or two."""
     notes: tuple[Note, ...] = ()
+    """Notes below the summary."""
     about: Mapping[str, Any] = field(default_factory=dict)
+    """Further values, which only the JSON document has."""
     is_doubtful: bool = False
+    """There is a doubt about the run, although it may pass."""
     is_judged: bool = True
+    """Everything that was asked for could be judged; else the run does not pass."""
 
     @property
     def failures(self) -> tuple[Check, ...]:
@@ -66,4 +71,6 @@ class CheckedRun:
 
     @property
     def exit_code(self) -> int:
-        return 1 if self.failures else 0 if self.is_judged else 3
+        if self.failures:
+            return 1
+        return 0 if self.is_judged else 3

@@ -1,14 +1,11 @@
 """Two runs, or pools of runs, cell by cell, over the completions that both finished.
 
 Runs on servers are compared load by load, and the engine with a server that has one request at
-a time. What changes for a whole run, such as a clock or another program on the machine, only
-several runs a side show: with one, no difference in speed is significant.
+a time. What changes for a whole run, such as a clock or another program on the machine, is shown
+only by several runs per side: with one, no difference in speed is significant.
 
 The mean over tasks is arithmetic, and its ratio is the ratio of the two means: a mean of
 ratios may be above 1 although the subject's mean is below the reference's.
-
-A ratio is subject / reference. The bootstrap draws the same samples for both runs, so that
-traits of a sample (its length, how predictable it is) cancel out.
 """
 
 from __future__ import annotations
@@ -17,21 +14,22 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specbench.analysis.cells import BASELINE, NO_BASELINE, NO_STEPS, WITH_PHASES, CellKey
-from specbench.analysis.metrics import POOLED, mean_over_tasks, rows_by_cell
-from specbench.analysis.ranking import is_alone, is_claimed
-from specbench.analysis.ratios import COLUMNS, Places, RowRatio, row_ratios
-from specbench.analysis.records import REQUEST_KEY, make_table
+from specbench.analysis.cells import BASELINE, WITH_PHASES, CellKey
+from specbench.analysis.metrics import POOLED, rows_by_cell
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws
-from specbench.analysis.stats.combining import quotient
-from specbench.analysis.stats.estimates import Estimate, Missing, Value, unit_sd
+from specbench.analysis.stats.estimates import Estimate, unit_sd
 from specbench.analysis.stats.scope import Scope
-from specbench.analysis.stats.significance import differs, holm
-from specbench.errors import UserError, unknown_name
+from specbench.analysis.tables import RunTables, TabledRun, tabled
+from specbench.errors.kinds import UserError, unknown_name
+from specbench.judge.claims import MEAN as MEAN
+from specbench.judge.claims import with_p_values
+from specbench.judge.pairs import NO_SHARED as NO_SHARED
+from specbench.judge.pairs import CellPair, Repetition, mean_cell, pair_cell, pair_requests
+from specbench.judge.pairs import Pair as Pair
 from specbench.log.differences import COMPARE, Difference, require_same_work
 from specbench.log.header import RunHeader
 from specbench.log.run import NO_LOAD, Load, Run, loads_of
@@ -39,102 +37,31 @@ from specbench.log.run import NO_LOAD, Load, Run, loads_of
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-MEAN = "mean"
-"""The task of a cell with the means over tasks."""
-_MANY = 10**6
-"""More than the passes of a run."""
-
-NO_SHARED = Missing("no shared completions")
-_REASONS = {"tokens_per_s": NO_SHARED, "speedup": NO_BASELINE, "mat": NO_STEPS}
-"""The numbers of a cell, and the reason why one is missing."""
-
-_REQUEST = [name for name in REQUEST_KEY if name not in Load._fields]
-"""Columns that identify a request in two runs at one load; runs of the engine have no load."""
-
-
-@dataclass(frozen=True, slots=True)
-class Repetition:
-    """The passes or runs that both sides have. `scope` says what intervals of times cover.
-
-    `is_one_run` if both are the same run, so that passes are paired.
-    """
-
-    scope: Scope
-    is_one_run: bool
-
-    @property
-    def is_judged(self) -> bool:
-        """True if a difference in speed can be significant: not with one run a side, nor
-        between methods of one pass.
-        """
-        return self.scope.is_estimated and (self.is_one_run or self.scope.kind == "runs")
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """One number in both runs. `ratio` is subject / reference, over the same samples.
-
-    `p_value` is of "the ratio is 1", corrected for the comparison's tests; None if not tested.
-    """
-
-    subject: Value
-    reference: Value
-    ratio: Value
-    p_value: float | None = None
-
-    @property
-    def is_claimed(self) -> bool:
-        """True if the test supports a difference."""
-        return is_claimed(self.p_value)
-
-    @property
-    def is_alone(self) -> bool:
-        """True if the interval alone shows a difference, and the corrected test does not."""
-        return is_alone(self.ratio, self.p_value)
-
-
-@dataclass(frozen=True, slots=True)
-class CellPair:
-    """One cell in both runs. `speedup` is each run's own, over its own vanilla.
-
-    The counts are of completions that both runs finished, and of the samples they belong to.
-    """
-
-    tokens_per_s: Pair
-    speedup: Pair
-    mat: Pair
-    num_completions: int = 0
-    num_samples: int = 0
-
-    def pair(self, number: str) -> Pair:
-        """One of the three numbers by its name."""
-        found: Pair = getattr(self, number)
-        return found
-
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A run, the subject, against a reference run, both at one load.
-
-    `cells` has every task, `MEAN` and `POOLED` of each of `methods`; `tasks` maps names to
-    titles. With `reference_method`, all cells of the reference are of that method.
-    `differences` make the two runs incomparable (shown if forced), `cautions` may explain a
-    difference in speed, and `unshared` names what only one of them has. `number` is the place
-    of the subject among the runs that are compared with the reference.
-    """
+    """A run, the subject, against a reference run, both at one load."""
 
     reference: RunHeader
     subject: RunHeader
     methods: tuple[str, ...]
+    """The subject's methods that are compared, as records spell them."""
     temperatures: tuple[float, ...]
     tasks: Mapping[str, str]
+    """The name of each task with its title."""
     cells: Mapping[CellKey, CellPair]
+    """Every task, `MEAN` and `POOLED` of each method and temperature."""
     differences: tuple[Difference, ...]
+    """Differences that make the two runs incomparable, shown if the comparison is forced."""
     cautions: tuple[Difference, ...]
+    """Differences that may explain one in speed."""
     unshared: tuple[str, ...]
+    """What only one of the two runs has, in words."""
     repetition: Repetition
     reference_method: str | None = None
+    """The method of all cells of the reference in a comparison of two methods."""
     number: int = 0
+    """The number of the subject among the runs that are compared with the reference, from 0."""
 
     @property
     def load(self) -> Load:
@@ -143,20 +70,31 @@ class Comparison:
 
     @property
     def pass_spreads(self) -> list[float]:
-        """Standard deviations of log tokens/s between the passes of each run, the median cell's."""
-        cells = [cell.tokens_per_s for key, cell in self.cells.items() if key.task == MEAN]
-        sides = zip(*((pair.reference, pair.subject) for pair in cells), strict=True)
-        spreads = [[sd for value in side if (sd := unit_sd(value)) is not None] for side in sides]
-        return [median(found) for found in spreads if found]
+        """The standard deviation of log tokens/s between the passes of each run: the median over
+        the cells. A run with one pass has none.
+        """
+        pairs = [cell.tokens_per_s for key, cell in self.cells.items() if key.task == MEAN]
+        spreads = []
+        for values in ([pair.reference for pair in pairs], [pair.subject for pair in pairs]):
+            deviations = [unit_sd(value) for value in values]
+            measured = [deviation for deviation in deviations if deviation is not None]
+            if measured:
+                spreads.append(median(measured))
+        return spreads
 
     @property
     def scope(self) -> Scope:
         """Passes or runs that intervals cover. One that lacks most requests does not count."""
-        means = (one.tokens_per_s.ratio for key, one in self.cells.items() if key.task == MEAN)
-        units = [one for ratio in means if isinstance(ratio, Estimate) for one in ratio.units]
-        known = (max(1, int(np.isfinite(one).sum())) for one in units)
+        numbers = []
+        for key, cell in self.cells.items():
+            ratio = cell.tokens_per_s.ratio
+            if key.task == MEAN and isinstance(ratio, Estimate):
+                # NaN stands for a pass or run that lacks most requests.
+                numbers += [int(np.isfinite(logs).sum()) for logs in ratio.units]
         scope = self.repetition.scope
-        return scope._replace(number=min(known, default=scope.number))
+        if not numbers:
+            return scope
+        return scope._replace(number=max(1, min(numbers)))
 
     def cell(self, method: str, temperature: float, task: str) -> CellPair:
         return self.cells[CellKey(method, temperature, task)]
@@ -167,7 +105,7 @@ def compare_runs(
 ) -> list[Comparison]:
     """Compare each run with the first; with `methods`, a method of one with a method of another.
 
-    There is a comparison for each load that both runs have.
+    There is one comparison for each load that both runs have.
 
     Raises:
         UserError: too few or too many runs, or runs that are not comparable.
@@ -180,35 +118,58 @@ def compare_runs(
         )
     if methods and len(runs) > 2:
         raise UserError(f"--cross compares two runs, not {len(runs)}.", "Name two.")
-    compared = []
-    for number, run in enumerate(runs[1:]):
-        alone = () if methods else (*_unshared_loads(runs[0], run),)
-        for pair in _pairs(runs[0], run):
-            reference, subject = pair[::-1] if methods else pair
-            one = compare(reference, subject, crossed=methods, is_forced=is_forced)
-            compared.append(replace(one, number=number, unshared=(*one.unshared, *alone)))
-    return compared
+    first, *others = map(RunTables, runs)
+    comparisons = []
+    for number, other in enumerate(others):
+        unshared_loads = () if methods else tuple(_unshared_loads(first.run, other.run))
+        for load in _shared_loads(first.run, other.run):
+            reference, subject = first.at(load), other.at(load)
+            if methods:  # the first run has the first method, so it is the subject
+                reference, subject = subject, reference
+            comparison = compare_tabled(reference, subject, crossed=methods, is_forced=is_forced)
+            unshared = (*comparison.unshared, *unshared_loads)
+            comparisons.append(replace(comparison, number=number, unshared=unshared))
+    return comparisons
 
 
-def _pairs(first: Run, second: Run) -> list[tuple[Run, Run]]:
-    """The parts of two runs at each load that both have.
+def _shared_loads(first: Run, second: Run) -> list[Load]:
+    """The loads that both runs have.
 
     Raises:
         UserError: they have no load in common.
     """
-    if not (shared := [load for load in first.loads if load in second.loads]):
+    shared = [load for load in first.loads if load in second.loads]
+    if not shared:
         texts = (", ".join(load.text for load in run.loads) for run in (first, second))
         raise UserError(
             f"The runs {first.header.id} and {second.header.id} have no load in common: "
             f"{' against '.join(texts)}.",
             "Measure one of them with the other's --concurrency or --request-rate.",
         )
-    return [(first.at(load), second.at(load)) for load in shared]
+    return shared
 
 
 def compare(
     reference: Run,
     subject: Run,
+    *,
+    crossed: tuple[str, str] | None = None,
+    is_forced: bool = False,
+    may_be_empty: bool = False,
+) -> Comparison:
+    """Compare two runs of one load: `compare_tabled` for runs without their tables."""
+    return compare_tabled(
+        tabled(reference),
+        tabled(subject),
+        crossed=crossed,
+        is_forced=is_forced,
+        may_be_empty=may_be_empty,
+    )
+
+
+def compare_tabled(
+    reference: TabledRun,
+    subject: TabledRun,
     *,
     crossed: tuple[str, str] | None = None,
     is_forced: bool = False,
@@ -224,211 +185,154 @@ def compare(
             lack a crossed method.
     """
     if not is_forced:
-        require_same_work(reference.header, subject.header)
-    are_pools = bool(reference.run_of_repeat and subject.run_of_repeat)
-    sides = _Cells(reference, are_pools), _Cells(subject, are_pools)
+        require_same_work(reference.run.header, subject.run.header)
+    are_pools = bool(reference.run.run_of_repeat and subject.run.run_of_repeat)
+    reference_side = _side(reference, are_pools=are_pools)
+    subject_side = _side(subject, are_pools=are_pools)
     if crossed:
-        for cells, method in zip(reversed(sides), crossed, strict=True):
-            if method not in cells.methods:
-                raise unknown_name(f"method in run {cells.run.header.id}", method, cells.methods)
-    shared = {method: method for method in sides[0].methods if method in sides[1].methods}
-    methods = dict([crossed]) if crossed else shared
-    compared = _compare(*sides, methods)
-    if not (compared.cells or may_be_empty):
+        _require_method(subject_side, crossed[0])
+        _require_method(reference_side, crossed[1])
+        methods = {crossed[0]: crossed[1]}
+    else:
+        shared = (m for m in reference_side.methods if m in subject_side.methods)
+        methods = {method: method for method in shared}
+    comparison = _compare(reference_side, subject_side, methods, are_pools=are_pools)
+    if not (comparison.cells or may_be_empty):
         raise UserError(
-            f"The runs {reference.header.id} and {subject.header.id} have no finished sample "
-            "of the same method, temperature and task.",
+            f"The runs {reference.run.header.id} and {subject.run.header.id} have no finished "
+            "sample of the same method, temperature and task.",
             "`specbench show RUN` lists what a run has.",
         )
-    return replace(compared, reference_method=crossed[1], unshared=()) if crossed else compared
+    if crossed:
+        return replace(comparison, reference_method=crossed[1], unshared=())
+    return comparison
 
 
-class _Cells:
-    """The methods, temperatures and tasks of a run's measured records.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Side:
+    """The measured records of one of two compared runs, and what they are of."""
 
-    With `is_by_run`, the repeats of each run of a pool are numbered from a multiple of `_MANY`
-    on, so that two pools are paired run by run and pass by pass.
-    """
-
-    def __init__(self, run: Run, is_by_run: bool) -> None:
-        self.run = run
-        table = make_table(run.records, run.run_of_repeat, run.header.blocks)
-        self.num_units = table.num_units
-        self.has_phases = bool(table.frame["draft_s"].notna().any())
-        frame = table.frame
-        if is_by_run:
-            runs = np.array(run.run_of_repeat)
-            numbers = runs * _MANY + np.arange(len(runs)) - np.searchsorted(runs, runs)
-            frame = frame.assign(repeat=numbers[frame["repeat"]])
-        run_numbers, passes = np.divmod(frame["repeat"].to_numpy(), _MANY)
-        self.repeats = {"runs": len({*run_numbers}), "passes": len({*passes})}
-        self.frame = frame[frame["is_measured"]]
-        found = self.frame["method"].unique()
-        listed = [one.spelling for one in run.header.method_labels if one.spelling in found]
-        ordered = dict.fromkeys([*listed, *found])
-        self.methods = tuple(sorted(ordered, key=lambda method: method != BASELINE))
-        self.temperatures = tuple(sorted(self.frame["temperature"].unique().tolist()))
-        columns, tasks = run.header.columns, {*self.frame["task"]}
-        known = [*columns, *self.frame["task"].unique()]
-        self.tasks = {task: run.header.task_title(task) for task in known if task in tasks}
+    run: Run
+    frame: DataFrame
+    """Measured rows of the run's table, with the columns `RUN_AND_PASS`."""
+    methods: tuple[str, ...]
+    """Methods as records spell them, vanilla first, then in the header's order."""
+    temperatures: tuple[float, ...]
+    tasks: Mapping[str, str]
+    """The name of each task with its title, in the header's order."""
+    num_units: int
+    """Passes of the run, or runs of the pool."""
+    num_runs: int
+    """Runs by which two pools are paired; 1 for anything else."""
+    num_passes: int
+    """Passes of each run."""
+    has_phases: bool
+    """The phases of steps were timed."""
 
 
-def _compare(reference: _Cells, subject: _Cells, methods: Mapping[str, str]) -> Comparison:
+def _side(tabled_run: TabledRun, *, are_pools: bool) -> _Side:
+    """One side of a comparison. Two pools are paired run by run, and pass by pass of each run."""
+    run, table = tabled_run.run, tabled_run.table
+    repeats = table.frame["repeat"].to_numpy()
+    runs = np.zeros_like(repeats)
+    passes = repeats
+    if are_pools:
+        # The repeats of a pool are numbered on from run to run: with runs [0 0 1 1 1], the repeats
+        # [0 1 2 3 4] are the passes [0 1 0 1 2].
+        run_of_repeat = np.array(run.run_of_repeat)
+        first_repeat = np.searchsorted(run_of_repeat, run_of_repeat)
+        pass_of_repeat = np.arange(len(run_of_repeat)) - first_repeat
+        runs = run_of_repeat[repeats]
+        passes = pass_of_repeat[repeats]
+    frame = table.frame.assign(run=runs, pass_=passes)
+    measured = frame[frame["is_measured"]]
+    tasks = {*measured["task"]}
+    listed_tasks = dict.fromkeys([*run.header.columns, *measured["task"].unique()])
+    return _Side(
+        run=run,
+        frame=measured,
+        methods=_ordered_methods(run.header, measured["method"].unique()),
+        temperatures=tuple(sorted(measured["temperature"].unique().tolist())),
+        tasks={task: run.header.task_title(task) for task in listed_tasks if task in tasks},
+        num_units=table.num_units,
+        num_runs=len({*runs}),
+        num_passes=len({*passes}),
+        has_phases=bool(frame["draft_s"].notna().any()),
+    )
+
+
+def _ordered_methods(header: RunHeader, measured: Collection[str]) -> tuple[str, ...]:
+    """Vanilla, then the methods of the header in its order, then others."""
+    listed = [label.spelling for label in header.method_labels if label.spelling in measured]
+    ordered = dict.fromkeys([*listed, *measured])
+    return tuple(sorted(ordered, key=lambda method: method != BASELINE))
+
+
+def _require_method(side: _Side, method: str) -> None:
+    if method not in side.methods:
+        raise unknown_name(f"method in run {side.run.header.id}", method, side.methods)
+
+
+def _compare(
+    reference: _Side, subject: _Side, methods: Mapping[str, str], *, are_pools: bool
+) -> Comparison:
     """The comparison of the methods of the subject, each mapped to one of the reference."""
     temperatures = [t for t in reference.temperatures if t in subject.temperatures]
     tasks = {task: title for task, title in reference.tasks.items() if task in subject.tasks}
-    has_phases = subject.has_phases or reference.has_phases
-    no_times = WITH_PHASES if has_phases else None
-    one, other = reference.run, subject.run
-    are_pools = bool(one.run_of_repeat and other.run_of_repeat)
-    number = min(reference.num_units, subject.num_units)
-    scope = Scope("runs" if are_pools else "passes", number)
-    is_one_run = (one.header, one.records) == (other.header, other.records)
-    repetition = Repetition(scope, is_one_run)
-    pairs = pair_requests(subject.frame, reference.frame, methods)
-    rows = rows_by_cell(pairs)
+    old, new = reference.run, subject.run
+    repetition = Repetition(
+        Scope("runs" if are_pools else "passes", min(reference.num_units, subject.num_units)),
+        is_one_run=(old.header, old.records) == (new.header, new.records),
+    )
+    no_times = WITH_PHASES if subject.has_phases or reference.has_phases else None
+    requests = pair_requests(subject.frame, reference.frame, methods)
+    rows = rows_by_cell(requests)
+    # One stream of draws per task: all methods are measured on the same resampled samples.
     draws = {task: Draws(Bootstrap(), task) for task in tasks}
     cells: dict[CellKey, CellPair] = {}
-    for temperature, method in product(temperatures if tasks else (), methods):
-        keys = {task: CellKey(method, temperature, task) for task in (*tasks, MEAN, POOLED)}
-        found = {
-            task: pair_cell(
-                pairs.iloc[rows.get(keys[task], [])], draws.get(task), no_times, repetition
-            )
-            for task in (*tasks, POOLED)
-        }
-        found[MEAN] = mean_cell([found[task] for task in tasks], is_one_run=is_one_run)
-        cells |= {key: found[task] for task, key in keys.items()}
+    for temperature, method in product(temperatures, methods) if tasks else ():
+        pairs = {}
+        for task in (*tasks, POOLED):
+            cell_rows = requests.iloc[rows.get(CellKey(method, temperature, task), [])]
+            pairs[task] = pair_cell(cell_rows, draws.get(task), no_times, repetition)
+        of_tasks = [pairs[task] for task in tasks]
+        pairs[MEAN] = mean_cell(of_tasks, is_one_run=repetition.is_one_run)
+        for task in (*tasks, MEAN, POOLED):
+            cells[CellKey(method, temperature, task)] = pairs[task]
     return Comparison(
-        reference=one.header,
-        subject=other.header,
+        reference=old.header,
+        subject=new.header,
         methods=tuple(methods),
         temperatures=tuple(temperatures),
         tasks=tasks,
-        cells=_tested(cells, has_times=repetition.is_judged),
-        differences=COMPARE.conflicts(one.header, other.header),
-        cautions=COMPARE.cautions(one.header, other.header),
+        cells=with_p_values(cells, has_times=repetition.is_judged),
+        differences=COMPARE.conflicts(old.header, new.header),
+        cautions=COMPARE.cautions(old.header, new.header),
         unshared=tuple(_unshared(reference, subject)),
         repetition=repetition,
     )
 
 
-def _tested(cells: Mapping[CellKey, CellPair], *, has_times: bool) -> dict[CellKey, CellPair]:
-    """The cells with corrected p-values; without `has_times`, those of MAT alone.
-
-    The means over tasks, which sentences are about, are one family of tests; the single tasks,
-    which are only coloured, are another. Vanilla's speedup and MAT are 1 in every run, and are
-    not tested.
-    """
-    means = [key for key in cells if key.task == MEAN]
-    tasks = [key for key in cells if key.task not in (MEAN, POOLED)]
-    tested = {**cells}
-    for family in (means, tasks):
-        p_values: dict[tuple[CellKey, str], float | None] = {}
-        for key in family:
-            counts = () if key.method == BASELINE else ("mat",)
-            times = ("tokens_per_s",) if key.method == BASELINE else ("tokens_per_s", "speedup")
-            for number in (*counts, *times) if has_times else counts:
-                pair = cells[key].pair(number)
-                machine = pair.ratio.machine if isinstance(pair.ratio, Estimate) else None
-                p_values[key, number] = differs(pair.subject, pair.reference, machine)
-        for (key, number), p_value in holm(p_values).items():
-            changed: Any = {number: replace(tested[key].pair(number), p_value=p_value)}
-            tested[key] = replace(tested[key], **changed)
-    return tested
-
-
 def _unshared_loads(first: Run, second: Run) -> Iterator[str]:
+    """The loads that only one of two runs has, in words."""
     for run, other in ((first, second), (second, first)):
-        if alone := [load.text for load in run.loads if load not in other.loads]:
-            yield f"only in {run.header.id}: {', '.join(alone)}"
+        texts = [load.text for load in run.loads if load not in other.loads]
+        if texts:
+            yield f"only in {run.header.id}: {', '.join(texts)}"
 
 
-def _unshared(reference: _Cells, subject: _Cells) -> Iterator[str]:
-    sides = reference, subject
-    for cells, other in (sides, sides[::-1]):
-        alone = [cells.run.header.method(m).label for m in cells.methods if m not in other.methods]
-        alone += [title for task, title in cells.tasks.items() if task not in other.tasks]
-        alone += [f"T={t:g}" for t in cells.temperatures if t not in other.temperatures]
-        if alone:
-            yield f"only in {cells.run.header.id}: {', '.join(alone)}"
-    for kind in ("runs", "passes"):
-        numbers = [one.repeats[kind] for one in sides]
-        if numbers[0] != numbers[1]:
-            yield f"{kind} after the first {min(numbers)}, which only one side has"
-
-
-def pair_requests(
-    subject: DataFrame, reference: DataFrame, methods: Mapping[str, str]
-) -> DataFrame:
-    """The requests that both runs finished, a row each, in the order of the subject.
-
-    Both frames are the measured rows of a `RecordTable`. `methods` maps each method of the
-    subject to the method of the reference that it is compared with. Columns of the reference
-    end in `_reference`.
-    """
-    names = {theirs: own for own, theirs in methods.items()}
-    own = _of_methods(subject, methods)
-    theirs = _of_methods(reference, names)
-    theirs["method"] = theirs["method"].map(names).astype(object)
-    return own.merge(theirs, on=["method", *_REQUEST], suffixes=("", "_reference"))
-
-
-def _of_methods(frame: DataFrame, methods: Collection[str]) -> DataFrame:
-    names = ["method", *_REQUEST, "cluster", "unit", "request", *COLUMNS]
-    rows = frame.loc[frame["method"].isin(list(methods)), names]
-    return rows.astype(dict.fromkeys(("method", "task", "sample_id"), object))
-
-
-def pair_cell(
-    rows: DataFrame, draws: Draws | None, no_times: Missing | None, repetition: Repetition
-) -> CellPair:
-    """A cell from its rows of `pair_requests`, with intervals if there are draws.
-
-    `no_times` is the reason why the times of a run are not evidence, if they are not.
-    """
-    if not len(rows):
-        blank = _pair(NO_SHARED, NO_SHARED)
-        return CellPair(blank, blank, blank)
-    sides = [_side(rows, suffix, repetition) for suffix in ("", "_reference")]
-    pairs = {}
-    for name, reason in _REASONS.items():
-        missing = no_times if no_times and name != "mat" else reason
-        values: list[Value] = [missing, missing]
-        has_both = sides[0][0][name].where & sides[1][0][name].where
-        if missing is reason and has_both.any():
-            ratios = [replace(one[name], where=has_both).summed(places) for one, places in sides]
-            values = [draws.estimate(one) if draws else one.estimate for one in ratios]
-        pairs[name] = _pair(*values, is_one_run=repetition.is_one_run)
-    return CellPair(**pairs, num_completions=len(rows), num_samples=rows["cluster"].nunique())
-
-
-def _side(
-    rows: DataFrame, suffix: str, repetition: Repetition
-) -> tuple[dict[str, RowRatio], Places]:
-    """The ratios of one side, and where its rows belong: to the subject's samples on both sides,
-    so that draws pair them.
-    """
-    columns = {name: rows[f"{name}{suffix}"].to_numpy(dtype=np.float64) for name in COLUMNS}
-    units, requests = (rows[f"{name}{suffix}"].to_numpy() for name in ("unit", "request"))
-    places = Places(rows["cluster"].to_numpy(), units, requests, repetition.scope.number)
-    return row_ratios(columns), places
-
-
-def mean_cell(cells: Sequence[CellPair], *, is_one_run: bool) -> CellPair:
-    """Arithmetic means of the values over tasks, and their ratio; missing if a task is missing."""
-    means = {}
-    for name in _REASONS:
-        pairs = [cell.pair(name) for cell in cells]
-        subject = mean_over_tasks([pair.subject for pair in pairs])
-        reference = mean_over_tasks([pair.reference for pair in pairs])
-        means[name] = _pair(subject, reference, is_one_run=is_one_run)
-    num_completions = sum(cell.num_completions for cell in cells)
-    num_samples = sum(cell.num_samples for cell in cells)
-    return CellPair(**means, num_completions=num_completions, num_samples=num_samples)
-
-
-def _pair(subject: Value, reference: Value, *, is_one_run: bool = False) -> Pair:
-    if isinstance(subject, Missing) or isinstance(reference, Missing):
-        return Pair(subject, reference, subject if isinstance(subject, Missing) else reference)
-    return Pair(subject, reference, quotient(subject, reference, is_one_run=is_one_run))
+def _unshared(reference: _Side, subject: _Side) -> Iterator[str]:
+    """Methods, tasks, temperatures, runs and passes that only one side has, in words."""
+    for side, other in ((reference, subject), (subject, reference)):
+        header = side.run.header
+        names = [header.method(m).label for m in side.methods if m not in other.methods]
+        names += [title for task, title in side.tasks.items() if task not in other.tasks]
+        names += [f"T={t:g}" for t in side.temperatures if t not in other.temperatures]
+        if names:
+            yield f"only in {header.id}: {', '.join(names)}"
+    if reference.num_runs != subject.num_runs:
+        num_shared = min(reference.num_runs, subject.num_runs)
+        yield f"runs after the first {num_shared}, which only one side has"
+    if reference.num_passes != subject.num_passes:
+        num_shared = min(reference.num_passes, subject.num_passes)
+        yield f"passes after the first {num_shared}, which only one side has"

@@ -4,6 +4,7 @@ A row of the page is a number of a run, or of a paper, with everything it is fil
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
@@ -11,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from specbench import registry
-from specbench.analysis.cells import CellKey
+from specbench.analysis.cells import CellKey, CellMetrics
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.ranking import is_alone, is_claimed
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.analysis.stats.estimates import Estimate, Missing, Value
 from specbench.data.tasks import load_cards
-from specbench.errors import without_password
+from specbench.errors.safe_text import without_password
 from specbench.judge.checks import CheckedRun
 from specbench.judge.files import check_files
 from specbench.log.audit import AUDIT
@@ -45,13 +46,7 @@ _SERVED = ", served by "
 
 @dataclass(frozen=True, slots=True)
 class SiteRow:
-    """A method on a task of a run, or in a published table.
-
-    `tokens_per_s` is that of one request. `is_claimed` if the speedup differs significantly
-    from 1. `num_samples` are the prompts behind the numbers, and `threads` those of a CPU, a
-    setting of the run. `run` is the number of the run on the page; None for a published row,
-    which has the `url` of its `source`.
-    """
+    """A method on a task of a run, or in a published table."""
 
     machine: str
     model: str
@@ -62,24 +57,36 @@ class SiteRow:
     speedup: Value
     mat: Value
     tokens_per_s: Value = NOT_PUBLISHED
+    """The rate of one request."""
     is_claimed: bool = False
+    """The speedup differs significantly from 1."""
     is_alone: bool = False
+    """It does on its own, and not after correcting for the number of tests."""
     num_samples: int | None = None
+    """Prompts behind the numbers."""
     threads: int | None = None
+    """Threads of a CPU, a setting of the run."""
     run: int | None = None
+    """The number of the run on the page; None for a published row."""
     source: str = ""
+    """The publication of a published row."""
     url: str = ""
+    """The address of the publication."""
 
 
 @dataclass(frozen=True, slots=True)
 class SiteRun:
-    """A run on the page. `folder` holds its files, relative to the page."""
+    """A run on the page."""
 
     folder: str
+    """The folder of its files, relative to the page."""
     label: str
+    """The run in words: model, machine and name."""
     header: RunHeader
     checked: CheckedRun
+    """The checks of its files."""
     raw: tuple[str, ...]
+    """The names of its raw files in the folder."""
 
 
 def write_site(
@@ -105,13 +112,15 @@ def write_site(
     num_tasks = max(len(run.header.columns) for run in stored)
     runs: list[SiteRun] = []
     rows: list[SiteRow] = []
-    for number, (run, folder) in enumerate(zip(stored, _folders(stored), strict=True)):
-        say(f"{number + 1} of {len(stored)}: {run.folder}")
-        report = make_report(run, bootstrap)
-        rows += [row for one in report.sources for row in run_rows(one.metrics, number, num_tasks)]
-        raw = _write_run(run, report, out / folder)
-        label = f"{facts.model_label(run.header)} on {run.header.hardware_name}, {run.header.id}"
-        runs.append(SiteRun(folder, label, run.header, check_files(run.folder), raw))
+    for number, (stored_run, folder) in enumerate(zip(stored, _folders(stored), strict=True)):
+        say(f"{number + 1} of {len(stored)}: {stored_run.folder}")
+        report = make_report(stored_run, bootstrap)
+        for source in report.sources:
+            rows += run_rows(source.metrics, number, num_tasks)
+        raw = _write_run(stored_run, report, out / folder)
+        header = stored_run.header
+        label = f"{facts.model_label(header)} on {header.hardware_name}, {header.id}"
+        runs.append(SiteRun(folder, label, header, check_files(stored_run.folder), raw))
     rows += published_rows()
     page = page_template("site.html", __package__).render(
         runs=runs,
@@ -119,7 +128,7 @@ def write_site(
         data={
             "rows": [_plain(row) for row in rows],
             "runs": [
-                {"folder": one.folder, "eligible": one.checked.about["is_eligible"]} for one in runs
+                {"folder": run.folder, "eligible": run.checked.about["is_eligible"]} for run in runs
             ],
             "mean": MEAN,
             "num_machines": len({row.machine for row in rows if row.run is not None}),
@@ -130,40 +139,46 @@ def write_site(
 
 def _folders(runs: Sequence[Run]) -> list[str]:
     """A folder for each run, named after it; runs of one name are numbered."""
-    names = [run.folder.resolve().name for run in runs]
-    times = [names[:number].count(name) + 1 for number, name in enumerate(names)]
-    pairs = zip(names, times, strict=True)
-    return [f"runs/{name}" if time == 1 else f"runs/{name}-{time}" for name, time in pairs]
+    folders = []
+    num_seen = Counter[str]()
+    for run in runs:
+        name = run.folder.resolve().name
+        num_seen[name] += 1
+        folders.append(f"runs/{name}" if num_seen[name] == 1 else f"runs/{name}-{num_seen[name]}")
+    return folders
 
 
 def _write_run(run: Run, report: Report, folder: Path) -> tuple[str, ...]:
     """Write the report and the raw files; returns the names of those."""
-    made = {
-        name: text.encode()
-        for form in _FORMATS
-        for name, text in load_format(form).files(report).items()
-    }
+    rendered: dict[str, bytes] = {}
+    for form in _FORMATS:
+        for name, text in load_format(form).files(report).items():
+            rendered[name] = text.encode()
     with folder_errors(folder):
-        places = [run.folder / name for name in _RAW]
-        raw = {place.name: place.read_bytes() for place in places if place.is_file()}
+        raw_files = [run.folder / name for name in _RAW]
+        raw = {file.name: file.read_bytes() for file in raw_files if file.is_file()}
     raw[HEADER] = without_password(raw[HEADER].decode()).encode()
-    write_files(folder, made | raw)
+    write_files(folder, rendered | raw)
     return tuple(raw)
 
 
 def _plain(row: SiteRow) -> dict[str, Any]:
     """The row as values of JSON."""
-    return {field.name: _value(getattr(row, field.name)) for field in fields(row)}
+    return {field.name: _json_value(getattr(row, field.name)) for field in fields(row)}
 
 
-def _value(value: Any) -> Any:
-    """Of an estimate, the value and the ends of its interval, if it has one."""
-    if isinstance(value, Missing):
+def _json_value(content: Any) -> Any:
+    """A field as JSON holds it: of an estimate, the value and the ends of its interval, if it has
+    one.
+    """
+    if isinstance(content, Missing):
         return None
-    if not isinstance(value, Estimate):
-        return value
-    span = interval_of(value)
-    numbers = [value.value, *([span.low, span.high] if span else [])]
+    if not isinstance(content, Estimate):
+        return content
+    numbers = [content.value]
+    interval = interval_of(content)
+    if interval:
+        numbers += [interval.low, interval.high]
     return [json.loads(f"{number:.6g}") for number in numbers]
 
 
@@ -172,28 +187,20 @@ def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteR
 
     A mean over fewer than `num_tasks` is called so, and has no place beside those of other runs.
     """
-    info = run.info
+    header = run.info
+    model = facts.model_label(header).partition(_SERVED)[0]
     for temperature, method in product(run.temperatures, run.methods):
-        cells = {task: run.cell(method, temperature, task) for task in run.tasks}
-        done = [any(run.cell(m, temperature, t).num_done for m in run.methods) for t in run.tasks]
-        is_whole = sum(done) >= num_tasks
-        mean = MEAN if is_whole else f"{MEAN} of {sum(done)} of {num_tasks} tasks"
-        if len(cells) > 1:
-            overall = run.overall[method, temperature]
-            rate = overall.partial or overall.pooled.tokens_per_s
-            cells[results.MEAN] = replace(
-                overall.pooled, speedup=overall.speedup, mat=overall.mat, tokens_per_s=rate
-            )
-        for task, cell in cells.items():
+        mean_title = _mean_title(run, temperature, num_tasks)
+        for task, cell in _cells(run, method, temperature).items():
             if not cell.num_done:
                 continue
             p_value = results.p_value_of(run, CellKey(method, temperature, task))
             yield SiteRow(
-                machine=info.hardware_name,
-                model=facts.model_label(info).partition(_SERVED)[0],
-                engine=engine_name(info),
-                method=info.method(method).label,
-                task=mean if task == results.MEAN else info.task_title(task),
+                machine=header.hardware_name,
+                model=model,
+                engine=engine_name(header),
+                method=header.method(method).label,
+                task=mean_title if task == results.MEAN else header.task_title(task),
                 temperature=temperature,
                 speedup=cell.speedup,
                 mat=cell.mat,
@@ -201,9 +208,32 @@ def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteR
                 is_claimed=is_claimed(p_value),
                 is_alone=is_alone(cell.speedup, p_value),
                 num_samples=cell.num_samples,
-                threads=info.cpu_threads,
+                threads=header.cpu_threads,
                 run=number,
             )
+
+
+def _cells(run: RunMetrics, method: str, temperature: float) -> dict[str, CellMetrics]:
+    """A method's cell of each task and, of several tasks, of their mean."""
+    cells = {task: run.cell(method, temperature, task) for task in run.tasks}
+    if len(cells) > 1:
+        overall = run.overall[method, temperature]
+        cells[results.MEAN] = replace(
+            overall.pooled,
+            speedup=overall.speedup,
+            mat=overall.mat,
+            tokens_per_s=overall.partial or overall.pooled.tokens_per_s,
+        )
+    return cells
+
+
+def _mean_title(run: RunMetrics, temperature: float, num_tasks: int) -> str:
+    """The title of the mean over tasks. One over fewer tasks than `num_tasks` says so."""
+    num_done = 0
+    for task in run.tasks:
+        cells = (run.cell(method, temperature, task) for method in run.methods)
+        num_done += any(cell.num_done for cell in cells)
+    return MEAN if num_done >= num_tasks else f"{MEAN} of {num_done} of {num_tasks} tasks"
 
 
 def published_rows() -> Iterator[SiteRow]:
@@ -211,24 +241,25 @@ def published_rows() -> Iterator[SiteRow]:
     models, cards = known_models(), load_cards().values()
     titles = {task.name: task.title for card in cards for task in card.tasks}
     titles |= {card.name: card.title for card in cards}  # of a suite: of all its questions
-    for value in published_values():
-        model = models.get(value.model)
+    for published in published_values():
+        model = models.get(published.model)
+        task = published.task
         yield SiteRow(
-            machine=value.table.known_hardware or "not stated",
-            model=model.title if model else value.model,
+            machine=published.table.known_hardware or "not stated",
+            model=model.title if model else published.model,
             engine="published",
-            method=registry.get(value.method).title,
-            task=MEAN if value.task == "mean" else titles.get(value.task, value.task),
-            temperature=value.temperature,
-            speedup=Estimate(value.speedup),
-            mat=NOT_PUBLISHED if value.mat is None else Estimate(value.mat),
-            source=value.publication.name,
-            url=value.publication.url,
+            method=registry.get(published.method).title,
+            task=MEAN if task == "mean" else titles.get(task, task),
+            temperature=published.temperature,
+            speedup=Estimate(published.speedup),
+            mat=NOT_PUBLISHED if published.mat is None else Estimate(published.mat),
+            source=published.publication.name,
+            url=published.publication.url,
         )
 
 
-def engine_name(info: RunHeader) -> str:
+def engine_name(header: RunHeader) -> str:
     """The engine with its version, and its load: "vLLM 0.32.0, 8 requests at once"."""
-    loads = [load.text for load in loads_of(info.spec.values) if load != Load()]
-    software = dict.fromkeys(server.software_phrase for server in info.servers.values())
+    loads = [load.text for load in loads_of(header.spec.values) if load != Load()]
+    software = dict.fromkeys(server.software_phrase for server in header.servers.values())
     return ", ".join([*(software or ["specbench"]), *loads])

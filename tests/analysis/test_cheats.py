@@ -13,15 +13,16 @@ from msgspec.structs import replace
 from specbench.analysis.cheats import find_cheats
 from specbench.analysis.metrics import measure
 from specbench.analysis.records import make_table
+from specbench.analysis.tables import RunTables
 from specbench.analysis.warnings import find_idle_drafts
-from specbench.judge.gate import check_sources
+from specbench.judge.sources import check_sources
 from specbench.log.header import RunHeader
 from specbench.log.machine import Threads
 from specbench.log.record import RecordLine, to_record
 from specbench.log.run import Run
 from specbench.log.store import read_run
 from specbench.report.warning_notes import warnings
-from specbench.types import Record
+from specbench.types.record import Record
 from tests.analysis.run_factory import header, make_run, record
 from tests.before_after import RECORDED, _chosen, _noisy
 
@@ -83,7 +84,7 @@ def test_each_rule_names_its_method_alone_and_fails_the_check(key: str) -> None:
     metrics = measure(one)
     (warning,) = [each for each in warnings(metrics) if each.key == key]
     assert f"{metrics.info.method(method).label} 0." in warning.text and warning.is_warning
-    (check,) = check_sources(one, one)
+    (check,) = check_sources(RunTables(one), RunTables(one))
     status = "skipped" if key == "fast_step" else "failed"
     assert (check.text, check.status) == (warning.text, status)
 
@@ -91,8 +92,9 @@ def test_each_rule_names_its_method_alone_and_fails_the_check(key: str) -> None:
 def test_a_fast_step_fails_only_where_the_baseline_run_has_none() -> None:
     fast = run(lambda at: {"step_s": 0.005} if at["method"] != "vanilla" else {})
     assert found(fast).keys() == {"slow_vanilla"}
-    assert [one.status for one in check_sources(fast, run(lambda at: {}))] == ["failed"]
-    assert [one.status for one in check_sources(fast, fast)] == ["skipped"]
+    for baseline, status in ((run(lambda at: {}), "failed"), (fast, "skipped")):
+        checks = check_sources(RunTables(fast), RunTables(baseline))
+        assert [check.status for check in checks] == [status]
 
 
 def test_a_step_with_more_threads_than_vanillas_has_a_narrower_limit() -> None:

@@ -15,7 +15,7 @@ import pytest
 from specbench.analysis.cells import WITH_PHASES
 from specbench.analysis.metrics import POOLED, measure
 from specbench.analysis.stats.estimates import Estimate, Missing, Value
-from specbench.errors import UserError
+from specbench.errors.kinds import UserError
 from specbench.judge.comparison import MEAN, NO_SHARED, Comparison, compare, compare_runs
 from specbench.judge.comparison_formats import (
     FORMATS,
@@ -25,7 +25,7 @@ from specbench.judge.comparison_formats import (
     render_comparison,
 )
 from specbench.log.run import Run
-from specbench.types import Phases, Serving
+from specbench.types.completion import Phases, Serving
 from tests.analysis.run_factory import TASKS, full_run, header, make_run, number, record
 from tests.judge.changing import at_loads, broken, several, slower, with_header, with_records
 from tests.support.printing import printed
@@ -248,7 +248,7 @@ def test_one_run_a_side_gives_no_verdict_and_the_spread_of_passes() -> None:
     one = make_run(passes.records, passes.header)
     text = sentences(compare(one, slower(one, {"pld": 1.25})))
     assert "lower in B" not in text
-    assert "Differences in speed are not judged: one run a side" in text
+    assert "Differences in speed are not judged: one run per side" in text
     assert "Passes of a run differ by +/- " in text
     assert "`specbench run --runs 5`" in text
 
@@ -267,15 +267,15 @@ def cut(pool: Run) -> Run:
 
 
 def test_speeds_of_runs_or_passes_that_were_cut_are_not_judged() -> None:
-    reason = "not judged, since fewer than two passes or runs have most requests."
+    reason = "not judged: fewer than two passes or runs are complete enough."
     pool = cut(several(RUN, 3))
     compared = compare(pool, cut(several(new({"pld": 1.25}), 3, seed=1)))
     assert compared.scope.number == 1
     text = sentences(compared)
-    assert text.count(f": {reason}") == text.count(f"Speedup over vanilla is {reason}") == 1
+    assert text.count(f"; {reason}") == text.count(f"Speedup over vanilla is {reason}") == 1
     passes = make_run(pool.records, pool.header)
     text = sentences(compare(passes, passes, crossed=("pld", "vanilla")))
-    assert text.endswith(f"by the mean of the tasks: {reason}")
+    assert text.endswith(f"by the mean of the tasks; {reason}")
 
 
 def test_equal_runs_that_differ_as_the_machine_does_are_not_told_apart() -> None:

@@ -8,13 +8,14 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 from msgspec.structs import replace as replaced
 
-from specbench.judge.files import check_files, find_exclusions
+from specbench.judge.files import check_files
+from specbench.judge.leaderboard import find_exclusions
 from specbench.log.audit import write_audit
 from specbench.log.backend import WorkerHeader
 from specbench.log.header import Origin
 from specbench.models.cards import find_model
 from specbench.models.checkpoints import identify
-from specbench.types import Record
+from specbench.types.record import Record
 from tests.judge.making import Change, good_header, good_records, rewrite, store
 from tests.support.audits import failed_audit, passed_audit, stored_audit
 

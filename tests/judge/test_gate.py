@@ -16,15 +16,15 @@ import pytest
 from benchmarks.gate_errors import METHODS, Simulator, is_blamed
 from specbench.analysis.cells import CellKey
 from specbench.analysis.stats.estimates import Estimate
-from specbench.errors import UserError
+from specbench.errors.kinds import UserError
+from specbench.judge.allowed import Allowed
 from specbench.judge.checks import Check, CheckedRun
 from specbench.judge.comparison import MEAN
 from specbench.judge.gate import check
-from specbench.judge.limits import Limits
 from specbench.log.options import options
 from specbench.log.run import Run
 from specbench.log.store import read_run
-from specbench.types import Record
+from specbench.types.record import Record
 from tests.analysis.run_factory import TASKS, full_run, make_run
 from tests.before_after import make
 from tests.judge.changing import at_loads, broken, several, slower, with_header, with_records
@@ -114,7 +114,7 @@ class Case(NamedTuple):
     run: Run
     blamed: Mapping[str, Collection[tuple[str, str]]] = {}
     baseline: Run = RUN
-    limits: Limits = Limits()
+    allowed: Allowed = Allowed()
 
 
 PLD_ON_GSM8K = {"output": {("pld", "gsm8k")}}
@@ -124,7 +124,7 @@ CASES = {
     "a slower method": Case(slower(RUN, {"pld": 1.1}), everywhere("pld")),
     "slower within the limit": Case(slower(RUN, {"pld": 1.04})),
     "slower beyond the limit given": Case(
-        slower(RUN, {"pld": 1.04}), everywhere("pld"), limits=Limits(max_slowdown=0.03)
+        slower(RUN, {"pld": 1.04}), everywhere("pld"), allowed=Allowed(max_slowdown=0.03)
     ),
     "everything slower blames vanilla": Case(
         slower(RUN, dict.fromkeys(EVERYBODY, 1.2)), everywhere("vanilla")
@@ -156,9 +156,9 @@ CASES = {
     "one other answer in float32": Case(OTHERWISE, PLD_ON_GSM8K),
     "the same other answer in both": Case(OTHERWISE, baseline=OTHERWISE),
     "an answer that became vanilla's": Case(RUN, baseline=OTHERWISE),
-    "as many other answers as allowed": Case(OTHERWISE, limits=Limits(max_mismatch=0.05)),
+    "as many other answers as allowed": Case(OTHERWISE, allowed=Allowed(max_mismatch=0.05)),
     "more other answers than allowed": Case(
-        OTHERWISE, PLD_ON_GSM8K, limits=Limits(max_mismatch=0.01)
+        OTHERWISE, PLD_ON_GSM8K, allowed=Allowed(max_mismatch=0.01)
     ),
     "few other answers in half precision": Case(
         half(changed(of("pld", FEW), other_answer)), baseline=half(RUN)
@@ -192,8 +192,8 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_gate_blames_what_is_worse_and_nothing_else(name: str) -> None:
-    run, blamed, baseline, limits = CASES[name]
-    gate = check(run, baseline, limits)
+    run, blamed, baseline, allowed = CASES[name]
+    gate = check(run, baseline, allowed)
     assert {f.name for f in gate.failures} == {*blamed}
     for kind, cells in blamed.items():
         assert found(gate, kind) == cells
@@ -217,7 +217,7 @@ def test_the_checks_of_a_run_against_itself() -> None:
 def test_a_failure_tells_what_changed_by_how_much_and_what_is_allowed() -> None:
     gate = check(with_header(slower(RUN, {"pld": 1.1}), id="new"), RUN)
     failure = gate.failures[0]
-    assert isinstance(failure.value, Estimate) and failure.limit == 0.05
+    assert isinstance(failure.value, Estimate) and failure.allowed == 0.05
     assert failure.value.value == pytest.approx(0.1)
     assert "slower by 10 %" in failure.text and "5 % is allowed" in failure.text
     assert (
@@ -259,7 +259,7 @@ def test_speed_is_checked_on_the_baselines_machine_unless_told_otherwise(
     rule: Any, is_same_machine: bool, is_checked: bool
 ) -> None:
     run = slower(RUN, {"pld": 1.5})
-    gate = check(run if is_same_machine else elsewhere(run), RUN, Limits(speed=rule))
+    gate = check(run if is_same_machine else elsewhere(run), RUN, Allowed(speed=rule))
     assert gate.is_passed is not is_checked
     assert ("; speed was not checked." in gate.summary) is not is_checked
     assert any(f.name == "speed" for f in gate.checks) is is_checked
@@ -332,7 +332,7 @@ def test_a_method_five_times_slower_fails_or_could_not_be_judged(
     if gate.exit_code == 3:
         judged = {f.name for f in gate.checks if f.status != "skipped"}
         start = "Speed" if "MAT" in judged else "Nothing was checked: 0 of"
-        assert gate.summary.startswith(start) and "samples a task" in gate.summary
+        assert gate.summary.startswith(start) and "samples per task" in gate.summary
 
 
 def test_a_number_whose_test_would_find_no_change_is_skipped_with_the_smallest_it_would() -> None:
@@ -397,13 +397,13 @@ def test_an_audited_bug_is_stopped_although_its_few_changed_answers_are_allowed(
     run = full_run(("vanilla", "sps"), ("gsm8k",), num_samples=21)
     changed = with_records(run, lambda r: other_answer(r) if of("sps", ["gsm8k/3"])(r) else r)
     bug = replace(changed, audit=stored_audit(failed_audit("sps", 0.0, 0.0)))
-    assert {f.name for f in check(bug, run, Limits(max_mismatch=0.1)).failures} == {"audit"}
+    assert {f.name for f in check(bug, run, Allowed(max_mismatch=0.1)).failures} == {"audit"}
 
 
-def test_limits_are_read_as_shares() -> None:
-    read = {one.name: one.read("2.5 %") for one in options(Limits) if one.form == "share"}
-    assert Limits(**read) == Limits(0.025, 0.025, 0.025, "matching", 0.025)
-    assert all(one.read(one.word) == one.default for one in options(Limits) if one.word)
+def test_what_is_allowed_is_read_as_shares() -> None:
+    read = {one.name: one.read("2.5 %") for one in options(Allowed) if one.form == "share"}
+    assert Allowed(**read) == Allowed(0.025, 0.025, 0.025, "matching", 0.025)
+    assert all(one.read(one.word) == one.default for one in options(Allowed) if one.word)
 
 
 @pytest.mark.slow
@@ -411,22 +411,22 @@ def test_equal_runs_pass_with_limits_of_zero_and_a_method_ten_percent_slower_doe
     """A tenth of the trials of benchmarks/gate_errors.py: nine methods on six tasks."""
     simulator = Simulator(12, drift=0.0)
     for i in range(20):
-        assert check(simulator.run(2 * i), simulator.run(2 * i + 1), Limits(0, 0, 0.15)).is_passed
+        assert check(simulator.run(2 * i), simulator.run(2 * i + 1), Allowed(0, 0, 0.15)).is_passed
     simulator = Simulator(80, methods=("vanilla", "pld", "eagle2"))
     for i in range(5):
         run: Run = simulator.run(2 * i, {"eagle2": 0.10})
-        gate = check(run, simulator.run(2 * i + 1), Limits(max_mismatch=0.1))
+        gate = check(run, simulator.run(2 * i + 1), Allowed(max_mismatch=0.1))
         assert [method for method in METHODS if is_blamed(gate, method)] == ["eagle2"]
 
 
-LIMITS = Limits(max_mismatch=0.1)
+ALLOWED = Allowed(max_mismatch=0.1)
 
 
 def gate(
     simulator: Simulator, seed: int, slowdowns: Mapping[str, float] | None = None
 ) -> CheckedRun:
     baselines: list[Run] = [simulator.run(1000 * seed + i) for i in range(1, 6)]
-    return check(simulator.run(1000 * seed, slowdowns), baselines[0], LIMITS, more=baselines[1:])
+    return check(simulator.run(1000 * seed, slowdowns), baselines[0], ALLOWED, more=baselines[1:])
 
 
 def slow(found: CheckedRun) -> set[str]:
@@ -460,7 +460,7 @@ def test_where_runs_differ_by_much_the_gate_cannot_tell() -> None:
 def test_a_method_that_a_baseline_lacks_is_not_judged() -> None:
     run, *baselines, last = (Simulator(8).run(i) for i in range(4))
     last = with_records(last, lambda r: None if r.key.method == "pld" else r)
-    found = check(run, baselines[0], LIMITS, more=[*baselines[1:], last])
+    found = check(run, baselines[0], ALLOWED, more=[*baselines[1:], last])
     speeds = [one for one in found.checks if one.name == "speed"]
     skipped = [(cell(one).method, one.status) for one in speeds if cell(one).method == "pld"]
     assert skipped == [("pld", "skipped")]
@@ -477,11 +477,11 @@ def test_each_load_has_its_own_speed_and_its_own_spread() -> None:
     simulator = Simulator(8)
     slow_at_8 = {1: {}, 8: {"pld": 1.3}}
     first, *more = [at_loads(simulator.run(i), {1: {}, 8: {}}) for i in range(1, 6)]
-    found = check(at_loads(simulator.run(9), slow_at_8), first, LIMITS, more=more)
+    found = check(at_loads(simulator.run(9), slow_at_8), first, ALLOWED, more=more)
     speeds = [one for one in found.checks if one.name == "speed"]
     assert len(speeds) == 2 * (len(METHODS) + 1)
     failures = [one.cell for one in speeds if one.cell and one.status == "failed"]
     assert [(cell.method, cell.load.concurrency) for cell in failures] == [("pld", 8)]
     alone = [at_loads(simulator.run(i), {1: {}}) for i in range(2, 4)]
     with pytest.raises(UserError, match="2 baselines at 8 requests at once do not show"):
-        check(first, first, LIMITS, more=[more[0], *alone])
+        check(first, first, ALLOWED, more=[more[0], *alone])

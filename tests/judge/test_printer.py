@@ -8,8 +8,9 @@ import pytest
 
 from specbench.analysis.cells import CellKey
 from specbench.analysis.stats.estimates import Estimate, Interval
+from specbench.judge.check_formats import to_json, to_junit
 from specbench.judge.checks import Check, CheckedRun, Status
-from specbench.judge.printer import print_checks, to_json, to_junit
+from specbench.judge.printer import print_checks
 from specbench.report.texts import Note
 from tests.support.printing import printed
 

@@ -6,8 +6,8 @@ import pytest
 
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.judge.allowed import Allowed
 from specbench.judge.gate import check
-from specbench.judge.limits import Limits
 from specbench.log.run import Run
 from specbench.report.warning_notes import warnings
 from tests.support.cheats import CHEATS, cheating_run
@@ -39,6 +39,6 @@ def test_a_cheat_is_named_by_run_and_report_and_fails_the_check(
     assert all(record.is_ok for record in run.records)
     told = {one.key for one in warnings(measure(run, Bootstrap(10)))}
     assert told & {key for key, _ in NAMED.values()} == {warning} - {""}
-    gate = check(run, honest, Limits(speed="never"))
+    gate = check(run, honest, Allowed(speed="never"))
     failures = {one.name for one in gate.failures} & {"source of speed", "output"}
     assert failures >= {failed} - {""}

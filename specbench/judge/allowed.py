@@ -1,4 +1,4 @@
-"""The limits of the gate, which are options of `specbench check`: how much worse a run may be."""
+"""What the gate allows, as options of `specbench check`: how much worse a run may be."""
 
 from typing import Annotated, Literal
 
@@ -9,8 +9,8 @@ from specbench.log.options import option, options
 SpeedRule = Literal["matching", "always", "never"]
 
 
-class Limits(Struct, frozen=True):
-    """Limits on the loss of a run against its baseline.
+class Allowed(Struct, frozen=True):
+    """The loss that is allowed of a run against its baseline.
 
     A MAT that rises is suspect too: a rule that accepts too much raises it. `max_mismatch` is
     the share of a lossless method's greedy answers that may stop being vanilla's. None allows
@@ -38,5 +38,5 @@ class Limits(Struct, frozen=True):
     # fmt: on
 
     def __post_init__(self) -> None:
-        for one in options(Limits):
-            one.check(getattr(self, one.name))
+        for declared in options(Allowed):
+            declared.check(getattr(self, declared.name))

@@ -1,0 +1,44 @@
+"""Tables of a run's records, each made once and handed down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from specbench.analysis.records import RecordTable, make_table
+from specbench.log.run import Load, Run
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TabledRun:
+    """A run, or the part of it at one load, with the table of its records."""
+
+    run: Run
+    """The header and the records."""
+    table: RecordTable
+    """The records as columns."""
+
+
+def tabled(run: Run) -> TabledRun:
+    """Make the table of a run's records."""
+    return TabledRun(run, make_table(run.records, run.run_of_repeat, run.header.blocks))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunTables:
+    """A run with its table at each load. A table is made when it is first asked for."""
+
+    run: Run
+    """The whole run."""
+    _by_load: dict[Load, TabledRun] = field(default_factory=dict)
+
+    def at(self, load: Load) -> TabledRun:
+        """The part of the run at one load, with its table."""
+        if load not in self._by_load:
+            self._by_load[load] = tabled(self.run.at(load))
+        return self._by_load[load]
+
+    @property
+    def whole(self) -> TabledRun:
+        """The whole run with its table: that at its load, if it has one load."""
+        loads = self.run.loads
+        return self.at(loads[0]) if len(loads) == 1 else tabled(self.run)

@@ -1,0 +1,127 @@
+"""Checked runs as documents: JSON, and JUnit XML for a CI server."""
+
+import json
+import re
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from specbench.analysis.stats.estimates import Estimate
+from specbench.errors.guards import os_errors
+from specbench.judge.checks import NUMBERS, Check, CheckedRun
+from specbench.report.export.json import plain
+
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot hold even escaped, such as control characters of an error."""
+_COUNTED = {"tests": "testcase", "failures": "testcase/failure", "skipped": "testcase/skipped"}
+"""The counts of a suite, and the paths of the elements that are counted."""
+
+
+def to_json(runs: Sequence[CheckedRun], kind: str) -> str:
+    """The runs with all their checks as a document."""
+    listed = [
+        {
+            "run": run.run,
+            **plain(run.about),
+            "is_passed": run.is_passed,
+            "is_judged": run.is_judged,
+            "summary": run.summary,
+            "checks": [_check_values(check) for check in run.checks],
+        }
+        for run in runs
+    ]
+    document = {"schema": 1, "kind": kind, "runs": listed}
+    return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
+
+
+def _check_values(check: Check) -> dict[str, Any]:
+    """The check as values of JSON, without what it lacks."""
+    values: dict[str, Any] = {"name": check.name, "status": check.status, "text": check.text}
+    key = check.cell
+    if key:
+        values |= {"method": key.method, "temperature": key.temperature, "task": key.task}
+        values |= {name: number for name, number in key.load._asdict().items() if number}
+    if isinstance(check.value, Estimate):
+        values["value"] = check.value.value
+        interval = check.value.interval
+        if interval:
+            values["interval"] = [interval.low, interval.high]
+    if check.allowed is not None:
+        values["limit"] = check.allowed
+    return values
+
+
+def to_junit(runs: Sequence[CheckedRun]) -> bytes:
+    """The XML document: a case for each cell of the baseline run and each check of a whole run.
+
+    A case fails if one of its checks fails. It is skipped if all of its checks of numbers are,
+    or all checks if it has no number.
+    """
+    root = ElementTree.Element("testsuites")
+    for run in runs:
+        suite = ElementTree.SubElement(root, "testsuite", name="specbench check")
+        _add_properties(suite, run)
+        for (method, name), checks in groupby(run.checks, key=_case):
+            path = ["specbench", _clean(method).replace(".", "·")]
+            classname = ".".join(filter(None, path))
+            case = ElementTree.SubElement(suite, "testcase", classname=classname, name=_clean(name))
+            _fill(case, [*checks])
+    suites = root.findall("testsuite")
+    _set_counts(root, suites)
+    for suite in suites:
+        _set_counts(suite, [suite])
+    ElementTree.indent(root)
+    document: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return document + b"\n"
+
+
+def write_junit(runs: Sequence[CheckedRun], path: Path) -> None:
+    """Write the document. Raises `UserError` if the file cannot be written."""
+    with os_errors(f"--junit {path} cannot be written", "Give another file."):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(to_junit(runs))
+
+
+def _add_properties(suite: ElementTree.Element, run: CheckedRun) -> None:
+    """Name the run and its baseline."""
+    properties = ElementTree.SubElement(suite, "properties")
+    for name, run_id in (("run", run.run), ("baseline", run.about.get("baseline"))):
+        if run_id:
+            ElementTree.SubElement(properties, "property", name=name, value=_clean(run_id))
+
+
+def _set_counts(element: ElementTree.Element, suites: Sequence[ElementTree.Element]) -> None:
+    """Count the cases of these suites in the attributes of an element."""
+    for name, path in _COUNTED.items():
+        element.set(name, str(sum(len(suite.findall(path)) for suite in suites)))
+    element.set("errors", "0")
+
+
+def _case(check: Check) -> tuple[str, str]:
+    """The method and the name of the case that a check belongs to."""
+    return check.method, check.task if check.cell else check.name
+
+
+def _fill(case: ElementTree.Element, checks: Sequence[Check]) -> None:
+    """Add the result of a case, with the texts of its checks."""
+    failed = [check for check in checks if check.status == "failed"]
+    numbers = [check for check in checks if check.name in NUMBERS]
+    lines = [
+        f"{check.name}: {check.text}" if check.cell else check.text
+        for check in failed or checks
+        if check.text
+    ]
+    text = _clean("\n".join(lines))
+    message = text.partition("\n")[0]
+    if failed:
+        ElementTree.SubElement(case, "failure", message=message).text = text
+    elif all(check.status == "skipped" for check in numbers or checks):
+        ElementTree.SubElement(case, "skipped", message=message).text = text
+    elif text:
+        ElementTree.SubElement(case, "system-out").text = text
+
+
+def _clean(text: str) -> str:
+    return _UNPRINTABLE.sub("?", text)

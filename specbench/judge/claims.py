@@ -1,0 +1,62 @@
+"""The tests behind the differences between two runs that are claimed, corrected for their number.
+
+The means over tasks, which sentences are about, are one family of tests; the single tasks, which
+are only coloured, are another.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from specbench.analysis.cells import BASELINE, CellKey
+from specbench.analysis.metrics import POOLED
+from specbench.analysis.stats.estimates import Estimate
+from specbench.analysis.stats.significance import differs, holm
+from specbench.judge.pairs import CellPair, Number
+
+MEAN = "mean"
+"""The task of a cell with the means over tasks."""
+
+
+class Claim(NamedTuple):
+    """The claim that a number of a cell differs between two runs."""
+
+    cell: CellKey
+    number: Number
+
+
+def with_p_values(cells: Mapping[CellKey, CellPair], *, has_times: bool) -> dict[CellKey, CellPair]:
+    """The cells with the corrected p-values of "the ratio is 1".
+
+    Without `has_times`, only MAT is tested.
+    """
+    means = [key for key in cells if key.task == MEAN]
+    tasks = [key for key in cells if key.task not in (MEAN, POOLED)]
+    tested = {**cells}
+    for family in (means, tasks):
+        p_values = _p_values(cells, family, has_times=has_times)
+        for claim, p_value in holm(p_values).items():
+            cell = tested[claim.cell]
+            changed: Any = {claim.number: replace(cell.pair(claim.number), p_value=p_value)}
+            tested[claim.cell] = replace(cell, **changed)
+    return tested
+
+
+def _p_values(
+    cells: Mapping[CellKey, CellPair], family: Sequence[CellKey], *, has_times: bool
+) -> dict[Claim, float | None]:
+    """The p-values of a family of cells, not corrected."""
+    p_values = {}
+    for key in family:
+        for number in _tested_numbers(key.method, has_times=has_times):
+            pair = cells[key].pair(number)
+            machine = pair.ratio.machine if isinstance(pair.ratio, Estimate) else None
+            p_values[Claim(key, number)] = differs(pair.subject, pair.reference, machine)
+    return p_values
+
+
+def _tested_numbers(method: str, *, has_times: bool) -> tuple[Number, ...]:
+    """The numbers of a method that are tested: vanilla's speedup and MAT are 1 in every run."""
+    if method == BASELINE:
+        return ("tokens_per_s",) if has_times else ()
+    return ("mat", "tokens_per_s", "speedup") if has_times else ("mat",)

@@ -1,0 +1,227 @@
+"""A comparison as tables, sentences and notes: what every rendering shows.
+
+The runs have letters: A is the reference, unless methods are crossed.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from string import ascii_uppercase
+from typing import NamedTuple
+
+from specbench.analysis.cells import CellKey
+from specbench.analysis.ranking import ALONE
+from specbench.analysis.stats.estimates import Estimate, Value
+from specbench.judge.comparison import MEAN, Comparison
+from specbench.judge.pairs import Number, Pair
+from specbench.judge.sentences import Letters, change_sentences, cross_sentence
+from specbench.log.header import RunHeader
+from specbench.report import facts, formats
+from specbench.report.table import Cell, Column, Group, Row, Table, Tone
+from specbench.report.texts import Note
+
+NOT_COMPARABLE = "NOT COMPARABLE: these runs did not do the same work"
+
+
+class ShownNumber(NamedTuple):
+    """A number that is compared, as it is shown."""
+
+    number: Number
+    heading: str
+    write: Callable[[Value], str]
+
+
+RATE = ShownNumber("tokens_per_s", "tokens/s", formats.rate)
+NUMBERS = (
+    ShownNumber("speedup", "speedup", formats.speedup),
+    ShownNumber("mat", "MAT", formats.mat),
+    RATE,
+)
+"""The compared numbers in their order."""
+
+
+class ComparedBlock(NamedTuple):
+    """Two runs at one temperature."""
+
+    heading: str
+    table: Table
+    sentence: str
+
+
+class ComparisonTable(NamedTuple):
+    """All that a rendering shows."""
+
+    legend: tuple[Note, ...]
+    """The letter of each run, with the run in words."""
+    blocks: tuple[ComparedBlock, ...]
+    notes: tuple[Note, ...]
+    is_comparable: bool
+
+
+def build_comparison(comparisons: Sequence[Comparison]) -> ComparisonTable:
+    """The table of one reference with one or more subjects.
+
+    In a comparison of two methods the subject was named first, so it is A.
+    """
+    names = _letters(comparisons)
+    reference_letter = names[0]
+    headers = {reference_letter: comparisons[0].reference}
+    lettered = []
+    for comparison in comparisons:
+        subject_letter = names[1 + comparison.number]
+        headers.setdefault(subject_letter, comparison.subject)
+        lettered.append((comparison, Letters(subject_letter, reference_letter)))
+    blocks = [
+        _block(comparison, letters, temperature)
+        for comparison, letters in lettered
+        for temperature in comparison.temperatures
+    ]
+    notes = [*_definitions(comparisons)]
+    for comparison, letters in lettered:
+        notes += _notes(comparison, letters)
+    legend = []
+    for letter, header in sorted(headers.items()):
+        legend.append(Note(letter, _legend_text(header)))
+        notes += _run_notes(letter, header)
+    return ComparisonTable(
+        legend=tuple(legend),
+        blocks=tuple(blocks),
+        notes=tuple(dict.fromkeys(notes)),
+        is_comparable=not any(comparison.differences for comparison in comparisons),
+    )
+
+
+def _letters(comparisons: Sequence[Comparison]) -> Sequence[str]:
+    """The letters of the reference and of each subject, which sort in this order."""
+    if comparisons[0].reference_method is not None:
+        return "BA"
+    more = [f"Z{number:03}" for number in range(1, len(comparisons))]
+    return [*ascii_uppercase, *more]
+
+
+def _block(comparison: Comparison, letters: Letters, temperature: float) -> ComparedBlock:
+    """The table and the sentence of one temperature: on the mean, or on the only task."""
+    tasks = {**comparison.tasks}
+    if len(tasks) != 1:
+        tasks = {MEAN: "Mean of the tasks", **tasks}
+    first_task = next(iter(tasks))
+    conditions = (formats.temperature(temperature), comparison.load.text)
+    heading = ", ".join(filter(None, conditions))
+    if comparison.reference_method is None:
+        heading = f"{letters.subject} against {letters.reference}, {heading}"
+        sentence = change_sentences(comparison, letters, temperature=temperature, task=first_task)
+    else:
+        key = CellKey(comparison.methods[0], temperature, first_task)
+        sentence = cross_sentence(comparison, letters, key)
+    table = _table(comparison, letters, temperature, tasks)
+    return ComparedBlock(heading, table, sentence)
+
+
+def _table(
+    comparison: Comparison, letters: Letters, temperature: float, tasks: Mapping[str, str]
+) -> Table:
+    """Both runs' values in the order of their letters, and their ratio, for each number.
+
+    Each task is a group of rows. Two different methods compare by time alone, one row per task.
+    """
+    if comparison.reference_method is not None:
+        method = comparison.methods[0]
+        rows = []
+        for task, title in tasks.items():
+            cells = _cells(comparison, letters, CellKey(method, temperature, task), (RATE,))
+            rows.append(Row(method, title, cells))
+        return Table("", _columns(letters, (RATE,)), (Group("", tuple(rows)),), heading="Task")
+    groups = []
+    for task, title in tasks.items():
+        rows = []
+        for method in comparison.methods:
+            label = comparison.subject.method(method).label
+            cells = _cells(comparison, letters, CellKey(method, temperature, task), NUMBERS)
+            rows.append(Row(method, label, cells))
+        groups.append(Group(title if len(tasks) > 1 else "", tuple(rows)))
+    return Table("", _columns(letters, NUMBERS), tuple(groups))
+
+
+def _columns(letters: Letters, numbers: Sequence[ShownNumber]) -> tuple[Column, ...]:
+    """Three columns for each number: both runs, and the ratio."""
+    headings = (*sorted(letters), " / ".join(letters))
+    return tuple(Column(heading, task=shown.heading) for shown in numbers for heading in headings)
+
+
+def _cells(
+    comparison: Comparison, letters: Letters, key: CellKey, numbers: Sequence[ShownNumber]
+) -> tuple[Cell, ...]:
+    """The cells of one row, as `_columns` heads them."""
+    is_subject_first = letters.subject < letters.reference
+    cells = []
+    for shown in numbers:
+        pair = comparison.cells[key].pair(shown.number)
+        subject, reference = Cell(shown.write(pair.subject)), Cell(shown.write(pair.reference))
+        cells += [subject, reference] if is_subject_first else [reference, subject]
+        mark = ALONE if pair.is_alone else ""
+        ratio = formats.mat(pair.ratio) + mark + formats.plus_minus(pair.ratio)
+        cells.append(Cell(ratio, tone=_tone(pair)))
+    return tuple(cells)
+
+
+def _tone(pair: Pair) -> Tone:
+    """The claim about a ratio, if there is one."""
+    if not isinstance(pair.ratio, Estimate) or not pair.is_claimed:
+        return "unsure"
+    return "good" if pair.ratio.value > 1 else "bad"
+
+
+def _legend_text(header: RunHeader) -> str:
+    """A run in words: its name, model, machine and software."""
+    model = f"{facts.model_label(header)}, {header.model.precision}"
+    environment = header.environment
+    software = f"{environment.software_phrase}, commit {environment.commit_phrase}"
+    return f"{header.id}: {model}; {header.device_phrase}; {software}"
+
+
+def _definitions(comparisons: Sequence[Comparison]) -> Iterator[Note]:
+    """What the numbers of the table mean."""
+    is_cross = comparisons[0].reference_method is not None
+    which = "A / B" if is_cross else "each run / A"
+    yield Note("Ratio", f"{which}, over completions that both finished; above 1 is better.")
+    scopes = dict.fromkeys(comparison.scope.text for comparison in comparisons)
+    yield Note(
+        "Intervals",
+        f"95 %, of times over {' or '.join(scopes)}, by paired cluster bootstrap over samples. "
+        "Colours and sentences are tests, corrected for their number, intervals are not; ~: "
+        "significant on its own, not after this correction. Speeds are judged only with several "
+        "runs per side.",
+    )
+    if not is_cross:
+        yield Note("Speedup", "over the vanilla of the same run, which drifts alike.")
+    if any(len(comparison.tasks) > 1 for comparison in comparisons):
+        yield Note(
+            "Mean", "arithmetic, of the tasks' values; its ratio is the ratio of the two means."
+        )
+
+
+def _notes(comparison: Comparison, letters: Letters) -> Iterator[Note]:
+    """Notes on the two runs of one comparison."""
+    subject, reference = letters
+    of_tasks = [cell for key, cell in comparison.cells.items() if key.task in comparison.tasks]
+    fewest = min(cell.num_samples for cell in of_tasks)
+    most = max(cell.num_samples for cell in of_tasks)
+    counted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+    yield Note("Samples", f"{counted} per cell that {subject} and {reference} share")
+    for text in comparison.unshared:
+        yield Note("Left out", text)
+    for difference in comparison.differences:
+        text = f"Different work: {difference.describe(reference, subject)}."
+        yield Note("Warning", text, is_warning=True)
+    for caution in comparison.cautions:
+        text = f"May explain a difference: {caution.describe(reference, subject)}."
+        yield Note("Warning", text, is_warning=True)
+
+
+def _run_notes(letter: str, header: RunHeader) -> Iterator[Note]:
+    """Warnings about one of the runs alone."""
+    texts = [*header.warnings]
+    if header.status != "complete":
+        texts.append(f"its status is {header.status}, so this is only a part of it.")
+    if header.environment.commit_phrase.endswith("+dirty"):
+        texts.append("it was made by a modified checkout, so its commit is not the whole code.")
+    for text in texts:
+        yield Note("Warning", f"{letter}: {text}", is_warning=True)

@@ -1,0 +1,161 @@
+"""The result of the gate in sentences: its summary, and the notes below."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median_high
+
+from specbench.analysis.stats.estimates import Estimate
+from specbench.judge.baseline_pool import CANNOT_TELL
+from specbench.judge.checks import NUMBERS, TOO_FEW, Check
+from specbench.judge.comparison import MEAN
+from specbench.report.texts import Note
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    """What the gate found, and what it was asked for."""
+
+    run: str
+    """The name of the run."""
+    baseline: str
+    """The name of the first baseline run."""
+    checks: Sequence[Check]
+    asked: Mapping[str, Collection[str]]
+    """For each kind of number that is asked for, the methods as records spell them."""
+    no_speed: str | None
+    """The reason if speed was not checked."""
+    num_baselines: int
+
+    @property
+    def unjudged(self) -> dict[str, list[str]]:
+        """For each kind of number without a judged one of some method, these methods in words.
+
+        There is no method if the kind has no number at all.
+        """
+        unjudged = {}
+        for kind, methods in self.asked.items():
+            checks = [check for check in self.checks if check.name == kind]
+            checks = [check for check in checks if check.cell and check.cell.method in methods]
+            judged = {check.method for check in checks if check.status != "skipped"}
+            lacking = [check.method for check in checks if check.method not in judged]
+            if methods and (lacking or not checks):
+                unjudged[kind] = [*dict.fromkeys(lacking)]
+        return unjudged
+
+    @property
+    def summary(self) -> str:
+        """The result in some sentences."""
+        unjudged = self.unjudged
+        failures = [check for check in self.checks if check.status == "failed"]
+        numbers = [check for check in self.checks if check.name in NUMBERS]
+        judged = [check for check in numbers if check.status != "skipped"]
+        counted = f"{len(judged)} of {_count(len(numbers), 'number')} judged"
+        without_speed = "; speed was not checked" if self.no_speed else ""
+        judged_kinds = {check.name for check in judged}
+        not_judged = "; ".join(
+            f"{kind} of {', '.join(methods)}" if kind in judged_kinds else kind
+            for kind, methods in unjudged.items()
+        )
+        if failures:
+            text = f"FAILED: {self.run} falls behind {self.baseline}. "
+            text += f"{_failures_text(failures)} {counted}{without_speed}."
+            return f"{text} Not judged: {not_judged}." if not_judged else text
+        if unjudged:
+            what = "Nothing was checked"
+            if judged:
+                what = f"{not_judged[0].upper()}{not_judged[1:]} could not be judged"
+            skipped = [check for check in numbers if check.method in unjudged.get(check.name, ())]
+            return f"{what}: {counted}{without_speed}. {_remedy(skipped)}"
+        behind = f"{self.run} does not fall behind {self.baseline}"
+        return f"Passed: {counted}; {behind}{without_speed}."
+
+    def notes(self, warnings: Sequence[str]) -> Iterator[Note]:
+        """Notes on the numbers that passed, on what was not checked, and on the two runs."""
+        yield from _passed_notes(self.checks)
+        if self.no_speed:
+            yield Note("Speed", f"not checked: {self.no_speed}")
+        yield from _skipped_notes(self.checks)
+        yield Note(
+            "Tests",
+            "one-sided, over paired samples, corrected for their number: fewer than 1 of 100 equal "
+            f"runs fail by chance{self._noise_text}. Intervals are 95 %.",
+        )
+        for text in warnings:
+            yield Note("Warning", text, is_warning=True)
+
+    @property
+    def _noise_text(self) -> str:
+        """The source of the machine's noise in the tests of speed."""
+        if self.no_speed:
+            return ""
+        if self.num_baselines > 1:
+            return f". Speed is judged by the spread of the {self.num_baselines} baselines"
+        return ", if the machine is equally fast: one baseline does not show how far runs differ"
+
+
+def _failures_text(failures: Sequence[Check]) -> str:
+    """The failed checks of the whole run, then the number of those of cells with their methods."""
+    reasons = [check.text for check in failures if not check.cell]
+    methods = [check.method for check in failures if check.cell]
+    if methods:
+        count = _count(len(methods), "failed check")
+        reasons.append(f"{count}: {', '.join(dict.fromkeys(methods))}.")
+    return " ".join(reasons)
+
+
+def _remedy(skipped: Sequence[Check]) -> str:
+    """The number of samples that these numbers need, or the reason why more would not help."""
+    means = [check for check in skipped if check.cell and check.cell.task == MEAN]
+    needs = [check.needs for check in means or skipped if check.needs]
+    if needs:
+        return f"Measure both runs with about {median_high(needs)} samples per task (--limit)."
+    reasons = [*dict.fromkeys(check.text for check in skipped)]
+    return f"The reason: {'; '.join(reasons[:2]) or 'the runs share no completion'}."
+
+
+def _passed_notes(checks: Sequence[Check]) -> Iterator[Note]:
+    """The largest change for the worse that passed, of MAT and of speed."""
+    for name, word in (("MAT", "drop"), ("speed", "slowdown")):
+        changes = [
+            (check.value.value, check)
+            for check in checks
+            if (check.name, check.status) == (name, "passed") and isinstance(check.value, Estimate)
+        ]
+        if not changes:
+            continue
+        _, worst = max(changes, key=lambda pair: pair[0])
+        numbers = _count(len(changes), "number")
+        text = f"{numbers}, all unchanged or better"
+        if worst.text != "unchanged":
+            text = (
+                f"{numbers} without a significant {word} beyond what is allowed; the worst is "
+                f"{worst.method}, {worst.task}, {worst.text}"
+            )
+        yield Note(name[0].upper() + name[1:], text)
+
+
+def _skipped_notes(checks: Sequence[Check]) -> Iterator[Note]:
+    """What was not judged: where equal runs differ by too much, by lack of samples, or else."""
+    unclear = []
+    few = []
+    reasons = Counter[str]()
+    for check in checks:
+        if check.status != "skipped":
+            continue
+        if check.text.startswith(CANNOT_TELL):
+            unclear.append(check)
+        elif check.text.startswith(TOO_FEW):
+            few.append(check)
+        else:
+            reasons[check.text] += 1
+    for check in unclear:
+        yield Note(check.method, check.text, is_warning=True)
+    if few:
+        yield Note("Skipped", f"{_count(len(few), 'number')} with {TOO_FEW}. {_remedy(few)}")
+    for reason, num_checks in reasons.items():
+        yield Note("Skipped", f"{_count(num_checks, 'check')}: {reason}")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

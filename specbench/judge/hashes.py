@@ -1,0 +1,128 @@
+"""Hashes of a run: prompts are hashed again, and every file of weights must have a hash."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from specbench.data.prompts import known_prompts
+from specbench.log.header import PromptsHeader, RunHeader
+from specbench.log.model import FileHeader
+from specbench.models.checkpoints import identify
+from specbench.types.record import Record
+from specbench.zoo import TINY
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+UNKNOWN_WEIGHTS = "The weights are unknown: the run names neither a commit nor a file of them."
+
+
+class HashFindings(NamedTuple):
+    """Sentences on the hashes of a run."""
+
+    faults: list[str]
+    """Missing and wrong hashes, samples that belong to no prompt, and tokens that belong to no
+    vocabulary.
+    """
+    unchecked: list[str]
+    """What cannot be checked on this machine."""
+
+
+def check_hashes(header: RunHeader, records: Sequence[Record]) -> HashFindings:
+    """Check the hashes of a run's weights and prompts, and what follows from them."""
+    faults = [*_without_hash("The model", header.model.files)]
+    for spelling, about in header.methods.items():
+        if about.weights:
+            faults += _without_hash(spelling, about.weights.files)
+    unchecked = [*_unknown_weights(header)]
+    for prompts in header.prompts:
+        findings = _check_prompts(header, prompts, records)
+        faults += findings.faults
+        unchecked += findings.unchecked
+    faults += _beyond_vocabulary(header, records)
+    return HashFindings(faults, unchecked)
+
+
+def _check_prompts(
+    header: RunHeader, about: PromptsHeader, records: Sequence[Record]
+) -> HashFindings:
+    """Check one task's prompts. The hash of a merged run is that of several runs."""
+    faults = []
+    if not _SHA256.fullmatch(about.sha256) and not header.origins:
+        faults.append(f"The prompts of {about.task} have no sha256.")
+    prompts = known_prompts(header, about)
+    if prompts is None:
+        text = f"The prompts of {about.task} are not on this machine: their hash is not checked."
+        return HashFindings(faults, [text])
+    if prompts.sha256 != about.sha256 and not header.origins:
+        text = f"Prompts of {about.task} do not match {about.origin} with the run's options."
+        faults.append(text)
+    prompt_ids = {prompt.sample_id for prompt in prompts.prompts}
+    sample_ids = {record.key.sample_id for record in records if record.key.task == about.task}
+    strange = sorted(sample_ids - prompt_ids)
+    if strange:
+        faults.append(f"{about.origin} has no prompt {strange[0]!r}.")
+    return HashFindings(faults, [])
+
+
+def _beyond_vocabulary(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
+    """Token ids beyond the vocabulary, where the files tell its size."""
+    if header.model.shape:
+        size = header.model.shape.vocab_size
+    elif is_embedded(header):
+        size = json.loads((TINY / "target" / "config.json").read_bytes())["vocab_size"]
+    else:
+        return
+    for record in records:
+        largest = max(record.token_ids, default=0)
+        if largest >= size:
+            where = f"{record.key.method} on {record.key.sample_id}"
+            yield f"{where}: token {largest}, but the vocabulary has {size}."
+
+
+def _unknown_weights(header: RunHeader) -> Iterator[str]:
+    """Hashes of weights that cannot be checked, or are others, on this machine."""
+    if is_embedded(header):
+        files = identify(TINY / "target").files
+        changed = [name for name in files if files[name] != header.model.files.get(name)]
+        if changed:
+            yield f"The embedded model is not this version's: {', '.join(sorted(changed))} differ."
+    elif not header.model.files and not header.model.revision:
+        yield UNKNOWN_WEIGHTS
+    for folder, stored in _folders_of_weights(header).items():
+        with suppress(OSError, ValueError):  # it is not on this machine
+            here = identify(Path(folder)).files
+            changed = [name for name in stored if name in here and here[name] != stored[name]]
+            if changed:
+                names = ", ".join(sorted(changed))
+                yield f"{folder}: {names} changed since the run, or its hash did."
+
+
+def _folders_of_weights(header: RunHeader) -> dict[str, Mapping[str, FileHeader]]:
+    """The folders that the run took weights from, with the files as they were. A stand-in's
+    weights are made anew.
+    """
+    folders: dict[str, Mapping[str, FileHeader]] = {}
+    if not header.model.is_stand_in:
+        folders[header.model.source] = header.model.files
+    for about in header.methods.values():
+        folder = about.options.get("weights")
+        if isinstance(folder, str) and about.weights and not about.weights.is_stand_in:
+            folders[folder] = about.weights.files
+    return folders
+
+
+def _without_hash(whose: str, files: Mapping[str, FileHeader]) -> Iterator[str]:
+    """Files that have no hash, or none that is one."""
+    for name, file in files.items():
+        if file.sha256 is None or not _SHA256.fullmatch(file.sha256):
+            yield f"{whose}: the file {name} has no sha256."
+
+
+def is_embedded(header: RunHeader) -> bool:
+    """True if the target is the model that ships with this program, by its name or its weights."""
+    model, weights = header.model, identify(TINY / "target").files["model.safetensors"]
+    is_named = model.is_embedded or model.source == "embedded"
+    return is_named or weights in model.files.values()

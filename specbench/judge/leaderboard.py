@@ -1,0 +1,115 @@
+"""Reasons that keep a sound run off the leaderboard: its model, its machine, its audit."""
+
+from collections.abc import Iterator, Sequence
+
+from specbench.analysis.metrics import BASELINE
+from specbench.judge.hashes import UNKNOWN_WEIGHTS, is_embedded
+from specbench.log.audit import StoredAudit, find_unjudged
+from specbench.log.backend import WorkerHeader
+from specbench.log.header import Origin, RunHeader
+from specbench.machine.environment import BUSY_AT_START
+from specbench.models.checkpoints import WEIGHT_SUFFIXES
+from specbench.report.facts import is_on_gpu
+from specbench.report.warning_notes import audit_failure
+from specbench.types.record import Record
+
+WEIGHTS = (*WEIGHT_SUFFIXES, ".gguf")
+"""The ends of names of files with weights."""
+LEAST_PARAMETERS = 100 * 10**6
+"""Parameters of the smallest model that a leaderboard is for."""
+_PER_BYTE = 2
+"""Parameters per byte of weights, at most: no checkpoint has fewer than four bits for each."""
+_SLOWING = ("phases", "trace", "check_drafts")
+"""Options that slow steps."""
+
+
+def find_exclusions(
+    header: RunHeader, records: Sequence[Record], audit: StoredAudit | None
+) -> Iterator[str]:
+    """The reasons, a sentence each; none for a run that may enter."""
+    yield from _subject(header)
+    if header.status != "complete":
+        yield f"The run is {header.status}, not complete. Go on with --resume."
+    num_failed = sum(not record.is_ok for record in records)
+    if num_failed:
+        yield f"{num_failed} of {len(records)} answers failed."
+    yield from _machine(header)
+    yield from _audit(header, audit)
+
+
+def _subject(header: RunHeader) -> Iterator[str]:
+    """Reasons in the model, the prompts and the settings."""
+    files = header.model.files.items()
+    sizes = [file.bytes for name, file in files if name.endswith(WEIGHTS)]
+    most_parameters = _PER_BYTE * sum(sizes)
+    if header.model.is_stand_in:
+        yield "The model is a stand-in: the real shape, with tiny's answers."
+    elif is_embedded(header):
+        yield "The model is tiny, which is for trying the program."
+    elif sizes and most_parameters < LEAST_PARAMETERS:
+        yield (
+            f"The model has at most {most_parameters / 1e6:.0f} million parameters. A leaderboard "
+            f"is for models of {LEAST_PARAMETERS // 10**6} million and more."
+        )
+    elif not sizes and not header.model.revision:
+        yield UNKNOWN_WEIGHTS
+    imitations = [prompts.title for prompts in header.prompts if prompts.is_imitation]
+    if imitations:
+        yield (
+            f"The prompts of {', '.join(imitations)} come with specbench, and are only in the "
+            "style of the task. Use --prompts paper."
+        )
+    if BASELINE not in header.methods:
+        yield "Vanilla was not run: there is no speedup. Leave out --no-baseline."
+    slowing = [name for name in _SLOWING if getattr(header.spec.values, name)]
+    if slowing:
+        flags = " and ".join(f"--{name.replace('_', '-')}" for name in slowing)
+        yield f"The steps were timed with {flags}, which slows them."
+
+
+def _machine(header: RunHeader) -> Iterator[str]:
+    """A checkout with changes, other programs on the machine, throttling, several machines."""
+    parts = _measured_parts(header)
+    environments = [part.environment for part in parts]
+    environments += [segment.environment for segment in header.segments]
+    if any(environment.git and environment.git.is_dirty for environment in environments):
+        yield "The checkout had uncommitted changes. Commit them, and repeat the run."
+    if header.segments:
+        yield "The run was continued on another machine or with other versions."
+    if header.servers:  # to the client, they are other programs themselves
+        yield from (text for text in header.warnings if text.startswith(BUSY_AT_START))
+    for part in parts:
+        if part.cpu is None:
+            yield "The load of the machine was not recorded."
+        elif not header.servers and part.cpu.others_warning:
+            yield part.cpu.others_warning
+        if part.gpu is not None:
+            yield from part.gpu.warnings
+        elif is_on_gpu(header):
+            yield "The state of the GPU was not recorded."
+
+
+def _measured_parts(header: RunHeader) -> Sequence[RunHeader | Origin | WorkerHeader]:
+    """The parts that were each measured on one machine: workers, runs that were merged without
+    any, or else the run itself.
+    """
+    merged_with_workers = {name.rpartition("/")[0] for name in header.workers}
+    origins = [origin for origin in header.origins if origin.id not in merged_with_workers]
+    return [*origins, *header.workers.values()] or [header]
+
+
+def _audit(header: RunHeader, audit: StoredAudit | None) -> Iterator[str]:
+    """Methods that failed the audit, and lossless ones that were not in it."""
+    if audit is None:
+        yield "There is no audit of these records. Run `specbench audit` on the run."
+        return
+    for result in audit.results:
+        if result.status == "bug":
+            label = header.method(result.method).label
+            yield f"{label} failed the audit at T={result.level:g}: {audit_failure(result)}."
+    unjudged = [f"{label} ({reason})" for label, _, reason in find_unjudged(audit, header)]
+    if unjudged:
+        yield (
+            f"Not judged by the audit: {', '.join(unjudged)}. Run `specbench audit` on the run "
+            "again."
+        )

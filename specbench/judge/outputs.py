@@ -1,0 +1,206 @@
+"""Checks that count: missing and failed completions, and changed greedy answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from specbench.analysis.cells import BASELINE, CellKey
+from specbench.analysis.records import CELL_KEY, REQUEST_KEY, RecordTable
+from specbench.analysis.stats.sign_test import sign_test
+from specbench.analysis.stats.significance import GATE_ALPHA
+from specbench.analysis.tables import TabledRun
+from specbench.judge.checks import Check, Status
+from specbench.log.header import RunHeader
+from specbench.log.run import Load
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+MAX_CHANGED = 0.05
+"""Share of vanilla's greedy answers in float32 that near-ties may change on another machine."""
+
+_COMPLETION = ["method", *REQUEST_KEY]
+"""Columns that identify a completion."""
+
+
+def check_outputs(
+    run: TabledRun, baseline: TabledRun, max_mismatch: float | None, load: Load, num_loads: int
+) -> Iterator[Check]:
+    """The checks of samples and of output, for every cell that the baseline run measured.
+
+    `load` is that of both runs, one of `num_loads` that are checked.
+    """
+    completions = join_completions(run, baseline)
+    for names, cell in completions.groupby(CELL_KEY, sort=False):
+        yield _check_samples(replace(CellKey(*names), load=load), cell)
+    is_tested = (completions["temperature"] == 0) & (completions["method"] != BASELINE)
+    rule = _AnswerRule(
+        baseline.run.header,
+        max_mismatch,
+        num_tests=num_loads * completions.loc[is_tested, "method"].nunique(),
+    )
+    for _, cells in completions.groupby(["method", "temperature"], sort=False):
+        yield from _check_answers(cells, rule, load)
+
+
+def join_completions(run: TabledRun, baseline: TabledRun) -> DataFrame:
+    """The completions that the baseline run measured, one per row, joined with this run's.
+
+    - `is_present`, `is_measured`, `error`: of the completion in this run.
+    - `has_cell`: the run has a record of the cell; `is_asked`: some method of it has the request.
+    - `gain`: 1 if the answer became vanilla's, -1 if it stopped being vanilla's, else 0; NaN if a
+      run has nothing to compare. For vanilla itself, -1 if the answer changed.
+    - `lead`: the tokens that the answer follows vanilla's, less those of the baseline run; or NaN.
+    """
+    before, after = _completions(baseline.table), _completions(run.table)
+    measured = before[before["is_measured"]]
+    joined = measured.merge(after, on=_COMPLETION, how="left", suffixes=("_before", ""))
+    joined["has_cell"] = _is_among(joined, after, CELL_KEY)
+    joined["is_asked"] = _is_among(joined, after, REQUEST_KEY)
+    joined["is_present"] = joined["row"].notna()
+    joined["is_measured"] = joined["is_measured"].eq(True)  # False where this run has no record
+    has_vanilla = (joined["baseline_row_before"] >= 0) & (joined["baseline_row"] >= 0)
+    is_compared = joined["is_measured"] & has_vanilla
+    is_vanilla = (joined["method"] == BASELINE).to_numpy()
+    is_same = joined["is_same"].eq(True).to_numpy(copy=True)
+    lead = np.full(len(joined), np.nan)
+    for i in np.flatnonzero(is_compared):
+        old_row, new_row = int(joined["row_before"].iat[i]), int(joined["row"].iat[i])
+        if is_vanilla[i]:  # compared with itself in the baseline run
+            old_record = baseline.table.records[old_row]
+            is_same[i] = old_record.token_ids == run.table.records[new_row].token_ids
+        num_before = _num_shared_tokens(baseline.table, old_row)
+        lead[i] = _num_shared_tokens(run.table, new_row) - num_before
+    joined["gain"] = (is_same.astype(float) - joined["is_same_before"]).where(is_compared)
+    joined["lead"] = lead
+    return joined
+
+
+def _completions(table: RecordTable) -> DataFrame:
+    """The completions of a table, with their `row` in it."""
+    columns = table.frame[[*_COMPLETION, "is_measured", "error", "is_same", "baseline_row"]]
+    # Categories of two runs differ, and do not merge.
+    completions = columns.astype(dict.fromkeys(("method", "task", "sample_id"), object))
+    return completions.assign(row=completions.index)
+
+
+def _is_among(rows: DataFrame, others: DataFrame, columns: Sequence[str]) -> Series:
+    """True for rows whose values in these columns are those of some other row."""
+    import pandas as pd
+
+    keys = pd.MultiIndex.from_frame(rows[[*columns]])
+    is_known = keys.isin(pd.MultiIndex.from_frame(others[[*columns]]))
+    return pd.Series(is_known, rows.index)
+
+
+def _num_shared_tokens(table: RecordTable, row: int) -> int:
+    """The number of tokens until an answer leaves vanilla's; all of its tokens if it never does."""
+    answer = table.records[row].token_ids
+    vanilla_row = table.columns["baseline_row"][row]
+    vanilla = table.records[vanilla_row].token_ids
+    for position, (token, vanilla_token) in enumerate(zip(answer, vanilla, strict=False)):
+        if token != vanilla_token:
+            return position
+    return len(answer)
+
+
+def _check_samples(key: CellKey, cell: DataFrame) -> Check:
+    """Check that all completions of a cell are there, and that none failed that had not."""
+    if not cell["has_cell"].any():
+        return Check("samples", "failed", "in the baseline and not in this run", key)
+    failed = cell[cell["is_present"] & ~cell["is_measured"]]
+    num_missing = int((cell["is_asked"] & ~cell["is_present"]).sum())
+    problems = []
+    if len(failed):
+        error = (failed["error"].iloc[0] or "no reason given").strip().splitlines()[0]
+        problems.append(f"{len(failed)} of {len(cell)} completions failed that had not: {error}")
+    if num_missing:
+        problems.append(f"{num_missing} of {len(cell)} completions are missing")
+    if problems:
+        return Check("samples", "failed", "; ".join(problems), key)
+    num_present = int(cell["is_present"].sum())
+    return Check("samples", "passed", f"{num_present} of {len(cell)} completions present", key)
+
+
+class _AnswerRule(NamedTuple):
+    """What greedy answers are held against."""
+
+    baseline: RunHeader
+    max_mismatch: float | None
+    """The share of answers that may change, if it was given."""
+    num_tests: int
+    """Sign tests over all methods and loads, which their level is corrected for."""
+
+    @property
+    def is_exact(self) -> bool:
+        """True in float32: half precision rounds differently on every machine."""
+        return self.baseline.model.dtype == "float32"
+
+    def is_bound(self, method: str) -> bool:
+        """True if the method's greedy answers must be those of the baseline run."""
+        return self.is_exact if method == BASELINE else self.baseline.method(method).is_lossless
+
+
+class _AnswerChange(NamedTuple):
+    """The change of a method's answers over all tasks, and whether it fails the check."""
+
+    is_significant: bool
+    column: Literal["gain", "lead"]
+    """The column that is negative for an answer that became worse."""
+    text: str
+
+
+def _check_answers(cells: DataFrame, rule: _AnswerRule, load: Load) -> Iterator[Check]:
+    """Check the greedy answers of one method: counted by task, judged over all tasks. Passes
+    repeat the answer to a request, so they are judged as one.
+
+    A method that is not lossless may give any answer. So may vanilla in half precision.
+    """
+    method, temperature = cells["method"].iloc[0], cells["temperature"].iloc[0]
+    if temperature > 0 or not rule.is_bound(method):
+        return
+    compared = cells[cells["gain"].notna()]
+    requests = compared.groupby(["task", "sample_id", "turn"], sort=False)
+    gains, leads = requests["gain"].min(), requests["lead"].mean()
+    if method == BASELINE:
+        change = _vanilla_change(gains, rule)
+    else:
+        change = _method_change(gains, leads, rule)
+    for task, cell in compared.groupby("task", sort=False):
+        worse = cell[cell[change.column] < 0]
+        text = f"{len(worse)} of {len(cell)} greedy answers {change.text}"
+        if len(worse) and change.column == "gain":
+            text += f", first {worse['sample_id'].iloc[0]}, turn {worse['turn'].iloc[0] + 1}"
+        status: Status = "failed" if change.is_significant and len(worse) else "passed"
+        yield Check("output", status, text, CellKey(method, float(temperature), task, load))
+
+
+def _vanilla_change(gains: Series, rule: _AnswerRule) -> _AnswerChange:
+    """The change of vanilla's answers, of which near-ties may change some, and always one."""
+    share = MAX_CHANGED if rule.max_mismatch is None else rule.max_mismatch
+    num_changed = int((gains < 0).sum())
+    is_significant = num_changed > max(share * len(gains), 1.0)
+    return _AnswerChange(is_significant, "gain", "differ from the baseline's")
+
+
+def _method_change(gains: Series, leads: Series, rule: _AnswerRule) -> _AnswerChange:
+    """The change of a lossless method's answers against vanilla's.
+
+    In half precision they leave vanilla's at near-ties: as often earlier as later than in the
+    baseline run, unless something is wrong. A sign test judges that, unless a share is given.
+    """
+    text = "no longer match vanilla's"
+    if rule.is_exact or rule.max_mismatch is not None:
+        num_allowed = (rule.max_mismatch or 0.0) * len(gains)
+        is_significant = int((gains < 0).sum()) > num_allowed
+        return _AnswerChange(is_significant, "gain", text)
+    num_earlier, num_later = int((leads < 0).sum()), int((leads > 0).sum())
+    if sign_test(num_earlier, num_later) >= GATE_ALPHA / rule.num_tests:
+        return _AnswerChange(False, "gain", text)
+    text = "leave vanilla's earlier than in the baseline"
+    text += f" (in all tasks {num_earlier} earlier, {num_later} later)"
+    return _AnswerChange(True, "lead", text)

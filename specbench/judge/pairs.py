@@ -1,0 +1,208 @@
+"""One cell in two runs: the numbers of each run, and their ratios over the same requests.
+
+A ratio is subject / reference. The bootstrap draws the same samples for both runs, so that
+traits of a sample (its length, how predictable it is) cancel out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+
+from specbench.analysis.cells import NO_BASELINE, NO_STEPS
+from specbench.analysis.metrics import mean_over_tasks
+from specbench.analysis.ranking import is_alone, is_claimed
+from specbench.analysis.ratios import COLUMNS, Places, RowRatio, row_ratios
+from specbench.analysis.records import REQUEST_KEY
+from specbench.analysis.stats.arrays import BoolArray
+from specbench.analysis.stats.bootstrap import Draws
+from specbench.analysis.stats.combining import quotient
+from specbench.analysis.stats.estimates import Missing, Value
+from specbench.analysis.stats.scope import Scope
+from specbench.log.run import Load
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Number: TypeAlias = Literal["tokens_per_s", "speedup", "mat"]
+"""A number of a cell that is compared."""
+NUMBERS: tuple[Number, ...] = get_args(Number)
+
+NO_SHARED = Missing("no shared completions")
+_REASONS: Mapping[Number, Missing] = {
+    "tokens_per_s": NO_SHARED,
+    "speedup": NO_BASELINE,
+    "mat": NO_STEPS,
+}
+"""The reason if no completion has what the number needs."""
+
+RUN_AND_PASS = ["run", "pass_"]
+"""Columns of a request's run in a pool (0 without one) and of its pass in that run."""
+_NOT_PAIRED = ("repeat", *Load._fields)
+"""Columns of a request that two runs need not share. Passes are paired by `RUN_AND_PASS`, and
+runs of the engine have no load.
+"""
+_REQUEST = [name for name in REQUEST_KEY if name not in _NOT_PAIRED] + RUN_AND_PASS
+"""Columns that identify a request in two runs at one load."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """The passes or runs that both sides have."""
+
+    scope: Scope
+    """The sources of variance that intervals of times cover."""
+    is_one_run: bool
+    """Both sides are the same run, so that its passes are paired."""
+
+    @property
+    def is_judged(self) -> bool:
+        """True if a difference in speed can be significant: not with one run per side, nor
+        between methods of one pass.
+        """
+        return self.scope.is_estimated and (self.is_one_run or self.scope.kind == "runs")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One number in both runs, over the same samples."""
+
+    subject: Value
+    reference: Value
+    ratio: Value
+    """subject / reference."""
+    p_value: float | None = None
+    """Of "the ratio is 1", corrected for the comparison's tests; None if not tested."""
+
+    @property
+    def is_claimed(self) -> bool:
+        """True if the test supports a difference."""
+        return is_claimed(self.p_value)
+
+    @property
+    def is_alone(self) -> bool:
+        """True if the interval alone shows a difference, and the corrected test does not."""
+        return is_alone(self.ratio, self.p_value)
+
+
+@dataclass(frozen=True, slots=True)
+class CellPair:
+    """One cell in both runs."""
+
+    tokens_per_s: Pair
+    speedup: Pair
+    """Each run's own, over its own vanilla."""
+    mat: Pair
+    num_completions: int = 0
+    """Completions that both runs finished."""
+    num_samples: int = 0
+    """Samples that these belong to."""
+
+    def pair(self, number: Number) -> Pair:
+        """One of the three numbers by its name."""
+        pair: Pair = getattr(self, number)
+        return pair
+
+
+def pair_requests(
+    subject: DataFrame, reference: DataFrame, methods: Mapping[str, str]
+) -> DataFrame:
+    """The requests that both runs finished, one per row, in the order of the subject.
+
+    Both frames are the measured rows of a `RecordTable` with the columns `RUN_AND_PASS`.
+    `methods` maps each method of the subject to the method of the reference that it is
+    compared with. Columns of the reference end in `_reference`.
+    """
+    subject_method = {reference: subject for subject, reference in methods.items()}
+    subject_rows = _rows_of_methods(subject, methods)
+    reference_rows = _rows_of_methods(reference, subject_method)
+    renamed = reference_rows["method"].map(subject_method)
+    reference_rows["method"] = renamed.astype(object)
+    return subject_rows.merge(reference_rows, on=["method", *_REQUEST], suffixes=("", "_reference"))
+
+
+def _rows_of_methods(frame: DataFrame, methods: Collection[str]) -> DataFrame:
+    names = ["method", *_REQUEST, "cluster", "unit", "request", *COLUMNS]
+    rows = frame.loc[frame["method"].isin(list(methods)), names]
+    # Categories of two runs differ, and do not merge.
+    return rows.astype(dict.fromkeys(("method", "task", "sample_id"), object))
+
+
+class _Side(NamedTuple):
+    """The numbers of one of the two runs, row by row."""
+
+    ratios: Mapping[str, RowRatio]
+    places: Places
+    """Where the rows belong: to the subject's samples on both sides, so that draws pair them."""
+
+    def value(self, number: Number, is_used: BoolArray, draws: Draws | None) -> Value:
+        """A number over the rows that are used, with an interval if there are draws."""
+        ratio = replace(self.ratios[number], where=is_used).summed(self.places)
+        return draws.estimate(ratio) if draws else ratio.estimate
+
+
+def _side(rows: DataFrame, suffix: str, repetition: Repetition) -> _Side:
+    """One side of the rows of `pair_requests`: that whose columns have this suffix."""
+    columns = {name: rows[f"{name}{suffix}"].to_numpy(dtype=np.float64) for name in COLUMNS}
+    places = Places(
+        rows["cluster"].to_numpy(),
+        rows[f"unit{suffix}"].to_numpy(),
+        rows[f"request{suffix}"].to_numpy(),
+        repetition.scope.number,
+    )
+    return _Side(row_ratios(columns), places)
+
+
+def pair_cell(
+    rows: DataFrame, draws: Draws | None, no_times: Missing | None, repetition: Repetition
+) -> CellPair:
+    """A cell from its rows of `pair_requests`, with intervals if there are draws.
+
+    `no_times` is the reason why the times of a run are not evidence, if they are not.
+    """
+    if not len(rows):
+        blank = _pair(NO_SHARED, NO_SHARED)
+        return CellPair(tokens_per_s=blank, speedup=blank, mat=blank)
+    subject = _side(rows, "", repetition)
+    reference = _side(rows, "_reference", repetition)
+    pairs: dict[Number, Pair] = {}
+    for number in NUMBERS:
+        is_used = subject.ratios[number].where & reference.ratios[number].where
+        if no_times and number != "mat":
+            pairs[number] = _pair(no_times, no_times)
+        elif not is_used.any():
+            pairs[number] = _pair(_REASONS[number], _REASONS[number])
+        else:
+            pairs[number] = _pair(
+                subject.value(number, is_used, draws),
+                reference.value(number, is_used, draws),
+                is_one_run=repetition.is_one_run,
+            )
+    return CellPair(**pairs, num_completions=len(rows), num_samples=rows["cluster"].nunique())
+
+
+def mean_cell(cells: Sequence[CellPair], *, is_one_run: bool) -> CellPair:
+    """Arithmetic means of the values over tasks, and their ratio; missing if a task is missing."""
+    means: dict[Number, Pair] = {}
+    for number in NUMBERS:
+        pairs = [cell.pair(number) for cell in cells]
+        subject = mean_over_tasks([pair.subject for pair in pairs])
+        reference = mean_over_tasks([pair.reference for pair in pairs])
+        means[number] = _pair(subject, reference, is_one_run=is_one_run)
+    return CellPair(
+        **means,
+        num_completions=sum(cell.num_completions for cell in cells),
+        num_samples=sum(cell.num_samples for cell in cells),
+    )
+
+
+def _pair(subject: Value, reference: Value, *, is_one_run: bool = False) -> Pair:
+    """Two values with their ratio, which is missing if either is."""
+    if isinstance(subject, Missing):
+        return Pair(subject, reference, ratio=subject)
+    if isinstance(reference, Missing):
+        return Pair(subject, reference, ratio=reference)
+    return Pair(subject, reference, ratio=quotient(subject, reference, is_one_run=is_one_run))

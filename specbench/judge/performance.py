@@ -1,0 +1,226 @@
+"""Checks of MAT and speed against one baseline: statistical tests on a comparison of two runs.
+
+A regression is claimed if `slower` rejects "worse by no more than is allowed".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from specbench.analysis.cells import BASELINE, CellKey
+from specbench.analysis.records import POOLED
+from specbench.analysis.stats.estimates import Estimate, Interval, Value
+from specbench.analysis.stats.significance import GATE_ALPHA, holm, margin, slower
+from specbench.analysis.stats.variance import EXACT
+from specbench.judge.allowed import Allowed
+from specbench.judge.checks import TOO_FEW, Check, Status
+from specbench.judge.comparison import MEAN, Comparison
+from specbench.judge.pairs import CellPair, Pair
+
+MOST_TIMES = 10
+"""A test must find a change of this many times what is allowed, or the number is not judged."""
+MOST_UNSEEN = 0.2
+"""A test need not find a smaller change than this share."""
+LEAST_SAMPLES = 8
+"""Samples per task that have enough degrees of freedom for a test, whatever their lengths."""
+_MOST_DROP = 0.999
+"""A drop of all of a number has no logarithm."""
+
+
+@dataclass(frozen=True, slots=True)
+class _NumberTest:
+    """A test of "a number of a cell is worse by no more than is allowed"."""
+
+    cell: CellKey
+    name: str
+    """The name of the check: MAT or speed."""
+    pairs: tuple[Pair, ...]
+    """The numbers that must all be worse to fail. The first one is reported."""
+    allowed: float
+    """The share by which the number may be worse."""
+    num_samples: int
+    """Samples per task."""
+    is_rise: bool = False
+    """The number may not rise, where it else may not drop."""
+
+    @property
+    def p_value(self) -> float | None:
+        """The largest p-value of the pairs."""
+        allowed_rise = math.expm1(self._log_factor(self.allowed))
+        return _largest([slower(now, before, allowed_rise, EXACT) for now, before in self._sides])
+
+    def smallest(self, level: float) -> float | None:
+        """The smallest change that would fail at this level."""
+        distance = _largest([margin(now, before, EXACT, level) for now, before in self._sides])
+        if distance is None:
+            return None
+        log_factor = self._log_factor(self.allowed) + distance
+        return -math.expm1(-log_factor) if self.name == "MAT" else math.expm1(log_factor)
+
+    @property
+    def most(self) -> float:
+        """The change that the test must find, or the number is not judged."""
+        return max(MOST_TIMES * self.allowed, MOST_UNSEEN)
+
+    def samples_for(self, smallest: float) -> int:
+        """The samples per task with which the test would find the change `most`, where these
+        samples show none below `smallest`.
+
+        Both distances are of logarithms, from what is allowed. The distance that a test finds
+        is some standard errors, which fall as 1 / sqrt(samples): half of it takes four times
+        the samples. So the ratio of the distances is squared.
+        """
+        allowed = self._log_factor(self.allowed)
+        found_distance = self._log_factor(smallest) - allowed
+        needed_distance = self._log_factor(self.most) - allowed
+        return math.ceil(self.num_samples * (found_distance / needed_distance) ** 2)
+
+    @property
+    def _sides(self) -> list[tuple[Value, Value]]:
+        """The number now and before of each pair, as `slower` takes them: a rise is a drop of the
+        baseline's.
+        """
+        if self.is_rise:
+            return [(pair.reference, pair.subject) for pair in self.pairs]
+        return [(pair.subject, pair.reference) for pair in self.pairs]
+
+    def _log_factor(self, change: float) -> float:
+        """The logarithm of the factor by which a number is worse after this change.
+
+        Speed changes by time per token: 10 % more is the factor 1.1. MAT that drops by 10 % is
+        worse by the factor 1 / 0.9.
+        """
+        if self.name == "MAT" and not self.is_rise:
+            return -math.log1p(-min(change, _MOST_DROP))
+        return math.log1p(change)
+
+
+def _largest(numbers: Sequence[float | None]) -> float | None:
+    """The largest known number; None if the first, which is of seconds or MAT, is unknown."""
+    if numbers[0] is None:
+        return None
+    return max(number for number in numbers if number is not None)
+
+
+def check_performance(
+    comparisons: Iterable[Comparison], allowed: Allowed, *, has_speed: bool
+) -> Iterator[Check]:
+    """The checks of MAT and, with `has_speed`, of speed, for each task and their mean.
+
+    There is a comparison for each load; the tests of all of them are judged together. A MAT
+    that rose is a check of its own only if it rose too much. One baseline does not show how
+    far runs differ on a machine: what is allowed stands for that.
+
+    A number is skipped if its test would not have found a change of ten times what is allowed.
+    """
+    tests = [
+        test
+        for comparison in comparisons
+        for test in _number_tests(comparison, allowed, has_speed=has_speed)
+    ]
+    p_values = {number: test.p_value for number, test in enumerate(tests)}
+    num_tested = sum(p_value is not None for p_value in p_values.values())
+    level = GATE_ALPHA / max(1, num_tested)
+    for number, p_value in holm(p_values).items():
+        test = tests[number]
+        is_significant = p_value is not None and p_value <= GATE_ALPHA
+        if is_significant or not test.is_rise:
+            yield _check(test, level, is_significant=is_significant)
+
+
+def _number_tests(
+    comparison: Comparison, allowed: Allowed, *, has_speed: bool
+) -> Iterator[_NumberTest]:
+    """The tests of a comparison: MAT of every method but vanilla, and the speed of all."""
+    num_tasks = len(comparison.tasks)
+    for key, cell in comparison.cells.items():
+        if key.task == POOLED or (key.task == MEAN and num_tasks == 1):
+            continue
+        num_samples = cell.num_samples
+        if key.task == MEAN:  # it counts those of all tasks
+            num_samples //= num_tasks
+        if key.method != BASELINE:
+            mat = (cell.mat,)
+            yield _NumberTest(key, "MAT", mat, allowed.max_mat_drop, num_samples)
+            yield _NumberTest(key, "MAT", mat, allowed.max_mat_rise, num_samples, is_rise=True)
+        if has_speed:
+            speeds = _speed_pairs(key.method, cell)
+            yield _NumberTest(key, "speed", speeds, allowed.max_slowdown, num_samples)
+
+
+def _speed_pairs(method: str, cell: CellPair) -> tuple[Pair, ...]:
+    """The speeds that must all be worse. Vanilla has no speedup over itself."""
+    if method == BASELINE:
+        return (cell.tokens_per_s,)
+    return (cell.tokens_per_s, cell.speedup)
+
+
+def _check(test: _NumberTest, level: float, *, is_significant: bool) -> Check:
+    """The check of a tested number: skipped if it did not fail and could not have."""
+    pair = test.pairs[0]
+    if not isinstance(pair.ratio, Estimate):
+        return Check(test.name, "skipped", pair.ratio.reason, test.cell, allowed=test.allowed)
+    change = _change_for_the_worse(pair.ratio, test.name)
+    text = _change_text(change, test.name)
+    needs: int | None = None
+    status: Status = "failed" if is_significant else "passed"
+    if is_significant:
+        text += f"; {_percent(test.allowed)} is allowed"
+    if test.is_rise:
+        text += ". Too lenient a rule would do that: audit the run, or record a new baseline"
+    smallest = test.smallest(level)
+    if not is_significant and (smallest is None or smallest > test.most):
+        status = "skipped"
+        needs = LEAST_SAMPLES
+        text = f"{TOO_FEW}: {text}"
+        if smallest is not None:
+            text += f"; the smallest change that would fail is {_percent(smallest)}"
+            needs = max(needs, test.samples_for(smallest))
+    return Check(
+        test.name,
+        status,
+        text,
+        test.cell,
+        value=change,
+        allowed=test.allowed,
+        before=pair.reference,
+        now=pair.subject,
+        needs=needs,
+    )
+
+
+def _change_for_the_worse(ratio: Estimate, name: str) -> Estimate:
+    """The share by which a number became worse, from the ratio of this run's to the baseline's:
+    the rise of the time per token, or the drop of MAT.
+    """
+
+    def share(ratio: float) -> float:
+        return 1 / ratio - 1 if name == "speed" else 1 - ratio
+
+    interval = ratio.interval
+    if interval:  # the highest ratio is the smallest change for the worse
+        interval = Interval(share(interval.high), share(interval.low))
+    return Estimate(share(ratio.value), interval)
+
+
+def _change_text(change: Estimate, name: str) -> str:
+    """The change in words: "slower by 10.4 % (95 % CI 9.1 to 11.7 %)"."""
+    interval = change.interval or Interval(change.value, change.value)
+    low, high = interval.low, interval.high
+    if abs(change.value) < 5e-4 and high - low < 1e-3:
+        return "unchanged"
+    worse, better = ("slower", "faster") if name == "speed" else ("lower", "higher")
+    word = worse
+    if change.value < 0:
+        word = better
+        low, high = -high, -low
+    ends = ""
+    if high - low > 1e-9:
+        ends = f" (95 % CI {low * 100:.1f} to {high * 100:.1f} %)"
+    return f"{word} by {_percent(abs(change.value))}{ends}"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.1f} %".replace(".0 %", " %")

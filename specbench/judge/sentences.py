@@ -1,0 +1,213 @@
+"""The results of a comparison in sentences. They claim what the tests support, and no more."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from specbench.analysis.cells import BASELINE, CellKey
+from specbench.analysis.stats.estimates import Estimate, Missing
+from specbench.errors.safe_text import few
+from specbench.judge.comparison import Comparison
+from specbench.judge.pairs import CellPair, Number, Pair
+from specbench.log.header import RunHeader
+from specbench.report import formats
+
+_EXACT = 1e-9
+"""Rounding: an interval that ends this close to 1 includes 1."""
+_TOO_FEW_WHOLE = "not judged: fewer than two passes or runs are complete enough"
+_NAMES: Mapping[Number, str] = {
+    "speedup": "Speedup over vanilla",
+    "tokens_per_s": "Tokens per second",
+    "mat": "MAT",
+}
+
+
+class Letters(NamedTuple):
+    """The letters of two compared runs."""
+
+    subject: str
+    reference: str
+
+
+def change_sentences(
+    comparison: Comparison, letters: Letters, *, temperature: float, task: str
+) -> str:
+    """The changes on one task or the mean: vanilla's speed, then the methods' speedups and MAT."""
+    cells = {m: comparison.cell(m, temperature, task) for m in comparison.methods}
+    vanilla = cells.pop(BASELINE, None)
+    sentences = []
+    if vanilla:
+        sentences.append(_vanilla_sentence(comparison, letters, vanilla))
+        is_compared = not isinstance(vanilla.tokens_per_s.ratio, Missing)
+        if is_compared and not cells and not comparison.repetition.is_judged:
+            sentences.append(no_verdict(comparison))
+    if cells:
+        speed: Number = "speedup" if vanilla else "tokens_per_s"
+        numbers: tuple[Number, ...] = (speed, "mat")
+        for number in numbers:
+            pairs = {
+                comparison.subject.method(method).label: cell.pair(number)
+                for method, cell in cells.items()
+            }
+            sentences.append(_Changes(comparison, number, pairs).sentence(letters.subject))
+    return " ".join(sentences)
+
+
+def _vanilla_sentence(comparison: Comparison, letters: Letters, vanilla: CellPair) -> str:
+    """Vanilla's speed in one run relative to the other."""
+    pair = vanilla.tokens_per_s
+    if isinstance(pair.ratio, Missing):
+        return f"Vanilla is not compared: {pair.ratio.reason}."
+    times = f"{_times(pair.ratio)} as fast in {letters.subject} as in {letters.reference}"
+    return f"Vanilla is {times}{_doubt(comparison, pair)}."
+
+
+def no_verdict(comparison: Comparison) -> str:
+    """The reason that no difference in speed is claimed, with the known spread of passes."""
+    if comparison.repetition.is_one_run:
+        return "One pass does not show how passes differ. Nothing is claimed: use --repeats 3."
+    deviation = max(comparison.pass_spreads, default=0.0)
+    spread = ""
+    if deviation:
+        percent = 1.96 * 100 * deviation  # 95 % of passes are within 1.96 standard deviations
+        spread = f" Passes of a run differ by +/- {percent:.1f} % here."
+    return (
+        "Differences in speed are not judged: one run per side does not show how far runs differ "
+        f"on a machine.{spread} Use several runs per side: `specbench run --runs 5`."
+    )
+
+
+def cross_sentence(comparison: Comparison, letters: Letters, key: CellKey) -> str:
+    """The speed of one method in one run, relative to another method in another run."""
+    pair = comparison.cells[key].tokens_per_s
+    ratio = pair.ratio
+    subject, reference = comparison.subject, comparison.reference
+    subject_place, reference_place = _places(subject, reference, letters)
+    reference_method = comparison.reference_method or BASELINE
+    fast = f"{subject.method(comparison.methods[0]).label} {subject_place}"
+    slow = f"{reference.method(reference_method).label} {reference_place}"
+    if isinstance(ratio, Missing):
+        return f"{fast} and {slow} are not compared: {ratio.reason}."
+    spread = f" ± {ratio.interval.half_width:.2f}" if ratio.interval else ""
+    mean = ", by the mean of the tasks" if len(comparison.tasks) > 1 else ""
+    text = f"{fast} is {ratio.value:.2f}{spread} times as fast as {slow}{mean}"
+    if not comparison.repetition.is_judged:
+        return f"{text}. {no_verdict(comparison)}"
+    doubt = _doubt(comparison, pair)
+    if not doubt and comparison.repetition.is_one_run and not _is_same(ratio):
+        doubt = ", as two methods chosen beforehand: among all pairs of the run, `report` judges"
+    return f"{text}{doubt}."
+
+
+def _places(subject: RunHeader, reference: RunHeader, letters: Letters) -> tuple[str, str]:
+    """Where the two sides were measured: on their machines if they differ, else in their runs."""
+    subject_device = subject.device_phrase.partition(",")[0]
+    reference_device = reference.device_phrase.partition(",")[0]
+    if subject_device != reference_device:
+        return f"on the {subject_device}", f"on the {reference_device}"
+    return f"in {letters.subject}", f"in {letters.reference}"
+
+
+def _doubt(comparison: Comparison, pair: Pair) -> str:
+    """The doubt about a difference in speed as the end of a sentence; empty if it is not judged,
+    if it is claimed, or if there is none.
+    """
+    if not comparison.repetition.is_judged or isinstance(pair.ratio, Missing):
+        return ""
+    if pair.ratio.interval is None:
+        return "; too few samples for an interval"
+    if pair.is_claimed or _is_same(pair.ratio):
+        return ""
+    if pair.p_value is None:
+        return f"; {_TOO_FEW_WHOLE}"
+    if pair.is_alone:
+        return ": significant on its own, not after correcting for all comparisons"
+    return ": not a significant difference"
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """One number of several methods in two runs."""
+
+    comparison: Comparison
+    number: Number
+    pairs: Mapping[str, Pair]
+    """The number's pair of each method, by the method's label."""
+
+    def sentence(self, subject: str) -> str:
+        """The methods whose change is claimed, or why no change can be claimed. `subject` is the
+        letter of the run that has changed.
+        """
+        name = _NAMES[self.number]
+        ratios = self._ratios
+        if not ratios:
+            return f"{name} is not compared: {', '.join(self._missing_reasons)}."
+        unjudged = self._unjudged
+        doubt = f"; not judged: {', '.join(unjudged)}" if unjudged else ""
+        if all(map(_is_same, ratios.values())):
+            return f"{name} is the same in both{doubt}."
+        if not self._is_judged:
+            return no_verdict(self.comparison)
+        claimed = {label: ratio for label, ratio in ratios.items() if self.pairs[label].is_claimed}
+        if not claimed:
+            if len(self._without_interval) == len(self.pairs):
+                return f"{name}: too few samples to see a change."
+            if len(unjudged) == len(self.pairs):
+                return f"{name} is {_TOO_FEW_WHOLE}."
+            return f"{name} does not differ significantly for any method{doubt}."
+        higher = {label: ratio for label, ratio in claimed.items() if ratio.value > 1}
+        lower = {label: ratio for label, ratio in claimed.items() if ratio.value < 1}
+        parts = []
+        if higher:
+            parts.append(f"higher in {subject} for {_list(higher)}")
+        if lower:
+            parts.append(f"lower in {subject} for {_list(lower)}")
+        has_others = len(claimed) + len(unjudged) < len(self.pairs)
+        rest = "; the others do not differ significantly" if has_others else ""
+        return f"{name} is {' and '.join(parts)}{rest}{doubt}."
+
+    @property
+    def _is_judged(self) -> bool:
+        return self.number == "mat" or self.comparison.repetition.is_judged
+
+    @property
+    def _ratios(self) -> dict[str, Estimate]:
+        """The ratios that are not missing."""
+        ratios = {label: pair.ratio for label, pair in self.pairs.items()}
+        return {label: ratio for label, ratio in ratios.items() if isinstance(ratio, Estimate)}
+
+    @property
+    def _missing_reasons(self) -> list[str]:
+        ratios = (pair.ratio for pair in self.pairs.values())
+        return sorted({ratio.reason for ratio in ratios if isinstance(ratio, Missing)})
+
+    @property
+    def _without_interval(self) -> Sequence[str]:
+        """The methods with too few samples for an interval, or with none."""
+        ratios = self._ratios
+        return [k for k in self.pairs if k not in ratios or ratios[k].interval is None]
+
+    @property
+    def _unjudged(self) -> Sequence[str]:
+        """The methods without a test, or, where speed is not tested, without an interval."""
+        if not self._is_judged:
+            return self._without_interval
+        return [label for label, pair in self.pairs.items() if pair.p_value is None]
+
+
+def _list(ratios: Mapping[str, Estimate]) -> str:
+    """Methods with their ratios, the largest changes first."""
+    ranked = sorted(ratios, key=lambda label: abs(ratios[label].value - 1), reverse=True)
+    return few([f"{label} ({_times(ratios[label])})" for label in ranked])
+
+
+def _times(ratio: Estimate) -> str:
+    return f"{ratio.value:.2f} times{formats.brackets(ratio)}"
+
+
+def _is_same(ratio: Estimate) -> bool:
+    """True if nothing differs, in any sample."""
+    interval = ratio.interval
+    if interval is None:
+        return False
+    return abs(interval.low - 1) < _EXACT and abs(interval.high - 1) < _EXACT

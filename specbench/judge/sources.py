@@ -1,0 +1,50 @@
+"""The gate's check of where a run's speed comes from: by drafting, not by a hidden way."""
+
+from collections.abc import Iterator
+
+from specbench.analysis.cheats import FAST_STEP, SLOW_VANILLA, find_cheats
+from specbench.analysis.tables import RunTables
+from specbench.analysis.warnings import RunWarning
+from specbench.judge.checks import Check
+from specbench.report.texts import make_note
+
+SOURCE = "source of speed"
+UNTIMED = "untimed_work"
+"""The key of the warning about work of a method that no clock of its answers saw."""
+STEPS = (FAST_STEP, SLOW_VANILLA)
+"""Keys of the warnings about steps that are faster than vanilla's."""
+
+
+def check_sources(run: RunTables, baseline: RunTables) -> Iterator[Check]:
+    """A failed check for each kind of finding, or one that passed.
+
+    Two findings have honest causes too. A step that is faster than vanilla's fails only if it
+    is not so in the baseline run; untimed work is always skipped.
+    """
+    warnings = _find_cheats(run)
+    fast_before = {
+        method
+        for warning in _find_cheats(baseline)
+        if warning.key in STEPS
+        for method in _methods(warning)
+    }
+    for warning in warnings:
+        is_honest = warning.key == UNTIMED
+        if warning.key in STEPS:
+            is_honest = _methods(warning) <= fast_before
+        text = make_note(warning.key, run.run.header, **warning.numbers).text
+        yield Check(SOURCE, "skipped" if is_honest else "failed", text)
+    if not warnings:
+        yield Check(SOURCE, "passed", "")
+
+
+def _find_cheats(tables: RunTables) -> tuple[RunWarning, ...]:
+    """The findings in a run. The rules are for the engine in this process, not for servers."""
+    header = tables.run.header
+    if header.servers:
+        return ()
+    return find_cheats(tables.whole.table, header)
+
+
+def _methods(warning: RunWarning) -> set[str]:
+    return {entry["method"] for entry in warning.numbers["methods"]}
