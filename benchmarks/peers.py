@@ -235,7 +235,7 @@ def served(
     """A server in a process of its own, asked at `path`. `read` takes a number from its answer."""
     import requests
 
-    from specbench.measure.server.servers import ServerProcess, free_port
+    from specbench.measure.server.process import ServerProcess, free_port
 
     port = free_port()
     log = Path(stack.enter_context(TemporaryDirectory()), "log")

@@ -40,11 +40,13 @@ def make_setup(spec: RunSpec, *, is_offline: bool = False) -> Setup:
         UserError: an unknown name, a wrong value, or a missing or broken file.
     """
     if spec.backend == "server":
-        from specbench.measure.server.setup import make_server_setup, make_started_setup
-
         if spec.serving_engine:
+            from specbench.measure.server.started_setup import make_started_setup
+
             return make_started_setup(spec, is_offline=is_offline)
-        return make_server_setup(spec, is_offline=is_offline)
+        from specbench.measure.server.running_setup import make_running_setup
+
+        return make_running_setup(spec, is_offline=is_offline)
     from specbench.measure.local.engine_setup import make_engine_setup
 
     return make_engine_setup(spec, is_offline=is_offline)

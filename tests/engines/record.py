@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from specbench.measure.server import NAMES
-from specbench.measure.server.client import HELLO, PROBE_TOKENS
+from specbench.measure.server.find import HELLO, PROBE_TOKENS
+from specbench.measure.server.openai_api import completions
 from specbench.measure.server.servers import OpenServer
-from specbench.measure.server.setup import StartedSetup, make_started_setup
-from specbench.measure.server.stream import ChatRequest, completions
+from specbench.measure.server.started_setup import StartedSetup, make_started_setup
+from specbench.measure.server.stream import ChatRequest
 from specbench.measure.spec import RunSpec
 from specbench.types import Request
 from tests.support.replay import RESPONSES, Exchange

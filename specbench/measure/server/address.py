@@ -19,9 +19,9 @@ def server_root(url: str) -> str:
     from urllib.parse import urlsplit
 
     try:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
-        _ = parts.port
+        address = urlsplit(url if "://" in url else f"http://{url}")
+        is_address = address.scheme in ("http", "https") and bool(address.hostname)
+        _ = address.port  # raises ValueError if it is not a number
     except ValueError:
         is_address = False
     if "@" in url or "?" in url or "#" in url:
@@ -35,14 +35,16 @@ def server_root(url: str) -> str:
             f"--url {url} is not the address of a server.",
             "Give one such as http://127.0.0.1:8000.",
         )
-    path = parts.path.rstrip("/").removesuffix("/v1")
-    return f"{parts.scheme}://{parts.netloc}{path}"
+    path = address.path.rstrip("/").removesuffix("/v1")
+    return f"{address.scheme}://{address.netloc}{path}"
 
 
 def authorization() -> dict[str, str]:
     """The header with the key; empty without one. A key alone is a bearer's."""
     key = os.environ.get(API_KEY, "")
-    return {"Authorization": key if " " in key else f"Bearer {key}"} if key else {}
+    if not key:
+        return {}
+    return {"Authorization": key if " " in key else f"Bearer {key}"}
 
 
 def without_key(text: str) -> str:

@@ -17,45 +17,55 @@ DRAFT_COUNTERS = {
     "spec_decode_num_accepted_tokens_per_pos": "accepted_at",
     "spec_decode_per_pos": "accepted_at",
 }
-"""Metrics of drafts, which engines have taken over from vLLM."""
+"""vLLM's metrics of drafts, which other engines have taken over, and our names of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One server to start: a model with a method.
-
-    `num_tokens` is the most tokens of a draft; 0 without a limit. `scope` is the lifetime of
-    the method's memory. Known at the start: `port` is on the loopback, and `scratch` is a
-    folder of this launch alone, for files that an engine needs in its own layout.
-    """
+    """One server to start: a model with a method."""
 
     model: Path
+    """The folder of the model."""
     served_name: str
+    """The model's name at the server."""
     method: str
+    """The method, by the engine's name in `Engine.methods`."""
     weights: Path | None
+    """The folder of the draft weights, if the method has any."""
     num_tokens: int
+    """The most tokens of a draft; 0 without a limit."""
     context: int
+    """Tokens of a prompt with its answer."""
     num_at_once: int
+    """Requests that the server takes at once."""
     dtype: str
+    """The dtype of the weights; empty for the engine's choice."""
     is_cpu: bool
+    """The server runs without a GPU."""
     scope: Scope
+    """Lifetime of the method's memory."""
     port: int = 0
+    """A port of the loopback, known when the server is started."""
     scratch: Path = Path()
+    """A folder of this launch alone, known when the server is started: for files that an engine
+    needs in its own layout.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class EngineMethod:
-    """A method of an engine: its title, tokens per draft, and whose weights it reads, if any.
-
-    `scopes` are lifetimes of its memory, the engine's default first; empty without a choice.
-    A method that needs an install of its own is not `is_default`: it runs only if named.
-    """
+    """A method of an engine."""
 
     title: str
+    """Title in tables."""
     num_tokens: int = 0
+    """Tokens per draft by default; 0 without a limit."""
     weights: str | None = None
+    """Whose weights it reads, by the name on model cards; None if it has none."""
     scopes: tuple[Scope, ...] = ()
+    """Lifetimes of its memory, the engine's default first; empty without a choice."""
     is_default: bool = True
+    """False for a method that needs an install of its own: it runs only if named."""
 
 
 METHODS = {
@@ -70,34 +80,44 @@ METHODS = {
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """An engine. `arguments` makes its command line without the executable.
-
-    `wheel` is a package with the engine in it, used if no executable is installed. `launcher`
-    is a script that serves it with the engine's own flags. Its `refusal` says why a user's
-    arguments cannot be passed, and its `free_flags` lists those that can.
-
-    `settings` are environment variables that it needs, unless the user has set them.
-    `thread_settings` are the variables with its number of CPU threads, which stands for `{}`;
-    empty if it has none. `check_folder` raises UserError for a folder of weights that the
-    engine cannot read: a method's, or the model's for the method "". `version` is a path and a
-    key: a server that answers there with JSON that has the key is this engine, and the value is
-    its version. `protocol` is its own form of requests, if it has one. `counters` maps names of
-    its metrics, without prefix and suffix, to ours; `accepted_at` has a label with the position.
-    """
+    """A serving engine that can be started."""
 
     title: str
+    """Title in tables."""
     executable: tuple[str, ...]
+    """The words that begin its command line."""
     install: str
+    """How to install it, for messages."""
     methods: Mapping[str, EngineMethod]
+    """The methods that it can run."""
     arguments: Callable[[Launch], list[str]]
+    """Makes its command line without the executable."""
     version: tuple[str, str]
+    """A path and a key. A server that answers there with JSON that has the key is this engine,
+    and the key's value is its version.
+    """
     wheel: str = ""
+    """A package with the engine in it, used if no executable is installed."""
     launcher: ModuleType | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
-    thread_settings: Mapping[str, str] = field(default_factory=dict)
+    """A script that serves the wheel with the engine's own flags. Its `refusal` says why a user's
+    arguments cannot be passed, and its `free_flags` lists those that can.
+    """
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables that it needs, unless the user has set them."""
+    thread_variables: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables that set its number of CPU threads, which stands for `{}`; empty if
+    it has none.
+    """
     check_folder: Callable[[Path, str], object] = lambda folder, method: None
+    """Raises UserError for a folder of weights that the engine cannot read: a method's, or the
+    model's for the method "".
+    """
     protocol: StreamProtocol | None = None
+    """Its own form of requests, if it has one."""
     counters: Mapping[str, str] = field(default_factory=dict)
+    """Names of its metrics, without prefix and suffix, to our names. `accepted_at` has a label
+    with the position.
+    """
 
 
 def load_engine(name: str) -> Engine:
@@ -107,12 +127,15 @@ def load_engine(name: str) -> Engine:
 
 
 def set_flags(**values: Any) -> list[str]:
-    """Flags of a command line: `max_len=5` is `--max-len 5`; True is a flag without a value."""
-    flags = []
+    """Flags of a command line: `max_len=5` is `--max-len 5`; True is a flag without a value.
+
+    A flag is left out if its value is None, False or empty.
+    """
+    words: list[str] = []
     for name, value in values.items():
         flag = f"--{name.replace('_', '-')}"
         if value is True:
-            flags.append(flag)
+            words.append(flag)
         elif value not in (None, False, ""):
-            flags += [flag, str(value)]
-    return flags
+            words += [flag, str(value)]
+    return words

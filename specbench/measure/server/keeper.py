@@ -17,13 +17,15 @@ import psutil
 
 WAIT_S = 10.0
 """Seconds between the request to end and the kill."""
+_POLL_S = 0.02
+"""Seconds between looks at processes that may have ended."""
 
 
 def main() -> int:
     """Run the command; its exit status, or 1 if it was ended."""
     stop = threading.Event()
-    for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(one, lambda number, frame: stop.set())
+    for signal_number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(signal_number, lambda _number, _frame: stop.set())
     with open(sys.argv[1], "ab") as log:  # noqa: PTH123  # bytes, appended
         try:
             child = subprocess.Popen(
@@ -37,27 +39,27 @@ def main() -> int:
             log.write(f"{sys.argv[2]} cannot be started: {error}\n".encode())
             return 127
     threading.Thread(target=_wait_for_end_of_input, args=(stop,), daemon=True).start()
-    while child.poll() is None and not stop.wait(0.02):
+    while child.poll() is None and not stop.wait(_POLL_S):
         pass
     status = child.poll()
     end_all(child.pid)
     return 1 if status is None else status
 
 
-def end_all(child: int) -> None:
+def end_all(child_pid: int) -> None:
     """End a child, its descendants and its process group, and kill those that do not end."""
-    found = psutil.Process().children(recursive=True)
-    for one in found:
+    processes = psutil.Process().children(recursive=True)
+    for process in processes:
         with contextlib.suppress(psutil.Error):
-            one.terminate()
-    ends = time.monotonic() + WAIT_S
-    while any(map(_is_running, found)) and time.monotonic() < ends:
-        time.sleep(0.02)
-    for one in found:
+            process.terminate()
+    deadline = time.monotonic() + WAIT_S
+    while any(map(_is_running, processes)) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    for process in processes:
         with contextlib.suppress(psutil.Error):
-            one.kill()
+            process.kill()
     with contextlib.suppress(OSError):  # of descendants whose parent has ended
-        os.killpg(child, signal.SIGKILL)
+        os.killpg(child_pid, signal.SIGKILL)
 
 
 def _is_running(process: psutil.Process) -> bool:
@@ -68,6 +70,7 @@ def _is_running(process: psutil.Process) -> bool:
 
 
 def _wait_for_end_of_input(stop: threading.Event) -> None:
+    """Stop when the program that holds the other end of the pipe is gone."""
     while os.read(0, 4096):  # sys.stdin would hold a lock when the interpreter ends
         pass
     stop.set()

@@ -3,19 +3,23 @@
 Answers whose counts contradict each other are refused.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 
 from specbench.measure.methods import BASELINE
 from specbench.measure.server.address import without_key
 from specbench.measure.server.stream import Answer, Counts, RequestFailed
 from specbench.models.chat import ChatCodec
-from specbench.types import Record, RecordKey, Request, Serving
+from specbench.types import Record, RecordKey, Request, Serving, StopReason
 
 _DIGITS = 6
 """Digits of seconds that are kept: microseconds."""
-_LEAST_GAP, _MOST_GAP = 3, 0.2
-"""A text may tokenise into other tokens than it was made of, but not into many more or less."""
+_MOST_TOKENS_OFF = 3
+"""Tokens by which the count of a server may differ from that of its text: a text may tokenise
+into other tokens than it was made of, but not into many more or less.
+"""
+_MOST_SHARE_OFF = 0.2
+"""The same as a share of the text's tokens, for long texts."""
 _COUNTS = "The counts of the server contradict each other"
 _LONGEST_DRAFT = 1024
 """Tokens that a last step may have accepted beyond the end of an answer."""
@@ -55,32 +59,40 @@ def make_record(
     )
     if problem := next(problems, ""):
         raise RequestFailed(problem)
-    text = answer.text if answer.token_ids is None else codec.text(token_ids)
-    if without_key(text) != text:
+    answer_text = answer.text if answer.token_ids is None else codec.text(token_ids)
+    if without_key(answer_text) != answer_text:
         raise RequestFailed("The server sent the key back in its answer.")
-    first, last = answer.arrivals[0], answer.arrivals[-1]
-    is_short = answer.stop == "budget" and num_tokens < request.max_new_tokens
+    first_arrival = answer.arrivals[0]
+    last_arrival = answer.arrivals[-1]
     return Record(
         key,
         "ok",
         len(request.prompt_ids),
         token_ids=token_ids,
-        text=text,
-        stop_reason="eos" if answer.stop == "eos" else "length" if is_short else "budget",
-        prefill_s=round(first - answer.sent, _DIGITS),
-        decode_s=round(last - first, _DIGITS),
+        text=answer_text,
+        stop_reason=_stop_reason(answer, num_tokens, request.max_new_tokens),
+        prefill_s=round(first_arrival - answer.sent, _DIGITS),
+        decode_s=round(last_arrival - first_arrival, _DIGITS),
         accept_lengths=_accept_lengths(key.method, answer, num_tokens),
         seed=request.seed,
         serving=_serving(answer, num_tokens, began),
     )
 
 
+def _stop_reason(answer: Answer, num_tokens: int, max_new_tokens: int) -> StopReason:
+    """Reason of the end. A server calls the end of the context and of the budget the same."""
+    if answer.stop == "eos":
+        return "eos"
+    return "length" if num_tokens < max_new_tokens else "budget"
+
+
 def _serving(answer: Answer, num_tokens: int, began: float) -> Serving:
     """The times and counts of an answer in a block that began at `began`."""
     counts = answer.counts
+    gaps_s = [later - earlier for earlier, later in pairwise(answer.arrivals)]
     return Serving(
         began_s=round(answer.sent - began, _DIGITS),
-        gaps_s=tuple(round(b - a, _DIGITS) for a, b in pairwise(answer.arrivals)),
+        gaps_s=tuple(round(gap_s, _DIGITS) for gap_s in gaps_s),
         reported_tokens=num_tokens if answer.token_ids is None else None,
         num_accepted=counts.num_accepted,
         num_drafts=counts.num_drafts,
@@ -92,7 +104,9 @@ def _serving(answer: Answer, num_tokens: int, began: float) -> Serving:
 
 def _seconds(milliseconds: float | None) -> float | None:
     """A server's time in seconds; None if it sent none."""
-    return None if milliseconds is None or milliseconds < 0 else milliseconds / 1e3
+    if milliseconds is None or milliseconds < 0:
+        return None
+    return milliseconds / 1e3
 
 
 def _token_ids(answer: Answer, codec: ChatCodec) -> tuple[int, ...]:
@@ -101,21 +115,29 @@ def _token_ids(answer: Answer, codec: ChatCodec) -> tuple[int, ...]:
     llama.cpp streams no token that ends within a character. The text's own tokens take the
     place of the ids if there are as many as the server counted, and the ids are among them.
     """
-    sent = answer.token_ids
-    ids = _with_end(codec.token_ids(answer.text) if sent is None else sent, answer, codec)
-    if sent is not None and answer.num_tokens is not None and len(ids) < answer.num_tokens:
-        whole = _with_end(codec.token_ids(answer.text), answer, codec)
-        rest = iter(whole)
-        if len(whole) == answer.num_tokens and all(one in rest for one in ids):
-            return whole
+    if answer.token_ids is None:
+        return _with_end(codec.token_ids(answer.text), answer, codec)
+    ids = _with_end(answer.token_ids, answer, codec)
+    if answer.num_tokens is not None and len(ids) < answer.num_tokens:
+        ids_of_text = _with_end(codec.token_ids(answer.text), answer, codec)
+        if len(ids_of_text) == answer.num_tokens and _is_subsequence(ids, ids_of_text):
+            return ids_of_text
     return ids
 
 
+def _is_subsequence(ids: Sequence[int], whole: Sequence[int]) -> bool:
+    """True if `ids` are among `whole`, in this order."""
+    remaining = iter(whole)
+    return all(token_id in remaining for token_id in ids)  # `in` reads on up to the token
+
+
 def _with_end(ids: tuple[int, ...], answer: Answer, codec: ChatCodec) -> tuple[int, ...]:
+    """Tokens of an answer, with its end token if they lack it."""
     has_end = answer.stop != "eos" or (ids and ids[-1] in codec.eos_ids)
     is_complete = answer.token_ids is not None and answer.num_tokens == len(ids)
-    end = codec.end_id
-    return ids if has_end or is_complete or end is None else (*ids, end)
+    if has_end or is_complete or codec.end_id is None:
+        return ids
+    return (*ids, codec.end_id)
 
 
 def _problems(
@@ -130,18 +152,20 @@ def _problems(
     """Describe how an answer differs from what was sent or asked for."""
     if answer.num_tokens is not None and answer.num_tokens != num_tokens:
         yield f"The server counted {answer.num_tokens} tokens and sent {num_tokens}."
-    gap, most = abs(num_tokens - len(token_ids)), max(_LEAST_GAP, _MOST_GAP * len(token_ids))
-    if answer.token_ids is None and gap > most:
+    num_off = abs(num_tokens - len(token_ids))
+    most_off = max(_MOST_TOKENS_OFF, _MOST_SHARE_OFF * len(token_ids))
+    if answer.token_ids is None and num_off > most_off:
         yield f"The server counted {num_tokens} tokens, but its text has about {len(token_ids)}."
     if num_tokens > request.max_new_tokens:
         yield (
             f"The server sent {num_tokens} tokens, more than the {request.max_new_tokens} that it "
             "was asked for."
         )
-    counted, sent = answer.prompt_tokens, len(request.prompt_ids)
-    if is_prompt_sent and counted is not None and counted != sent:
+    num_counted = answer.prompt_tokens
+    num_sent = len(request.prompt_ids)
+    if is_prompt_sent and num_counted is not None and num_counted != num_sent:
         yield (
-            f"The server counted {counted} tokens of the prompt, but {sent} were sent: it "
+            f"The server counted {num_counted} tokens of the prompt, but {num_sent} were sent: it "
             "changed the prompt."
         )
     for token in token_ids:
@@ -151,21 +175,26 @@ def _problems(
 
 def _contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Iterator[str]:
     """Describe an impossible value among the counts of an answer's drafts."""
-    drafts, drafted, accepted = counts.num_drafts, counts.num_drafted, counts.num_accepted or 0
-    steps = counts.accepted_per_step
-    most = num_tokens + _LONGEST_DRAFT if drafted is None else drafted
-    if drafts is not None and draft_length:
-        most = min(most, drafts * draft_length)
-    if min(drafts or 0, drafted or 0, accepted, *(steps or ())) < 0:
+    num_drafts = counts.num_drafts
+    num_drafted = counts.num_drafted
+    num_accepted = counts.num_accepted or 0
+    per_step = counts.accepted_per_step
+    most_drafted = num_tokens + _LONGEST_DRAFT if num_drafted is None else num_drafted
+    if num_drafts is not None and draft_length:
+        most_drafted = min(most_drafted, num_drafts * draft_length)
+    if min(num_drafts or 0, num_drafted or 0, num_accepted, *(per_step or ())) < 0:
         yield f"{_COUNTS}: one is negative."
-    if accepted > most:
-        yield f"{_COUNTS}: {accepted} tokens were accepted of at most {most} draft tokens."
-    if drafts is not None and drafts > num_tokens:
-        yield f"{_COUNTS}: {drafts} steps made {num_tokens} tokens."
-    if steps is not None and (len(steps), sum(steps)) != (drafts, accepted):
+    if num_accepted > most_drafted:
         yield (
-            f"{_COUNTS}: {drafts} steps accepted {accepted} tokens, but the list of steps has "
-            f"{len(steps)} with {sum(steps)}."
+            f"{_COUNTS}: {num_accepted} tokens were accepted of at most {most_drafted} draft "
+            "tokens."
+        )
+    if num_drafts is not None and num_drafts > num_tokens:
+        yield f"{_COUNTS}: {num_drafts} steps made {num_tokens} tokens."
+    if per_step is not None and (len(per_step), sum(per_step)) != (num_drafts, num_accepted):
+        yield (
+            f"{_COUNTS}: {num_drafts} steps accepted {num_accepted} tokens, but the list of steps "
+            f"has {len(per_step)} with {sum(per_step)}."
         )
 
 
@@ -175,20 +204,22 @@ def _accept_lengths(method: str, answer: Answer, num_tokens: int) -> tuple[int, 
     A step without a draft is not listed: it emits one token, and is put at the end. Tokens
     accepted beyond the end of the answer are not counted.
     """
-    counts, remaining = answer.counts, num_tokens - 1
+    counts = answer.counts
+    num_remaining = num_tokens - 1  # the first token comes from the prefill
     if method == BASELINE:
         if counts.num_accepted:
             raise RequestFailed(
                 f"The server of {BASELINE} accepted {counts.num_accepted} draft tokens: it must "
                 "run without speculation."
             )
-        return (1,) * remaining
+        return (1,) * num_remaining
     if counts.accepted_per_step is None:
         return ()
     lengths: list[int] = []
-    for accepted in counts.accepted_per_step:
-        if remaining <= 0:
+    for num_accepted in counts.accepted_per_step:
+        if num_remaining <= 0:
             break
-        lengths.append(min(accepted + 1, remaining))
-        remaining -= lengths[-1]
-    return (*lengths, *(1 for _ in range(remaining)))
+        length = min(num_accepted + 1, num_remaining)
+        lengths.append(length)
+        num_remaining -= length
+    return (*lengths, *[1] * num_remaining)

@@ -1,14 +1,7 @@
-"""The servers of a run's methods: those that run already, and those that are started in turn.
-
-A server's process: started under a keeper that ends it whatever happens to this program.
-"""
+"""The servers of a run's methods: those that run already, and those that are started in turn."""
 
 import asyncio
-import os
 import re
-import socket
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -18,96 +11,44 @@ from time import perf_counter
 
 from msgspec.structs import replace as replace_header
 
-from specbench.errors import SpecbenchError, UserError, printable
+from specbench.errors import SpecbenchError, UserError
 from specbench.log.backend import ServerHeader
-from specbench.machine.threads import without_waiting
-from specbench.measure.server.client import Client, FoundServer
+from specbench.measure.server.client import Client
 from specbench.measure.server.engine import Launch
+from specbench.measure.server.find import FoundServer
+from specbench.measure.server.process import ServerProcess, free_port
 from specbench.measure.server.stream import Answer, ChatRequest, RequestFailed
 
-END_S = 30.0
-"""Seconds that the keeper has to end a server."""
-_KEEPER = Path(__file__).with_name("keeper.py")
-_NUM_LINES, _MOST_BYTES = 5, 64 * 2**10
 DEATH_S = 3.0
 """Seconds after which a process that has not ended is taken for one that hangs."""
 _POLL_S = 0.02
+"""Seconds between looks at a process that may have ended."""
 START_S = 900.0
 """Seconds that an engine has to load and compile a model."""
 MOST_STARTS = 2
 """Starts in a row that may end badly: an engine that dies is started once more."""
 _READY_POLL_S = 0.2
+"""Seconds between questions to a server that is starting."""
 _FOLDERS = re.compile(r"""(?<![^\s"'=,])/(?:[^/"',]+/)+(?=[^/"',])""")
 """The folders of an absolute path in an argument."""
 
 
-class ServerProcess:
-    """A running command. Its output goes to `log`."""
-
-    def __init__(self, command: Sequence[str], settings: Mapping[str, str], log: Path) -> None:
-        self.log = log
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as file:
-            file.write(f"$ {' '.join(command)}\n".encode())
-            self._start = file.tell()
-        self._keeper = subprocess.Popen(
-            [sys.executable, str(_KEEPER), str(log), *command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={**settings, **without_waiting()},
-            start_new_session=True,  # Ctrl-C is for this program, which then ends the server
-        )
-
-    def stop(self) -> None:
-        """End the server and everything that it started."""
-        assert self._keeper.stdin is not None
-        self._keeper.stdin.close()
-        try:
-            self._keeper.wait(END_S)
-        except subprocess.TimeoutExpired:
-            self._keeper.kill()
-            self._keeper.wait()
-
-    def last_lines(self) -> str:
-        """The last lines of its output, as one text."""
-        with self.log.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(self._start, size - _MOST_BYTES))
-            lines = file.read().decode("utf-8", "replace").splitlines()
-        kept = [printable(line.strip()) for line in lines if line.strip()]
-        return " | ".join(kept[-_NUM_LINES:]) or "it printed nothing"
-
-    def death(self, when: str = "") -> str:
-        """Its end in words; empty while it runs."""
-        if (status := self._keeper.poll()) is None:
-            return ""
-        ended = f"The engine ended with status {status}{when}."
-        return f"{ended} Its last lines: {self.last_lines()}"
-
-
-def free_port() -> int:
-    """A port of the loopback that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @dataclass(slots=True, eq=False)
 class OpenServer:
-    """A server with its client. `end` says how a process that we started ended.
-
-    `draft_length` is the most tokens of a draft that it was asked for; 0 if unknown. A server
-    that was started again is a new one, and not warm.
-    """
+    """A server with its client. One that was started again is a new one."""
 
     client: Client
+    """Sends requests to the server."""
     found: FoundServer
+    """What the server is, and the form of requests that it takes."""
     end: Callable[[], str] | None = None
+    """Says how its process ended; empty while it runs. None if we did not start it."""
     draft_length: int = 0
+    """The most tokens of a draft that it was asked for; 0 if unknown."""
     is_warm: bool = False
-    _known_by: float | None = None
+    """It has answered the requests of the warm-up."""
+    _death_deadline: float | None = None
+    """Time at which its process counts as hanging; None until it no longer answers."""
 
     def death(self) -> str:
         """The end of its process; empty while it runs, and for a server that we did not start."""
@@ -121,8 +62,9 @@ class OpenServer:
         """
         if self.end is None:
             return ""
-        self._known_by = self._known_by or perf_counter() + DEATH_S
-        while not self.death() and perf_counter() < self._known_by:
+        if self._death_deadline is None:
+            self._death_deadline = perf_counter() + DEATH_S
+        while not self.death() and perf_counter() < self._death_deadline:
             await asyncio.sleep(_POLL_S)
         return self.death()
 
@@ -141,51 +83,70 @@ class RunningServers:
     is_one_at_a_time = False
 
     def __init__(self, servers: Mapping[str, FoundServer], *, request_s: float | None) -> None:
-        self._found, self._request_s = servers, request_s
-        self._open: dict[str, OpenServer] = {}
+        self._servers = servers
+        self._request_s = request_s
+        self._open_servers: dict[str, OpenServer] = {}
         self._stack = AsyncExitStack()
 
     async def open(self, method: str) -> OpenServer:
-        if method not in self._open:
-            found = self._found[method]
-            client = Client(found.header.url, request_s=self._request_s)
-            self._open[method] = OpenServer(await self._stack.enter_async_context(client), found)
-        server = self._open[method]
+        """The server of a method.
+
+        Raises:
+            SpecbenchError: it does not answer.
+        """
+        if method not in self._open_servers:
+            running = self._servers[method]
+            client = Client(running.header.url, request_s=self._request_s)
+            await self._stack.enter_async_context(client)
+            self._open_servers[method] = OpenServer(client, running)
+        server = self._open_servers[method]
         if dead_reason := await server.client.check_alive():
             raise SpecbenchError(dead_reason)
         return server
 
-    async def end_pass(self) -> None: ...
+    async def end_pass(self) -> None:
+        """Nothing: what these servers remember is not ours to end."""
 
     async def close(self) -> None:
+        """End the connections. The servers go on."""
         await self._stack.aclose()
 
     def describe(self) -> dict[str, ServerHeader]:
-        return {method: found.header for method, found in self._found.items()}
+        """The servers' part of the header, by method."""
+        return {method: server.header for method, server in self._servers.items()}
 
 
 @dataclass(slots=True, eq=False)
 class StartedServers:
-    """Servers of methods, started one at a time by `command`, with `settings` as variables.
-
-    `find` asks a server what it is, as soon as it answers. The logs go to `folder`. `wheel`
-    names the package with the engine, if one has it: the server may not know its version.
-    """
+    """Servers of methods, started one at a time when their turn comes."""
 
     launches: Mapping[str, Launch]
+    """The servers to start, by method."""
     command: Callable[[Launch], Sequence[str]]
-    settings: Mapping[str, str]
+    """Makes the command line of a server."""
+    variables: Mapping[str, str]
+    """Environment variables that the engine needs, unless the user has set them."""
     find: Callable[[Client], Awaitable[FoundServer]]
+    """Asks a server what it is, as soon as it answers."""
     folder: Path
+    """The folder of the logs."""
     wheel: str = ""
+    """The package with the engine, if one has it: the server may not know its version."""
     request_s: float | None = None
+    """Seconds that a request may take; None for the default."""
     is_one_at_a_time = True
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+    """Ends the server that runs, with its client and its files."""
     _method: str = ""
+    """The method of the server that was opened last; empty at the beginning of a pass."""
     _server: OpenServer | None = None
-    _num_failures: int = 0
-    _reason: str = ""
+    """The server that runs."""
+    _num_starts: int = 0
+    """Starts of the server of `_method` since a block of it ended well."""
+    _failure: str = ""
+    """The reason why it is not started again."""
     _headers: dict[str, ServerHeader] = field(default_factory=dict)
+    """The servers' part of the header, by method, of those that were started."""
 
     async def open(self, method: str) -> OpenServer:
         """The server of a method, started unless it runs.
@@ -195,22 +156,23 @@ class StartedServers:
         """
         server = self._server
         if method != self._method:
-            self._num_failures = 0
+            self._num_starts = 0
         elif server and not server.death() and not await server.client.check_alive():
-            self._num_failures = 1  # its last block ended well
+            self._num_starts = 1  # its last block ended well
             return server
-        if self._num_failures >= MOST_STARTS:
-            raise SpecbenchError(self._reason)
-        self._num_failures += 1
+        if self._num_starts >= MOST_STARTS:
+            raise SpecbenchError(self._failure)
+        self._num_starts += 1
         await self.close()
         self._method = method
         try:
-            self._server = await self._started(method)
+            self._server = await self._start(method)
         except (SpecbenchError, OSError) as error:
-            self._reason, self._num_failures = str(error), MOST_STARTS
+            self._failure = str(error)
+            self._num_starts = MOST_STARTS  # it is not tried again
             await self.close()
-            raise SpecbenchError(self._reason) from error
-        self._reason = f"The server of {method} died {MOST_STARTS} times."
+            raise SpecbenchError(self._failure) from error
+        self._failure = f"The server of {method} died {MOST_STARTS} times."
         return self._server
 
     async def end_pass(self) -> None:
@@ -219,6 +181,7 @@ class StartedServers:
         await self.close()
 
     def describe(self) -> dict[str, ServerHeader]:
+        """The servers' part of the header, by method."""
         return dict(self._headers)
 
     async def close(self) -> None:
@@ -226,28 +189,35 @@ class StartedServers:
         self._server = None
         await self._stack.aclose()
 
-    async def _started(self, method: str) -> OpenServer:
+    async def _start(self, method: str) -> OpenServer:
+        """Start the server of a method, and wait until it answers.
+
+        Raises:
+            SpecbenchError: it ended, did not answer in time, or is not the server of the model.
+        """
         port = free_port()
-        name = "".join(sign if sign.isalnum() else "-" for sign in method)
         scratch = self._stack.enter_context(TemporaryDirectory(prefix="specbench-"))
         launch = replace(self.launches[method], port=port, scratch=Path(scratch))
         command = self.command(launch)
-        process = ServerProcess(command, self.settings, self.folder / f"{name}.log")
+        log_name = "".join(letter if letter.isalnum() else "-" for letter in method)
+        process = ServerProcess(command, self.variables, self.folder / f"{log_name}.log")
         self._stack.push_async_callback(asyncio.to_thread, process.stop)
         client = Client(f"http://127.0.0.1:{port}", request_s=self.request_s)
         await self._stack.enter_async_context(client)
         try:
-            await _until_ready(client, process)
-            found = await self.find(client)
+            await _wait_until_ready(client, process)
+            started = await self.find(client)
         except UserError as error:
             raise SpecbenchError(f"{error.message} {process.death()}".strip()) from error
-        software = found.header.software
+        software = started.header.software
         if self.wheel:
             software = f"{software.removesuffix('-unknown')} ({self.wheel})"
         self._headers[method] = replace_header(
-            found.header, software=software, command=tuple(map(without_folders, command))
+            started.header,
+            software=software,
+            command=tuple(without_folders(argument) for argument in command),
         )
-        return OpenServer(client, found, process.death, launch.num_tokens)
+        return OpenServer(client, started, process.death, launch.num_tokens)
 
 
 def without_folders(argument: str) -> str:
@@ -255,7 +225,7 @@ def without_folders(argument: str) -> str:
     return _FOLDERS.sub("", argument)
 
 
-async def _until_ready(client: Client, process: ServerProcess) -> None:
+async def _wait_until_ready(client: Client, process: ServerProcess) -> None:
     """Wait until the server answers.
 
     Raises:

@@ -12,10 +12,13 @@ from specbench.data.prompts import Prompt
 from specbench.errors import RunFolderError
 from specbench.log.backend import BlockHeader, ServerHeader
 from specbench.measure.base import Plan
-from specbench.measure.server import backend as backend_module
+from specbench.measure.server import blocks as blocks_module
 from specbench.measure.server import servers as servers_module
-from specbench.measure.server.backend import BlockClock, BlockRunner, ServerBackend, blocks
-from specbench.measure.server.client import Client, FoundServer
+from specbench.measure.server.backend import BlockRunner, ServerBackend
+from specbench.measure.server.blocks import BlockClock, blocks
+from specbench.measure.server.client import Client
+from specbench.measure.server.find import FoundServer
+from specbench.measure.server.openai_api import completions
 from specbench.measure.server.records import make_record
 from specbench.measure.server.servers import OpenServer, RunningServers
 from specbench.measure.server.stream import (
@@ -23,7 +26,6 @@ from specbench.measure.server.stream import (
     Counts,
     RequestFailed,
     StreamProtocol,
-    completions,
 )
 from specbench.measure.spec import RunSpec
 from specbench.models.chat import Message
@@ -307,8 +309,8 @@ def test_the_time_of_a_block_is_without_that_of_writing_records(
     monkeypatch: pytest.MonkeyPatch, has_rate: bool, duration_s: float
 ) -> None:
     now = 0.0
-    monkeypatch.setattr(backend_module, "perf_counter", lambda: now)
-    monkeypatch.setattr(backend_module, "thread_time", lambda: now / 2)
+    monkeypatch.setattr(blocks_module, "perf_counter", lambda: now)
+    monkeypatch.setattr(blocks_module, "thread_time", lambda: now / 2)
     clock = BlockClock(has_rate=has_rate)
     for requests_s, writing_s in ((2, 1), (4, 100)):
         now += requests_s

@@ -12,14 +12,15 @@ from specbench.errors import UserError
 from specbench.measure.server import client as client_module
 from specbench.measure.server import stream as stream_module
 from specbench.measure.server.address import API_KEY, server_root
-from specbench.measure.server.client import Client, FoundServer, find_server
+from specbench.measure.server.client import Client
 from specbench.measure.server.engine import load_engine
+from specbench.measure.server.find import FoundServer, find_server
+from specbench.measure.server.openai_api import completions
 from specbench.measure.server.stream import (
     Answer,
     AnswerReader,
     ChatRequest,
     RequestFailed,
-    completions,
 )
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import find_model

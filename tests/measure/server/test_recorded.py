@@ -9,10 +9,12 @@ from typing import NamedTuple
 import pytest
 
 import specbench
-from specbench.measure.server import client as counters
-from specbench.measure.server.client import Client, FoundServer, find_server
+from specbench.measure.server import counters
+from specbench.measure.server.client import Client
+from specbench.measure.server.find import FoundServer, find_server
+from specbench.measure.server.openai_api import completions
 from specbench.measure.server.records import make_record
-from specbench.measure.server.stream import Answer, ChatRequest, Counts, RequestFailed, completions
+from specbench.measure.server.stream import Answer, ChatRequest, Counts, RequestFailed
 from specbench.models.cards import find_model
 from specbench.models.chat import load_codec
 from specbench.types import Record, RecordKey, Request

@@ -21,14 +21,15 @@ import pytest
 from specbench.errors import SpecbenchError, UserError
 from specbench.log.machine import Gpu
 from specbench.machine import environment
-from specbench.measure.server import llama_server
-from specbench.measure.server import servers as process_module
-from specbench.measure.server import setup as server_setup
-from specbench.measure.server.client import Client, find_server
+from specbench.measure.server import executable, llama_server
+from specbench.measure.server import process as process_module
+from specbench.measure.server.client import Client
 from specbench.measure.server.engine import Launch, load_engine
 from specbench.measure.server.engines.llamacpp import gguf_file
-from specbench.measure.server.servers import ServerProcess, StartedServers, without_folders
-from specbench.measure.server.setup import StartedSetup, _device, make_started_setup
+from specbench.measure.server.find import find_server
+from specbench.measure.server.process import ServerProcess
+from specbench.measure.server.servers import StartedServers, without_folders
+from specbench.measure.server.started_setup import StartedSetup, _device, make_started_setup
 from specbench.measure.server.stream import ChatRequest, RequestFailed
 from specbench.measure.spec import RunSpec, make_spec
 from specbench.models.cards import find_model
@@ -141,7 +142,7 @@ def test_a_kill_of_this_program_leaves_no_process_behind(tmp_path: Path) -> None
     source = (
         "import sys, time; sys.path.insert(0, sys.argv[1])\n"
         "from pathlib import Path\n"
-        "from specbench.measure.server.servers import ServerProcess\n"
+        "from specbench.measure.server.process import ServerProcess\n"
         "ServerProcess(['sh', '-c', sys.argv[3]], {}, Path(sys.argv[2])); time.sleep(600)"
     )
     given = (Path(process_module.__file__).parents[4], tmp_path / "log", FAMILY.format(children))
@@ -293,11 +294,11 @@ def llamacpp_setup(
     """The setup where no `llama-server` is on the PATH, and a wheel is installed."""
     write_gguf(folder / "small.gguf")
     monkeypatch.setenv("SPECBENCH_CACHE", str(folder / "cache"))
-    monkeypatch.setattr(server_setup, "shutil", types.SimpleNamespace(which=lambda name: None))
+    monkeypatch.setattr(executable, "shutil", types.SimpleNamespace(which=lambda name: None))
     util = types.SimpleNamespace(find_spec=lambda name: name == wheel or None)
-    monkeypatch.setattr(server_setup, "util", util)
+    monkeypatch.setattr(executable, "util", util)
     metadata = types.SimpleNamespace(version=lambda name: "7.5")
-    monkeypatch.setattr(server_setup, "metadata", metadata)
+    monkeypatch.setattr(executable, "metadata", metadata)
     spec = make_spec(
         model=str(folder / "small.gguf"), methods=("ngram",), device="cpu", backend="server",
         serving_engine="llamacpp", **values,

@@ -10,16 +10,19 @@ from specbench.errors import UserError
 from specbench.measure.server import llama_server, stream
 from specbench.measure.server.engine import DRAFT_COUNTERS, METHODS, Engine, Launch, set_flags
 
-_TYPES = {"ngram": "ngram-simple", "sps": "draft-simple", "eagle3": "draft-eagle3"}
-_LOOKED_UP = 3
+_SPECULATION_TYPES = {"ngram": "ngram-simple", "sps": "draft-simple", "eagle3": "draft-eagle3"}
+"""llama.cpp's names of the methods."""
+_NGRAM_SIZE = 3
 """Length of the n-gram that is looked up: the longest of PLD's."""
 
 FLOAT32 = ("--flash-attn", "off", "--cache-type-k", "f32", "--cache-type-v", "f32")
 """By default flash attention and the cache are in float16, also with float32 weights."""
 FLOAT32_DRAFT = ("--cache-type-k-draft", "f32", "--cache-type-v-draft", "f32")
+"""The same for the cache of a draft model."""
 
 
 def _arguments(launch: Launch) -> list[str]:
+    """The command line of a server."""
     is_ngram = launch.method == "ngram"
     flags = set_flags(
         model=gguf_file(launch.model),
@@ -31,14 +34,16 @@ def _arguments(launch: Launch) -> list[str]:
         metrics=True,
         no_cache_prompt=True,
         cache_ram="0",
-        spec_type=_TYPES.get(launch.method),
+        spec_type=_SPECULATION_TYPES.get(launch.method),
         spec_draft_n_max=launch.num_tokens if launch.weights else None,
-        spec_ngram_simple_size_n=_LOOKED_UP if is_ngram else None,
+        spec_ngram_simple_size_n=_NGRAM_SIZE if is_ngram else None,
         spec_ngram_simple_size_m=launch.num_tokens if is_ngram else None,
         model_draft=gguf_file(launch.weights) if launch.weights else None,
     )
     if launch.dtype == "float32":
-        flags += (*FLOAT32, *(FLOAT32_DRAFT if launch.weights else ()))
+        flags += FLOAT32
+        if launch.weights:
+            flags += FLOAT32_DRAFT
     return flags
 
 
@@ -48,10 +53,10 @@ def gguf_file(folder: Path) -> Path:
     Raises:
         UserError: the folder has no GGUF file, or several.
     """
-    found = sorted(folder.glob("*.gguf"))
-    if len(found) == 1:
-        return found[0]
-    count = f"{len(found)} GGUF files" if found else "no GGUF file"
+    files = sorted(folder.glob("*.gguf"))
+    if len(files) == 1:
+        return files[0]
+    count = f"{len(files)} GGUF files" if files else "no GGUF file"
     raise UserError(
         f"{folder} has {count}; llama.cpp needs one.",
         f"Convert the model with llama.cpp's script: convert_hf_to_gguf.py {folder} --outfile "
@@ -85,6 +90,7 @@ _read_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
 def _body(model: str, ask: stream.ChatRequest) -> dict[str, Any]:
+    """The JSON of a request."""
     return {
         "prompt": list(ask.request.prompt_ids),
         "n_predict": ask.request.max_new_tokens,
@@ -98,14 +104,22 @@ def _body(model: str, ask: stream.ChatRequest) -> dict[str, Any]:
 
 
 def _read(data: bytes) -> stream.Event:
+    """The event of one `data:` line. Only the last one has counts of the whole answer."""
     chunk = _read_chunk(data)
+    if not chunk.stop:
+        return stream.Event(
+            chunk.content,
+            chunk.tokens,
+            finish=chunk.stop_type or None,
+            error=stream.error_text(chunk.error),
+        )
     return stream.Event(
         chunk.content,
         chunk.tokens,
-        finish=chunk.stop_type or ("none" if chunk.stop else None),
-        num_tokens=chunk.tokens_predicted if chunk.stop else None,
-        prompt_tokens=chunk.tokens_evaluated if chunk.stop else None,
-        counts=chunk.timings if chunk.stop else None,
+        finish=chunk.stop_type or "none",
+        num_tokens=chunk.tokens_predicted,
+        prompt_tokens=chunk.tokens_evaluated,
+        counts=chunk.timings,
         error=stream.error_text(chunk.error),
     )
 
@@ -116,8 +130,8 @@ ENGINE = Engine(
     install="the wheel (`pip install xllamacpp`), or put a build of llama.cpp on the PATH",
     wheel="xllamacpp",
     launcher=llama_server,
-    thread_settings={"LLAMA_ARG_THREADS": "{}", "LLAMA_ARG_THREADS_BATCH": "{}"},
-    methods={name: METHODS[name] for name in ("vanilla", *_TYPES)},
+    thread_variables={"LLAMA_ARG_THREADS": "{}", "LLAMA_ARG_THREADS_BATCH": "{}"},
+    methods={name: METHODS[name] for name in ("vanilla", *_SPECULATION_TYPES)},
     arguments=_arguments,
     check_folder=lambda folder, method: gguf_file(folder),
     version=("/props", "build_info"),

@@ -5,11 +5,13 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from specbench.measure.server import stream
 from specbench.measure.server.engine import DRAFT_COUNTERS, METHODS, Engine, Launch, set_flags
 
 _ALGORITHMS = {"sps": "STANDALONE", "eagle": "EAGLE", "eagle3": "EAGLE3", "ngram": "NGRAM"}
+"""SGLang's names of the methods."""
 
 
 def _arguments(launch: Launch) -> list[str]:
@@ -63,6 +65,7 @@ _read_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
 def _body(model: str, ask: stream.ChatRequest) -> dict[str, Any]:
+    """The JSON of a request."""
     sampling = stream.sampling_values(ask.request)
     return {
         "input_ids": list(ask.request.prompt_ids),
@@ -76,23 +79,35 @@ def _body(model: str, ask: stream.ChatRequest) -> dict[str, Any]:
 
 
 def _read(data: bytes) -> stream.Event:
+    """The event of one `data:` line, which repeats the answer so far."""
     chunk = _read_chunk(data)
     meta = chunk.meta_info or _Meta()
-    finish = meta.finish_reason
-    verified, accepted = meta.spec_verify_ct, meta.spec_num_correct_drafts
-    if accepted is None and verified is not None and meta.completion_tokens is not None:
-        accepted = max(meta.completion_tokens - 1 - verified, 0)
-    return stream.Event(
+    event = stream.Event(
         chunk.text,
         chunk.output_ids,
-        finish=finish.type if finish else None,
-        num_tokens=meta.completion_tokens if finish else None,
-        prompt_tokens=meta.prompt_tokens if finish else None,
-        counts=stream.Counts(num_drafts=verified, num_accepted=accepted) if finish else None,
         error=stream.error_text(chunk.error),
         is_whole=True,
         num_so_far=meta.completion_tokens,
     )
+    if meta.finish_reason is None:
+        return event
+    return replace(
+        event,
+        finish=meta.finish_reason.type,
+        num_tokens=meta.completion_tokens,
+        prompt_tokens=meta.prompt_tokens,
+        counts=stream.Counts(num_drafts=meta.spec_verify_ct, num_accepted=_num_accepted(meta)),
+    )
+
+
+def _num_accepted(meta: _Meta) -> int | None:
+    """Accepted draft tokens of an answer; None if SGLang does not say."""
+    if meta.spec_num_correct_drafts is not None:
+        return meta.spec_num_correct_drafts
+    if meta.spec_verify_ct is None or meta.completion_tokens is None:
+        return None
+    # Prefill and each verification emit one token that is not a draft.
+    return max(meta.completion_tokens - 1 - meta.spec_verify_ct, 0)
 
 
 ENGINE = Engine(
@@ -101,7 +116,7 @@ ENGINE = Engine(
     install="`pip install sglang`, in an environment of its own",
     methods=METHODS,
     arguments=_arguments,
-    settings={"HF_HUB_OFFLINE": "1"},
+    variables={"HF_HUB_OFFLINE": "1"},
     version=("/get_server_info", "version"),
     protocol=stream.StreamProtocol("sglang", "/generate", _body, _read),
     counters={

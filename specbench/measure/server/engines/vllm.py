@@ -1,18 +1,24 @@
-"""vLLM: `vllm serve`. Flags and speculative configurations of version 0.32."""
+"""vLLM: `vllm serve`. Flags, speculative configurations and metrics of version 0.32."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from specbench.errors import CheckpointError
 from specbench.measure.server import engine
+from specbench.measure.server.stream import Counts
 
 _NGRAM = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}
 """The longest and shortest n-gram looked up, as in PLD."""
 _NAMES = {"sps": "draft_model"}
+"""vLLM's names of methods, where they differ from ours."""
 
 
 def _arguments(launch: engine.Launch) -> list[str]:
+    """The command line of a server."""
     speculation = _speculation(launch)
     flags = engine.set_flags(
         host="127.0.0.1",
@@ -34,45 +40,50 @@ def _speculation(launch: engine.Launch) -> str:
     """The value of --speculative-config; empty for vanilla."""
     if launch.method == "vanilla":
         return ""
-    values: dict[str, Any] = {"method": _NAMES.get(launch.method, launch.method)}
-    if launch.weights:
-        is_medusa = launch.method == "medusa"
-        made = medusa_folder(launch.weights, launch.model, launch.scratch) if is_medusa else None
-        values["model"] = str(made or launch.weights)
+    config: dict[str, Any] = {"method": _NAMES.get(launch.method, launch.method)}
+    if launch.weights and launch.method == "medusa":
+        config["model"] = str(medusa_folder(launch.weights, launch.model, launch.scratch))
+    elif launch.weights:
+        config["model"] = str(launch.weights)
     if launch.num_tokens:
-        values["num_speculative_tokens"] = launch.num_tokens
+        config["num_speculative_tokens"] = launch.num_tokens
     if launch.scope == "request":
-        values["suffix_decoding_max_cached_requests"] = 0
-    return json.dumps(values | (_NGRAM if launch.method == "ngram" else {}))
+        config["suffix_decoding_max_cached_requests"] = 0
+    if launch.method == "ngram":
+        config |= _NGRAM
+    return json.dumps(config)
 
 
-def medusa_folder(weights: Path, model: Path, made: Path) -> Path:
+def medusa_folder(weights: Path, model: Path, scratch: Path) -> Path:
     """Medusa heads with the settings that vLLM asks for: `weights` itself if it is in its layout.
 
-    The weights are linked.
+    Otherwise `scratch` becomes a folder with these settings and links to the weights.
     """
-    config, target = (
-        json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        for folder in (weights, model)
-    )
+    config = _read_config(weights)
     if "medusa_num_heads" not in config:
         return weights
+    target_config = _read_config(model)
     config |= {
         "model_type": "medusa",
         "architectures": ["MedusaModel"],
-        "hidden_size": target["hidden_size"],
-        "vocab_size": target["vocab_size"],
+        "hidden_size": target_config["hidden_size"],
+        "vocab_size": target_config["vocab_size"],
         "medusa_fc_bias": True,
         "num_heads": config["medusa_num_heads"],
         "num_hidden_layers": config["medusa_num_layers"],
     }
-    made.mkdir(parents=True, exist_ok=True)
-    (made / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    scratch.mkdir(parents=True, exist_ok=True)
+    (scratch / "config.json").write_text(json.dumps(config), encoding="utf-8")
     for file in weights.iterdir():
-        link = made / file.name
+        link = scratch / file.name
         if file.name != "config.json" and not link.exists():
             link.symlink_to(file.resolve())
-    return made
+    return scratch
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return config
 
 
 def _check_folder(folder: Path, method: str) -> None:
@@ -87,6 +98,31 @@ def _check_folder(folder: Path, method: str) -> None:
         )
 
 
+class _DraftCounts(Counts, frozen=True):
+    """Counts of the drafts of one answer, with vLLM's names."""
+
+    num_drafts: int | None = field(default=None, name="num_spec_steps")
+    num_drafted: int | None = field(default=None, name="num_draft_tokens")
+    num_accepted: int | None = field(default=None, name="num_accepted_draft_tokens")
+    accepted_per_step: tuple[int, ...] | None = field(default=None, name="per_step_accepted")
+
+
+class AnswerMetrics(Struct, frozen=True):
+    """Times and counts of one answer, which vLLM adds to the last event of the OpenAI API."""
+
+    time_to_first_token_ms: float | None = None
+    generation_time_ms: float | None = None
+    speculative_decoding: _DraftCounts | None = None
+
+    def counts(self) -> Counts:
+        """The same with our names."""
+        return replace(
+            self.speculative_decoding or Counts(),
+            prefill_ms=self.time_to_first_token_ms,
+            decode_ms=self.generation_time_ms,
+        )
+
+
 ENGINE = engine.Engine(
     title="vLLM",
     executable=("vllm",),
@@ -97,8 +133,8 @@ ENGINE = engine.Engine(
         "suffix": engine.EngineMethod("Suffix", scopes=("run", "request"), is_default=False),
     },
     arguments=_arguments,
-    settings={"VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"},
-    thread_settings={"OMP_NUM_THREADS": "{}", "VLLM_CPU_OMP_THREADS_BIND": "nobind"},
+    variables={"VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"},
+    thread_variables={"OMP_NUM_THREADS": "{}", "VLLM_CPU_OMP_THREADS_BIND": "nobind"},
     check_folder=_check_folder,
     version=("/version", "version"),
     counters={

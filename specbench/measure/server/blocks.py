@@ -1,0 +1,131 @@
+"""Blocks of requests to servers, each of one method on one task at one load.
+
+Servers answer several requests at once. Each pass begins with another method, so that drift of
+the machine affects all methods alike.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from time import perf_counter, thread_time
+from typing import Any
+
+from specbench.measure.base import Plan, Sample
+from specbench.types import RecordKey
+
+Work = Callable[[Sample], Coroutine[Any, Any, None]]
+"""Completes a sample."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """The samples of one method on one task, in one pass at one temperature and load."""
+
+    method: str
+    """The method."""
+    samples: tuple[Sample, ...]
+    """At least one sample."""
+
+    @property
+    def first(self) -> Sample:
+        """A sample with the block's task, pass, temperature and load."""
+        return self.samples[0]
+
+    @cached_property
+    def keys(self) -> tuple[RecordKey, ...]:
+        """The keys of the block's records."""
+        return tuple(key for sample in self.samples for key in sample.keys(self.method))
+
+
+class BlockClock:
+    """The time of a block, without the time in which records are written between requests.
+
+    With `has_rate`, requests come at fixed times, so writing does not lengthen the block and
+    nothing is subtracted.
+    """
+
+    def __init__(self, *, has_rate: bool) -> None:
+        self._has_rate = has_rate
+        self._writing_s = 0.0
+        self._cpu_began = thread_time()
+        self.began = perf_counter()
+        self._ended = self.began
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Write records, while no request is under way."""
+        cpu_now = thread_time()
+        now = perf_counter()
+        self._ended = now - self._writing_s
+        yield
+        self._cpu_began += thread_time() - cpu_now
+        if not self._has_rate:
+            self._writing_s += perf_counter() - now
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds from the start to the last answer."""
+        return self._ended - self.began
+
+    @property
+    def client_s(self) -> float:
+        """CPU seconds of the client."""
+        return thread_time() - self._cpu_began
+
+
+def blocks(plan: Plan, *, is_one_at_a_time: bool) -> Iterator[Block]:
+    """All blocks in order.
+
+    The methods take turns: on each task and load if their servers run side by side, else once
+    per pass, since a server that has to be started answers all tasks.
+    """
+    labels = list(plan.setup.labels)
+    cells: dict[tuple[object, ...], list[Sample]] = {}
+    for sample in plan.samples:
+        cell = (sample.repeat, sample.temperature, sample.task, sample.load)
+        cells.setdefault(cell, []).append(sample)
+    for repeat in range(plan.repeats):
+        cells_of_pass = [
+            tuple(samples) for samples in cells.values() if samples[0].repeat == repeat
+        ]
+        num_moved = -repeat % len(labels)  # pass 1 begins with the last label
+        order = labels[num_moved:] + labels[:num_moved]
+        if is_one_at_a_time:
+            for label in order:
+                for samples in cells_of_pass:
+                    yield Block(label, samples)
+        else:
+            for samples in cells_of_pass:
+                for label in order:
+                    yield Block(label, samples)
+
+
+async def closed_loop(samples: Sequence[Sample], concurrency: int, work: Work) -> None:
+    """Work on `concurrency` samples at once. When one is done, the next one begins."""
+    waiting = iter(samples)
+
+    async def worker() -> None:
+        for sample in waiting:
+            await work(sample)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(concurrency, len(samples))):
+            group.create_task(worker())
+
+
+async def at_rate(samples: Sequence[Sample], rate: float, seed: int, work: Work) -> None:
+    """Begin `rate` samples per second on average, without waiting for earlier ones to finish.
+
+    The times between them are exponential (a Poisson process), drawn with the seed.
+    """
+    draws = random.Random(seed)
+    began = perf_counter()
+    due_s = 0.0  # after `began`
+    async with asyncio.TaskGroup() as group:
+        for sample in samples:
+            due_s += draws.expovariate(rate)
+            await asyncio.sleep(max(0.0, began + due_s - perf_counter()))
+            group.create_task(work(sample))

@@ -1,0 +1,45 @@
+"""The counters of a server, in Prometheus' text format, and how much they grew.
+
+Engines say which of their metrics matter. Values are summed over labels, so that a server with
+several engines counts for all of them.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+
+from specbench.measure.server import NAMES
+from specbench.measure.server.engine import load_engine
+
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_SAMPLE = re.compile(rf"^([\w:]+)(?:\{{(.*)\}})? +({_NUMBER})(?=\s|$)", re.M | re.A)
+"""A line: name{labels} number. A time may follow."""
+_POSITION = re.compile(r'position="(\d{1,3})"', re.A)
+
+
+def read_counters(text: str) -> dict[str, float]:
+    """The counters known here, by our names: `accepted_at_1` is the first draft position.
+
+    Empty for a text that is not a list of metrics.
+    """
+    our_names = {
+        f"{engine}:{metric}": counter
+        for engine in NAMES
+        for metric, counter in load_engine(engine).counters.items()
+    }
+    counters: dict[str, float] = {}
+    for metric, labels, number in _SAMPLE.findall(text):
+        counter = our_names.get(metric.removesuffix("_total"))
+        if counter == "accepted_at":
+            position = _POSITION.search(labels)
+            counter = f"accepted_at_{int(position[1]) + 1}" if position else None
+        if counter:
+            counters[counter] = counters.get(counter, 0.0) + float(number)
+    return {counter: count for counter, count in counters.items() if math.isfinite(count)}
+
+
+def increase(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """The growth of every counter; empty if one fell, which means that the server restarted."""
+    if any(after.get(counter, 0.0) < count for counter, count in before.items()):
+        return {}
+    return {counter: count - before.get(counter, 0.0) for counter, count in after.items()}

@@ -1,0 +1,51 @@
+"""The executable of a serving engine, or the script that serves the wheel of one."""
+
+import shutil
+import sys
+from importlib import metadata, util
+from typing import NamedTuple
+
+from specbench.errors import UserError
+from specbench.measure.server.engine import Engine
+from specbench.measure.spec import RunSpec
+
+
+class Executable(NamedTuple):
+    """An engine's executable."""
+
+    words: tuple[str, ...]
+    """The words that begin its command line."""
+    wheel: str = ""
+    """The name and version of the wheel that has the engine; empty without one."""
+
+
+def find_executable(spec: RunSpec, engine: Engine) -> Executable:
+    """The engine's command: the given one, the one on the PATH, or the wheel's.
+
+    Raises:
+        UserError: there is none, or it cannot be given what the user asks for.
+    """
+    if spec.threads and not engine.thread_variables:
+        raise UserError(
+            f"--threads {spec.threads} cannot be passed to {engine.title}.", "Leave it out."
+        )
+    program, *arguments = spec.engine_command or engine.executable
+    path = shutil.which(program)
+    if path:
+        return Executable((path, *arguments))
+    launcher = engine.launcher
+    if spec.engine_command or not launcher or not util.find_spec(engine.wheel):
+        raise UserError(
+            f"{engine.title} is not installed: there is no {program}.",
+            f"Install {engine.install}, or name it: --engine-command PATH.",
+        )
+    if reason := launcher.refusal(spec.engine_args):
+        raise UserError(
+            f"--engine-args: {reason}",
+            f"It takes {', '.join(launcher.free_flags())}. For others, name a {program}: "
+            "--engine-command PATH.",
+        )
+    return Executable(
+        words=(sys.executable, "-P", str(launcher.__file__)),
+        wheel=f"{engine.wheel} {metadata.version(engine.wheel)}",
+    )

@@ -1,0 +1,188 @@
+"""Find out what a server is: its software, the model that it serves, and the requests it takes.
+
+The user's mistakes show here, before a run starts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+from specbench.errors import UserError, first_line, printable
+from specbench.log.backend import ServerHeader
+from specbench.log.machine import UNKNOWN
+from specbench.measure.server import NAMES
+from specbench.measure.server.client import Client
+from specbench.measure.server.engine import load_engine
+from specbench.measure.server.openai_api import completions
+from specbench.measure.server.stream import ChatRequest, RequestFailed, StreamProtocol
+from specbench.models.cards import ModelCard
+from specbench.models.chat import ChatCodec
+from specbench.types import Request
+
+HELLO = [{"role": "user", "content": "Hello"}]
+"""The chat to which a server answers when it is asked what it is."""
+PROBE_TOKENS = 8
+"""Tokens of that answer."""
+_HOW_TO_START = (
+    "Start one, for example `vllm serve MODEL --port 8000` or `llama-server -m MODEL.gguf --port "
+    "8000`, and give its address: --url http://127.0.0.1:8000."
+)
+_MOST_CONTEXT = 2**31
+"""Tokens: a longer context is a mistake of the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundServer:
+    """A server that answers."""
+
+    header: ServerHeader
+    """Its part of the header of a run."""
+    protocol: StreamProtocol
+    """The form of requests that it takes."""
+    context: int | None = None
+    """Tokens of its context; None if it does not tell."""
+    has_counters: bool = False
+    """It counts its tokens and drafts."""
+
+
+async def find_server(
+    client: Client, card: ModelCard, codec: ChatCodec, *, served_model: str
+) -> FoundServer:
+    """Ask a server what it is and whether it serves a model, with a short answer to a prompt.
+
+    Raises:
+        UserError: nothing answers there, the model is not served, or no form of request works.
+    """
+    try:
+        listed = await client.get("/v1/models")
+    except RequestFailed as failure:
+        raise UserError(
+            f"There is no server at {client.root}: GET {client.root}/v1/models failed. "
+            f"{failure.message}",
+            _HOW_TO_START,
+        ) from failure
+    model = _served_model(listed, client.root, card, served_model)
+    software = await _software(client)
+    probe = ChatRequest(Request(codec.render(HELLO), PROBE_TOKENS), HELLO)
+    failures: list[str] = []
+    for protocol in software.protocols:
+        try:
+            answer = await client.complete(protocol, model.name, probe)
+        except RequestFailed as failure:
+            failures.append(f"{protocol.path}: {failure.message}")
+            continue
+        header = ServerHeader(
+            url=client.root,
+            software=software.name,
+            model=model.name,
+            protocol=protocol.name,
+            sends_token_ids=answer.token_ids is not None,
+        )
+        has_counters = bool(await client.counters())  # some appear with the first answer
+        return FoundServer(header, protocol, model.context, has_counters)
+    reasons = " ".join(dict.fromkeys(failures))
+    raise UserError(
+        f"The server at {client.root} gave no answer. {reasons}",
+        "It must stream completions of the OpenAI API. See its log.",
+    )
+
+
+class _ListedModel(msgspec.Struct, frozen=True):
+    """A model as a server lists it."""
+
+    id: str
+    root: str | None = None
+    max_model_len: int | None = None
+    meta: dict[str, Any] | None = None
+
+
+class _ListedModels(msgspec.Struct, frozen=True):
+    """The answer at `/v1/models`."""
+
+    data: tuple[_ListedModel, ...]
+
+
+class _ServedModel(NamedTuple):
+    """The model of a run at a server."""
+
+    name: str
+    """The model's name at the server."""
+    context: int | None
+    """Tokens of its context; None if the server does not tell."""
+
+
+def _served_model(listed: str, root: str, card: ModelCard, served_model: str) -> _ServedModel:
+    """The model of a card in the list of a server.
+
+    Args:
+        listed: the server's answer at `/v1/models`.
+        root: the server's address, for messages.
+        card: the model.
+        served_model: the model's name at the server, if the user gave it; else empty.
+
+    Raises:
+        UserError: the answer is not a list of models, or the model is not in it.
+    """
+    try:
+        models = msgspec.json.decode(listed, type=_ListedModels).data
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise UserError(
+            f"{root}/v1/models is not a list of models: {printable(listed[:80])}", _HOW_TO_START
+        ) from error
+    names = {card.name, card.repo, card.repo.rpartition("/")[2]}
+    if served_model:
+        names = {served_model}
+    for model in models:
+        if model.id in names or (not served_model and model.root in names):
+            return _ServedModel(model.id, _context(model))
+    listed_names = ", ".join(model.id for model in models) or "no model"
+    wanted = served_model or card.name
+    raise UserError(
+        f"The server at {root} does not serve {wanted}. It serves {first_line(listed_names)}.",
+        f"If that is {card.name} under another name: --served-model NAME. Else name it by --model: "
+        "its tokenizer is needed.",
+    )
+
+
+def _context(model: _ListedModel) -> int | None:
+    """Tokens of a model's context; None if the server says nothing credible."""
+    meta = model.meta or {}
+    context = model.max_model_len or meta.get("n_ctx")
+    if isinstance(context, int) and 0 < context < _MOST_CONTEXT:
+        return context
+    return None
+
+
+class _Software(NamedTuple):
+    """The software of a server."""
+
+    name: str
+    """Its name and version; "unknown" if it does not tell."""
+    protocols: Sequence[StreamProtocol]
+    """Forms of requests to try, the best first."""
+
+
+async def _software(client: Client) -> _Software:
+    """Ask a server for its version as each engine would give it."""
+    general = (
+        completions(),
+        completions(returns_ids=False),
+        completions(is_chat=True),
+        completions(is_chat=True, returns_ids=False),
+    )
+    for name in NAMES:
+        engine = load_engine(name)
+        path, key = engine.version
+        try:
+            answer: Any = msgspec.json.decode(await client.get(path))
+        except (RequestFailed, msgspec.DecodeError, RecursionError):
+            continue
+        version = answer.get(key) if isinstance(answer, dict) else None
+        if isinstance(version, str):
+            title = first_line(f"{engine.title} {version or UNKNOWN}")
+            if engine.protocol:
+                return _Software(title, (engine.protocol, *general))
+            return _Software(title, general)
+    return _Software(UNKNOWN, general)

@@ -1,0 +1,111 @@
+"""Requests and streams of the OpenAI API, as vLLM 0.32 and many others serve them.
+
+Further fields that only vLLM sends are in its file in `engines`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from specbench.measure.server.engines.vllm import AnswerMetrics
+from specbench.measure.server.stream import (
+    ChatRequest,
+    Event,
+    StreamProtocol,
+    error_text,
+    sampling_values,
+)
+
+_UNFILTERED: Mapping[str, Any] = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+"""Without them, vLLM and SGLang sample as the model's generation_config.json says."""
+
+
+def completions(*, is_chat: bool = False, returns_ids: bool = True) -> StreamProtocol:
+    """`/v1/completions` with the prompt as token ids, or `/v1/chat/completions` with messages.
+
+    `returns_ids` also asks for the answer's token ids, and for sampling from the plain
+    distribution. Neither is part of the OpenAI API, and only some servers know them.
+    """
+
+    def body(model: str, ask: ChatRequest) -> dict[str, Any]:
+        prompt: dict[str, Any] = {"prompt": list(ask.request.prompt_ids)}
+        if is_chat:
+            prompt = {"messages": list(ask.messages)}
+        return {
+            "model": model,
+            **prompt,
+            "max_tokens": ask.request.max_new_tokens,
+            **(_UNFILTERED if returns_ids else {}),
+            **sampling_values(ask.request),
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **({"return_token_ids": True} if returns_ids else {}),
+        }
+
+    if is_chat:
+        return StreamProtocol("chat", "/v1/chat/completions", body, _read, takes_tokens=False)
+    return StreamProtocol("completions", "/v1/completions", body, _read)
+
+
+class _Delta(Struct, frozen=True):
+    """New text of a chat."""
+
+    content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The new text. Servers send the model's reasoning under either of two names, or both."""
+        return (self.reasoning or self.reasoning_content or "") + (self.content or "")
+
+
+class _Choice(Struct, frozen=True):
+    """New text and tokens of an answer, and the reason of its end."""
+
+    text: str | None = None
+    delta: _Delta | None = None
+    token_ids: tuple[int, ...] | None = None
+    finish_reason: str | None = None
+
+
+class _Usage(Struct, frozen=True):
+    """Numbers of tokens, sent once."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+_NO_CHOICE = _Choice()
+_NO_USAGE = _Usage()
+
+
+class _Chunk(Struct, frozen=True):
+    """An event of the OpenAI API."""
+
+    choices: tuple[_Choice, ...] = ()
+    usage: _Usage | None = None
+    metrics: AnswerMetrics | None = None
+    error: Any = None
+
+
+_read_chunk = msgspec.json.Decoder(_Chunk).decode
+
+
+def _read(data: bytes) -> Event:
+    """The event of one `data:` line."""
+    chunk = _read_chunk(data)
+    usage = chunk.usage or _NO_USAGE
+    choice = chunk.choices[0] if chunk.choices else _NO_CHOICE
+    text = choice.delta.text if choice.delta else choice.text or ""
+    return Event(
+        text,
+        choice.token_ids,
+        finish=choice.finish_reason,
+        num_tokens=usage.completion_tokens,
+        prompt_tokens=usage.prompt_tokens,
+        counts=chunk.metrics.counts() if chunk.metrics else None,
+        error=error_text(chunk.error),
+    )

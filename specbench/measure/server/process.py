@@ -1,0 +1,76 @@
+"""The process of a server that is started: its log, its last lines, and its end."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from specbench.errors import printable
+from specbench.machine.threads import without_waiting
+
+END_S = 30.0
+"""Seconds that the keeper has to end a server."""
+_KEEPER = Path(__file__).with_name("keeper.py")
+_NUM_LINES_SHOWN = 5
+"""Last lines of a log that a message shows."""
+_MOST_BYTES_SHOWN = 64 * 2**10
+"""Most bytes of a log that are read for them."""
+
+
+class ServerProcess:
+    """A running command, under a keeper that ends it whatever happens to this program.
+
+    `variables` are its environment variables beside those of this process, unless they are set
+    here. Its output goes to `log`.
+    """
+
+    def __init__(self, command: Sequence[str], variables: Mapping[str, str], log: Path) -> None:
+        self.log = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as file:
+            file.write(f"$ {' '.join(command)}\n".encode())
+            self._start = file.tell()
+        self._keeper = subprocess.Popen(
+            [sys.executable, str(_KEEPER), str(log), *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**variables, **without_waiting()},
+            start_new_session=True,  # Ctrl-C is for this program, which then ends the server
+        )
+
+    def stop(self) -> None:
+        """End the server and everything that it started."""
+        assert self._keeper.stdin is not None
+        self._keeper.stdin.close()
+        try:
+            self._keeper.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._keeper.kill()
+            self._keeper.wait()
+
+    def last_lines(self) -> str:
+        """The last lines of its output, as one text."""
+        with self.log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(self._start, size - _MOST_BYTES_SHOWN))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+        lines_with_text = [printable(line.strip()) for line in lines if line.strip()]
+        return " | ".join(lines_with_text[-_NUM_LINES_SHOWN:]) or "it printed nothing"
+
+    def death(self, when: str = "") -> str:
+        """Its end in words; empty while it runs."""
+        status = self._keeper.poll()
+        if status is None:
+            return ""
+        return f"The engine ended with status {status}{when}. Its last lines: {self.last_lines()}"
+
+
+def free_port() -> int:
+    """A port of the loopback that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,146 @@
+"""Set up a run on servers that run already: each is asked what it is."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from specbench import registry
+from specbench.errors import UserError, printable
+from specbench.log.header import RunHeader
+from specbench.log.methods import MethodHeader
+from specbench.measure.base import SetupInfo
+from specbench.measure.methods import BASELINE
+from specbench.measure.server.address import server_root
+from specbench.measure.server.backend import ServerBackend
+from specbench.measure.server.client import Client
+from specbench.measure.server.find import FoundServer, find_server
+from specbench.measure.server.served_setup import ServedSetup
+from specbench.measure.server.servers import RunningServers
+from specbench.measure.spec import RunSpec
+from specbench.models.cards import find_model
+from specbench.models.chat import load_codec
+from specbench.models.hub import resolve_tokenizer
+
+NO_BASELINE_WARNING = (
+    "No server is labelled vanilla, so there is no speedup. Start the same server without "
+    "speculation beside it, and give both: --url A --label vanilla --url B --label NAME."
+)
+CHAT_WARNING = (
+    "{} take no prompt as tokens: the chat was sent as messages, and the server's own template "
+    "made the prompt. Token counts of the prompt are ours."
+)
+TEXT_WARNING = (
+    "{} send no token ids: the text was tokenised, which can differ from the tokens that were "
+    "generated. Tokens are counted by the server."
+)
+
+
+@dataclass(frozen=True)
+class RunningSetup(ServedSetup):
+    """Running servers by label, with the tokenizer of their model."""
+
+    servers: Mapping[str, FoundServer]
+    no_checkpoint = ()
+
+    @property
+    def title(self) -> str:
+        """The model and its servers, in words."""
+        return f"{self.card.title} ({', '.join(self.software)})"
+
+    @cached_property
+    def software(self) -> tuple[str, ...]:
+        """The servers' software, each once."""
+        return tuple(dict.fromkeys(server.header.software for server in self.servers.values()))
+
+    @property
+    def context(self) -> int | None:
+        """Tokens of the shortest context; None if no server tells."""
+        contexts = [server.context for server in self.servers.values() if server.context]
+        return min(contexts, default=None)
+
+    def describe(self) -> SetupInfo:
+        methods = {label: _method_header(label) for label in self.labels}
+        return self.make_info(self.software, methods, self._warnings(), files={})
+
+    def open(self, folder: Path, before: RunHeader | None = None) -> ServerBackend:
+        servers = RunningServers(self.servers, request_s=self.spec.request_timeout_s)
+        return ServerBackend(servers, max(self.spec.concurrency, default=1))
+
+    def _warnings(self) -> list[str]:
+        """What the servers lack for a whole comparison."""
+        takes_chats: list[str] = []
+        sends_text: list[str] = []
+        for label, server in self.servers.items():
+            if not server.protocol.takes_tokens:
+                takes_chats.append(label)
+            if not server.header.sends_token_ids:
+                sends_text.append(label)
+        warnings: list[str] = []
+        if BASELINE not in self.servers:
+            warnings.append(NO_BASELINE_WARNING)
+        if takes_chats:
+            warnings.append(CHAT_WARNING.format(f"The servers of {', '.join(takes_chats)}"))
+        if sends_text:
+            warnings.append(TEXT_WARNING.format(f"The servers of {', '.join(sends_text)}"))
+        return warnings
+
+
+def make_running_setup(spec: RunSpec, *, is_offline: bool = False) -> RunningSetup:
+    """Find the model's tokenizer and ask every server what it is.
+
+    Raises:
+        UserError: labels and addresses do not match, a server does not answer, or it does not serve
+            the model.
+    """
+    labels = _labels(spec)
+    roots = [server_root(url) for url in spec.urls]
+    card = find_model(spec.model)
+    codec = load_codec(resolve_tokenizer(card, offline=is_offline), card, spec.template)
+
+    async def find(root: str) -> FoundServer:
+        async with Client(root, request_s=spec.request_timeout_s) as client:
+            return await find_server(client, card, codec, served_model=spec.served_model)
+
+    servers = {label: asyncio.run(find(root)) for label, root in zip(labels, roots, strict=True)}
+    return RunningSetup(spec, card, codec, servers)
+
+
+def _labels(spec: RunSpec) -> tuple[str, ...]:
+    """The labels of the servers, in the order of their addresses."""
+    if not spec.urls:
+        raise UserError(
+            "--backend server needs the address of a server.",
+            "Give --url http://127.0.0.1:8000 --label NAME, once for each server.",
+        )
+    if spec.methods:
+        raise UserError(
+            f"--method {','.join(spec.methods)} cannot be chosen at a running server.",
+            "Name what the server does: --label NAME.",
+        )
+    labels = spec.labels
+    if not labels and len(spec.urls) == 1:
+        labels = ("server",)
+    if len(labels) != len(spec.urls):
+        raise UserError(
+            f"{len(spec.urls)} --url and {len(labels)} --label are given.",
+            "Give each --url a --label, in the same order; the one without speculation is vanilla.",
+        )
+    for label in labels:
+        if labels.count(label) > 1:
+            raise UserError(f"--label {label} is given twice.", "Give each server its own label.")
+        if not label or printable(label) != label or "," in label:
+            raise UserError(
+                f"--label {label!r} is not a name.", "Give letters, digits, : = - and _."
+            )
+    return labels
+
+
+def _method_header(label: str) -> MethodHeader:
+    """The header of what a server runs: titled as the method of that name, if there is one."""
+    name = label.partition(":")[0]
+    title = label
+    if any(entry.name == name and not entry.error for entry in registry.entries()):
+        title = registry.get(name).title
+    return MethodHeader(name=name, title=title, options={}, is_lossless=True, weights=None)

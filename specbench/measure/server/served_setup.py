@@ -1,0 +1,65 @@
+"""What setups on servers have in common: a model's tokenizer, and servers by label."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from specbench.log.methods import MethodHeader
+from specbench.log.model import FileHeader, ModelHeader
+from specbench.measure.base import SetupInfo
+from specbench.measure.methods import BASELINE
+from specbench.measure.spec import RunSpec
+from specbench.models.cards import ModelCard
+from specbench.models.chat import ChatCodec
+
+
+@dataclass(frozen=True)
+class ServedSetup:
+    """A model's tokenizer, and the servers that answer for the model."""
+
+    spec: RunSpec
+    """What the user asked for."""
+    card: ModelCard
+    """The model."""
+    codec: ChatCodec
+    """Chats to tokens and back."""
+    servers: Mapping[str, Any]
+    """The servers by label."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels in table order: the baseline first."""
+        return tuple(sorted(self.servers, key=lambda label: label != BASELINE))
+
+    def make_info(
+        self,
+        served_by: Iterable[str],
+        methods: dict[str, MethodHeader],
+        warnings: Iterable[str],
+        *,
+        files: dict[str, FileHeader],
+        device: str = "",
+    ) -> SetupInfo:
+        """The setup's part of the header.
+
+        Args:
+            served_by: the servers' software.
+            methods: what each server runs, by label.
+            warnings: warnings beside the one of the template.
+            files: the model's files; empty for a running server, whose files are not known here.
+            device: the device of servers that are started.
+        """
+        template = self.codec.template
+        model = ModelHeader(
+            name=self.card.name,
+            label=f"{self.card.title}, served by {', '.join(served_by)}",
+            source="embedded" if self.card.is_embedded else self.card.repo,
+            dtype="dtype of the server" if self.spec.dtype == "auto" else self.spec.dtype,
+            template_sha256=template.sha256,
+            files=files,
+        )
+        values = {"template": template.name}
+        if device:
+            values["device"] = device
+        template_warnings = (template.warning,) if template.warning else ()
+        return SetupInfo(model, methods, values, (*template_warnings, *warnings))

@@ -1,0 +1,295 @@
+"""Set up a run on servers that are started for it, one method after the other.
+
+Finds and checks the engine's executable, the model, and the draft weights of the methods.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from specbench.errors import CheckpointError, UserError, unknown_name
+from specbench.log.header import RunHeader
+from specbench.log.methods import MethodHeader
+from specbench.machine import environment
+from specbench.measure.base import SetupInfo
+from specbench.measure.methods import BASELINE, check_labels
+from specbench.measure.server.backend import ServerBackend
+from specbench.measure.server.engine import Engine, EngineMethod, Launch, load_engine
+from specbench.measure.server.executable import find_executable
+from specbench.measure.server.find import find_server
+from specbench.measure.server.served_setup import ServedSetup
+from specbench.measure.server.servers import StartedServers
+from specbench.measure.spec import RunSpec
+from specbench.measure.weights import no_weights
+from specbench.models.cards import ModelCard, find_model
+from specbench.models.chat import load_codec
+from specbench.models.checkpoints import identify
+from specbench.models.hub import resolve, resolve_model, resolve_weights
+from specbench.registry import MethodChoice, parse_choices
+from specbench.settings.run_method import label_of
+from specbench.types import Scope
+
+LOGS = "engines"
+"""The folder in a run with the logs of the engines that it started."""
+_NUM_TOKENS = "num_tokens"
+"""The option of a method with the most tokens of a draft."""
+_SCOPE = "scope"
+"""The option with the lifetime of a method's memory."""
+_WEIGHTS = "weights"
+"""The option with a folder of draft weights."""
+_MOST_CONTEXT = 4096
+"""Tokens of context that an engine is started with at most: its memory grows with it."""
+_SLOTS_AT_A_RATE = 64
+"""Requests at once that an engine takes if requests come at a rate; further ones wait."""
+_MEMORY_WARNING = (
+    "{} learns from earlier requests, so that further passes and loads flatter it: scope=request "
+    "turns this off."
+)
+_WHEEL_WARNING = (
+    "{} comes from the wheel {}, which is compiled for many processors: a build for this "
+    "machine may be faster."
+)
+
+
+@dataclass(frozen=True)
+class StartedSetup(ServedSetup):
+    """An engine's methods on a model, ready to be started one after the other."""
+
+    servers: Mapping[str, Launch]
+    """The servers to start, by label."""
+    path: Path
+    """The folder of the model."""
+    engine: Engine
+    """The engine."""
+    command: tuple[str, ...]
+    """The words that begin the engine's command line."""
+    context: int
+    """Tokens of context that the servers are started with."""
+    device: str
+    """The device of the servers: cpu or cuda."""
+    wheel: str = ""
+    """The package that has the engine, with its version; empty if an executable is installed."""
+    no_checkpoint: tuple[str, ...] = ()
+    """Methods without draft weights for the model."""
+    refused: tuple[str, ...] = ()
+    """Sentences about methods that were left out since the engine cannot read their weights."""
+
+    @property
+    def title(self) -> str:
+        """The model, the engine and its device, in words."""
+        origin = f" of {self.wheel}" if self.wheel else ""
+        return f"{self.card.title} ({self.engine.title}{origin}, {self.device})"
+
+    def describe(self) -> SetupInfo:
+        warnings = [
+            _MEMORY_WARNING.format(label)
+            for label, launch in self.servers.items()
+            if launch.scope == "run"
+        ]
+        if self.wheel:
+            warnings.append(_WHEEL_WARNING.format(self.engine.title, self.wheel))
+        return self.make_info(
+            [self.engine.title],
+            {label: self._method_header(launch) for label, launch in self.servers.items()},
+            (*warnings, *self.refused),
+            files=identify(self.path).files,
+            device=self.device,
+        )
+
+    def open(self, folder: Path, before: RunHeader | None = None) -> ServerBackend:
+        find = partial(find_server, card=self.card, codec=self.codec, served_model=self.card.name)
+        servers = StartedServers(
+            self.servers,
+            self.command_line,
+            self.engine.variables,
+            find,
+            folder=folder / LOGS,
+            wheel=self.wheel,
+            request_s=self.spec.request_timeout_s,
+        )
+        return ServerBackend(servers, max(self.spec.concurrency, default=1))
+
+    def command_line(self, launch: Launch) -> list[str]:
+        """The command line that starts a server."""
+        words = [*self.command, *self.engine.arguments(launch), *self.spec.engine_args]
+        if not self.spec.threads or not self.engine.thread_variables:
+            return words
+        variables = [
+            f"{name}={value.format(self.spec.threads)}"
+            for name, value in self.engine.thread_variables.items()
+        ]
+        return ["env", *variables, *words]
+
+    def _method_header(self, launch: Launch) -> MethodHeader:
+        """The header of what a server runs."""
+        method = self.engine.methods[launch.method]
+        options: dict[str, Any] = {}
+        if launch.num_tokens:
+            options[_NUM_TOKENS] = launch.num_tokens
+        if method.scopes:
+            options[_SCOPE] = launch.scope
+        return MethodHeader(
+            name=launch.method,
+            title=method.title,
+            options=options,
+            is_lossless=True,
+            weights=identify(launch.weights) if launch.weights else None,
+            scope=launch.scope,
+        )
+
+
+def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSetup:
+    """Find the engine, the model and the draft weights of the methods.
+
+    Raises:
+        UserError: the engine is not installed or cannot run a method, or a file is missing.
+    """
+    from specbench.measure.local.engine_setup import context_length  # imports torch
+
+    engine = load_engine(spec.serving_engine)
+    if spec.urls or spec.labels:
+        raise UserError(
+            f"--engine {spec.serving_engine} starts its own servers, and --url names running ones.",
+            "Give one of them.",
+        )
+    device = _device(spec.device)
+    choices = _choices(spec, engine)
+    card = find_model(spec.model)
+    executable = find_executable(spec, engine)
+    path = resolve_model(card, offline=is_offline)
+    codec = load_codec(path, card, spec.template)
+    engine.check_folder(path, "")
+    context = min(context_length(path, card.name) or _MOST_CONTEXT, _MOST_CONTEXT)
+    servers: dict[str, Launch] = {}
+    missing: list[MethodChoice] = []
+    refused: list[str] = []
+    for choice in choices:
+        method = engine.methods[choice.name]
+        weights = _weights(card, choice, method, is_offline=is_offline)
+        if method.weights and weights is None:
+            missing.append(choice)
+            continue
+        try:
+            if weights is not None:
+                engine.check_folder(weights, choice.name)
+        except CheckpointError as error:
+            if spec.methods:
+                raise
+            refused.append(error.message)
+            continue
+        servers[label_of(choice)] = Launch(
+            model=path,
+            served_name=card.name,
+            method=choice.name,
+            weights=weights,
+            num_tokens=_num_tokens(choice, method),
+            context=context,
+            num_at_once=_num_at_once(spec),
+            dtype=spec.dtype if spec.dtype != "auto" else "",
+            is_cpu=device == "cpu",
+            scope=_scope(choice, method),
+        )
+    if spec.methods and missing:
+        raise no_weights(card, [choice.name for choice in missing])
+    return StartedSetup(
+        spec=spec,
+        card=card,
+        codec=codec,
+        servers=servers,
+        path=path,
+        engine=engine,
+        command=executable.words,
+        context=context,
+        device=device,
+        wheel=executable.wheel,
+        no_checkpoint=tuple(str(choice) for choice in missing),
+        refused=tuple(refused),
+    )
+
+
+def _num_at_once(spec: RunSpec) -> int:
+    """Requests that a server has to take at once."""
+    num_at_once = max(spec.concurrency, default=1)
+    if spec.request_rates:
+        return max(num_at_once, _SLOTS_AT_A_RATE)
+    return num_at_once
+
+
+def _device(requested: str) -> str:
+    """The device that an engine takes: a GPU if the driver knows one.
+
+    Asks no torch, since an engine has its own.
+    """
+    if ":" in requested:
+        raise UserError(
+            f"--device {requested} cannot be passed to an engine.",
+            "Choose GPUs by the environment variable CUDA_VISIBLE_DEVICES.",
+        )
+    if requested == "auto":
+        return "cuda" if environment.gpus() else "cpu"
+    return requested
+
+
+def _choices(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
+    """The methods that run, with vanilla first: the named ones, or the engine's default ones."""
+    choices = parse_choices(spec.methods)
+    for choice in choices:
+        _check_choice(choice, engine)
+    if not choices:
+        choices = [
+            MethodChoice(name) for name, method in engine.methods.items() if method.is_default
+        ]
+    if spec.is_baseline_run and not any(str(choice) == BASELINE for choice in choices):
+        choices.insert(0, MethodChoice(BASELINE))
+    check_labels([label_of(choice) for choice in choices])
+    return sorted(choices, key=lambda choice: choice.name != BASELINE)
+
+
+def _check_choice(choice: MethodChoice, engine: Engine) -> None:
+    """Raise UserError if an engine lacks a method or one of its options."""
+    if choice.name not in engine.methods:
+        raise unknown_name("method", choice.name, engine.methods, of=engine.title)
+    options = [_NUM_TOKENS, _WEIGHTS]
+    if engine.methods[choice.name].scopes:
+        options.append(_SCOPE)
+    for option in choice.given:
+        if option not in options:
+            raise unknown_name("option", option, options, of=f"{engine.title}'s {choice.name}")
+
+
+def _weights(
+    card: ModelCard, choice: MethodChoice, method: EngineMethod, *, is_offline: bool
+) -> Path | None:
+    """The folder of a method's draft weights: the given one, or the model card's."""
+    if method.weights is None:
+        return None
+    if folder := choice.given.get(_WEIGHTS, ""):
+        what = f"The {choice.name} checkpoint"
+        return resolve(folder, offline=is_offline, what=what, needs_tokenizer=False)
+    weights = card.weights_of(method.weights)
+    if weights is None:
+        return None
+    return resolve_weights(card, weights, offline=is_offline)
+
+
+def _num_tokens(choice: MethodChoice, method: EngineMethod) -> int:
+    """The most tokens of a draft; 0 for a method without a limit."""
+    num_tokens = choice.given.get(_NUM_TOKENS, str(method.num_tokens))
+    has_limit = method.num_tokens > 0
+    if not num_tokens.isdigit() or (has_limit and int(num_tokens) == 0):
+        raise UserError(
+            f"{choice}: {_NUM_TOKENS} {num_tokens!r} is not a number of tokens.", "Give 1 or more."
+        )
+    return int(num_tokens)
+
+
+def _scope(choice: MethodChoice, method: EngineMethod) -> Scope:
+    """The lifetime of a method's memory: the given one, or the engine's default."""
+    scopes: tuple[Scope, ...] = method.scopes or ("request",)
+    requested = choice.given.get(_SCOPE, scopes[0])
+    for scope in scopes:
+        if scope == requested:
+            return scope
+    raise unknown_name("scope", requested, method.scopes, of=choice.name)
