@@ -38,19 +38,19 @@ class About:
 @cache
 def described() -> Mapping[str, About]:
     """Every method of this folder by name: the papers' in their order, then others by name."""
-    found = {
+    abouts = {
         module.name: _about(Path(folder, f"{module.name}.py"))
         for folder in __path__
         for module in pkgutil.iter_modules([folder])
         if not module.ispkg and not module.name.startswith("_")
     }
-    last = len(found)
+    after_papers = len(abouts)
 
-    def place(name: str) -> tuple[int, str]:
-        order = found[name].paper_order
-        return (last if order is None else order, name)
+    def order(name: str) -> tuple[int, str]:
+        paper_order = abouts[name].paper_order
+        return (after_papers if paper_order is None else paper_order, name)
 
-    return MappingProxyType({name: found[name] for name in sorted(found, key=place)})
+    return MappingProxyType({name: abouts[name] for name in sorted(abouts, key=order)})
 
 
 def _about(path: Path) -> About:
@@ -66,10 +66,10 @@ def _about(path: Path) -> About:
         ]
     except (OSError, ValueError, SyntaxError, RecursionError) as error:
         return About(error=f"{path} cannot be read: {reason_of(error)}")
-    known = {field.name for field in fields(About)} - {"summary", "error"}
-    given: dict[str, Any] = {
+    field_names = {field.name for field in fields(About)} - {"summary", "error"}
+    constants: dict[str, Any] = {
         str(keyword.arg): keyword.value.value
         for keyword in keywords
-        if keyword.arg in known and isinstance(keyword.value, ast.Constant)
+        if keyword.arg in field_names and isinstance(keyword.value, ast.Constant)
     }
-    return About(summary, **given)
+    return About(summary, **constants)

@@ -18,7 +18,7 @@ def draft_chain(
     logits [vocab] after them. Draft tokens are drawn with the request's own settings.
     """
     tokens = [missing[-1:]]
-    rows: list[Tensor] = []
+    probs: list[Tensor] = []  # [vocab] of each draft token, if sampled
     scores: list[Tensor] = []
     unread = missing
     for _ in range(count):
@@ -27,10 +27,14 @@ def draft_chain(
             unread = sampler.best_ids(logits[None])
             scores.append(logits.gather(0, unread))
         else:
-            rows.append(sampler.probs(logits[None])[0])
-            unread = sampler.draw(rows[-1][None])
-            scores.append(rows[-1][:1])  # NaN in a whole row, if anywhere
+            p = sampler.probs(logits[None])  # [1, vocab]
+            unread = sampler.draw(p)
+            probs.append(p[0])
+            scores.append(p[0, :1])  # NaN in a whole row, if anywhere
         tokens.append(unread)
-    q = torch.stack([torch.zeros_like(rows[0]), *rows]) if rows else None
+    q = None
+    if probs:
+        no_draw = torch.zeros_like(probs[0])  # of the root
+        q = torch.stack([no_draw, *probs])
     score = torch.cat(scores).amax(0, keepdim=True) if scores else None  # keeps NaN
     return DraftTree.chain(torch.cat(tokens), q, score)

@@ -53,8 +53,8 @@ class Checkpoint:
         if isinstance(weights, Path):
             self._tensors = read_tensors(method, weights, file_names, prefix)
         else:
-            made = weights.tensors(self.device, self.dtype)
-            self._tensors = {key: tensor for key, tensor in made if key.startswith(prefix)}
+            tensors = weights.tensors(self.device, self.dtype)
+            self._tensors = {key: tensor for key, tensor in tensors if key.startswith(prefix)}
         self._unread = set(self._tensors)
         self._file_names: dict[str, str] = {}  # of renamed keys
         self._renamed: list[tuple[str, str]] = []
@@ -112,8 +112,9 @@ class Checkpoint:
     def expect(self, key: str, *shape: int) -> None:
         """Mark a tensor as read; it must exist and have this shape."""
         if self.shape(key) != shape:
-            found, name = list(self.shape(key)), self.published(key)
-            raise self.error(f"has {name} of shape {found}, not {list(shape)}")
+            actual = list(self.shape(key))
+            name = self.published(key)
+            raise self.error(f"has {name} of shape {actual}, not {list(shape)}")
         self._unread.discard(key)
 
     def take(self, key: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
@@ -122,7 +123,8 @@ class Checkpoint:
         Integers and numbers of 8 bits stand for others, by scales that no format here has.
         """
         self.expect(key, *shape)
-        tensor, name = self._tensors[key], self.published(key)
+        tensor = self._tensors[key]
+        name = self.published(key)
         if not tensor.is_floating_point() or tensor.itemsize < 2:
             raise self.error(f"has {name} in {tensor.dtype}, without scales")
         taken = tensor.to(self.device, dtype or self.dtype)
@@ -183,12 +185,12 @@ class Checkpoint:
             why = " ".join(str(error).split())
             raise self.error(f"has a config that does not describe {what} ({why})") from error
 
-    def error(self, what: str) -> CheckpointError:
+    def error(self, problem: str) -> CheckpointError:
         """The error for a checkpoint that does not match the method."""
         weights = self._weights
         where = f"in {weights}" if isinstance(weights, Path) else f"of {weights.name}"
         return CheckpointError(
-            f"The {self.method} checkpoint {where} {what}.",
+            f"The {self.method} checkpoint {where} {problem}.",
             f"Use a head that {self.method} runs, trained for this exact target, or copy it again.",
         )
 
@@ -215,17 +217,19 @@ def read_tensors(
 def _read_shards(index: Path, prefix: str) -> dict[str, Tensor]:
     """The tensors with the prefix that an index names, from the files beside it."""
     try:
-        every = json.loads(index.read_text("utf-8"))["weight_map"].items()
-        places: dict[str, str] = {key: name for key, name in every if key.startswith(prefix)}
-        files = sorted(set(places.values()))
-        if odd := [name for name in files if Path(name).name != name]:
+        weight_map = json.loads(index.read_text("utf-8"))["weight_map"]
+        file_names: dict[str, str] = {  # by key
+            key: name for key, name in weight_map.items() if key.startswith(prefix)
+        }
+        shard_names = sorted(set(file_names.values()))
+        if odd := [name for name in shard_names if Path(name).name != name]:
             raise ValueError(f"{odd[0]!r} is not the name of a file beside it")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{index} is not an index of tensors ({error}).", _AGAIN) from error
     tensors: dict[str, Tensor] = {}
-    for name in files:
+    for name in shard_names:
         shard = _read_file(index.with_name(name), prefix)
-        expected = {key for key, place in places.items() if place == name}
+        expected = {key for key, file_name in file_names.items() if file_name == name}
         if odd := sorted(expected ^ shard.keys()):
             raise CheckpointError(f"{index} and {name} disagree about {odd[0]}.", _AGAIN)
         tensors |= shard
@@ -243,10 +247,10 @@ def _read_file(path: Path, prefix: str) -> dict[str, Tensor]:
             warnings.simplefilter("ignore")
             tensors: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged or hostile file may fail in any way
-        what = f"{path} cannot be read as tensors (nothing in it was executed)"
-        raise CheckpointError(f"{what}: {reason_of(error)}", _AGAIN) from error
+        message = f"{path} cannot be read as tensors (nothing in it was executed)"
+        raise CheckpointError(f"{message}: {reason_of(error)}", _AGAIN) from error
     if not isinstance(tensors, dict) or not all(
-        isinstance(key, str) and isinstance(value, Tensor) for key, value in tensors.items()
+        isinstance(key, str) and isinstance(tensor, Tensor) for key, tensor in tensors.items()
     ):
         raise CheckpointError(f"{path} is not a flat dictionary of named tensors.", _AGAIN)
     return {key: tensor for key, tensor in tensors.items() if key.startswith(prefix)}

@@ -33,21 +33,25 @@ class Datastore:
     @classmethod
     def build(cls, texts: Iterable[Sequence[int]]) -> Datastore:
         """Sort the texts, given as token ids."""
-        token_ids = np.array([t for text in texts for t in (*text, SEPARATOR)], dtype=np.int32)
+        joined = [token for text_ids in texts for token in (*text_ids, SEPARATOR)]
+        token_ids = np.array(joined, dtype=np.int32)
+        # rank [tokens]: of each position among all, by its first `width` tokens.
         rank = np.unique(token_ids, return_inverse=True)[1].astype(np.int64) + 1
         width = 1
         while width < SORTED_BY:  # each round doubles the number of tokens that decide
-            after = np.zeros_like(rank)
-            after[:-width] = rank[width:]
-            rank = np.unique(rank * (len(rank) + 1) + after, return_inverse=True)[1] + 1
+            rank_after = np.zeros_like(rank)  # of the position `width` tokens later
+            rank_after[:-width] = rank[width:]
+            pair = rank * (len(rank) + 1) + rank_after
+            rank = np.unique(pair, return_inverse=True)[1] + 1
             width *= 2
-        return cls(token_ids, np.argsort(rank, kind="stable").astype(np.int32))
+        order = np.argsort(rank, kind="stable")
+        return cls(token_ids, order.astype(np.int32))
 
     def save(self, path: Path) -> None:
         """Write the file, whole or not at all."""
-        part = path.with_name(f"{path.name}.part")
-        save_file({"token_ids": self._token_ids, "order": self._order}, part)
-        part.replace(path)
+        unfinished = path.with_name(f"{path.name}.part")
+        save_file({"token_ids": self._token_ids, "order": self._order}, unfinished)
+        unfinished.replace(path)
 
     @classmethod
     def load(cls, path: Path) -> Datastore:
@@ -57,8 +61,8 @@ class Datastore:
             CheckpointError: it is not a datastore.
         """
         try:
-            parts = load_file(path)
-            token_ids, order = parts["token_ids"], parts["order"]
+            arrays = load_file(path)
+            token_ids, order = arrays["token_ids"], arrays["order"]
             problem = _problem(token_ids, order)
         except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
             problem = str(error)
@@ -71,43 +75,50 @@ class Datastore:
 
     def continuations(self, context: Sequence[int], length: int, most: int) -> list[list[int]]:
         """Up to `length` tokens after each occurrence of `context`, for at most `most` of them."""
-        found = self._positions(context)[:most].tolist()
-        return [self._text(position + len(context), length) for position in found]
+        starts = self._positions(context)[:most].tolist()
+        return [self._continuation(start + len(context), length) for start in starts]
 
     def longest_match(self, context: Sequence[int], length: int) -> tuple[int, list[int]]:
         """Number of the last tokens of `context` that occur, and up to `length` tokens after them.
 
         The earliest occurrence of the longest match counts; 0 and no tokens without one.
         """
-        most = min(len(context), SORTED_BY)
-        size = bisect_left(
-            range(1, most + 1), True, key=lambda size: not len(self._positions(context[-size:]))
-        )
+        sizes = range(1, min(len(context), SORTED_BY) + 1)
+
+        def is_missing(size: int) -> bool:
+            return len(self._positions(context[-size:])) == 0
+
+        size = bisect_left(sizes, True, key=is_missing)  # the number of sizes that occur
         if not size:
             return 0, []
         starts = self._positions(context[-size:])
         while SORTED_BY <= size < len(context):
-            before = starts[starts > 0] - 1
-            before = before[self._token_ids[before] == context[-size - 1]]
-            if not len(before):
+            longer = starts[starts > 0] - 1
+            longer = longer[self._token_ids[longer] == context[-size - 1]]
+            if not len(longer):
                 break
-            starts, size = before, size + 1
-        return size, self._text(int(starts.min()) + size, length)
+            starts = longer
+            size += 1
+        return size, self._continuation(int(starts.min()) + size, length)
 
     def _positions(self, context: Sequence[int]) -> NDArray[np.int32]:
         """Positions of the occurrences of up to `SORTED_BY` tokens, sorted by what follows."""
-        size, wanted = len(context), list(context)
+        size = len(context)
+        context_ids = list(context)
 
-        def tokens(position: int) -> list[int]:
+        def tokens_at(position: int) -> list[int]:
             return self._token_ids[position : position + size].tolist()
 
-        begin = bisect_left(self._order, wanted, key=tokens)
-        return self._order[begin : bisect_right(self._order, wanted, lo=begin, key=tokens)]
+        begin = bisect_left(self._order, context_ids, key=tokens_at)
+        end = bisect_right(self._order, context_ids, lo=begin, key=tokens_at)
+        return self._order[begin:end]
 
-    def _text(self, position: int, length: int) -> list[int]:
+    def _continuation(self, position: int, length: int) -> list[int]:
         """Up to `length` tokens from a position, within its text."""
-        text = self._token_ids[position : position + length].tolist()
-        return text[: text.index(SEPARATOR)] if SEPARATOR in text else text
+        token_ids = self._token_ids[position : position + length].tolist()
+        if SEPARATOR in token_ids:
+            return token_ids[: token_ids.index(SEPARATOR)]
+        return token_ids
 
 
 def _problem(token_ids: NDArray[np.int32], order: NDArray[np.int32]) -> str | None:
@@ -118,13 +129,19 @@ def _problem(token_ids: NDArray[np.int32], order: NDArray[np.int32]) -> str | No
         return "its tokens are not token ids"
     if not np.array_equal(np.sort(order), np.arange(len(order))):
         return "its order does not name each token once"
-    texts = np.append(token_ids, np.full(SORTED_BY, SEPARATOR - 1, token_ids.dtype))
-    first, second = order[:-1], order[1:]
+    end = np.full(SORTED_BY, SEPARATOR - 1, token_ids.dtype)  # sorts before all tokens
+    padded_ids = np.append(token_ids, end)
+    # Neighbours in the order whose tokens are equal so far.
+    earlier = order[:-1]
+    later = order[1:]
     for depth in range(SORTED_BY):
-        one, other = texts[first + depth], texts[second + depth]
-        if (one > other).any():
+        earlier_ids = padded_ids[earlier + depth]
+        later_ids = padded_ids[later + depth]
+        if (earlier_ids > later_ids).any():
             return "its order does not sort its tokens"
-        first, second = first[one == other], second[one == other]
+        is_equal = earlier_ids == later_ids
+        earlier = earlier[is_equal]
+        later = later[is_equal]
     return None
 
 
@@ -135,12 +152,12 @@ def read_datastore(context: BuildContext) -> Datastore:
         CheckpointError: it is not a datastore, or not one of the target's tokens.
     """
     assert isinstance(context.weights, Path)
-    found = Datastore.load(context.weights)
-    largest = int(found._token_ids.max())
+    datastore = Datastore.load(context.weights)
+    largest = int(datastore._token_ids.max())
     if largest >= context.target.vocab_size:
         raise CheckpointError(
             f"{context.weights} holds token {largest}; the target's vocabulary has "
             f"{context.target.vocab_size}.",
             "Build the datastore with this model.",
         )
-    return found
+    return datastore

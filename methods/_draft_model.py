@@ -23,7 +23,8 @@ class DraftModelDrafter(Drafter):
 
     def __init__(self, model: Target, vocab_size: int) -> None:
         """`vocab_size` is the target's."""
-        self._model, self._vocab_size = model, vocab_size
+        self._model = model
+        self._vocab_size = vocab_size
 
     def start(self, state: State, prefill: Forward) -> None:
         self._model.crop(0)
@@ -33,13 +34,19 @@ class DraftModelDrafter(Drafter):
         raise NotImplementedError
 
     def trees_to_record(self, num_tokens: int, sampler: Sampler) -> Iterable[DraftTree]:
-        device, is_greedy = sampler.generator.device, sampler.sampling.is_greedy
-        for size in sorted(set(map(padded_size, range(1, self.longest_chain(num_tokens) + 1)))):
+        device = sampler.generator.device
+        lengths = range(1, self.longest_chain(num_tokens) + 1)
+        for size in sorted({padded_size(length) for length in lengths}):
             tokens = torch.zeros(size, dtype=torch.long, device=device)
-            no_logits = torch.zeros(size, self._vocab_size, dtype=self._model.dtype, device=device)
-            q = None if is_greedy or size == 1 else sampler.probs(no_logits)
-            score = (no_logits if q is None else q)[0, :1]
-            yield DraftTree.chain(tokens, q, None if size == 1 else score)
+            if size == 1:
+                yield DraftTree.chain(tokens)
+                continue
+            logits = torch.zeros(size, self._vocab_size, dtype=self._model.dtype, device=device)
+            if sampler.sampling.is_greedy:
+                yield DraftTree.chain(tokens, scores=logits[0, :1])
+            else:
+                q = sampler.probs(logits)
+                yield DraftTree.chain(tokens, q, q[0, :1])
 
     def capture_graphs(self, num_tokens: int) -> None:
         for size in self.pass_sizes:
@@ -63,4 +70,5 @@ def load_draft_model(method: str, context: BuildContext) -> Target:
 
 def fit_vocabulary(logits: Tensor, vocab_size: int) -> Tensor:
     """Draft logits [..., draft vocabulary], cut or padded to the target's padded vocabulary."""
-    return pad(logits, (0, vocab_size - logits.shape[-1]), value=float("-inf"))
+    num_missing = vocab_size - logits.shape[-1]  # negative: the last tokens are cut off
+    return pad(logits, (0, num_missing), value=float("-inf"))

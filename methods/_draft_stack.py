@@ -31,22 +31,26 @@ def layer_config(
 
     The head size is read from their weight: it need not be the hidden size divided by the heads.
     """
-    query = f"{first}.self_attn.q_proj.weight"
-    known = {name: fields[name] for name in _FIELDS if fields.get(name) is not None}
+    query_key = f"{first}.self_attn.q_proj.weight"
+    arguments = {name: fields[name] for name in _FIELDS if fields.get(name) is not None}
     for name in ("hidden_size", "intermediate_size", "num_attention_heads"):
-        if not isinstance(known.get(name), int) or known[name] < 1:
+        if not isinstance(arguments.get(name), int) or arguments[name] < 1:
             raise checkpoint.error(f"has a config without a valid {name}")
-    rows, heads = checkpoint.shape(query)[0], known["num_attention_heads"]
-    if rows % (2 * heads) or fields.get("head_dim") not in (None, rows // heads):
-        dim = f" of {fields['head_dim']} (head_dim)" if fields.get("head_dim") else ""
-        name = checkpoint.published(query)
-        raise checkpoint.error(f"has {name} with {rows} rows for {heads} heads{dim}")
-    if str(known.get("hidden_act", "silu")) not in ACT2FN:
-        raise checkpoint.error(f"has hidden_act {known['hidden_act']!r}, which is not known")
+    num_rows = checkpoint.shape(query_key)[0]
+    num_heads = arguments["num_attention_heads"]
+    head_dim = num_rows // num_heads
+    given_dim = fields.get("head_dim")
+    if num_rows % (2 * num_heads) or given_dim not in (None, head_dim):
+        of_dim = f" of {given_dim} (head_dim)" if given_dim else ""
+        name = checkpoint.published(query_key)
+        raise checkpoint.error(f"has {name} with {num_rows} rows for {num_heads} heads{of_dim}")
+    hidden_act = arguments.get("hidden_act", "silu")
+    if str(hidden_act) not in ACT2FN:
+        raise checkpoint.error(f"has hidden_act {hidden_act!r}, which is not known")
     with checkpoint.config_errors("a Llama layer"):
         return LlamaConfig(
-            **known,
-            head_dim=rows // heads,
+            **arguments,
+            head_dim=head_dim,
             attention_bias=bool(fields.get("qkv_bias") or fields.get("attention_bias")),
             attn_implementation="sdpa",
         )
@@ -92,12 +96,16 @@ class DraftStack:
         self._norms = [
             rms_norm(checkpoint, f"{name}.input_layernorm", config) for name in names[1:]
         ]
-        self.joined = ops.join(list(zip([None, *self._norms], self._layers, strict=True)))
-        self.dtype, self._device, self._ops = checkpoint.dtype, checkpoint.device, ops
+        norms_before = [None, *self._norms]  # the caller applies the first layer's
+        self.joined = ops.join([*zip(norms_before, self._layers, strict=True)])
+        self.dtype = checkpoint.dtype
+        self._device = checkpoint.device
+        self._ops = ops
         self._nothing = torch.zeros(1, 0, dtype=self.dtype, device=self._device)
         self._rotary = Rotary(rotary, self._nothing, config.head_dim)
         shape = (config.num_key_value_heads, config.head_dim)
-        self.cache = KVCache([LayerShape(shape, shape, self.dtype, self._device)] * len(names))
+        layer_shape = LayerShape(shape, shape, self.dtype, self._device)
+        self.cache = KVCache([layer_shape] * len(names))
 
     def reserve(self, num_tokens: int) -> bool:
         """Make room for `num_tokens` positions; True if the existing rows moved."""
@@ -128,18 +136,21 @@ class DraftStack:
         hidden]. `wanted` is increasing. Rows after its last are padding: their keys and values
         are scratch. `cache_span` counts the rows up to the last one that is not scratch.
         """
-        n, last = attended.shape[0], len(self._layers) - 1
+        n = attended.shape[0]
+        last = len(self._layers) - 1
         slots = self._slots(start + torch.arange(n, device=self._device))
         if self.joined and n <= self._ops.max_exact_rows:
-            every = torch.arange(n, device=self._device)
-            tree_mask = self._causal(every, n, start, cache_span)
+            all_rows = torch.arange(n, device=self._device)
+            tree_mask = self._causal(all_rows, n, start, cache_span)
             return self._run(residual, attended, slots, tree_mask).index_select(0, wanted)
         for index in range(last):
             queries = self._write_kv(index, residual, attended, slots)
-            tree_mask = self._causal(torch.arange(n, device=self._device), n, start, cache_span)
+            all_rows = torch.arange(n, device=self._device)
+            tree_mask = self._causal(all_rows, n, start, cache_span)
             residual = self._see(index, residual, queries, tree_mask)
         queries = self._write_kv(last, residual, attended, slots)
-        residual, queries = residual.index_select(0, wanted), queries.index_select(0, wanted)
+        residual = residual.index_select(0, wanted)
+        queries = queries.index_select(0, wanted)
         if wanted.shape[0] > 1:
             tree_mask = self._causal(wanted, n, start, cache_span)
         else:
@@ -197,22 +208,25 @@ class DraftStack:
         cache rows of both, which are also their positions. The block sees the first `end` []
         rows.
         """
-        m, n = context.shape[0], residual.shape[0]
-        slots, sees_all = self._slots(rows), residual.new_zeros(n, n)
-        tree_mask = TreeMask(end, sees_all, cache_span)
+        m = context.shape[0]
+        n = residual.shape[0]
+        slots = self._slots(rows)
+        nothing_hidden = residual.new_zeros(n, n)  # an additive mask
+        tree_mask = TreeMask(end, nothing_hidden, cache_span)
         for index, layer in enumerate(self._layers):
             if index:
                 attended = self._ops.norm(residual, self._norms[index - 1])
-            both = torch.cat([context, attended])
-            queries = layer.write_kv(both, self.cache.rows(index), slots)
+            context_and_block = torch.cat([context, attended])  # [m + n, hidden]
+            queries = layer.write_kv(context_and_block, self.cache.rows(index), slots)
             residual = self._see(index, residual, queries[m:], tree_mask)
         return residual
 
     def tree_slots(self, end: Tensor, sizes: Sequence[int]) -> list[CacheSlots]:
         """Cache slots of a tree's levels of `sizes` rows, after the first `end` [] rows."""
         rows = end + torch.arange(sum(sizes), device=self._device)
-        levels = self._rotary.cos_sin(end + torch.arange(len(sizes), device=self._device))
-        return list(map(CacheSlots, rows.split(sizes), levels.split(1)))
+        positions = end + torch.arange(len(sizes), device=self._device)  # one per level
+        cos_sin = self._rotary.cos_sin(positions)
+        return list(map(CacheSlots, rows.split(sizes), cos_sin.split(1)))
 
     def _slots(self, rows: Tensor) -> CacheSlots:
         return CacheSlots(rows, self._rotary.cos_sin(rows))
@@ -245,27 +259,38 @@ def _layer(
 ) -> FusedLayer:
     """The decoder layer of that name."""
     hidden, inner, dim = config.hidden_size, config.intermediate_size, config.head_dim
-    queries, keys = config.num_attention_heads * dim, config.num_key_value_heads * dim
-    attention, mlp = f"{name}.self_attn", f"{name}.mlp"
+    query_width = config.num_attention_heads * dim
+    kv_width = config.num_key_value_heads * dim
+    attention_name, mlp_name = f"{name}.self_attn", f"{name}.mlp"
 
-    def joined(part: str, size: int, needs_bias: bool, **sizes: int) -> list[nn.Linear]:
-        """Linear layers of a part that become one: all have a bias, or none."""
-        named = {f"{part}.{key}_proj": out for key, out in sizes.items()}
-        has_bias = needs_bias or any(f"{key}.bias" in checkpoint for key in named)
-        return [checkpoint.linear(key, size, out, bias=has_bias) for key, out in named.items()]
+    def sharing_bias(
+        names: list[str], size: int, widths: list[int], needs_bias: bool
+    ) -> list[nn.Linear]:
+        """Linear layers over `size` numbers that become one: all have a bias, or none."""
+        has_bias = needs_bias or any(f"{name}.bias" in checkpoint for name in names)
+        return [
+            checkpoint.linear(name, size, width, bias=has_bias)
+            for name, width in zip(names, widths, strict=True)
+        ]
 
-    q, k, v = joined(attention, input_size, config.attention_bias, q=queries, k=keys, v=keys)
-    o = checkpoint.linear(f"{attention}.o_proj", queries, hidden)
-    gate, up = joined(mlp, hidden, config.mlp_bias, gate=inner, up=inner)
-    down = checkpoint.linear(f"{mlp}.down_proj", inner, hidden, bias=config.mlp_bias or None)
-    checkpoint.skip(f"{attention}.rotary_emb.inv_freq")  # a constant in old files
-    norms = (f"{attention}.q_norm", f"{attention}.k_norm")
+    qkv_names = [f"{attention_name}.{letter}_proj" for letter in "qkv"]
+    qkv_widths = [query_width, kv_width, kv_width]
+    q, k, v = sharing_bias(qkv_names, input_size, qkv_widths, config.attention_bias)
+    o = checkpoint.linear(f"{attention_name}.o_proj", query_width, hidden)
+    gate_up_names = [f"{mlp_name}.gate_proj", f"{mlp_name}.up_proj"]
+    gate, up = sharing_bias(gate_up_names, hidden, [inner, inner], config.mlp_bias)
+    down_bias = config.mlp_bias or None
+    down = checkpoint.linear(f"{mlp_name}.down_proj", inner, hidden, bias=down_bias)
+    checkpoint.skip(f"{attention_name}.rotary_emb.inv_freq")  # a constant in old files
+    q_norm, k_norm = f"{attention_name}.q_norm", f"{attention_name}.k_norm"
     head_norms = None
-    if any(f"{norm}.weight" in checkpoint for norm in norms):
-        of_queries, of_keys = (rms_norm(checkpoint, norm, config, dim) for norm in norms)
-        head_norms = (of_queries, of_keys)
+    if f"{q_norm}.weight" in checkpoint or f"{k_norm}.weight" in checkpoint:
+        head_norms = (
+            rms_norm(checkpoint, q_norm, config, dim),
+            rms_norm(checkpoint, k_norm, config, dim),
+        )
     with checkpoint.config_errors("a Llama layer"):
         act = activation(config.hidden_act)
     norm = rms_norm(checkpoint, f"{name}.post_attention_layernorm", config)
-    dense = DenseMlp(gate, up, down, norm, act, ops)
-    return FusedLayer(q, k, v, o, dense, dim, ops, head_norms)
+    mlp = DenseMlp(gate, up, down, norm, act, ops)
+    return FusedLayer(q, k, v, o, mlp, dim, ops, head_norms)

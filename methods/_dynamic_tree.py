@@ -43,35 +43,39 @@ class CandidatePool:
         self, top_k: int, depth: int, num_nodes: int, dtype: torch.dtype, device: torch.device,
         ops: Ops = TORCH,
     ) -> None:  # fmt: skip
-        width = top_k * top_k
-        size = 1 + top_k + depth * width
+        level_size = top_k * top_k
+        num_candidates = 1 + top_k + depth * level_size
         self.top_k = top_k
         self.max_depth = depth + 1
-        self.num_nodes = min(num_nodes, size)
+        self.num_nodes = min(num_nodes, num_candidates)
         self.chain = chain_layout(self.num_nodes, device) if top_k == 1 else None
         self._ops = ops
-        place = torch.arange(size, device=device) - 1 - top_k  # among children of beams
-        is_below = place >= 0
-        self._depths = torch.where(is_below, 2 + place // width, 1)
+        # Index of each candidate among the children of beam nodes; negative above these.
+        below_beams = torch.arange(num_candidates, device=device) - 1 - top_k
+        is_below = below_beams >= 0
+        self._depths = torch.where(is_below, 2 + below_beams // level_size, 1)
         self._depths[0] = 0
         # Parent of each candidate, as an index among the expanded nodes, root first.
-        self._expander = torch.where(is_below, 1 + place // top_k, 0)
+        self._expander = torch.where(is_below, 1 + below_beams // top_k, 0)
         # Index of the first candidate in the level of each expanded node.
         level = torch.arange(-1, depth * top_k, device=device) // top_k  # of the root: -1
-        begins = torch.where(level > 0, 1 + top_k + (level - 1) * width, 1)
+        begins = torch.where(level > 0, 1 + top_k + (level - 1) * level_size, 1)
         self._begins = torch.where(level < 0, 0, begins)
+        # Additive mask among the nodes of a beam, which do not see each other.
         lowest = torch.finfo(dtype).min
-        self._self = torch.full((top_k, top_k), lowest, dtype=dtype, device=device)
-        self._self.fill_diagonal_(0)
+        self._sees_itself = torch.full((top_k, top_k), lowest, dtype=dtype, device=device)
+        self._sees_itself.fill_diagonal_(0)
         self._root_score = torch.full((1,), torch.inf, dtype=torch.float64, device=device)
         self._zero = torch.zeros(1, dtype=torch.long, device=device)
-        self._start = torch.full((1, 1), -TIE, dtype=torch.float64, device=device)
+        self._above_children = torch.full((1, 1), -TIE, dtype=torch.float64, device=device)
 
     def start(self, root: Tensor) -> None:
         """Begin a draft with the root's token [1]."""
-        self._tokens, self._scores = [root], [self._root_score]
+        self._tokens = [root]
+        self._scores = [self._root_score]
         self._expanded: list[Tensor] = []
-        self._above, self._mask = self._start, self._self[:1, :0]
+        self._above = self._above_children
+        self._mask = self._sees_itself[:1, :0]
 
     def add(self, log_probs: Tensor, tokens: Tensor) -> None:
         """Add the best children [beam, top_k] of each beam node; the first beam is the root."""
@@ -80,26 +84,31 @@ class CandidatePool:
 
     def beam(self) -> Beam:
         """Choose the best nodes of the last level to expand."""
-        scores, places = self._ops.topk(self._scores[-1], self.top_k)
+        scores, nodes = self._ops.topk(self._scores[-1], self.top_k)
         self._above = scores[:, None] - TIE
-        self._expanded.append(places)
-        rows = places // self.top_k
-        self._mask = torch.cat([self._mask.index_select(0, rows), self._self], 1)
-        return Beam(rows, self._tokens[-1].index_select(0, places), self._mask)
+        self._expanded.append(nodes)
+        rows = nodes // self.top_k
+        parents_mask = self._mask.index_select(0, rows)
+        self._mask = torch.cat([parents_mask, self._sees_itself], 1)
+        return Beam(rows, self._tokens[-1].index_select(0, nodes), self._mask)
 
     def grow(self, stack: DraftStack, head: JoinedHead, hidden: Tensor, end: Tensor) -> None:
         """Choose nodes and add their children for all levels, as one call of `head`."""
-        _, scores = self._scores
+        _, scores = self._scores  # of the root's children
         _, tokens = self._tokens
-        scores, tokens, nodes = stack.grow(head, hidden, end, self.max_depth - 1, scores, tokens)
-        self._scores[1:], self._tokens[1:], self._expanded = [scores], [tokens], [nodes]
+        levels = self.max_depth - 1
+        scores, tokens, nodes = stack.grow(head, hidden, end, levels, scores, tokens)
+        self._scores[1:] = [scores]
+        self._tokens[1:] = [tokens]
+        self._expanded = [nodes]
 
     def tree(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Tokens, parents, depths and path log-probabilities of the best candidates, all [nodes].
 
         They are in the order of insertion. With `top_k` 1 they are a chain, whose scores fall.
         """
-        tokens, scores = torch.cat(self._tokens), torch.cat(self._scores)
+        tokens = torch.cat(self._tokens)
+        scores = torch.cat(self._scores)
         if chain := self.chain:
             n = chain.num_nodes
             return tokens[:n], chain.parents, chain.depths, scores[:n]
@@ -146,7 +155,9 @@ class DynamicDrafter(EagleDrafter):
     profile = "pool"
 
     def __init__(self, model: AnyModel, context: BuildContext, options: Options) -> None:
-        depth, top_k = options.depth, min(options.top_k, model.parts.head.weight.shape[0])
+        depth = options.depth
+        draft_vocabulary = model.parts.head.weight.shape[0]
+        top_k = min(options.top_k, draft_vocabulary)
         super().__init__(model, context, num_scratch=(depth + 1) * top_k, depth=depth + 1)
         self._depth = depth
         device = context.target.device
@@ -177,10 +188,10 @@ class DynamicDrafter(EagleDrafter):
         if self._joined:
             pool.grow(model.stack, self._joined, hidden, end)
             return pool.tree()
-        for place in model.stack.tree_slots(end, [pool.top_k] * self._depth):
+        for slots in model.stack.tree_slots(end, [pool.top_k] * self._depth):
             beam = pool.beam()
             pairs = model.draft_pairs(hidden.index_select(0, beam.rows), beam.tokens)
-            hidden = model.stack.extend(*pairs, place, end, beam.mask, cache_span)
+            hidden = model.stack.extend(*pairs, slots, end, beam.mask, cache_span)
             pool.add(*self._candidates(hidden))
         return pool.tree()
 
@@ -189,5 +200,6 @@ class DynamicDrafter(EagleDrafter):
 
     def _candidates(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probabilities and ids [n, top_k] of the best draft tokens after each output."""
-        log_probs, ids = self._ops.topk_logprobs(self.model.logits(hidden), self._pool.top_k)
-        return log_probs, self.model.token_ids(ids)
+        logits = self.model.logits(hidden)
+        log_probs, draft_ids = self._ops.topk_logprobs(logits, self._pool.top_k)
+        return log_probs, self.model.token_ids(draft_ids)

@@ -27,6 +27,7 @@ from specbench.methods._head_config import (
 from specbench.methods._head_parts import check_width, embedding_of, head_of, in_vocabulary
 
 EAGLE3_READS = (LAYERS, "num_aux_hidden_states", "parallel_draft_heads_num_layers")
+"""Fields that heads of EAGLE-3 have besides the common ones."""
 
 
 class PairModel(FeatureModel):
@@ -73,7 +74,8 @@ class EagleModel(PairModel):
         hidden = config.hidden_size
         check_width(checkpoint, hidden)
         self._embedding = embedding_of(checkpoint, hidden)
-        self._fc = checkpoint.linear("fc", 2 * hidden, hidden, bias=head.fields.get("bias"))
+        has_bias = head.fields.get("bias")  # None: as in the file
+        self._fc = checkpoint.linear("fc", 2 * hidden, hidden, bias=has_bias)
         self._ops = context.target.execution.ops
         self.stack = DraftStack(checkpoint, head.layer_names, config, hidden, self._ops)
         self._head, ids = head_of(checkpoint, head, hidden, may_share_rows=True)
@@ -82,9 +84,10 @@ class EagleModel(PairModel):
         self.notes = checkpoint.close()
 
     def target_pairs(self, features: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        both = torch.cat([embedding(tokens, self._embedding), features], -1)
-        joint = self._ops.project(both, self._fc.weight, self._fc.bias)
-        return joint, joint
+        embedded = embedding(tokens, self._embedding)
+        pairs = torch.cat([embedded, features], -1)  # [n, 2 * hidden]
+        inputs = self._ops.project(pairs, self._fc.weight, self._fc.bias)
+        return inputs, inputs
 
     def draft_pairs(self, hidden: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Layer inputs for draft tokens [n]; `hidden` [n, hidden] are their parents' outputs."""
@@ -142,10 +145,10 @@ class Eagle3Model(PairModel):
         self.needs = Needs(layer_inputs=inputs, all_prompt_positions=True)
         self._embedding = embedding_of(checkpoint, hidden)
         size = len(inputs) * width
-        self._part_norms: list[Norm] = []
+        self._layer_norms: list[Norm] = []  # of each captured layer's states
         if is_on(checkpoint, head, "fc_norm", "fc_norm.0.weight"):
             names = [f"fc_norm.{i}" for i in range(len(inputs))]
-            self._part_norms = [rms_norm(checkpoint, name, config, width) for name in names]
+            self._layer_norms = [rms_norm(checkpoint, name, config, width) for name in names]
         self._input_norm: Norm | None = None
         if is_on(checkpoint, head, "norm_before_fc", "input_norm.weight"):
             self._input_norm = rms_norm(checkpoint, "input_norm", config, size)
@@ -165,16 +168,18 @@ class Eagle3Model(PairModel):
         """Take tensors that only a model derived from this one has."""
 
     def features(self, captured: Sequence[Tensor], rows: Tensor) -> Tensor:
-        if not self._part_norms:
+        if not self._layer_norms:
             return super().features(captured, rows)
-        parts = (part.index_select(0, rows) for part in captured)
-        normed = zip(parts, self._part_norms, strict=True)
-        return torch.cat([self._ops.norm(part, norm) for part, norm in normed], -1)
+        normed = [
+            self._ops.norm(states.index_select(0, rows), norm)
+            for states, norm in zip(captured, self._layer_norms, strict=True)
+        ]
+        return torch.cat(normed, -1)
 
     def target_pairs(self, features: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         fc = self._fc
-        joint = self._ops.project(features, fc.weight, fc.bias, norm=self._input_norm)
-        return self._inputs(joint, tokens)
+        hidden = self._ops.project(features, fc.weight, fc.bias, norm=self._input_norm)
+        return self._inputs(hidden, tokens)
 
     def draft_pairs(self, hidden: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         if self._is_output_normed:
@@ -182,13 +187,15 @@ class Eagle3Model(PairModel):
         return self._inputs(hidden, tokens)
 
     def _inputs(self, hidden: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Layer inputs for pairs of a feature, reduced to [n, hidden], and a token [n]."""
         embedded = self._ops.norm(embedding(tokens, self._embedding), self._token_norm)
         normed = self._ops.norm(hidden, self._feature_norm)
         residual = normed if self._is_residual_normed else hidden
         return residual, torch.cat([embedded, normed], -1)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return self._ops.project(hidden, self._head.weight, self._head.bias, norm=self._norm)
+        head = self._head
+        return self._ops.project(hidden, head.weight, head.bias, norm=self._norm)
 
     @property
     def parts(self) -> DraftHead:
@@ -205,8 +212,8 @@ class Eagle3Model(PairModel):
         )
 
     def bytes_read(self, num_levels: int) -> int:
-        a_level = self.stack.num_bytes + weight_bytes(self._head)
-        return num_levels * a_level + weight_bytes(self._fc)  # fc reads only target features
+        bytes_per_level = self.stack.num_bytes + weight_bytes(self._head)
+        return num_levels * bytes_per_level + weight_bytes(self._fc)  # fc: target features only
 
 
 AnyModel: TypeAlias = EagleModel | Eagle3Model
@@ -236,6 +243,9 @@ class EagleDrafter(FeatureDrafter[AnyModel]):
         `path` [n] are rows of `captured`, `tokens` [n] the tokens after them. Rows after
         `last` [1] are padding. Returns token [1] and output [1, hidden] of row `last`.
         """
-        residual, attended = self.model.target_pairs(self.model.features(captured, path), tokens)
-        hidden = self.model.stack.feed(residual, attended, end - 1 - last[0], last, cache_span)
+        model = self.model
+        features = model.features(captured, path)
+        residual, attended = model.target_pairs(features, tokens)
+        start = end - 1 - last[0]
+        hidden = model.stack.feed(residual, attended, start, last, cache_span)
         return tokens.index_select(0, last), hidden

@@ -31,8 +31,8 @@ class FeatureModel:
 
     def features(self, captured: Sequence[Tensor], rows: Tensor) -> Tensor:
         """Features [n, feature] at `rows` [n] of the captured states."""
-        parts = [part.index_select(0, rows) for part in captured]
-        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+        selected = [states.index_select(0, rows) for states in captured]
+        return selected[0] if len(selected) == 1 else torch.cat(selected, -1)
 
     def prefill(self, features: Tensor, tokens: Tensor) -> None:
         """Begin a sequence with features [n, feature]; `tokens` [n] follow them."""
@@ -49,16 +49,17 @@ class PathDrafter(Drafter):
     _missing: AcceptedPath  # states not yet read, as rows of `_captured`
 
     def start(self, state: State, prefill: Forward) -> None:
-        self._captured = tuple(part[-1:] for part in self.captured(prefill))
+        self._captured = tuple(states[-1:] for states in self.captured(prefill))
         self._missing = AcceptedPath.single(state.pending, self._captured[0].device)
 
     def observe(self, state: State, result: StepResult) -> None:
-        self._captured, self._missing = self.captured(result.forward), result.accepted
+        self._captured = self.captured(result.forward)
+        self._missing = result.accepted
         if self._execution.is_static:
             self._missing = self._missing.padded(result.tree.layout.padded_path_length)
 
     def captured(self, forward: Forward) -> tuple[Tensor, ...]:
-        """Parts of a forward that drafts read, one row per node."""
+        """States of a forward that drafts read, one row per node."""
         if self.needs.layer_inputs:
             return tuple(forward.layer_inputs[layer] for layer in self.needs.layer_inputs)
         assert forward.hidden is not None
@@ -75,8 +76,9 @@ class PathDrafter(Drafter):
 
     def make_room(self, state: State, reserve: Callable[[int], bool]) -> None:
         """Let the drafter's own cache reserve the rows of the whole completion."""
-        num_rows, more = state.num_committed + state.remaining, self._num_scratch
-        if reserve(self._execution.cache_span(num_rows, more).rows_with(more)):
+        num_rows = state.num_committed + state.remaining
+        span = self._execution.cache_span(num_rows, self._num_scratch)
+        if reserve(span.rows_with(self._num_scratch)):
             self._execution.discard_graphs()
 
 
@@ -106,4 +108,5 @@ class FeatureDrafter(PathDrafter, Generic[ModelT]):
         tokens = torch.tensor(state.token_ids[1:], device=state.sampler.generator.device)
         if len(tokens) > 1:
             rows = torch.arange(len(tokens) - 1, device=tokens.device)
-            model.prefill(model.features(self.captured(prefill), rows), tokens[:-1])
+            features = model.features(self.captured(prefill), rows)
+            model.prefill(features, tokens[:-1])

@@ -7,7 +7,7 @@ Every field is honoured, known to have no effect, refused by name, or reported a
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from transformers import LlamaConfig, Qwen3Config
 
@@ -27,15 +27,32 @@ from specbench.methods._head_fields import (
 LAYERS = "eagle_aux_hidden_state_layer_ids"
 """The field of a config that names the target layers whose inputs form EAGLE-3's features."""
 
+
+class _Layout(NamedTuple):
+    """How the files of a publisher are recognised."""
+
+    name: str
+    field: str
+    """A field of its config.json; empty if none is its own."""
+    prefix: str
+    """How some of its keys begin."""
+
+    def matches(self, checkpoint: Checkpoint, raw: Mapping[str, Any]) -> bool:
+        """True if a checkpoint with the config `raw` has this layout."""
+        if self.field and self.field not in raw:
+            return False
+        return any(key.startswith(self.prefix) for key in checkpoint)
+
+
 _LAYOUTS = (
-    # layout, a field of its config.json, how some of its keys begin
-    ("speculators", "speculators_model_type", "layers."),
-    ("ModelOpt", "eagle_config", "layers."),
-    ("z-lab", "dflash_config", "layers."),
-    ("AutoModel or vLLM", "", "model."),
-    ("SafeAILab", "", "midlayer."),  # SpecForge and AngelSlim too
-    ("SafeAILab", "", "layers."),
+    _Layout("speculators", "speculators_model_type", "layers."),
+    _Layout("ModelOpt", "eagle_config", "layers."),
+    _Layout("z-lab", "dflash_config", "layers."),
+    _Layout("AutoModel or vLLM", "", "model."),
+    _Layout("SafeAILab", "", "midlayer."),  # SpecForge and AngelSlim too
+    _Layout("SafeAILab", "", "layers."),
 )
+"""The first that matches is a checkpoint's layout."""
 _SECTIONS = ("model", "transformer_layer_config")
 """Objects in config.json whose fields count as its own: of vLLM and speculators."""
 
@@ -81,8 +98,8 @@ class HeadFormat:
     def fixed(self) -> dict[str, Any]:
         """The value of each field that only one arithmetic is known for."""
         off = {name: False for name in SWITCHES if name not in self.switches}
-        fixed = {**COMPUTED, LAYERS: None, **off, **self.computed}
-        return {name: value for name, value in fixed.items() if name not in self.reads}
+        computed = {**COMPUTED, LAYERS: None, **off, **self.computed}
+        return {name: setting for name, setting in computed.items() if name not in self.reads}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +126,11 @@ class HeadConfig:
         """The config with another rotary base; None changes nothing."""
         if theta is None:
             return self
-        ropes = {name: self.fields[name] for name in _ROPE_NAMES if self.fields.get(name)}
-        based = {name: {**rope, "rope_theta": theta} for name, rope in ropes.items()}
-        return replace(self, fields={**self.fields, "rope_theta": theta, **based})
+        fields = {**self.fields, "rope_theta": theta}
+        for name in _ROPE_NAMES:
+            if rope := self.fields.get(name):
+                fields[name] = {**rope, "rope_theta": theta}
+        return replace(self, fields=fields)
 
 
 EAGLE = HeadFormat()
@@ -125,12 +144,13 @@ def read_config(checkpoint: Checkpoint, head_format: HeadFormat = EAGLE) -> Head
             or the target.
     """
     raw = checkpoint.config()
-    layout = next((name for name, *sign in _LAYOUTS if _has(checkpoint, raw, *sign)), "unknown")
+    matching = (layout.name for layout in _LAYOUTS if layout.matches(checkpoint, raw))
+    layout = next(matching, "unknown")
     has_one_layer = any(".midlayer." in f".{key}" for key in checkpoint)
     checkpoint.rename(*_RENAMED)
     check_kind(checkpoint, raw, head_format.kind)
-    names = (*_SECTIONS, head_format.section)
-    sections = {name: raw[name] for name in names if raw.get(name) is not None}
+    section_names = (*_SECTIONS, head_format.section)
+    sections = {name: raw[name] for name in section_names if raw.get(name) is not None}
     for name, section in sections.items():
         if not isinstance(section, dict):
             raise checkpoint.error(f"has a config whose {name} is not a JSON object")
@@ -139,39 +159,43 @@ def read_config(checkpoint: Checkpoint, head_format: HeadFormat = EAGLE) -> Head
         sections["transformer_layer_config"] = _of_speculators(
             checkpoint, raw, section, head_format
         )
-    fixed, nested = head_format.fixed, sections.get(head_format.section, {})
-    if unknown := sorted(nested.keys() - fixed.keys() - {*SWITCHES, LAYERS, *head_format.reads}):
+    fixed = head_format.fixed
+    nested = sections.get(head_format.section, {})
+    supported = {*fixed, *SWITCHES, LAYERS, *head_format.reads}
+    if unknown := sorted(nested.keys() - supported):
         raise checkpoint.error(f"has {head_format.section}.{unknown[0]}, which is not supported")
-    places = {"": {name: value for name, value in raw.items() if name not in sections}}
-    places |= {f"{name}.": section for name, section in sections.items()}
-    for prefix, place in places.items():
-        check_values(checkpoint, prefix, place, fixed)
-    fields = _merged(checkpoint, places, head_format)
+    objects = {"": {name: raw[name] for name in raw if name not in sections}}  # by prefix
+    objects |= {f"{name}.": section for name, section in sections.items()}
+    for prefix, section in objects.items():
+        check_values(checkpoint, prefix, section, fixed)
+    fields = _merged(checkpoint, objects, head_format)
     _check_fields(checkpoint, fields, head_format)
     num_layers = checkpoint.count(lambda i: f"layers.{i}.self_attn.q_proj.weight")
-    if num_layers and (named := fields.get("num_hidden_layers")) not in (None, num_layers):
-        differ = f"has num_hidden_layers {named!r} in its config, but {num_layers} in its file"
+    named = fields.get("num_hidden_layers")
+    if num_layers and named not in (None, num_layers):
+        problem = f"has num_hidden_layers {named!r} in its config, but {num_layers} in its file"
         if not has_one_layer:
-            raise checkpoint.error(differ)
-        checkpoint.notes.append(f"Its checkpoint {differ}: the layer in the file is used.")
+            raise checkpoint.error(problem)
+        checkpoint.notes.append(f"Its checkpoint {problem}: the layer in the file is used.")
     return HeadConfig(layout, fields, max(num_layers, 1), nested.get(LAYERS))
 
 
 def _merged(
-    checkpoint: Checkpoint, places: Mapping[str, Mapping[str, Any]], head_format: HeadFormat
+    checkpoint: Checkpoint, objects: Mapping[str, Mapping[str, Any]], head_format: HeadFormat
 ) -> dict[str, Any]:
-    """The fields of all places, by the prefix of the place, which must not contradict each other.
+    """The fields of all objects of a config, which must not contradict each other.
 
-    Target layers are left out: publishers count them differently in their section.
+    `objects` are by the prefix of their fields' names in errors. Target layers are left out:
+    publishers count them differently in their section.
     """
-    names = {name for place in places.values() for name in place}
-    compared = names & {*READ.split(), *SWITCHES, *head_format.reads} - {"architectures", LAYERS}
-    fields = {
-        name: one_value(checkpoint, {f"{at}{name}": of.get(name) for at, of in places.items()})
-        for name in sorted(compared)
-    }
-    others = {name: value for of in places.values() for name, value in of.items()}
-    return {**others, **fields, LAYERS: places[""].get(LAYERS)}
+    fields: dict[str, Any] = {}
+    for section in objects.values():
+        fields |= section
+    comparable = {*READ.split(), *SWITCHES, *head_format.reads} - {"architectures", LAYERS}
+    for name in sorted(fields.keys() & comparable):
+        named = {f"{prefix}{name}": section.get(name) for prefix, section in objects.items()}
+        fields[name] = one_value(checkpoint, named)
+    return {**fields, LAYERS: objects[""].get(LAYERS)}
 
 
 def _check_fields(checkpoint: Checkpoint, fields: dict[str, Any], head_format: HeadFormat) -> None:
@@ -186,10 +210,11 @@ def _check_fields(checkpoint: Checkpoint, fields: dict[str, Any], head_format: H
     _check_attention(checkpoint, fields)
     check_switches(checkpoint, fields)
     check_target(checkpoint, fields)
-    known = {*SWITCHES, *_SECTIONS, *head_format.reads, *head_format.fixed, LAYERS}
+    understood = {*SWITCHES, *_SECTIONS, *head_format.reads, *head_format.fixed, LAYERS}
+    understood.add(head_format.section)
     if fields.get("use_sliding_window") is not None:  # refused if it is true
-        known.add("sliding_window")
-    if unknown := unknown_fields(fields, known | {head_format.section}):
+        understood.add("sliding_window")
+    if unknown := unknown_fields(fields, understood):
         checkpoint.notes.append(
             f"Its config has fields that are not known: {', '.join(unknown)}. If one of them "
             "changes what the head computes, it accepts fewer tokens than it could."
@@ -198,15 +223,11 @@ def _check_fields(checkpoint: Checkpoint, fields: dict[str, Any], head_format: H
 
 def is_on(checkpoint: Checkpoint, head: HeadConfig, switch: str, key: str) -> bool:
     """True if the config asks for a part. Refuses a `key` of a part that it does not ask for."""
-    value = head.fields.get(switch)
-    if not value and key in checkpoint:
+    is_asked_for = bool(head.fields.get(switch))
+    if not is_asked_for and key in checkpoint:
         name = checkpoint.published(key)
         raise checkpoint.error(f"has {name}, but its config does not switch {switch} on")
-    return bool(value)
-
-
-def _has(checkpoint: Checkpoint, raw: Mapping[str, Any], field: str, prefix: str) -> bool:
-    return (not field or field in raw) and any(key.startswith(prefix) for key in checkpoint)
+    return is_asked_for
 
 
 def _check_attention(checkpoint: Checkpoint, fields: Mapping[str, Any]) -> None:
@@ -214,7 +235,8 @@ def _check_attention(checkpoint: Checkpoint, fields: Mapping[str, Any]) -> None:
     without_base: dict[str, Any] = {}
     for name in _ROPE_NAMES:
         rope = fields.get(name) or {}
-        if not isinstance(rope, dict) or any(isinstance(value, dict) for value in rope.values()):
+        is_flat = isinstance(rope, dict) and not any(isinstance(v, dict) for v in rope.values())
+        if not is_flat:
             raise checkpoint.error(f"has {name} {rope!r}, which are not supported")
         check_values(checkpoint, f"{name}.", rope, {"partial_rotary_factor": 1})
         if unknown := sorted(rope.keys() - {*ROPE_FIELDS.split()}):
@@ -224,12 +246,12 @@ def _check_attention(checkpoint: Checkpoint, fields: Mapping[str, Any]) -> None:
             raise checkpoint.error(f"has {name}.factor {rope['factor']!r} without a rope_type")
         if kind not in _ROPES:
             raise checkpoint.error(f"has {name} of type {kind!r}, not of {', '.join(_ROPES)}")
-        named = (rope.get("rope_theta"), fields.get("rope_theta"))
-        if None not in named and named[0] != named[1]:
-            raise checkpoint.error(f"has two values of rope_theta, {[*named]}")
+        bases = [rope.get("rope_theta"), fields.get("rope_theta")]
+        if None not in bases and bases[0] != bases[1]:
+            raise checkpoint.error(f"has two values of rope_theta, {bases}")
         if rope:
-            rest = {key: rope[key] for key in rope.keys() - {"rope_theta", "rope_type", "type"}}
-            without_base[name] = {**rest, "rope_type": kind}
+            compared = rope.keys() - {"rope_theta", "rope_type", "type"}
+            without_base[name] = {**{key: rope[key] for key in compared}, "rope_type": kind}
     one_value(checkpoint, without_base)
     kinds = fields.get("layer_types") or []
     if not isinstance(kinds, list) or any(kind != "full_attention" for kind in kinds):
@@ -241,9 +263,9 @@ def _of_speculators(
     head_format: HeadFormat,
 ) -> dict[str, Any]:  # fmt: skip
     """The whole config of its decoder layers. Refuses other heads, and layers of other models."""
-    name = "speculators_model_type"
-    if raw[name] != head_format.name:
-        raise checkpoint.error(f"has {name} {raw[name]!r}, which is not supported")
+    kind = raw["speculators_model_type"]
+    if kind != head_format.name:
+        raise checkpoint.error(f"has speculators_model_type {kind!r}, which is not supported")
     if head_format.switches and raw.get("norm_before_residual") is None:
         raise checkpoint.error(
             "names no norm_before_residual, which speculators and vLLM then set differently"
@@ -256,6 +278,6 @@ def _of_speculators(
         verb = "has" if has_norms else "lacks"
         raise checkpoint.error(f"{verb} layers.0.self_attn.q_norm.weight for {layer} layers")
     with checkpoint.config_errors("layers"):
-        whole = dict(_LAYER_CONFIGS[layer](**section).to_dict())
+        with_defaults = dict(_LAYER_CONFIGS[layer](**section).to_dict())
     left_out = {name for name in _OF_THE_HEAD if name not in section or name in raw}
-    return {name: value for name, value in whole.items() if name not in left_out}
+    return {name: value for name, value in with_defaults.items() if name not in left_out}

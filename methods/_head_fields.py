@@ -62,7 +62,9 @@ _COMPUTED = {
     '"rms"': "norm_type",
     '"rope"': "position_embedding_type",
 }
-COMPUTED = {name: json.loads(value) for value, names in _COMPUTED.items() for name in names.split()}
+COMPUTED = {
+    name: json.loads(setting) for setting, names in _COMPUTED.items() for name in names.split()
+}
 """The value of fields, besides null, that is computed unless a kind of head names another.
 
 Any other value changes the arithmetic for some publisher, and is refused.
@@ -89,18 +91,20 @@ _KINDS = ("dflare", "dflash", "domino", "dspark", "eagle", "hydra", "medusa", "m
 """Kinds of heads, as in the names of their architectures."""
 
 
-def one_value(checkpoint: Checkpoint, said: Mapping[str, Any]) -> Any:
-    """The value that several places name, by place; None means that a place names none.
+def one_value(checkpoint: Checkpoint, named: Mapping[str, Any]) -> Any:
+    """The value of several fields that mean the same; None for a field means that it is absent.
 
     Raises:
-        CheckpointError: two places name different values.
+        CheckpointError: two fields have different values.
     """
-    known = {place: value for place, value in said.items() if value is not None}
-    (first, value), *others = known.items() or [("", None)]
-    for other, found in others:
-        if found != value:
-            raise checkpoint.error(f"has {first} {value!r}, but {other} {found!r}")
-    return value
+    present = {field: setting for field, setting in named.items() if setting is not None}
+    if not present:
+        return None
+    (field, setting), *others = present.items()
+    for other_field, other_setting in others:
+        if other_setting != setting:
+            raise checkpoint.error(f"has {field} {setting!r}, but {other_field} {other_setting!r}")
+    return setting
 
 
 def check_values(
@@ -115,42 +119,50 @@ def check_values(
 def check_switches(checkpoint: Checkpoint, fields: Mapping[str, Any]) -> None:
     """Refuse switches of tensors that the file lacks, and tensors that are switched off."""
     for key, switches in _TENSOR_SWITCHES.items():
-        said = {name: fields[name] for name in switches if fields.get(name) is not None}
-        if said and any(said.values()) != (key in checkpoint):
-            name, value = max(said.items(), key=lambda item: bool(item[1]))
-            verb = "lacks" if value else "has"
+        present = [name for name in switches if fields.get(name) is not None]
+        switched_on = [name for name in present if fields[name]]
+        if present and bool(switched_on) != (key in checkpoint):
+            name = (switched_on or present)[0]
+            verb = "lacks" if switched_on else "has"
             raise checkpoint.error(
-                f"{verb} {checkpoint.published(key)}, but {name} {value!r} in its config"
+                f"{verb} {checkpoint.published(key)}, but {name} {fields[name]!r} in its config"
             )
 
 
 def check_target(checkpoint: Checkpoint, fields: Mapping[str, Any]) -> None:
     """Refuse a config that describes another target."""
     target = checkpoint.target
-    if (kind := fields.get("target_model_type")) in ROTATES_NEIGHBOURS:
-        raise checkpoint.error(f"has target_model_type {kind!r}, whose heads rotate neighbours")
+    target_type = fields.get("target_model_type")
+    if target_type in ROTATES_NEIGHBOURS:
+        raise checkpoint.error(
+            f"has target_model_type {target_type!r}, whose heads rotate neighbours"
+        )
     vocabulary = {name: fields.get(name) for name in ("vocab_size", "truncated_vocab_size")}
     one_value(checkpoint, {**vocabulary, "the target's vocabulary is": target.vocab_size})
     width = {"target_hidden_size": fields.get("target_hidden_size")}
     one_value(checkpoint, {**width, "the target's hidden_size is": target.config.hidden_size})
-    described = _object(_object(fields.get("speculators_config")).get("verifier"))
-    own = type(target.model).__name__
-    for name in _names(described.get("architectures")):
-        if name.partition("For")[0] != own.partition("For")[0]:
-            raise checkpoint.error(f"is for a verifier of architecture {name!r}, not {own!r}")
+    verifier = _object(_object(fields.get("speculators_config")).get("verifier"))
+    architecture = type(target.model).__name__
+    family = architecture.partition("For")[0]
+    for name in _names(verifier.get("architectures")):
+        if name.partition("For")[0] != family:
+            raise checkpoint.error(
+                f"is for a verifier of architecture {name!r}, not {architecture!r}"
+            )
 
 
 def check_kind(checkpoint: Checkpoint, fields: Mapping[str, Any], kind: str) -> None:
     """Refuse a head of another kind than `kind`, by its architecture or its tensors."""
     for name in _names(fields.get("architectures")):
-        other = next((word for word in _KINDS if word in name.lower()), "")
-        if other and not kind.startswith(other):
+        kind_of_name = next((word for word in _KINDS if word in name.lower()), "")
+        if kind_of_name and not kind.startswith(kind_of_name):
             raise checkpoint.error(f"is of architecture {name!r}, not a head of {kind}")
     if not any(key.startswith("layers.") for key in checkpoint):
-        first = min(checkpoint, default="none")
-        raise checkpoint.error(f"has no layers: its tensors have names like {first!r}")
-    if (found := _kind_of(checkpoint)) not in ("", kind):
-        raise checkpoint.error(f"is a head of {found}, not of {kind}")
+        example = min(checkpoint, default="none")
+        raise checkpoint.error(f"has no layers: its tensors have names like {example!r}")
+    kind_of_tensors = _kind_of(checkpoint)
+    if kind_of_tensors not in ("", kind):
+        raise checkpoint.error(f"is a head of {kind_of_tensors}, not of {kind}")
 
 
 def _kind_of(checkpoint: Checkpoint) -> str:
@@ -165,16 +177,18 @@ def _kind_of(checkpoint: Checkpoint) -> str:
     return "eagle" if len(shape) == 2 and shape[1] == 2 * shape[0] else ""
 
 
-def unknown_fields(fields: Mapping[str, Any], known: Collection[str]) -> list[str]:
-    """Names of fields with a value whose meaning is unknown."""
+def unknown_fields(fields: Mapping[str, Any], understood: Collection[str]) -> list[str]:
+    """Names of fields with a value whose meaning is unknown, besides those `understood`."""
     inert = {name for names in INERT.values() for name in names.split()}
-    said = {name for name, value in fields.items() if value is not None}
-    return sorted(said - inert - {*READ.split()} - COMPUTED.keys() - {*known})
+    present = {name for name, setting in fields.items() if setting is not None}
+    return sorted(present - inert - {*READ.split()} - COMPUTED.keys() - {*understood})
 
 
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
+def _object(setting: Any) -> Mapping[str, Any]:
+    """A field's JSON object; empty if it is none."""
+    return setting if isinstance(setting, dict) else {}
 
 
-def _names(value: Any) -> list[str]:
-    return list(map(str, value)) if isinstance(value, list) else []
+def _names(setting: Any) -> list[str]:
+    """The names in a field's JSON list; none if it is no list."""
+    return list(map(str, setting)) if isinstance(setting, list) else []

@@ -20,35 +20,39 @@ def head_of(
     it to an embedding, that is the checkpoint's own, if it has one. EAGLE's heads, which
     `may_share_rows`, have the target's projection in any case.
     """
-    name = "lm_head.weight"
+    key = "lm_head.weight"
     is_tied = head.fields.get("tie_word_embeddings") and _EMBEDDING in checkpoint
     is_tied = is_tied and not may_share_rows
-    shared: nn.Linear = checkpoint.target.model.get_output_embeddings()
+    of_target: nn.Linear = checkpoint.target.model.get_output_embeddings()
     has_rows = "d2t" in checkpoint
-    if name not in checkpoint and not is_tied and (may_share_rows or not has_rows):
+    if key not in checkpoint and not is_tied and (may_share_rows or not has_rows):
         check_width(checkpoint, hidden)
-        size = checkpoint.shape("d2t")[0] if has_rows else shared.weight.shape[0]
-        ids = _token_ids(checkpoint, head, size)
-        return _rows_of(shared, ids) if has_rows else shared, ids
-    own = checkpoint.linear("lm_head", hidden, checkpoint.shape(name)[0], bias=False)
-    is_here = shared.bias is None and shared.weight.device == own.weight.device
-    found = shared if is_here and torch.equal(own.weight, shared.weight) else own
-    return found, _token_ids(checkpoint, head, found.weight.shape[0])
+        if not has_rows:
+            return of_target, _token_ids(checkpoint, head, of_target.weight.shape[0])
+        ids = _token_ids(checkpoint, head, checkpoint.shape("d2t")[0])
+        return _rows_of(of_target, ids), ids
+    of_head = checkpoint.linear("lm_head", hidden, checkpoint.shape(key)[0], bias=False)
+    ids = _token_ids(checkpoint, head, of_head.weight.shape[0])
+    is_comparable = of_target.bias is None and of_target.weight.device == of_head.weight.device
+    is_shared = is_comparable and torch.equal(of_head.weight, of_target.weight)
+    return of_target if is_shared else of_head, ids
 
 
 def _token_ids(checkpoint: Checkpoint, head: HeadConfig, size: int) -> Tensor:
     """The ids, by `d2t`, which holds offsets; `t2d` tells which tokens are among them."""
-    said = {"draft_vocab_size": head.fields.get("draft_vocab_size")}
-    one_value(checkpoint, {**said, "the rows of its projection are": size})
+    named_size = {"draft_vocab_size": head.fields.get("draft_vocab_size")}
+    one_value(checkpoint, {**named_size, "the rows of its projection are": size})
     vocab_size = checkpoint.target.vocab_size
     ids = torch.arange(size, device=checkpoint.device)
     if "d2t" in checkpoint or size != vocab_size:
         ids = ids + checkpoint.integers("d2t", size)
-    if ids.min() < 0 or ids.max() >= vocab_size or ids.unique().shape[0] < size:
+    is_inside = ids.min() >= 0 and ids.max() < vocab_size
+    if not is_inside or ids.unique().shape[0] < size:
         raise checkpoint.error(f"has a d2t that is not a map to distinct ids below {vocab_size}")
     if "t2d" in checkpoint:
-        kept = checkpoint.integers("t2d", vocab_size)
-        if not torch.equal(kept.nonzero().view(-1), ids.sort().values):
+        is_drafted = checkpoint.integers("t2d", vocab_size)  # [vocab] truth values
+        drafted_ids = is_drafted.nonzero().view(-1)
+        if not torch.equal(drafted_ids, ids.sort().values):
             raise checkpoint.error("has a t2d that names other tokens than its d2t")
     return ids
 
@@ -72,12 +76,12 @@ def in_vocabulary(logits: Tensor, token_ids: Tensor, vocab_size: int) -> Tensor:
 
 def embedding_of(checkpoint: Checkpoint, hidden: int) -> Tensor:
     """The checkpoint's embedding, or the target's if it is equal or the checkpoint has none."""
-    shared = checkpoint.target.model.get_input_embeddings().weight
+    of_target: Tensor = checkpoint.target.model.get_input_embeddings().weight
     if _EMBEDDING not in checkpoint:
         check_width(checkpoint, hidden)
-        return shared
-    own = checkpoint.take(_EMBEDDING, shared.shape[0], hidden)
-    return shared if torch.equal(own, shared) else frozen(own)
+        return of_target
+    of_head = checkpoint.take(_EMBEDDING, of_target.shape[0], hidden)
+    return of_target if torch.equal(of_head, of_target) else frozen(of_head)
 
 
 def check_width(checkpoint: Checkpoint, hidden: int) -> None:

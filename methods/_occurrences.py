@@ -31,12 +31,12 @@ class Occurrences:
         An end is the position after an occurrence, in ascending order. The last token of the
         text counts too, so an end may be the length of the text. Stops where nothing matches.
         """
-        text = self.token_ids
-        found = [position + 1 for position in self._positions.get(context[-1], ())]
+        token_ids = self.token_ids
+        ends = [position + 1 for position in self._positions.get(context[-1], ())]
         for count in range(2, len(context) + 2):
-            if not found:
+            if not ends:
                 return
-            yield found
+            yield ends
             if count <= len(context):
                 token = context[-count]
-                found = [end for end in found if end >= count and text[end - count] == token]
+                ends = [end for end in ends if end >= count and token_ids[end - count] == token]

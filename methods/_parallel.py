@@ -21,15 +21,17 @@ def draw_chain(root: Tensor, logits: Tensor, sampler: Sampler) -> tuple[Tensor, 
     none of them has seen the others.
     """
     if sampler.sampling.is_greedy:
-        return torch.cat([root, sampler.best_ids(logits)]), logits.amax()[None]
+        best_ids = sampler.best_ids(logits)
+        return torch.cat([root, best_ids]), logits.amax()[None]
     probs = sampler.probs(logits)
     tokens = torch.cat([root, sampler.draw(probs)])
     q = torch.cat([torch.zeros_like(probs[:1]), probs])
-    return tokens, probs[:, 0].amax()[None], q  # NaN in a whole row of `probs`, if any
+    score = probs[:, 0].amax()[None]  # NaN in a whole row of `probs`, if any
+    return tokens, score, q
 
 
 def chain_of(tokens: Tensor, score: Tensor, *q: Tensor) -> DraftTree:
-    """The tree of the values that `draw_chain` returns."""
+    """The tree of what `draw_chain` returns."""
     return DraftTree.chain(tokens, q[0] if q else None, score)
 
 
@@ -40,22 +42,24 @@ class ParallelDrafter(FeatureDrafter[ModelT]):
     """A chain as `draw_chain` returns it, for the values of `draft_inputs`."""
 
     def propose(self, state: State) -> DraftTree:
-        drafted = self._execution.wrap(self._drafted)
-        inputs, span = self.draft_inputs(state), self.cache_span(state)
-        return chain_of(*drafted(*inputs, cache_span=span, sampler=state.sampler))
+        draft = self._execution.wrap(self._drafted)
+        inputs = self.draft_inputs(state)
+        span = self.cache_span(state)
+        return chain_of(*draft(*inputs, cache_span=span, sampler=state.sampler))
 
 
 def mask_token(
     checkpoint: Checkpoint, fields: Mapping[str, Any], names: tuple[str, ...], vocab_size: int
 ) -> int:
     """The id of the mask token, which the config gives under one of these names."""
-    given = {name: fields[name] for name in names if fields.get(name) is not None}
-    token = one_value(checkpoint, given)
+    present = {name: fields[name] for name in names if fields.get(name) is not None}
+    token = one_value(checkpoint, present)
     if token is None:
         error = checkpoint.error(f"has a config without {' or '.join(names)}")
         if checkpoint.method == "peagle":
             error.hint = "Name it: --method peagle:mask_token=ID."
         raise error
     if type(token) is not int or not 0 <= token < vocab_size:
-        raise checkpoint.error(f"has {min(given)} {token!r}, but there are {vocab_size} tokens")
+        name = min(present)
+        raise checkpoint.error(f"has {name} {token!r}, but there are {vocab_size} tokens")
     return token

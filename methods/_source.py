@@ -14,39 +14,48 @@ def read_options(method: str) -> Any:
     None if its file cannot be read: importing it will say why.
     """
     try:
-        names = _bindings(method)
-        (given,) = (one.value for one in names["METHOD"].value.keywords if one.arg == "options")
-        return _made(given.id, names)
+        bindings = _bindings(method)
+        keywords = {keyword.arg: keyword.value for keyword in bindings["METHOD"].value.keywords}
+        return _evaluate(keywords["options"].id, bindings)
     except Exception:  # whatever a file that is being written may raise
         return None
 
 
 def _bindings(module: str) -> dict[str, Any]:
-    """The statements of a module of this folder by the name that they bind."""
+    """The statements of a module of this folder by the name that they bind.
+
+    An imported name has a pair instead: its module, and its name there.
+    """
     path = Path(__file__).parent.joinpath(*module.split(".")).with_suffix(".py")
-    found: dict[str, Any] = {}
+    bindings: dict[str, Any] = {}
     for node in ast.parse(path.read_text("utf-8")).body:
         if isinstance(node, ast.ImportFrom):
-            found |= {one.asname or one.name: (node.module, one.name) for one in node.names}
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
-            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-            found[ast.unparse(target)] = node
+            for alias in node.names:
+                bindings[alias.asname or alias.name] = (node.module, alias.name)
+        elif isinstance(node, ast.Assign):
+            bindings[ast.unparse(node.targets[0])] = node
+        elif isinstance(node, ast.AnnAssign):
+            bindings[ast.unparse(node.target)] = node
         elif isinstance(node, ast.ClassDef):
-            node.body = [one for one in node.body if not isinstance(one, ast.FunctionDef)]
-            found[node.name] = node
-    return found
+            node.body = [child for child in node.body if not isinstance(child, ast.FunctionDef)]
+            bindings[node.name] = node
+    return bindings
 
 
-def _made(name: str, names: dict[str, Any]) -> Any:
-    """The value of a name: a declaration is run alone, after those that it uses."""
-    node = names[name]
+def _evaluate(name: str, bindings: dict[str, Any]) -> Any:
+    """What a name stands for: its declaration is run alone, after those that it uses."""
+    node = bindings[name]
     if isinstance(node, tuple):
-        module, original = node
+        module, original_name = node
         if module.startswith(f"{_PACKAGE}."):
-            return _made(original, _bindings(module.removeprefix(f"{_PACKAGE}.")))
-        return getattr(importlib.import_module(module), original)
-    loads = (one for one in ast.walk(node) if isinstance(one, ast.Name))
-    used = {one.id for one in loads if isinstance(one.ctx, ast.Load)}
-    space = {one: _made(one, names) for one in used if one in names} | {"__name__": _PACKAGE}
-    exec(compile(ast.Module([node], []), name, "exec", dont_inherit=True), space)
-    return space[name]
+            module_name = module.removeprefix(f"{_PACKAGE}.")
+            return _evaluate(original_name, _bindings(module_name))
+        return getattr(importlib.import_module(module), original_name)
+    names = [child for child in ast.walk(node) if isinstance(child, ast.Name)]
+    used = {child.id for child in names if isinstance(child.ctx, ast.Load)}
+    namespace: dict[str, Any] = {"__name__": _PACKAGE}
+    for used_name in used & bindings.keys():
+        namespace[used_name] = _evaluate(used_name, bindings)
+    code = compile(ast.Module([node], []), name, "exec", dont_inherit=True)
+    exec(code, namespace)
+    return namespace[name]

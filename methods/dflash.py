@@ -20,8 +20,10 @@ from specbench.methods._head_parts import embedding_of, head_of, in_vocabulary
 from specbench.methods._parallel import ParallelDrafter, draw_chain, mask_token
 from specbench.types import option
 
-_IDS = ("aux_hidden_state_layer_ids", "target_layer_ids")
-"""Names of the target layers that it reads: in speculators, and in others."""
+_INPUT_IDS = "aux_hidden_state_layer_ids"
+"""Name in speculators of the target layers that it reads."""
+_OUTPUT_IDS = "target_layer_ids"
+"""Name in other layouts of the target layers that it reads."""
 
 _OFF = """
     add_swa_attention_sink_bias attention_sink_bias causal is_causal sample_from_anchor
@@ -32,7 +34,7 @@ _FORMAT = HeadFormat(
     "dflash",
     "dflash",
     section="dflash_config",
-    reads=("block_size", "mask_token_id", "num_target_layers", *_IDS),
+    reads=("block_size", "mask_token_id", "num_target_layers", _INPUT_IDS, _OUTPUT_IDS),
     computed={
         **dict.fromkeys(_OFF.split(), False),
         "input_embedding_scale": 1,
@@ -64,11 +66,12 @@ class DFlashModel(FeatureModel):
         self.layout = head.layout
         config = layer_config(checkpoint, head.fields)
         checkpoint.shape("layers.0.self_attn.q_norm.weight")  # a DraftStack can do without
-        hidden, width = config.hidden_size, target.config.hidden_size
+        hidden = config.hidden_size
+        target_hidden = target.config.hidden_size
         layers = _target_layers(checkpoint, head, len(target.layers))
         self.needs = Needs(layer_inputs=layers, all_prompt_positions=True)
         self._embedding = embedding_of(checkpoint, hidden)
-        self._fc = checkpoint.linear("fc", len(layers) * width, hidden, bias=False)
+        self._fc = checkpoint.linear("fc", len(layers) * target_hidden, hidden, bias=False)
         self._feature_norm = rms_norm(checkpoint, "hidden_norm", config)
         self._input_norm = rms_norm(checkpoint, "layers.0.input_layernorm", config)
         self._ops = target.execution.ops
@@ -86,7 +89,8 @@ class DFlashModel(FeatureModel):
 
     def context(self, features: Tensor) -> Tensor:
         """The layers' inputs [n, hidden] for features [n, feature]."""
-        return self._ops.norm(self._ops.project(features, self._fc.weight), self._feature_norm)
+        reduced = self._ops.project(features, self._fc.weight)
+        return self._ops.norm(reduced, self._feature_norm)
 
     def prefill(self, features: Tensor, tokens: Tensor) -> None:
         self.stack.write_context(self.context(features))
@@ -98,8 +102,9 @@ class DFlashModel(FeatureModel):
         residual = embedding(tokens, self._embedding)
         attended = self._ops.norm(residual, self._input_norm)
         hidden = self.stack.fill_block(context, residual, attended, rows, end, cache_span)
+        after_masks = hidden[1:]
         head = self._head
-        logits = self._ops.project(hidden[1:], head.weight, head.bias, norm=self._norm)
+        logits = self._ops.project(after_masks, head.weight, head.bias, norm=self._norm)
         return in_vocabulary(logits, self._token_ids, self._vocab_size)
 
     @property
@@ -136,10 +141,13 @@ class DFlash(ParallelDrafter[DFlashModel]):
         model = self.model
         context = model.context(model.features(captured, path))
         block = torch.cat([tokens.index_select(0, last), self._masks])
-        places = torch.arange(path.shape[0] + block.shape[0], device=path.device)
-        before, inside = places[: path.shape[0]], places[: block.shape[0]]
-        ends = torch.where(before <= last, end - 1 - last, end + block.shape[0])
-        rows = torch.cat([ends + before, end + inside])
+        num_path, num_block = path.shape[0], block.shape[0]
+        indices = torch.arange(num_path + num_block, device=path.device)
+        in_path = indices[:num_path]
+        in_block = indices[:num_block]
+        # The path's last row is at end - 1; padding after it goes to rows after the block.
+        path_start = torch.where(in_path <= last, end - 1 - last, end + num_block)
+        rows = torch.cat([path_start + in_path, end + in_block])
         logits = model.logits(context, block, rows, end, cache_span)
         return draw_chain(block[:1], logits, sampler)
 
@@ -152,23 +160,27 @@ def _target_layers(checkpoint: Checkpoint, head: HeadConfig, num_layers: int) ->
 
     speculators counts inputs (0 is the first layer's), others outputs.
     """
-    is_input = head.layout == "speculators"
-    name, first = (_IDS[0], 0) if is_input else (_IDS[1], -1)
+    name = _OUTPUT_IDS
+    lowest = -1  # the output of layer -1 is the input of layer 0
+    if head.layout == "speculators":
+        name = _INPUT_IDS
+        lowest = 0
     layers = head.fields.get(name)
     expected = head.fields.get("num_target_layers")
     if expected not in (None, num_layers):
         raise checkpoint.error(f"is for a target of {expected} layers, but this has {num_layers}")
+    highest = lowest + num_layers - 1
     if (
         not isinstance(layers, list)
         or not layers
-        or not all(type(i) is int and first <= i < num_layers + first for i in layers)
+        or not all(type(layer) is int and lowest <= layer <= highest for layer in layers)
         or sorted(set(layers)) != layers
     ):
         raise checkpoint.error(
-            f"has {name} {layers!r} in its config, not increasing numbers from {first} to "
-            f"{num_layers - 1 + first}"
+            f"has {name} {layers!r} in its config, not increasing numbers from {lowest} to "
+            f"{highest}"
         )
-    return tuple(layer - first for layer in layers)
+    return tuple(layer - lowest for layer in layers)
 
 
 METHOD = Method(

@@ -50,8 +50,10 @@ class Eagle(EagleDrafter):
         self._tree = tree = StaticTree.load(options, target)
         self.tree_sizes = (tree.layout.num_nodes,)
         self._sizes = [level.expanders.shape[0] for level in tree.levels]
-        model, execution = EagleModel("eagle", context), target.execution
-        super().__init__(model, context, num_scratch=sum(self._sizes), depth=len(tree.levels))
+        model = EagleModel("eagle", context)
+        execution = target.execution
+        depth = len(tree.levels)
+        super().__init__(model, context, num_scratch=sum(self._sizes), depth=depth)
         self._masks = [additive(level.sees, model.stack.dtype) for level in tree.levels]
         self._grow = execution.wrap(self._grown)
         self._ops = execution.ops
@@ -70,29 +72,34 @@ class Eagle(EagleDrafter):
         """Tokens [nodes] after the missing pairs and, if sampled, their `q` [nodes, vocab]."""
         model, tree = self.model, self._tree
         root, hidden = self.feed(end, *missing, cache_span=cache_span)
-        guessed, scores, probs, drawn = [root], [], [], []
-        places = model.stack.tree_slots(end, self._sizes)
-        for level, mask, slots in zip(tree.levels, self._masks, places, strict=True):
+        tokens = [root]  # of each level
+        scores: list[Tensor] = []
+        probs: list[Tensor] = []  # [expanders, vocab] of each level, if sampled
+        drawn: list[Tensor] = []  # [expanders, candidates] of each level, if sampled
+        slots_of_levels = model.stack.tree_slots(end, self._sizes)
+        for level, mask, slots in zip(tree.levels, self._masks, slots_of_levels, strict=True):
             if sampler.sampling.is_greedy:
                 logits = model.logits(hidden)
                 best = self._ops.topk_ids(logits, tree.num_candidates)
                 scores.append(logits.gather(1, best[:, :1]))
-                guesses = model.token_ids(best)
+                candidates = model.token_ids(best)
             else:
-                probs.append(sampler.probs(model.whole_logits(hidden)))
-                scores.append(probs[-1][:, :1])  # NaN in a whole row, if anywhere
-                guesses = sampler.draw_distinct(probs[-1], tree.num_candidates)
-                drawn.append(guesses)
-            guessed.append(guesses.view(-1).index_select(0, level.source))
+                p = sampler.probs(model.whole_logits(hidden))
+                probs.append(p)
+                scores.append(p[:, :1])  # NaN in a whole row, if anywhere
+                candidates = sampler.draw_distinct(p, tree.num_candidates)
+                drawn.append(candidates)
+            tokens.append(candidates.view(-1).index_select(0, level.source))
             if slots.rows.shape[0]:
-                above = hidden.index_select(0, level.above)
-                below = guessed[-1].index_select(0, level.expanders)
-                pairs = model.draft_pairs(above, below)
+                parents = hidden.index_select(0, level.above)
+                expanded = tokens[-1].index_select(0, level.expanders)
+                pairs = model.draft_pairs(parents, expanded)
                 hidden = model.stack.extend(*pairs, slots, end, mask, cache_span)
-        ids = torch.cat(guessed)
+        ids = torch.cat(tokens)
         if not probs:
             return ids, torch.cat(scores)
-        return ids, torch.cat(scores), self._proposals(ids, torch.cat(probs), torch.cat(drawn))
+        q = self._proposals(ids, torch.cat(probs), torch.cat(drawn))
+        return ids, torch.cat(scores), q
 
     def ranks(self, state: State, token_ids: Sequence[int]) -> list[int]:
         return ranks_of(token_ids, self._best_along(state, token_ids), len(self._sizes))
@@ -102,9 +109,10 @@ class Eagle(EagleDrafter):
         model, span = self.model, self.cache_span(state)
         end, *missing = self.draft_inputs(state)
         _, hidden = self.feed(end, *missing, cache_span=span)
-        places = model.stack.tree_slots(end, self._sizes)
-        for token, slots, mask in zip(token_ids, places, self._masks, strict=False):
-            yield model.token_ids(best_ids(self._ops, model.logits(hidden)))[0]
+        slots_of_levels = model.stack.tree_slots(end, self._sizes)
+        for token, slots, mask in zip(token_ids, slots_of_levels, self._masks, strict=False):
+            best = best_ids(self._ops, model.logits(hidden))
+            yield model.token_ids(best)[0]
             if slots.rows.shape[0]:  # the last level has no children
                 pairs = model.draft_pairs(hidden, torch.full_like(slots.rows, token))
                 hidden = model.stack.extend(*pairs, slots, end, mask, span)
@@ -119,8 +127,10 @@ class Eagle(EagleDrafter):
         left (top-p may keep fewer tokens than there are children), it is a point mass.
         """
         parents = self._tree.expander
-        q, earlier = probs.index_select(0, parents), drawn.index_select(0, parents)
-        q.scatter_(1, earlier, q.gather(1, earlier) * self._is_left)
+        q = probs.index_select(0, parents)  # [nodes, vocab]
+        siblings = drawn.index_select(0, parents)  # [nodes, candidates]
+        left = q.gather(1, siblings) * self._is_left  # 0 for earlier siblings
+        q.scatter_(1, siblings, left)
         mass = q.sum(-1, keepdim=True)
         is_empty = mass <= 0
         q /= mass.masked_fill(is_empty, 1.0)

@@ -43,12 +43,15 @@ class Head:
     ) -> None:
         hidden = target.config.hidden_size
         size = (index + 2) * hidden
-        first, *later = (f"hydra_mlp.{index}.{block}" for block in blocks)
-        parts = (f"{first}.linear", f"{first}.res_connection")
-        self._weight = torch.cat([checkpoint.take(f"{p}.weight", hidden, size) for p in parts])
-        self._bias = torch.cat([checkpoint.take(f"{p}.bias", hidden) for p in parts])
+        first_block, *later_blocks = (f"hydra_mlp.{index}.{block}" for block in blocks)
+        names = [f"{first_block}.linear", f"{first_block}.res_connection"]
+        weights = [checkpoint.take(f"{name}.weight", hidden, size) for name in names]
+        biases = [checkpoint.take(f"{name}.bias", hidden) for name in names]
+        self._weight = torch.cat(weights)
+        self._bias = torch.cat(biases)
         self._later = [
-            checkpoint.linear(f"{name}.linear", hidden, hidden, bias=True) for name in later
+            checkpoint.linear(f"{block}.linear", hidden, hidden, bias=True)
+            for block in later_blocks
         ]
         self._ops = target.execution.ops
         name = f"hydra_lm_head.{index}{projection}"
@@ -59,10 +62,10 @@ class Head:
         """Bytes of its weights."""
         return weight_bytes(self._weight, self._bias, *self._later, self._projection)
 
-    def logits(self, x: Tensor) -> Tensor:
-        """Logits [n, vocab] of the next token, for inputs `x` [n, (i + 2) * hidden]."""
+    def logits(self, inputs: Tensor) -> Tensor:
+        """Logits [n, vocab] of the next token, for `inputs` [n, (i + 2) * hidden]."""
         project = self._ops.project
-        gated, residual = project(x, self._weight, self._bias).chunk(2, -1)
+        gated, residual = project(inputs, self._weight, self._bias).chunk(2, -1)
         out = residual + silu(gated)
         for block in self._later:
             out = out + silu(project(out, block.weight, block.bias))
@@ -87,7 +90,8 @@ class Prefix:
     def feed(self, hidden: Tensor, last: Tensor, end: Tensor, cache_span: CacheSpan) -> Tensor:
         """Feed rows [n, hidden] up to `end` []; returns [1, hidden] for row `last` [1]."""
         attended = self._ops.norm(hidden, self._input_norm)
-        out = self.stack.feed(hidden, attended, end - 1 - last[0], last, cache_span)
+        start = end - 1 - last[0]
+        out = self.stack.feed(hidden, attended, start, last, cache_span)
         return self._ops.norm(out, self._norm)
 
 
@@ -134,7 +138,8 @@ class Hydra(PathDrafter):
                 self._prefix.prefill(hidden[:-1])
 
     def propose(self, state: State) -> DraftTree:
-        tokens, scores = self._fill(*self.draft_inputs(state), cache_span=self.cache_span(state))
+        inputs = self.draft_inputs(state)
+        tokens, scores = self._fill(*inputs, cache_span=self.cache_span(state))
         return self._tree.filled(tokens, scores=scores)
 
     def _filled(
@@ -143,22 +148,23 @@ class Hydra(PathDrafter):
     ) -> tuple[Tensor, ...]:  # fmt: skip
         """Tokens [nodes] of the tree after the missing rows, which end at `end` []."""
         expanded = token_ids.index_select(0, last)
-        tokens, scores = [expanded], []
-        x = self._first(end, path, last, hidden, cache_span)
+        tokens = [expanded]  # of each level
+        scores = []
+        inputs = self._first_input(end, path, last, hidden, cache_span)
         for head, level in zip(self._heads, self._tree.levels, strict=True):
-            x = torch.cat([x, embedding(expanded, self._embedding)], -1)
-            logits = head.logits(x)
+            inputs = torch.cat([inputs, embedding(expanded, self._embedding)], -1)
+            logits = head.logits(inputs)
             best = self._execution.ops.topk_ids(logits, self._tree.num_candidates)
             scores.append(logits.gather(1, best[:, :1]))
             tokens.append(best.view(-1).index_select(0, level.source))
             expanded = tokens[-1].index_select(0, level.expanders)
-            x = x.index_select(0, level.above)
+            inputs = inputs.index_select(0, level.above)
         return torch.cat(tokens), torch.cat(scores)
 
     def cache_span(self, state: State) -> CacheSpan:
         return super().cache_span(state) if self._prefix else CacheSpan(0)  # `mlp` has no cache
 
-    def _first(
+    def _first_input(
         self, end: Tensor, path: Tensor, last: Tensor, hidden: Tensor, cache_span: CacheSpan
     ) -> Tensor:
         """The input [1, hidden] of the first head, without the token."""
@@ -172,17 +178,21 @@ class Hydra(PathDrafter):
     def _best_along(self, state: State, token_ids: Sequence[int]) -> Iterator[Tensor]:
         """The best tokens [ranks] of each head, which reads `token_ids` instead of a draft."""
         end, path, _, last, hidden = self.draft_inputs(state)
-        x = self._first(end, path, last, hidden, self.cache_span(state))
-        for head, token in zip(self._heads, [state.pending, *token_ids], strict=False):
-            x = torch.cat([x, self._embedding[None, token]], -1)
-            yield best_ids(self._execution.ops, head.logits(x))[0]
+        inputs = self._first_input(end, path, last, hidden, self.cache_span(state))
+        tokens = [state.pending, *token_ids]
+        for head, token in zip(self._heads, tokens, strict=False):
+            inputs = torch.cat([inputs, self._embedding[None, token]], -1)
+            yield best_ids(self._execution.ops, head.logits(inputs))[0]
 
     def bytes_read(self, num_nodes: float) -> float:
-        heads = sum(head.num_bytes for head in self._heads)
-        return heads + (self._prefix.stack.num_bytes if self._prefix else 0)
+        num_bytes = sum(head.num_bytes for head in self._heads)
+        if self._prefix:
+            num_bytes += self._prefix.stack.num_bytes
+        return num_bytes
 
 
 def _architecture(checkpoint: Checkpoint) -> str:
+    """The architecture of the heads. Refuses heads that read other states."""
     config = checkpoint.config()
     name = config.get("hydra_head_arch", "mlp")
     if name not in ARCHITECTURES:

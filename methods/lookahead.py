@@ -54,12 +54,14 @@ class Lookahead(Drafter):
         self._layouts: dict[tuple[int, ...], TreeLayout] = {}
         self._pool: dict[int, OrderedDict[tuple[int, ...], None]] = {}
         self._levels: list[list[int]] = []
-        self._num_guessed = self._num_nodes = 0
-        most, length = options.level - 1, self._window_length
-        self.tree_depth = max(length, most)
+        self._num_nodes = 0
+        most_levels = options.level - 1
+        length = self._window_length
+        self.tree_depth = max(length, most_levels)
         # With n levels, the first has lost n - 1 columns and the others n - 2.
-        *growing, filled = (n * (length - n + 2) for n in range(1, most + 1))
-        self.tree_sizes = {*growing, *range(filled, filled + options.guesses * most + 1)}
+        *growing, filled = (n * (length - n + 2) for n in range(1, most_levels + 1))
+        most_drafted = options.guesses * most_levels
+        self.tree_sizes = {*growing, *range(filled, filled + most_drafted + 1)}
 
     def start(self, state: State, prefill: Forward) -> None:
         rng = random.Random(state.request.seed)
@@ -76,10 +78,11 @@ class Lookahead(Drafter):
         return len(self._levels) == self._options.level - 1
 
     def propose(self, state: State) -> DraftTree:
-        guesses = self._pool.get(state.pending, ()) if self._is_filled else ()
-        tokens, parents = [state.pending], [0]
-        _add_trie(tokens, parents, guesses)
-        self._num_guessed = len(tokens)
+        ngrams = self._pool.get(state.pending, ()) if self._is_filled else ()
+        tokens = [state.pending]
+        parents = [0]
+        _add_trie(tokens, parents, ngrams)
+        num_verify = len(tokens)
         _add_window(tokens, parents, self._levels)
         self._num_nodes = len(tokens)
         layout = self._layouts.get(tuple(parents))
@@ -87,14 +90,14 @@ class Lookahead(Drafter):
             layout = TreeLayout.from_parents(parents, self._device)
             self._layouts[tuple(parents)] = layout
         ids = torch.tensor(tokens, device=self._device)
-        return DraftTree(ids, layout, num_verify=self._num_guessed)
+        return DraftTree(ids, layout, num_verify)
 
     def observe(self, state: State, result: StepResult) -> None:
         end = self._num_nodes
-        last = slice(end - len(self._levels[-1]), end)
-        results = list(result.verdict.next_ids[last])
+        last_level = slice(end - len(self._levels[-1]), end)  # its nodes
+        results = list(result.verdict.next_ids[last_level])
         if not state.sampler.sampling.is_greedy:  # the window is greedy at every temperature
-            results = state.sampler.best_ids(result.forward.logits[last]).tolist()
+            results = state.sampler.best_ids(result.forward.logits[last_level]).tolist()
         if not self._is_filled:
             # The window shrinks by one column per step until it has all levels.
             is_first = len(self._levels) == 1
@@ -103,38 +106,42 @@ class Lookahead(Drafter):
             return
         root = state.token_ids[-len(result.verdict.token_ids) - 1]
         self._fill_pool(root, results)
-        self._levels = [self._levels[1][1:], *self._levels[2:], results]
+        _, second, *later = self._levels
+        self._levels = [second[1:], *later, results]
 
     def _fill_pool(self, root: int, results: list[int]) -> None:
         """Add each column's n-gram under the token above it; a full key drops its oldest."""
-        for key, *gram in zip([root, *self._levels[0]], *self._levels[1:], results, strict=True):
-            grams = self._pool.setdefault(key, OrderedDict())
-            grams[tuple(gram)] = None
-            grams.move_to_end(tuple(gram))
-            if len(grams) > self._options.guesses:
-                grams.popitem(last=False)
+        first, *later = self._levels
+        for token_above, *column in zip([root, *first], *later, results, strict=True):
+            ngram = tuple(column)
+            ngrams = self._pool.setdefault(token_above, OrderedDict())  # oldest first
+            ngrams[ngram] = None
+            ngrams.move_to_end(ngram)
+            if len(ngrams) > self._options.guesses:
+                ngrams.popitem(last=False)
 
 
-def _add_trie(tokens: list[int], parents: list[int], guesses: Iterable[tuple[int, ...]]) -> None:
+def _add_trie(tokens: list[int], parents: list[int], ngrams: Iterable[tuple[int, ...]]) -> None:
     """Append the n-grams as a trie under node 0, since siblings must carry distinct tokens."""
-    nodes: dict[tuple[int, ...], int] = {(): 0}
-    for guess in guesses:
-        for end in range(1, len(guess) + 1):
-            prefix = tuple(guess[:end])
-            if prefix not in nodes:
-                nodes[prefix] = len(tokens)
-                tokens.append(prefix[-1])
-                parents.append(nodes[prefix[:-1]])
+    node_of: dict[tuple[int, ...], int] = {(): 0}  # by the tokens on its path
+    for ngram in ngrams:
+        for end in range(1, len(ngram) + 1):
+            path = ngram[:end]
+            if path not in node_of:
+                node_of[path] = len(tokens)
+                tokens.append(path[-1])
+                parents.append(node_of[path[:-1]])
 
 
 def _add_window(tokens: list[int], parents: list[int], levels: list[list[int]]) -> None:
     """Append the window's levels under node 0."""
+    first, *later = levels
     above = [0]
-    for token in levels[0]:
+    for token in first:
         parents.append(above[-1])
         above.append(len(tokens))
         tokens.append(token)
-    for level in levels[1:]:
+    for level in later:
         nodes = []
         for token, parent in zip(level, above, strict=False):
             parents.append(parent)

@@ -75,9 +75,11 @@ class Medusa(PathDrafter):
         self.tree_sizes = (self._tree.layout.num_nodes,)
         has_bias = self.weights_layout == "official" or "0.0.linear.bias" in checkpoint
         self._blocks, self._projections = self._read(checkpoint, num_heads, num_blocks, has_bias)
-        depths, ranks = self._tree.layout.depths[1:], self._tree.ranks[1:]
+        depths = self._tree.layout.depths[1:]
+        ranks = self._tree.ranks[1:]
         self._source = (depths - 1) * self._tree.num_candidates + ranks
-        self._execution, self._ops = target.execution, target.execution.ops
+        self._execution = target.execution
+        self._ops = target.execution.ops
         if not options.is_lossless:
             self.rule = partial(typical, threshold=options.threshold, alpha=options.alpha)
         self._fill = target.execution.wrap(self._filled)
@@ -90,21 +92,23 @@ class Medusa(PathDrafter):
         self, hidden: Tensor, path: Tensor, token_ids: Tensor, last: Tensor
     ) -> tuple[Tensor, ...]:
         """Tokens [nodes] of the tree after the path's last row of `hidden` [n, hidden]."""
-        root, logits = token_ids.index_select(0, last), self._logits(hidden, path, last)
-        best = self._ops.topk_ids(logits, self._tree.num_candidates)
-        tokens = torch.cat([root, best.view(-1).index_select(0, self._source)])
-        return tokens, logits.gather(1, best[:, :1])
+        root = token_ids.index_select(0, last)
+        logits = self._logits(hidden, path, last)
+        best = self._ops.topk_ids(logits, self._tree.num_candidates)  # [heads, candidates]
+        draft_tokens = best.view(-1).index_select(0, self._source)
+        return torch.cat([root, draft_tokens]), logits.gather(1, best[:, :1])
 
     def _logits(self, hidden: Tensor, path: Tensor, last: Tensor) -> Tensor:
         """Logits [heads, vocab] after the path's last row of `hidden` [n, hidden]."""
-        x = hidden.index_select(0, path.index_select(0, last))
-        x = x.expand(self._projections.shape[0], -1)
+        inputs = hidden.index_select(0, path.index_select(0, last))  # [1, hidden]
+        outputs = inputs.expand(self._projections.shape[0], -1)  # [heads, hidden]
         for weights, biases in self._blocks:
-            x = x + silu(self._ops.project_each(x, weights, biases))
-        return self._ops.project_each(x, self._projections)
+            outputs = outputs + silu(self._ops.project_each(outputs, weights, biases))
+        return self._ops.project_each(outputs, self._projections)
 
     def ranks(self, state: State, token_ids: Sequence[int]) -> list[int]:
-        (path, _, last), (hidden,) = self._missing, self._captured
+        path, _, last = self._missing
+        (hidden,) = self._captured
         logits = self._logits(hidden, path, last)
         return ranks_of(token_ids, best_ids(self._ops, logits), len(logits))
 
@@ -121,9 +125,9 @@ class Medusa(PathDrafter):
         target = checkpoint.target
         hidden, vocab = target.config.hidden_size, target.vocab_size
 
-        def stacked(part: str, *shape: int) -> Tensor:
-            """That part of the heads that the tree needs. All heads must have it."""
-            names = [f"{head}.{part}" for head in range(num_heads)]
+        def stacked(suffix: str, *shape: int) -> Tensor:
+            """A tensor of each head that the tree needs, as one. All heads must have it."""
+            names = [f"{head}.{suffix}" for head in range(num_heads)]
             for name in names:
                 checkpoint.expect(name, *shape)
             return checkpoint.stack(names[: len(self._tree.levels)], *shape)
@@ -149,12 +153,15 @@ def _use_official_keys(checkpoint: Checkpoint) -> str:
     if not blocks:
         return "official"
     num_blocks = 1 + max(int(match[3]) for match in blocks)
-    heads = [match for key in checkpoint if (match := _PROJECTION.fullmatch(key))]
-    names = {match[1]: f"{match[2]}.{match[3]}.linear." for match in blocks}
-    names |= {match[1]: f"{match[2]}.{num_blocks}." for match in heads}
-    checkpoint.rename(*names.items())
-    size = {"truncated_vocab_size": checkpoint.config().get("truncated_vocab_size")}
-    one_value(checkpoint, {**size, "the target's vocabulary is": checkpoint.target.vocab_size})
+    projections = [match for key in checkpoint if (match := _PROJECTION.fullmatch(key))]
+    official = {match[1]: f"{match[2]}.{match[3]}.linear." for match in blocks}
+    official |= {match[1]: f"{match[2]}.{num_blocks}." for match in projections}
+    checkpoint.rename(*official.items())
+    sizes = {
+        "truncated_vocab_size": checkpoint.config().get("truncated_vocab_size"),
+        "the target's vocabulary is": checkpoint.target.vocab_size,
+    }
+    one_value(checkpoint, sizes)
     return "vLLM"
 
 

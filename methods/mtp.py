@@ -42,9 +42,11 @@ class MtpModel(FeatureModel):
     layout = "DeepSeek"
 
     def __init__(self, context: BuildContext) -> None:
-        target, config = context.target, copy.deepcopy(context.target.config)
-        hidden, number = config.hidden_size, len(target.layers)
-        self._prefix = f"model.layers.{number}."
+        target = context.target
+        config = copy.deepcopy(target.config)
+        hidden = config.hidden_size
+        num_layers = len(target.layers)
+        self._prefix = f"model.layers.{num_layers}."
         checkpoint = Checkpoint("mtp", context, ("model.safetensors",), self._prefix)
         self._check(checkpoint, context)
         self._norms = [
@@ -62,7 +64,8 @@ class MtpModel(FeatureModel):
         self._is_masked = config._attn_implementation != "sdpa"  # which knows causal attention
         checkpoint.close()
         # A target that is spread has its last layer on another device than its embedding.
-        self.cache = KVCache([replace(target.cache.shape(number - 1), device=target.device)])
+        last_shape = target.cache.shape(num_layers - 1)
+        self.cache = KVCache([replace(last_shape, device=target.device)])
 
     def _check(self, checkpoint: Checkpoint, context: BuildContext) -> None:
         """Refuse other numbers of layers, and targets that a single layer cannot be taken from."""
@@ -79,10 +82,13 @@ class MtpModel(FeatureModel):
 
     def _shared(self, checkpoint: Checkpoint, name: str, module: nn.Module) -> Tensor:
         """The target's weight. The checkpoint may have a copy of it."""
-        key, weight = f"{self._prefix}{name}.weight", module.weight
+        key = f"{self._prefix}{name}.weight"
+        weight = module.weight
         assert isinstance(weight, Tensor)
-        if key in checkpoint and not torch.equal(checkpoint.take(key, *weight.shape), weight):
-            raise checkpoint.error(f"has a {key} that is not the target's")
+        if key in checkpoint:
+            copied = checkpoint.take(key, *weight.shape)
+            if not torch.equal(copied, weight):
+                raise checkpoint.error(f"has a {key} that is not the target's")
         return weight
 
     def reserve(self, num_tokens: int) -> bool:
@@ -93,21 +99,24 @@ class MtpModel(FeatureModel):
 
     def read(self, features: Tensor, tokens: Tensor) -> Tensor:
         """Append pairs of features [n, hidden] and tokens [n]; returns outputs [n, hidden]."""
-        start, n = self.cache.length, tokens.shape[0]
-        of_tokens, of_features, of_outputs = self._norms
-        embedded = of_tokens(embedding(tokens, self._embedding))
-        pairs = self._project(torch.cat([embedded, of_features(features)], -1))[None]
+        start = self.cache.length
+        n = tokens.shape[0]
+        token_norm, feature_norm, output_norm = self._norms
+        embedded = token_norm(embedding(tokens, self._embedding))
+        pairs = torch.cat([embedded, feature_norm(features)], -1)  # [n, 2 * hidden]
+        inputs = self._project(pairs)[None]
         positions = torch.arange(start, start + n, device=tokens.device)[None]
         mask = None
         if n > 1 and (start or self._is_masked):
             sees = torch.ones(n, n, dtype=torch.bool, device=tokens.device).tril()
-            mask = pad(additive(sees, pairs.dtype), (start, 0))[None, None]
+            mask = pad(additive(sees, inputs.dtype), (start, 0))[None, None]
         out = self._layer(
-            pairs, attention_mask=mask, position_ids=positions, past_key_values=self.cache,
-            use_cache=True, position_embeddings=self._rotary(pairs, positions),
+            inputs, attention_mask=mask, position_ids=positions, past_key_values=self.cache,
+            use_cache=True, position_embeddings=self._rotary(inputs, positions),
         )  # fmt: skip
         self.cache.length = start + n
-        return of_outputs((out if isinstance(out, Tensor) else out[0])[0])
+        outputs = out if isinstance(out, Tensor) else out[0]  # [1, n, hidden]
+        return output_norm(outputs[0])
 
     def logits(self, outputs: Tensor) -> Tensor:
         """Logits [n, vocab] of the token after each output."""
@@ -116,10 +125,12 @@ class MtpModel(FeatureModel):
     @property
     def num_bytes(self) -> float:
         """Bytes of weights read by a pass over one token."""
-        unread, mlp = 0.0, cast(Any, self._layer).mlp
+        num_bytes = float(weight_bytes(self._layer, self._project, self._head))
+        mlp = cast(Any, self._layer).mlp
         if hasattr(mlp, "experts"):
-            unread = (1 - mlp.gate.top_k / mlp.experts.num_experts) * weight_bytes(mlp.experts)
-        return weight_bytes(self._layer, self._project, self._head) - unread
+            share_read = mlp.gate.top_k / mlp.experts.num_experts
+            num_bytes -= (1 - share_read) * weight_bytes(mlp.experts)
+        return num_bytes
 
 
 class Mtp(FeatureDrafter[MtpModel]):
@@ -145,7 +156,8 @@ class Mtp(FeatureDrafter[MtpModel]):
         super().start(state, prefill)
 
     def propose(self, state: State) -> DraftTree:
-        model, (features, tokens) = self.model, self._unread(state)
+        model = self.model
+        features, tokens = self._unread(state)
 
         def read(tokens: Tensor) -> Tensor:
             nonlocal features
@@ -187,24 +199,30 @@ def _layer(checkpoint: Checkpoint, prefix: str, target: Target, config: Any) -> 
     """
     with torch.device("meta"), checkpoint.config_errors("a decoder layer"):
         layer: nn.Module = type(target.layers[-1])(config, 0)
-    kept = tuple(getattr(target.model, "_keep_in_fp32_modules_strict", None) or ())
+    float32_modules = tuple(getattr(target.model, "_keep_in_fp32_modules_strict", None) or ())
     is_half = checkpoint.dtype.itemsize < 4
     weights = {}
     for name, parameter in layer.state_dict().items():
-        shape = tuple(parameter.shape)
-        head, is_experts, part = name.partition(".experts.")
-        if is_experts:
-            rows = [f"{prefix}{head}.experts.{i}." for i in range(shape[0])]
-            parts = ("gate_proj", "up_proj") if part == "gate_up_proj" else (part,)
-            each = (shape[1] // len(parts), shape[2])
-            stacks = [checkpoint.stack([f"{row}{p}.weight" for row in rows], *each) for p in parts]
-            weights[name] = torch.cat(stacks, 1)
+        if ".experts." in name:
+            weights[name] = _stacked_experts(checkpoint, prefix + name, tuple(parameter.shape))
         else:
-            is_kept = is_half and any(module in name for module in kept)
-            dtype = torch.float32 if is_kept else None
-            weights[name] = checkpoint.take(prefix + name, *shape, dtype=dtype)
+            is_float32 = is_half and any(module in name for module in float32_modules)
+            dtype = torch.float32 if is_float32 else None
+            weights[name] = checkpoint.take(prefix + name, *parameter.shape, dtype=dtype)
     layer.load_state_dict(weights, assign=True)
     return layer.requires_grad_(False).eval()
+
+
+def _stacked_experts(checkpoint: Checkpoint, name: str, shape: tuple[int, ...]) -> Tensor:
+    """The weight [experts, rows, columns] that a class keeps under `name`, from its experts'."""
+    module, _, weight_name = name.partition(".experts.")
+    num_experts, num_rows, num_columns = shape
+    joined = ("gate_proj", "up_proj") if weight_name == "gate_up_proj" else (weight_name,)
+    stacks = []
+    for part_name in joined:
+        keys = [f"{module}.experts.{i}.{part_name}.weight" for i in range(num_experts)]
+        stacks.append(checkpoint.stack(keys, num_rows // len(joined), num_columns))
+    return torch.cat(stacks, 1)
 
 
 METHOD = Method(

@@ -43,17 +43,17 @@ class Pard(DraftModelDrafter):
     def __init__(self, options: Options, context: BuildContext) -> None:
         model = load_draft_model("pard", context)
         super().__init__(model, context.target.vocab_size)
-        mask = getattr(model.config, "pard_token", None)
-        if not isinstance(mask, int) or not 0 <= mask < model.vocab_size:
+        mask_id = getattr(model.config, "pard_token", None)
+        if not isinstance(mask_id, int) or not 0 <= mask_id < model.vocab_size:
             raise CheckpointError(
-                f"{context.weights} has no mask token for PARD: pard_token is {mask!r}, and the "
+                f"{context.weights} has no mask token for PARD: pard_token is {mask_id!r}, and the "
                 f"vocabulary has {model.vocab_size} tokens.",
                 "Use a draft model that was trained with PARD; its config.json has pard_token.",
             )
         self._num_tokens = count = options.num_tokens
-        self._masks = torch.full((count - 1,), mask, device=model.device)
-        missing = range(1, count + 2)  # all draft tokens and the target's, at most
-        self.pass_sizes = sorted({padded_size(n + count - 1) for n in missing})
+        self._masks = torch.full((count - 1,), mask_id, device=model.device)
+        missing_counts = range(1, count + 2)  # all draft tokens and the target's, at most
+        self.pass_sizes = sorted({padded_size(n + count - 1) for n in missing_counts})
 
     def propose(self, state: State) -> DraftTree:
         model = self._model
@@ -63,10 +63,12 @@ class Pard(DraftModelDrafter):
         if model.cache.length == 0:
             model.prefill(state.token_ids[:-1], num_new=state.remaining + self._num_tokens)
         missing = torch.tensor(state.token_ids[model.cache.length :], device=model.device)
-        logits = self._pass(torch.cat([missing, self._masks]))[len(missing) - 1 :][:count]
-        model.commit(range(len(missing)))
-        logits = fit_vocabulary(logits, self._vocab_size)
-        return chain_of(*draw_chain(missing[-1:], logits, state.sampler))
+        num_missing = len(missing)
+        logits = self._pass(torch.cat([missing, self._masks]))
+        model.commit(range(num_missing))
+        draft_logits = logits[num_missing - 1 : num_missing - 1 + count]
+        draft_logits = fit_vocabulary(draft_logits, self._vocab_size)
+        return chain_of(*draw_chain(missing[-1:], draft_logits, state.sampler))
 
     def _pass(self, tokens: Tensor) -> Tensor:
         """Logits [n, vocab] of the draft model after each of `tokens` [n]."""

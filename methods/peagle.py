@@ -55,11 +55,12 @@ class PEagleModel(Eagle3Model):
         self.mask_token = mask_token(checkpoint, fields, names, num_tokens)
         shape = checkpoint.shape("mask_hidden")
         size = self._fc.in_features
-        if shape not in ((size,), (1, size), (1, 1, size)):
+        if shape[-1:] != (size,) or shape[:-1] not in ((), (1,), (1, 1)):
             raise checkpoint.error(f"has mask_hidden of shape {list(shape)}, not [{size}]")
         mask = checkpoint.take("mask_hidden", *shape).view(1, size)
-        first = torch.zeros(1, dtype=torch.long, device=mask.device)
-        self.mask_feature = self.features(mask.chunk(len(self.needs.layer_inputs), -1), first)
+        states = mask.chunk(len(self.needs.layer_inputs), -1)  # as if captured in each layer
+        first_row = torch.zeros(1, dtype=torch.long, device=mask.device)
+        self.mask_feature = self.features(states, first_row)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [n, vocab] of the target's tokens."""
@@ -91,17 +92,18 @@ class PEagle(EagleDrafter, ParallelDrafter[AnyModel]):
         self, end: Tensor, path: Tensor, tokens: Tensor, last: Tensor, *captured: Tensor,
         cache_span: CacheSpan, sampler: Sampler,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        model, more = self.model, (0, self._num_masks)
-        rows = torch.arange(path.shape[0] + self._num_masks, device=path.device)
+        model = self.model
+        num_masks = self._num_masks
+        rows = torch.arange(path.shape[0] + num_masks, device=path.device)
         is_pair = rows <= last  # the rest are masks
-        features = model.features(captured, pad(path, more))
+        features = model.features(captured, pad(path, (0, num_masks)))
         features = torch.where(is_pair[:, None], features, model.mask_feature)
         root = tokens.index_select(0, last)
-        tokens = torch.where(is_pair, pad(tokens, more), model.mask_token)
-        wanted = last + rows[: self._num_masks + 1]
-        hidden = model.stack.feed(
-            *model.target_pairs(features, tokens), end - 1 - last[0], wanted, cache_span
-        )
+        tokens = torch.where(is_pair, pad(tokens, (0, num_masks)), model.mask_token)
+        pairs = model.target_pairs(features, tokens)
+        start = end - 1 - last[0]
+        wanted = last + rows[: num_masks + 1]
+        hidden = model.stack.feed(*pairs, start, wanted, cache_span)
         return draw_chain(root, model.logits(hidden), sampler)
 
     def bytes_read(self, num_nodes: float) -> float:

@@ -54,18 +54,21 @@ class PromptLookup(Drafter):
         self._num_indexed = 0
 
     def propose(self, state: State) -> DraftTree:
-        tokens, wanted = state.token_ids, self._options.num_tokens
+        options, tokens = self._options, state.token_ids
         self._index(tokens)
-        for n in range(min(self._options.ngram, len(tokens)), self._options.min_ngram - 1, -1):
+        longest = min(options.ngram, len(tokens))
+        for n in range(longest, options.min_ngram - 1, -1):
             end = self._first_end[tuple(tokens[-n:])]
             if end + self._shortest <= len(tokens):
-                return state.chain(tokens[end : end + wanted])
+                return state.chain(tokens[end : end + options.num_tokens])
         return state.chain()
 
     def _index(self, tokens: Sequence[int]) -> None:
         """Add every n-gram that ends in a new token."""
+        options = self._options
         for end in range(self._num_indexed + 1, len(tokens) + 1):
-            for n in range(self._options.min_ngram, min(self._options.ngram, end) + 1):
+            longest = min(options.ngram, end)
+            for n in range(options.min_ngram, longest + 1):
                 self._first_end.setdefault(tuple(tokens[end - n : end]), end)
         self._num_indexed = len(tokens)
 

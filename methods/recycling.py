@@ -35,10 +35,10 @@ class Table:
     """
 
     def __init__(self, tree: StaticTree, target: Target) -> None:
-        self._width, self._ops = tree.num_candidates, target.execution.ops
-        parents = tree.layout.parents
-        sizes = torch.bincount(tree.layout.depths)[1:].tolist()
-        self._above = parents[1:].split(sizes)
+        self._width = tree.num_candidates
+        self._ops = target.execution.ops
+        sizes = torch.bincount(tree.layout.depths)[1:].tolist()  # of the levels
+        self._parents = tree.layout.parents[1:].split(sizes)
         self._ranks = tree.ranks[1:].split(sizes)
         self._unknown = torch.arange(self._width, device=target.device)
         self._rows = self._unknown.repeat(target.vocab_size, 1)
@@ -58,10 +58,11 @@ class Table:
 
     def fill(self, root: Tensor) -> tuple[Tensor, ...]:
         """Tokens [nodes] of the tree below `root` [1]."""
-        tokens, entries = root, self._rows.view(-1)
-        for above, ranks in zip(self._above, self._ranks, strict=True):
-            places = tokens.index_select(0, above) * self._width + ranks
-            tokens = torch.cat([tokens, entries.index_select(0, places)])
+        tokens = root
+        successors = self._rows.view(-1)
+        for parents, ranks in zip(self._parents, self._ranks, strict=True):
+            indices = tokens.index_select(0, parents) * self._width + ranks
+            tokens = torch.cat([tokens, successors.index_select(0, indices)])
         return (tokens,)
 
     def learn(self, tokens: Tensor, logits: Tensor, num_nodes: Tensor) -> tuple[Tensor, ...]:
@@ -82,9 +83,11 @@ class HostTable(Table):
     """The same table as lists: on a CPU each of a dozen small operations is slow to begin."""
 
     def __init__(self, tree: StaticTree, target: Target) -> None:
-        self._width, self._ops = tree.num_candidates, target.execution.ops
-        parents, ranks = tree.layout.parents.tolist(), tree.ranks.tolist()
-        self._nodes = [*zip(parents, ranks, strict=True)][1:]
+        self._width = tree.num_candidates
+        self._ops = target.execution.ops
+        parents = tree.layout.parents[1:].tolist()
+        ranks = tree.ranks[1:].tolist()
+        self._nodes = [*zip(parents, ranks, strict=True)]
         self._best: dict[int, list[int]] = {}
         self._kept: dict[int, list[int]] = {}
 
@@ -106,7 +109,8 @@ class HostTable(Table):
 
     def learn(self, tokens: Tensor, logits: Tensor, num_nodes: Tensor) -> tuple[Tensor, ...]:
         best = self._ops.topk_ids(logits, self._width)
-        self._best.update(zip(tokens[: int(num_nodes)].tolist(), best.tolist(), strict=False))
+        learned = tokens[: int(num_nodes)].tolist()
+        self._best.update(zip(learned, best.tolist(), strict=False))
         return (best,)
 
 
@@ -127,13 +131,15 @@ class Recycling(Drafter):
     def __init__(self, options: Options, context: BuildContext) -> None:
         target = context.target
         tree = StaticTree.load(options, target)
-        self._tree, self._device = tree, target.device
+        self._tree = tree
+        self._device = target.device
         self.tree_sizes = (tree.layout.num_nodes,)
         is_on_host = target.device.type == "cpu" and not target.execution.is_static
         self._table = (HostTable if is_on_host else Table)(tree, target)
         if options.prompt:
             self.needs = Needs(hidden=True, all_prompt_positions=True)
-        self._head, self._ops = target.model.get_output_embeddings(), target.execution.ops
+        self._head = target.model.get_output_embeddings()
+        self._ops = target.execution.ops
         self._fill = target.execution.wrap(self._table.fill)
         self._learn = self._table.learn
         if not context.skipped_depth:  # steps of many sizes would be captured late
@@ -144,12 +150,15 @@ class Recycling(Drafter):
         if prefill.hidden is None:
             return
         prompt = torch.tensor(state.request.prompt_ids, device=self._device)
-        for tokens, hidden in zip(prompt.split(ROWS), prefill.hidden.split(ROWS), strict=True):
+        chunks = zip(prompt.split(ROWS), prefill.hidden.split(ROWS), strict=True)
+        for tokens, hidden in chunks:
             logits = self._ops.project(hidden, self._head.weight, self._head.bias)
-            self._table.learn(tokens, logits, torch.full_like(tokens[:1], len(tokens)))
+            num_tokens = torch.full_like(tokens[:1], len(tokens))
+            self._table.learn(tokens, logits, num_tokens)
 
     def propose(self, state: State) -> DraftTree:
-        (tokens,) = self._fill(torch.full((1,), state.pending, device=self._device))
+        root = torch.full((1,), state.pending, device=self._device)
+        (tokens,) = self._fill(root)
         return self._tree.filled(tokens)
 
     def observe(self, state: State, result: StepResult) -> None:

@@ -64,31 +64,40 @@ class Rest(Drafter):
         paths = self._paths(state)
         if not paths:
             return state.chain()
-        nodes = {path: node for node, path in enumerate([(), *paths])}
-        parents = [0, *(nodes[path[:-1]] for path in paths)]
+        node_of = {path: node for node, path in enumerate([(), *paths])}
+        parents = [0] + [node_of[path[:-1]] for path in paths]
         layout = TreeLayout.from_parents(parents, self._device)
-        return DraftTree(state.chain([path[-1] for path in paths]).tokens, layout, len(nodes))
+        tokens = state.chain([path[-1] for path in paths]).tokens
+        return DraftTree(tokens, layout, len(node_of))
 
     def _paths(self, state: State) -> list[Tokens]:
         """The paths of the draft's nodes, parents first."""
         options = self._options
-        found: list[list[int]] = []
-        for span in range(min(options.max_span, len(state.token_ids)), options.min_span - 1, -1):
+        continuations: list[list[int]] = []
+        longest = min(options.max_span, len(state.token_ids))
+        for span in range(longest, options.min_span - 1, -1):
             context = state.token_ids[-span:]
-            found = self._datastore.continuations(context, options.length, NUM_MATCHES)
-            if any(found):
+            continuations = self._datastore.continuations(context, options.length, NUM_MATCHES)
+            if any(continuations):
                 break
-        counts = Counter(tuple(text[:end]) for text in found for end in range(1, len(text) + 1))
-        best = sorted(counts, key=lambda path: (-counts[path], len(path)))[: options.num_tokens]
-        return _cut(best, options.num_tokens)
+        counts = Counter(
+            tuple(tokens[:end]) for tokens in continuations for end in range(1, len(tokens) + 1)
+        )
+        most_frequent = sorted(counts, key=lambda path: (-counts[path], len(path)))
+        return _cut(most_frequent[: options.num_tokens], options.num_tokens)
 
 
-def _cut(paths: list[Tokens], most: int) -> list[Tokens]:
-    """Drop the longest paths until all have at most `most` distinct tokens together."""
-    kept = sorted(paths, key=lambda path: (len(set(path)), len(path)))
-    total = sum(len(set(path)) for path in kept)
-    while total > most:
-        total -= len(set(kept.pop()))
+def _num_distinct(path: Tokens) -> int:
+    """Number of distinct tokens on a path."""
+    return len(set(path))
+
+
+def _cut(paths: list[Tokens], most_tokens: int) -> list[Tokens]:
+    """Drop the longest paths until all have at most `most_tokens` distinct tokens together."""
+    kept = sorted(paths, key=lambda path: (_num_distinct(path), len(path)))
+    num_tokens = sum(map(_num_distinct, kept))
+    while num_tokens > most_tokens:
+        num_tokens -= _num_distinct(kept.pop())
     return kept
 
 

@@ -43,13 +43,15 @@ class Options(MethodOptions):
     def draft_weights(self) -> str | None:
         if self.datastore:
             return "datastore"
-        return None if self.other == "recycling" else _EAGLES[self.other].METHOD.weights
+        if self.other == "recycling":
+            return None
+        return _EAGLES[self.other].METHOD.weights
 
     def sized(self, rows: int) -> Self:
         """These options with steps of at most `rows` rows."""
-        other = _dynamic_tree.Options(total_tokens=self.nodes, depth=self.depth).sized(rows)
-        copied = min(self.num_tokens, max(1, rows - 1))
-        return replace(self, num_tokens=copied, nodes=other.total_tokens, depth=other.depth)
+        tree = _dynamic_tree.Options(total_tokens=self.nodes, depth=self.depth).sized(rows)
+        num_copied = min(self.num_tokens, max(1, rows - 1))
+        return replace(self, num_tokens=num_copied, nodes=tree.total_tokens, depth=tree.depth)
 
 
 _EAGLES = {"eagle2": eagle2, "eagle3": eagle3}
@@ -76,27 +78,27 @@ class SamDecoding(Drafter):
         self._options = options
         context = replace(context, skipped_depth=options.num_tokens)
         if options.other == "recycling":
-            table = recycling.Options(tree="sam_60", prompt=True, nodes=options.nodes)
-            self._other: Drafter = recycling.Recycling(table, context)
+            table_options = recycling.Options(tree="sam_60", prompt=True, nodes=options.nodes)
+            self._other: Drafter = recycling.Recycling(table_options, context)
         else:
             eagle = _EAGLES[options.other]
-            tree = eagle.METHOD.options(total_tokens=options.nodes, depth=options.depth)
-            self._other = eagle.build(tree, context)
+            tree_options = eagle.METHOD.options(total_tokens=options.nodes, depth=options.depth)
+            self._other = eagle.build(tree_options, context)
         self.needs, self.rule = self._other.needs, self._other.rule
         self.weights_notes = self._other.weights_notes
         self.weights_layout = self._other.weights_layout
         self.has_guessed_layers = self._other.has_guessed_layers
         self.tree_sizes = {*range(2, 2 + options.num_tokens), *self._other.tree_sizes}
         self.tree_depth = max(self.tree_sizes) - 1
-        self._text = Occurrences()
+        self._occurrences = Occurrences()
         self._store = read_datastore(context) if options.datastore else None
 
     def start(self, state: State, prefill: Forward) -> None:
-        self._text = Occurrences()
+        self._occurrences = Occurrences()
         self._other.start(state, prefill)
 
     def propose(self, state: State) -> DraftTree:
-        self._text.extend(state.token_ids[len(self._text.token_ids) :])
+        self._occurrences.extend(state.token_ids[len(self._occurrences.token_ids) :])
         if copied := self._copied():
             self._other.skip(state)
             return state.chain(copied)
@@ -104,17 +106,19 @@ class SamDecoding(Drafter):
 
     def _copied(self) -> list[int]:
         """The continuation of the longest match, empty if it is not long enough."""
-        text, wanted = self._text.token_ids, self._options.num_tokens
-        ends = (found[0] for found in self._text.ends(text))
-        earliest = [*takewhile(lambda end: end < len(text), ends)]
+        options, token_ids = self._options, self._occurrences.token_ids
+        # The earliest end of a match of each length, as far as something follows it.
+        first_ends = (ends[0] for ends in self._occurrences.ends(token_ids))
+        earliest = [*takewhile(lambda end: end < len(token_ids), first_ends)]
         if self._store:
-            size, found = self._store.longest_match(text, wanted)
-            if size - self._options.bias >= max(self._options.threshold, len(earliest) + 1):
-                return found
-        if len(earliest) < self._options.threshold:
+            size, continuation = self._store.longest_match(token_ids, options.num_tokens)
+            if size - options.bias >= max(options.threshold, len(earliest) + 1):
+                return continuation
+        if len(earliest) < options.threshold:
             return []
-        begin = next((end for end in reversed(earliest) if end + wanted <= len(text)), earliest[0])
-        return text[begin : begin + wanted]
+        last_begin = len(token_ids) - options.num_tokens  # of a whole copy
+        begin = next((end for end in reversed(earliest) if end <= last_begin), earliest[0])
+        return token_ids[begin : begin + options.num_tokens]
 
     def observe(self, state: State, result: StepResult) -> None:
         self._other.observe(state, result)

@@ -79,12 +79,14 @@ class SpeculativeSampling(DraftModelDrafter):
         self._num_tokens = next_length(self._schedule, self._num_tokens, accepted)
 
     def longest_chain(self, num_tokens: int) -> int:
-        draft, left, longest = self._first_num_tokens, num_tokens - 1, 1
-        while left > 0:
-            longest = max(longest, 1 + min(draft, left - 1))
-            left -= draft + 1
+        draft_length = self._first_num_tokens
+        num_left = num_tokens - 1
+        longest = 1
+        while num_left > 0:
+            longest = max(longest, 1 + min(draft_length, num_left - 1))
+            num_left -= draft_length + 1
             if self._schedule == "heuristic":
-                draft += 2
+                draft_length += 2
         return longest
 
     def bytes_read(self, num_nodes: float) -> float:
@@ -95,7 +97,9 @@ def next_length(schedule: Schedule, num_tokens: int, num_accepted: int) -> int:
     """Tokens of the next draft, after one of `num_tokens` with `num_accepted` accepted."""
     if schedule == "constant":
         return num_tokens
-    return num_tokens + 2 if num_accepted == num_tokens else max(1, num_tokens - 1)
+    if num_accepted == num_tokens:
+        return num_tokens + 2
+    return max(1, num_tokens - 1)
 
 
 def build(options: Options, context: BuildContext) -> Drafter:

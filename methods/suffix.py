@@ -59,7 +59,8 @@ class Suffix(Drafter):
         self._device = context.target.device
         self.tree_depth = min(options.num_tokens, options.depth - 1)
         self.tree_sizes = range(1, 2 + self.tree_depth)
-        self._request, self._outputs = Occurrences(), Occurrences()
+        self._request = Occurrences()
+        self._outputs = Occurrences()
         self._num_kept = 0
         self._state: State
 
@@ -90,55 +91,71 @@ class Suffix(Drafter):
         context = state.token_ids[-self._options.depth :]
         best = self._best(self._request, context)
         if self._options.scope == "run":
-            best = max(best, self._best(self._outputs, context), key=lambda draft: draft.score)
+            of_outputs = self._best(self._outputs, context)
+            if of_outputs.score > best.score:
+                best = of_outputs
         if self._options.shape == "chain" or not best.token_ids:
             return state.chain(best.token_ids)
         layout = TreeLayout.from_parents([0, *best.parents], self._device)
         return DraftTree(state.chain(best.token_ids).tokens, layout, layout.num_nodes)
 
-    def _best(self, text: Occurrences, context: Sequence[int]) -> Draft:
+    def _best(self, earlier: Occurrences, context: Sequence[int]) -> Draft:
+        """The draft of the highest score for the last tokens of `context`, at any length."""
         best = Draft([], [], 0.0)
-        for length, ends in enumerate(text.ends(context[1:]), start=1):
-            draft = self._draft(text.token_ids, ends, length)
+        for length, ends in enumerate(earlier.ends(context[1:]), start=1):
+            draft = self._draft(earlier.token_ids, ends, length)
             if draft.score >= best.score:
                 best = draft
         return best
 
-    def _draft(self, text: Sequence[int], ends: list[int], length: int) -> Draft:
+    def _draft(self, token_ids: Sequence[int], ends: list[int], length: int) -> Draft:
         """The most likely continuations at `ends` of a match of `length` tokens, best first."""
-        options, draft = self._options, Draft([], [], 0.0)
-        most = min(options.num_tokens, int(length * options.factor + options.offset + 1e-6))
-        score, pushed = 0.0, 0
+        options = self._options
+        draft = Draft([], [], 0.0)
+        wanted = int(length * options.factor + options.offset + 1e-6)
+        most_tokens = min(options.num_tokens, wanted)
+        score = 0.0
+        num_pushed = 0
+        # Candidates: (-probability, order, token, parent node, depth, ends after the token).
         heap: list[tuple[float, int, int, int, int, list[int]]] = []
-        node, depth, prob = 0, length, 1.0
-        while len(draft.token_ids) < most:
+        node, depth, prob = 0, length, 1.0  # of the node whose successors are pushed
+        while len(draft.token_ids) < most_tokens:
             if depth < options.depth:
-                for token, following in self._successors(text, ends):
-                    share = prob * len(following) / len(ends)
-                    if share >= options.min_prob:
-                        pushed += 1
-                        heappush(heap, (-share, pushed, token, node, depth + 1, following))
+                for token, next_ends in self._successors(token_ids, ends):
+                    next_prob = prob * len(next_ends) / len(ends)
+                    if next_prob >= options.min_prob:
+                        num_pushed += 1
+                        candidate = (-next_prob, num_pushed, token, node, depth + 1, next_ends)
+                        heappush(heap, candidate)
             if not heap:
                 break
-            negative, _, token, parent, depth, ends = heappop(heap)
-            prob = -negative
+            negative_prob, _, token, parent, depth, ends = heappop(heap)
+            prob = -negative_prob
             draft.token_ids.append(token)
             draft.parents.append(parent)
             score += prob
             node = len(draft.token_ids)
         return draft._replace(score=score)
 
-    def _successors(self, text: Sequence[int], ends: list[int]) -> Iterator[tuple[int, list[int]]]:
+    def _successors(
+        self, token_ids: Sequence[int], ends: list[int]
+    ) -> Iterator[tuple[int, list[int]]]:
         """Tokens after `ends` with the ends after them, the most frequent first.
 
         Of equally frequent ones, the one that reached its count first comes first.
         """
-        found: dict[int, list[int]] = {}
+        next_ends: dict[int, list[int]] = {}  # by the token before them
         for end in ends:
-            if end < len(text) and text[end] != SEPARATOR:
-                found.setdefault(text[end], []).append(end + 1)
-        ranked = sorted(found.items(), key=lambda item: (-len(item[1]), item[1][-1]))
+            if end < len(token_ids) and token_ids[end] != SEPARATOR:
+                next_ends.setdefault(token_ids[end], []).append(end + 1)
+        ranked = sorted(next_ends.items(), key=_most_frequent_first)
         yield from ranked[: 1 if self._options.shape == "chain" else None]
+
+
+def _most_frequent_first(successor: tuple[int, list[int]]) -> tuple[int, int]:
+    """The order of a token and the ends after it."""
+    _, ends = successor
+    return -len(ends), ends[-1]
 
 
 METHOD = Method(

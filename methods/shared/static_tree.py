@@ -20,12 +20,14 @@ from specbench.types import option
 
 TREE_HELP = "a named tree, a shape such as 4x2x1, or a JSON file of paths"
 """Help of an option `tree`."""
-NUM_RANKS, PROFILE_DEPTH = 64, 6
-"""Ranks at each depth, and depths, that an acceptance profile knows."""
+NUM_RANKS = 64
+"""Ranks at each depth that an acceptance profile knows."""
+PROFILE_DEPTH = 6
+"""Depths that an acceptance profile knows."""
 Ranks = tuple[int, ...]
 """A node as the ranks on its path from the root; the root's path is empty."""
 
-TREES: dict[str, tuple[Ranks, ...]] = {
+TREES: dict[str, tuple[tuple[int, ...], ...]] = {
     "mc_sim_7b_63": (
         (10,),
         (10, 7, 3, 2, 1, 1, 1, 1, 1, 1),
@@ -74,16 +76,19 @@ def best_ids(ops: Ops, logits: Tensor) -> Tensor:
     return ops.topk_ids(logits, min(NUM_RANKS, logits.shape[-1]))
 
 
-def ranks_of(token_ids: Sequence[int], best: Iterable[Tensor], depth: int) -> list[int]:
-    """The rank of each token among the `best` [NUM_RANKS] of its depth, NUM_RANKS if it has none.
+def ranks_of(
+    token_ids: Sequence[int], best_by_depth: Iterable[Tensor], num_depths: int
+) -> list[int]:
+    """The rank of each token among the best [NUM_RANKS] of its depth, NUM_RANKS if it has none.
 
-    `best` is read for as many depths as there are tokens; the depths after them have no ranks.
+    `best_by_depth` is read for as many depths as there are tokens; the depths after them have no
+    ranks.
     """
-    found = []
-    for token, ids in zip(token_ids, best, strict=False):
-        listed = ids.tolist()
-        found.append(listed.index(token) if token in listed else NUM_RANKS)
-    return found + [NUM_RANKS] * (depth - len(found))
+    ranks = []
+    for token, best in zip(token_ids, best_by_depth, strict=False):
+        best_ids = best.tolist()
+        ranks.append(best_ids.index(token) if token in best_ids else NUM_RANKS)
+    return ranks + [NUM_RANKS] * (num_depths - len(ranks))
 
 
 @dataclass(frozen=True)
@@ -129,86 +134,105 @@ class StaticTree:
         Raises:
             UserError: the name is unknown, or the file is not such a list.
         """
-        name = options.tree
         try:
-            paths = [
-                path for path in _named_paths(name) if max(path, default=0) < target.vocab_size
-            ]
-            paths = [path[:max_depth] for path in paths]
-            if options.nodes:  # a parent's sum is below its child's
-                paths = sorted({*paths}, key=lambda path: (len(path) + sum(path), path))
-                paths = paths[: options.nodes - 1]
+            paths = []
+            for path in _named_paths(options.tree):
+                if max(path, default=0) < target.vocab_size:
+                    paths.append(path[:max_depth])
+            if options.nodes:
+                paths = sorted({*paths}, key=_by_sum)[: options.nodes - 1]
             return cls.from_paths(paths, target.device)
         except (OSError, ValueError, TypeError) as error:
             raise UserError(
-                f"{name} is not a tree: {error}",
+                f"{options.tree} is not a tree: {error}",
                 "Write a JSON list of paths of ranks, such as [[0], [1], [0, 0]].",
             ) from error
 
     @classmethod
     def from_paths(cls, paths: list[Ranks], device: torch.device) -> "StaticTree":
         """The tree of these nodes. They must include each node's parent, except the root."""
-        ordered: list[Ranks] = [(), *sorted(set(paths), key=lambda path: (len(path), path))]
-        places = {path: node for node, path in enumerate(ordered)}
-        for path in ordered[1:]:
-            if path[:-1] not in places or not all(isinstance(r, int) and r >= 0 for r in path):
+        descendants = sorted(set(paths), key=lambda path: (len(path), path))
+        path_of: list[Ranks] = [(), *descendants]  # by node
+        node_of = {path: node for node, path in enumerate(path_of)}
+        for path in descendants:
+            are_ranks = all(isinstance(rank, int) and rank >= 0 for rank in path)
+            if path[:-1] not in node_of or not are_ranks:
                 raise ValueError(f"path {list(path)} has no parent, or is not a path of ranks")
-        if len(ordered) < 2:
+        if not descendants:
             raise ValueError("it has no nodes")
-        parents = [0, *(places[path[:-1]] for path in ordered[1:])]
+        parents = [0] + [node_of[path[:-1]] for path in descendants]
+        ranks = [0] + [path[-1] for path in descendants if path]
         layout = TreeLayout.from_parents(parents, device)
         expanders = sorted(set(parents))
-        ranks = torch.tensor([path[-1] if path else 0 for path in ordered], device=device)
-        expander = torch.tensor([expanders.index(parent) for parent in parents], device=device)
-        levels = tuple(_levels(ordered, parents, layout))
-        return cls(layout, ranks, expander, levels, _width(ordered))
+        return cls(
+            layout=layout,
+            ranks=torch.tensor(ranks, device=device),
+            expander=torch.tensor([expanders.index(node) for node in parents], device=device),
+            levels=tuple(_levels(path_of, parents, layout)),
+            num_candidates=_num_candidates(path_of),
+        )
 
 
-def _levels(paths: list[Ranks], parents: list[int], layout: TreeLayout) -> Iterator[Level]:
-    width = _width(paths)
+def _by_sum(path: Ranks) -> tuple[int, Ranks]:
+    """The order in which nodes are kept. A parent's sum is below its child's."""
+    return len(path) + sum(path), path
+
+
+def _levels(path_of: list[Ranks], parents: list[int], layout: TreeLayout) -> Iterator[Level]:
+    """The levels of a tree, whose nodes' paths and parents are given."""
+    device = layout.parents.device
+    num_candidates = _num_candidates(path_of)
     inner = set(parents)
-    above: list[int] = [0]
-    visible: list[int] = []
-    for depth in range(1, len(paths[-1]) + 1):
-        nodes = [node for node, path in enumerate(paths) if len(path) == depth]
+    above: list[int] = [0]  # expanders of the level above
+    visible: list[int] = []  # expanders so far
+    for depth in range(1, len(path_of[-1]) + 1):
+        nodes = [node for node, path in enumerate(path_of) if len(path) == depth]
         expanders = [node for node in nodes if node in inner]
         visible += expanders
-        columns = (
-            [above.index(parents[node]) * width + paths[node][-1] for node in nodes],
-            [node - nodes[0] for node in expanders],
-            [above.index(parents[node]) for node in expanders],
+        sources = []
+        for node in nodes:
+            parent = above.index(parents[node])
+            sources.append(parent * num_candidates + path_of[node][-1])
+        local = [node - nodes[0] for node in expanders]
+        parents_above = [above.index(parents[node]) for node in expanders]
+        yield Level(
+            source=torch.tensor(sources, dtype=torch.long, device=device),
+            expanders=torch.tensor(local, dtype=torch.long, device=device),
+            above=torch.tensor(parents_above, dtype=torch.long, device=device),
+            sees=layout.ancestors[expanders][:, visible],
         )
-        source, local, rows = (
-            torch.tensor(column, dtype=torch.long, device=layout.parents.device)
-            for column in columns
-        )
-        yield Level(source, local, rows, layout.ancestors[expanders][:, visible])
         above = expanders
 
 
-def _width(paths: list[Ranks]) -> int:
-    return 1 + max(path[-1] for path in paths if path)
+def _num_candidates(path_of: list[Ranks]) -> int:
+    """Draft tokens needed after an expander: one more than the largest rank."""
+    return 1 + max(path[-1] for path in path_of if path)
 
 
 def _named_paths(name: str) -> list[Ranks]:
+    """The paths of a named tree, of a shape such as 4x2x1, or in a JSON file."""
     if name in TREES:
         return _counted_paths(TREES[name])
     if re.fullmatch(r"[1-9]\d?(x[1-9]\d?)*", name):
         widths = [int(width) for width in name.split("x")]
-        return _counted_paths(
-            tuple((width,) * math.prod(widths[:depth]) for depth, width in enumerate(widths))
-        )
+        rows = []
+        for depth, width in enumerate(widths):
+            num_parents = math.prod(widths[:depth])
+            rows.append((width,) * num_parents)
+        return _counted_paths(tuple(rows))
     if name.endswith(".json"):
         return [tuple(path) for path in json.loads(Path(name).read_text("utf-8"))]
     raise unknown_name("tree", name, TREES, "Or give a shape like 4x2x1, or a .json file.")
 
 
-def _counted_paths(rows: tuple[Ranks, ...]) -> list[Ranks]:
+def _counted_paths(rows: tuple[tuple[int, ...], ...]) -> list[Ranks]:
+    """The paths of a tree whose rows count the children of each node (see `TREES`)."""
     paths: list[Ranks] = []
     level: list[Ranks] = [()]
     for row in rows:
-        level = [
-            (*path, rank) for path, count in zip(level, row, strict=False) for rank in range(count)
-        ]
+        children = []
+        for path, num_children in zip(level, row, strict=False):
+            children += [(*path, rank) for rank in range(num_children)]
+        level = children
         paths += level
     return paths

@@ -26,22 +26,26 @@ class StoredPool(NamedTuple):
     def read(cls, tree: DraftTree) -> StoredPool:
         """The pool of a tree that holds all candidates, in the order of insertion."""
         assert tree.log_probs is not None
-        parents, tokens = tree.layout.parents.cpu().numpy(), tree.tokens.cpu().numpy()
+        parents = tree.layout.parents.cpu().numpy()
+        tokens = tree.tokens.cpu().numpy()
         scores = tree.log_probs.cpu().numpy()
         top_k = int((parents[1:] == 0).sum())
-        expanded = parents[1::top_k]
+        expanded = parents[1::top_k]  # the parent of every `top_k` children
+        # A child's score is its log-probability plus its parent's score, less TIE.
         above = np.where(expanded > 0, scores[expanded], 0.0) - TIE
         log_probs = scores[1:].reshape(-1, top_k) - above[:, None]
+        smallest_type = np.min_scalar_type(tokens.max())
         return cls(
-            tokens[1:].reshape(-1, top_k).astype(np.min_scalar_type(tokens.max())),
-            log_probs.astype(np.float32),
-            (expanded[1:] - 1).astype(np.uint16),
+            token_ids=tokens[1:].reshape(-1, top_k).astype(smallest_type),
+            log_probs=log_probs.astype(np.float32),
+            nodes=(expanded[1:] - 1).astype(np.uint16),
         )
 
     def rows(self) -> dict[tuple[int, ...], int]:
         """The row of each expanded node's children, by the tokens on the node's path."""
         paths: list[tuple[int, ...]] = [()]
-        tokens, top_k = self.token_ids.ravel().tolist(), self.token_ids.shape[1]
+        tokens = self.token_ids.ravel().tolist()
+        top_k = self.token_ids.shape[1]
         for node in self.nodes.tolist():
             paths.append((*paths[node // top_k], tokens[node]))
         return {path: row for row, path in enumerate(paths)}
@@ -96,24 +100,32 @@ def smaller_tree(stored: StoredPool, pool: HostPool, depth: int) -> SmallTree:
     A narrower beam may expand a node that was pushed out of the wider one. Its children are
     unknown: they get token -1 and no probability.
     """
-    rows, top_k, missed = stored.rows(), pool.top_k, 0
+    rows = stored.rows()
+    top_k = pool.top_k
+    num_missed = 0
     token_ids = torch.from_numpy(stored.token_ids[:, :top_k].astype(np.int64))
     log_probs = torch.from_numpy(stored.log_probs[:, :top_k].copy())
     pool.start(torch.zeros(1, dtype=torch.long))
     pool.add(log_probs[:1], token_ids[:1])
-    beam: list[tuple[int, ...] | None] = [()]
+    beam_paths: list[tuple[int, ...] | None] = [()]  # None: its children are unknown
     for _ in range(depth):
-        chosen = pool.beam()
-        pairs = zip(chosen.rows.tolist(), chosen.tokens.tolist(), strict=True)
-        above = [(beam[row], token) for row, token in pairs]
-        beam = [None if path is None else (*path, token) for path, token in above]
-        found = torch.tensor([-1 if path is None else rows.get(path, -1) for path in beam])
-        missed += sum(path is not None and path not in rows for path in beam)
-        beam = [path if path in rows else None for path in beam]
-        is_unknown = (found < 0)[:, None]
+        beam = pool.beam()
+        paths: list[tuple[int, ...] | None] = []
+        stored_rows = []  # -1: its children are unknown
+        for parent, token in zip(beam.rows.tolist(), beam.tokens.tolist(), strict=True):
+            parent_path = beam_paths[parent]
+            path = None if parent_path is None else (*parent_path, token)
+            row = -1 if path is None else rows.get(path, -1)
+            if path is not None and row < 0:
+                num_missed += 1
+            paths.append(path if row >= 0 else None)
+            stored_rows.append(row)
+        beam_paths = paths
+        row_ids = torch.tensor(stored_rows)
+        is_unknown = (row_ids < 0)[:, None]
         pool.add(
-            log_probs[found].masked_fill(is_unknown, -torch.inf),
-            token_ids[found].masked_fill(is_unknown, -1),
+            log_probs[row_ids].masked_fill(is_unknown, -torch.inf),
+            token_ids[row_ids].masked_fill(is_unknown, -1),
         )
     tokens, parents, _, _ = pool.tree()
-    return SmallTree(tokens.tolist(), parents.tolist(), 1 + depth * top_k, missed)
+    return SmallTree(tokens.tolist(), parents.tolist(), 1 + depth * top_k, num_missed)
