@@ -19,8 +19,10 @@ from specbench.engine.sampler import Sampler
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.errors import NonFiniteError
 
-BROKEN_TARGET, BROKEN_DRAFT = -(2**63), 1 - 2**63
-"""Marks that replace tokens chosen from NaN or infinite logits."""
+BROKEN_TARGET = -(2**63)
+"""Mark that replaces a token chosen from NaN or infinite logits of the target."""
+BROKEN_DRAFT = 1 - 2**63
+"""Mark that replaces the token after the root if the draft's scores are NaN or infinite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +51,15 @@ class Verdict:
             NonFiniteError: logits of the target on the path, or of the draft, are not finite.
         """
         on_path, tokens, next_ids = chosen.tolist()
-        if (mark := min(next_ids)) <= BROKEN_DRAFT:
-            who = "draft's scores" if mark == BROKEN_DRAFT else "target's logits"
+        mark = min(next_ids)  # below every token
+        if mark <= BROKEN_DRAFT:
+            source = "draft's scores" if mark == BROKEN_DRAFT else "target's logits"
             hint = "Check the weights and config.json (rms_norm_eps, rope), or use a wider --dtype."
-            raise NonFiniteError(f"The {who} are NaN or infinite", hint)
-        path = tuple(i for i, on in enumerate(on_path) if on)
-        drafted = tuple(tokens[i] for i in path[1:])
-        return cls(path, (*drafted, next_ids[path[-1]]), tuple(next_ids))
+            raise NonFiniteError(f"The {source} are NaN or infinite", hint)
+        path = tuple(node for node, is_on_path in enumerate(on_path) if is_on_path)
+        accepted = tuple(tokens[node] for node in path[1:])
+        bonus = next_ids[path[-1]]
+        return cls(path, (*accepted, bonus), tuple(next_ids))
 
 
 class AcceptedPath(NamedTuple):
@@ -68,33 +72,37 @@ class AcceptedPath(NamedTuple):
     @classmethod
     def single(cls, token_id: int, device: torch.device) -> AcceptedPath:
         """The path of one row after which `token_id` was emitted."""
-        first = torch.zeros(1, dtype=torch.long, device=device)
-        return cls(first, first + token_id, first)
+        root = torch.zeros(1, dtype=torch.long, device=device)
+        return cls(path=root, token_ids=root + token_id, last=root)
 
     @classmethod
     def from_verdict(cls, verdict: Verdict, device: torch.device) -> AcceptedPath:
         """The path of a verdict, without padding."""
-        both = torch.tensor([verdict.path, verdict.token_ids], device=device)
-        return cls(both[0], both[1], torch.full((1,), verdict.num_accepted, device=device))
+        path, token_ids = torch.tensor([verdict.path, verdict.token_ids], device=device)
+        last = torch.full((1,), verdict.num_accepted, device=device)
+        return cls(path, token_ids, last)
 
     @classmethod
     def from_choice(cls, chosen: Tensor, length: int) -> AcceptedPath:
         """The result of `select`, read on the device and padded to `length` nodes."""
         on_path, tokens, next_ids = chosen
         nodes = torch.arange(chosen.shape[1], device=chosen.device)
-        ranks = on_path.cumsum(0)
-        places = torch.where(on_path > 0, ranks - 1, length)  # nodes off the path go after it
-        path = nodes.new_zeros(length + 1).scatter_(0, places, nodes)
+        ranks = on_path.cumsum(0)  # [nodes] number of nodes of the path so far
+        indices = torch.where(on_path > 0, ranks - 1, length)  # nodes off the path go after it
+        path = nodes.new_zeros(length + 1).scatter_(0, indices, nodes)
         last = ranks[-1:] - 1
-        token_ids = tokens[path[1:]].scatter_(0, last, next_ids[path[last]])
+        bonus = next_ids[path[last]]
+        token_ids = tokens[path[1:]].scatter_(0, last, bonus)
         return cls(path[:-1], token_ids, last)
 
     def padded(self, length: int) -> AcceptedPath:
         """The same path, padded to `length` nodes."""
-        more = length - self.path.shape[0]
-        if more == 0:
+        num_more = length - self.path.shape[0]
+        if num_more == 0:
             return self
-        return AcceptedPath(pad(self.path, (0, more)), pad(self.token_ids, (0, more)), self.last)
+        path = pad(self.path, (0, num_more))
+        token_ids = pad(self.token_ids, (0, num_more))
+        return AcceptedPath(path, token_ids, self.last)
 
 
 class Rule(Protocol):
@@ -109,7 +117,7 @@ class Rule(Protocol):
 def accept_path(
     rule: Rule, tree: DraftTree, logits: Tensor, sampler: Sampler, execution: Execution
 ) -> Tensor:
-    """Apply a rule to a tree and the target's `logits` [nodes, vocab]; returns as `select`.
+    """Accept a path of a tree by a rule and the target's `logits` [nodes, vocab], as `select` does.
 
     A token chosen from logits that are not finite becomes a mark, for which `Verdict.read` raises.
     """
@@ -122,25 +130,26 @@ def accept_path(
         num_verify = torch.full((), num_verify, device=logits.device)
     inputs.append(num_verify)
     siblings = None if tree.q is None else layout.siblings
-    some = {"q": tree.q, "siblings": siblings, "scores": tree.scores}
-    more = {name: part for name, part in some.items() if part is not None}
+    optional = {"q": tree.q, "siblings": siblings, "scores": tree.scores}
+    present = {name: tensor for name, tensor in optional.items() if tensor is not None}
     (chosen,) = execution.wrap(_choose)(
-        *inputs, *more.values(), names=tuple(more), rule=rule, sampler=sampler
+        *inputs, *present.values(), names=tuple(present), rule=rule, sampler=sampler
     )
     return chosen
 
 
 def _choose(
     tokens: Tensor, parents: Tensor, depths: Tensor, ancestors: Tensor, logits: Tensor,
-    num_verify: Tensor, *more: Tensor, names: tuple[str, ...], rule: Rule, sampler: Sampler,
+    num_verify: Tensor, *present: Tensor, names: tuple[str, ...], rule: Rule, sampler: Sampler,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """A rule as a function of tensors; `more` are q, siblings and scores, as far as in `names`."""
-    known = dict(zip(names, more, strict=True))
+    """A rule as a function of tensors; `present` are those of q, siblings and scores in `names`."""
+    optional = dict(zip(names, present, strict=True))
     layout = TreeLayout(
         parents, depths, ancestors, max_depth=parents.shape[0] - 1,
-        known_siblings=known.get("siblings"),
+        known_siblings=optional.get("siblings"),
     )  # fmt: skip
-    tree = DraftTree(tokens, layout, num_verify, known.get("q"), scores=known.get("scores"))
+    q, scores = optional.get("q"), optional.get("scores")
+    tree = DraftTree(tokens, layout, num_verify, q, scores=scores)
     return (_mark_non_finite(rule(tree, logits, sampler), tree, logits, sampler),)
 
 
@@ -151,15 +160,17 @@ def _mark_non_finite(chosen: Tensor, tree: DraftTree, logits: Tensor, sampler: S
     """
     on_path, _, next_ids = chosen
     if sampler.sampling.is_greedy:
-        inside = next_ids.clamp(0, logits.shape[1] - 1)  # a rule of a plug-in may choose any token
-        top = logits.gather(1, inside[:, None])[:, 0]
+        in_vocabulary = next_ids.clamp(0, logits.shape[1] - 1)  # a plug-in's rule may choose any
+        deciding = logits.gather(1, in_vocabulary[:, None])[:, 0]
     else:
-        top = logits.amax(-1)
-    if top.device.type == "cpu" and tree.scores is None and (top < torch.inf).all():
+        deciding = logits.amax(-1)
+    is_finite = deciding < torch.inf  # [nodes]; False for NaN, too
+    if is_finite.device.type == "cpu" and tree.scores is None and is_finite.all():
         return chosen
-    next_ids.masked_fill_(on_path.bool() & ~(top < torch.inf), BROKEN_TARGET)
+    next_ids.masked_fill_(on_path.bool() & ~is_finite, BROKEN_TARGET)
     if tree.scores is not None:
-        next_ids[:1].masked_fill_(~(tree.scores < torch.inf).all(), BROKEN_DRAFT)
+        is_draft_finite = (tree.scores < torch.inf).all()
+        next_ids[:1].masked_fill_(~is_draft_finite, BROKEN_DRAFT)
     return chosen
 
 
@@ -185,21 +196,22 @@ def _reject(tree: DraftTree, q: Tensor, p: Tensor, sampler: Sampler) -> tuple[Te
     n = tree.num_nodes
     may_accept = torch.arange(n, device=p.device) < tree.num_verify
     accepted = torch.zeros(n, dtype=torch.bool, device=p.device)
-    is_open = torch.ones(n, dtype=torch.bool, device=p.device)
+    is_open = torch.ones(n, dtype=torch.bool, device=p.device)  # no child is accepted yet
     chance = sampler.uniform(n)
     for child in tree.layout.siblings:  # [nodes]
         token = tree.tokens[child][:, None]
-        proposal = q[child]
+        q_child = q[child]  # [nodes, vocab]
+        q_token = q_child.gather(1, token)[:, 0]
+        p_token = p.gather(1, token)[:, 0]
         is_tried = is_open & (child > 0) & may_accept[child]
-        ratio_holds = chance[child] * proposal.gather(1, token)[:, 0] < p.gather(1, token)[:, 0]
-        is_kept = is_tried & ratio_holds
+        is_kept = is_tried & (chance[child] * q_token < p_token)  # chance < p / q
         accepted = accepted.scatter(0, child, accepted[child] | is_kept)
         is_open = is_open & ~is_kept
-        rest = (p - proposal).clamp_(min=0)
-        mass = rest.sum(-1, keepdim=True)
+        residual = (p - q_child).clamp_(min=0)
+        mass = residual.sum(-1, keepdim=True)
         # A residual without mass means p equals q: then only rounding can reject.
         is_rejected = (is_tried & ~is_kept)[:, None] & (mass > 0)
-        p = torch.where(is_rejected, rest / mass, p)
+        p = torch.where(is_rejected, residual / mass, p)
     return accepted, sampler.draw(p)
 
 
@@ -217,10 +229,11 @@ def typical(
     if sampler.sampling.is_greedy:
         return select(tree, tree.tokens == next_ids[tree.layout.parents], next_ids)
     p = sampler.probs(logits)
-    enough = torch.exp(-torch.special.entr(p).sum(-1)).mul_(alpha).clamp_(max=threshold)
+    entropy = torch.special.entr(p).sum(-1)  # [nodes]
+    sufficient = torch.exp(-entropy).mul_(alpha).clamp_(max=threshold)
     parents = tree.layout.parents
     likelihood = p[parents, tree.tokens]
-    return select(tree, likelihood > enough[parents], next_ids, likelihood)
+    return select(tree, likelihood > sufficient[parents], next_ids, likelihood)
 
 
 def select(
@@ -234,18 +247,20 @@ def select(
     """
     if isinstance(tree.num_verify, int) and accepted.device.type == "cpu" and likelihood is None:
         return _select_on_host(tree, tree.num_verify, accepted.tolist(), next_ids)
-    ok = accepted & (torch.arange(tree.num_nodes, device=accepted.device) < tree.num_verify)
-    ok[:1] = True  # a slice is filled on the device, an element is copied from the host
-    is_path = ~(tree.layout.ancestors & ~ok).any(-1)
+    ancestors = tree.layout.ancestors
+    nodes = torch.arange(tree.num_nodes, device=accepted.device)
+    is_open = accepted & (nodes < tree.num_verify)
+    is_open[:1] = True  # a slice is filled on the device, an element is copied from the host
+    is_path = ~(ancestors & ~is_open).any(-1)  # from the root to the node
     depths = torch.where(is_path, tree.layout.depths, -1)
     if likelihood is None:
         best = depths.argmax()
     else:
-        log = torch.where(ok, likelihood, 1.0).log_()
-        log[:1] = 0.0
-        total = tree.layout.ancestors.to(log.dtype) @ log
-        best = torch.where(depths == depths.max(), total, -torch.inf).argmax()
-    on_path = tree.layout.ancestors.index_select(0, best.view(1))[0]
+        log_likelihood = torch.where(is_open, likelihood, 1.0).log_()
+        log_likelihood[:1] = 0.0
+        of_path = ancestors.to(log_likelihood.dtype) @ log_likelihood
+        best = torch.where(depths == depths.max(), of_path, -torch.inf).argmax()
+    on_path = ancestors.index_select(0, best.view(1))[0]
     return torch.stack([on_path.long(), tree.tokens, next_ids])
 
 
@@ -255,13 +270,18 @@ def _select_on_host(
     """`select` in a few operations: after a step over a model's weights each is slow to begin."""
     if tree.num_nodes == 1:
         return torch.stack([torch.ones_like(next_ids), tree.tokens, next_ids])
-    parents, depths = tree.layout.parents.tolist(), tree.layout.depths.tolist()
-    is_path, best = [True] + [False] * (len(parents) - 1), 0
+    parents = tree.layout.parents.tolist()
+    depths = tree.layout.depths.tolist()
+    num_below_root = len(parents) - 1
+    is_path = [True] + [False] * num_below_root  # from the root to the node
+    deepest = 0
     for node in range(1, min(num_verify, len(parents))):
         is_path[node] = accepted[node] and is_path[parents[node]]
-        if is_path[node] and depths[node] > depths[best]:
-            best = node
-    on_path = [1] + [0] * (len(parents) - 1)
-    while best:
-        on_path[best], best = 1, parents[best]
+        if is_path[node] and depths[node] > depths[deepest]:
+            deepest = node
+    on_path = [1] + [0] * num_below_root
+    node = deepest
+    while node:
+        on_path[node] = 1
+        node = parents[node]
     return torch.stack([torch.tensor(on_path), tree.tokens, next_ids])

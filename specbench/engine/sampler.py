@@ -20,7 +20,8 @@ class Sampler:
     def __init__(
         self, sampling: Sampling, device: torch.device, seed: int = 0, ops: Ops = TORCH
     ) -> None:
-        self.sampling, self._ops = sampling, ops
+        self.sampling = sampling
+        self._ops = ops
         self.generator = torch.Generator(device).manual_seed(seed)
         self._processors = LogitsProcessorList()
         if sampling.is_greedy:
@@ -42,15 +43,20 @@ class Sampler:
 
     def uniform(self, rows: int) -> Tensor:
         """Random numbers [rows] in [0, 1), float64. Padding a tree does not change them."""
-        device, size = self.generator.device, padded_size(rows)
-        drawn = torch.rand(size, dtype=torch.float64, device=device, generator=self.generator)
-        return drawn[:rows]
+        generator = self.generator
+        numbers = torch.rand(
+            padded_size(rows), dtype=torch.float64, device=generator.device, generator=generator
+        )
+        return numbers[:rows]
 
     def draw(self, probs: Tensor) -> Tensor:
         """One token [rows] per row of `probs` [rows, vocab], whose rows need not sum to one."""
+        num_rows, vocab_size = probs.shape
         cdf = probs.double().cumsum(-1)
-        at = self.uniform(probs.shape[0])[:, None] * cdf[:, -1:]
-        return torch.searchsorted(cdf, at, right=True).squeeze(-1).clamp_(max=probs.shape[-1] - 1)
+        total = cdf[:, -1:]
+        thresholds = self.uniform(num_rows)[:, None] * total  # [rows, 1]
+        token_ids = torch.searchsorted(cdf, thresholds, right=True).squeeze(-1)
+        return token_ids.clamp_(max=vocab_size - 1)
 
     def draw_distinct(self, probs: Tensor, count: int) -> Tensor:
         """Tokens [rows, count], drawn in this order without replacement from each row.
@@ -68,4 +74,6 @@ class Sampler:
 
     def pick(self, logits: Tensor) -> Tensor:
         """The next token [rows] after `logits` [rows, vocab]: the best one, or a drawn one."""
-        return self.best_ids(logits) if self.sampling.is_greedy else self.draw(self.probs(logits))
+        if self.sampling.is_greedy:
+            return self.best_ids(logits)
+        return self.draw(self.probs(logits))
