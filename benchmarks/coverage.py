@@ -21,7 +21,7 @@ from typing import TypeAlias
 import numpy as np
 
 from specbench.analysis.ranking import is_claimed, rank
-from specbench.analysis.ratios import Places, log_ratios
+from specbench.analysis.ratios import RowGroups, log_ratios
 from specbench.analysis.stats.arrays import FloatArray
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio
 from specbench.analysis.stats.combining import mean
@@ -168,7 +168,7 @@ class Simulator:
             ratios[method] = Ratio(
                 np.stack([base_s.sum(0), num_passes * tokens], 1),
                 np.stack([num_passes * tokens, own_s.sum(0)], 1),
-                units=log_ratios(Places(requests, units, requests, num_units), top, bottom),
+                units=log_ratios(RowGroups(requests, units, requests, num_units), top, bottom),
                 machine=None,
             )
         return ratios

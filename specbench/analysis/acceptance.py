@@ -1,13 +1,13 @@
-"""Acceptance by depth: how often the guess at each depth below the pending token was accepted.
+"""Acceptance by depth: how often a draft token at each depth below the pending one was accepted.
 
-Depth 1 is the first guessed token: the first of a chain, any child of the root in a tree. Both
-shares are of steps, so that chains and trees compare: a step without a guess at a depth
+Depth 1 is the first draft token: the first of a chain, any child of the root in a tree. Both
+shares are of steps, so that chains and trees compare: a step without a draft token at a depth
 accepted nothing there. 1 + the sum of the unconditional shares is the mean accepted tokens,
 except for cut steps.
 
-A step that ended its completion emitted a tokens and shows a - 1 accepted guesses. The record
-does not tell whether the last token was one more guess or the target's own, since EOS and the
-budget end both. Such a step counts up to depth a - 1 and is left out from there on. The
+A step that ended its completion emitted a tokens and shows a - 1 accepted draft tokens. The record
+does not tell whether the last token was one more draft token or the target's own, since EOS and
+the budget end both. Such a step counts up to depth a - 1 and is left out from there on. The
 unconditional share is the product of the conditional ones (Kaplan and Meier 1958), which
 assumes that the steps left out are like the others. If a step emitted as many tokens as its
 tree has nodes, nothing is left out.
@@ -25,29 +25,31 @@ from specbench.analysis.stats.estimates import Estimate, interval
 
 @dataclass(frozen=True, slots=True)
 class DepthAcceptance:
-    """Acceptance at one depth.
-
-    `num_reached` counts steps that accepted every guess above and have a known outcome here;
-    `num_accepted` of them accepted here. `conditional` is the ratio of the two,
-    `unconditional` the share of all steps that accept at least this deep.
-    """
+    """Acceptance at one depth."""
 
     depth: int
+
     num_reached: int
+    """Steps that accepted every draft token above and have a known outcome here."""
+
     num_accepted: int
+    """Of these steps, those that accepted here."""
+
     conditional: Estimate
+    """`num_accepted` / `num_reached`."""
+
     unconditional: Estimate
+    """The share of all steps that accept at least this deep."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepCounts:
-    """Numbers of steps by emitted tokens: [clusters, longest + 1], column a for a tokens.
-
-    `cut` counts the steps among `steps` whose outcome at depth a is unknown.
-    """
+    """Numbers of steps by emitted tokens: [clusters, longest + 1], column a for a tokens."""
 
     steps: IntArray
+
     cut: IntArray
+    """Those among `steps` whose outcome at depth a is unknown."""
 
     @property
     def histogram(self) -> dict[int, int]:
@@ -59,37 +61,41 @@ class StepCounts:
 def count_steps(table: RecordTable, rows: IntArray) -> StepCounts:
     """Count the steps of these rows."""
     names, num_steps, is_cut = table.values(rows, "cluster", "num_steps", "is_cut")
-    _, clusters = np.unique(names, return_inverse=True)
-    lengths = table.lengths(rows)
-    width = int(lengths.max(initial=0)) + 1
-    size = (int(clusters.max(initial=-1)) + 1) * width
-    last = num_steps.cumsum()[is_cut] - 1
-    steps = np.bincount(np.repeat(clusters, num_steps) * width + lengths, minlength=size)
-    cut = np.bincount(clusters[is_cut] * width + lengths[last], minlength=size)
-    return StepCounts(steps.reshape(-1, width), cut.reshape(-1, width))
+    _, clusters = np.unique(names, return_inverse=True)  # [rows], numbered from 0
+    lengths = table.lengths(rows)  # [steps]
+    cut_lengths = lengths[num_steps.cumsum()[is_cut] - 1]  # of the last steps of cut rows
+    shape = (1 + int(clusters.max(initial=-1)), 1 + int(lengths.max(initial=0)))
+    return StepCounts(
+        steps=_count_pairs(np.repeat(clusters, num_steps), lengths, shape),
+        cut=_count_pairs(clusters[is_cut], cut_lengths, shape),
+    )
+
+
+def _count_pairs(rows: IntArray, columns: IntArray, shape: tuple[int, int]) -> IntArray:
+    """How often each pair of a row and a column occurs: an array of this shape."""
+    cells = np.ravel_multi_index((rows, columns), shape)
+    num_cells = shape[0] * shape[1]
+    return np.bincount(cells, minlength=num_cells).reshape(shape)
 
 
 def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthAcceptance, ...]:
     """Every depth at which anything was accepted, with intervals if there are draws."""
     # [clusters, longest + 1], column a: steps that emitted at least a tokens
     at_least = counts.steps[:, ::-1].cumsum(1)[:, ::-1].astype(np.float64)
-    # A step came to depth d if it emitted d tokens or more: d - 1 guesses and the target's own.
-    # It accepted there if it emitted one more.
+    # A step came to depth d if it emitted d tokens or more: d - 1 draft tokens and the target's
+    # own. It accepted there if it emitted one more.
     depths = np.arange(1, at_least.shape[1] - 1)
-    reached = at_least[:, depths] - counts.cut[:, depths]
-    accepted = at_least[:, depths + 1]
+    accepted = at_least[:, depths + 1]  # [clusters, depths]
     num_depths = int((accepted.sum(0) > 0).sum())
     if not num_depths:
         return ()
-    reached, accepted = reached[:, :num_depths], accepted[:, :num_depths]
-    num_reached, num_accepted = reached.sum(0), accepted.sum(0)
+    accepted = accepted[:, :num_depths]
+    reached = (at_least[:, depths] - counts.cut[:, depths])[:, :num_depths]
+    num_accepted = accepted.sum(0)  # [depths]
+    num_reached = reached.sum(0)
     conditional = num_accepted / num_reached
     unconditional = conditional.cumprod()
-    resamples = np.full((1, num_depths), np.nan)
-    if draws is not None and len(reached) > 1:
-        sums = draws.sums(np.hstack([accepted, reached]))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            resamples = sums[:, :num_depths] / sums[:, num_depths:]
+    resamples = _resample(accepted, reached, draws)  # [num_resamples, depths]
     products = resamples.cumprod(1)
     effective = effective_number(reached[:, :1])
     return tuple(
@@ -104,14 +110,27 @@ def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthA
     )
 
 
-def _share(value: float, resamples: FloatArray, effective: float) -> Estimate:
+def _resample(accepted: FloatArray, reached: FloatArray, draws: Draws | None) -> FloatArray:
+    """The conditional shares in each resample: [clusters, depths] -> [num_resamples, depths].
+
+    NaN if clusters cannot be drawn.
+    """
+    num_clusters, num_depths = accepted.shape
+    if draws is None or num_clusters < 2:
+        return np.full((1, num_depths), np.nan)
+    sums = draws.sums(np.hstack([accepted, reached]))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return sums[:, :num_depths] / sums[:, num_depths:]
+
+
+def _share(share: float, resamples: FloatArray, effective: float) -> Estimate:
     """A share with its interval; without one if a resample has no step that came so deep.
 
     The resamples are widened as in `Draws.estimate`, but on the linear scale: a share may be 0.
     """
     degrees = effective - 1
     if degrees <= 0 or not np.isfinite(resamples).all():
-        return Estimate(value)
-    widened = value + (resamples - value) * np.sqrt(effective / degrees)
+        return Estimate(share)
+    widened = share + (resamples - share) * np.sqrt(effective / degrees)
     shares = np.clip(widened, 0.0, 1.0)
-    return Estimate(value, interval(shares, degrees), shares, degrees)
+    return Estimate(share, interval(shares, degrees), shares, degrees)

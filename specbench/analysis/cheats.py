@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from specbench.analysis.ratios import RowRatio, column_ratio
 from specbench.analysis.records import BASELINE, RecordTable
-from specbench.analysis.stats.arrays import BoolArray, FloatArray
+from specbench.analysis.stats.arrays import FloatArray
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio
 from specbench.analysis.stats.estimates import without_spread
 from specbench.analysis.stats.significance import GATE_ALPHA, holm, slower
@@ -24,63 +24,94 @@ from specbench.log.header import RunHeader
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-FAST_STEP, SLOW_VANILLA = "fast_step", "slow_vanilla"
-"""Keys of the warning about steps that are faster than vanilla's, of one method and of several."""
+FAST_STEP = "fast_step"
+"""Key of the warning about steps of one method that are faster than vanilla's."""
+SLOW_VANILLA = "slow_vanilla"
+"""Key of the same warning about several methods: vanilla is then the likely cause."""
+
 Subject: TypeAlias = tuple[str, float]
 """A method and a temperature."""
+
 LEAST_STEPS = 0.95
 """Least steps for as many tokens, in later passes / in the first, without a hidden memory."""
-LEAST_STEP, LEAST_STEP_MORE, LEAST_PREFILL = 0.9, 0.95, 0.8
-"""Least time of a step, of one with more threads than vanilla's, and of a prefill, / vanilla's
-that noise and kernels explain. The number of threads is the fastest to within 5 %.
+LEAST_STEP = 0.9
+"""Least time of a step / vanilla's that noise and kernels explain."""
+LEAST_STEP_MORE = 0.95
+"""The same for a step with more threads than vanilla's. The number of threads is the fastest to
+within 5 %.
 """
+LEAST_PREFILL = 0.8
+"""Least time of a prefill / vanilla's that noise and kernels explain."""
 MOST_AFTER = 0.1
 """Vanilla's steps may take longer by this share after a method than after others."""
 LEAST_PAIRS = 8
-MOST_HIDDEN, HIDDEN_S, LEAST_HIDDEN = 0.1, 1e-3, 0.2
-"""Share of its own times by which an outer clock may see more of a completion, and seconds;
-and the share of completions in which it has to see more.
-"""
+"""Vanilla's completions after a method, and after others, that the rule needs."""
+MOST_HIDDEN = 0.1
+"""Share of its own time by which an outer clock may see more of a completion."""
+HIDDEN_S = 1e-3
+"""Seconds by which an outer clock may see more, besides that share."""
+LEAST_HIDDEN = 0.2
+"""The share of completions in which the outer clock has to see more than allowed."""
 MOST_UNTIMED = 0.05
 """Untimed work of a method / its decode time, up to which there is no warning."""
-BUILD_S, LOADED_BYTES_PER_S = 0.5, 50e6
-"""Seconds that building a method may take, and bytes of weights a second that it may load."""
+BUILD_S = 0.5
+"""Seconds that building a method may take, besides loading its weights."""
+LOADED_BYTES_PER_S = 50e6
+"""Bytes of weights that building a method may load per second."""
+_BYTES_PER_NUMBER = 4
+"""Of weights that are made in memory."""
 _GROUP = ["temperature", "task", "turn"]
 """Columns of vanilla's completions whose steps should take equally long."""
 
 
-def find_cheats(table: RecordTable, info: RunHeader) -> tuple[RunWarning, ...]:
+class Compared(NamedTuple):
+    """Ratios of subjects, and those that they are compared with: 1 if there are none."""
+
+    ratios: Mapping[Subject, Ratio]
+    references: Mapping[Subject, Ratio] | None = None
+
+
+def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]:
     """A warning for each rule that names methods.
 
     Its numbers are ratios of steps or of times. The records of `table` stand in the order in
     which they ran.
     """
-    values, frame = info.spec.values, table.frame
-    if values.backend or info.servers or not len(frame):
+    spec = header.spec.values
+    frame = table.frame
+    if spec.backend or header.servers or not len(frame):
         return ()
     is_used = frame["is_measured"] & ~frame["is_paused"] & (frame["num_steps"] > 0)
-    own = frame[is_used & (frame["method"] != BASELINE)]
-    found: dict[str, dict[Subject, float]] = {
-        "untimed_work": _untimed(frame, info),
-        "hidden_time": {} if values.trace else _hidden(table),
-        "remembered_answers": _claimed(_later_passes(own)),
-        "known_answers": _claimed(*_by_order(own[own["repeat"] == 0])),
+    used = frame[is_used & (frame["method"] != BASELINE)]
+    first_pass = used[used["repeat"] == 0]
+    named: dict[str, dict[Subject, float]] = {
+        "untimed_work": _untimed(frame, header),
+        "hidden_time": {} if spec.trace else _hidden(table),
+        "remembered_answers": _claimed(_later_passes(used)),
+        "known_answers": _claimed(_by_order(first_pass)),
     }
-    if not (values.phases or frame["draft_s"].notna().any()):  # timing phases slows steps
-        fast = _below(table, own, LEAST_STEP, "decode_s", "num_steps")
-        if info.threads:
-            more = {one for one, num in info.threads.own.items() if num > info.threads.num}
-            rows = own[own["method"].isin(more)]
-            fast |= _below(table, rows, LEAST_STEP_MORE, "decode_s", "num_steps")
-        found[FAST_STEP if len({method for method, _ in fast}) < 2 else SLOW_VANILLA] = fast
-        found["fast_prefill"] = _below(table, own, LEAST_PREFILL, "prefill_s")
-        slow = _claimed(*_by_neighbour(frame, is_used), MOST_AFTER)
-        found["slowed_vanilla"] = {subject: 1 / speed for subject, speed in slow.items()}
-    warnings = [RunWarning(key, {"methods": _numbers(one)}) for key, one in found.items() if one]
-    printed = info.weights_print
-    if printed and printed.at_load != printed.at_end:
-        warnings.append(RunWarning("changed_weights", {"share": printed.share}))
+    has_phases = spec.phases or frame["draft_s"].notna().any()
+    if not has_phases:  # timing phases slows steps
+        fast = _fast_steps(table, used, header)
+        fast_methods = {method for method, _ in fast}
+        named[FAST_STEP if len(fast_methods) < 2 else SLOW_VANILLA] = fast
+        named["fast_prefill"] = _below(table, used, LEAST_PREFILL, "prefill_s")
+        slowed = _claimed(_by_neighbour(frame, is_used), MOST_AFTER)
+        named["slowed_vanilla"] = {subject: 1 / speed for subject, speed in slowed.items()}
+    warnings = [_warning(key, ratios) for key, ratios in named.items() if ratios]
+    fingerprints = header.weights_print
+    if fingerprints and fingerprints.at_load != fingerprints.at_end:
+        warnings.append(RunWarning("changed_weights", {"share": fingerprints.share}))
     return tuple(warnings)
+
+
+def _warning(key: str, ratios: Mapping[Subject, float]) -> RunWarning:
+    """The warning of a rule that names these methods."""
+    methods: list[dict[str, Any]] = [
+        {"method": method, "temperature": temperature, "ratio": ratio}
+        for (method, temperature), ratio in ratios.items()
+    ]
+    return RunWarning(key, {"methods": methods})
 
 
 def _hidden(table: RecordTable) -> dict[Subject, float]:
@@ -89,145 +120,188 @@ def _hidden(table: RecordTable) -> dict[Subject, float]:
     It counts if the sum and many completions show it: bursts of other programs hit only a few.
     """
     times: dict[Subject, list[tuple[float, float]]] = defaultdict(list)
-    for one in table.records:
-        if one.outer_s is not None and one.wall_s is not None:
-            times[one.key.method, one.key.temperature].append((one.outer_s, one.wall_s))
-    found = {}
+    for record in table.records:
+        if record.outer_s is not None and record.wall_s is not None:
+            subject = record.key.method, record.key.temperature
+            times[subject].append((record.outer_s, record.wall_s))
+    ratios = {}
     for subject, pairs in times.items():
-        outer_s, own_s = np.array(pairs).T
+        outer_s, own_s = np.array(pairs).T  # [completions]
         is_more = outer_s > own_s * (1 + MOST_HIDDEN) + HIDDEN_S
-        limit_s = own_s.sum() * (1 + MOST_HIDDEN) + HIDDEN_S * len(pairs)
-        if outer_s.sum() > limit_s and is_more.mean() > LEAST_HIDDEN:
-            found[subject] = float(outer_s.sum() / own_s.sum())
-    return found
+        allowed_s = own_s.sum() * (1 + MOST_HIDDEN) + HIDDEN_S * len(pairs)
+        if outer_s.sum() > allowed_s and is_more.mean() > LEAST_HIDDEN:
+            ratios[subject] = float(outer_s.sum() / own_s.sum())
+    return ratios
 
 
-def _untimed(frame: DataFrame, info: RunHeader) -> dict[Subject, float]:
+def _untimed(frame: DataFrame, header: RunHeader) -> dict[Subject, float]:
     """Untimed work of methods / their decode times, where it is more than loading explains."""
-    decode_s = frame[frame["is_measured"]].groupby("method", observed=True)["decode_s"].sum()
-    found = {}
-    for method, one in info.hooks.items():
-        about = info.methods.get(method)
-        weights = about.weights if about else None
-        num_bytes = sum(file.bytes for file in weights.files.values()) if weights else 0
-        num_bytes += 4 * (weights.num_numbers or 0) if weights else 0
-        build_s = max(one.build_s - BUILD_S - num_bytes / LOADED_BYTES_PER_S, 0.0)
-        work_s, own_s = build_s + one.remember_s + one.forget_s, float(decode_s.get(method, 0.0))
-        if own_s and work_s > MOST_UNTIMED * own_s:
-            found[method, 0.0] = work_s / own_s
-    return found
+    measured = frame[frame["is_measured"]]
+    decode_s_of_method = measured.groupby("method", observed=True)["decode_s"].sum()
+    ratios = {}
+    for method, hooks in header.hooks.items():
+        load_s = _weight_bytes(header, method) / LOADED_BYTES_PER_S
+        build_s = max(hooks.build_s - BUILD_S - load_s, 0.0)
+        untimed_s = build_s + hooks.remember_s + hooks.forget_s
+        decode_s = float(decode_s_of_method.get(method, 0.0))
+        if decode_s and untimed_s > MOST_UNTIMED * decode_s:
+            ratios[method, 0.0] = untimed_s / decode_s
+    return ratios
 
 
-def _numbers(found: Mapping[Subject, float]) -> list[dict[str, Any]]:
-    return [
-        {"method": method, "temperature": temperature, "ratio": ratio}
-        for (method, temperature), ratio in found.items()
-    ]
+def _weight_bytes(header: RunHeader, method: str) -> int:
+    """The bytes of a method's weights, in files and made in memory."""
+    method_header = header.methods.get(method)
+    weights = method_header.weights if method_header else None
+    if weights is None:
+        return 0
+    file_bytes = sum(file.bytes for file in weights.files.values())
+    return file_bytes + _BYTES_PER_NUMBER * (weights.num_numbers or 0)
 
 
-def _claimed(
-    ones: Mapping[Subject, Ratio],
-    others: Mapping[Subject, Ratio] | None = None,
-    limit: float = 1 / LEAST_STEPS - 1,
-) -> dict[Subject, float]:
-    """Ratios of `ones` to `others` (by default: 1) that are lower by more than the limit.
+def _claimed(compared: Compared, allowed: float = 1 / LEAST_STEPS - 1) -> dict[Subject, float]:
+    """Quotients of ratios and references that are lower than 1 by more than the allowed share.
 
     `slower` tests each, and Holm's procedure corrects for their number.
     """
-    first, second = (Draws(Bootstrap(), stream) for stream in ("first", "second"))
-    pairs = {
-        key: (first.estimate(one), second.estimate(others[key]) if others else without_spread(1.0))
-        for key, one in ones.items()
-    }
-    p_values = holm({key: slower(*pair, limit, EXACT) for key, pair in pairs.items()})
+    draws = Draws(Bootstrap(), "first")
+    reference_draws = Draws(Bootstrap(), "second")
+    quotients: dict[Subject, float] = {}
+    p_values: dict[Subject, float | None] = {}
+    for subject, ratio in compared.ratios.items():
+        estimate = draws.estimate(ratio)
+        reference = without_spread(1.0)
+        if compared.references:
+            reference = reference_draws.estimate(compared.references[subject])
+        quotients[subject] = estimate.value / reference.value
+        p_values[subject] = slower(estimate, reference, allowed, EXACT)
     return {
-        key: pairs[key][0].value / pairs[key][1].value
-        for key, p_value in p_values.items()
+        subject: quotients[subject]
+        for subject, p_value in holm(p_values).items()
         if p_value is not None and p_value <= GATE_ALPHA
     }
 
 
 def _subjects(frame: DataFrame) -> Iterator[tuple[Subject, DataFrame]]:
+    """Each method and temperature with its rows."""
     groups = frame.groupby(["method", "temperature"], observed=True, sort=False)
     for (method, temperature), rows in groups:
         yield (str(method), float(temperature)), rows
 
 
-def _later_passes(own: DataFrame) -> dict[Subject, Ratio]:
+def _later_passes(used: DataFrame) -> Compared:
     """Steps per token in later passes / in the first, over requests that both have."""
-    found = {}
-    for subject, rows in _subjects(own):
+    ratios = {}
+    for subject, rows in _subjects(used):
         is_first = rows["repeat"] == 0
-        both = set(rows["request"][is_first]) & set(rows["request"][~is_first])
-        if both:
-            parts = {
-                f"{name} {when}": rows[name].where(where, 0)
-                for name in ("num_emitted", "num_steps")
-                for when, where in (("first", is_first), ("later", ~is_first))
-            }
-            found[subject] = column_ratio(
-                rows.assign(**parts)[rows["request"].isin(both)],
-                ("num_steps later", "num_emitted first"),
-                ("num_emitted later", "num_steps first"),
-            )
-    return found
+        in_both = set(rows["request"][is_first]) & set(rows["request"][~is_first])
+        if not in_both:
+            continue
+        columns = {
+            "num_emitted first": rows["num_emitted"].where(is_first, 0),
+            "num_emitted later": rows["num_emitted"].where(~is_first, 0),
+            "num_steps first": rows["num_steps"].where(is_first, 0),
+            "num_steps later": rows["num_steps"].where(~is_first, 0),
+        }
+        rows = rows.assign(**columns)
+        ratios[subject] = column_ratio(
+            rows[rows["request"].isin(in_both)],
+            ("num_steps later", "num_emitted first"),
+            ("num_emitted later", "num_steps first"),
+        )
+    return Compared(ratios)
 
 
-def _by_order(own: DataFrame) -> tuple[dict[Subject, Ratio], dict[Subject, Ratio]]:
+def _by_order(first_pass: DataFrame) -> Compared:
     """Steps per token where vanilla had answered the request before, and where it had not."""
-    after, before = {}, {}
-    for subject, rows in _subjects(own[own["baseline_row"] >= 0]):
+    after = {}
+    before = {}
+    for subject, rows in _subjects(first_pass[first_pass["baseline_row"] >= 0]):
         is_after = rows["baseline_row"] < rows.index
         if is_after.any() and not is_after.all():
             after[subject] = column_ratio(rows[is_after], ["num_steps"], ["num_emitted"])
             before[subject] = column_ratio(rows[~is_after], ["num_steps"], ["num_emitted"])
-    return after, before
+    return Compared(after, before)
 
 
-def _below(table: RecordTable, own: DataFrame, least: float, *columns: str) -> dict[Subject, float]:
-    """Ratios of a time (over steps) to vanilla's whose interval ends below `least`.
+def _fast_steps(table: RecordTable, used: DataFrame, header: RunHeader) -> dict[Subject, float]:
+    """Times of steps / vanilla's that are too low, more so with more threads than vanilla's."""
+    fast = _below(table, used, LEAST_STEP, "decode_s", "num_steps")
+    threads = header.threads
+    if threads:
+        with_more = {method for method, num in threads.own.items() if num > threads.num}
+        rows = used[used["method"].isin(with_more)]
+        fast |= _below(table, rows, LEAST_STEP_MORE, "decode_s", "num_steps")
+    return fast
+
+
+def _below(
+    table: RecordTable, used: DataFrame, least: float, time: str, count: str | None = None
+) -> dict[Subject, float]:
+    """Ratios of a time (over a count) to vanilla's whose interval ends below `least`.
 
     Their median has to be below it too: bursts of other programs that hit vanilla are not enough.
     """
     ratios = {}
-    for subject, rows in _subjects(own[own["baseline_row"] >= 0]):
-        at, partner = rows.index.to_numpy(), rows["baseline_row"].to_numpy()
-        mine, theirs = table.values(at, *columns), table.values(partner, *columns)
-        where = np.logical_and.reduce([one > 0 for one in (*mine, *theirs)])
-        top, bottom = (mine[0], *theirs[1:]), (theirs[0], *mine[1:])
-        if where.any() and _median(where, top, bottom) < least:
-            ratios[subject] = RowRatio(where, top, bottom).summed(table.places(at))
+    for subject, paired in _subjects(used[used["baseline_row"] >= 0]):
+        rows = paired.index.to_numpy()
+        baseline_rows = paired["baseline_row"].to_numpy()
+        # time / vanilla's time, or (time * vanilla's count) / (vanilla's time * count)
+        top = table.values(rows, time)
+        bottom = table.values(baseline_rows, time)
+        if count:
+            top += table.values(baseline_rows, count)
+            bottom += table.values(rows, count)
+        is_positive = np.logical_and.reduce([column > 0 for column in (*top, *bottom)])
+        if not is_positive.any():
+            continue
+        ratio = RowRatio(is_positive, tuple(top), tuple(bottom))
+        if _median(ratio) < least:
+            ratios[subject] = ratio.summed(table.groups(rows))
     draws = Draws(Bootstrap(), "first")
-    found = {subject: draws.estimate(ratio) for subject, ratio in ratios.items()}
-    return {
-        key: one.value for key, one in found.items() if one.interval and one.interval.high < least
-    }
+    below = {}
+    for subject, summed in ratios.items():
+        estimate = draws.estimate(summed)
+        if estimate.interval and estimate.interval.high < least:
+            below[subject] = estimate.value
+    return below
 
 
-def _median(where: BoolArray, top: Sequence[FloatArray], bottom: Sequence[FloatArray]) -> float:
-    logs = sum(np.log(one[where]) for one in top) - sum(np.log(one[where]) for one in bottom)
+def _median(ratio: RowRatio) -> float:
+    """The median over rows of prod(top) / prod(bottom)."""
+    logs = _sum_of_logs(ratio, ratio.top) - _sum_of_logs(ratio, ratio.bottom)  # [rows]
     return float(np.exp(np.median(logs)))
 
 
-def _by_neighbour(
-    frame: DataFrame, is_used: Series
-) -> tuple[dict[Subject, Ratio], dict[Subject, Ratio]]:
+def _sum_of_logs(ratio: RowRatio, factors: Sequence[FloatArray]) -> FloatArray | int:
+    return sum(np.log(factor[ratio.where]) for factor in factors)
+
+
+def _by_neighbour(frame: DataFrame, is_used: Series) -> Compared:
     """Vanilla's speed right after each method, and after all others.
 
-    Times a step are relative to the median of their task, turn and temperature.
+    Times of steps are relative to the median of their task, turn and temperature.
     """
-    before = frame.groupby("worker", observed=True, sort=False)["method"].shift()
+    method_before = frame.groupby("worker", observed=True, sort=False)["method"].shift()
     rows = frame[is_used & (frame["method"] == BASELINE) & (frame["decode_s"] > 0)]
     step_s = rows["decode_s"] / rows["num_steps"]
-    usual = step_s.groupby([rows[name] for name in _GROUP], observed=True).transform("median")
-    rows = rows.assign(one=1.0, time=step_s / usual, before=before[rows.index])
-    after, others = {}, {}
+    groups = [rows[name] for name in _GROUP]
+    median_s = step_s.groupby(groups, observed=True).transform("median")
+    rows = rows.assign(
+        completions=1.0,
+        relative_time=step_s / median_s,
+        before=method_before[rows.index],
+    )
+    after = {}
+    others = {}
     for method in rows["before"].dropna().unique():
         is_after = rows["before"] == method
         if method == BASELINE or min(is_after.sum(), (~is_after).sum()) < LEAST_PAIRS:
             continue
-        times = rows["time"][is_after].median(), rows["time"][~is_after].median()
-        if times[0] > times[1] * (1 + MOST_AFTER):
-            after[str(method), 0.0] = column_ratio(rows[is_after], ["one"], ["time"])
-            others[str(method), 0.0] = column_ratio(rows[~is_after], ["one"], ["time"])
-    return after, others
+        time_after = rows["relative_time"][is_after].median()
+        time_otherwise = rows["relative_time"][~is_after].median()
+        if time_after > time_otherwise * (1 + MOST_AFTER):
+            subject = str(method), 0.0
+            after[subject] = column_ratio(rows[is_after], ["completions"], ["relative_time"])
+            others[subject] = column_ratio(rows[~is_after], ["completions"], ["relative_time"])
+    return Compared(after, others)

@@ -1,4 +1,4 @@
-"""The costs of a method: the time of a step and where it goes, its limit, energy and memory.
+"""The costs of a method: the time of a step and where it goes, its bandwidth bound, energy, memory.
 
 A token costs step time / MAT, and vanilla's MAT is 1, so that
 over the same completions
@@ -8,21 +8,21 @@ over the same completions
 holds exactly. A method with a high MAT and a low speedup has expensive steps. The phases of a
 step, if they were measured, tell which part is expensive.
 
-The limit of a speedup on a machine is the time to read the weights from memory. At batch 1 a step
-computes little for each weight that it reads, so no step is faster than its bytes / the memory
+The bandwidth bound of a speedup comes from the time to read the weights from memory. At batch 1 a
+step computes little for each weight that it reads, so no step is faster than its bytes / the memory
 bandwidth. A step of vanilla reads the target's weights; a speculative step reads the target's and
 the drafter's. Hence
 
-    limit = MAT * target bytes / (target bytes + draft bytes)
+    bandwidth bound = MAT * target bytes / (target bytes + draft bytes)
 
 times the bandwidth with the method's CPU threads / with vanilla's, if their numbers differ.
 
 In a mixture of experts, the target's bytes are what one row reads. Several rows choose more
-experts, at most all, so trees stay further below their limit than with a dense model.
+experts, at most all, so trees stay further below their bound than with a dense model.
 
 Keys and values are left out. Every method's target forward reads nearly the same ones, so they
-change the limit by a fraction of their own share (`kv_share`), a few percent for the papers'
-prompts. If the weights fit into the processor's cache, this limit does not hold.
+change the bound by a fraction of their own share (`kv_share`), a few percent for the papers'
+prompts. If the weights fit into the processor's cache, this bound does not hold.
 """
 
 from collections.abc import Iterable, Mapping
@@ -45,72 +45,92 @@ EXPERTS = Missing("mixture of experts")
 UNKNOWN_DRAFT = Missing("draft bytes unknown")
 
 CACHE_MARGIN = 2.0
-"""Weights up to this many times the cache's size set no limit, since part of them stays in it."""
+"""Weights up to this many times the cache's size set no bound, since part of them stays in it."""
 LEAST_SHARE = 0.6
 """The share of bandwidth below which vanilla is a slow baseline."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Memory speed of a run's machine and bytes that its steps read.
-
-    `bandwidth` is in bytes/s. `draft_bytes` maps a method's spelling to bytes a step.
-    `cache_bytes` is the size of the last-level cache, 0 if unknown. `kv_share` is the bytes of
-    keys and values / the bytes of weights, in vanilla's mean step. `no_limit` is the reason if
-    there is no limit. `speedups` are the bandwidths / vanilla's of methods that decode with
-    other CPU threads. `block_bytes` were read or copied to measure the bandwidth, 0 if unknown.
-    """
+    """Memory speed of a run's machine and bytes that its steps read."""
 
     bandwidth: float
-    target_bytes: int
-    cache_bytes: int
-    draft_bytes: Mapping[str, float]
-    kv_share: float
-    no_limit: Missing | None = None
-    speedups: Mapping[str, float] = field(default_factory=dict)
-    block_bytes: int = 0
+    """Bytes/s."""
 
-    def limit(self, method: str, mat: Value) -> Value:
-        """The limit of a method's decode speedup at the MAT that it has."""
-        if self.no_limit or isinstance(mat, Missing):
-            return self.no_limit or mat
+    target_bytes: int
+    """The target's weights that a step reads."""
+
+    cache_bytes: int
+    """The size of the last-level cache, 0 if unknown."""
+
+    draft_bytes: Mapping[str, float]
+    """A method's spelling -> bytes that it reads per step."""
+
+    kv_share: float
+    """The bytes of keys and values / the bytes of weights, in vanilla's mean step."""
+
+    no_bound: Missing | None = None
+    """The reason if there is no bandwidth bound."""
+
+    speedups: Mapping[str, float] = field(default_factory=dict)
+    """The bandwidths / vanilla's of methods that decode with other CPU threads."""
+
+    block_bytes: int = 0
+    """The bytes read or copied to measure the bandwidth, 0 if unknown."""
+
+    def bound(self, method: str, mat: Value) -> Value:
+        """The bandwidth bound of a method's decode speedup at the MAT that it has."""
+        if self.no_bound:
+            return self.no_bound
+        if isinstance(mat, Missing):
+            return mat
         if method not in self.draft_bytes:
             return UNKNOWN_DRAFT
-        step = self.target_bytes + self.draft_bytes[method]
-        return Estimate(mat.value * self.target_bytes / step * self.speedups.get(method, 1.0))
+        step_bytes = self.target_bytes + self.draft_bytes[method]
+        bandwidth_ratio = self.speedups.get(method, 1.0)
+        return Estimate(mat.value * self.target_bytes / step_bytes * bandwidth_ratio)
 
     def bandwidth_share(self, step_s: Value) -> Value:
         """The share of the bandwidth that vanilla's steps use, each of `step_s` seconds."""
-        if self.no_limit or isinstance(step_s, Missing):
-            return self.no_limit or step_s
+        if self.no_bound:
+            return self.no_bound
+        if isinstance(step_s, Missing):
+            return step_s
         return Estimate(self.target_bytes / (step_s.value * self.bandwidth))
 
 
 def read_roofline(
-    about: RooflineHeader | None, records: Iterable[Record], threads: Threads | None = None
+    header: RooflineHeader | None, records: Iterable[Record], threads: Threads | None = None
 ) -> Roofline | Missing:
     """The roofline of a run, from its header and records."""
-    if about is None or not (about.bandwidth_bytes_per_s > 0 and about.target_bytes > 0):
+    if header is None or header.bandwidth_bytes_per_s <= 0 or header.target_bytes <= 0:
         return NO_BANDWIDTH
-    is_known = about.unread_bytes or not about.is_mixture_of_experts
-    no_limit = None if is_known else EXPERTS
-    target_bytes = about.target_bytes - about.unread_bytes
-    if target_bytes <= CACHE_MARGIN * about.cache_bytes:
-        no_limit = IN_CACHE
+    target_bytes = header.target_bytes - header.unread_bytes
+    no_bound = None
+    if target_bytes <= CACHE_MARGIN * header.cache_bytes:
+        no_bound = IN_CACHE
+    elif header.is_mixture_of_experts and not header.unread_bytes:
+        no_bound = EXPERTS
     return Roofline(
-        bandwidth=about.bandwidth_bytes_per_s,
+        bandwidth=header.bandwidth_bytes_per_s,
         target_bytes=target_bytes,
-        cache_bytes=about.cache_bytes,
-        draft_bytes=about.draft_bytes,
-        kv_share=about.kv_bytes_per_token * _mean_context(records) / target_bytes,
-        no_limit=no_limit,
-        speedups={
-            method: about.bandwidth_by_threads[str(num)] / about.bandwidth_bytes_per_s
-            for method, num in (threads.own if threads else {}).items()
-            if str(num) in about.bandwidth_by_threads
-        },
-        block_bytes=about.block_bytes,
+        cache_bytes=header.cache_bytes,
+        draft_bytes=header.draft_bytes,
+        kv_share=header.kv_bytes_per_token * _mean_context(records) / target_bytes,
+        no_bound=no_bound,
+        speedups=_bandwidth_ratios(header, threads) if threads else {},
+        block_bytes=header.block_bytes,
     )
+
+
+def _bandwidth_ratios(header: RooflineHeader, threads: Threads) -> dict[str, float]:
+    """The bandwidths / vanilla's of methods with their own number of CPU threads."""
+    ratios = {}
+    for method, num_threads in threads.own.items():
+        bandwidth = header.bandwidth_by_threads.get(str(num_threads))
+        if bandwidth is not None:
+            ratios[method] = bandwidth / header.bandwidth_bytes_per_s
+    return ratios
 
 
 def _mean_context(records: Iterable[Record]) -> float:
@@ -118,32 +138,42 @@ def _mean_context(records: Iterable[Record]) -> float:
     tokens = steps = 0.0
     for record in records:
         if record.key.method == BASELINE:
-            count = len(record.accept_lengths)
-            tokens += count * (record.prompt_tokens + (count + 1) / 2)
-            steps += count
+            num_steps = len(record.accept_lengths)
+            # The cache grows by a token per step: (n + 1) / 2 on average beyond the prompt.
+            tokens += num_steps * (record.prompt_tokens + (num_steps + 1) / 2)
+            steps += num_steps
     return tokens / steps if steps else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The costs of one cell. The first four are over completions that vanilla has too.
-
-    `step_s` is the decode time of a step in seconds, `relative` its ratio to vanilla's, and
-    `decode_speedup` is `mat / relative`. `phases` are seconds a step. `limit` is the decode
-    speedup that memory bandwidth allows, `reached` the measured share of it (see `Roofline`).
-    `joules_per_token` counts the whole card, prefill included. `peak_memory_bytes` is the most
-    that was allocated during a completion, without what only other methods needed.
-    """
+    """The costs of one cell. The first four are over completions that vanilla has too."""
 
     mat: Value
+
     step_s: Value
+    """The decode time of a step in seconds."""
+
     relative: Value
+    """`step_s` / vanilla's."""
+
     decode_speedup: Value
+    """`mat / relative`."""
+
     phases: Phases | None
-    limit: Value
+    """Seconds per step."""
+
+    bound: Value
+    """The bandwidth bound: the decode speedup that memory bandwidth allows (see `Roofline`)."""
+
     reached: Value
+    """The measured share of the bandwidth bound."""
+
     joules_per_token: Value
+    """Energy of the whole card, prefill included."""
+
     peak_memory_bytes: int | None
+    """The most allocated during a completion, without what only other methods needed."""
 
     @property
     def relative_phases(self) -> Phases | None:
@@ -172,55 +202,75 @@ def measure_cost(
     a step remains, speedups do not.
     """
     (is_measured,) = table.values(rows, "is_measured")
-    done = rows[is_measured]
+    done_rows = rows[is_measured]
     num_steps, decode_s, base_steps, base_decode_s = table.values(
-        done, "num_steps", "decode_s", "baseline_num_steps", "baseline_decode_s"
+        done_rows, "num_steps", "decode_s", "baseline_num_steps", "baseline_decode_s"
     )
-    joules, tokens, peaks = table.values(done, "energy_j", "num_tokens", "peak_memory_bytes")
-    is_metered, has_peak = ~np.isnan(joules), ~np.isnan(peaks)
-    is_decoded = (num_steps > 0) & (decode_s > 0)
-    is_paired = is_decoded & (base_steps > 0) & (base_decode_s > 0)
-    counted = is_paired if is_paired.any() else is_decoded
-    blank = NO_STEPS if len(done) else ALL_FAILED if len(rows) else NOT_RUN
-    mat: Value = blank
-    step_s: Value = blank
-    relative: Value = NO_BASELINE if counted.any() else blank
-    if counted.any():
-        (num_emitted,) = table.values(done[counted], "num_emitted")
-        mat = Estimate(float(num_emitted.sum() / num_steps[counted].sum()))
-        step_s = Estimate(float(decode_s[counted].sum() / num_steps[counted].sum()))
+    has_decoded = (num_steps > 0) & (decode_s > 0)
+    is_paired = has_decoded & (base_steps > 0) & (base_decode_s > 0)
+    is_counted = is_paired if is_paired.any() else has_decoded
+
+    no_steps = NO_STEPS
+    if not len(done_rows):
+        no_steps = ALL_FAILED if len(rows) else NOT_RUN
+    mat: Value = no_steps
+    step_s: Value = no_steps
+    relative: Value = no_steps
+    if is_counted.any():
+        (num_emitted,) = table.values(done_rows[is_counted], "num_emitted")
+        steps_counted = num_steps[is_counted].sum()
+        mat = Estimate(float(num_emitted.sum() / steps_counted))
+        step_s = Estimate(float(decode_s[is_counted].sum() / steps_counted))
+        relative = NO_BASELINE
         if is_paired.any():
-            base_s = base_decode_s[is_paired].sum() / base_steps[is_paired].sum()
-            relative = Estimate(float(step_s.value / base_s))
-    joules_per_token: Value = NOT_MEASURED
-    if is_metered.any():
-        joules_per_token = Estimate(float(joules[is_metered].sum() / tokens[is_metered].sum()))
+            base_step_s = base_decode_s[is_paired].sum() / base_steps[is_paired].sum()
+            relative = Estimate(float(step_s.value / base_step_s))
+
     decode_speedup = no_times or _quotient(mat, relative)
-    limit = roofline.limit(key.method, mat) if isinstance(roofline, Roofline) else NO_BANDWIDTH
+    bound = roofline.bound(key.method, mat) if isinstance(roofline, Roofline) else NO_BANDWIDTH
     return Cost(
         mat=mat,
         step_s=step_s,
         relative=relative,
         decode_speedup=decode_speedup,
-        phases=_phases(table, done[counted]),
-        limit=limit,
-        reached=_quotient(decode_speedup, limit),
-        joules_per_token=joules_per_token,
-        peak_memory_bytes=int(peaks[has_peak].max()) if has_peak.any() else None,
+        phases=_phases(table, done_rows[is_counted]),
+        bound=bound,
+        reached=_quotient(decode_speedup, bound),
+        joules_per_token=_joules_per_token(table, done_rows),
+        peak_memory_bytes=_peak_memory_bytes(table, done_rows),
     )
 
 
 def _quotient(top: Value, bottom: Value) -> Value:
+    """top / bottom, or the reason of the one that is missing."""
     if isinstance(top, Missing):
         return top
-    return bottom if isinstance(bottom, Missing) else Estimate(top.value / bottom.value)
+    if isinstance(bottom, Missing):
+        return bottom
+    return Estimate(top.value / bottom.value)
+
+
+def _joules_per_token(table: RecordTable, rows: IntArray) -> Value:
+    """Energy per token, over the records whose energy was measured."""
+    joules, num_tokens = table.values(rows, "energy_j", "num_tokens")
+    is_metered = ~np.isnan(joules)
+    if not is_metered.any():
+        return NOT_MEASURED
+    return Estimate(float(joules[is_metered].sum() / num_tokens[is_metered].sum()))
+
+
+def _peak_memory_bytes(table: RecordTable, rows: IntArray) -> int | None:
+    (peaks,) = table.values(rows, "peak_memory_bytes")
+    is_metered = ~np.isnan(peaks)
+    return int(peaks[is_metered].max()) if is_metered.any() else None
 
 
 def _phases(table: RecordTable, rows: IntArray) -> Phases | None:
-    """Seconds a step, over the records that have phases."""
-    num_steps, *phases = table.values(rows, "num_steps", *PHASES)
-    is_phased = ~np.isnan(phases[0])
-    if not is_phased.any():
+    """Seconds per step, over the records that have phases."""
+    num_steps, *phase_times = table.values(rows, "num_steps", *PHASES)
+    has_phases = ~np.isnan(phase_times[0])
+    if not has_phases.any():
         return None
-    total = num_steps[is_phased].sum()
-    return Phases(*(float(seconds[is_phased].sum() / total) for seconds in phases))
+    num_steps_timed = num_steps[has_phases].sum()
+    per_step = (seconds[has_phases].sum() / num_steps_timed for seconds in phase_times)
+    return Phases(*map(float, per_step))

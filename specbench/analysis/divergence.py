@@ -3,11 +3,21 @@
 Records alone cannot tell a near-tie from a bug: that takes the model, which `audit` loads.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 from specbench.analysis.records import BASELINE, RecordTable
 from specbench.types import RecordKey
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+_CHAT = ("task", "sample_id", "repeat", "concurrency", "request_rate")
+"""The columns that identify a chat of a method at a temperature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,24 +66,43 @@ def find_agreements(table: RecordTable, history: str = "shared") -> dict[str, Ag
         & (frame["method"] != BASELINE)
     ]
     agreements = {}
-    for method, own in greedy.groupby("method", observed=True, sort=False):
-        compared = own.sort_values("turn", kind="stable")
+    for method, completions in greedy.groupby("method", observed=True, sort=False):
+        compared = completions.sort_values("turn", kind="stable")
         if history == "own":
-            differs = ~compared["is_same"]
-            names = ("task", "sample_id", "repeat", "concurrency", "request_rate")
-            chats = [compared[name] for name in names]
-            num_earlier = differs.groupby(chats, observed=True).cumsum() - differs
-            compared = compared[num_earlier == 0]
+            compared = compared[_num_earlier_differences(compared) == 0]
         different = compared[~compared["is_same"]]
-        pairs = zip(different.index, different["baseline_row"], strict=True)
-        divergences = tuple(_divergence(table, row, baseline) for row, baseline in pairs)
+        row_pairs = zip(different.index, different["baseline_row"], strict=True)
+        divergences = tuple(_divergence(table, row, baseline) for row, baseline in row_pairs)
         agreements[method] = Agreement(method, len(compared), divergences)
     return agreements
 
 
+def _num_earlier_differences(completions: DataFrame) -> Series:
+    """The number of earlier turns of the same chat whose answers differ [completions]."""
+    differs = ~completions["is_same"]
+    chats = [completions[name] for name in _CHAT]
+    return differs.groupby(chats, observed=True).cumsum() - differs
+
+
 def _divergence(table: RecordTable, row: int, baseline_row: int) -> Divergence:
-    own, baseline = table.records[row].token_ids, table.records[baseline_row].token_ids
-    pairs = enumerate(zip_longest(baseline, own))
-    position, (theirs, ours) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
-    key = table.records[row].key
-    return Divergence(key, position, baseline_token=theirs, own_token=ours)
+    """The first difference between the tokens of two completions that differ."""
+    record = table.records[row]
+    baseline_ids = table.records[baseline_row].token_ids
+    position = _first_difference(record.token_ids, baseline_ids)
+    return Divergence(
+        record.key,
+        position,
+        baseline_token=_token_at(baseline_ids, position),
+        own_token=_token_at(record.token_ids, position),
+    )
+
+
+def _first_difference(own_ids: Sequence[int], baseline_ids: Sequence[int]) -> int:
+    """The first position at which these differ, or at which the shorter one has ended."""
+    token_pairs = zip_longest(own_ids, baseline_ids)
+    differs = (token != baseline_token for token, baseline_token in token_pairs)
+    return next(position for position, is_different in enumerate(differs) if is_different)
+
+
+def _token_at(token_ids: Sequence[int], position: int) -> int | None:
+    return token_ids[position] if position < len(token_ids) else None

@@ -17,47 +17,65 @@ from specbench.analysis.stats.variance import Variance, total
 POWER_SCORE = 0.8416
 """The normal's quantile at 80 %."""
 DIFFERENCES = (0.02, 0.05, 0.10)
+"""Relative differences that a plan has a row for."""
 UNITS = (3, 5, 10, 20)
+"""Numbers of passes or runs that a plan has a column for."""
 _MOST_PROMPTS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Pilot:
-    """The variances of a typical log ratio of two speeds.
-
-    `prompts` is the variance from one prompt, `unit_sd` the standard deviation between passes
-    or runs; None if it is unknown.
-    """
+    """The variances of a typical log ratio of two speeds."""
 
     num_prompts: int
+
     prompt_variance: float
+    """The variance that this number of prompts leaves."""
+
     unit_sd: float | None
+    """The standard deviation between passes or runs; None if it is unknown."""
 
     def smallest(self, num_prompts: float, num_units: int) -> float:
         """The smallest relative difference that this many prompts and units show."""
-        parts = [Variance(self.prompt_variance * self.num_prompts / num_prompts, num_prompts - 1)]
+        prompt_variance = self.prompt_variance * self.num_prompts / num_prompts
+        variances = [Variance(prompt_variance, num_prompts - 1)]
         if self.unit_sd:
-            parts.append(Variance(self.unit_sd**2 / num_units, num_units - 1))
-        variance = total(parts)
-        return math.expm1((quantile(variance.degrees) + POWER_SCORE) * math.sqrt(variance.value))
+            variances.append(Variance(self.unit_sd**2 / num_units, num_units - 1))
+        variance = total(variances)
+        # log(1 + difference) = (t at 97.5 % + normal at 80 %) * standard deviation
+        score = quantile(variance.degrees) + POWER_SCORE
+        return math.expm1(score * math.sqrt(variance.value))
 
     def prompts_for(self, difference: float, num_units: int) -> int | None:
         """The fewest prompts that show the difference with these units; None if none can."""
         if self.smallest(_MOST_PROMPTS, num_units) > difference:
             return None
-        numbers = range(2, _MOST_PROMPTS + 1)
-        return numbers[
-            bisect_left(numbers, -difference, key=lambda n: -self.smallest(n, num_units))
-        ]
+        candidates = range(2, _MOST_PROMPTS + 1)
+
+        def closeness(num_prompts: int) -> float:
+            """The negative of the difference that is shown, which grows with the prompts."""
+            return -self.smallest(num_prompts, num_units)
+
+        return candidates[bisect_left(candidates, -difference, key=closeness)]
 
 
 def pilot(ratios: Sequence[Estimate], num_prompts: int, num_units: int) -> Pilot | None:
-    """The pilot of the median variances of these ratios; None if none has both variances."""
-    known = [(one.prompts, one.machine) for one in ratios if one.prompts is not None]
-    if not known or num_prompts < 2:
+    """The pilot of the median variances of these ratios; None if none has a variance."""
+    prompt_variances = []
+    unit_variances = []
+    for ratio in ratios:
+        prompts = ratio.prompts
+        if prompts is None:
+            continue
+        prompt_variances.append(prompts.value)
+        if ratio.machine is not None:
+            unit_variances.append(ratio.machine.value * num_units)
+    if not prompt_variances or num_prompts < 2:
         return None
-    prompts = sorted(prompts.value for prompts, _ in known if prompts)
-    units = sorted(machine.value * num_units for _, machine in known if machine is not None)
-    middle = prompts[len(prompts) // 2]
-    sd = math.sqrt(units[len(units) // 2]) if units else None
-    return Pilot(num_prompts, middle, sd)
+    unit_sd = math.sqrt(_middle(unit_variances)) if unit_variances else None
+    return Pilot(num_prompts, _middle(prompt_variances), unit_sd)
+
+
+def _middle(variances: Sequence[float]) -> float:
+    """The middle one in order, of an even number the larger one."""
+    return sorted(variances)[len(variances) // 2]

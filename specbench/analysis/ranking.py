@@ -27,16 +27,19 @@ from specbench.analysis.stats.variance import Variance
 class Ranking:
     """Methods with a mean speedup, the fastest first, and their tests.
 
-    `against_baseline` has the p-value of "as fast as vanilla" of each method, corrected for
-    these, and `against_best` of "as fast as the fastest", corrected for all pairs; None if the
-    machine's variance is unknown, so that nothing can be claimed. `ratios` are the fastest
-    method's speed over each of the others.
+    P-values are None if the machine's variance is unknown, so that nothing can be claimed.
     """
 
     speedups: Mapping[str, Estimate] = field(default_factory=dict)
+
     ratios: Mapping[str, Estimate] = field(default_factory=dict)
+    """The fastest method's speed over that of each other one."""
+
     against_baseline: Mapping[str, float | None] = field(default_factory=dict)
+    """The p-value of "as fast as vanilla" of each method, corrected for these."""
+
     against_best: Mapping[str, float | None] = field(default_factory=dict)
+    """The p-value of "as fast as the fastest", corrected for all pairs."""
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -45,29 +48,31 @@ class Ranking:
 
 def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
     """Rank the mean speedups of methods; the baseline and missing values are left out."""
-    known = {
-        method: value
-        for method, value in speedups.items()
-        if method != baseline and isinstance(value, Estimate)
+    measured = {
+        method: speedup
+        for method, speedup in speedups.items()
+        if method != baseline and isinstance(speedup, Estimate)
     }
-    ranked = dict(sorted(known.items(), key=lambda item: item[1].value, reverse=True))
-    if not ranked:
+    methods = sorted(measured, key=lambda method: measured[method].value, reverse=True)
+    if not methods:
         return Ranking()
-    pooled = pooled_variance([*ranked.values()])
-    speeds = {**ranked, baseline: without_spread(1.0)}
-    p_values, ratios = {}, {}
+    speeds = {method: measured[method] for method in methods}
+    pooled = pooled_variance([*speeds.values()])
+    speeds[baseline] = without_spread(1.0)
+    p_values: dict[tuple[str, str], float | None] = {}
+    ratios: dict[tuple[str, str], Estimate] = {}
     for first, second in combinations(speeds, 2):
         ratio = speeds[first] if second == baseline else quotient(speeds[first], speeds[second])
         machine = _larger(ratio.machine, pooled)
         ratios[first, second] = with_machine(ratio, machine)
         p_values[first, second] = differs(speeds[first], speeds[second], machine)
-    every = holm(p_values)
-    best, *others = ranked
+    corrected = holm(p_values)
+    best, *others = methods
     return Ranking(
-        {method: ratios[method, baseline] for method in ranked},
+        {method: ratios[method, baseline] for method in methods},
         ratios={method: ratios[best, method] for method in others},
-        against_baseline=holm({method: p_values[method, baseline] for method in ranked}),
-        against_best={method: every[best, method] for method in others},
+        against_baseline=holm({method: p_values[method, baseline] for method in methods}),
+        against_best={method: corrected[best, method] for method in others},
     )
 
 
@@ -75,27 +80,31 @@ def pooled_variance(speedups: Sequence[Estimate]) -> Variance | None:
     """The variance that passes or runs add to a log speedup, from all methods of a run together.
 
     A log speed is the method's own, plus what a unit adds for all methods, plus a rest. A
-    speedup contains the rests of two methods. Three passes give two degrees of freedom a
+    speedup contains the rests of two methods. Three passes give two degrees of freedom per
     method, too few for a claim from one method alone. None without two units that all methods
     have.
     """
-    if not speedups or any(len(one.units) != 1 for one in speedups):
+    if not speedups or any(len(speedup.units) != 1 for speedup in speedups):
         return None
-    logs = np.stack([np.zeros_like(speedups[0].units[0]), *(one.units[0] for one in speedups)])
+    unit_logs = [speedup.units[0] for speedup in speedups]
+    baseline_logs = np.zeros_like(unit_logs[0])
+    logs = np.stack([baseline_logs, *unit_logs])
     logs = logs[:, np.isfinite(logs).all(0)]  # [vanilla and methods, units]
     num_methods, num_units = logs.shape
     if num_units < 2:
         return None
+    # rest = log speed - mean of the unit - mean of the method + mean of all
     rests = logs - logs.mean(0) - logs.mean(1, keepdims=True) + logs.mean()
     degrees = (num_methods - 1) * (num_units - 1)
-    return Variance(2 * float((rests**2).sum()) / degrees / num_units, degrees)
+    sum_of_squares = float((rests**2).sum())
+    return Variance(2 * sum_of_squares / degrees / num_units, degrees)
 
 
-def _larger(own: Variance | None, pooled: Variance | None) -> Variance | None:
+def _larger(machine: Variance | None, pooled: Variance | None) -> Variance | None:
     """The larger variance between units, with the degrees of all methods' together."""
-    if own is None or pooled is None:
-        return own
-    return Variance(max(own.value, pooled.value), pooled.degrees)
+    if machine is None or pooled is None:
+        return machine
+    return Variance(max(machine.value, pooled.value), pooled.degrees)
 
 
 ALONE = "~"

@@ -22,78 +22,123 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 COLUMNS = (
-    "num_tokens", "wall_s", "decode_s", "mat_emitted", "mat_steps",
-    "baseline_num_tokens", "baseline_wall_s", "baseline_decode_s",
-)  # fmt: skip
+    "num_tokens",
+    "wall_s",
+    "decode_s",
+    "mat_emitted",
+    "mat_steps",
+    "baseline_num_tokens",
+    "baseline_wall_s",
+    "baseline_decode_s",
+)
 """The columns of a record table that ratios are of."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Places:
-    """The sample, the unit (pass or run) and the request that each row belongs to: [rows] each."""
+class RowGroups:
+    """The sample, the unit and the request that each row belongs to: [rows] each."""
 
     clusters: IntArray
+    """Numbers of samples."""
+
     units: IntArray
+    """Numbers of passes, or of the runs of a pool."""
+
     requests: IntArray
+    """Numbers of requests, the same in every unit."""
+
     num_units: int
+    """Units of the whole run, of which these rows may lack some."""
+
+    def where(self, is_kept: BoolArray) -> RowGroups:
+        """The groups of the rows that are kept."""
+        return RowGroups(
+            self.clusters[is_kept],
+            self.units[is_kept],
+            self.requests[is_kept],
+            self.num_units,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowRatio:
-    """A ratio of columns [rows], over the rows `where` it has all it needs."""
+    """A ratio of columns [rows], over the rows that have all it needs."""
 
     where: BoolArray
-    top: tuple[FloatArray, ...]
-    bottom: tuple[FloatArray, ...]
-    is_time: bool = True
+    """True for the rows that count [rows]."""
 
-    def summed(self, places: Places) -> Ratio:
-        """The sums per sample. Only times depend on the machine."""
-        where, clusters = self.where, places.clusters[self.where]
-        top, bottom = ([one[where] for one in side] for side in (self.top, self.bottom))
-        units: tuple[FloatArray, ...] = ()
-        if self.is_time:
-            rows = Places(clusters, places.units[where], places.requests[where], places.num_units)
-            units = log_ratios(rows, top, bottom)
-        sums = cluster_sums(clusters, top), cluster_sums(clusters, bottom)
-        return Ratio(*sums, units=units, machine=None if self.is_time else EXACT)
+    top: tuple[FloatArray, ...]
+    """The factors above, a column each."""
+
+    bottom: tuple[FloatArray, ...]
+    """The factors below, a column each."""
+
+    is_time: bool = True
+    """Only times depend on the machine."""
+
+    def summed(self, groups: RowGroups) -> Ratio:
+        """The sums per sample, and for times the logarithm of the ratio in each unit."""
+        top = [column[self.where] for column in self.top]
+        bottom = [column[self.where] for column in self.bottom]
+        counted = groups.where(self.where)
+        top_sums = cluster_sums(counted.clusters, top)
+        bottom_sums = cluster_sums(counted.clusters, bottom)
+        if not self.is_time:
+            return Ratio(top_sums, bottom_sums, machine=EXACT)
+        units = log_ratios(counted, top, bottom)
+        return Ratio(top_sums, bottom_sums, units=units, machine=None)
 
 
 def row_ratios(columns: Mapping[str, NDArray[Any]]) -> dict[str, RowRatio]:
     """The ratios of rows with these `COLUMNS`, by the name of the number."""
-    tokens, wall_s, decode_s, emitted, steps, base_tokens, base_wall_s, base_decode_s = (
-        columns[name] for name in COLUMNS
+    tokens = columns["num_tokens"]
+    wall_s = columns["wall_s"]
+    decode_s = columns["decode_s"]
+    emitted = columns["mat_emitted"]
+    steps = columns["mat_steps"]
+    base_tokens = columns["baseline_num_tokens"]
+    base_wall_s = columns["baseline_wall_s"]
+    base_decode_s = columns["baseline_decode_s"]
+
+    is_paired = base_tokens > 0
+    # The first token is the prefill's, so that decoding takes two tokens or more.
+    has_decoded = (tokens > 1) & (decode_s > 0)
+    has_base_decoded = (base_tokens > 1) & (base_decode_s > 0)
+    has_steps = emitted > 0
+    ones = np.ones(len(steps))
+    mat_of_row = np.divide(emitted, steps, out=np.zeros(len(steps)), where=has_steps)
+    speedup = RowRatio(is_paired, (base_wall_s, tokens), (base_tokens, wall_s))
+    decode_speedup = RowRatio(
+        has_decoded & has_base_decoded,
+        (base_decode_s, tokens - 1),
+        (base_tokens - 1, decode_s),
     )
-    is_decoded = (tokens > 1) & (base_tokens > 1) & (decode_s > 0) & (base_decode_s > 0)
-    own_mat = np.divide(emitted, steps, out=np.zeros(len(steps)), where=emitted > 0)
     return {
-        "speedup": RowRatio(base_tokens > 0, (base_wall_s, tokens), (base_tokens, wall_s)),
-        "decode_speedup": RowRatio(
-            is_decoded, (base_decode_s, tokens - 1), (base_tokens - 1, decode_s)
-        ),
+        "speedup": speedup,
+        "decode_speedup": decode_speedup,
         "tokens_per_s": RowRatio(tokens > 0, (tokens,), (wall_s,)),
-        "mat": RowRatio(emitted > 0, (emitted,), (steps,), is_time=False),
-        "mat_macro": RowRatio(emitted > 0, (own_mat,), (np.ones(len(steps)),), is_time=False),
+        "mat": RowRatio(has_steps, (emitted,), (steps,), is_time=False),
+        "mat_macro": RowRatio(has_steps, (mat_of_row,), (ones,), is_time=False),
     }
 
 
 def cluster_sums(clusters: IntArray, columns: Sequence[FloatArray]) -> FloatArray:
-    """The columns summed per cluster: [clusters, columns]."""
-    _, dense = np.unique(clusters, return_inverse=True)
-    return np.stack([np.bincount(dense, weights=column) for column in columns], axis=1)
+    """The columns [rows] summed per cluster: [clusters, columns]."""
+    _, dense_clusters = np.unique(clusters, return_inverse=True)
+    sums = [np.bincount(dense_clusters, weights=column) for column in columns]
+    return np.stack(sums, axis=1)
 
 
 def column_ratio(rows: DataFrame, top: Sequence[str], bottom: Sequence[str]) -> Ratio:
     """The ratio of columns of these rows of a record table, by cluster."""
-    of = rows["cluster"].to_numpy()
-    above, below = (
-        cluster_sums(of, [rows[name].to_numpy() for name in side]) for side in (top, bottom)
-    )
-    return Ratio(above, below)
+    clusters = rows["cluster"].to_numpy()
+    top_columns = [rows[name].to_numpy() for name in top]
+    bottom_columns = [rows[name].to_numpy() for name in bottom]
+    return Ratio(cluster_sums(clusters, top_columns), cluster_sums(clusters, bottom_columns))
 
 
 def log_ratios(
-    rows: Places, top: Sequence[FloatArray], bottom: Sequence[FloatArray]
+    rows: RowGroups, top: Sequence[FloatArray], bottom: Sequence[FloatArray]
 ) -> tuple[FloatArray, ...]:
     """The logarithm of the ratio of these columns [rows] in each unit.
 
@@ -104,15 +149,23 @@ def log_ratios(
     if rows.num_units < 2 or not len(rows.units):
         return ()
     num_requests = 1 + int(rows.requests.max())
-    seen = np.unique(rows.units * num_requests + rows.requests)
-    units, requests = np.divmod(seen, num_requests)
-    is_known = 2 * np.bincount(units, minlength=rows.num_units) > len(np.unique(requests))
-    in_units = np.bincount(requests[is_known[units]], minlength=num_requests)
-    is_kept = (in_units == is_known.sum())[rows.requests]
+    has_request = np.zeros((rows.num_units, num_requests), dtype=bool)
+    has_request[rows.units, rows.requests] = True
+    num_asked = has_request.any(axis=0).sum()
+    is_counted = 2 * has_request.sum(axis=1) > num_asked  # [units]
+    is_in_all = has_request[is_counted].all(axis=0)  # [requests]
+    is_kept = is_in_all[rows.requests]  # [rows]
     with np.errstate(divide="ignore", invalid="ignore"):
-        above, below = (
-            sum(np.log(np.bincount(rows.units, one * is_kept, rows.num_units)) for one in side)
-            for side in (top, bottom)
-        )
-        logs = np.where(is_known, np.subtract(above, below), np.nan)
+        # log(prod of top sums / prod of bottom sums) in each unit [units]
+        log_top = _log_of_product(rows, top, is_kept)
+        log_bottom = _log_of_product(rows, bottom, is_kept)
+        logs = np.where(is_counted, np.subtract(log_top, log_bottom), np.nan)
     return (logs,)
+
+
+def _log_of_product(
+    rows: RowGroups, columns: Sequence[FloatArray], is_kept: BoolArray
+) -> FloatArray | int:
+    """The logarithm of the product of the columns' sums over kept rows, in each unit [units]."""
+    sums = (np.bincount(rows.units, column * is_kept, rows.num_units) for column in columns)
+    return sum(np.log(column_sums) for column_sums in sums)

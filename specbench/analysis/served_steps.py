@@ -9,6 +9,7 @@ step has a draft, the drafts of a block are its steps.
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from specbench.log.backend import BlockHeader
 from specbench.log.run import BlockKey, block_key
@@ -22,87 +23,144 @@ _TOO_MANY = (
 
 @dataclass(frozen=True, slots=True)
 class ServedSteps:
-    """Steps of records, and how far they are known.
-
-    `emitted` and `steps` [records] are 0 where they are unknown; steps that a block counts
-    beyond the implied ones are spread over the answers that may have them. `more` [records] is
-    1 for an answer that may have taken one step more. `contradictions` are in the counts of
-    blocks whose answers do not list their steps.
-    """
+    """Steps of records, and how far they are known."""
 
     emitted: Sequence[int]
+    """Tokens that steps emitted [records]; 0 where they are unknown."""
+
     steps: Sequence[float]
+    """Steps [records]; 0 where they are unknown. Steps that a block counts beyond the implied ones
+    are spread over the answers that may have them.
+    """
+
     more: Sequence[int]
+    """1 for an answer that may have taken one step more [records]."""
+
     contradictions: Mapping[BlockKey, str]
+    """In the counts of blocks whose answers do not list their steps."""
 
 
 def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> ServedSteps:
     """The steps of records: those that are listed, or those that their server's counts imply."""
-    of_block: dict[BlockKey, list[BlockHeader]] = defaultdict(list)
+    blocks_of: dict[BlockKey, list[BlockHeader]] = defaultdict(list)
     for block in blocks:
-        of_block[block_key(block)].append(block)
-    reporting = {one.key.method for one in records if one.serving and _accepted(one) is not None}
-    counted = [_counted(one, is_reporting=one.key.method in reporting) for one in records]
-    emitted, steps = [one[0] for one in counted], [float(one[1]) for one in counted]
+        blocks_of[block_key(block)].append(block)
+    counting_methods = {
+        record.key.method
+        for record in records
+        if record.serving and _num_accepted(record) is not None
+    }
+    emitted: list[int] = []
+    steps: list[float] = []
     more = [0] * len(records)
-    rows: dict[BlockKey, list[int]] = defaultdict(list)
-    for row, one in enumerate(records):
-        if one.serving and one.is_ok and not one.accept_lengths:
-            rows[block_key(one.key)].append(row)
-    found = {key: text for key in rows if (text := _contradiction(of_block[key]))}
-    for key, own in rows.items():
-        ends = [row for row in own if _may_have_more(records[row])]
-        is_known = all(emitted[row] or records[row].num_tokens < 2 for row in own)
-        drafts = _drafts(of_block[key], len(own)) if is_known else None
-        unseen = -1.0 if drafts is None else drafts - sum(steps[row] for row in own)
-        if unseen > len(ends):
-            found.setdefault(key, _TOO_MANY.format(unseen, len(ends)))
-        for row in ends:
-            steps[row] += max(unseen, 0) / len(ends)
-            more[row] = int(unseen < 0)
-        for row in own if key in found else ():
-            emitted[row], steps[row], more[row] = 0, 0.0, 0
-    return ServedSteps(emitted, steps, more, found)
+    unlisted_rows: dict[BlockKey, list[int]] = defaultdict(list)
+    for row, record in enumerate(records):
+        implied = _implied(record, is_counting=record.key.method in counting_methods)
+        emitted.append(implied.num_emitted)
+        steps.append(float(implied.num_steps))
+        if record.serving and record.is_ok and not record.accept_lengths:
+            unlisted_rows[block_key(record.key)].append(row)
+
+    contradictions = {}
+    for key in unlisted_rows:
+        contradiction = _contradiction(blocks_of[key])
+        if contradiction:
+            contradictions[key] = contradiction
+    for key, rows in unlisted_rows.items():
+        end_rows = [row for row in rows if _may_have_more(records[row])]
+        num_unseen = _num_unseen(records, rows, emitted, steps, blocks_of[key])
+        if num_unseen is None or num_unseen < 0:
+            for row in end_rows:
+                more[row] = 1
+        else:
+            if num_unseen > len(end_rows):
+                text = _TOO_MANY.format(num_unseen, len(end_rows))
+                contradictions.setdefault(key, text)
+            for row in end_rows:
+                steps[row] += num_unseen / len(end_rows)
+        if key in contradictions:
+            for row in rows:
+                emitted[row] = 0
+                steps[row] = 0.0
+                more[row] = 0
+    return ServedSteps(emitted, steps, more, contradictions)
+
+
+class ImpliedSteps(NamedTuple):
+    """What an answer's counts say about its steps; zeros if they say nothing."""
+
+    num_emitted: int
+    """Tokens that steps emitted."""
+
+    num_steps: int
+
+
+def _implied(record: Record, *, is_counting: bool) -> ImpliedSteps:
+    """The steps that are listed, or those that the counts of the record imply.
+
+    `is_counting` is true if its method reports accepted tokens of any answer: llama.cpp reports
+    none of an answer without a draft.
+    """
+    serving = record.serving
+    if record.accept_lengths or serving is None or not (is_counting and record.is_ok):
+        return ImpliedSteps(sum(record.accept_lengths), len(record.accept_lengths))
+    num_emitted = max(record.num_tokens - 1, 0)  # the first token is the prefill's
+    num_steps = max(
+        num_emitted - (serving.num_accepted or 0),
+        serving.num_drafts or 0,
+        min(num_emitted, 1),
+    )
+    return ImpliedSteps(num_emitted, num_steps)
+
+
+def _num_unseen(
+    records: Sequence[Record],
+    rows: Sequence[int],
+    emitted: Sequence[int],
+    steps: Sequence[float],
+    blocks: Sequence[BlockHeader],
+) -> float | None:
+    """Drafts that a block counts beyond the steps of its answers; None if it cannot be known."""
+    if not all(emitted[row] or records[row].num_tokens < 2 for row in rows):
+        return None
+    num_drafts = _num_drafts(blocks, len(rows))
+    if num_drafts is None:
+        return None
+    return num_drafts - sum(steps[row] for row in rows)
 
 
 def _contradiction(blocks: Sequence[BlockHeader]) -> str | None:
     """Describe an impossible value among the counters of a block; None if there is none."""
-    for counts in (block.counters for block in blocks):
-        drafts, accepted = counts.get("num_drafts", 0.0), counts.get("num_accepted", 0.0)
-        if accepted > (drafted := counts.get("num_draft_tokens", accepted)):
+    for block in blocks:
+        counters = block.counters
+        drafts = counters.get("num_drafts", 0.0)
+        accepted = counters.get("num_accepted", 0.0)
+        drafted = counters.get("num_draft_tokens", accepted)
+        tokens = counters.get("num_tokens", drafts)
+        if accepted > drafted:
             return f"the server accepted {accepted:g} of {drafted:g} draft tokens"
-        if drafts > (tokens := counts.get("num_tokens", drafts)):
+        if drafts > tokens:
             return f"the server made {drafts:g} drafts for {tokens:g} tokens"
     return None
 
 
-def _accepted(record: Record) -> int | None:
+def _num_accepted(record: Record) -> int | None:
     return record.serving.num_accepted if record.serving else None
-
-
-def _counted(record: Record, *, is_reporting: bool) -> tuple[int, int]:
-    """Tokens that steps emitted, and steps; none if they are unknown.
-
-    llama.cpp reports no draft of an answer without one.
-    """
-    serving, accepted = record.serving, _accepted(record)
-    if record.accept_lengths or serving is None or not (is_reporting and record.is_ok):
-        return sum(record.accept_lengths), len(record.accept_lengths)
-    emitted = max(record.num_tokens - 1, 0)
-    return emitted, max(emitted - (accepted or 0), serving.num_drafts or 0, min(emitted, 1))
 
 
 def _may_have_more(record: Record) -> bool:
     """True if an accepted end token may have hidden a step."""
     has_drafts = record.serving is not None and record.serving.num_drafts is not None
-    return record.stop_reason == "eos" and bool(_accepted(record)) and not has_drafts
+    return record.stop_reason == "eos" and bool(_num_accepted(record)) and not has_drafts
 
 
-def _drafts(blocks: Sequence[BlockHeader], num_answers: int) -> float | None:
+def _num_drafts(blocks: Sequence[BlockHeader], num_answers: int) -> float | None:
     """The drafts of these answers by the server's counters; None if they may count others too."""
-    counters = [block.counters for block in blocks]
+    if not blocks or not all("num_drafts" in block.counters for block in blocks):
+        return None
+    num_finished = sum(block.num_requests - block.num_failed for block in blocks)
     num_tokens = sum(block.num_tokens for block in blocks)
-    is_own = sum(block.num_requests - block.num_failed for block in blocks) == num_answers
-    is_alone = sum(one.get("num_tokens", -1) for one in counters) == num_tokens
-    known = [one["num_drafts"] for one in counters if "num_drafts" in one]
-    return sum(known) if is_own and is_alone and len(known) == len(blocks) > 0 else None
+    num_counted = sum(block.counters.get("num_tokens", -1) for block in blocks)
+    if num_finished != num_answers or num_counted != num_tokens:
+        return None
+    return sum(block.counters["num_drafts"] for block in blocks)

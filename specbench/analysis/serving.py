@@ -5,23 +5,28 @@ TPOT the time per token after it, ITL the time between arrivals of tokens, E2E t
 whole request. Times are the client's. Throughputs are sums over blocks / the blocks'
 durations. Interrupted blocks are left out: their rest ran at a lower load.
 
-- MAT, where a server does not list its steps: (tokens - 1) / steps, with the steps that its counts
-  imply (see `served_steps`).
-- The engine's MAT: 1 + accepted draft tokens / drafts. Steps without a draft do not count, and
-  tokens accepted beyond the end of an answer do.
+MAT, where a server does not list its steps, is (tokens - 1) / steps, with the steps that its
+counts imply (see `served_steps`).
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, chain, count, takewhile
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
 
-from specbench.analysis.cells import NOT_RUN, Percentiles, percentiles
+from specbench.analysis.cells import NOT_RUN
+from specbench.analysis.latency import Percentiles, percentiles
 from specbench.analysis.records import BASELINE, CELL_KEY, RecordTable
+from specbench.analysis.server_counters import (
+    NO_COUNTS,
+    acceptance_rates,
+    counter_total,
+    engine_mat,
+)
 from specbench.analysis.stats.arrays import FloatArray, IntArray
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio
 from specbench.analysis.stats.estimates import Estimate, Missing, Value
@@ -30,18 +35,15 @@ from specbench.log.header import RunHeader
 from specbench.log.run import BlockKey, block_key
 from specbench.types import Record
 
-NO_COUNTS = Missing("the server reports no drafts")
-NO_LIMITS = Missing("no --goodput")
+NO_GOODPUT = Missing("no --goodput")
 NO_BLOCKS = Missing("no block of vanilla at this load")
-OTHERS = Missing("the server's counters count other requests too")
-HAS_FAILED = Missing("requests failed, and the server's counters count them")
 INTERRUPTED = Missing("all blocks were interrupted")
 _MOST_CLIENT = 0.02
 """Share of a latency that the client may take."""
-_LEAST_OWN = 0.98
-"""Least share of a server's counted tokens that must be this run's."""
+_MOST_UTILISATION = 0.99
+"""The client's utilisation is taken to be at most this, so that the wait stays finite."""
 
-Limits = Mapping[str, float]
+LatencyBounds = Mapping[str, float]
 """Most seconds of a good request by the name of the time: ttft, tpot, e2e."""
 
 
@@ -55,25 +57,20 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """Requests that a server worked on at once: mean over time, and the most.
-
-    `least_most` is the most in the block that had the fewest.
-    """
+    """Requests that a server worked on at once."""
 
     mean: float = 0.0
+    """Over time."""
+
     most: int = 0
+
     least_most: int = 0
+    """The most in the block that had the fewest."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServingMetrics:
-    """A method at one load, over all tasks. Throughputs are per second.
-
-    `least_mat` is the MAT if every answer that may have taken one step more has.
-    `draft_length` is the mean of the tokens of a draft, by the server's counters.
-    `contradictions` are pairs of a task and what contradicts itself in the counts of its
-    blocks. `num_restarted` counts the blocks in which a server that has counters lost them.
-    """
+    """A method at one load, over all tasks. Throughputs are per second."""
 
     ttft: Times
     tpot: Times
@@ -83,103 +80,153 @@ class ServingMetrics:
     output_throughput: Value
     total_throughput: Value
     goodput: Value
+
     throughput_ratio: Value
+    """Output throughput / vanilla's."""
+
     engine_mat: Value
     in_flight: InFlight = InFlight()
+
     least_mat: Value = NO_COUNTS
+    """The MAT if every answer that may have taken one step more has."""
+
     draft_length: float = 0.0
+    """The mean of the tokens of a draft, by the server's counters."""
+
     acceptance_rates: tuple[float, ...] = ()
+
     contradictions: tuple[tuple[str, str], ...] = ()
+    """Pairs of a task and what contradicts itself in the counts of its blocks."""
+
     client_share: float = 0.0
+    """The client's own part of a request's time."""
+
     num_cached_tokens: int = 0
     num_retries: int = 0
     num_interrupted: int = 0
+
     num_restarted: int = 0
+    """Blocks in which a server that has counters lost them."""
 
 
 def measure_serving(
-    header: RunHeader, table: RecordTable, bootstrap: Bootstrap, limits: Limits
+    header: RunHeader, table: RecordTable, bootstrap: Bootstrap, bounds: LatencyBounds
 ) -> dict[tuple[str, float], ServingMetrics]:
-    """The numbers of every method at every temperature; empty without blocks."""
-    rows: dict[Any, IntArray] = table.frame.groupby(CELL_KEY[:2], observed=True).indices
-    blocks: dict[tuple[str, float], list[BlockHeader]] = defaultdict(list)
+    """The numbers of every method at every temperature; empty without blocks.
+
+    A good request keeps the latency `bounds`.
+    """
+    over_tasks = CELL_KEY[:2]  # method and temperature
+    rows_by_key: dict[Any, IntArray] = table.frame.groupby(over_tasks, observed=True).indices
+    blocks_by_key: dict[tuple[str, float], list[BlockHeader]] = defaultdict(list)
     for block in header.blocks:
-        blocks[block.method, block.temperature].append(block)
-    draws, none = Draws(bootstrap, "blocks"), np.empty(0, dtype=np.intp)
-    found = {}
-    for key, own in blocks.items():
-        baseline = blocks.get((BASELINE, key[1]), [])
-        found[key] = _measure(own, table, rows.get(key, none), baseline, draws, limits)
-    return found
-
-
-def mat_of_blocks(blocks: Iterable[BlockHeader]) -> Value:
-    """MAT from the server's counters, for servers that report no draft of a single request."""
-    own = [block for block in blocks if "num_accepted" in block.counters]
-    if not own:
-        return NO_COUNTS
-    if problem := _counters_problem(own):
-        return problem
-    emitted = sum(block.num_tokens - block.num_requests for block in own)
-    steps = max(emitted - _total(own, "num_accepted"), _total(own, "num_drafts"))
-    return Estimate(emitted / steps) if steps > 0 else NO_COUNTS
+        blocks_by_key[block.method, block.temperature].append(block)
+    draws = Draws(bootstrap, "blocks")
+    metrics = {}
+    for key, blocks in blocks_by_key.items():
+        rows = rows_by_key.get(key, np.empty(0, dtype=np.intp))
+        _, temperature = key
+        baseline_blocks = blocks_by_key.get((BASELINE, temperature), [])
+        metrics[key] = _measure(blocks, table, rows, baseline_blocks, draws, bounds)
+    return metrics
 
 
 def _measure(
     blocks: Sequence[BlockHeader],
     table: RecordTable,
     rows: IntArray,
-    baseline: Sequence[BlockHeader],
+    baseline_blocks: Sequence[BlockHeader],
     draws: Draws,
-    limits: Limits,
+    bounds: LatencyBounds,
 ) -> ServingMetrics:
     """The numbers from a method's blocks, and vanilla's, and from the method's rows."""
-    served = table.served
-    emitted = sum(served.emitted[row] for row in rows)
-    most_steps = sum(served.steps[row] + served.more[row] for row in rows)
-    texts = [(one.task, served.contradictions.get(block_key(one))) for one in blocks]
     done_rows = rows[[table.records[row].is_ok for row in rows]]
     done = [table.records[row] for row in done_rows]
+    answers = [record.serving for record in done if record.serving]
     ttft, decode_s, e2e, num_tokens, prompt_tokens = table.values(
         done_rows, "prefill_s", "decode_s", "wall_s", "num_tokens", "prompt_tokens"
     )
     tpot = decode_s / np.maximum(num_tokens - 1, 1)
-    gaps = chain.from_iterable(record.serving.gaps_s for record in done if record.serving)
-    per_block = partial(_throughput, blocks, draws)
-    drafts = _total(blocks, "num_drafts")
-    times = {"ttft": ttft, "tpot": tpot, "e2e": e2e}
-    is_good = np.all([times[name] <= limit for name, limit in limits.items()], axis=0)
-    share_good = float(is_good.sum() / max(len(rows), 1))
-    requests = per_block(lambda block: block.num_requests)
-    # A run that was interrupted has a share of only some records.
-    goodput = Estimate(requests.value * share_good) if isinstance(requests, Estimate) else requests
-    output = per_block(lambda block: block.num_tokens)
-    tokens = int((num_tokens + prompt_tokens).sum())
-    scaled = 0.0
-    if isinstance(output, Estimate) and num_tokens.any():
-        scaled = output.value / int(num_tokens.sum())
+    gaps_s = chain.from_iterable(answer.gaps_s for answer in answers)
+
+    throughput = partial(_throughput, blocks, draws)
+    output_throughput = throughput(lambda block: block.num_tokens)
+    goodput: Value = NO_GOODPUT
+    if bounds:
+        # A run that was interrupted has only some records, hence the share of those.
+        times = {"ttft": ttft, "tpot": tpot, "e2e": e2e}
+        share_good = _share_good(times, bounds, len(rows))
+        asked_throughput = throughput(lambda block: block.num_requests)
+        goodput = _scaled(asked_throughput, share_good)
+    num_drafts = counter_total(blocks, "num_drafts")
+    num_draft_tokens = counter_total(blocks, "num_draft_tokens")
     return ServingMetrics(
         ttft=_times(ttft),
         tpot=_times(tpot[num_tokens > 1]),
-        itl=_times(np.array([*gaps])),
+        itl=_times(np.array([*gaps_s])),
         e2e=_times(e2e),
-        request_throughput=per_block(lambda block: block.num_requests - block.num_failed),
-        output_throughput=output,
-        total_throughput=Estimate(tokens * scaled) if scaled else NOT_RUN,
-        goodput=goodput if limits else NO_LIMITS,
-        throughput_ratio=_ratio(blocks, baseline, draws),
-        engine_mat=_engine_mat(blocks, done),
+        request_throughput=throughput(lambda block: block.num_requests - block.num_failed),
+        output_throughput=output_throughput,
+        total_throughput=_total_throughput(output_throughput, num_tokens, prompt_tokens),
+        goodput=goodput,
+        throughput_ratio=_throughput_ratio(blocks, baseline_blocks, draws),
+        engine_mat=engine_mat(blocks, done),
         in_flight=_in_flight(blocks, done),
-        least_mat=Estimate(emitted / most_steps) if most_steps else NO_COUNTS,
-        draft_length=_total(blocks, "num_draft_tokens") / drafts if drafts else 0.0,
-        acceptance_rates=_acceptance_rates(blocks),
-        contradictions=tuple((task, text) for task, text in texts if text),
+        least_mat=_least_mat(table, rows),
+        draft_length=num_draft_tokens / num_drafts if num_drafts else 0.0,
+        acceptance_rates=acceptance_rates(blocks),
+        contradictions=_contradictions(table, blocks),
         client_share=_client_share(blocks, e2e),
-        num_cached_tokens=int(_total(blocks, "num_cached_tokens")),
-        num_retries=sum(record.serving.num_retries for record in done if record.serving),
+        num_cached_tokens=int(counter_total(blocks, "num_cached_tokens")),
+        num_retries=sum(answer.num_retries for answer in answers),
         num_interrupted=sum(block.num_before > 0 for block in blocks),
-        num_restarted=sum(not one.counters for one in blocks if any(b.counters for b in blocks)),
+        num_restarted=_num_restarted(blocks),
     )
+
+
+def _share_good(times: Mapping[str, FloatArray], bounds: LatencyBounds, num_asked: int) -> float:
+    """The share of requests that kept all bounds, from the times [completions] by name."""
+    is_good = np.all([times[name] <= bound_s for name, bound_s in bounds.items()], axis=0)
+    return float(is_good.sum() / max(num_asked, 1))
+
+
+def _scaled(value: Value, factor: float) -> Value:
+    """The number times a factor, without an interval."""
+    return Estimate(value.value * factor) if isinstance(value, Estimate) else value
+
+
+def _total_throughput(output: Value, num_tokens: IntArray, prompt_tokens: IntArray) -> Value:
+    """Prompt and output tokens/s, from output tokens/s and the tokens of completions."""
+    if isinstance(output, Missing) or not output.value or not num_tokens.any():
+        return NOT_RUN
+    requests_per_token = output.value / int(num_tokens.sum())
+    return Estimate(int((num_tokens + prompt_tokens).sum()) * requests_per_token)
+
+
+def _least_mat(table: RecordTable, rows: IntArray) -> Value:
+    """The MAT if every answer that may have taken one step more has."""
+    served = table.served
+    num_emitted = sum(served.emitted[row] for row in rows)
+    most_steps = sum(served.steps[row] + served.more[row] for row in rows)
+    return Estimate(num_emitted / most_steps) if most_steps else NO_COUNTS
+
+
+def _contradictions(
+    table: RecordTable, blocks: Sequence[BlockHeader]
+) -> tuple[tuple[str, str], ...]:
+    """Pairs of a task and what contradicts itself in the counts of its blocks."""
+    contradictions = []
+    for block in blocks:
+        contradiction = table.served.contradictions.get(block_key(block))
+        if contradiction:
+            contradictions.append((block.task, contradiction))
+    return tuple(contradictions)
+
+
+def _num_restarted(blocks: Sequence[BlockHeader]) -> int:
+    """Blocks without counters, if others of the method have some."""
+    num_without = sum(not block.counters for block in blocks)
+    return num_without if num_without < len(blocks) else 0
 
 
 def _throughput(
@@ -192,80 +239,61 @@ def _throughput(
     whole = [block for block in blocks if not block.num_before]
     if blocks and not whole:
         return INTERRUPTED
-    used = [block for block in whole if block.duration_s > 0]
-    top = np.array([[amount(block)] for block in used], dtype=np.float64)
-    if not top.any():
+    timed = [block for block in whole if block.duration_s > 0]
+    amounts = np.array([[amount(block)] for block in timed], dtype=np.float64)  # [blocks, 1]
+    if not amounts.any():
         return NOT_RUN
-    ratio = Ratio(top, np.array([[block.duration_s] for block in used]))
-    return draws.estimate(ratio) if top.all() else ratio.estimate
+    durations_s = np.array([[block.duration_s] for block in timed])
+    ratio = Ratio(amounts, durations_s)
+    return draws.estimate(ratio) if amounts.all() else ratio.estimate
 
 
 def _in_flight(blocks: Sequence[BlockHeader], done: Iterable[Record]) -> InFlight:
     """The requests at once in blocks that were measured in one go."""
-    whole = {block_key(block): block.duration_s for block in blocks if not block.num_before}
-    events: dict[BlockKey, list[tuple[float, int]]] = defaultdict(list)
+    duration_of_block = {
+        block_key(block): block.duration_s for block in blocks if not block.num_before
+    }
+    # Per block, pairs of a time and the change of the number of requests in flight.
+    events_of_block: dict[BlockKey, list[tuple[float, int]]] = defaultdict(list)
     for record in done:
-        if record.serving and record.wall_s and (key := block_key(record.key)) in whole:
-            began = record.serving.began_s
-            events[key] += [(began, 1), (began + record.wall_s, -1)]
-    most = [max(accumulate(step for _, step in sorted(own))) for own in events.values()]
-    seconds = sum(time * -step for own in events.values() for time, step in own)
-    duration_s = sum(whole[key] for key in events)
-    return InFlight(seconds / duration_s, max(most), min(most)) if duration_s else InFlight()
+        key = block_key(record.key)
+        if record.serving and record.wall_s and key in duration_of_block:
+            start_s = record.serving.began_s
+            events_of_block[key] += [(start_s, 1), (start_s + record.wall_s, -1)]
+    most = []
+    request_s = 0.0  # the sum of ends - the sum of starts
+    for events in events_of_block.values():
+        changes = (change for _, change in sorted(events))
+        most.append(max(accumulate(changes)))
+        for time_s, change in events:
+            request_s -= time_s * change
+    duration_s = sum(duration_of_block[key] for key in events_of_block)
+    if not duration_s:
+        return InFlight()
+    return InFlight(request_s / duration_s, max(most), min(most))
 
 
-def _ratio(blocks: Sequence[BlockHeader], baseline: Sequence[BlockHeader], draws: Draws) -> Value:
-    """Output tokens/s / vanilla's, over the blocks of the same tasks and repeats."""
-    ours, theirs = (
-        {(one.task, one.repeat): one for one in side if one.num_tokens and not one.num_before}
-        for side in (blocks, baseline)
-    )
-    pairs = [(block, theirs[key]) for key, block in ours.items() if key in theirs]
-    if not pairs:
+def _throughput_ratio(
+    blocks: Sequence[BlockHeader], baseline_blocks: Sequence[BlockHeader], draws: Draws
+) -> Value:
+    """Output tokens/s / vanilla's, over the blocks of the same tasks and passes."""
+    baselines = _comparable(baseline_blocks)
+    top = []
+    bottom = []
+    for key, block in _comparable(blocks).items():
+        baseline = baselines.get(key)
+        if baseline:
+            top.append([block.num_tokens, baseline.duration_s])
+            bottom.append([block.duration_s, baseline.num_tokens])
+    if not top:
         return NO_BLOCKS
-    top = np.array([[own.num_tokens, other.duration_s] for own, other in pairs])
-    bottom = np.array([[own.duration_s, other.num_tokens] for own, other in pairs])
-    return draws.estimate(Ratio(top, bottom))
+    return draws.estimate(Ratio(np.array(top), np.array(bottom)))
 
 
-def _engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
-    """1 + accepted / drafts, as counted for each answer, else by the server's counters."""
-    own = [record.serving for record in done if record.serving and record.serving.num_drafts]
-    drafts = sum(one.num_drafts or 0 for one in own)
-    accepted = float(sum(one.num_accepted or 0 for one in own))
-    if not drafts:
-        counted = [block for block in blocks if block.counters.get("num_drafts")]
-        if counted and (problem := _counters_problem(counted)):
-            return problem
-        drafts, accepted = int(_total(counted, "num_drafts")), _total(counted, "num_accepted")
-    return Estimate(1 + accepted / drafts) if drafts else NO_COUNTS
-
-
-def _total(blocks: Iterable[BlockHeader], name: str) -> float:
-    """The increase of a counter of the server in these blocks."""
-    return sum(block.counters.get(name, 0.0) for block in blocks)
-
-
-def _acceptance_rates(blocks: Sequence[BlockHeader]) -> tuple[float, ...]:
-    """Accepted tokens at each draft position / drafts [positions], by the server's counters.
-
-    Empty without counters, or if they count other requests too.
-    """
-    drafts = _total(blocks, "num_drafts")
-    if not drafts or _counters_problem(blocks):
-        return ()
-    known = {name for block in blocks for name in block.counters}
-    names = takewhile(known.__contains__, (f"accepted_at_{place}" for place in count(1)))
-    return tuple(_total(blocks, name) / drafts for name in names)
-
-
-def _counters_problem(blocks: Sequence[BlockHeader]) -> Missing | None:
-    """The reason why counters include more than the blocks' answers; None if they do not."""
-    if any(block.num_failed for block in blocks):
-        return HAS_FAILED
-    own = sum(block.num_tokens for block in blocks)
-    counted = sum(block.counters.get("num_tokens", block.num_tokens) for block in blocks)
-    return OTHERS if own < _LEAST_OWN * counted else None
+def _comparable(blocks: Sequence[BlockHeader]) -> dict[tuple[str, int], BlockHeader]:
+    """Blocks with tokens that were measured in one go, by task and pass."""
+    whole = [block for block in blocks if block.num_tokens and not block.num_before]
+    return {(block.task, block.repeat): block for block in whole}
 
 
 def _client_share(blocks: Sequence[BlockHeader], e2e: FloatArray) -> float:
@@ -277,7 +305,7 @@ def _client_share(blocks: Sequence[BlockHeader], e2e: FloatArray) -> float:
     duration_s = sum(block.duration_s for block in blocks)
     if not len(e2e) or not duration_s or not e2e.sum():
         return 0.0
-    utilisation = min(client_s / duration_s, 0.99)
+    utilisation = min(client_s / duration_s, _MOST_UTILISATION)
     return float(client_s / (1 - utilisation) / e2e.sum())
 
 
@@ -286,8 +314,8 @@ def _times(seconds: FloatArray) -> Times:
     return Times(mean, percentiles(seconds))
 
 
-TIMES = tuple(field.name for field in fields(ServingMetrics))[:4]
-"""The names of the times: ttft, tpot, itl, e2e."""
+TIMES = ("ttft", "tpot", "itl", "e2e")
+"""The fields of `ServingMetrics` that are times."""
 
 
 def is_slow_client(metrics: ServingMetrics) -> bool:

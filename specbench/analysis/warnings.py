@@ -3,7 +3,7 @@
 Warnings about an unsteady machine come first, then those about speedups that the numbers do
 not support. A warning does not change a number: intervals and medians stay as they are.
 
-Times are compared as seconds a step, which hardly depend on what was accepted, and only
+Times are compared as seconds per step, which hardly depend on what was accepted, and only
 between completions of one method on the same turn of one task.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,13 +20,13 @@ import numpy as np
 from specbench.analysis.cells import CellKey, CellMetrics
 from specbench.analysis.ranking import Ranking, is_claimed
 from specbench.analysis.ratios import column_ratio
-from specbench.analysis.records import BASELINE, CELL_KEY, RecordTable, Survivors
-from specbench.analysis.stats.arrays import FloatArray
+from specbench.analysis.records import BASELINE, CELL_KEY, RecordTable
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws
 from specbench.analysis.stats.confidence import quantile
 from specbench.analysis.stats.estimates import Estimate
 from specbench.analysis.stats.significance import ALPHA, slower
 from specbench.analysis.stats.variance import EXACT
+from specbench.analysis.survivors import Survivors
 from specbench.log.backend import BlockHeader
 from specbench.types import Record
 
@@ -38,8 +39,10 @@ _LEAST_GROUP = 8
 """Completions that a median needs: among fewer, the worst one may be the median."""
 LEAST_DISAGREEMENT = 0.05
 """Least log ratio between a decode speedup and its robust companion that is reported."""
-LEAST_ACCEPTING, LEAST_DRAFTS = 0.01, 200
-"""Share of drafting steps that accept anything, and number of drafts, to call drafts idle."""
+LEAST_ACCEPTING = 0.01
+"""Share of drafting steps that accept anything, below which drafts are idle."""
+LEAST_DRAFTS = 200
+"""Number of drafts from which on they may be called idle."""
 
 
 class RunWarning(NamedTuple):
@@ -61,23 +64,34 @@ def find_warnings(
 
     With `has_clocks`, the GPU's driver reports lowered clocks, and the run has that warning.
     """
-    paused, shared, requests = survivors.num_paused, survivors.num_shared, survivors.num_requests
+    warnings: list[RunWarning] = []
     # Both kinds of requests are left out for all methods: those during which the machine paused,
     # and those that not every ranked method finished.
-    pauses = RunWarning("pauses", {"paused": paused, "requests": shared})
-    survived = RunWarning("survived", {"shared": shared, "requests": requests})
-    return (
-        *([pauses] if paused else ()),
-        *(() if has_clocks else _throttling(table.frame)),
-        *_few_samples(cells),
-        *_not_significant(rankings),
-        *([survived] if shared < requests else ()),
-        *_disagreements(table.frame, survivors, cells),
-    )
+    num_paused = survivors.num_paused
+    num_shared = survivors.num_shared
+    num_requests = survivors.num_requests
+    if num_paused:
+        warnings.append(RunWarning("pauses", {"paused": num_paused, "requests": num_shared}))
+    if not has_clocks:
+        warnings += _throttling(table.frame)
+    warnings += _few_samples(cells)
+    warnings += _not_significant(rankings)
+    if num_shared < num_requests:
+        warnings.append(RunWarning("survived", {"shared": num_shared, "requests": num_requests}))
+    warnings += _disagreements(table.frame, survivors, cells)
+    return tuple(warnings)
 
 
-_GROUP = ["method", "temperature", "task", "turn", "concurrency", "request_rate"]
-_GROUP += ["origin", "worker"]
+_GROUP = [
+    "method",
+    "temperature",
+    "task",
+    "turn",
+    "concurrency",
+    "request_rate",
+    "origin",
+    "worker",
+]
 """Columns of completions whose steps should take equally long."""
 
 
@@ -89,34 +103,41 @@ def _throttling(frame: DataFrame) -> Iterable[RunWarning]:
     """
     is_timed = frame["is_measured"] & (frame["num_steps"] > 0) & (frame["decode_s"] > 0)
     baseline = frame[is_timed & (frame["method"] == BASELINE)]
-    logs = np.log(baseline["decode_s"] / baseline["num_steps"])
-    usual = logs.groupby([baseline[name] for name in _GROUP], observed=True).transform("median")
-    baseline = baseline.assign(one=1.0, ratio=np.exp(logs - usual))
-    groups = baseline.groupby(_GROUP, observed=True, sort=False)["ratio"]
-    place = groups.cumcount() / groups.transform("size")
-    thirds = {"first": baseline[place < 1 / 3], "last": baseline[place >= 2 / 3]}
-    speeds = {
-        name: Draws(Bootstrap(), name).estimate(column_ratio(rows, ["one"], ["ratio"]))
-        for name, rows in thirds.items()
-        if len(rows)
-    }
-    if len(speeds) == 2:
-        p_value = slower(speeds["last"], speeds["first"], LEAST_SLOWER, EXACT)
-        if p_value is not None and p_value <= ALPHA:
-            change = speeds["first"].value / speeds["last"].value - 1
-            yield RunWarning("throttling", {"change": change})
+    log_step_s = np.log(baseline["decode_s"] / baseline["num_steps"])
+    groups = [baseline[name] for name in _GROUP]
+    log_median_s = log_step_s.groupby(groups, observed=True).transform("median")
+    baseline = baseline.assign(completions=1.0, relative_time=np.exp(log_step_s - log_median_s))
+    times = baseline.groupby(_GROUP, observed=True, sort=False)["relative_time"]
+    share_before = times.cumcount() / times.transform("size")
+    first_third = baseline[share_before < 1 / 3]
+    last_third = baseline[share_before >= 2 / 3]
+    if not len(first_third) or not len(last_third):
+        return
+    first = _speed(first_third, "first")
+    last = _speed(last_third, "last")
+    p_value = slower(last, first, LEAST_SLOWER, EXACT)
+    if p_value is not None and p_value <= ALPHA:
+        yield RunWarning("throttling", {"change": first.value / last.value - 1})
+
+
+def _speed(rows: DataFrame, stream: str) -> Estimate:
+    """Completions / the sum of their relative times."""
+    return Draws(Bootstrap(), stream).estimate(
+        column_ratio(rows, ["completions"], ["relative_time"])
+    )
 
 
 def _few_samples(cells: Mapping[CellKey, CellMetrics]) -> Iterable[RunWarning]:
     """Tasks with too few samples for an interval."""
-    few: dict[str, int] = {}
+    fewest: dict[str, int] = {}
     for key, cell in cells.items():
-        numbers = [v for v in (cell.speedup, cell.mat) if isinstance(v, Estimate)]
-        has_none = bool(numbers) and numbers[0].interval is None
-        if key.task and key.method != BASELINE and has_none:
-            few[key.task] = min(cell.num_samples, few.get(key.task, cell.num_samples))
-    if few:
-        tasks = [{"task": task, "samples": number} for task, number in few.items()]
+        if not key.task or key.method == BASELINE:
+            continue
+        estimates = [number for number in (cell.speedup, cell.mat) if isinstance(number, Estimate)]
+        if estimates and estimates[0].interval is None:
+            fewest[key.task] = min(cell.num_samples, fewest.get(key.task, cell.num_samples))
+    if fewest:
+        tasks = [{"task": task, "samples": num_samples} for task, num_samples in fewest.items()]
         yield RunWarning("few_samples", {"tasks": tasks})
 
 
@@ -126,15 +147,15 @@ def _not_significant(rankings: Mapping[float, Ranking]) -> Iterable[RunWarning]:
     machine's does not: where passes or runs differ by more, no number would do.
     """
     for temperature, ranking in rankings.items():
-        weak = {
-            method: _factor(value)
-            for method, value in ranking.speedups.items()
-            if value.interval is not None
-            and value.machine is not None
+        factors = {
+            method: _factor(speedup)
+            for method, speedup in ranking.speedups.items()
+            if speedup.interval is not None
+            and speedup.machine is not None
             and not is_claimed(ranking.against_baseline[method])
         }
-        if weak:
-            yield not_significant(temperature, weak)
+        if factors:
+            yield not_significant(temperature, factors)
 
 
 def not_significant(temperature: float, factors: Mapping[str, float]) -> RunWarning:
@@ -149,45 +170,59 @@ def not_significant(temperature: float, factors: Mapping[str, float]) -> RunWarn
     return RunWarning("not_significant", numbers)
 
 
-def _factor(value: Estimate) -> float:
-    """About how many times the prompts put 1 outside the value's interval."""
-    prompts, machine, variance = value.prompts, value.machine, value.variance
+def _factor(speedup: Estimate) -> float:
+    """About how many times the prompts put 1 outside the speedup's interval."""
+    prompts = speedup.prompts
+    machine = speedup.machine
+    variance = speedup.variance
     assert prompts is not None and machine is not None and variance is not None
-    gap = abs(math.log(value.value)) / quantile(variance.degrees)
-    room = gap**2 - machine.value
-    return prompts.value / room if room > 0 else math.inf
+    # 1 is at the interval's end if log(speedup)^2 / t^2 = prompts / factor + machine
+    standard_deviation = abs(math.log(speedup.value)) / quantile(variance.degrees)
+    left_for_prompts = standard_deviation**2 - machine.value
+    return prompts.value / left_for_prompts if left_for_prompts > 0 else math.inf
 
 
 def _disagreements(
     frame: DataFrame, survivors: Survivors, cells: Mapping[CellKey, CellMetrics]
 ) -> Iterable[RunWarning]:
     """Decode speedups that a few completions decide: they lie far from MAT / the median of the
-    paired times a step.
+    paired step costs.
     """
-    is_used = survivors.is_shared & (frame["method"] != BASELINE)
-    is_used &= (frame["num_steps"] > 0) & (frame["baseline_num_steps"] > 0)
-    used = frame[is_used & (frame["decode_s"] > 0) & (frame["baseline_decode_s"] > 0)]
-    cost = (used["decode_s"] / used["num_steps"]) / (
-        used["baseline_decode_s"] / used["baseline_num_steps"]
-    )
-    found: dict[float, list[dict[str, Any]]] = defaultdict(list)
-    for names, rows in used.groupby(CELL_KEY, observed=True, sort=False):
-        method, temperature, task = names
+    has_steps = (frame["num_steps"] > 0) & (frame["baseline_num_steps"] > 0)
+    has_times = (frame["decode_s"] > 0) & (frame["baseline_decode_s"] > 0)
+    is_used = survivors.is_shared & (frame["method"] != BASELINE) & has_steps & has_times
+    used = frame[is_used]
+    step_s = used["decode_s"] / used["num_steps"]
+    base_step_s = used["baseline_decode_s"] / used["baseline_num_steps"]
+    step_costs = step_s / base_step_s
+    disagreements: dict[float, list[dict[str, Any]]] = defaultdict(list)
+    for (method, temperature, task), rows in used.groupby(CELL_KEY, observed=True, sort=False):
         cell = cells.get(CellKey(method, temperature, task))
-        value = cell.decode_speedup if cell else None
-        if len(rows) < _LEAST_GROUP or not isinstance(value, Estimate) or value.interval is None:
+        speedup = cell.decode_speedup if cell else None
+        if len(rows) < _LEAST_GROUP or not isinstance(speedup, Estimate):
             continue
-        mats = [
-            rows["num_emitted"].sum() / rows["num_steps"].sum(),
-            (rows["baseline_num_tokens"] - 1).sum() / rows["baseline_num_steps"].sum(),
-        ]
-        median = float(mats[0] / mats[1] / cost[rows.index].median())
-        is_far = abs(math.log(median / value.value)) > LEAST_DISAGREEMENT
-        if is_far and median not in value.interval:
-            numbers = {"method": method, "task": task, "speedup": value.value, "median": median}
-            found[temperature].append(numbers)
-    for temperature, named in found.items():
-        yield RunWarning("disagreement", {"temperature": temperature, "cells": named})
+        if speedup.interval is None:
+            continue
+        mat = rows["num_emitted"].sum() / rows["num_steps"].sum()
+        base_mat = (rows["baseline_num_tokens"] - 1).sum() / rows["baseline_num_steps"].sum()
+        robust = float(mat / base_mat / step_costs[rows.index].median())
+        is_far = abs(math.log(robust / speedup.value)) > LEAST_DISAGREEMENT
+        if is_far and robust not in speedup.interval:
+            disagreements[temperature].append(
+                {"method": method, "task": task, "speedup": speedup.value, "median": robust}
+            )
+    for temperature, numbers in disagreements.items():
+        yield RunWarning("disagreement", {"temperature": temperature, "cells": numbers})
+
+
+@dataclass(slots=True)
+class _DraftCounts:
+    """The drafts of a method at a temperature."""
+
+    num_accepting: float = 0.0
+    """Drafts of which anything was accepted."""
+
+    num_drafts: float = 0.0
 
 
 def find_idle_drafts(
@@ -197,19 +232,30 @@ def find_idle_drafts(
 
     For a server its counters show it, from the first draft on if it accepts none at all.
     """
-    counts: dict[tuple[str, float], FloatArray] = defaultdict(lambda: np.zeros(2))
+    recorded: dict[tuple[str, float], _DraftCounts] = defaultdict(_DraftCounts)
     for record in records:
-        steps = zip(record.accept_lengths, record.num_nodes, strict=False)
-        accepting = [length > 1 for length, nodes in steps if nodes > 1]
-        counts[record.key.method, record.key.temperature] += sum(accepting), len(accepting)
-    served: dict[tuple[str, float], FloatArray] = defaultdict(lambda: np.zeros(2))
+        counts = recorded[record.key.method, record.key.temperature]
+        for length, num_nodes in zip(record.accept_lengths, record.num_nodes, strict=False):
+            if num_nodes > 1:
+                counts.num_drafts += 1
+                counts.num_accepting += length > 1
+    served: dict[tuple[str, float], _DraftCounts] = defaultdict(_DraftCounts)
     for block in blocks:
-        accepted = block.counters.get("accepted_at_1", block.counters.get("num_accepted", 0.0))
-        served[block.method, block.temperature] += accepted, block.counters.get("num_drafts", 0.0)
-    for subject, (accepting, drafts) in (*counts.items(), *served.items()):
-        least = 1 if subject in served and not accepting else LEAST_DRAFTS
-        if drafts >= least and accepting < LEAST_ACCEPTING * drafts:
-            where = {"method": subject[0], "temperature": subject[1]}
-            yield RunWarning(
-                "idle_drafts", {**where, "accepting": int(accepting), "drafts": int(drafts)}
-            )
+        counters = block.counters
+        counts = served[block.method, block.temperature]
+        counts.num_accepting += counters.get("accepted_at_1", counters.get("num_accepted", 0.0))
+        counts.num_drafts += counters.get("num_drafts", 0.0)
+    for subject, counts in (*recorded.items(), *served.items()):
+        least_drafts = LEAST_DRAFTS
+        if subject in served and not counts.num_accepting:
+            least_drafts = 1
+        is_idle = counts.num_accepting < LEAST_ACCEPTING * counts.num_drafts
+        if is_idle and counts.num_drafts >= least_drafts:
+            method, temperature = subject
+            numbers = {
+                "method": method,
+                "temperature": temperature,
+                "accepting": int(counts.num_accepting),
+                "drafts": int(counts.num_drafts),
+            }
+            yield RunWarning("idle_drafts", numbers)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from specbench.analysis.cells import NO_BASELINE, NO_STEPS
-from specbench.analysis.metrics import mean_over_tasks
+from specbench.analysis.means import mean_over_tasks
 from specbench.analysis.ranking import is_alone, is_claimed
-from specbench.analysis.ratios import COLUMNS, Places, RowRatio, row_ratios
+from specbench.analysis.ratios import COLUMNS, RowGroups, RowRatio, row_ratios
 from specbench.analysis.records import REQUEST_KEY
 from specbench.analysis.stats.arrays import BoolArray
 from specbench.analysis.stats.bootstrap import Draws
@@ -135,7 +135,7 @@ class _Side(NamedTuple):
     """The numbers of one of the two runs, row by row."""
 
     ratios: Mapping[str, RowRatio]
-    places: Places
+    places: RowGroups
     """Where the rows belong: to the subject's samples on both sides, so that draws pair them."""
 
     def value(self, number: Number, is_used: BoolArray, draws: Draws | None) -> Value:
@@ -147,7 +147,7 @@ class _Side(NamedTuple):
 def _side(rows: DataFrame, suffix: str, repetition: Repetition) -> _Side:
     """One side of the rows of `pair_requests`: that whose columns have this suffix."""
     columns = {name: rows[f"{name}{suffix}"].to_numpy(dtype=np.float64) for name in COLUMNS}
-    places = Places(
+    places = RowGroups(
         rows["cluster"].to_numpy(),
         rows[f"unit{suffix}"].to_numpy(),
         rows[f"request{suffix}"].to_numpy(),

@@ -10,7 +10,8 @@ from typing import Literal
 
 from specbench.analysis.cells import CellKey
 from specbench.analysis.frames import value_or_none
-from specbench.analysis.metrics import BASELINE, MethodMetrics, RunMetrics, partial
+from specbench.analysis.means import reason_if_partial
+from specbench.analysis.metrics import BASELINE, MethodMetrics, RunMetrics
 from specbench.analysis.stats.estimates import Estimate, Missing, Value
 from specbench.log.run import Run
 from specbench.report import facts
@@ -131,7 +132,7 @@ def _comparable(runs: Sequence[RunMetrics]) -> list[RunMetrics]:
     all_tasks = set[str]().union(*tasks_by_run)
     comparable = []
     for run, tasks in zip(runs, tasks_by_run, strict=True):
-        if missing := partial(len(tasks), len(all_tasks)):
+        if missing := reason_if_partial(len(tasks), len(all_tasks)):
             overall = {
                 key: _without_means(numbers, missing) for key, numbers in run.overall.items()
             }

@@ -224,7 +224,7 @@ _NO_LIMITS = {IN_CACHE: "memory_in_cache", EXPERTS: "memory_of_experts", None: "
 
 def _memory(run: RunMetrics, roofline: Roofline) -> tuple[str, Numbers]:
     """The memory bandwidth and what follows from it."""
-    return _NO_LIMITS[roofline.no_limit], {
+    return _NO_LIMITS[roofline.no_bound], {
         "bandwidth": roofline.bandwidth,
         "block": roofline.block_bytes or None,
         "target_bytes": roofline.target_bytes,
@@ -274,7 +274,7 @@ def _definitions(runs: Sequence[RunMetrics]) -> Iterable[Note]:
     needed = {
         "mat": True,
         "cost": any(isinstance(cost, Estimate) for cost in costs),
-        "limit": any(isinstance(one, Roofline) and one.no_limit is None for one in rooflines),
+        "limit": any(isinstance(one, Roofline) and one.no_bound is None for one in rooflines),
         "mean": any(len(run.tasks) > 1 for run in runs),
         "load": bool(served),
         "engine_mat": any(isinstance(one.engine_mat, Estimate) for one in served),

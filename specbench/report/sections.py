@@ -161,7 +161,7 @@ _COSTS = (
     _phase("verify_s"),
     _phase("commit_s", rank=1),
     _phase("host_s", rank=1),
-    Field("bandwidth\nbound", lambda method: formats.speedup(method.cost.limit), 2, short="bound"),
+    Field("bandwidth\nbound", lambda method: formats.speedup(method.cost.bound), 2, short="bound"),
     Field("of the\nbound", _share_of_bound, 3),
     Field("ms per\nstep", lambda method: formats.figures(method.cost.step_s, 1e3), 4),
     Field("J per\ntoken", lambda method: formats.figures(method.cost.joules_per_token), 5),

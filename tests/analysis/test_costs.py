@@ -61,12 +61,12 @@ def test_phases_add_up_to_the_cost_of_a_step_and_leave_no_speed() -> None:
     split = Phases(0.1, 0.6, 0.05, 0.05)
     own = replace(record("pld", accept_lengths=(2, 2), decode_s=0.8), phases=split)
     base = record("vanilla", accept_lengths=(1, 1, 1, 1), decode_s=0.8)
-    limits = Roofline(1e9, 100, 0, {"pld": 0.0}, 0.0)
-    found = cost([own], [base], roofline=limits, no_times=PHASES)
+    roofline = Roofline(1e9, 100, 0, {"pld": 0.0}, 0.0)
+    found = cost([own], [base], roofline=roofline, no_times=PHASES)
     assert found.phases == Phases(0.05, 0.3, 0.025, 0.025)
     assert found.relative_phases is not None
     assert sum(astuple(found.relative_phases)) == pytest.approx(number(found.relative))
-    assert number(found.relative) == number(found.limit) == 2.0
+    assert number(found.relative) == number(found.bound) == 2.0
     assert found.decode_speedup == found.reached == PHASES
 
 
@@ -132,10 +132,10 @@ def test_memory_limits_a_method_and_vanilla_has_a_share_of_its_bandwidth(
 ) -> None:
     found = read_roofline(RooflineHeader(**{**MEASURED, **changes}), [])
     assert isinstance(found, Roofline)
-    assert found.limit("eagle", Estimate(4.0)) == limit
+    assert found.bound("eagle", Estimate(4.0)) == limit
     assert found.bandwidth_share(Estimate(0.6)) == share
     failure = Missing("all failed")
-    assert isinstance(limit, Missing) or found.limit("eagle", failure) == failure
+    assert isinstance(limit, Missing) or found.bound("eagle", failure) == failure
 
 
 def test_a_method_with_threads_of_its_own_has_the_limit_of_their_bandwidth() -> None:
@@ -143,8 +143,8 @@ def test_a_method_with_threads_of_its_own_has_the_limit_of_their_bandwidth() -> 
     threads = Threads(1, "measured", "brief", methods={"eagle": 2, "vanilla": 1})
     found = read_roofline(about, [], threads)
     assert isinstance(found, Roofline)
-    assert found.limit("eagle", Estimate(4.0)) == Estimate(3.0 * 1.5)
-    assert found.limit("vanilla", Estimate(1.0)) == Estimate(1.0)
+    assert found.bound("eagle", Estimate(4.0)) == Estimate(3.0 * 1.5)
+    assert found.bound("vanilla", Estimate(1.0)) == Estimate(1.0)
 
 
 @pytest.mark.parametrize("changes", [{"bandwidth_bytes_per_s": 0.0}, {"target_bytes": 0}])

@@ -13,7 +13,7 @@ from scipy import stats
 from specbench.analysis.metrics import measure
 from specbench.analysis.planning import Pilot, pilot
 from specbench.analysis.ranking import pooled_variance
-from specbench.analysis.ratios import Places, log_ratios
+from specbench.analysis.ratios import RowGroups, log_ratios
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio
 from specbench.analysis.stats.combining import mean, quotient
 from specbench.analysis.stats.estimates import (
@@ -90,10 +90,10 @@ def test_a_quotient_in_one_run_pairs_passes_and_of_two_runs_does_not() -> None:
 def test_requests_that_a_pass_lacks_and_a_pass_with_few_do_not_count_as_noise() -> None:
     units, requests = np.divmod(np.array([0, 1, 2, 3, 4, 5, 6, 7, 11]), 3)
     top, bottom = np.array([2.0, 4, 9, 2, 5, 1, 3, 5, 7]), np.ones(9)
-    (logs,) = log_ratios(Places(requests, units, requests, 4), [top], [bottom])
+    (logs,) = log_ratios(RowGroups(requests, units, requests, 4), [top], [bottom])
     assert np.exp(logs[:3]) == pytest.approx([3.0, 3.5, 4.0])
     assert np.isnan(logs[3])
-    assert log_ratios(Places(requests, units * 0, requests, 1), [top], [bottom]) == ()
+    assert log_ratios(RowGroups(requests, units * 0, requests, 1), [top], [bottom]) == ()
 
 
 def test_the_pooled_variance_is_that_of_two_methods_rests() -> None:

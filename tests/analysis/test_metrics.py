@@ -23,9 +23,9 @@ from specbench.analysis.cells import (
     WITH_PHASES,
     CellKey,
     CellMetrics,
-    percentiles,
 )
 from specbench.analysis.frames import summary_frame
+from specbench.analysis.latency import percentiles
 from specbench.analysis.metrics import measure
 from specbench.analysis.records import make_table, records_frame
 from specbench.analysis.stats.bootstrap import Bootstrap

@@ -155,8 +155,8 @@ def check_method(
         by_mat = alt["speedup_by_mat"]
         assert f"{label}: {mat} tokens per step, {speedup} times as fast" in by_mat
         assert f"{label} {speedup}" in alt["speedup"]
-        if isinstance(cost.limit, Estimate):
-            assert f"bandwidth bound {cost.limit.value:.2f} at {whole} tokens" in by_mat
+        if isinstance(cost.bound, Estimate):
+            assert f"bandwidth bound {cost.bound.value:.2f} at {whole} tokens" in by_mat
     is_several = len(metrics.tasks) > 1
     places = [one for one in run_rows(metrics, 0) if one.method == label]
     (place,) = [one for one in places if one.task == "Mean" or not is_several]

@@ -101,7 +101,7 @@ def test_the_bandwidth_bound_is_drawn_and_described() -> None:
         plots_of(report_of(make))["speedup_by_mat"] for make in (with_limits, nine_methods)
     )
     assert "bandwidth bound" in with_one.caption and "memory" not in without.caption
-    bound = report_of(with_limits).sources[0].metrics.cost("eagle2", 0.0).limit
+    bound = report_of(with_limits).sources[0].metrics.cost("eagle2", 0.0).bound
     assert f"bandwidth bound {bound.value:.2f}" in with_one.alt  # type: ignore[union-attr]
     ends = [line.get_ydata()[-1] for line in with_one.figure.axes[0].get_lines()]  # type: ignore[index]
     assert bound.value in ends  # type: ignore[union-attr]

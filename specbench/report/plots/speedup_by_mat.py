@@ -43,7 +43,7 @@ def _mean_of(method: MethodResults) -> _Point | None:
 
 
 def _bound_of(method: MethodResults) -> _Point | None:
-    return _point(method.cost.mat, method.cost.limit)
+    return _point(method.cost.mat, method.cost.bound)
 
 
 def speedup_by_mat(report: Report) -> Plot | None:

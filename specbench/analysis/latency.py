@@ -1,0 +1,69 @@
+"""The latency of single requests: percentiles over completions, since a mean hides the slow ones.
+
+The time to the first token is the prefill's; the time per output token is the rest of the wall
+time / the tokens after the first.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from specbench.analysis.records import RecordTable
+from specbench.analysis.stats.arrays import FloatArray, IntArray
+from specbench.analysis.stats.estimates import Estimate, Missing, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """Percentiles of seconds over `num` completions."""
+
+    p50: Value
+    p90: Value
+    p99: Value
+    num: int
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """The latency of one cell, in seconds."""
+
+    first_token: Percentiles
+    per_token: Percentiles
+
+
+def latency(table: RecordTable, rows: IntArray, missing: Missing | None) -> Latency:
+    """The percentiles of these rows, unless there is a reason for none.
+
+    A completion of one token has no time per output token.
+    """
+    if missing:
+        no_percentiles = Percentiles(missing, missing, missing, 0)
+        return Latency(no_percentiles, no_percentiles)
+    num_tokens, prefill_s, decode_s = table.values(rows, "num_tokens", "prefill_s", "decode_s")
+    has_decoded = num_tokens > 1
+    per_token_s = decode_s[has_decoded] / (num_tokens[has_decoded] - 1)
+    return Latency(percentiles(prefill_s), percentiles(per_token_s))
+
+
+def percentiles(seconds: FloatArray) -> Percentiles:
+    """The percentiles of these times [completions], interpolated linearly.
+
+    A percentile is given if at least one completion is expected to be slower: the 99th of 20
+    would be a guess about the slowest one.
+    """
+    return Percentiles(
+        p50=_percentile(seconds, 0.50),
+        p90=_percentile(seconds, 0.90),
+        p99=_percentile(seconds, 0.99),
+        num=len(seconds),
+    )
+
+
+def _percentile(seconds: FloatArray, share: float) -> Value:
+    """The time that this share of completions does not exceed."""
+    num_needed = round(1 / (1 - share)) if share > 0.5 else 1
+    if not len(seconds):
+        return Missing("no completion")
+    if len(seconds) < num_needed:
+        return Missing(f"fewer than {num_needed} completions")
+    return Estimate(float(np.quantile(seconds, share)))

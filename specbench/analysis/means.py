@@ -1,0 +1,48 @@
+"""Arithmetic means over tasks, which are missing where a method lacks a task."""
+
+from collections.abc import Mapping, Sequence
+
+from specbench.analysis.records import BASELINE
+from specbench.analysis.stats.combining import mean
+from specbench.analysis.stats.estimates import Estimate, Missing, Value
+
+
+def means_of_methods(rows: Mapping[str, Sequence[Value]]) -> dict[str, Value]:
+    """Each method's mean over its row of tasks.
+
+    Means are compared down a column, so a method that lacks a task of another one gets no
+    mean. Tasks without any method but the baseline are left out.
+    """
+    counted = _counted_tasks(rows)
+    means = {}
+    for method, row in rows.items():
+        means[method] = mean_over_tasks([row[task] for task in counted])
+    return means
+
+
+def _counted_tasks(rows: Mapping[str, Sequence[Value]]) -> list[int]:
+    """The columns of tasks that means are over: those with a number, or all if none has one."""
+    other_rows = [row for method, row in rows.items() if method != BASELINE] or list(rows.values())
+    columns = list(zip(*other_rows, strict=True))
+    measured = [
+        index
+        for index, column in enumerate(columns)
+        if any(isinstance(value, Estimate) for value in column)
+    ]
+    return measured or list(range(len(columns)))
+
+
+def mean_over_tasks(values: Sequence[Value]) -> Value:
+    """The arithmetic mean; missing if the value of any task is."""
+    estimates = [value for value in values if isinstance(value, Estimate)]
+    if estimates:
+        return reason_if_partial(len(estimates), len(values)) or mean(estimates)
+    reasons = {value.reason for value in values if isinstance(value, Missing)}
+    return Missing(reasons.pop() if len(reasons) == 1 else "no task measured")
+
+
+def reason_if_partial(num_measured: int, num_tasks: int) -> Missing | None:
+    """The reason why a mean over this number of tasks does not compare with one over all."""
+    if 0 < num_measured < num_tasks:
+        return Missing(f"{num_measured} of {num_tasks} tasks")
+    return None

@@ -1,0 +1,79 @@
+"""The requests that every ranked method finished: methods are compared on these alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from specbench.analysis.records import CELL_KEY
+from specbench.analysis.stats.arrays import BoolArray
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+LEAST_DONE = 0.5
+"""Share of a task's requests that a method must finish to be compared on it."""
+
+_OVER_METHODS = ["temperature", "task"]
+"""The columns that the cells of all methods on a task share."""
+
+
+class Finished(NamedTuple):
+    """The requests of a task that a method finished, and those that any method finished."""
+
+    num_done: int
+    num_asked: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Survivors:
+    """The rows of a table that every ranked method has, and the methods that are not ranked."""
+
+    is_shared: BoolArray
+    """True for rows that methods are compared on [records]."""
+
+    unranked: Mapping[tuple[str, float, str], Finished] = field(default_factory=dict)
+    """By method, temperature and task."""
+
+    num_requests: int = 0
+    """Requests that any method finished."""
+
+    num_shared: int = 0
+    """Requests that every ranked method finished."""
+
+    num_paused: int = 0
+    """Of the shared requests, those during which the machine paused: not in `is_shared`."""
+
+
+def find_survivors(frame: DataFrame) -> Survivors:
+    """The survivors among the records of the frame of a `RecordTable`."""
+    is_measured = frame["is_measured"].to_numpy()
+    done = frame[is_measured]
+    if not len(done):
+        return Survivors(is_measured)
+    num_done = done.groupby(CELL_KEY, observed=True)["asked"].transform("size")
+    num_asked = done.groupby(_OVER_METHODS, observed=True)["asked"].transform("nunique")
+    is_ranked = num_done >= LEAST_DONE * num_asked
+    unranked_cells = done[~is_ranked].drop_duplicates(CELL_KEY)
+    unranked = {
+        (method, temperature, task): Finished(int(num_done[row]), int(num_asked[row]))
+        for row, method, temperature, task in unranked_cells[CELL_KEY].itertuples()
+    }
+    ranked = done[is_ranked]
+    num_methods = ranked.groupby(_OVER_METHODS, observed=True)["method"].transform("nunique")
+    num_answers = ranked.groupby("asked")["method"].transform("size")
+    finished_by_all = ranked[num_answers == num_methods]
+    pauses = finished_by_all.groupby("asked")["is_paused"]
+    is_paused = pauses.transform("any")  # for any method
+    is_shared = np.zeros(len(frame), dtype=bool)
+    is_shared[finished_by_all.index[~is_paused]] = True
+    return Survivors(
+        is_shared,
+        unranked,
+        num_requests=done["asked"].nunique(),
+        num_shared=len(pauses),
+        num_paused=int(pauses.any().sum()),
+    )
