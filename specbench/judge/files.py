@@ -16,7 +16,7 @@ from specbench.log.audit import read_audit
 from specbench.log.faults import find_faults
 from specbench.log.run import Run
 from specbench.log.store import is_cut, read_run
-from specbench.report.notes import audit_note
+from specbench.report.fact_notes import audit_note
 from specbench.report.texts import Note
 
 _MOST_FAULTS = 10

@@ -15,7 +15,8 @@ from specbench.analysis.metrics import BASELINE, MethodMetrics, RunMetrics
 from specbench.analysis.stats.estimates import Estimate, Missing, Value
 from specbench.log.run import Run
 from specbench.report import facts
-from specbench.report.notes import notes, scope_text
+from specbench.report.definition_notes import scope_text
+from specbench.report.notes import notes
 from specbench.report.results import (
     MEAN,
     MEAN_TITLE,

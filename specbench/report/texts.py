@@ -13,31 +13,37 @@ from specbench.errors import few
 from specbench.log.header import RunHeader
 from specbench.report import formats
 
-_PART = re.compile(
+Numbers = Mapping[str, Any]
+"""The numbers of a note, by the names in its text."""
+
+_MARKUP = re.compile(
     r"\[(?P<clause>[^\[\]{}]*(?:\{[^{}]*\}[^\[\]{}]*)+)\]|\{(?P<name>\w+)(?::(?P<form>[^{}]*))?\}"
 )
+"""A clause in brackets, or a number with its form."""
 _MOST_NAMED = 6
+"""Elements of a list in the form `few`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One line of the footer. A warning calls for action or for doubt.
-
-    `key` is the note's place in the table of texts, and `numbers` are what its sentence says;
-    both are empty in the notes of a judge.
-    """
+    """One line of the footer."""
 
     label: str
+    """What it is about."""
     text: str
+    """The sentence."""
     is_warning: bool = False
+    """True if it calls for action or for doubt."""
     key: str = ""
-    numbers: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """Its entry in `texts.toml`; empty in the notes of a judge."""
+    numbers: Numbers = field(default_factory=dict, compare=False)
+    """What its sentence says; empty in the notes of a judge."""
 
 
 def make_note(key: str, info: RunHeader | None = None, /, **numbers: Any) -> Note:
     """The note of that key. Methods and tasks among its numbers are named as in `info`."""
     entry = _texts()[key]
-    text = _Sentence(entry, info).fill(entry["text"], numbers) or ""
+    text = _Sentence(entry, info).fill(entry["text"], numbers)
     label = entry.get("label", "Warning")
     is_warning = "label" not in entry
     return Note(label, text.removeprefix(", "), is_warning, key=key, numbers=numbers)
@@ -53,65 +59,110 @@ class _Sentence:
     """Fills the texts of one entry."""
 
     entry: Mapping[str, Any]
+    """The entry of `texts.toml`."""
     info: RunHeader | None
+    """Names methods and tasks."""
 
-    def fill(self, text: str, numbers: Mapping[str, Any], *, is_clause: bool = False) -> str | None:
-        """The text with its numbers; None if a clause lacks one."""
-        is_whole = True
+    def fill(self, template: str, numbers: Numbers) -> str:
+        """The template with its numbers, without the clauses that lack one."""
 
-        def part(found: re.Match[str]) -> str:
-            nonlocal is_whole
-            if found["clause"]:
-                return self.fill(found["clause"], numbers, is_clause=True) or ""
-            shown = self._shown(found["name"], found["form"] or "", numbers.get(found["name"]))
-            is_whole &= shown is not None
-            return shown or ""
+        def replacement(match: re.Match[str]) -> str:
+            if match["clause"]:
+                return self._clause(match["clause"], numbers)
+            return self._number(match, numbers) or ""
 
-        filled = _PART.sub(part, text)
-        return filled if is_whole or not is_clause else None
+        return _MARKUP.sub(replacement, template)
 
-    def _shown(self, name: str, form: str, value: Any) -> str | None:
-        """A number in this form; None if there is none."""
-        own = self.entry.get(name)
-        value = value.value if isinstance(value, Estimate) else value
-        if isinstance(value, Missing) or value in (None, "", []):
+    def _clause(self, clause: str, numbers: Numbers) -> str:
+        """The clause with its numbers; empty if it lacks one."""
+        shown = [self._number(match, numbers) for match in _MARKUP.finditer(clause)]
+        return "" if None in shown else self.fill(clause, numbers)
+
+    def _number(self, match: re.Match[str], numbers: Numbers) -> str | None:
+        """The number that the markup names, in its form; None if there is none."""
+        name, form = match["name"], match["form"] or ""
+        number = _bare(numbers.get(name))
+        if number is None:
             return None
         if name == "temperature" and form == "several":
-            is_one = self.info is None or len(self.info.spec.values.temperatures) == 1
-            return None if is_one else f"{value:g}"
-        if form in _FORMS and not isinstance(own, str):
-            return _FORMS[form](value)
-        if isinstance(value, list):
-            items = [self._item(name, own, item) for item in value]
-            return few(items, _MOST_NAMED) if form == "few" else (form or ", ").join(items)
-        if form.startswith("count "):
-            return f"{value} {form.removeprefix('count ')}{'s' * (value != 1)}"
-        if form.startswith("span "):
-            return _span(**value, unit=form.removeprefix("span "))
-        if isinstance(own, Mapping):
-            return str(own[value])
-        return format(self._named(name, value), form)
+            return None if self._has_one_temperature else f"{number:g}"
+        wording = self.entry.get(name)  # of each element of a list, or a table of words
+        if form in _FORMS and not isinstance(wording, str):
+            return _FORMS[form](number)
+        if isinstance(number, list):
+            return self._list(name, form, number)
+        if isinstance(wording, Mapping):
+            return str(wording[number])
+        kind, _, unit = form.partition(" ")
+        if kind == "count":
+            return _count(number, unit)
+        if kind == "span":
+            return _span(number, unit)
+        return format(self._named(name, number), form)
 
-    def _item(self, name: str, text: str | None, item: Any) -> str:
-        if isinstance(item, Mapping):
-            return self.fill(text or "", item) or ""
-        return str(self._named(name.removesuffix("s"), item))
+    @property
+    def _has_one_temperature(self) -> bool:
+        return self.info is None or len(self.info.spec.values.temperatures) == 1
 
-    def _named(self, name: str, value: Any) -> Any:
-        """The label of a method, the title of a task, or the value itself."""
-        if self.info is None or name not in ("method", "task"):
-            return value
-        return self.info.method(value).label if name == "method" else self.info.task_title(value)
+    def _list(self, name: str, form: str, elements: Sequence[Any]) -> str:
+        """The elements, each in the wording that the entry has for them."""
+        wording = self.entry.get(name) or ""
+        texts = []
+        for element in elements:
+            if isinstance(element, Mapping):
+                texts.append(self.fill(wording, element))
+            else:
+                texts.append(str(self._named(name.removesuffix("s"), element)))
+        return few(texts, _MOST_NAMED) if form == "few" else (form or ", ").join(texts)
+
+    def _named(self, name: str, number: Any) -> Any:
+        """The label of a method, the title of a task, or the number itself."""
+        if self.info is None:
+            return number
+        if name == "method":
+            return self.info.method(number).label
+        if name == "task":
+            return self.info.task_title(number)
+        return number
 
 
-def _span(min: float, mean: float, max: float, unit: str) -> str:
-    between = f" (mean {mean:.0f})" if min != max else ""
-    return f"{_range([round(min), round(max)])} {unit}{between}"
+def _bare(number: Any) -> Any:
+    """The number without its interval; None if it is missing or empty."""
+    if isinstance(number, Estimate):
+        return number.value
+    is_missing = isinstance(number, Missing) or number in (None, "", [])
+    return None if is_missing else number
+
+
+def _count(number: int, noun: str) -> str:
+    """A number of things: 1 line, 2 lines."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _span(span: Mapping[str, float], unit: str) -> str:
+    """The smallest, largest and mean of samples: 2400 to 2600 MHz (mean 2550)."""
+    low, high = span["min"], span["max"]
+    text = f"{_range([round(low), round(high)])} {unit}"
+    return text if low == high else f"{text} (mean {span['mean']:.0f})"
 
 
 def _range(numbers: Sequence[int]) -> str:
     low, high = min(numbers), max(numbers)
     return f"{low}" if low == high else f"{low} to {high}"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.0f} %"
+
+
+def _percent_with_digit(share: float) -> str:
+    return f"{share * 100:.1f} %"
+
+
+def _more_or_less(change: float) -> str:
+    """A relative change: 3.1 % more."""
+    direction = "more" if change >= 0 else "less"
+    return f"{_percent_with_digit(abs(change))} {direction}"
 
 
 def _factor(factor: float) -> str:
@@ -120,14 +171,23 @@ def _factor(factor: float) -> str:
     return f"{factor:.1f}x" if factor < 9.5 else f"{factor:.0f}x"
 
 
+def _factors(ratios: Sequence[float]) -> str:
+    return ", ".join(f"{ratio:.2f}x" for ratio in ratios)
+
+
+def _gigabytes(num_bytes: float) -> str:
+    return f"{num_bytes / 1e9:.0f} GB"
+
+
 _FORMS: Mapping[str, Callable[[Any], str]] = {
-    "percent": lambda share: f"{share * 100:.0f} %",
-    "percent1": lambda share: f"{share * 100:.1f} %",
-    "more": lambda change: f"{abs(change) * 100:.1f} % {'more' if change >= 0 else 'less'}",
+    "percent": _percent,
+    "percent1": _percent_with_digit,
+    "more": _more_or_less,
     "factor": _factor,
-    "factors": lambda ratios: ", ".join(f"{ratio:.2f}x" for ratio in ratios),
+    "factors": _factors,
     "bytes": formats.num_bytes,
-    "gigabytes": lambda size: f"{size / 1e9:.0f} GB",
+    "gigabytes": _gigabytes,
     "range": _range,
     "sentence": str.capitalize,
 }
+"""What writes a number in each form. `several`, `few`, `count NOUN` and `span UNIT` are beside."""

@@ -1,50 +1,75 @@
 """The warnings below a report: every reason to distrust its numbers, as notes."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from specbench.analysis.costs import LEAST_SHARE, Roofline
 from specbench.analysis.metrics import BASELINE, RunMetrics
-from specbench.analysis.serving import is_slow_client
+from specbench.analysis.serving import ServingMetrics, is_slow_client
 from specbench.analysis.stats.estimates import Estimate
 from specbench.analysis.warnings import RunWarning
 from specbench.errors import first_line
 from specbench.log.audit import MethodAudit
 from specbench.log.header import RunHeader
 from specbench.log.run import loads_of
+from specbench.log.usage import CpuUse
 from specbench.report import facts
-from specbench.report.texts import Note, make_note
+from specbench.report.texts import Note, Numbers, make_note
 
-Numbers = dict[str, Any]
 _STATES = {"interrupted": "interrupted", "running": "running", "failed": "failed_run"}
+"""The key of the warning for each status of a run that is not complete."""
+
+
+class _Warning(NamedTuple):
+    """A warning before its sentence is made."""
+
+    key: str
+    """Its entry in `texts.toml`."""
+    numbers: Numbers
+    """What its sentence says."""
 
 
 def warnings(run: RunMetrics) -> Iterable[Note]:
     """Every reason to distrust numbers of the run."""
-    recorded = [("recorded", {"text": text}) for text in run.info.warnings]
-    labels = run.info.methods.keys()
-    of_heads = [one for one in recorded if one[1]["text"].partition(": ")[0] in labels]
-    found: list[tuple[str, Mapping[str, Any]]] = [
-        *([(_STATES[run.info.status], {})] if run.info.status in _STATES else ()),
-        *([("incomplete", {"missing": run.missing_text})] if run.missing_text else ()),
-        *_failed(run),
-        *of_heads,  # before noise: acceptance itself may be wrong
-        *((one.key, with_advice(one, run.info)) for one in run.warnings),
-        *_differences(run),
-        *_slow_baseline(run),
-        *_served(run),
-        *_others(run.info),
-        *(one for one in recorded if one not in of_heads),
-    ]
-    return (make_note(key, run.info, **numbers) for key, numbers in found)
+    for warning in _warnings(run):
+        yield make_note(warning.key, run.info, **warning.numbers)
 
 
-def with_advice(warning: RunWarning, info: RunHeader) -> Mapping[str, Any]:
+def _warnings(run: RunMetrics) -> Iterator[_Warning]:
+    """The warnings, the gravest first."""
+    if run.info.status in _STATES:
+        yield _Warning(_STATES[run.info.status], {})
+    if run.missing_text:
+        yield _Warning("incomplete", {"missing": run.missing_text})
+    yield from _failed(run)
+    recorded = run.info.warnings
+    of_methods = [text for text in recorded if text.partition(": ")[0] in run.info.methods]
+    yield from _recorded(of_methods)  # before noise: acceptance itself may be wrong
+    for warning in run.warnings:
+        yield _Warning(warning.key, with_advice(warning, run.info))
+    yield from _failed_audits(run)
+    yield from _different_outputs(run)
+    yield from _slow_baseline(run)
+    yield from _slow_client(run)
+    for (method, temperature), server in run.serving.items():
+        yield from _of_server(run.info, method, temperature, server)
+    yield from _few_prompts(run)
+    yield from _other_programs(run.info)
+    yield from _recorded([text for text in recorded if text not in of_methods])
+
+
+def _recorded(texts: Sequence[str]) -> Iterator[_Warning]:
+    """Warnings that the run itself recorded."""
+    for text in texts:
+        yield _Warning("recorded", {"text": text})
+
+
+def with_advice(warning: RunWarning, info: RunHeader) -> Numbers:
     """The numbers of a warning, and for too few samples the options that give more."""
     if warning.key != "few_samples":
         return warning.numbers
-    has_more = any(one.num_prompts < one.num_available for one in info.prompts)
+    has_more = any(prompts.num_prompts < prompts.num_available for prompts in info.prompts)
     is_bundled = info.spec.values.prompts == "bundled"
     return {
         **warning.numbers,
@@ -53,98 +78,146 @@ def with_advice(warning: RunWarning, info: RunHeader) -> Mapping[str, Any]:
     }
 
 
-def _failed(run: RunMetrics) -> Iterable[tuple[str, Numbers]]:
+def _failed(run: RunMetrics) -> Iterator[_Warning]:
     """Completions that failed, and lines that could not be read."""
-    if failed := failures(run):
+    if num_failed := failures(run):
         errors = (overall.pooled.first_error for overall in run.overall.values())
-        first = next((error for error in errors if error), "no reason given")
-        methods = [{"method": method, "failed": number} for method, number in failed.items()]
-        told = {"methods": methods, "error": first_line(first, most=len(first))}
-        yield "failed_completions", told
-    if run.left_out:
-        yield "left_out", {"lines": len(run.left_out), "first": first_line(run.left_out[0])}
-
-
-def _differences(run: RunMetrics) -> Iterable[tuple[str, Numbers]]:
-    """Methods that failed the stored audit; lossless ones whose greedy output is not vanilla's."""
-    for one in run.audit.results if run.audit else ():
-        if one.status == "bug":
-            failure = audit_failure(one)
-            yield "failed_audit", {"method": one.method, "level": one.level, "failure": failure}
-    for method, agreement in run.agreements.items():
-        if run.info.method(method).is_lossless and (different := len(agreement.divergences)):
-            counts = {"different": different, "compared": agreement.num_compared}
-            told = {"method": method, **counts, "first_position": agreement.first_position}
-            yield "different_output", told
-
-
-def _slow_baseline(run: RunMetrics) -> Iterable[tuple[str, Numbers]]:
-    """A baseline far below the memory bandwidth."""
-    if not isinstance(roofline := run.roofline, Roofline):
-        return
-    kind = "gpu" if facts.is_on_gpu(run.info) else "cpu"
-    measured = {"bandwidth": roofline.bandwidth, "block": roofline.block_bytes or None}
-    shares = (one["share"] for one in bandwidth_shares(run, roofline))
-    for share in [share for share in shares if share < LEAST_SHARE][:1]:
-        told = {"share": share, "least": LEAST_SHARE, "cause": kind, "way": kind}
-        yield "slow_baseline", {**told, **measured}
-
-
-def _served(run: RunMetrics) -> Iterable[tuple[str, Numbers]]:
-    """Reasons to distrust numbers of a run on servers."""
-    slow = [(*key, one.client_share) for key, one in run.serving.items() if is_slow_client(one)]
-    for temperature in dict.fromkeys(at for _, at, _ in slow):
-        shares = {method: share for method, at, share in slow if at == temperature}
-        told = {"share": max(shares.values()), "methods": [*shares]}
-        yield "slow_client", {**told, "temperature": temperature}
-    for (method, temperature), one in run.serving.items():
-        where = {"method": method, "temperature": temperature}
-        totals = (
-            ("prefix_cache", "tokens", one.num_cached_tokens),
-            ("retries", "requests", one.num_retries),
-            ("interrupted_blocks", "blocks", one.num_interrupted),
-            ("restarted", "blocks", one.num_restarted),
+        first_error = next((error for error in errors if error), "no reason given")
+        yield _Warning(
+            "failed_completions",
+            {
+                "methods": [{"method": m, "failed": number} for m, number in num_failed.items()],
+                "error": first_line(first_error, most=len(first_error)),
+            },
         )
-        yield from ((key, {**where, name: number}) for key, name, number in totals if number)
-        about = run.info.methods.get(method)
-        asked = about.options.get("num_tokens") if about else None
-        if isinstance(asked, int) and one.draft_length > asked:
-            yield "long_drafts", {**where, "drafted": one.draft_length, "asked": asked}
-        for task, counts in one.contradictions:
-            yield "contradiction", {**where, "task": task, "counts": counts}
-    fewest = min((one.in_flight.least_most for one in run.serving.values()), default=0)
+    if run.left_out:
+        numbers = {"lines": len(run.left_out), "first": first_line(run.left_out[0])}
+        yield _Warning("left_out", numbers)
+
+
+def _failed_audits(run: RunMetrics) -> Iterator[_Warning]:
+    """Methods that failed the stored audit."""
+    for audit in run.audit.results if run.audit else ():
+        if audit.status == "bug":
+            failure = audit_failure(audit)
+            numbers = {"method": audit.method, "level": audit.level, "failure": failure}
+            yield _Warning("failed_audit", numbers)
+
+
+def _different_outputs(run: RunMetrics) -> Iterator[_Warning]:
+    """Lossless methods whose greedy output is not vanilla's."""
+    for method, agreement in run.agreements.items():
+        num_different = len(agreement.divergences)
+        if num_different and run.info.method(method).is_lossless:
+            numbers = {
+                "method": method,
+                "different": num_different,
+                "compared": agreement.num_compared,
+                "first_position": agreement.first_position,
+            }
+            yield _Warning("different_output", numbers)
+
+
+def _slow_baseline(run: RunMetrics) -> Iterator[_Warning]:
+    """A baseline far below the memory bandwidth, at the first temperature where it is."""
+    roofline = run.roofline
+    if not isinstance(roofline, Roofline):
+        return
+    device = "gpu" if facts.is_on_gpu(run.info) else "cpu"
+    for at_temperature in bandwidth_shares(run, roofline):
+        if at_temperature["share"] < LEAST_SHARE:
+            numbers = {
+                "share": at_temperature["share"],
+                "least": LEAST_SHARE,
+                "cause": device,
+                "way": device,
+                "bandwidth": roofline.bandwidth,
+                "block": roofline.block_bytes or None,
+            }
+            yield _Warning("slow_baseline", numbers)
+            return
+
+
+def _slow_client(run: RunMetrics) -> Iterator[_Warning]:
+    """Methods whose latency is partly the client's, a warning per temperature."""
+    slow = {key: server for key, server in run.serving.items() if is_slow_client(server)}
+    for temperature in dict.fromkeys(temperature for _, temperature in slow):
+        shares = {
+            method: server.client_share
+            for (method, slow_temperature), server in slow.items()
+            if slow_temperature == temperature
+        }
+        numbers = {
+            "share": max(shares.values()),
+            "methods": [*shares],
+            "temperature": temperature,
+        }
+        yield _Warning("slow_client", numbers)
+
+
+def _of_server(
+    info: RunHeader, method: str, temperature: float, server: ServingMetrics
+) -> Iterator[_Warning]:
+    """Reasons to distrust numbers of a method's server."""
+    where = {"method": method, "temperature": temperature}
+    if server.num_cached_tokens:
+        yield _Warning("prefix_cache", {**where, "tokens": server.num_cached_tokens})
+    if server.num_retries:
+        yield _Warning("retries", {**where, "requests": server.num_retries})
+    if server.num_interrupted:
+        yield _Warning("interrupted_blocks", {**where, "blocks": server.num_interrupted})
+    if server.num_restarted:
+        yield _Warning("restarted", {**where, "blocks": server.num_restarted})
+    header = info.methods.get(method)
+    asked = header.options.get("num_tokens") if header else None
+    if isinstance(asked, int) and server.draft_length > asked:
+        numbers = {**where, "drafted": server.draft_length, "asked": asked}
+        yield _Warning("long_drafts", numbers)
+    for task, counts in server.contradictions:
+        yield _Warning("contradiction", {**where, "task": task, "counts": counts})
+
+
+def _few_prompts(run: RunMetrics) -> Iterator[_Warning]:
+    """Loads with more requests at once than there were prompts."""
+    most_by_method = [server.in_flight.least_most for server in run.serving.values()]
+    fewest = min(most_by_method, default=0)
     for load in loads_of(run.info.spec.values):
         if 0 < fewest < load.concurrency:
-            about_load = {"load": load.text, "asked": load.concurrency}
-            yield "few_prompts", {**about_load, "in_flight": fewest}
+            numbers = {"load": load.text, "asked": load.concurrency, "in_flight": fewest}
+            yield _Warning("few_prompts", numbers)
 
 
-def _others(info: RunHeader) -> Iterable[tuple[str, Numbers]]:
+def _other_programs(info: RunHeader) -> Iterator[_Warning]:
     """Other programs on the machine, unless they may be servers or workers of the run."""
-    nodes = [one.node for one in info.workers.values()]
-    alone = {name: one.cpu for name, one in info.workers.items() if nodes.count(one.node) == 1}
-    for name, cpu in {**({} if info.servers else {"": info.cpu}), **alone}.items():
+    machines: dict[str, CpuUse | None] = {}
+    if not info.servers:
+        machines[""] = info.cpu
+    num_workers = Counter(worker.node for worker in info.workers.values())
+    for name, worker in info.workers.items():
+        if num_workers[worker.node] == 1:
+            machines[name] = worker.cpu
+    for name, cpu in machines.items():
         if cpu and cpu.others_warning:
-            yield "busy", {"worker": name, "text": cpu.others_warning}
+            yield _Warning("busy", {"worker": name, "text": cpu.others_warning})
 
 
-def failures(run: RunMetrics) -> Counter[str]:
+def failures(run: RunMetrics) -> Mapping[str, int]:
     """The number of failed completions of the methods that have any."""
-    found = Counter[str]()
+    num_failed = Counter[str]()
     for (method, _), overall in run.overall.items():
-        found[method] += overall.pooled.num_failed
-    return +found
+        num_failed[method] += overall.pooled.num_failed
+    return {method: number for method, number in num_failed.items() if number}
 
 
 def bandwidth_shares(run: RunMetrics, roofline: Roofline) -> list[Numbers]:
     """Vanilla's share of the bandwidth at each temperature, where times are valid."""
-    costs = {temperature: run.cost(BASELINE, temperature) for temperature in run.temperatures}
-    return [
-        {"temperature": temperature, "share": share.value}
-        for temperature, cost in costs.items()
-        if isinstance(cost.decode_speedup, Estimate)
-        and isinstance(share := roofline.bandwidth_share(cost.step_s), Estimate)
-    ]
+    shares: list[Numbers] = []
+    for temperature in run.temperatures:
+        cost = run.cost(BASELINE, temperature)
+        share = roofline.bandwidth_share(cost.step_s)
+        if isinstance(cost.decode_speedup, Estimate) and isinstance(share, Estimate):
+            shares.append({"temperature": temperature, "share": share.value})
+    return shares
 
 
 def audit_failure(result: MethodAudit) -> str:
@@ -153,10 +226,10 @@ def audit_failure(result: MethodAudit) -> str:
         return result.fault.rstrip(".")
     if not result.failures:
         return "the test is not stored"
-    test = min(result.failures, key=lambda one: one.p_value or 0.0)
-    bound = ""
+    test = min(result.failures, key=lambda failure: failure.p_value or 0.0)
+    words = f"{test.subject}, {test.name}: {test.effect:.3g} {test.unit}".rstrip()
     if test.p_value is not None:
-        bound = f" (p = {test.p_value:.2g})"
-    elif test.limit is not None:
-        bound = f" (limit {test.limit:.3g})"
-    return f"{test.subject}, {test.name}: {test.effect:.3g} {test.unit}".rstrip() + bound
+        return f"{words} (p = {test.p_value:.2g})"
+    if test.limit is not None:
+        return f"{words} (allowed: {test.limit:.3g})"
+    return words

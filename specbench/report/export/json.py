@@ -142,7 +142,7 @@ def _run(source: Source) -> dict[str, Any]:
         "categories": _cells(source.categories) if source.categories else [],
         "overall": _overall(metrics),
         "costs": _costs(metrics),
-        "roofline": plain(metrics.roofline),
+        "roofline": _renamed(plain(metrics.roofline), no_bound="no_limit"),
         "agreements": plain(metrics.agreements),
         **_serving(metrics),
     }
@@ -169,7 +169,9 @@ def _costs(metrics: RunMetrics) -> list[dict[str, Any]]:
     """One object per cell, with the costs of its steps; `task` is null for all tasks as one."""
     costs = []
     for key, cost in metrics.costs.items():
-        numbers = plain(cost) if key.task else _all_steps(plain(cost))
+        numbers = _renamed(plain(cost), bound="limit")
+        if not key.task:
+            numbers = _all_steps(numbers)
         where = {"temperature": key.temperature, "method": key.method, "task": key.task or None}
         costs.append({**where, **numbers})
     return costs
@@ -177,7 +179,12 @@ def _costs(metrics: RunMetrics) -> list[dict[str, Any]]:
 
 def _all_steps(numbers: dict[str, Any]) -> dict[str, Any]:
     """The numbers of all tasks as one, whose MAT is not the mean of the tasks'."""
-    return {"mat_all_steps" if name == "mat" else name: number for name, number in numbers.items()}
+    return _renamed(numbers, mat="mat_all_steps")
+
+
+def _renamed(numbers: dict[str, Any], **keys: str) -> dict[str, Any]:
+    """The numbers with some fields below other keys, in the same order."""
+    return {keys.get(name, name): number for name, number in numbers.items()}
 
 
 def _serving(metrics: RunMetrics) -> dict[str, Any]:

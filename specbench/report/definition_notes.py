@@ -1,0 +1,132 @@
+"""The notes that explain numbers: their definitions, bounds, marks and gaps.
+
+Gathers the numbers of each note; `texts.toml` has its sentence.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from specbench.analysis.costs import Roofline
+from specbench.analysis.metrics import RunMetrics
+from specbench.analysis.ranking import Ranking, is_alone
+from specbench.analysis.stats.estimates import Estimate, Missing
+from specbench.analysis.stats.scope import PROMPTS_ONLY
+from specbench.report import formats
+from specbench.report.texts import Note, Numbers, make_note
+
+
+def scope_text(runs: Sequence[RunMetrics]) -> str:
+    """The scope of the intervals of times: "over prompts and 3 passes"."""
+    texts = dict.fromkeys(run.scope.text for run in runs)
+    return " or ".join(text if text == PROMPTS_ONLY else f"over {text}" for text in texts)
+
+
+def definitions(runs: Sequence[RunMetrics]) -> Iterator[Note]:
+    """What the numbers and marks of a report mean."""
+    for arithmetic in dict.fromkeys(run.arithmetic for run in runs):
+        yield make_note(f"speedup_{arithmetic}")
+    yield _intervals(runs)
+    for key in _shown_numbers(runs):
+        yield make_note(key)
+    has_servers = any(run.serving for run in runs)
+    for goodput in dict.fromkeys(run.info.spec.values.goodput for run in runs):
+        if has_servers and goodput:
+            yield make_note("goodput", limits=goodput)
+    if num_tests := _tests_of_marked(runs):
+        yield make_note("alone", tests=num_tests)
+    for run in runs:
+        if not all(method.is_lossless for method in run.info.method_labels):
+            yield make_note("lossy", run.info, decoding=_lossy_decoding(run))
+
+
+def _intervals(runs: Sequence[RunMetrics]) -> Note:
+    draws = sorted({(run.bootstrap.num_resamples, run.bootstrap.seed) for run in runs})
+    kinds = dict.fromkeys(run.scope.kind for run in runs if run.scope.is_estimated)
+    return make_note(
+        "intervals",
+        scope=scope_text(runs),
+        draws=[{"resamples": number, "seed": seed} for number, seed in draws],
+        kinds=[*kinds],
+    )
+
+
+def _shown_numbers(runs: Sequence[RunMetrics]) -> Iterator[str]:
+    """The keys of the definitions whose numbers the report shows."""
+    servers = [metrics for run in runs for metrics in run.serving.values()]
+    costs = [cost.relative for run in runs for cost in run.costs.values()]
+    rooflines = [run.roofline for run in runs if isinstance(run.roofline, Roofline)]
+    yield "mat"
+    if any(isinstance(cost, Estimate) for cost in costs):
+        yield "cost"
+    if any(roofline.no_bound is None for roofline in rooflines):
+        yield "limit"
+    if any(len(run.tasks) > 1 for run in runs):
+        yield "mean"
+    if servers:
+        yield "load"
+    if any(isinstance(server.engine_mat, Estimate) for server in servers):
+        yield "engine_mat"
+
+
+def bounds(run: RunMetrics) -> Iterator[Note]:
+    """The least MAT of methods on a server whose answers do not list their steps."""
+    for (method, temperature), server in run.serving.items():
+        mat = run.pooled(method, temperature).mat
+        least = server.least_mat
+        if isinstance(mat, Estimate) and formats.mat(mat) != formats.mat(least):
+            where = {"method": method, "temperature": temperature}
+            yield make_note("least_mat", run.info, **where, least=least)
+
+
+def _tests_of_marked(runs: Sequence[RunMetrics]) -> list[int]:
+    """The numbers of tests in columns where an interval alone shows a difference."""
+    num_tests = []
+    for run in runs:
+        for ranking in (*run.rankings.values(), *run.task_rankings.values()):
+            if _has_mark(ranking):
+                p_values = ranking.against_baseline.values()
+                num_tests.append(sum(p_value is not None for p_value in p_values))
+    return num_tests
+
+
+def _has_mark(ranking: Ranking) -> bool:
+    """True if the interval of any speedup alone shows a difference."""
+    return any(
+        is_alone(speedup, ranking.against_baseline[method])
+        for method, speedup in ranking.speedups.items()
+    )
+
+
+def _lossy_decoding(run: RunMetrics) -> list[Numbers]:
+    """Decode-only speedups of lossy methods above temperature 0, where answers differ in length:
+    the prefill's share of the time depends on the length.
+    """
+    speedups: list[Numbers] = []
+    for (method, temperature), overall in run.overall.items():
+        is_lossy = temperature > 0 and not run.info.method(method).is_lossless
+        if is_lossy and isinstance(overall.decode_speedup, Estimate):
+            speedup = overall.decode_speedup.value
+            speedups.append({"method": method, "temperature": temperature, "speedup": speedup})
+    return speedups
+
+
+def gaps(run: RunMetrics) -> Iterable[Note]:
+    """One note per reason. A reason that all cells of a method share names the method alone."""
+    cells_by_reason: dict[str, list[Numbers]] = defaultdict(list)
+    for method in run.methods:
+        cells = {key: cell for key, cell in run.cells.items() if key.method == method and key.task}
+        reasons = {
+            key: number.reason
+            for key, cell in cells.items()
+            for number in (cell.mat, cell.speedup)
+            if isinstance(number, Missing)
+        }
+        distinct = set(reasons.values())
+        if len(reasons) == len(cells) and len(distinct) == 1:
+            cells_by_reason[distinct.pop()].append({"method": method})
+            continue
+        for key, reason in reasons.items():
+            cell = {"method": method, "task": key.task, "temperature": key.temperature}
+            cells_by_reason[reason].append(cell)
+    for reason, cells_without in cells_by_reason.items():
+        yield make_note("missing", run.info, reason=reason, cells=cells_without)

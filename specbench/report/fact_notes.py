@@ -1,0 +1,262 @@
+"""The notes on how a run was made: machine, settings, samples, and what was found out about it.
+
+Gathers the numbers of each note; `texts.toml` has its sentence.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from msgspec import structs
+
+from specbench.analysis.costs import EXPERTS, IN_CACHE, Roofline
+from specbench.analysis.metrics import BASELINE, MethodMetrics, RunMetrics
+from specbench.analysis.stats.estimates import Estimate
+from specbench.log.audit import StoredAudit
+from specbench.log.header import RunHeader
+from specbench.log.machine import Threads
+from specbench.log.usage import Span
+from specbench.methods import described
+from specbench.report import facts
+from specbench.report.texts import Note, Numbers, make_note
+from specbench.report.warning_notes import bandwidth_shares, failures
+
+_MEMORY_NOTES = {IN_CACHE: "memory_in_cache", EXPERTS: "memory_of_experts", None: "memory"}
+"""The key of the note on memory, by the reason why there is no bandwidth bound."""
+
+
+def fact_notes(run: RunMetrics) -> Iterable[Note]:
+    """The notes that have any number."""
+    for key, numbers in _facts(run):
+        if any(numbers.values()):
+            yield make_note(key, run.info, **numbers)
+
+
+def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
+    """The key of each note with its numbers, in the order of a report."""
+    info = run.info
+    environment = info.environment
+    spec = info.spec.values
+    is_one_local_pass = not spec.backend and not info.servers and spec.repeats == 1
+    yield "machine", {"device": info.device_phrase}
+    yield (
+        "software",
+        {"software": environment.software_phrase, "commit": environment.commit_phrase},
+    )
+    yield "run", _settings(info)
+    yield "servers", {"servers": _servers(info)}
+    yield "workers", {"workers": facts.workers(info)}
+    yield "steps", _execution(info)
+    yield "one_pass", {"is_one": is_one_local_pass}
+    yield "threads", _threads(run)
+    yield _samples(run)
+    yield "lossless", {"counts": _agreements(run)}
+    if run.audit:
+        yield _audit(run.audit)
+    yield f"formula_{run.arithmetic}", {"changes": _formula(run)}
+    if isinstance(run.roofline, Roofline):
+        yield _memory(run, run.roofline)
+    yield "cpu_trees", _slow_on_cpu(run)
+    yield "processor", _processor(info)
+    yield "gpu", _gpu(info)
+
+
+def _settings(info: RunHeader) -> Numbers:
+    spec = info.spec.values
+    return {
+        "id": info.id,
+        "status": info.status,
+        "model": info.model.name,
+        "precision": info.model.precision,
+        "device": spec.device,
+        "prompts": spec.prompts,
+        "max_new_tokens": spec.max_new_tokens,
+        "seed": spec.seed,
+    }
+
+
+def _servers(info: RunHeader) -> list[Numbers]:
+    return [
+        {
+            "method": label,
+            "software": server.software_phrase,
+            "url": server.url,
+            "protocol": server.protocol,
+        }
+        for label, server in info.servers.items()
+    ]
+
+
+def _execution(info: RunHeader) -> Numbers:
+    """The execution of the steps, the commonest first, and the kernels, with the reasons."""
+    methods: dict[tuple[str, str | None], list[str]] = defaultdict(list)
+    for spelling, execution in info.execution.items():
+        methods[execution.mode, execution.reason].append(spelling)
+    commonest_first = sorted(methods.items(), key=lambda pair: len(pair[1]), reverse=True)
+    modes: list[Numbers] = []
+    for (mode, reason), spellings in commonest_first:
+        is_commonest = not modes  # it needs no names: it is that of all methods not named
+        modes.append({"mode": mode, "reason": reason, "methods": [] if is_commonest else spellings})
+    if not modes or not info.kernels:
+        return {"modes": modes}
+    return {"modes": modes, "kernels": info.kernels.name, "reason": info.kernels.reason}
+
+
+def _threads(run: RunMetrics) -> Numbers:
+    """The methods that decode with other CPU threads than vanilla, and the number of prefills.
+
+    Each has its decode speedup with vanilla's number at each temperature, from the steps that
+    were timed with both.
+    """
+    threads = run.info.threads
+    if not threads or not (threads.own or threads.of_prefill != threads.num):
+        return {}
+    methods = [
+        {"method": method, "speedups": _with_common_threads(run, threads, method, num)}
+        for method, num in threads.own.items()
+    ]
+    return {"number": threads.num, "prefill": threads.of_prefill, "methods": methods}
+
+
+def _with_common_threads(run: RunMetrics, threads: Threads, method: str, num: int) -> list[float]:
+    """The decode speedups of a method, if it had vanilla's number of threads in place of `num`."""
+    step_s = threads.method_step_s.get(method, {})
+    measured_s = step_s.get(str(num))
+    common_s = step_s.get(str(threads.num))
+    if not measured_s or not common_s:
+        return []
+    # speedup = vanilla's time per token / (step_s / MAT), and MAT is the same
+    return [
+        overall.decode_speedup.value * measured_s / common_s
+        for (name, _), overall in run.overall.items()
+        if name == method and isinstance(overall.decode_speedup, Estimate)
+    ]
+
+
+def _samples(run: RunMetrics) -> tuple[str, Numbers]:
+    cells = [overall.pooled for overall in run.overall.values() if overall.pooled.num_done]
+    if not cells:
+        return "no_samples", {"done": [0]}
+    samples = [cell.num_samples for cell in cells]
+    done = [cell.num_done for cell in cells]
+    return "samples", {
+        "samples": [min(samples), max(samples)],
+        "done": [min(done), max(done)],
+        "failed": sum(failures(run).values()),
+    }
+
+
+def _agreements(run: RunMetrics) -> list[Numbers]:
+    """The number of greedy completions in which each method gave vanilla's tokens."""
+    methods: dict[tuple[int, int], list[Numbers]] = defaultdict(list)
+    for method, agreement in run.agreements.items():
+        counts = (agreement.num_identical, agreement.num_compared)
+        methods[counts].append({"method": method, "first_position": agreement.first_position})
+    return [
+        {"identical": identical, "compared": compared, "methods": same_counts}
+        for (identical, compared), same_counts in methods.items()
+    ]
+
+
+def audit_note(audit: StoredAudit) -> Note:
+    """The result of a stored audit, and what it would have found."""
+    key, numbers = _audit(audit)
+    return make_note(key, **numbers)
+
+
+def _audit(audit: StoredAudit) -> tuple[str, Numbers]:
+    failed = {result.method for result in audit.results if result.status == "bug"}
+    numbers = {
+        "failed": len(failed),
+        "date": audit.created[:10],
+        "dtype": audit.dtype,
+        "smallest_tv": audit.smallest_tv,
+        "unknown": None if audit.records_sha256 else "it has no hash of the records",
+    }
+    return "audit_failed" if failed else "audit_passed", numbers
+
+
+def _formula(run: RunMetrics) -> list[Numbers]:
+    """The smallest and the largest change that the other speedup formula would make."""
+    changes: list[Numbers] = []
+    for key, cell in run.cells.items():
+        if not key.task or key.method == BASELINE:
+            continue
+        ours = cell.our_speedup
+        paper = cell.paper_speedup
+        if isinstance(ours, Estimate) and isinstance(paper, Estimate):
+            ratio = paper.value / ours.value
+            change = (1 / ratio if run.arithmetic == "paper" else ratio) - 1
+            changes.append({"method": key.method, "task": key.task, "change": change})
+    changes.sort(key=lambda numbers: numbers["change"])
+    return changes if len(changes) < 2 else [changes[0], changes[-1]]
+
+
+def _memory(run: RunMetrics, roofline: Roofline) -> tuple[str, Numbers]:
+    """The memory bandwidth and what follows from it."""
+    return _MEMORY_NOTES[roofline.no_bound], {
+        "bandwidth": roofline.bandwidth,
+        "block": roofline.block_bytes or None,
+        "target_bytes": roofline.target_bytes,
+        "cache_bytes": roofline.cache_bytes,
+        "kv_share": roofline.kv_share,
+        "used": bandwidth_shares(run, roofline),
+    }
+
+
+def _slow_on_cpu(run: RunMetrics) -> Numbers:
+    """True if a method is slower than vanilla on a CPU although it accepts more, not on
+    servers, with those of them that say why they are slow there whatever their settings.
+    """
+    if facts.is_on_gpu(run.info) or run.info.servers:
+        return {}
+    slow = [key for key, overall in run.overall.items() if _is_slow_though_accepting(overall)]
+    reasons = {name: method.slow_on_cpu for name, method in described().items()}
+    slow_by_design: list[Numbers] = []
+    for method, temperature in slow:
+        reason = reasons.get(method.partition(":")[0])
+        if not reason:
+            continue
+        cost = run.cost(method, temperature)
+        slow_by_design.append(
+            {
+                "method": method,
+                "temperature": temperature,
+                "why": reason,
+                "mat": cost.mat,
+                "cost": cost.relative,
+            }
+        )
+    return {"is_slower": bool(slow), "methods": slow_by_design}
+
+
+def _is_slow_though_accepting(overall: MethodMetrics) -> bool:
+    speedup, mat = overall.speedup, overall.mat
+    if not isinstance(speedup, Estimate) or not isinstance(mat, Estimate):
+        return False
+    return speedup.value < 1 < mat.value
+
+
+def _processor(info: RunHeader) -> Numbers:
+    """The load by other programs and the clock. Servers are other programs too."""
+    if info.cpu is None:
+        return {}
+    clock = {"clock": _span(info.cpu.clock_mhz)}
+    if info.servers:
+        return clock
+    others = info.cpu.share_of_others
+    return {"others": others.mean, "others_most": others.max, **clock}
+
+
+def _gpu(info: RunHeader) -> Numbers:
+    if info.gpu is None:
+        return {}
+    return {
+        "clock": _span(info.gpu.sm_clock_mhz),
+        "memory_clock": _span(info.gpu.memory_clock_mhz),
+        "temperature_c": _span(info.gpu.temperature_c),
+        "power": _span(info.gpu.power_w),
+    }
+
+
+def _span(span: Span | None) -> Numbers | None:
+    return structs.asdict(span) if span else None
