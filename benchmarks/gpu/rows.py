@@ -21,7 +21,8 @@ from specbench.errors import SpecbenchError, unknown_name
 from specbench.log.options import options
 from specbench.measure.progress import Progress
 from specbench.measure.spec import RunSpec
-from specbench.measure.suite.runs import Order, complete_apart, run_tried
+from specbench.measure.suite.apart import Order, complete_apart
+from specbench.measure.suite.process import run_tried
 from specbench.models.cards import find_model
 
 MODELS = ("vicuna-13b", "llama3-8b", "vicuna-7b")

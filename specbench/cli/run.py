@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from specbench.log.run import Run
     from specbench.measure.base import Plan
     from specbench.measure.spec import RunSpec
-    from specbench.measure.suite.runs import Suite, SuiteResult
+    from specbench.measure.suite.recipe import Suite
+    from specbench.measure.suite.runs import SuiteResult
 
 
 FIRST_LIMIT, FIRST_PASSES = 3, 1
@@ -79,7 +80,7 @@ def suite(
 ) -> None:
     """Measure all runs of a recipe; keep them and one report."""
     from specbench.cli.progress import progress_view
-    from specbench.measure.suite.runs import read_recipe
+    from specbench.measure.suite.recipe import read_recipe
 
     chosen = read_recipe(recipe)
     if call.dry_run:
@@ -111,7 +112,7 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
     from specbench.log.store import HEADER
     from specbench.measure.run_folder import claim_folder, new_run, resumed_run
     from specbench.measure.spec import AUTO
-    from specbench.measure.suite.runs import equal_runs
+    from specbench.measure.suite.recipe import equal_runs
 
     if call.resume and call.output and (first := call.output / "run-1" / HEADER).exists():
         # The others are as it is. Settings that it chose are named by its folder there.

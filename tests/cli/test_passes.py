@@ -14,7 +14,7 @@ from specbench.cli.run import FIRST_LIMIT
 from specbench.log.store import read_run
 from specbench.measure.local import engine_load
 from specbench.measure.suite import runs
-from specbench.measure.suite.runs import complete
+from specbench.measure.suite.apart import complete
 from tests.cli.conftest import Specbench
 from tests.support.backend import Answer, answering
 from tests.support.checkpoint import write_prompts

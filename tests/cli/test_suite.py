@@ -9,7 +9,7 @@ import pytest
 from specbench.errors import UserError
 from specbench.log.store import read_run
 from specbench.measure.suite.preview import preview
-from specbench.measure.suite.runs import read_recipe
+from specbench.measure.suite.recipe import read_recipe
 from specbench.types import Completion, Record, Request
 from tests.cli.conftest import Specbench
 from tests.support.backend import Answer, answering

@@ -8,8 +8,9 @@ import pytest
 from specbench.errors import SpecbenchError
 from specbench.log.store import read_run
 from specbench.measure.spec import RunSpec
-from specbench.measure.suite import runs
-from specbench.measure.suite.runs import Ended, Order, complete_apart, run_limited, run_tried
+from specbench.measure.suite import process
+from specbench.measure.suite.apart import Order, complete_apart
+from specbench.measure.suite.process import Ended, run_limited, run_tried
 from tests.support.ends import are_gone, wait_until
 from tests.support.watching import Watcher
 
@@ -41,7 +42,7 @@ def test_a_process_ends_at_its_limit_and_all_that_it_started_with_it(
 def test_a_run_with_a_limit_has_a_second_try(
     limit_s: float | None, tries: list[Ended], reason: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "run_limited", lambda *given, **more: tries.pop(0))
+    monkeypatch.setattr(process, "run_limited", lambda *given, **more: tries.pop(0))
     with pytest.raises(SpecbenchError, match=reason) if reason else nullcontext():
         complete_apart(Order(RunSpec(), (), "nowhere"), Watcher(), limit_s)
     assert not tries
@@ -60,7 +61,7 @@ def test_a_command_has_a_second_try_if_it_was_killed_and_there_is_time(
         limits.append(limit_s)
         return Ended(code, "")
 
-    monkeypatch.setattr(runs, "run_limited", killed)
+    monkeypatch.setattr(process, "run_limited", killed)
     with pytest.raises(SpecbenchError, match=r"It ended with|limit of (9|-)"):
         run_tried(("a",), print, limit_s=9.0, total_s=total_s, only_killed=True)
     assert len(limits) == num_tries and max(limits) <= min(9.0, total_s)

@@ -1,4 +1,4 @@
-"""A suite before it runs: samples, downloads, memory, time, and what is missing.
+"""A run before it starts: samples, downloads, memory, time, and what is missing.
 
 Downloads and loads nothing. Sizes come from cached files or from the model cards' shapes.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specbench.data.prompts import load_prompt_sets, plan_tasks
+from specbench.data.tasks import Task
 from specbench.errors import CheckpointError, TooLarge, UserError
 from specbench.measure.local.engine_load import fitted, pick_device
 from specbench.measure.local.engine_setup import stand_in_of
@@ -30,30 +31,32 @@ if TYPE_CHECKING:
 STORED_BYTES = 2
 """Bytes of a published weight."""
 CONTEXT = 2048
+"""Tokens of a chat for which the memory is estimated."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Preview:
-    """A run that has not started. What is None is unknown.
+    """A run that has not started. What is None is unknown."""
 
-    `max_seconds` is the time at the speed of a baseline that waits for memory alone, with the
-    whole budget used by every answer. `missing` are sentences, `sizes` those of files that are
-    not on this machine. `draft_bytes` counts the methods' own weights in memory, as far as
-    their size is known.
-    """
-
-    num_methods: int = 0
-    num_samples: int | None = None
+    num_methods: int
+    """Methods that would run."""
+    num_samples: int | None
+    """Answers of all methods in all passes."""
     memory_bytes: int | None = None
+    """Memory of the models with their caches."""
     max_seconds: float | None = None
-    draft_bytes: int = 0
-    sizes: list[int | None] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
+    """Seconds at the speed of a baseline that waits for memory alone, with the whole budget used
+    by every answer.
+    """
+    sizes: tuple[int | None, ...] = ()
+    """Bytes of each file that is not on this machine."""
+    missing: tuple[str, ...] = ()
+    """Sentences about what the run lacks."""
 
     @property
     def download_bytes(self) -> int:
         """Bytes of the files of known size."""
-        return sum(filter(None, self.sizes))
+        return sum(size for size in self.sizes if size is not None)
 
     @property
     def has_more_files(self) -> bool:
@@ -71,93 +74,145 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
         plan = make_plan(spec, is_offline=True)
         return Preview(len(plan.setup.labels), plan.num_records)
     spec = with_defaults(spec)
-    card, device = spec.card, pick_device(spec.device).name
-    dtype = pick_dtype(card, spec.dtype, device)
-    found = Preview()
-    stand_in = stand_in_of(card) if spec.weights == "stand-in" else None
-    need = _target(card, dtype, stand_in, found)
-    find = partial(_find, card, dtype, stand_in, found)
-    chosen = select_methods(spec, card, spec.run_methods, resolve_weights=find)
-    found.num_methods = len(chosen.methods)
-    found.missing += [f"{one.label} has no checkpoint." for one in chosen.missing]
-    num_answers = _num_answers(spec, found)
+    device = pick_device(spec.device).name
+    survey = _Survey(
+        spec=spec,
+        card=spec.card,
+        dtype=pick_dtype(spec.card, spec.dtype, device),
+        stand_in=stand_in_of(spec.card) if spec.weights == "stand-in" else None,
+    )
+    need = survey.target_memory()
+    selected = select_methods(
+        spec, spec.card, spec.run_methods, resolve_weights=survey.resolve_weights
+    )
+    survey.missing += [f"{method.label} has no checkpoint." for method in selected.missing]
+    num_methods = len(selected.methods)
+    num_samples = None
+    num_answers = survey.num_answers()
     if num_answers is not None:
-        passes = len(spec.temperatures) * (spec.repeats or 1)
-        found.num_samples = num_answers * passes * found.num_methods
-    if need is None:
-        return found
-    need = replace(need, draft_bytes=found.draft_bytes)
-    found.memory_bytes = need.total_bytes
-    check = partial(memory.check_need, need, dtype, what=f"Model {spec.model}")
-    try:
-        fitted(spec.device, lambda device: check(device=device.name))
-    except TooLarge as error:
-        found.missing.append(error.message)
-    if found.num_samples is not None:
-        num_tokens = found.num_samples * new_tokens(spec)
-        found.max_seconds = num_tokens * need.weight_bytes / bytes_per_s(device)
-    return found
+        num_passes = len(spec.temperatures) * (spec.repeats or 1)
+        num_samples = num_answers * num_passes * num_methods
+    memory_bytes = None
+    max_seconds = None
+    if need is not None:
+        need = replace(need, draft_bytes=survey.draft_bytes)
+        memory_bytes = need.total_bytes
+        survey.check_memory(need)
+        if num_samples is not None:
+            num_tokens = num_samples * new_tokens(spec)
+            max_seconds = num_tokens * need.weight_bytes / bytes_per_s(device)
+    return Preview(
+        num_methods=num_methods,
+        num_samples=num_samples,
+        memory_bytes=memory_bytes,
+        max_seconds=max_seconds,
+        sizes=tuple(survey.sizes),
+        missing=tuple(survey.missing),
+    )
 
 
-def _target(
-    card: ModelCard, dtype: Dtype, stand_in: StandIn | None, noted: Preview
-) -> memory.MemoryNeed | None:
-    """The memory of the target; notes its files if they are to be downloaded."""
-    what = f"Model {card.name}"
-    estimate = partial(memory.estimate, dtype=dtype, context=CONTEXT, what=what)
-    if stand_in:
-        return estimate(stand_in.shape)
-    try:
-        return estimate(resolve_model(card, offline=True))
-    except CheckpointError as error:
-        if Path(card.repo).expanduser().is_dir():
-            noted.missing.append(error.message)
-            return None
-    shape = card.shape
-    noted.sizes.append(shape.num_parameters * STORED_BYTES if shape else None)
-    return estimate(shape) if shape else None
+@dataclass(slots=True)
+class _Survey:
+    """What a run needs, collected step by step."""
 
+    spec: RunSpec
+    """The run, with its defaults."""
+    card: ModelCard
+    """The model."""
+    dtype: Dtype
+    """The dtype of all weights."""
+    stand_in: StandIn | None
+    """What stands in for the model; None for its weights."""
+    draft_bytes: int = 0
+    """Memory of the methods' own weights, as far as their size is known."""
+    sizes: list[int | None] = field(default_factory=list)
+    """Bytes of each file that is not on this machine; None for an unknown size."""
+    missing: list[str] = field(default_factory=list)
+    """Sentences about what the run lacks."""
 
-def _find(
-    card: ModelCard,
-    dtype: Dtype,
-    stand_in: StandIn | None,
-    noted: Preview,
-    method: RunMethod,
-) -> ResolvedWeights:
-    """A method's weights; notes their memory, and if they are to be downloaded."""
-    size = memory.BYTES[dtype]
-    try:
-        found = find_checkpoint(card, method, is_offline=True, stand_in=stand_in)
-        if not isinstance(found.weights, Path | None):
-            noted.draft_bytes += found.weights.num_numbers * size
-        elif found.weights and found.weights.is_dir():
-            noted.draft_bytes += memory.folder_bytes(found.weights, dtype)
-        return found
-    except CheckpointError:
-        source = weights_source(card, method)
-        count = None
-        if source.on_card and not source.given:
-            count = memory.num_parameters(card, source.on_card)
-        noted.sizes.append(None if count is None else count * STORED_BYTES)
-        noted.draft_bytes += (count or 0) * size
-        return ResolvedWeights(None)
-
-
-def _num_answers(spec: RunSpec, noted: Preview) -> int | None:
-    """Answers of one pass of one method; prompts of one turn where they are not on this machine."""
-    total = 0
-    for task in plan_tasks(spec.tasks, spec.prompts):
+    def target_memory(self) -> memory.MemoryNeed | None:
+        """The memory of the target, None if unknown. Notes its files if they are not here."""
+        what = f"Model {self.card.name}"
+        estimate = partial(memory.estimate, dtype=self.dtype, context=CONTEXT, what=what)
+        if self.stand_in:
+            return estimate(self.stand_in.shape)
         try:
-            (found,) = load_prompt_sets([task], spec.prompts, limit=spec.limit, offline=True)
-            kept = found.drawn(spec.sample, spec.seed) if spec.sample else found
-            total += sum(len(prompt.turns) for prompt in kept.prompts)
-        except UserError:
-            noted.sizes.append(None)
-            paper = task.card.paper if task.card and spec.prompts == "paper" else None
-            wanted = spec.limit or spec.sample
-            if paper is None and wanted is None:
-                noted.missing.append(f"The number of prompts of {task.name} is not known yet.")
+            return estimate(resolve_model(self.card, offline=True))
+        except CheckpointError as error:
+            if Path(self.card.repo).expanduser().is_dir():  # it is here, and broken
+                self.missing.append(error.message)
                 return None
-            total += min(filter(None, (wanted, paper.num_prompts if paper else None)))
-    return total
+        shape = self.card.shape
+        if shape is None:
+            self.sizes.append(None)
+            return None
+        self.sizes.append(shape.num_parameters * STORED_BYTES)
+        return estimate(shape)
+
+    def resolve_weights(self, method: RunMethod) -> ResolvedWeights:
+        """A method's weights. Notes their memory, and their files if they are not here."""
+        bytes_per_number = memory.BYTES[self.dtype]
+        try:
+            resolved = find_checkpoint(self.card, method, is_offline=True, stand_in=self.stand_in)
+            weights = resolved.weights
+            if not isinstance(weights, Path | None):
+                self.draft_bytes += weights.num_numbers * bytes_per_number
+            elif weights and weights.is_dir():
+                self.draft_bytes += memory.folder_bytes(weights, self.dtype)
+            return resolved
+        except CheckpointError:
+            num_parameters = self._num_parameters(method)
+            if num_parameters is None:
+                self.sizes.append(None)
+            else:
+                self.sizes.append(num_parameters * STORED_BYTES)
+                self.draft_bytes += num_parameters * bytes_per_number
+            return ResolvedWeights(None)
+
+    def _num_parameters(self, method: RunMethod) -> int | None:
+        """Parameters of weights that are not here; None if the model's card does not tell."""
+        source = weights_source(self.card, method)
+        if source.given or not source.on_card:
+            return None
+        return memory.num_parameters(self.card, source.on_card)
+
+    def num_answers(self) -> int | None:
+        """Answers of one method in one pass; None if unknown.
+
+        Prompts that are not on this machine count as having one turn.
+        """
+        total = 0
+        for task in plan_tasks(self.spec.tasks, self.spec.prompts):
+            num_answers = self._num_answers_of(task)
+            if num_answers is None:
+                self.missing.append(f"The number of prompts of {task.name} is not known yet.")
+                return None
+            total += num_answers
+        return total
+
+    def _num_answers_of(self, task: Task) -> int | None:
+        """Answers to the prompts of a task. Notes their file if it is not here."""
+        spec = self.spec
+        try:
+            (prompt_set,) = load_prompt_sets([task], spec.prompts, limit=spec.limit, offline=True)
+            if spec.sample:
+                prompt_set = prompt_set.drawn(spec.sample, spec.seed)
+            return sum(len(prompt.turns) for prompt in prompt_set.prompts)
+        except UserError:
+            self.sizes.append(None)
+        num_prompts = spec.limit or spec.sample
+        if task.card and spec.prompts == "paper" and task.card.paper:
+            num_in_paper = task.card.paper.num_prompts
+            return min(num_prompts, num_in_paper) if num_prompts else num_in_paper
+        return num_prompts
+
+    def check_memory(self, need: memory.MemoryNeed) -> None:
+        """Note it if the models do not fit into the memory of the device."""
+        what = f"Model {self.spec.model}"
+        try:
+            fitted(
+                self.spec.device,
+                lambda device: memory.check_need(need, self.dtype, device.name, what=what),
+            )
+        except TooLarge as error:
+            self.missing.append(error.message)

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 from methods._datastore import Datastore
 from specbench.data.tasks import find_tasks
 from specbench.errors import UserError
-from specbench.measure.suite.runs import read_recipe
+from specbench.measure.suite.recipe import read_recipe
 from tests.faults.damage import change_tensors, damage_file, damaged
 from tests.faults.program import check_message, specbench
 

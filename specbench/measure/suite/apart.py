@@ -1,0 +1,105 @@
+"""One run, in this process or in a process of its own.
+
+Effects of a whole process, such as where its memory lies, differ only between processes, and a
+run that hangs can be ended only if it has a process of its own. `python -m
+specbench.measure.suite.apart` is such a process: it reads an `Order`, prints the run's messages,
+and last the reason if the run failed.
+"""
+
+import math
+import signal
+import sys
+import traceback
+from pathlib import Path
+
+import msgspec
+
+from specbench.errors import SpecbenchError, describe_error
+from specbench.log.run import Run
+from specbench.log.store import HEADER, read_run
+from specbench.machine.threads import wait_briefly
+from specbench.measure.base import Progress
+from specbench.measure.plan import SetupMaker, make_plan
+from specbench.measure.run_folder import new_run, resumed_run
+from specbench.measure.session import run_plan
+from specbench.measure.spec import RunSpec
+from specbench.measure.suite.process import run_tried
+
+
+class Order(msgspec.Struct, frozen=True):
+    """A run to complete in a folder, as far as it is missing there."""
+
+    spec: RunSpec
+    """What to run."""
+    given: tuple[str, ...]
+    """Names of the values that the user gave."""
+    path: str
+    """The folder of the run."""
+    command: tuple[str, ...] = ()
+    """Arguments of the command line, for the header."""
+    is_forced: bool = False
+    """Parts of the run may be from another machine or other versions."""
+    is_offline: bool = False
+    """Use no network."""
+
+
+def complete(order: Order, progress: Progress, setup_maker: SetupMaker | None = None) -> Run:
+    """Complete a run in this process, and return it. A complete one is left as it is.
+
+    Raises:
+        SpecbenchError: the run cannot be made, or it failed.
+    """
+    path = Path(order.path)
+    is_resumed = (path / HEADER).exists()
+    choose = resumed_run if is_resumed else new_run
+    chosen = choose(order.spec, order.given, path, path.parent)
+    if is_resumed:
+        stored = read_run(path)
+        if stored.header.status == "complete" and len(stored.records) == stored.header.num_records:
+            return stored
+    plan = make_plan(chosen.spec, is_offline=order.is_offline, setup_maker=setup_maker)
+    return run_plan(
+        plan, path, progress, given=chosen.given, command=order.command, is_forced=order.is_forced
+    )
+
+
+def complete_apart(
+    order: Order, progress: Progress, limit_s: float | None = None, total_s: float = math.inf
+) -> None:
+    """Complete a run in a process of its own, with a second try if it has a time limit.
+
+    A try ends after `limit_s` seconds, and all end after `total_s`.
+
+    Raises:
+        SpecbenchError: it failed, or the user made a mistake.
+    """
+    run_tried(
+        (sys.executable, "-m", "specbench.measure.suite.apart"),
+        progress.message,
+        limit_s=limit_s,
+        total_s=total_s,
+        given=msgspec.json.encode(order),
+    )
+
+
+def main() -> int:
+    """Complete the run that is asked for on stdin; returns the exit code."""
+    wait_briefly()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
+    try:
+        complete(order, Progress(print))
+    except SpecbenchError as error:
+        print(f"{error.message} {error.hint}".strip().replace("\n", " "))
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # of a library, or of a plug-in
+        traceback.print_exc()
+        print(describe_error(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""Commands in processes of their own, which a time limit can end."""
+
+import math
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from threading import Thread
+from typing import IO, NamedTuple
+
+from specbench.errors import SpecbenchError, UserError
+
+GRACE_S = 20.0
+"""Seconds between the interrupt of a process and its end: a run writes its header meanwhile."""
+
+
+class Ended(NamedTuple):
+    """How a process ended."""
+
+    code: int | None
+    """Its exit status; None if it was stopped at its time limit."""
+    last: str
+    """The last line that it printed."""
+
+
+def run_tried(
+    command: Sequence[str],
+    say: Callable[[str], object],
+    *,
+    limit_s: float | None,
+    total_s: float = math.inf,
+    given: bytes = b"",
+    only_killed: bool = False,
+) -> None:
+    """Run a command, twice if it has a time limit and does not succeed; the second goes on.
+
+    Args:
+        command: the words of the command line.
+        say: receives the lines that it prints.
+        limit_s: seconds after which a try ends; None for no limit.
+        total_s: seconds after which all tries end.
+        given: the command's standard input.
+        only_killed: a command that ended by itself is not tried again.
+
+    Raises:
+        SpecbenchError: it did not succeed, or the user made a mistake.
+    """
+    deadline = time.monotonic() + total_s
+    most_tries = 1 if limit_s is None else 2
+    for num_tries in range(1, most_tries + 1):
+        try_s = min(limit_s or math.inf, deadline - time.monotonic())
+        ended = run_limited(command, say, limit_s=None if try_s == math.inf else try_s, given=given)
+        if ended.code == 0:
+            return
+        reason = ended.last or f"It ended with {ended.code}."
+        if ended.code is None:
+            reason = f"It was stopped at its limit of {try_s:.3g} s."
+        has_ended_by_itself = ended.code is not None and ended.code >= 0
+        is_final = ended.code == UserError.exit_code or (only_killed and has_ended_by_itself)
+        if num_tries == most_tries or is_final or time.monotonic() >= deadline:
+            raise SpecbenchError(reason)
+        say(f"{reason} Second try.")
+
+
+def run_limited(
+    command: Sequence[str],
+    say: Callable[[str], object],
+    *,
+    limit_s: float | None = None,
+    given: bytes = b"",
+) -> Ended:
+    """Run a command, and say its lines. All that it started ends with it.
+
+    At its time limit, or with this process, it is interrupted, and killed GRACE_S later.
+    """
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        process_group=0,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdin and process.stdout
+    lines: list[str] = []
+
+    def read(output: IO[bytes]) -> None:
+        with output:
+            for line in output:
+                lines.append(line.decode(errors="replace").rstrip())
+                say(lines[-1])
+
+    reader = Thread(target=read, args=(process.stdout,), daemon=True)
+    reader.start()
+    code: int | None = None
+    try:
+        with suppress(BrokenPipeError), process.stdin:
+            process.stdin.write(given)
+        code = process.wait(limit_s)
+    except BaseException as error:
+        os.killpg(process.pid, signal.SIGTERM)  # background jobs ignore SIGINT
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_S)
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        reader.join()
+    last_line = next((line for line in reversed(lines) if line), "")
+    return Ended(code, last_line)

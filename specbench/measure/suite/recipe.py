@@ -1,0 +1,139 @@
+"""Suites, and the recipes that name their runs.
+
+A recipe is a TOML file:
+
+title = "EAGLE-2 on two models"
+
+[values]                         # of every run, by the names that `specbench.run` takes
+temperatures = [0, 1]
+methods = ["sps", "eagle2:depth=[3,5,7]"]
+
+[[runs]]                         # one run for each of its models
+models = ["vicuna-7b", "vicuna-13b"]
+limit = 20                       # for these only
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from specbench.data.toml_files import line_of, read_toml
+from specbench.errors import UserError
+from specbench.measure.spec import RunSpec, make_spec
+
+
+class RecipeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A recipe as it is written."""
+
+    title: str
+    """The title of the report."""
+    runs: tuple[dict[str, Any], ...]
+    """The tables [[runs]]: values by name, and `models`."""
+    values: dict[str, Any] = {}
+    """Values of every run, by the names that `specbench.run` takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteRun:
+    """A run of a suite."""
+
+    name: str
+    """The name of its folder."""
+    spec: RunSpec
+    """What to run."""
+    given: tuple[str, ...]
+    """Names of the values that the user gave."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Runs in their order."""
+
+    name: str
+    """The name of its folder by default."""
+    title: str
+    """The title of the report."""
+    runs: tuple[SuiteRun, ...]
+    """The runs."""
+    is_apart: bool = False
+    """Each run is a process of its own, with the settings that the first one chose."""
+
+
+def equal_runs(spec: RunSpec, given: Sequence[str], num_runs: int) -> Suite:
+    """Several runs of one spec, each in a process of its own."""
+    runs = tuple(SuiteRun(f"run-{i}", spec, tuple(given)) for i in range(1, num_runs + 1))
+    title = "1 run" if num_runs == 1 else f"{num_runs} runs"
+    return Suite("runs", title, runs, is_apart=True)
+
+
+def read_recipe(path: Path) -> Suite:
+    """The suite of a recipe.
+
+    Raises:
+        UserError: the file is unreadable, or a key or value is wrong. The message has the line.
+    """
+    recipe = read_toml(path, RecipeFile, what="Recipe", hint="docs/suites.md shows one.")
+    runs: list[SuiteRun] = []
+    for table in recipe.runs:
+        values = {**recipe.values, **table}
+        for model in _take_models(path, values):
+            spec = _make_spec(path, {**values, "model": model})
+            folder = _folder(len(runs) + 1, model)
+            runs.append(SuiteRun(folder, spec, given=("model", *values)))
+    if not runs:
+        raise UserError(f"Recipe {path} has no [[runs]].", 'Add one with models = ["tiny"].')
+    return Suite(path.stem, recipe.title, tuple(runs))
+
+
+def _take_models(path: Path, values: dict[str, Any]) -> list[str]:
+    """Remove the models of a table [[runs]] from its values, and return them.
+
+    Raises:
+        UserError: they are not a list of names.
+    """
+    models = values.pop("models", None)
+    is_list = isinstance(models, list) and all(isinstance(model, str) for model in models)
+    if not is_list or not models:
+        raise UserError(
+            f"Recipe {path}{_line_phrase(path, 'models', models)}: the models of [[runs]] are "
+            f"{models!r}.",
+            'Write models = ["vicuna-7b", "vicuna-13b"].',
+        )
+    return models
+
+
+def _make_spec(path: Path, values: Mapping[str, Any]) -> RunSpec:
+    """The spec of a run; the message of an error has the line of the first wrong value."""
+    try:
+        return make_spec(**values)
+    except UserError as error:
+        wrong_name = next((name for name, value in values.items() if _is_wrong(name, value)), "")
+        line = _line_phrase(path, wrong_name, values.get(wrong_name))
+        raise UserError(f"Recipe {path}{line}: {error.message}", error.hint) from error
+
+
+def _is_wrong(name: str, value: Any) -> bool:
+    """True if a value is wrong, whatever the others are."""
+    try:
+        make_spec(**{name: value})
+    except UserError:
+        return True
+    return False
+
+
+def _line_phrase(path: Path, key: str, value: Any) -> str:
+    """The line that sets a key to a value: ", line 3"; empty without one."""
+    if not key:
+        return ""
+    line = line_of(path.read_text(encoding="utf-8"), key, value)
+    return f", line {line}" if line else ""
+
+
+def _folder(number: int, model: str) -> str:
+    """The name of a run's folder: its number in the suite, and its model."""
+    model_name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(model).name)
+    return f"{number:02d}-{model_name}"
