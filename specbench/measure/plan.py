@@ -15,8 +15,8 @@ from specbench.measure.passes import check_goal, default_passes
 from specbench.measure.prompt_checks import check_lengths, check_loads, longest_chat
 from specbench.measure.spec import AUTO, PAPER, RunSpec
 from specbench.models.cards import pick_dtype
-from specbench.models.chat import check_own_template, check_template
 from specbench.models.checkpoints import check_checkpoint
+from specbench.models.templates import check_own_template, check_template
 from specbench.settings.files import read_settings
 
 MAX_PROMPTS = 10**9

@@ -10,7 +10,8 @@ from itertools import accumulate
 from specbench.errors import SpecbenchError
 from specbench.measure.base import Plan, loads_of_run
 from specbench.measure.spec import RunSpec
-from specbench.models.chat import ChatCodec, Message
+from specbench.models.chat import ChatCodec
+from specbench.models.templates import Message
 from specbench.types import Record, RecordKey, Request, RequestKey, seed_of
 
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from specbench.errors import CheckpointError, UserError
 from specbench.methods import described
 from specbench.models.cards import DraftWeights, ModelCard
-from specbench.models.checkpoints import check_checkpoint, safetensors_header
+from specbench.models.checkpoints import check_checkpoint
 from specbench.models.hub import local_folder, resolve, resolve_weights
+from specbench.models.tensor_header import safetensors_header
 from specbench.registry import MethodChoice, option_names
 
 if TYPE_CHECKING:

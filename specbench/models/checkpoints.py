@@ -5,60 +5,44 @@ Loads no weights and imports no torch.
 
 import json
 import math
-import struct
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
-
-import msgspec
+from typing import TYPE_CHECKING, Any
 
 from specbench.data.cache import cached_sha256
 from specbench.errors import CheckpointError, reading
 from specbench.log.model import FileHeader, WeightsHeader
+from specbench.models.tensor_header import DOWNLOAD_AGAIN, safetensors_header
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt")
 """Weight formats in order of preference."""
+_SMALL_FILE_SUFFIXES = (".json", ".model", ".jinja", ".txt", ".gguf")
+"""Suffixes of the other files that a checkpoint is identified by."""
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "vocab.txt")
-_AGAIN = "Download or copy the folder again (`specbench fetch --model NAME` for a known model)."
-_LONGEST_HEADER = 100 * 2**20
-"""Bytes that the safetensors library accepts as a header."""
-_SIZES = {
+"""Files of tokenizers, of which a folder has at least one."""
+_LARGEST_SIZES = {
     "num_hidden_layers": 10_000, "n_layer": 10_000, "num_attention_heads": 2**16, "n_head": 2**16,
     "num_key_value_heads": 2**16, "head_dim": 2**16, "hidden_size": 2**24, "n_embd": 2**24,
     "vocab_size": 2**28, "max_position_embeddings": 2**40, "n_positions": 2**40,
 }  # fmt: skip
 """The largest sizes in config.json that are believed: larger ones would fill the memory."""
-_NUMBERS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "rope_theta")
+_POSITIVE_NUMBERS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "rope_theta")
 """Numbers in config.json that are above zero."""
-_BITS = {
-    **dict.fromkeys(("F64", "I64", "U64", "C64"), 64), **dict.fromkeys(("F32", "I32", "U32"), 32),
-    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 16),
-    **dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 8),
-}  # fmt: skip
-
-_Count = Annotated[int, msgspec.Meta(ge=0)]
-
-
-class TensorEntry(TypedDict):
-    """A tensor in the header of a safetensors file."""
-
-    dtype: str
-    shape: tuple[_Count, ...]
-    data_offsets: tuple[_Count, _Count]
 
 
 def check_checkpoint(path: Path, *, what: str, needs_tokenizer: bool = True) -> None:
     """Raise CheckpointError for the first thing that would fail while loading this folder."""
     if not path.is_dir():
-        raise CheckpointError(f"{what}: the folder {path} does not exist.", _AGAIN)
+        raise CheckpointError(f"{what}: the folder {path} does not exist.", DOWNLOAD_AGAIN)
     read_config(path, what)
-    if missing := missing_files(path, needs_tokenizer=needs_tokenizer):
-        raise CheckpointError(f"{what}: {path} lacks {', '.join(missing)}.", _AGAIN)
+    missing = missing_files(path, needs_tokenizer=needs_tokenizer)
+    if missing:
+        raise CheckpointError(f"{what}: {path} lacks {', '.join(missing)}.", DOWNLOAD_AGAIN)
     for file in weight_files(path):
         _check_weights(file, what)
 
@@ -69,7 +53,7 @@ def read_config(path: Path, what: str) -> dict[str, Any]:
     if not file.is_file():  # a named pipe would be read for ever
         hint = "Give the folder that holds config.json and the weights."
         raise CheckpointError(f"{what}: {path} has no config.json.", hint)
-    with reading(file, what, _AGAIN):
+    with reading(file, what, DOWNLOAD_AGAIN):
         config = json.loads(file.read_text(encoding="utf-8"))
         _check_config(config)
         return config
@@ -84,9 +68,11 @@ def config_if_readable(path: Path) -> dict[str, Any]:
 
 
 def quantization_of(config: dict[str, Any]) -> str:
-    """Return the quantisation method of a checkpoint, such as "awq"; empty without one."""
-    found = config.get("quantization_config")
-    return str(found.get("quant_method") or "unknown") if isinstance(found, dict) else ""
+    """The quantisation method of a checkpoint, such as "awq"; empty without one."""
+    quantization = config.get("quantization_config")
+    if not isinstance(quantization, dict):
+        return ""
+    return str(quantization.get("quant_method") or "unknown")
 
 
 def stored_format(config: dict[str, Any]) -> str:
@@ -95,12 +81,15 @@ def stored_format(config: dict[str, Any]) -> str:
     Only the method if the config does not say more; empty without one.
     """
     method = quantization_of(config)
-    found = config["quantization_config"] if method else {}
-    kind, bits = found.get("bnb_4bit_quant_type"), found.get("bits")
-    if found.get("load_in_4bit") is True:
-        return f"{method} {kind if kind in ('fp4', 'nf4') else 'fp4'}"
-    if found.get("load_in_8bit") is True:
+    if not method:
+        return ""
+    quantization = config["quantization_config"]
+    if quantization.get("load_in_4bit") is True:
+        kind = quantization.get("bnb_4bit_quant_type")
+        return f"{method} {kind}" if kind in ("fp4", "nf4") else f"{method} fp4"
+    if quantization.get("load_in_8bit") is True:
         return f"{method} int8"
+    bits = quantization.get("bits")
     return f"{method} int{bits}" if type(bits) is int else method
 
 
@@ -108,14 +97,15 @@ def _check_config(config: Any) -> None:
     """Raise ValueError for the first value of a wrong type or out of range."""
     if not isinstance(config, dict):
         raise ValueError("it is not a JSON object")
-    for name, most in _SIZES.items():
-        value = config.get(name)
-        if value is not None and not (type(value) is int and 1 <= value <= most):
-            raise ValueError(f"{name} is {value!r}, not a whole number from 1 to {most:,}")
-    for name in _NUMBERS:
-        value = config.get(name)
-        if value is not None and not (type(value) in (int, float) and 0 < value < math.inf):
-            raise ValueError(f"{name} is {value!r}, not a number above 0")
+    for name, largest in _LARGEST_SIZES.items():
+        size = config.get(name)
+        if size is not None and not (type(size) is int and 1 <= size <= largest):
+            raise ValueError(f"{name} is {size!r}, not a whole number from 1 to {largest:,}")
+    for name in _POSITIVE_NUMBERS:
+        parameter = config.get(name)
+        is_number = type(parameter) in (int, float)
+        if parameter is not None and not (is_number and 0 < parameter < math.inf):
+            raise ValueError(f"{name} is {parameter!r}, not a number above 0")
     for name in ("dtype", "torch_dtype", "model_type"):
         if not isinstance(config.get(name, ""), str | None):
             raise ValueError(f"{name} is {config[name]!r}, not a name")
@@ -142,10 +132,10 @@ def weight_files(path: Path) -> list[Path]:
     """
     for suffix in WEIGHT_SUFFIXES:
         stem = "model" if suffix == ".safetensors" else "pytorch_model"
-        if names := _indexed(path / f"{stem}{suffix}.index.json"):
+        names = _indexed(path / f"{stem}{suffix}.index.json")
+        if names:
             return [path / name for name in names]
-        found = sorted(path.glob(f"*{suffix}"))
-        files = [file for file in found if is_weight_name(file.name)]
+        files = [file for file in sorted(path.glob(f"*{suffix}")) if is_weight_name(file.name)]
         if files:
             return files
     return []
@@ -157,66 +147,35 @@ def is_weight_name(name: str) -> bool:
     return name.endswith(WEIGHT_SUFFIXES) and not is_other
 
 
-def safetensors_header(file: Path, what: str) -> dict[str, TensorEntry]:
-    """Dtype, shape and offsets of every tensor by name, from the file's first bytes.
-
-    Raises CheckpointError for a file that is not safetensors, or whose tensors do not fill it
-    exactly, one after the other.
-    """
-    with reading(file, what, _AGAIN):
-        size = file.stat().st_size
-        tensors, start = _read_entries(file, size)
-        position = 0
-        for name, entry in sorted(tensors.items(), key=lambda item: item[1]["data_offsets"]):
-            begin, end = entry["data_offsets"]
-            bits = math.prod(entry["shape"]) * _BITS.get(entry["dtype"], 0)
-            if begin != position or end < begin or (bits and bits != 8 * (end - begin)):
-                raise ValueError(f"the offsets {begin} to {end} of {name} are wrong")
-            position = end
-    if size != (expected := start + position):
-        state = "truncated" if size < expected else "longer than its header says"
-        message = f"{what}: {file} is {state}: {size:,} bytes, expected {expected:,}."
-        raise CheckpointError(message, _AGAIN)
-    return tensors
-
-
 def count_parameters(folder: Path) -> int:
     """Parameters in the folder's weight files. Pickled heads are float16: two bytes each."""
-    total = 0
+    num_parameters = 0
     for file in weight_files(folder):
         if file.suffix == ".safetensors":
-            header = safetensors_header(file, str(folder))
-            total += sum(math.prod(entry["shape"]) for entry in header.values())
+            tensors = safetensors_header(file, str(folder))
+            num_parameters += sum(math.prod(tensor["shape"]) for tensor in tensors.values())
         else:
-            with reading(file, str(folder), _AGAIN):
-                total += file.stat().st_size // 2
-    return total
-
-
-def _read_entries(file: Path, size: int) -> tuple[dict[str, TensorEntry], int]:
-    """The tensors, and where their bytes begin."""
-    with file.open("rb") as stream:
-        first = stream.read(8)
-        length = struct.unpack("<Q", first)[0] if len(first) == 8 else size
-        if not 0 < length <= min(size - 8, _LONGEST_HEADER):
-            raise ValueError("it is not a whole safetensors file: the header is cut off")
-        header = msgspec.json.decode(stream.read(length), type=dict[str, msgspec.Raw])
-    header.pop("__metadata__", None)
-    decode = msgspec.json.Decoder(TensorEntry).decode
-    return {name: decode(entry) for name, entry in header.items()}, 8 + length
+            with reading(file, str(folder), DOWNLOAD_AGAIN):
+                num_parameters += file.stat().st_size // 2
+    return num_parameters
 
 
 def identify(path: Path) -> WeightsHeader:
     """The commit of a folder and the hashes of its files, or the hash of a single file."""
-    files, revision = [path], None
     if path.is_dir():
-        revision = path.name if path.parent.name == "snapshots" else None
-        suffixes = (".json", ".model", ".jinja", ".txt", ".gguf")
-        here = sorted(path.iterdir())
-        files = [one for one in here if one.suffix in suffixes and one.is_file()]
+        is_snapshot = path.parent.name == "snapshots"  # in the cache of the Hub
+        revision = path.name if is_snapshot else None
+        files = [
+            file
+            for file in sorted(path.iterdir())
+            if file.suffix in _SMALL_FILE_SUFFIXES and file.is_file()
+        ]
         files += weight_files(path)
-    hashed = {one.name: FileHeader(one.stat().st_size, cached_sha256(one)) for one in files}
-    return WeightsHeader(revision=revision, files=hashed)
+    else:
+        revision = None
+        files = [path]
+    headers = {file.name: FileHeader(file.stat().st_size, cached_sha256(file)) for file in files}
+    return WeightsHeader(revision=revision, files=headers)
 
 
 def check_same_vocabulary(
@@ -227,18 +186,23 @@ def check_same_vocabulary(
     Special tokens may have other names, and the draft model may have more of them. Embedding
     matrices are not compared: either model may pad them.
     """
-    ours, theirs = ({i: token for token, i in one.get_vocab().items()} for one in (target, draft))
+    target_tokens = {i: token for token, i in target.get_vocab().items()}
+    draft_tokens = {i: token for token, i in draft.get_vocab().items()}
     special = set(target.added_tokens_decoder) | set(draft.added_tokens_decoder)
-    different = [
-        i for i in ours if i not in theirs or (ours[i] != theirs[i] and i not in special)
-    ] or [i for i in theirs if i not in ours and i not in special]
+    different: list[int] = []
+    for token_id, token in target_tokens.items():
+        is_other = draft_tokens.get(token_id) != token and token_id not in special
+        if token_id not in draft_tokens or is_other:
+            different.append(token_id)
+    if not different:  # the draft model's own tokens, which the target does not have
+        different = [i for i in draft_tokens if i not in target_tokens and i not in special]
     if not different:
         return
-    first = min(different)
+    lowest = min(different)
     raise CheckpointError(
-        f"The vocabulary of {what} is not the target's: {len(theirs):,} tokens against "
-        f"{len(ours):,}, {len(different):,} differ. Id {first} is {theirs.get(first)!r} there and "
-        f"{ours.get(first)!r} in the target.",
+        f"The vocabulary of {what} is not the target's: {len(draft_tokens):,} tokens against "
+        f"{len(target_tokens):,}, {len(different):,} differ. Id {lowest} is "
+        f"{draft_tokens.get(lowest)!r} there and {target_tokens.get(lowest)!r} in the target.",
         "Use a draft that was made for this target, or one of the same model family.",
     )
 
@@ -247,21 +211,24 @@ def _indexed(file: Path) -> Iterable[str]:
     """The file names in an index; empty without an index."""
     if not file.is_file():
         return ()
-    with reading(file, "The index of weight files", _AGAIN):
+    with reading(file, "The index of weight files", DOWNLOAD_AGAIN):
         names = set(json.loads(file.read_text(encoding="utf-8"))["weight_map"].values())
-        if odd := [name for name in names if not isinstance(name, str) or Path(name).name != name]:
-            raise ValueError(f"{odd[0]!r} is not the name of a file beside it")
+        for name in names:
+            if not isinstance(name, str) or Path(name).name != name:
+                raise ValueError(f"{name!r} is not the name of a file beside it")
         return sorted(names)
 
 
 def _check_weights(file: Path, what: str) -> None:
-    with reading(file, what, _AGAIN), file.open("rb") as stream:
-        start = stream.read(40)
-    if start.startswith(b"version https://git-lfs"):
+    with reading(file, what, DOWNLOAD_AGAIN), file.open("rb") as stream:
+        first_bytes = stream.read(40)
+    if first_bytes.startswith(b"version https://git-lfs"):
         message = f"{what}: {file} is a Git LFS pointer, not the weights."
         raise CheckpointError(message, "Run `git lfs pull` in that folder.")
     if file.suffix == ".safetensors":
         safetensors_header(file, what)
-    elif not start or (start.startswith(b"PK") and not zipfile.is_zipfile(file)):
-        size = file.stat().st_size
-        raise CheckpointError(f"{what}: {file} is truncated ({size:,} bytes).", _AGAIN)
+        return
+    is_cut_zip = first_bytes.startswith(b"PK") and not zipfile.is_zipfile(file)
+    if not first_bytes or is_cut_zip:
+        num_bytes = file.stat().st_size
+        raise CheckpointError(f"{what}: {file} is truncated ({num_bytes:,} bytes).", DOWNLOAD_AGAIN)

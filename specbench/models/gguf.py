@@ -13,17 +13,18 @@ from specbench.data.cache import cache_dir, cached_sha256
 from specbench.errors import CheckpointError, UserError, os_errors, printable, reason_of
 from specbench.models.cards import GGUF_TYPE
 
-_PLAIN = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_DTYPE_OF_PLAIN = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+"""Weights that are not quantised, with the dtype that they keep."""
 _AGAIN = "Copy or download it again."
 
 
-def file_in_wheel(place: str) -> Path | None:
-    """A model file that an installed package holds, `place` being PACKAGE/FILE; None without it."""
-    package, _, name = place.partition("/")
+def file_in_wheel(address: str) -> Path | None:
+    """A model file that an installed package holds, from PACKAGE/FILE; None without it."""
+    package, _, name = address.partition("/")
     spec = importlib.util.find_spec(package) if package else None
-    folders = spec.submodule_search_locations if spec else None
-    found = (Path(folder) / name for folder in folders or ())
-    return next((file for file in found if file.is_file()), None)
+    folders = (spec.submodule_search_locations if spec else None) or ()
+    files = (Path(folder) / name for folder in folders)
+    return next((file for file in files if file.is_file()), None)
 
 
 def gguf_folder(file: Path, *, what: str) -> Path:
@@ -72,19 +73,20 @@ def _convert(file: Path, folder: Path, what: str) -> None:
 
     from specbench.engine.supported import check_attention, check_complete
 
-    kind = _checked_type(file, what)
-    dtype = getattr(torch, _PLAIN.get(kind, "bfloat16"))
-    given: dict[str, Any] = {"gguf_file": file.name, "local_files_only": True}
-    how: dict[str, Any] = {}
+    weight_type = _checked_type(file, what)
+    dtype = getattr(torch, _DTYPE_OF_PLAIN.get(weight_type, "bfloat16"))
+    source: dict[str, Any] = {"gguf_file": file.name, "local_files_only": True}
+    dequantisation: dict[str, Any] = {}
     if hasattr(transformers, "GgufConfig"):  # else the weights may stay packed
-        how["quantization_config"] = transformers.GgufConfig(dequantize=True)
+        dequantisation["quantization_config"] = transformers.GgufConfig(dequantize=True)
     try:
         with redirect_stderr(StringIO()):  # progress bars, which cannot be turned off
-            check_attention(transformers.AutoConfig.from_pretrained(file.parent, **given), file)
-            load = transformers.AutoModelForCausalLM.from_pretrained
-            model, report = load(file.parent, dtype=dtype, output_loading_info=True, **given, **how)
+            check_attention(transformers.AutoConfig.from_pretrained(file.parent, **source), file)
+            model, report = transformers.AutoModelForCausalLM.from_pretrained(
+                file.parent, dtype=dtype, output_loading_info=True, **source, **dequantisation
+            )
             check_complete(file, report, model.config)
-            tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, **given)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, **source)
             if hasattr(model.config, "quantization_config"):
                 del model.config.quantization_config
             model.save_pretrained(folder)
@@ -94,11 +96,11 @@ def _convert(file: Path, folder: Path, what: str) -> None:
     except Exception as error:  # a damaged file may fail in any way
         message = f"{what}: {file} cannot be read: {reason_of(error)}"
         raise CheckpointError(message, _AGAIN) from error
-    path = folder / "config.json"
-    config = json.loads(path.read_text(encoding="utf-8"))
-    if kind not in _PLAIN:
-        config[GGUF_TYPE] = kind
-    path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    config_file = folder / "config.json"
+    config = json.loads(config_file.read_text(encoding="utf-8"))
+    if weight_type not in _DTYPE_OF_PLAIN:
+        config[GGUF_TYPE] = weight_type
+    config_file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def _checked_type(file: Path, what: str) -> str:
@@ -109,28 +111,28 @@ def _checked_type(file: Path, what: str) -> str:
     try:
         reader = GGUFReader(file)
         architecture = str(reader.fields["general.architecture"].contents())
-        parts = reader.fields.get("split.count")
-        num_parts = int(parts.contents()) if parts else 1
-        sizes: Counter[str] = Counter()
+        split_count = reader.fields.get("split.count")
+        num_files = int(split_count.contents()) if split_count else 1
+        num_weights: Counter[str] = Counter()  # by their type
         for tensor in reader.tensors:
-            sizes[tensor.tensor_type.name] += int(tensor.n_elements)
+            num_weights[tensor.tensor_type.name] += int(tensor.n_elements)
         scaling = reader.fields.get(f"{architecture}.rope.scaling.type")
-        is_scaled = scaling is not None and scaling.contents() != "none"
-        is_scaled |= any(tensor.name.startswith("rope_f") for tensor in reader.tensors)
-        kind = max(sizes, key=lambda name: sizes[name])
+        has_scaling = scaling is not None and scaling.contents() != "none"
+        has_factors = any(tensor.name.startswith("rope_f") for tensor in reader.tensors)
+        main_type = max(num_weights, key=lambda name: num_weights[name])
     except Exception as error:  # a damaged file may fail in any way
         message = f"{what}: {file} is not a whole GGUF file: {reason_of(error)}"
         raise CheckpointError(message, _AGAIN) from error
-    if num_parts > 1:
+    if num_files > 1:
         raise CheckpointError(
-            f"{what}: {file} is one of {num_parts} parts.",
+            f"{what}: {file} is one of {num_files} parts.",
             "Join them with llama.cpp's `llama-gguf-split --merge`.",
         )
     if architecture not in GGUF_SUPPORTED_ARCHITECTURES:
         reason = f"holds a {printable(architecture)} model, which is not converted"
-    elif is_scaled:
+    elif has_scaling or has_factors:
         reason = "scales its rotary embedding, which transformers does not read from a GGUF file"
     else:
-        return kind
+        return main_type
     hint = "Give the model's folder or Hub id instead."
     raise CheckpointError(f"{what}: {file} {reason}.", hint)

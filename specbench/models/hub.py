@@ -20,8 +20,10 @@ from specbench.models.checkpoints import (
     missing_files,
 )
 
-LIST_LIMIT_S, DOWNLOAD_LIMIT_S = 60.0, 6 * 3600.0
-"""The longest that the Hub may take to list a repository, and to send its files."""
+LIST_LIMIT_S = 60.0
+"""The longest that the Hub may take to list a repository."""
+DOWNLOAD_LIMIT_S = 6 * 3600.0
+"""The longest that it may take to send the files."""
 _TEXT_FILES = ("*.json", "*.model", "*.jinja", "vocab.txt", "merges.txt")
 
 BeforeDownload = Callable[[], object] | None
@@ -96,7 +98,8 @@ def resolve(
     the cache is used, if it is complete. `what` and `alias` name it in the CheckpointError
     that says what is missing and how to get it.
     """
-    if folder := local_folder(repo, what=what):
+    folder = local_folder(repo, what=what)
+    if folder:
         return folder
     failure: Exception | None = None
     if not is_offline(offline):
@@ -114,13 +117,18 @@ def resolve(
             return cached
     if failure is not None:
         _raise_refusal(failure, repo, revision, what)
-    needed = "config.json" + ", weights" * needs_weights + ", tokenizer" * needs_tokenizer
-    lack = f"{repo} is not in the Hugging Face cache (needed: {needed})"
     if cached is not None:
-        lack = f"the Hugging Face cache has {repo} without {', '.join(missing)}"
+        cache_state = f"the Hugging Face cache has {repo} without {', '.join(missing)}"
+    else:
+        needed = ["config.json"]
+        if needs_weights:
+            needed.append("weights")
+        if needs_tokenizer:
+            needed.append("tokenizer")
+        cache_state = f"{repo} is not in the Hugging Face cache (needed: {', '.join(needed)})"
     reason = "the run is offline" if failure is None else failure_reason(failure)
     raise CheckpointError(
-        f"{what}: {lack}, and {reason}.",
+        f"{what}: {cache_state}, and {reason}.",
         f"Where there is network: `specbench fetch --model {alias}` or `hf download {repo}`; then "
         "copy the cache here (HF_HOME says where it is) or give the folder. "
         "`--model tiny` needs no download.",
@@ -158,16 +166,18 @@ def _from_hub(
             info = HfApi().model_info(repo, revision=revision, timeout=TIMEOUT_S)
     except UserError as error:
         raise TimeoutError(error.message) from error
-    listed = wanted_files(file.rfilename for file in info.siblings or ())
-    files = [name for name in listed if needs_weights or not is_weight_name(name)]
+    names = wanted_files(file.rfilename for file in info.siblings or ())
+    if not needs_weights:
+        names = [name for name in names if not is_weight_name(name)]
     if before_download is not None:
         before_download()
-    if not files:
+    if not names:
         raise CheckpointError(f"{what}: {repo} has no file of a model.", "Give another id.")
-    here = _cached(repo, revision)
-    if here and here.name == info.sha and all((here / name).is_file() for name in files):
-        return here
-    return _download(repo, revision, files, what=what)
+    cached = _cached(repo, revision)
+    is_newest = cached is not None and cached.name == info.sha
+    if cached and is_newest and all((cached / name).is_file() for name in names):
+        return cached
+    return _download(repo, revision, names, what=what)
 
 
 def _download(repo: str, revision: str, names: Collection[str], *, what: str) -> Path:
@@ -178,9 +188,9 @@ def _download(repo: str, revision: str, names: Collection[str], *, what: str) ->
     """
     from huggingface_hub import constants, hf_hub_download
 
-    kept = "Complete files are kept, so the same command continues."
+    hint = "Complete files are kept, so the same command continues."
     try:
-        with time_limit(DOWNLOAD_LIMIT_S, f"{what}: the download of {repo}", kept):
+        with time_limit(DOWNLOAD_LIMIT_S, f"{what}: the download of {repo}", hint):
             for name in names:
                 file = hf_hub_download(repo, name, revision=revision)
             return Path(file).parent
@@ -201,15 +211,17 @@ def _remove_partial_files(cache: Path, folder: str) -> None:
 
 def wanted_files(names: Iterable[str]) -> list[str]:
     """The files of a repository to load: no subfolders, and weights in one format only."""
-    here = [name for name in names if "/" not in name]
-    wanted = [name for name in here if any(fnmatch.fnmatch(name, p) for p in _TEXT_FILES)]
+    top_names = [name for name in names if "/" not in name]
+    text_files = [
+        name for name in top_names if any(fnmatch.fnmatch(name, pattern) for pattern in _TEXT_FILES)
+    ]
     for suffix in WEIGHT_SUFFIXES:
-        weights = [name for name in here if name.endswith(suffix) and is_weight_name(name)]
+        weights = [name for name in top_names if name.endswith(suffix) and is_weight_name(name)]
         if weights:
-            others = [other for other in WEIGHT_SUFFIXES if other != suffix]
-            unused = tuple(f"{other}.index.json" for other in others)
-            return [name for name in wanted if not name.endswith(unused)] + weights
-    return wanted
+            other_suffixes = [other for other in WEIGHT_SUFFIXES if other != suffix]
+            other_indexes = tuple(f"{other}.index.json" for other in other_suffixes)
+            return [name for name in text_files if not name.endswith(other_indexes)] + weights
+    return text_files
 
 
 def _cached(repo: str, revision: str) -> Path | None:
@@ -218,11 +230,11 @@ def _cached(repo: str, revision: str) -> Path | None:
     from huggingface_hub.errors import HFValidationError
 
     try:
-        found = try_to_load_from_cache(repo, "config.json", revision=revision)
+        cached_file = try_to_load_from_cache(repo, "config.json", revision=revision)
     except HFValidationError as error:
         message = f"{repo!r} is neither a folder that exists nor a Hugging Face id."
         raise CheckpointError(message, "Give a folder, or an id `org/name`.") from error
-    return Path(found).parent if isinstance(found, str) else None
+    return Path(cached_file).parent if isinstance(cached_file, str) else None
 
 
 def _raise_refusal(failure: Exception, repo: str, revision: str, what: str) -> None:

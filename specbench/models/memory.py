@@ -21,11 +21,12 @@ from specbench.models.checkpoints import (
     config_if_readable,
     count_parameters,
     read_config,
-    safetensors_header,
     weight_files,
 )
+from specbench.models.tensor_header import safetensors_header
 
 BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
+"""Bytes of a number by its dtype."""
 _FLOATS = {"F64", "F32", "BF16", "F16"}
 _DEQUANTIZED_NUMBERS = {"F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 2, "I32": 8}
 """Numbers in an element of quantised weights that are dequantised: of 8 bits, or of 4 bits."""
@@ -59,20 +60,22 @@ def num_parameters(card: ModelCard, weights: DraftWeights) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """Bytes of the weights, of keys and values for `context` tokens, and of their prefill.
-
-    `draft_bytes` are for the methods' own weights, `reserve_bytes` are kept for CUDA graphs
-    and workspaces. `growth_bytes` are a cache's old rows, while they are copied to a longer
-    one.
-    """
+    """Bytes that a model and requests of `context` tokens need."""
 
     weight_bytes: int
+    """Weights of the target."""
     kv_bytes: int
+    """Keys and values of `context` tokens."""
     prefill_bytes: int = 0
+    """Their prefill."""
     draft_bytes: int = 0
+    """The methods' own weights."""
     reserve_bytes: int = 0
+    """Kept free for CUDA graphs and workspaces."""
     growth_bytes: int = 0
+    """A cache's old rows, while they are copied to a longer one."""
     context: int = 0
+    """Tokens of a prompt and its answer."""
 
     @property
     def fixed_bytes(self) -> int:
@@ -85,17 +88,28 @@ class MemoryNeed:
 
     def at(self, context: int) -> MemoryNeed:
         """The need of requests that grow to `context` tokens."""
-        kv, prefill = (
-            part * context // max(self.context, 1) for part in (self.kv_bytes, self.prefill_bytes)
+        own_context = max(self.context, 1)
+        kv_bytes = self.kv_bytes * context // own_context
+        return replace(
+            self,
+            kv_bytes=kv_bytes,
+            prefill_bytes=self.prefill_bytes * context // own_context,
+            growth_bytes=kv_bytes,
+            context=context,
         )
-        return replace(self, kv_bytes=kv, prefill_bytes=prefill, growth_bytes=kv, context=context)
 
 
 def check_fits(
-    source: Path | Shape, dtype: Dtype, device: str, *, context: int = 2048,
-    what: str = "The model", drafts: Sequence[Path] = (), has_graphs: bool = False,
+    source: Path | Shape,
+    dtype: Dtype,
+    device: str,
+    *,
+    context: int = 2048,
+    what: str = "The model",
+    drafts: Sequence[Path] = (),
+    has_graphs: bool = False,
     is_dequantized: bool = False,
-) -> MemoryNeed:  # fmt: skip
+) -> MemoryNeed:
     """Memory of `source` in `dtype` for `context` tokens, checked against what `device` has free.
 
     `source` is a checkpoint folder, or a shape when nothing is downloaded yet; `drafts` are
@@ -106,13 +120,15 @@ def check_fits(
     need = estimate(source, dtype, context=context, what=what, is_dequantized=is_dequantized)
     # A config may claim more than its files hold, and the model is made by the config.
     config = _config(source, what)
-    names = ("num_hidden_layers", "hidden_size", "vocab_size")
-    layers, hidden, vocab = (config.get(name) or 0 for name in names)
-    claimed = (vocab + layers * hidden) * hidden * BYTES[dtype]
+    num_layers = config.get("num_hidden_layers") or 0
+    hidden_size = config.get("hidden_size") or 0
+    vocab_size = config.get("vocab_size") or 0
+    # At the least, an embedding [vocab, hidden] and a matrix [hidden, hidden] per layer.
+    claimed_bytes = (vocab_size + num_layers * hidden_size) * hidden_size * BYTES[dtype]
     draft_bytes = sum(folder_bytes(folder, dtype) for folder in drafts if folder != source)
     need = replace(
         need,
-        weight_bytes=max(need.weight_bytes, claimed),
+        weight_bytes=max(need.weight_bytes, claimed_bytes),
         draft_bytes=draft_bytes,
         reserve_bytes=GRAPH_RESERVE if has_graphs else 0,
     )
@@ -130,58 +146,68 @@ def check_context(need: MemoryNeed, context: int, dtype: Dtype, device: str, *, 
     try:
         check_need(need.at(context), dtype, device, what=what)
     except TooLarge as error:
-        a_token = need.at(2**20).total_bytes - need.fixed_bytes
-        fit = max(free_bytes(device) - need.fixed_bytes, 0) * 2**20 // max(a_token, 1)
+        num_tokens = 2**20  # many, so that rounding does not count
+        token_bytes = need.at(num_tokens).total_bytes - need.fixed_bytes
+        bytes_left = max(free_bytes(device) - need.fixed_bytes, 0)
+        num_fitting = bytes_left * num_tokens // max(token_bytes, 1)
         error.hint = (
-            f"Requests of up to {fit} tokens fit: leave longer prompts out (--limit, --dataset), "
-            f"or lower --max-new-tokens. Or {error.hint}"
+            f"Requests of up to {num_fitting} tokens fit: leave longer prompts out "
+            f"(--limit, --dataset), or lower --max-new-tokens. Or {error.hint}"
         )
         raise
 
 
 def check_need(need: MemoryNeed, dtype: Dtype, device: str, *, what: str) -> None:
     """Refuse what does not fit into free memory: raises TooLarge with both figures."""
-    free = free_bytes(device)
-    if need.total_bytes > free:
-        parts = [
-            (need.weight_bytes, "weights"),
-            (need.kv_bytes, f"for {need.context} tokens of context"),
-            (need.growth_bytes, "for the rows of a cache that grows to them"),
-            (need.prefill_bytes, "for their prefill"),
-            (need.draft_bytes, "for the methods' own weights"),
-            (need.reserve_bytes, "in reserve for CUDA graphs"),
-        ]
-        told = ", ".join(f"{_gb(part)} {name}" for part, name in parts if part)
-        num_gpus = len(gpu_numbers(device))
-        num_needed = -(-need.total_bytes * num_gpus // max(free, 1))  # 0 on a CPU
-        has = f"the {num_gpus} GPUs {device} have" if num_gpus > 1 else f"{device} has"
-        needed = f": {num_needed} such GPUs are needed" if num_gpus else ""
-        smaller = "`--dtype bfloat16` halves it; " if dtype == "float32" else ""
-        if need.reserve_bytes:
-            smaller += "`--execution eager` records no graphs; "
-        elsewhere = "more GPUs" if num_gpus else "a machine with more memory"
-        raise TooLarge(
-            f"{what} does not fit: it needs about {_gb(need.total_bytes)} in {dtype} ({told}), "
-            f"and {has} {_gb(free)} free{needed}.",
-            f"{smaller}use a smaller model, or {elsewhere}. `--model tiny` runs anywhere.",
-            num_gpus_needed=num_needed,
-        )
+    num_free = free_bytes(device)
+    if need.total_bytes <= num_free:
+        return
+    bytes_by_use = {
+        "weights": need.weight_bytes,
+        f"for {need.context} tokens of context": need.kv_bytes,
+        "for the rows of a cache that grows to them": need.growth_bytes,
+        "for their prefill": need.prefill_bytes,
+        "for the methods' own weights": need.draft_bytes,
+        "in reserve for CUDA graphs": need.reserve_bytes,
+    }
+    uses = ", ".join(f"{_gb(used)} {use}" for use, used in bytes_by_use.items() if used)
+    num_gpus = len(gpu_numbers(device))
+    num_needed = -(-need.total_bytes * num_gpus // max(num_free, 1))  # 0 on a CPU
+    owner = f"the {num_gpus} GPUs {device} have" if num_gpus > 1 else f"{device} has"
+    needed = f": {num_needed} such GPUs are needed" if num_gpus else ""
+    savings = "`--dtype bfloat16` halves it; " if dtype == "float32" else ""
+    if need.reserve_bytes:
+        savings += "`--execution eager` records no graphs; "
+    elsewhere = "more GPUs" if num_gpus else "a machine with more memory"
+    raise TooLarge(
+        f"{what} does not fit: it needs about {_gb(need.total_bytes)} in {dtype} ({uses}), "
+        f"and {owner} {_gb(num_free)} free{needed}.",
+        f"{savings}use a smaller model, or {elsewhere}. `--model tiny` runs anywhere.",
+        num_gpus_needed=num_needed,
+    )
 
 
 def estimate(
     source: Path | Shape, dtype: Dtype, *, context: int, what: str, is_dequantized: bool = False
 ) -> MemoryNeed:
     """The memory of a checkpoint folder, from its files' headers, or of a shape."""
-    config, size = _config(source, what), BYTES[dtype]
+    config = _config(source, what)
+    number_bytes = BYTES[dtype]
     if isinstance(source, Shape):
         context = min(context, source.context)
-        weights = source.num_parameters * size
+        weight_bytes = source.num_parameters * number_bytes
     else:
-        wide = _DEQUANTIZED_NUMBERS if is_dequantized else {}
-        files = weight_files(source)
-        weights = sum(_weight_bytes(file, config, size, what, wide) for file in files)
-    prefill = _PREFILL_NUMBERS * (config.get("hidden_size") or 0) * context * size
-    return MemoryNeed(weights, _kv_numbers(config) * context * size, prefill, context=context)
+        packed = _DEQUANTIZED_NUMBERS if is_dequantized else {}
+        weight_bytes = sum(
+            _weight_bytes(file, config, number_bytes, what, packed) for file in weight_files(source)
+        )
+    prefill_numbers = _PREFILL_NUMBERS * (config.get("hidden_size") or 0)
+    return MemoryNeed(
+        weight_bytes,
+        kv_bytes=_kv_numbers(config) * context * number_bytes,
+        prefill_bytes=prefill_numbers * context * number_bytes,
+        context=context,
+    )
 
 
 def _config(source: Path | Shape, what: str) -> dict[str, Any]:
@@ -194,38 +220,46 @@ def _config(source: Path | Shape, what: str) -> dict[str, Any]:
 
 def folder_bytes(folder: Path, dtype: Dtype) -> int:
     """Bytes of a drafter's weights, as far as its folder tells."""
-    config, size = config_if_readable(folder), BYTES[dtype]
-    return sum(_weight_bytes(file, config, size, str(folder)) for file in weight_files(folder))
+    config = config_if_readable(folder)
+    return sum(
+        _weight_bytes(file, config, BYTES[dtype], str(folder)) for file in weight_files(folder)
+    )
 
 
 def _weight_bytes(
-    file: Path, config: dict[str, Any], size: int, what: str, wide: Mapping[str, int] = {}
+    file: Path, config: dict[str, Any], number_bytes: int, what: str, packed: Mapping[str, int] = {}
 ) -> int:
-    """Bytes of one weight file after its floats are cast; other types keep their size.
+    """Bytes of one weight file after its floats are cast to numbers of this many bytes.
 
-    `wide` has the numbers per element of types that also become floats.
+    Other types keep their size, but for `packed` ones: their elements become this many floats.
     """
     if file.suffix != ".safetensors":
-        stored = config.get("dtype") or config.get("torch_dtype") or "float16"
-        return file.stat().st_size * size // BYTES.get(stored, 2)
-    total = 0
-    for entry in safetensors_header(file, what).values():
-        start, end = entry["data_offsets"]
-        numbers = 1 if entry["dtype"] in _FLOATS else wide.get(entry["dtype"])
-        total += math.prod(entry["shape"]) * size * numbers if numbers else end - start
-    return total
+        stored_dtype = config.get("dtype") or config.get("torch_dtype") or "float16"
+        return file.stat().st_size * number_bytes // BYTES.get(stored_dtype, 2)
+    total_bytes = 0
+    for tensor in safetensors_header(file, what).values():
+        is_float = tensor["dtype"] in _FLOATS
+        num_floats = 1 if is_float else packed.get(tensor["dtype"], 0)  # per element
+        if num_floats:
+            total_bytes += math.prod(tensor["shape"]) * num_floats * number_bytes
+        else:
+            begin, end = tensor["data_offsets"]
+            total_bytes += end - begin
+    return total_bytes
 
 
 def _kv_numbers(config: dict[str, Any]) -> int:
     """Numbers kept per token of context; 0 for a config that does not say."""
-    layers = config.get("num_hidden_layers") or 0
-    heads = config.get("num_attention_heads") or 0
-    if not (layers and heads):
+    num_layers = config.get("num_hidden_layers") or 0
+    num_heads = config.get("num_attention_heads") or 0
+    if not (num_layers and num_heads):
         return 0
-    if rank := config.get("kv_lora_rank"):  # latent attention keeps the latent alone
-        return int(layers * (rank + (config.get("qk_rope_head_dim") or 0)))
-    head_dim = config.get("head_dim") or config.get("hidden_size", 0) // heads
-    return int(2 * layers * (config.get("num_key_value_heads") or heads) * head_dim)
+    latent_rank = config.get("kv_lora_rank")
+    if latent_rank:  # latent attention keeps the latent alone
+        return int(num_layers * (latent_rank + (config.get("qk_rope_head_dim") or 0)))
+    num_kv_heads = config.get("num_key_value_heads") or num_heads
+    head_dim = config.get("head_dim") or config.get("hidden_size", 0) // num_heads
+    return int(2 * num_layers * num_kv_heads * head_dim)
 
 
 def _gb(num_bytes: float) -> str:

@@ -47,27 +47,28 @@ def eos_ids(path: Path, tokenizer: "PreTrainedTokenizerBase") -> frozenset[int]:
     The union of generation_config's EOS (or config's, without one), the tokenizer's EOS and
     the known end-of-turn tokens in the tokenizer.
     """
-    found: set[int] = set()
+    token_ids: set[int] = set()
     for name in ("generation_config.json", "config.json"):
         if (path / name).is_file():
-            found |= _eos_of(path / name)
+            token_ids |= _eos_of(path / name)
             break
     if isinstance(tokenizer.eos_token_id, int):
-        found.add(tokenizer.eos_token_id)
-    added = {str(token): i for i, token in tokenizer.added_tokens_decoder.items()}
-    found |= {added[token] for token in TURN_ENDS if token in added}
-    return frozenset(found)
+        token_ids.add(tokenizer.eos_token_id)
+    added_tokens = {str(token): i for i, token in tokenizer.added_tokens_decoder.items()}
+    token_ids |= {added_tokens[token] for token in TURN_ENDS if token in added_tokens}
+    return frozenset(token_ids)
 
 
 def _eos_of(file: Path) -> set[int]:
+    """The end tokens that a config lists: one, several or none."""
     with reading(file, "The end tokens", _AGAIN):
-        value = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
-        values = value if isinstance(value, list) else [value]
-        found = {token_id for token_id in values if type(token_id) is int}
-    for token_id in found:
+        eos = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
+        listed = eos if isinstance(eos, list) else [eos]
+        token_ids = {token_id for token_id in listed if type(token_id) is int}
+    for token_id in token_ids:
         if not 0 <= token_id < _MOST_IDS:
             raise CheckpointError(f"{file}: eos_token_id {token_id} is not a token.", _AGAIN)
-    return found
+    return token_ids
 
 
 def vocab_size(path: Path, tokenizer: "PreTrainedTokenizerBase") -> int:

@@ -10,15 +10,8 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from specbench.errors import CheckpointError, UserError
 from specbench.models.cards import find_model
-from specbench.models.chat import (
-    ChatCodec,
-    Message,
-    Template,
-    choose_template,
-    load_codec,
-    render,
-    special_tokens,
-)
+from specbench.models.chat import ChatCodec, load_codec, render, special_tokens
+from specbench.models.templates import Message, Template, choose_template
 from specbench.models.tokenizers import eos_ids, load_tokenizer, vocab_size
 from specbench.zoo import TINY
 from tests.support.checkpoint import make_tokenizer
@@ -168,8 +161,8 @@ def test_the_thinking_mode_is_off_unless_the_template_is_thinking(
 def test_a_template_that_fails_or_never_ends_is_one_message(
     jinja: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("specbench.models.chat.RENDER_LIMIT_S", 0.5)
-    monkeypatch.setattr("specbench.models.chat.MOST_RENDERED", 1000)
+    monkeypatch.setattr("specbench.models.templates.RENDER_LIMIT_S", 0.5)
+    monkeypatch.setattr("specbench.models.templates.MOST_RENDERED", 1000)
     with pytest.raises(UserError, match=said) as caught:
         render(Template("tokenizer", jinja), make_tokenizer(), TWO_TURNS)
     assert "--template none" in caught.value.hint

@@ -13,7 +13,7 @@ from specbench.log.model import ModelHeader
 from specbench.measure.base import BackendInfo, Log, Plan, Progress, SetupInfo
 from specbench.measure.runner import Runner
 from specbench.measure.spec import RunSpec
-from specbench.models.chat import Message
+from specbench.models.templates import Message
 from specbench.types import Completion, Record, Request, Step
 
 Answer = Callable[[Request], Completion]

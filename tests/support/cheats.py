@@ -29,7 +29,7 @@ from specbench.measure.base import SetupInfo
 from specbench.measure.local.memory import Fingerprint
 from specbench.measure.session import run_plan
 from specbench.measure.spec import RunSpec
-from specbench.models.chat import Message
+from specbench.models.templates import Message
 from specbench.types import Request
 from tests.support.backend import FakeSetup, Words, answering, fake_plan
 from tests.support.models import engine_backend, random_llama

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from specbench.errors import SpecbenchError, cut, printable
 from specbench.measure.server.address import without_key
-from specbench.models.chat import Message
+from specbench.models.templates import Message
 from specbench.types import Request
 
 MOST_LINE = 16 * 2**20

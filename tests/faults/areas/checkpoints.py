@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from specbench.engine.load import load_target
 from specbench.errors import UserError
 from specbench.measure.spec import RunSpec
-from specbench.models import chat
+from specbench.models import templates
 from specbench.registry import get
 from tests.faults import damage
 from tests.faults.program import check_message, model_folder, ran
@@ -63,7 +63,7 @@ def attack(random: Random, folder: Path) -> None:
         device="cpu",
     )  # fmt: skip
     try:
-        with patch.object(chat, "RENDER_LIMIT_S", 0.3):
+        with patch.object(templates, "RENDER_LIMIT_S", 0.3):
             vanilla, own = ran(spec, folder).records
     except UserError as error:
         check_message(error)

@@ -28,7 +28,7 @@ from specbench.measure.server.stream import (
     StreamProtocol,
 )
 from specbench.measure.spec import RunSpec
-from specbench.models.chat import Message
+from specbench.models.templates import Message
 from specbench.types import Record, RecordKey, Request
 from tests.support.backend import FakeSetup, Words, fake_plan
 from tests.support.stub_server import TEXT, Stub, serving

@@ -1,0 +1,226 @@
+"""Chat templates: which one a model gets, and the text that it makes of a dialogue."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from specbench.errors import UserError, memory_limit, reading, reason_of, time_limit, unknown_name
+from specbench.models.cards import ModelCard, models_file
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Message = Mapping[str, str]
+"""A message: {"role": "user" or "assistant", "content": text without special tokens}."""
+
+RENDER_LIMIT_S = 10.0
+"""Seconds that a template may take."""
+MOST_RENDERED = 10_000_000
+"""Characters that it may render."""
+MOST_MEMORY = 2**30
+"""Bytes that it may need."""
+
+
+class _ModeValues(NamedTuple):
+    """Values of a template's variable for the thinking mode."""
+
+    without: bool | str
+    """Value without thinking, or with as little as the model can."""
+    thinking: bool | str
+    """Value with thinking."""
+
+
+_MODE_VARIABLES: Mapping[str, _ModeValues] = {
+    "enable_thinking": _ModeValues(without=False, thinking=True),  # Qwen3, GLM-4.5
+    "reasoning_effort": _ModeValues(without="low", thinking="medium"),  # gpt-oss
+}
+_THINKING = "thinking"
+"""The name of the model's own template with its thinking mode on."""
+
+_OTHER_TEMPLATE = "Use another `--template`, or `--template none`."
+
+# A fixed date for templates that print today's date, by a variable or (gpt-oss) by a function, so
+# that prompts do not change overnight.
+_DATE = "26 Jul 2024"
+_DATE_FUNCTION = "{% macro strftime_now(format) %}2024-07-26{% endmacro %}"
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A chat template."""
+
+    name: str
+    """Name in run.json: "none", a name from models.toml, "tokenizer", or "thinking" for the
+    model's own template with its thinking mode on.
+    """
+    jinja: str | None = None
+    """Its source; None sends the text unchanged."""
+    system: str = ""
+    """System message of dialogues that have none; empty without."""
+    warning: str | None = None
+    """A warning for the run, if it should have another one."""
+
+    @property
+    def is_thinking(self) -> bool:
+        return self.name == _THINKING
+
+    @property
+    def modes(self) -> Mapping[str, bool | str]:
+        """The variables that the template reads to turn the thinking mode on or off."""
+        source = self.jinja or ""
+        return {
+            variable: values.thinking if self.is_thinking else values.without
+            for variable, values in _MODE_VARIABLES.items()
+            if variable in source
+        }
+
+    @property
+    def sha256(self) -> str | None:
+        """Hash of the template, its system message and thinking mode; None without a template."""
+        if self.jinja is None:
+            return None
+        mode = "\nthinking" if self.is_thinking else ""
+        return hashlib.sha256(f"{self.jinja}\n{self.system}{mode}".encode()).hexdigest()
+
+
+def check_template(name: str) -> None:
+    """Raise UserError unless `--template name` is one of ours, auto, thinking or none."""
+    names = ("auto", "none", _THINKING, *models_file().template)
+    if name not in names:
+        raise unknown_name("template", name, names)
+
+
+def check_own_template(name: str, card: ModelCard, folder: Path) -> None:
+    """Check the template in a checkpoint folder, if `--template name` takes it, without torch.
+
+    Raises:
+        UserError: the file cannot be read, or the template not run.
+    """
+    if name not in ("auto", _THINKING) or card.template:
+        return
+    config_file = folder / "tokenizer_config.json"
+    template_file = folder / "chat_template.jinja"
+    with reading(config_file, "The chat template", "Download or copy the folder again."):
+        config = json.loads(config_file.read_text("utf-8")) if config_file.is_file() else {}
+        jinja = config.get("chat_template")
+        if template_file.is_file():
+            jinja = template_file.read_text("utf-8")
+    if isinstance(jinja, str):
+        check_powers(Template("tokenizer", jinja))
+
+
+def choose_template(name: str, card: ModelCard, tokenizer: PreTrainedTokenizerBase) -> Template:
+    """The template for `--template name`.
+
+    auto: the card's, else the tokenizer's own, else none with a warning. thinking: the same with
+    the model's thinking mode on, which is off otherwise. Raises UserError for an unknown name,
+    and for a template without a thinking mode.
+    """
+    if name == _THINKING:
+        template = choose_template("auto", card, tokenizer)
+        if not template.modes:
+            raise UserError(
+                f"The chat template of {card.name} has no thinking mode.", "Use `--template auto`."
+            )
+        return replace(template, name=_THINKING)
+    if name == "none":
+        return Template("none")
+    check_template(name)
+    our_templates = models_file().template
+    our_name = card.template if name == "auto" else name
+    if our_name:
+        return Template(our_name, our_templates[our_name].jinja, our_templates[our_name].system)
+    tokenizer_template = tokenizer.chat_template
+    if isinstance(tokenizer_template, dict) and "default" in tokenizer_template:
+        tokenizer_template = tokenizer_template["default"]
+        return Template("tokenizer", tokenizer_template)
+    if isinstance(tokenizer_template, str):
+        return Template("tokenizer", tokenizer_template)
+    return Template(
+        "none",
+        warning=f"The tokenizer of {card.name} has no chat template, so prompts are sent "
+        f"unchanged. This lowers the acceptance of a chat model: give `--template NAME` "
+        f"({', '.join(our_templates)}), or `--template none` to silence this.",
+    )
+
+
+def check_powers(template: Template) -> None:
+    """Refuse a template with powers: a large one takes hours, and cannot be interrupted."""
+    from jinja2 import Environment, TemplateError
+
+    try:
+        with time_limit(RENDER_LIMIT_S, f"The chat template {template.name!r}", _OTHER_TEMPLATE):
+            tokens = list(Environment(autoescape=True).lex(template.jinja or ""))
+    except TemplateError as error:
+        raise _template_error(template, f"cannot be read: {reason_of(error)}") from error
+    if any(kind == "operator" and token == "**" for _, kind, token in tokens):
+        raise _template_error(template, "computes a power, which may take hours")
+
+
+def render_text(
+    template: Template, tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]
+) -> str:
+    """The text of a dialogue, ready for an answer.
+
+    Raises:
+        UserError: the template fails, renders nothing or too much, takes too long, or has no
+            place for the messages' roles.
+    """
+    if template.jinja is None:
+        return _plain_text(messages)
+    variables = dict(template.modes)
+    if template.system:  # ours have one place for it, and roles in turn
+        system = template.system
+        if messages and messages[0]["role"] == "system":
+            system = messages[0]["content"]
+            messages = messages[1:]
+        if not messages or any(m["role"] not in ("user", "assistant") for m in messages):
+            raise UserError(
+                f"The chat template {template.name!r} has no place for these roles.",
+                "Give messages of user and assistant in turn, after one of system at most.",
+            )
+        if system:
+            variables["system"] = system
+    jinja = template.jinja
+    if "strftime_now" in jinja:
+        jinja = _DATE_FUNCTION + jinja
+    what = f"The chat template {template.name!r}"
+    with time_limit(RENDER_LIMIT_S, what, _OTHER_TEMPLATE), memory_limit(MOST_MEMORY):
+        try:
+            rendered = tokenizer.apply_chat_template(
+                [dict(message) for message in messages],
+                chat_template=jinja,
+                tokenize=False,
+                add_generation_prompt=True,
+                date_string=_DATE,
+                **variables,
+            )
+        except Exception as error:  # a template is a program
+            problem = f"fails on this dialogue: {reason_of(error)}"
+            if isinstance(error, MemoryError):
+                problem = f"needs over {MOST_MEMORY >> 30} GiB"
+            raise _template_error(template, problem) from error
+    if not isinstance(rendered, str) or not rendered.strip():
+        raise _template_error(template, "renders no text")
+    if len(rendered) > MOST_RENDERED:
+        raise _template_error(template, f"renders {len(rendered):,} characters")
+    return rendered
+
+
+def _plain_text(messages: Sequence[Message]) -> str:
+    """The contents of the messages as they are, with a blank line before later user turns."""
+    pieces: list[str] = []
+    for message in messages:
+        if pieces and message["role"] == "user":
+            pieces.append("\n\n")
+        pieces.append(message["content"])
+    return "".join(pieces)
+
+
+def _template_error(template: Template, problem: str) -> UserError:
+    return UserError(f"The chat template {template.name!r} {problem}.", _OTHER_TEMPLATE)
