@@ -28,8 +28,9 @@ from specbench.engine.model_parts import pass_bytes
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
 from specbench.machine.bandwidth import bandwidth
-from specbench.measure.local.engine_load import Device, make_execution, pick_device, pick_mode
-from specbench.measure.local.engine_setup import stand_in_of
+from specbench.measure.local.device import Device, pick_device, pick_mode
+from specbench.measure.local.engine_load import make_execution
+from specbench.measure.local.stand_ins import stand_in_of
 from specbench.models.cards import find_model
 
 ROWS = (1, 6, 26, 60)

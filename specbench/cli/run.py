@@ -258,7 +258,7 @@ def _print_power(spec: RunSpec, *, is_offline: bool) -> None:
         lines.append(f"No checkpoint: {', '.join(made.setup.no_checkpoint)}")
     lines.append(
         f"Prompts: {sum(map(len, made.prompts.values()))} ({counts}); passes: {made.repeats}; "
-        f"at most {made.max_new_tokens} tokens an answer; completions: {made.num_records}"
+        f"at most {made.max_new_tokens} tokens per answer; completions: {made.num_records}"
     )
     if seconds := expected_seconds(made, RUNS):
         lines.append(_estimate(seconds))

@@ -65,7 +65,7 @@ def train(
         raise UserError("--openings are for --data self.", f"Leave them out with {data}.")
     if str(data) != "self" and not data.exists():
         raise UserError(f"There is no file {data}.", "Give --data a JSONL file of chats or text.")
-    from specbench.measure.local.engine_load import pick_device
+    from specbench.measure.local.device import pick_device
     from specbench.models.chat import load_codec
     from specbench.models.hub import resolve_model
     from specbench.training.command import check_method, train_head

@@ -15,7 +15,7 @@ from specbench.machine import environment
 from specbench.machine.memory import free_bytes
 from specbench.measure.local.engine import EngineBackend, describe_kernels
 from specbench.measure.local.engine_setup import EngineSetup, make_engine_setup
-from specbench.measure.local.memory import measure_traffic
+from specbench.measure.local.traffic import measure_traffic
 from specbench.measure.methods import BASELINE
 from specbench.measure.spec import RunSpec
 from specbench.types import Request

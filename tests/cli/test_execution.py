@@ -15,7 +15,7 @@ from specbench.engine.kernels import pick_ops
 from specbench.engine.layers.ops import TORCH
 from specbench.log.store import read_run
 from specbench.measure.local import engine_setup
-from specbench.measure.local.engine_load import Mode
+from specbench.measure.local.device import Mode
 from tests.cli.conftest import Specbench, cut
 from tests.support.architectures import config_of, random_of
 from tests.support.models import save

@@ -18,7 +18,8 @@ from specbench.data import cache
 from specbench.errors import UserError
 from specbench.machine import environment
 from specbench.measure import doctor
-from specbench.measure.local.engine_load import Device, load_engine
+from specbench.measure.local.device import Device
+from specbench.measure.local.engine_load import load_engine
 from specbench.measure.spec import RunSpec
 from specbench.registry import names
 from tests.cli.conftest import Specbench

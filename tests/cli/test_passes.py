@@ -12,7 +12,7 @@ import torch
 
 from specbench.cli.run import FIRST_LIMIT
 from specbench.log.store import read_run
-from specbench.measure.local import engine_load
+from specbench.measure.local import device
 from specbench.measure.suite import runs
 from specbench.measure.suite.apart import complete
 from tests.cli.conftest import Specbench
@@ -88,7 +88,7 @@ def test_a_dry_run_on_several_gpus_asks_the_bandwidth_of_the_first(
         asked.append(str(one))
         return 1e12
 
-    monkeypatch.setattr(engine_load, "_count", lambda torch: 2)
+    monkeypatch.setattr(device, "count_gpus", lambda torch: 2)
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda number: (80 * 10**9, 80 * 10**9))
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda number: (9, 0))
     monkeypatch.setattr("specbench.machine.bandwidth.bandwidth", bandwidth)

@@ -46,8 +46,8 @@ def test_a_run_tells_its_time_prints_its_table_and_keeps_run_and_report(
     small = ("--template", "none", "--max-new-tokens", "12", "--offline")
     said = specbench("run", "--model", model, "--method", methods, "--prompts", prompt_file, *small)
     assert said.code == 0, said.err
-    before, _, after = said.err.partition("by the warm-up.")
-    assert "About " in before and "with 12 tokens an answer" in before
+    before, _, after = said.err.partition("measured in the warm-up")
+    assert "Estimated time: " in before and "(12 tokens per answer; " in before
     assert "[1/" in after and "[1/" not in before
     assert "Vanilla" in said.out and "1.00x" in said.out
     (path,) = Path("results/runs").iterdir()

@@ -10,7 +10,7 @@ from specbench.engine.drafter import Drafter
 from specbench.engine.target import Target
 from specbench.machine import bandwidth as module
 from specbench.machine.bandwidth import MIB, bandwidth, block_bytes, cache_bytes
-from specbench.measure.local.memory import draft_bytes, measure_traffic
+from specbench.measure.local.traffic import draft_bytes, measure_traffic
 from specbench.types import Record
 from tests.analysis.run_factory import record
 from tests.support.architectures import config_of, random_of

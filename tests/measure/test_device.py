@@ -15,15 +15,9 @@ from specbench.engine.graphs import recorder
 from specbench.engine.kernels import pick_ops
 from specbench.engine.layers.ops import Ops
 from specbench.errors import TooLarge, UserError
-from specbench.measure.local import engine_load
-from specbench.measure.local.engine_load import (
-    KERNELS,
-    Device,
-    Mode,
-    make_execution,
-    pick_device,
-    pick_mode,
-)
+from specbench.measure.local import device
+from specbench.measure.local.device import KERNELS, Device, Mode, pick_device, pick_mode
+from specbench.measure.local.engine_load import make_execution
 from specbench.measure.local.engine_setup import EngineSetup, make_engine_setup
 from specbench.measure.local.memory import MemoryLedger
 from specbench.measure.spec import RunSpec
@@ -43,7 +37,7 @@ UNSAFE = next(
 def gpus(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """GPUs with this much memory free, in GB."""
     free: list[float] = []
-    monkeypatch.setattr(engine_load, "_count", lambda torch: len(free))
+    monkeypatch.setattr(device, "count_gpus", lambda torch: len(free))
     monkeypatch.setattr(
         torch.cuda, "mem_get_info", lambda number: (int(free[number] * GB), 80 * GB)
     )

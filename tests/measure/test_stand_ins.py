@@ -19,7 +19,7 @@ from specbench.engine.target import Target
 from specbench.errors import MethodFault, UserError
 from specbench.measure import methods, weights
 from specbench.measure.local.engine_load import broken_drafter
-from specbench.measure.local.engine_setup import stand_in_of
+from specbench.measure.local.stand_ins import stand_in_of
 from specbench.models.cards import find_model, known_models
 from specbench.models.memory import num_parameters
 from specbench.registry import get

@@ -5,6 +5,7 @@ import random
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,8 +18,8 @@ from specbench.engine.tree import DraftTree
 from specbench.log.backend import RooflineHeader
 from specbench.log.machine import Threads
 from specbench.machine import threads as machine
-from specbench.measure.local import engine, threads
-from specbench.measure.local.threads import Trial
+from specbench.measure.local import choices, engine, threads, trial
+from specbench.measure.local.trial import Trial
 from specbench.settings.run_method import parse_methods
 from specbench.types import Request
 from tests.packaging.shell import ROOT, python
@@ -59,6 +60,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(threads, "thread_counts", lambda: [4, 2, 1])
     monkeypatch.setattr(threads, "perf_counter", made)
+    monkeypatch.setattr(trial, "perf_counter", made)
     monkeypatch.setattr(threads, "sleep", made.step)
     return made
 
@@ -82,11 +84,11 @@ def test_in_each_start_a_number_stays_unless_another_is_known_to_be_far_faster(
     found = []
     for seed in range(10):
         clock = Clock(seed)
-        monkeypatch.setattr(threads, "perf_counter", clock)
-        trial = Trial([*taken], kept, seconds=5.0)
-        while (count := trial.next()) is not None:
-            trial.add(count, clock.step(taken[count]))
-        found.append(trial.best)
+        monkeypatch.setattr(trial, "perf_counter", clock)
+        tried = Trial([*taken], kept, seconds=5.0)
+        while (count := tried.next()) is not None:
+            tried.add(count, clock.step(taken[count]))
+        found.append(tried.best)
         assert clock.seconds <= 5.0 + 2 * max(taken.values())
     assert found == [best] * 10
 
@@ -171,7 +173,8 @@ def test_prefill_and_decoding_have_their_own_threads_and_the_change_is_not_timed
     monkeypatch.setattr(engine, "outer_clock", clock)
     monkeypatch.setattr(DeviceClock, "now", clock)
     with engine_backend(random_target(), {"own": Watched(), "other": Watched()}) as backend:
-        backend._info.threads = Threads(1, "measured", "brief", prefill=2, methods={"own": 3})
+        chosen = Threads(1, "measured", "brief", prefill=2, methods={"own": 3})
+        backend._choices = replace(backend._choices, threads=chosen)
         for method, number in (("own", 3), ("other", 1)):
             used.clear()
             done = backend.complete(method, Request((1, 2, 3), 3))
@@ -200,7 +203,7 @@ def test_a_resumed_run_keeps_its_threads_and_has_the_bandwidth_with_each(
     monkeypatch.setattr("specbench.machine.bandwidth.bandwidth", bandwidth)
     before = Threads(2, "measured", "brief", methods={"pld": 1, "sps": 2})
     with engine_backend(random_target(), {}) as backend:
-        backend._before = backend._info.threads = before
+        backend._choices = replace(backend._choices, threads=before, are_threads_kept=True)
         backend._info.roofline = RooflineHeader(2e9, 0, 0, 0, is_mixture_of_experts=False)
         backend.warm_up([Request((1, 5, 6), 4)])
         found = backend.describe()
@@ -216,13 +219,12 @@ def test_a_trial_of_settings_that_fails_gives_the_threads_back(
     def fail(*_: object) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr(engine, "set_threads", used.append)
+    monkeypatch.setattr(choices, "set_threads", used.append)
     monkeypatch.setattr("specbench.engine.decode.decode", fail)
-    with engine_backend(random_target(), {}) as backend:
-        (method,) = parse_methods(["pld"])
-        step_s = backend._trial(Request((1, 5, 6), 4), 2, method, 1)
-        with pytest.raises(RuntimeError):
-            step_s()
+    (method,) = parse_methods(["pld"])
+    step_s = choices._prepare_trial(random_target(), Request((1, 5, 6), 4), 2, method, 1)
+    with pytest.raises(RuntimeError):
+        step_s()
     assert used == [1, 2]
 
 

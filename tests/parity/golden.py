@@ -18,7 +18,8 @@ from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
-from specbench.measure.local.engine_load import Device, make_execution, pick_mode
+from specbench.measure.local.device import Device, pick_mode
+from specbench.measure.local.engine_load import make_execution
 from specbench.registry import get
 from specbench.types import Completion, Request, Sampling
 

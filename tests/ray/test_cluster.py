@@ -155,11 +155,11 @@ def test_what_is_missing_in_a_cluster_is_one_message(nodes: Nodes, tmp_path: Pat
 
 CARDS = """
 import os
-from specbench.measure.local import engine_load
+from specbench.measure.local import device
 from specbench.models import memory
 
-engine_load.Device.capability = (9, 0)
-engine_load._count = lambda torch: len(os.environ["CUDA_VISIBLE_DEVICES"].split(","))
+device.Device.capability = (9, 0)
+device.count_gpus = lambda torch: len(os.environ["CUDA_VISIBLE_DEVICES"].split(","))
 memory.free_bytes = lambda name: 8 * 10**9 * len(memory.gpu_numbers(name))
 """
 """Declared GPUs that are taken for real ones with 8 GB free, until something is put there."""

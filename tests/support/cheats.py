@@ -26,7 +26,7 @@ from specbench.log.backend import HookTimes
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
 from specbench.measure.base import SetupInfo
-from specbench.measure.local.memory import Fingerprint
+from specbench.measure.local.fingerprint import Fingerprint
 from specbench.measure.session import run_plan
 from specbench.measure.spec import RunSpec
 from specbench.models.templates import Message

@@ -10,8 +10,9 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from specbench.engine.drafter import Drafter
 from specbench.engine.target import Target
+from specbench.measure.local.device import EAGER, Device
 from specbench.measure.local.engine import EngineBackend
-from specbench.measure.local.engine_load import EAGER, Device, LoadedEngine
+from specbench.measure.local.engine_load import LoadedEngine
 from specbench.measure.local.memory import MemoryLedger
 from specbench.measure.spec import RunSpec
 from specbench.methods.shared.static_tree import StaticTree, TreeOptions

@@ -16,7 +16,8 @@ import torch
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
 from specbench.engine.load import load_target
-from specbench.measure.local.engine_load import EAGER, make_execution
+from specbench.measure.local.device import EAGER
+from specbench.measure.local.engine_load import make_execution
 from specbench.models.cards import ModelCard, find_model
 from specbench.models.chat import load_codec
 from specbench.models.hub import resolve_model

@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from msgspec import convert
 from msgspec.structs import replace as replace_part
@@ -21,23 +21,24 @@ from specbench.log.backend import ExecutionHeader, HookTimes, Kernels, Preparati
 from specbench.log.header import RunHeader
 from specbench.log.machine import Threads
 from specbench.measure.base import BackendInfo, Log, Plan, Progress, outer_clock
+from specbench.measure.local.choices import (
+    Choices,
+    choose_decode_threads,
+    choose_settings,
+    with_thread_bandwidths,
+)
 from specbench.measure.local.engine_load import (
     LoadedEngine,
     broken_drafter,
     build_drafters,
     load_engine,
-    warm_up,
 )
-from specbench.measure.local.memory import MemoryLedger, draft_bytes, measure_traffic
-from specbench.measure.local.threads import choose_threads, set_threads, step_times
-from specbench.measure.methods import BASELINE
+from specbench.measure.local.threads import choose_threads
+from specbench.measure.local.traffic import draft_bytes, measure_traffic
+from specbench.measure.local.trial import set_threads
+from specbench.measure.local.warm_up import warm_up
 from specbench.measure.progress import LONG_S, time_text
 from specbench.measure.runner import Runner
-from specbench.measure.spec import AUTO
-from specbench.models.checkpoints import identify
-from specbench.settings.acceptance import find_acceptance
-from specbench.settings.quick_rule import Steps, acceptance_of, rows_to_time, tuned
-from specbench.settings.run_method import RunMethod
 from specbench.types import Completion, Record, Request
 
 if TYPE_CHECKING:
@@ -46,16 +47,22 @@ if TYPE_CHECKING:
     from specbench.engine.target import Target
     from specbench.machine.gpu_sampler import GpuSampler
     from specbench.measure.local.engine_load import EngineParts
-    from specbench.measure.local.memory import Fingerprint
+    from specbench.measure.local.fingerprint import Fingerprint
 
 PRIMING_TOKENS = 3
 """The prefill's token and those of a step, for which a draft model has to prefill too."""
-TUNING_TOKENS = 48
-"""Tokens of the answers that settings are tried on."""
 LATE_WARNING = (
     "{} CUDA graphs were captured while samples were timed, which slowed those samples down: the "
     "warm-up had not reached their sizes."
 )
+
+
+class _Pace(NamedTuple):
+    """The speed of a method in the warm-up."""
+
+    token_s: float
+    """Seconds of decoding per token."""
+    prefill_s: float
 
 
 class EngineBackend:
@@ -81,18 +88,17 @@ class EngineBackend:
         loaded: LoadedEngine | None = None,
         before: RunHeader | None = None,
     ) -> None:
-        if before:
-            kept = [one.as_before(before.methods.get(one.label)) for one in setup.methods]
-            setup = replace(setup, methods=tuple(kept), settings="paper")
-        self._setup, self._is_metered, self._loaded = setup, is_metered, loaded
-        self._before = before.threads if before else None
+        self._setup = setup
+        self._is_metered = is_metered
+        self._loaded = loaded
+        self._choices = Choices.at_start(setup, before)
         self._info = BackendInfo()
         self.drafters: dict[str, Drafter] = {}
-        self._late_before = 0
+        self._num_late_before = 0
         self._stopwatch: Stopwatch | None = None
         self._sampler: GpuSampler | None = None
         self._rows: dict[str, int] = {}
-        self._paces: dict[str, tuple[float, float]] = {}
+        self._paces: dict[str, _Pace] = {}
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -100,20 +106,22 @@ class EngineBackend:
 
         from specbench.engine.clock import phase_stopwatch
 
+        setup = self._setup
         with ExitStack() as stack:
-            if self._is_metered and self._setup.device.num_gpus:
+            if self._is_metered and setup.device.num_gpus:
                 from specbench.machine.gpu_sampler import gpu_sampler
 
-                self._sampler = stack.enter_context(gpu_sampler(self._setup.device.name))
-            loaded = self._loaded or load_engine(self._setup)
-            self.target, self.drafters = loaded.target, {**loaded.drafters}
+                self._sampler = stack.enter_context(gpu_sampler(setup.device.name))
+            loaded = self._loaded or load_engine(replace(setup, methods=self._choices.methods))
+            self.target = loaded.target
+            self.drafters = {**loaded.drafters}
             self._ledger = loaded.ledger
             self._info.hooks = {**loaded.ledger.hooks}
-            if self._setup.spec.phases:
+            if setup.spec.phases:
                 self._stopwatch = phase_stopwatch(self.target.device)
             stack.callback(torch.set_num_threads, torch.get_num_threads())
-            threads = self._setup.spec.threads
-            self._info.threads = choose_threads(self.target, threads, self._before)
+            threads = choose_threads(self.target, setup.spec.threads, self._choices.threads)
+            self._choices = replace(self._choices, threads=threads)
             self._info.preparation = Preparation(load_s=round(loaded.seconds, 3))
             if self._is_metered:
                 self._info.roofline = measure_traffic(self.target)
@@ -132,20 +140,23 @@ class EngineBackend:
             self._info.weights_print = weights.compared(outer_clock() - began)
 
     def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
+        info = self._info
         gpu = self._sampler.describe() if self._sampler else None
-        info, warnings = self._info, gpu.warnings if gpu else []
-        if info.preparation and (late := num_late(self.target) - self._late_before):
+        warnings = gpu.warnings if gpu else []
+        if info.preparation and (late := num_late(self.target) - self._num_late_before):
             warnings.insert(0, LATE_WARNING.format(late))
             info.preparation = replace_part(info.preparation, num_late=late)
         for label, drafter in self.drafters.items():
             warnings += [f"{label}: {note}" for note in drafter.weights_notes]
         if gpu and self._setup.device.num_gpus > 1:  # a part of the energy of a step
             gpu = replace_part(gpu, energy_source=None)
-        read = draft_bytes(self.drafters, records)
+        bytes_by_label = draft_bytes(self.drafters, records)
+        methods = [method for method in self._choices.methods if method.settings]
         return replace(
             info,
-            methods={one.label: one.describe() for one in self._setup.methods if one.settings},
-            roofline=info.roofline and replace_part(info.roofline, draft_bytes=read),
+            threads=self._choices.threads,
+            methods={method.label: method.describe() for method in methods},
+            roofline=info.roofline and replace_part(info.roofline, draft_bytes=bytes_by_label),
             kernels=describe_kernels(self.target) if info.preparation else None,
             gpu=gpu,
             warnings=tuple(warnings),
@@ -157,13 +168,14 @@ class EngineBackend:
         began = perf_counter()
         gc.freeze()  # torch before 2.9 collects garbage before each capture
         with without_cudnn_attention():
-            if self._setup.settings == AUTO and self._info.threads:
-                self._tune(requests[0], self._info.threads)
+            if self._choices.are_settings_open and self._choices.threads:
+                self._choose_settings(requests[0], self._choices.threads)
             reasons = warm_up(self.target, self.drafters, self._check, requests=requests)
             self._choose_threads(requests[0])
         for label, reason in reasons.items():
             reason = reason or self._setup.mode.reason
-            drafter, layer_inputs = self.drafters[label], tuple[int, ...]()
+            drafter = self.drafters[label]
+            layer_inputs: tuple[int, ...] = ()
             with suppress(Exception), containing("The needs of a drafter"):  # its samples will fail
                 layer_inputs = tuple(drafter.needs.layer_inputs)
             self._info.execution[label] = ExecutionHeader(
@@ -176,73 +188,48 @@ class EngineBackend:
         seconds = round(perf_counter() - began, 3)
         if self._info.preparation:
             self._info.preparation = replace_part(self._info.preparation, warm_up_s=seconds)
-        self._late_before = num_late(self.target)
+        self._num_late_before = num_late(self.target)
         gc.freeze()  # else a collection takes a fifth of a second within some sample
         self._stack.callback(gc.unfreeze)
 
-    def _tune(self, request: Request, threads: Threads) -> None:
+    def _choose_settings(self, request: Request, threads: Threads) -> None:
         """Give methods the settings that are fastest here, and build their drafters anew."""
-        files = identify(self._setup.path).files
-        known = partial(acceptance_of, find_acceptance(self._setup.card.name, files))
-        rows = rows_to_time(self._setup.methods, self.drafters, known)
-        times = step_times(self.target, request.prompt_ids, threads, rows)
-        self._info.threads = replace_part(threads, row_step_s=times.shown())
-        prepare = partial(self._trial, request, threads.num)
-        found = tuned(self._setup.methods, self.drafters, times, known, prepare)
-        by_label = {one.label: one for one in (*self._setup.methods, *found)}
-        self._setup = replace(self._setup, methods=tuple(by_label.values()))
-        self.drafters |= build_drafters(self.target, found, self._ledger)
+        methods = self._choices.methods
+        chosen = choose_settings(self._setup, methods, self.target, self.drafters, threads, request)
+        self._choices = self._choices.with_settings(chosen.methods, chosen.threads)
+        self.drafters |= build_drafters(self.target, chosen.methods, self._ledger)
         self._info.hooks |= self._ledger.hooks
-
-    def _trial(self, request: Request, usual: int, method: RunMethod, threads: int) -> Steps:
-        """A function that answers a request, and returns the mean seconds of a step."""
-        from specbench.engine.decode import decode
-
-        drafter = build_drafters(self.target, [method], MemoryLedger(self.target))[method.label]
-        short = replace(request, max_new_tokens=min(TUNING_TOKENS, request.max_new_tokens))
-
-        def step_s() -> float:
-            set_threads(threads)
-            try:
-                done = decode(self.target, drafter, short)
-            finally:
-                set_threads(usual)
-            return done.decode_s / len(done.accept_lengths)
-
-        return step_s
 
     def _choose_threads(self, request: Request) -> None:
         """Choose the threads of prefills and of each method, and measure the bandwidth with them.
 
         Those of a run that goes on are kept.
         """
-        info, found = self._info, self._info.threads
-        if found is None or found.chosen_by != "measured":
+        threads = self._choices.threads
+        if threads is None or threads.chosen_by != "measured":
             return
-        from specbench.machine.bandwidth import bandwidth
-        from specbench.measure.local.threads import choose_for_methods, reading
-
-        info.threads = self._before or choose_for_methods(
-            found,
-            reading(self.target, request.prompt_ids),
-            lambda method, watch: self._run(method, request, stopwatch=watch),
-            {label: size for label, size in self._rows.items() if label != BASELINE},
-        )
-        if info.roofline and info.threads.own:
-            by_threads = {str(found.num): info.roofline.bandwidth_bytes_per_s}
-            for count in sorted({*info.threads.own.values()}):
-                set_threads(count)
-                by_threads[str(count)] = bandwidth(self.target.device, info.roofline.block_bytes)
-            set_threads(found.num)
-            info.roofline = replace_part(info.roofline, bandwidth_by_threads=by_threads)
+        if not self._choices.are_threads_kept:
+            threads = choose_decode_threads(
+                self.target,
+                threads,
+                request,
+                decode=lambda method, watch: self._run(method, request, stopwatch=watch),
+                rows=self._rows,
+            )
+            self._choices = replace(self._choices, threads=threads)
+        if self._info.roofline and threads.own:
+            self._info.roofline = with_thread_bandwidths(self._info.roofline, self.target, threads)
 
     def runner(self, plan: Plan, log: Log, progress: Progress) -> Runner:
-        paces = [rest + each * plan.max_new_tokens for each, rest in self._paces.values()]
-        if paces and not self._before:
-            seconds = plan.num_records * sum(paces) / len(paces)
+        num_tokens = plan.max_new_tokens
+        answer_s = [pace.prefill_s + pace.token_s * num_tokens for pace in self._paces.values()]
+        if answer_s and not self._choices.are_threads_kept:
+            seconds = plan.num_records * sum(answer_s) / len(answer_s)
             if seconds > LONG_S:
-                how = f"with {plan.max_new_tokens} tokens an answer"
-                progress.message(f"About {time_text(seconds)} {how}, by the warm-up.")
+                progress.message(
+                    f"Estimated time: {time_text(seconds)} ({num_tokens} tokens per answer; "
+                    "measured in the warm-up)."
+                )
         return Runner(plan, self, log, progress)
 
     def complete(self, method: str, request: Request) -> Completion:
@@ -271,10 +258,10 @@ class EngineBackend:
         from specbench.engine.tree import padded_size
 
         try:
-            done = self._decode(method, request, is_checked=True)
-            size = padded_size(max(done.num_nodes, default=1))
-            self._rows[method] = max(size, self._rows.get(method, 0))
-            return done
+            completion = self._decode(method, request, is_checked=True)
+            num_rows = padded_size(max(completion.num_nodes, default=1))
+            self._rows[method] = max(num_rows, self._rows.get(method, 0))
+            return completion
         except ContractFault as fault:
             self.drafters[method] = broken_drafter(fault)
             raise
@@ -293,7 +280,7 @@ class EngineBackend:
             is_traced=self._setup.spec.trace,
             is_checked=is_checked or self._setup.spec.check_drafts,
         )
-        threads = self._info.threads
+        threads = self._choices.threads
         if not (threads and (threads.prefill or threads.methods)):
             return decode()
 
@@ -306,19 +293,19 @@ class EngineBackend:
             set_threads(threads.of(method))
             changed_s = outer_clock() - began
 
-        done = decode(on_prefilled=change)
-        return replace(done, outer_s=(done.outer_s or 0.0) - changed_s)
+        completion = decode(on_prefilled=change)
+        return replace(completion, outer_s=(completion.outer_s or 0.0) - changed_s)
 
     def _run(self, method: str, request: Request, **options: Any) -> Completion:
         from specbench.engine.decode import decode
 
         began = outer_clock()
         try:
-            done = decode(self.target, self.drafters[method], request, **options)
-            done = replace(done, outer_s=outer_clock() - began)
-            pace = done.decode_s / done.num_tokens, done.prefill_s
+            completion = decode(self.target, self.drafters[method], request, **options)
+            completion = replace(completion, outer_s=outer_clock() - began)
+            pace = _Pace(completion.decode_s / completion.num_tokens, completion.prefill_s)
             self._paces[method] = min(self._paces.get(method, pace), pace)
-            return done
+            return completion
         except (Exception, KeyboardInterrupt):
             raise
         except BaseException as error:  # a plug-in that exits must not end the run
@@ -348,7 +335,7 @@ class EngineBackend:
 
     @property
     def _remembering(self) -> set[str]:
-        return {one.label for one in self._setup.methods if one.scope == "run"}
+        return {method.label for method in self._choices.methods if method.scope == "run"}
 
 
 def describe_kernels(target: Target) -> Kernels:
@@ -366,8 +353,8 @@ def num_late(target: Target) -> int:
 def metered(complete: Callable[[], Completion], sampler: GpuSampler | None) -> Completion:
     """A completion with its energy, read outside of the timed region."""
     before = sampler.energy_j() if sampler else None
-    done = complete()
+    completion = complete()
     after = sampler.energy_j() if sampler else None
     if before is None or after is None or after < before:  # the counter of a driver that restarted
-        return done
-    return replace(done, energy_j=after - before)
+        return completion
+    return replace(completion, energy_j=after - before)

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import NamedTuple
 
-from specbench.errors import CheckpointError, UserError
+from specbench.errors import CheckpointError
 from specbench.log.header import RunHeader
 from specbench.log.model import ModelHeader, precision
 from specbench.measure.base import SetupInfo
+from specbench.measure.local.device import Device, fitted, pick_mode
 from specbench.measure.local.engine import EngineBackend
-from specbench.measure.local.engine_load import Device, EngineParts, fitted, pick_mode
+from specbench.measure.local.engine_load import EngineParts
+from specbench.measure.local.stand_ins import stand_in_of
 from specbench.measure.methods import check_scopes, select_methods
 from specbench.measure.spec import AUTO, PAPER, RunSpec
 from specbench.measure.weights import find_checkpoint
@@ -24,7 +26,6 @@ from specbench.models.cards import (
     Dtype,
     ModelCard,
     find_model,
-    models_file,
     pick_dtype,
 )
 from specbench.models.chat import load_codec
@@ -32,10 +33,6 @@ from specbench.models.hub import resolve_model
 from specbench.models.tokenizers import load_tokenizer
 from specbench.settings.files import fits_of, read_settings, with_stored
 from specbench.settings.run_method import RunMethod
-from specbench.types import CONFIG_NAMES, Shape
-
-if TYPE_CHECKING:
-    from specbench.zoo.stand_in.plan import StandIn
 
 FLOAT16_WARNING = (
     "The model ran in float16: GPUs below compute capability 8.0 emulate bfloat16, several times "
@@ -53,13 +50,14 @@ SPREAD_WARNING = (
 
 def context_length(path: Path, what: str) -> int | None:
     """Tokens that the context of a folder's model holds; None if its config has no number."""
-    config, original = checkpoints.read_config(path, what), "original_max_position_embeddings"
+    config = checkpoints.read_config(path, what)
     text = config.get("text_config") or config
     rope = text.get("rope_scaling") or text.get("rope_parameters") or {}
     lengths = [text.get("max_position_embeddings")]
     if "longrope" in (rope.get("rope_type"), rope.get("type")):
+        original = "original_max_position_embeddings"
         lengths.append(text.get(original, rope.get(original)))  # as the engine has it
-    return min((one for one in lengths if isinstance(one, int)), default=None)
+    return min((length for length in lengths if isinstance(length, int)), default=None)
 
 
 class EngineSetup(EngineParts):
@@ -71,11 +69,11 @@ class EngineSetup(EngineParts):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return tuple(one.label for one in self.methods)
+        return tuple(method.label for method in self.methods)
 
     @property
     def no_checkpoint(self) -> tuple[str, ...]:
-        return tuple(one.label for one in self.missing)
+        return tuple(method.label for method in self.missing)
 
     @property
     def context(self) -> int | None:
@@ -114,20 +112,25 @@ class EngineSetup(EngineParts):
             "execution": self.mode.name,
             "settings": self.settings,
         }
-        warnings = (
-            self.codec.template.warning,
-            STAND_IN_WARNING if self.stand_in else None,
-            SPREAD_WARNING.format(self.device.num_gpus) if self.device.num_gpus > 1 else None,
-            self._float16_warning(),
-        )
-        methods = {one.label: one.describe() for one in self.methods + self.missing}
-        told = (*self.broken, *(text for text in warnings if text))
-        return SetupInfo(model, methods, values, told)
+        methods = {method.label: method.describe() for method in self.methods + self.missing}
+        return SetupInfo(model, methods, values, warnings=(*self.broken, *self._warnings()))
+
+    def _warnings(self) -> list[str]:
+        """Sentences about the template, a stand-in, several GPUs and float16."""
+        warnings = [self.codec.template.warning]
+        if self.stand_in:
+            warnings.append(STAND_IN_WARNING)
+        if self.device.num_gpus > 1:
+            warnings.append(SPREAD_WARNING.format(self.device.num_gpus))
+        warnings.append(self._float16_warning())
+        return [warning for warning in warnings if warning]
 
     def _float16_warning(self) -> str | None:
-        is_replaced = self.dtype == "float16" and not self.device.has_bfloat16
-        auto = pick_dtype(self.card, "auto", self.device.name, self.path) if is_replaced else None
-        return FLOAT16_WARNING if auto == "bfloat16" else None
+        """A sentence if float16 stands for the model's own bfloat16."""
+        if self.dtype != "float16" or self.device.has_bfloat16:
+            return None
+        usual = pick_dtype(self.card, "auto", self.device.name, self.path)
+        return FLOAT16_WARNING if usual == "bfloat16" else None
 
     def check_memory(self, num_tokens: int) -> None:
         if self.need:
@@ -160,52 +163,85 @@ def _setup_on(
     Raises:
         TooLarge: the model does not fit there.
     """
-    card = spec.card
     mode = pick_mode(spec.execution, device, spec.kernels)
     make = _stand_in_setup if spec.weights == "stand-in" else partial(_setup, is_offline=is_offline)
-    setup = make(spec, card, methods, device=device, has_graphs=mode.name == "graph")
+    setup = make(spec, methods, device=device, has_graphs=mode.name == "graph")
     setup = replace(setup, mode=mode)
-    is_measured = device.kind == "cpu" and spec.weights == "hub"
-    settings = PAPER if spec.settings == AUTO and not is_measured else spec.settings
+    return _with_settings(setup, spec)
+
+
+def _with_settings(setup: EngineSetup, spec: RunSpec) -> EngineSetup:
+    """The setup with the settings that are known before the model is loaded.
+
+    On a CPU, "auto" chooses the others in the warm-up; on a GPU it means the papers'.
+    """
+    settings = spec.settings
+    if settings == AUTO and (setup.device.kind != "cpu" or spec.weights != "hub"):
+        settings = PAPER
     if settings not in (AUTO, PAPER):
-        setup = replace(setup, methods=read_settings(settings, card.name).of(setup.methods))
+        methods = read_settings(settings, spec.card.name).of(setup.methods)
+        setup = replace(setup, methods=methods)
     if spec.settings == AUTO and spec.weights == "hub":
-        methods = with_stored(setup.methods, card.name, spec.samplings_text(), setup.fits)
+        methods = with_stored(setup.methods, spec.card.name, spec.samplings_text(), setup.fits)
         setup = replace(setup, methods=methods)
     return replace(setup, settings=settings)
 
 
+class _StoredWeights(NamedTuple):
+    """The quantised weights of a checkpoint."""
+
+    format: str
+    """Their name in run.json; "" for plain weights."""
+    is_dequantized: bool
+    """True if loading makes plain weights of them."""
+
+
 def _setup(
     spec: RunSpec,
-    card: ModelCard,
     named: Sequence[RunMethod],
     *,
     device: Device,
     has_graphs: bool,
     is_offline: bool,
 ) -> EngineSetup:
+    """The setup of a model from its checkpoint.
+
+    Raises:
+        CheckpointError: files of the model or of methods are missing or damaged.
+        TooLarge: the model does not fit on the device.
+    """
+    card = spec.card
     check_memory = partial(memory.check_fits, what=f"Model {card.name}")
 
     def check_shape() -> None:
         if card.shape is not None:
-            check_memory(card.shape, _dtype(spec, card, device), device.name)
+            check_memory(card.shape, _dtype(spec, device), device.name)
 
-    path, errors = Path(), list[CheckpointError]()
+    path = Path()
+    errors: list[CheckpointError] = []
     try:
         path = resolve_model(card, offline=is_offline, before_download=check_shape)
     except CheckpointError as error:
         errors.append(error)
     find = partial(find_checkpoint, card, is_offline=is_offline)
-    chosen, missing, broken, more = select_methods(spec, card, named, resolve_weights=find)
-    if errors := [*errors, *more]:
+    selected = select_methods(spec, card, named, resolve_weights=find)
+    errors += selected.errors
+    if errors:
         messages = dict.fromkeys(error.message for error in errors)
         raise CheckpointError("\n".join(messages), errors[0].hint) from errors[0]
-    dtype = _dtype(spec, card, device, path)
-    found = [one.weights for one in chosen if isinstance(one.weights, Path)]
-    drafts = [weights for weights in found if weights.is_dir()]
-    stored, is_plain = _stored_weights(card, path, device)
+    dtype = _dtype(spec, device, path)
+    checkpoints_found = [method.weights for method in selected.methods]
+    drafts = [
+        weights for weights in checkpoints_found if isinstance(weights, Path) and weights.is_dir()
+    ]
+    stored = _stored_weights(card, path, device)
     need = check_memory(
-        path, dtype, device.name, drafts=drafts, has_graphs=has_graphs, is_dequantized=is_plain
+        path,
+        dtype,
+        device.name,
+        drafts=drafts,
+        has_graphs=has_graphs,
+        is_dequantized=stored.is_dequantized,
     )
     codec = load_codec(path, card, spec.template)
     for draft in drafts:
@@ -213,19 +249,30 @@ def _setup(
             checkpoints.check_same_vocabulary(
                 codec.tokenizer, load_tokenizer(draft), what=str(draft)
             )
-    made = EngineSetup(spec, card, path, device, dtype, codec, chosen, missing, broken)
-    return replace(made, quantization=stored, need=need)
+    return EngineSetup(
+        spec,
+        card,
+        path,
+        device,
+        dtype,
+        codec,
+        methods=selected.methods,
+        missing=selected.missing,
+        broken=selected.broken,
+        quantization=stored.format,
+        need=need,
+    )
 
 
-def _dtype(spec: RunSpec, card: ModelCard, device: Device, path: Path | None = None) -> Dtype:
+def _dtype(spec: RunSpec, device: Device, path: Path | None = None) -> Dtype:
     """The dtype to load in: float16 if auto means bfloat16, and the GPU would emulate it."""
-    picked = pick_dtype(card, spec.dtype, device.name, path)
-    is_free = spec.dtype == "auto" and picked == "bfloat16" and not card.is_float16_unsafe
-    return "float16" if is_free and not device.has_bfloat16 else picked
+    picked = pick_dtype(spec.card, spec.dtype, device.name, path)
+    is_open = spec.dtype == "auto" and picked == "bfloat16" and not spec.card.is_float16_unsafe
+    return "float16" if is_open and not device.has_bfloat16 else picked
 
 
-def _stored_weights(card: ModelCard, path: Path, device: Device) -> tuple[str, bool]:
-    """The name of a checkpoint's quantised weights, and True if loading makes plain ones of them.
+def _stored_weights(card: ModelCard, path: Path, device: Device) -> _StoredWeights:
+    """The format of a checkpoint's weights.
 
     Raises:
         UserError: they or the model cannot be read.
@@ -237,84 +284,51 @@ def _stored_weights(card: ModelCard, path: Path, device: Device) -> tuple[str, b
 
     config = checkpoints.read_config(path, card.name)
     check_type(config.get("model_type"), path)
-    converted = config.get(GGUF_TYPE)
-    stored = converted or checkpoints.quantization_of(config)
-    if converted:
-        return f"dequantised {converted}", False
-    if stored:
-        check_format(stored, path)
-    if is_dequantized(stored, torch.device(device.kind)):
-        return f"dequantised {stored}", True
-    return checkpoints.stored_format(config), False
+    if converted := config.get(GGUF_TYPE):
+        return _StoredWeights(f"dequantised {converted}", is_dequantized=False)
+    quantization = checkpoints.quantization_of(config)
+    if quantization:
+        check_format(quantization, path)
+    if is_dequantized(quantization, torch.device(device.kind)):
+        return _StoredWeights(f"dequantised {quantization}", is_dequantized=True)
+    return _StoredWeights(checkpoints.stored_format(config), is_dequantized=False)
 
 
 def _stand_in_setup(
-    spec: RunSpec, card: ModelCard, named: Sequence[RunMethod], *, device: Device, has_graphs: bool
+    spec: RunSpec, named: Sequence[RunMethod], *, device: Device, has_graphs: bool
 ) -> EngineSetup:
     """The setup of tiny, tokenizer and template included, in the shape of the card's model."""
+    card = spec.card
     stand_in = stand_in_of(card)
     find = partial(find_checkpoint, card, is_offline=True, stand_in=stand_in)
-    chosen, missing, broken, _ = select_methods(spec, card, named, resolve_weights=find)
+    selected = select_methods(spec, card, named, resolve_weights=find)
     folder = Path(card.repo) if Path(card.repo).is_dir() else None
-    dtype = _dtype(spec, card, device, folder)
+    dtype = _dtype(spec, device, folder)
     what = f"The stand-in of {stand_in.name}"
     context = stand_in.target.config["max_position_embeddings"]
-    made = [one.weights for one in chosen]
-    drafters = [one.num_numbers for one in made if not isinstance(one, Path | None)]
+    blueprints = [method.weights for method in selected.methods]
+    draft_sizes = [
+        blueprint.num_numbers for blueprint in blueprints if not isinstance(blueprint, Path | None)
+    ]
+    # A drafter may copy its tensors while it is built, so the largest counts twice.
+    num_draft_numbers = sum(draft_sizes) + max(draft_sizes, default=0)
     need = replace(
         memory.estimate(stand_in.shape, dtype, context=context, what=what),
-        # A drafter may copy its tensors while it is built, so the largest counts twice.
-        draft_bytes=(sum(drafters) + max(drafters, default=0)) * memory.BYTES[dtype],
+        draft_bytes=num_draft_numbers * memory.BYTES[dtype],
         reserve_bytes=memory.GRAPH_RESERVE if has_graphs else 0,
     )
     memory.check_need(need, dtype, device.name, what=what)
     path = stand_in.target.folder
-    codec = load_codec(path, find_model("tiny"), spec.template)
-    setup = EngineSetup(spec, card, path, device, dtype, codec, chosen, missing, broken)
-    return replace(setup, stand_in=stand_in, need=need)
-
-
-_FIELDS = {name: field for field, name in CONFIG_NAMES.items()}
-_FIELDS["num_local_experts"] = "num_experts"
-"""Names in config.json to fields of a shape."""
-
-
-def stand_in_of(card: ModelCard) -> "StandIn":
-    """The stand-in of a card's model, and of its SpS draft model if the card has one.
-
-    Raises:
-        UserError: the card's shape is unknown, or too small for tiny.
-    """
-    from specbench.zoo.stand_in.plan import plan_stand_in
-
-    shape = card.shape or (None if card.is_embedded else _folder_shape(card))
-    if shape is None:
-        what = "stand-ins are made from it" if card.is_embedded else "its shape is unknown"
-        raise UserError(
-            f"{card.name} has no stand-in: {what}.",
-            "Give a folder with the model's config.json, or a Llama-like model of `specbench list "
-            "models`.",
-        )
-    draft = card.weights_of("sps")
-    return plan_stand_in(
-        card.name, shape, models_file().draft_shape.get(draft.repo) if draft else None
+    return EngineSetup(
+        spec,
+        card,
+        path,
+        device,
+        dtype,
+        codec=load_codec(path, find_model("tiny"), spec.template),
+        methods=selected.methods,
+        missing=selected.missing,
+        broken=selected.broken,
+        stand_in=stand_in,
+        need=need,
     )
-
-
-def _folder_shape(card: ModelCard) -> Shape | None:
-    """The shape in a folder's config.json; None if the card's model is not a folder."""
-    if not Path(card.repo).is_dir():
-        return None
-    config = checkpoints.read_config(Path(card.repo), f"Model {card.name}")
-    usual = {"num_key_value_heads": config.get("num_attention_heads"), "num_local_experts": 1}
-    given: dict[str, Any] = {name: config.get(name) or usual.get(name) for name in _FIELDS}
-    if given["head_dim"] is None:
-        del given["head_dim"]  # hidden size by heads
-    wrong = [name for name, n in given.items() if not isinstance(n, int) or n < 1]
-    if wrong:
-        raise UserError(
-            f"The config.json in {card.repo} has no valid {', '.join(wrong)}.",
-            "A stand-in takes its shape from a Llama-like model's config.json.",
-        )
-    numbers = {_FIELDS[name]: number for name, number in given.items()}
-    return Shape(**numbers, architecture=str(config.get("model_type")))

@@ -3,8 +3,6 @@
 Vanilla's is the fastest for a step of one token. All methods read prompts with one number, and
 each decodes with its own. They are chosen once, before the first timed step, beside whatever
 else runs on the machine, in a few seconds.
-
-A `Trial` times steps with several numbers in turn, until one is known to be the fastest.
 """
 
 from __future__ import annotations
@@ -12,157 +10,37 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from statistics import median
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from specbench.engine.clock import Phase, Stopwatch
+from specbench.engine.clock import Stopwatch
 from specbench.log.machine import Threads
 from specbench.machine.threads import is_number_given, thread_counts, waiting
+from specbench.measure.local.trial import FASTER as FASTER
+from specbench.measure.local.trial import Trial, TrialOver, TrialWatch
+from specbench.measure.local.trial import set_threads as set_threads
 from specbench.settings.quick_rule import ROWS, StepTimes, shown
 
 if TYPE_CHECKING:
     from specbench.engine.target import Target
 
 
-FASTER = 1.05
-"""A number stays unless another is faster by this factor."""
-HOPELESS, LEAST_STEPS = (1.5, 10.0), (7, 2)
-"""A number is dropped once it takes 1.5 times the best in 7 steps of both, or 10 times in 2."""
-MOST_STEPS = 200
-"""A number is tried for no more steps."""
-LEVEL = 0.01
-"""Chance that the median ratio of two numbers is on the other side of `FASTER`."""
 PROMPT = (1,) * 32
-ROW_S, STEPS = 0.045, 7
-"""Seconds to time steps of one number of rows, and their number if threads are given."""
-VANILLA_S, PREFILL_S, METHODS_S, PAUSE_S = 1.5, 1.0, 2.5, 0.5
-"""Seconds to choose vanilla's number, the number for prefills and those of all methods, and the
-pause before a choice is repeated.
-"""
-
-
-class Trial:
-    """Seconds of steps with several numbers of threads, for at most `seconds`.
-
-    `kept` stays unless another number is faster by more than `FASTER`. That is tested by the
-    signs of differences between neighbours in time, so that a few steps that waited for
-    another program do not matter.
-    """
-
-    def __init__(self, counts: Sequence[int], kept: int, seconds: float) -> None:
-        self._counts = [kept, *(count for count in counts if count != kept)]
-        self._times: dict[int, list[float]] = {count: [] for count in self._counts}
-        self._ends = perf_counter() + seconds
-
-    def next(self) -> int | None:
-        """The number to try next; None if the choice is made, or the time is over."""
-        turn = min(self._counts, key=lambda count: len(self._times[count]))
-        num_steps = [len(self._times[count]) for count in self._counts]
-        is_over = perf_counter() > self._ends or num_steps[0] >= MOST_STEPS
-        if is_over or len(num_steps) < 2 or (len({*num_steps}) == 1 and self._choose()[1]):
-            return None
-        return turn
-
-    def add(self, count: int, seconds: float) -> None:
-        """Keep the time of a step, and drop numbers that are far from the best.
-
-        Fewer threads than a number that is far behind a larger one are not tried. If the
-        number that is kept is dropped, the best takes its place.
-        """
-        self._times[count].append(seconds)
-        medians, times = self.medians, self._times
-        best = min(medians, key=medians.__getitem__)
-        for one, own in medians.items():
-            num_steps = min(len(times[one]), len(times[best]))
-            is_far = any(
-                num_steps >= least and own > factor * medians[best]
-                for factor, least in zip(HOPELESS, LEAST_STEPS, strict=True)
-            )
-            if one in self._counts and is_far:
-                least = one if best > one else 0
-                kept = best if one == self._counts[0] else self._counts[0]
-                others = [c for c in self._counts if c not in (kept, one) and c > least]
-                self._counts = [kept, *others]
-
-    def measure(self, seconds: Callable[[], float]) -> Trial:
-        """Fill it with the times that `seconds` returns."""
-        while (count := self.next()) is not None:
-            set_threads(count)
-            self.add(count, seconds())
-        return self
-
-    @property
-    def best(self) -> int:
-        """The number chosen so far, or one that is ten times as fast: one step is enough to
-        show that.
-        """
-        best, medians = self._choose()[0], self.medians
-        fastest = min(medians, key=medians.__getitem__, default=best)
-        is_far = fastest != best and medians[best] > HOPELESS[1] * medians[fastest]
-        return fastest if is_far else best
-
-    @property
-    def medians(self) -> dict[int, float]:
-        """Median seconds by number of threads, of those that were tried."""
-        return {count: median(times) for count, times in self._times.items() if times}
-
-    def _choose(self) -> tuple[int, bool]:
-        """The best number so far, and True if more steps would not change it."""
-        best, is_settled = self._counts[0], True
-        for count in self._counts[1:]:
-            is_faster = _is_faster(self._times[count], self._times[best])
-            best = count if is_faster else best
-            is_settled &= is_faster is not None
-        return best, is_settled
-
-
-def _is_faster(times: Sequence[float], others: Sequence[float]) -> bool | None:
-    """True if the median of `others` / `times` is above `FASTER`; None if it is unclear."""
-    from scipy.special import bdtr, bdtrc
-
-    ratios = [other / own for own, other in zip(times, others, strict=False)]
-    above = sum(ratio > FASTER for ratio in ratios)
-    if above and bdtrc(above - 1, len(ratios), 0.5) < LEVEL:
-        return True
-    return False if ratios and bdtr(above, len(ratios), 0.5) < LEVEL else None
-
-
-class TrialOver(Exception):
-    """Ends the completion whose steps were tried."""
-
-
-class TrialWatch(Stopwatch):
-    """Times the steps of a completion for a trial, and changes the number between them."""
-
-    def __init__(self, trial: Trial) -> None:
-        self._trial = trial
-        self._began = 0.0
-        self._count: int | None = None  # in the first step, which reads the prompt too
-        self.num_steps = 0
-
-    def lap(self, phase: Phase) -> None:
-        if phase != "host":
-            return
-        if self._count is not None:
-            self._trial.add(self._count, perf_counter() - self._began)
-            self.num_steps += 1
-        self._count = self._trial.next()
-        if self._count is None:
-            raise TrialOver
-        set_threads(self._count)
-        self._began = perf_counter()
-
-
-def set_threads(count: int) -> None:
-    """Set torch's number of threads. Their pool starts in an operation that nobody waits for."""
-    import torch
-
-    if torch.get_num_threads() != count:
-        torch.set_num_threads(count)
-        torch.ones(1 << 16).add_(1)
+"""The prompt before a timed step of one token."""
+ROW_S = 0.045
+"""Seconds to time steps of one number of rows."""
+NUM_STEPS = 7
+"""Steps of one number of rows if the number of threads is given."""
+VANILLA_S = 1.5
+"""Seconds to choose vanilla's number."""
+PREFILL_S = 1.0
+"""Seconds to choose the number for prefills."""
+METHODS_S = 2.5
+"""Seconds to choose those of all methods."""
+PAUSE_S = 0.5
+"""The pause before a choice is repeated."""
 
 
 def choose_threads(target: Target, asked: int | None, before: Threads | None = None) -> Threads:
@@ -181,56 +59,62 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
     if before is not None:
         torch.set_num_threads(before.num)
         return before
-    if is_number_given() or target.device.type != "cpu":
-        return Threads(
-            torch.get_num_threads(), "environment" if is_number_given() else "torch", waiting()
-        )
-    counts, step_s = thread_counts(), token_step(target)  # the most threads first
-    trial = _confirmed(lambda: Trial(counts, counts[0], VANILLA_S).measure(step_s), counts[0])
+    if is_number_given():
+        return Threads(torch.get_num_threads(), "environment", waiting())
+    if target.device.type != "cpu":
+        return Threads(torch.get_num_threads(), "torch", waiting())
+    counts = thread_counts()
+    largest = counts[0]
+    step_s = token_step(target)
+    trial = _confirmed(lambda: Trial(counts, largest, VANILLA_S).measure(step_s), largest)
     set_threads(trial.best)
     return Threads(trial.best, "measured", waiting(), shown(trial.medians))
 
 
 def step_times(
-    target: Target, prompt_ids: tuple[int, ...], found: Threads, every_rows: Sequence[int] = ROWS
+    target: Target, prompt_ids: tuple[int, ...], chosen: Threads, every_rows: Sequence[int] = ROWS
 ) -> StepTimes:
     """Times of steps of the target by rows, and by threads if their number is measured here.
 
     The least of two rounds counts, so that another program's moment changes no row alone.
     """
-    counts = thread_counts() if found.chosen_by == "measured" else [found.num]
-    seconds = dict[int, dict[int, float]]()
-    for rows in [*every_rows] * 2:
+    counts = thread_counts() if chosen.chosen_by == "measured" else [chosen.num]
+    seconds: dict[int, dict[int, float]] = {}
+    for rows in [*every_rows, *every_rows]:
         step_s = token_step(target, rows, prompt_ids)
-        trial = Trial(counts, found.num, ROW_S)
-        for _ in range(STEPS * (len(counts) == 1)):
-            trial.add(found.num, step_s())
+        trial = Trial(counts, chosen.num, ROW_S)
+        if len(counts) == 1:
+            for _ in range(NUM_STEPS):
+                trial.add(chosen.num, step_s())
         trial.measure(step_s)
-        before = seconds.get(rows, {})
-        seconds[rows] = before | {n: min(s, before.get(n, s)) for n, s in trial.medians.items()}
-    set_threads(found.num)
+        by_threads = seconds.setdefault(rows, {})
+        for count, median_s in trial.medians.items():
+            by_threads[count] = min(median_s, by_threads.get(count, median_s))
+    set_threads(chosen.num)
     return StepTimes(seconds)
 
 
 def choose_for_methods(
-    found: Threads,
+    chosen: Threads,
     prefill: Callable[[], float],
     decode: Callable[[str, Stopwatch], object],
     rows: Mapping[str, int],
 ) -> Threads:
-    """Add the number of all prefills and of each method's decoding to vanilla's, `found`.
+    """Add the number of all prefills and of each method's decoding to vanilla's, `chosen`.
 
     Args:
         prefill: reads a usual prompt, and returns the seconds it took.
         decode: completes a request with a method, watched.
         rows: rows of a usual step by method. Methods with equally many share a number.
     """
-    counts, usual = thread_counts(), found.num
-    reads = _confirmed(lambda: Trial(counts, usual, PREFILL_S).measure(prefill), usual)
-    seconds, groups = METHODS_S / max(1, len({*rows.values()})), dict[int, Trial]()
+    counts = thread_counts()
+    vanilla = chosen.num
+    prefills = _confirmed(lambda: Trial(counts, vanilla, PREFILL_S).measure(prefill), vanilla)
+    seconds = METHODS_S / max(1, len({*rows.values()}))
 
     def decoding(method: str) -> Trial:
-        trial, has_steps = Trial(counts, usual, seconds), True
+        trial = Trial(counts, vanilla, seconds)
+        has_steps = True
         while has_steps and trial.next() is not None:
             watch = TrialWatch(trial)
             with suppress(TrialOver, Exception):  # its samples will fail too
@@ -238,16 +122,19 @@ def choose_for_methods(
             has_steps = watch.num_steps > 0
         return trial
 
-    for method, size in rows.items():
-        if size not in groups:
-            groups[size] = _confirmed(partial(decoding, method), usual)
-    set_threads(found.num)
+    trials: dict[int, Trial] = {}
+    for method, num_rows in rows.items():
+        if num_rows not in trials:
+            trials[num_rows] = _confirmed(partial(decoding, method), vanilla)
+    set_threads(vanilla)
     return replace(
-        found,
-        prefill=reads.best,
-        prefill_s=shown(reads.medians),
-        methods={method: groups[size].best for method, size in rows.items()},
-        method_step_s={method: shown(groups[size].medians) for method, size in rows.items()},
+        chosen,
+        prefill=prefills.best,
+        prefill_s=shown(prefills.medians),
+        methods={method: trials[num_rows].best for method, num_rows in rows.items()},
+        method_step_s={
+            method: shown(trials[num_rows].medians) for method, num_rows in rows.items()
+        },
     )
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from specbench.data.prompts import load_prompt_sets, plan_tasks
 from specbench.data.tasks import Task
 from specbench.errors import CheckpointError, TooLarge, UserError
-from specbench.measure.local.engine_load import fitted, pick_device
-from specbench.measure.local.engine_setup import stand_in_of
+from specbench.measure.local.device import fitted, pick_device
+from specbench.measure.local.stand_ins import stand_in_of
 from specbench.measure.methods import select_methods
 from specbench.measure.plan import make_plan, new_tokens, with_defaults
 from specbench.measure.spec import RunSpec

@@ -1,0 +1,158 @@
+"""The choices of a warm-up: settings of methods and numbers of threads that are fastest here.
+
+They are made before the first timed step, or are those of the run that goes on. The plan and
+its setup do not change: the header records the choices beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace as replace_part
+
+from specbench.log.backend import RooflineHeader
+from specbench.log.machine import Threads
+from specbench.measure.local.engine_load import EngineParts, build_drafters
+from specbench.measure.local.memory import MemoryLedger
+from specbench.measure.local.threads import choose_for_methods, reading, step_times
+from specbench.measure.local.trial import set_threads
+from specbench.measure.spec import AUTO
+from specbench.models.checkpoints import identify
+from specbench.settings.acceptance import find_acceptance
+from specbench.settings.quick_rule import Steps, acceptance_of, rows_to_time, tuned
+from specbench.settings.run_method import RunMethod
+from specbench.types import BASELINE, Request
+
+if TYPE_CHECKING:
+    from specbench.engine.clock import Stopwatch
+    from specbench.engine.drafter import Drafter
+    from specbench.engine.target import Target
+    from specbench.log.header import RunHeader
+
+TUNING_TOKENS = 48
+"""Tokens of the answers that settings are tried on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What was chosen for this machine so far."""
+
+    methods: tuple[RunMethod, ...]
+    """The methods of the run, with the settings in effect."""
+    are_settings_open: bool
+    """True if the warm-up is to choose the settings of methods."""
+    threads: Threads | None = None
+    """Numbers of CPU threads; None before the model is loaded."""
+    are_threads_kept: bool = False
+    """True if the numbers are those of the run that goes on."""
+
+    @classmethod
+    def at_start(cls, setup: EngineParts, before: RunHeader | None) -> Choices:
+        """What a setup has, or what the run that goes on (`before`) had chosen."""
+        if before is None:
+            return cls(setup.methods, are_settings_open=setup.settings == AUTO)
+        methods = tuple(
+            method.as_before(before.methods.get(method.label)) for method in setup.methods
+        )
+        return cls(
+            methods,
+            are_settings_open=False,
+            threads=before.threads,
+            are_threads_kept=before.threads is not None,
+        )
+
+    def with_settings(self, changed: Sequence[RunMethod], threads: Threads) -> Choices:
+        """These choices, with some methods in place of those of the same label."""
+        by_label = {method.label: method for method in (*self.methods, *changed)}
+        return replace(self, methods=tuple(by_label.values()), threads=threads)
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsChoice:
+    """The settings that were chosen, and the times that they were chosen by."""
+
+    methods: Sequence[RunMethod]
+    """The methods that got settings."""
+    threads: Threads
+    """The numbers of threads, with the times of steps by rows."""
+
+
+def choose_settings(
+    setup: EngineParts,
+    methods: Sequence[RunMethod],
+    target: Target,
+    drafters: Mapping[str, Drafter],
+    threads: Threads,
+    request: Request,
+) -> SettingsChoice:
+    """Give methods the settings that are fastest here.
+
+    Args:
+        setup: names the target, whose acceptance with several settings is known.
+        methods: with the paper's options.
+        target: its steps are timed.
+        drafters: of the methods, by label.
+        threads: vanilla's number, and who chose it.
+        request: it is completed with each setting that is tried.
+    """
+    files = identify(setup.path).files
+    acceptance = partial(acceptance_of, find_acceptance(setup.card.name, files))
+    rows = rows_to_time(methods, drafters, acceptance)
+    times = step_times(target, request.prompt_ids, threads, rows)
+    prepare = partial(_prepare_trial, target, request, threads.num)
+    changed = tuned(methods, drafters, times, acceptance, prepare)
+    return SettingsChoice(changed, replace_part(threads, row_step_s=times.shown()))
+
+
+def _prepare_trial(
+    target: Target, request: Request, usual_threads: int, method: RunMethod, threads: int
+) -> Steps:
+    """A function that answers a request, and returns the mean seconds of a step."""
+    from specbench.engine.decode import decode
+
+    drafter = build_drafters(target, [method], MemoryLedger(target))[method.label]
+    num_tokens = min(TUNING_TOKENS, request.max_new_tokens)
+    short_request = replace(request, max_new_tokens=num_tokens)
+
+    def step_s() -> float:
+        set_threads(threads)
+        try:
+            completion = decode(target, drafter, short_request)
+        finally:
+            set_threads(usual_threads)
+        return completion.decode_s / len(completion.accept_lengths)
+
+    return step_s
+
+
+def choose_decode_threads(
+    target: Target,
+    threads: Threads,
+    request: Request,
+    decode: Callable[[str, Stopwatch], object],
+    rows: Mapping[str, int],
+) -> Threads:
+    """Choose the numbers of threads of prefills and of each method.
+
+    `decode` completes the request with a method, watched; `rows` has the rows of a usual step
+    by method.
+    """
+    of_drafts = {label: num_rows for label, num_rows in rows.items() if label != BASELINE}
+    return choose_for_methods(threads, reading(target, request.prompt_ids), decode, of_drafts)
+
+
+def with_thread_bandwidths(
+    roofline: RooflineHeader, target: Target, threads: Threads
+) -> RooflineHeader:
+    """The bandwidth measured with each number of threads that a method has, too."""
+    from specbench.machine.bandwidth import bandwidth
+
+    by_threads = {str(threads.num): roofline.bandwidth_bytes_per_s}
+    for count in sorted({*threads.own.values()}):
+        set_threads(count)
+        by_threads[str(count)] = bandwidth(target.device, roofline.block_bytes)
+    set_threads(threads.num)
+    return replace_part(roofline, bandwidth_by_threads=by_threads)

@@ -1,0 +1,173 @@
+"""The device of a run, and the execution of steps on it: CPU or GPUs, eager or as graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from specbench.errors import TooLarge, UserError
+from specbench.log.machine import gpu_numbers
+
+T = TypeVar("T")
+KERNELS = {
+    "torch": "",
+    "plain": "a CPU, or one GPU of compute capability 8.0 or higher",
+    "overlapped": "one GPU of compute capability 9.0 or higher",
+}
+"""Kinds of kernels, from the simplest to the fastest, and what each one needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Device of a run."""
+
+    name: str
+    """As "cpu", "cuda:1", or "cuda:0-1" for layers spread over GPUs."""
+    reason: str = ""
+    """The reason why it is not a GPU, if none can be used."""
+
+    @property
+    def kind(self) -> str:
+        """The name without numbers: "cpu" or "cuda"."""
+        return self.name.partition(":")[0]
+
+    @property
+    def num_gpus(self) -> int:
+        return len(gpu_numbers(self.name))
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """The lowest compute capability of its GPUs."""
+        import torch
+
+        return min(map(torch.cuda.get_device_capability, gpu_numbers(self.name)))
+
+    @property
+    def has_bfloat16(self) -> bool:
+        """False if a GPU emulates bfloat16, as those below compute capability 8.0 do."""
+        return not self.num_gpus or self.capability >= (8, 0)
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The kinds of kernels that it can run."""
+        kinds = tuple(KERNELS)
+        if not self.num_gpus:
+            return kinds[:2]
+        if self.num_gpus > 1 or self.capability < (8, 0):
+            return kinds[:1]
+        return kinds if self.capability >= (9, 0) else kinds[:2]
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """Execution of steps, and the kind of their kernels."""
+
+    name: Literal["eager", "graph"]
+    reason: str | None = None
+    """The reason why graphs are not used, unless that was asked for."""
+    kernels: str = "auto"
+
+
+EAGER = Mode("eager")
+
+
+def pick_device(requested: str) -> Device:
+    """The device that `--device` means on this machine.
+
+    Raises:
+        UserError: the GPU that is asked for does not exist.
+    """
+    import torch
+
+    num_here = count_gpus(torch)
+    reason = "" if num_here else _no_gpu_reason(torch)
+    if requested == "cpu" or (requested == "auto" and not num_here):
+        return Device("cpu", reason)
+    numbers = gpu_numbers("cuda" if requested == "auto" else requested)
+    if not numbers or numbers[-1] >= num_here:
+        problem = f"there are {num_here} GPU(s)" if num_here else reason
+        raise UserError(
+            f"--device {requested} cannot be used: {problem}.",
+            "Use --device cpu, or see `specbench doctor`.",
+        )
+    return _gpus(numbers)
+
+
+def fitted(requested: str, use: Callable[[Device], T]) -> T:
+    """The result of `use` on the device; on several GPUs if the model is too large for one.
+
+    Raises:
+        UserError: the GPU that is asked for does not exist.
+        TooLarge: `use` raised it, and there are no more GPUs, or the user named one.
+    """
+    device = pick_device(requested)
+    while True:
+        try:
+            return use(device)
+        except TooLarge as error:
+            device = _with_more_gpus(device, requested, error)
+
+
+def pick_mode(requested: str, device: Device, kernels: str = "auto") -> Mode:
+    """Execution of steps under `--execution` and `--kernels` on this device.
+
+    Raises:
+        UserError: the device cannot replay graphs, or has no such kernels.
+    """
+    if kernels not in ("auto", *device.kernels):
+        capability = ""
+        if device.num_gpus == 1:
+            major, minor = device.capability
+            capability = f" of compute capability {major}.{minor}"
+        raise UserError(
+            f"--kernels {kernels} needs {KERNELS[kernels]}, and this run is on "
+            f"{device.name}{capability}.",
+            f"Give one of {', '.join(('auto', *device.kernels))}.",
+        )
+    if requested == "eager":
+        return Mode("eager", kernels=kernels)
+    reason = None
+    if not device.num_gpus:
+        reason = "CUDA graphs need a CUDA device"
+    elif device.num_gpus > 1:
+        reason = f"the model is spread over {device.num_gpus} GPUs"
+    if requested == "graph" and reason:
+        raise UserError(f"--execution graph cannot be used: {reason}.", "Leave it out.")
+    return Mode("eager" if reason else "graph", reason, kernels)
+
+
+def _with_more_gpus(device: Device, requested: str, error: TooLarge) -> Device:
+    """The device with as many GPUs as a model needs that is too large for it.
+
+    Raises:
+        TooLarge: this machine has no more GPUs, or the user named one.
+    """
+    import torch
+
+    num_here = count_gpus(torch)
+    num_needed = max(error.num_gpus_needed, device.num_gpus + 1)
+    is_named = ":" in requested
+    if device.name == "cpu" or is_named or num_here < 2:
+        raise error
+    if num_needed > num_here:
+        raise TooLarge(
+            f"{error.message} There are {num_here}.", error.hint, num_gpus_needed=num_needed
+        ) from error
+    return _gpus(range(num_needed))
+
+
+def _gpus(numbers: range) -> Device:
+    first, last = numbers[0], numbers[-1]
+    return Device(f"cuda:{first}" if first == last else f"cuda:{first}-{last}")
+
+
+def count_gpus(torch: Any) -> int:
+    """The GPUs that torch can use here."""
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def _no_gpu_reason(torch: Any) -> str:
+    if torch.version.cuda is None and torch.version.hip is None:
+        return f"this build of torch ({torch.__version__}) is for CPUs only"
+    return "torch finds no CUDA device (driver missing, or none visible)"

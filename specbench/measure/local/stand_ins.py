@@ -1,0 +1,66 @@
+"""The stand-in of a model: tiny in the model's shape, from its card or its config.json."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specbench.errors import UserError
+from specbench.models.cards import ModelCard, models_file
+from specbench.models.checkpoints import read_config
+from specbench.types import CONFIG_NAMES, Shape
+
+if TYPE_CHECKING:
+    from specbench.zoo.stand_in.plan import StandIn
+
+_DRAFT_MODEL = "sps"
+"""The method whose checkpoint on a card is a stand-in's draft model."""
+_FIELDS = {name: field for field, name in CONFIG_NAMES.items()}
+_FIELDS["num_local_experts"] = "num_experts"
+"""Names in config.json to fields of a shape."""
+
+
+def stand_in_of(card: ModelCard) -> StandIn:
+    """The stand-in of a card's model, and of its SpS draft model if the card has one.
+
+    Raises:
+        UserError: the card's shape is unknown, or too small for tiny.
+    """
+    from specbench.zoo.stand_in.plan import plan_stand_in
+
+    shape = card.shape
+    if shape is None and not card.is_embedded:
+        shape = _folder_shape(card)
+    if shape is None:
+        reason = "stand-ins are made from it" if card.is_embedded else "its shape is unknown"
+        raise UserError(
+            f"{card.name} has no stand-in: {reason}.",
+            "Give a folder with the model's config.json, or a Llama-like model of `specbench list "
+            "models`.",
+        )
+    draft_model = card.weights_of(_DRAFT_MODEL)
+    draft_shape = models_file().draft_shape.get(draft_model.repo) if draft_model else None
+    return plan_stand_in(card.name, shape, draft_shape)
+
+
+def _folder_shape(card: ModelCard) -> Shape | None:
+    """The shape in a folder's config.json; None if the card's model is not a folder.
+
+    Raises:
+        UserError: a size is missing, or is not a number above 0.
+    """
+    if not Path(card.repo).is_dir():
+        return None
+    config = read_config(Path(card.repo), f"Model {card.name}")
+    defaults = {"num_key_value_heads": config.get("num_attention_heads"), "num_local_experts": 1}
+    sizes: dict[str, Any] = {name: config.get(name) or defaults.get(name) for name in _FIELDS}
+    if sizes["head_dim"] is None:
+        del sizes["head_dim"]  # hidden size by heads
+    invalid = [name for name, size in sizes.items() if not isinstance(size, int) or size < 1]
+    if invalid:
+        raise UserError(
+            f"The config.json in {card.repo} has no valid {', '.join(invalid)}.",
+            "A stand-in takes its shape from a Llama-like model's config.json.",
+        )
+    by_field = {_FIELDS[name]: size for name, size in sizes.items()}
+    return Shape(**by_field, architecture=str(config.get("model_type")))

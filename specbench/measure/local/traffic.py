@@ -1,0 +1,66 @@
+"""The bytes that steps read, and the memory's bandwidth: what bounds the speed of a run.
+
+`analysis.costs` computes the bandwidth bound of a method from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from statistics import mean
+from typing import TYPE_CHECKING
+
+from specbench.log.backend import RooflineHeader
+from specbench.types import Record
+
+if TYPE_CHECKING:
+    from specbench.engine.drafter import Drafter
+    from specbench.engine.target import Target
+
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+"""Names of the number of experts in a config."""
+
+
+def measure_traffic(target: Target) -> RooflineHeader:
+    """Measure the memory's bandwidth, and count the bytes that a step of the target reads.
+
+    For a mixture of experts, the bytes count all of them, and a row reads those it chooses.
+    """
+    from specbench.engine.layers.weights import weight_bytes
+    from specbench.engine.model_parts import pass_bytes
+    from specbench.machine.bandwidth import bandwidth, block_bytes, cache_bytes
+
+    config = target.config
+    num_experts = max(getattr(config, name, None) or 1 for name in _EXPERTS)
+    num_chosen = getattr(config, "num_experts_per_tok", None) or num_experts
+    if not isinstance(num_chosen, int):  # a number for each layer
+        num_chosen = mean(num_chosen)
+    experts = [module for name, module in target.model.named_modules() if name.endswith(".experts")]
+    unread_share = 1 - num_chosen / num_experts
+    target_bytes = pass_bytes(target.model)
+    num_bytes = block_bytes(target.device, target_bytes)
+    return RooflineHeader(
+        bandwidth_bytes_per_s=bandwidth(target.device, num_bytes),
+        block_bytes=num_bytes,
+        cache_bytes=cache_bytes(target.device),
+        target_bytes=target_bytes,
+        kv_bytes_per_token=target.cache.bytes_per_token,
+        is_mixture_of_experts=num_experts > 1,
+        unread_bytes=round(weight_bytes(*experts) * unread_share),
+    )
+
+
+def draft_bytes(drafters: Mapping[str, Drafter], records: Sequence[Record]) -> dict[str, float]:
+    """Bytes that each method's mean draft reads, over the steps of its records, if it has any."""
+    bytes_by_label = {}
+    for label, drafter in drafters.items():
+        num_nodes = [
+            number
+            for record in records
+            if record.key.method == label
+            for number in record.num_nodes
+        ]
+        with suppress(Exception):  # any plug-in; its samples are worth more than its bound
+            if num_nodes:
+                bytes_by_label[label] = float(drafter.bytes_read(sum(num_nodes) / len(num_nodes)))
+    return bytes_by_label

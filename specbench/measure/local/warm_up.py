@@ -1,0 +1,87 @@
+"""The warm-up of the engine: every method decodes a little, and graphs are captured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from specbench.errors import containing
+from specbench.types import Completion, Request, Sampling
+
+if TYPE_CHECKING:
+    from specbench.engine.drafter import Drafter
+    from specbench.engine.target import Target
+
+WARM_UP_TOKENS = 32
+"""New tokens of a warm-up completion."""
+Complete = Callable[[str, Request], Completion]
+"""Completes a request with a method, by its label."""
+
+
+def warm_up(
+    target: Target,
+    drafters: Mapping[str, Drafter],
+    complete: Complete,
+    requests: Sequence[Request],
+) -> dict[str, str | None]:
+    """Let every method decode a little at every temperature, so that no sample pays for it.
+
+    With graphs, capture every cache size that the requests can reach and every size that the
+    drafters' trees can have. Returns for each method the reason why its steps are not replayed
+    as graphs, None if they are.
+    """
+    execution = target.execution
+    usual = requests[0]
+    samplings = list(dict.fromkeys(request.sampling for request in requests))
+    prompts = [usual.prompt_ids]
+
+    def decode_a_little(
+        label: str, prompt_ids: tuple[int, ...], samplings: Iterable[Sampling]
+    ) -> None:
+        num_tokens = min(WARM_UP_TOKENS, usual.max_new_tokens)
+        for sampling in samplings:
+            with suppress(Exception):  # it will fail in samples too
+                complete(label, Request(prompt_ids, num_tokens, sampling))
+
+    def capture(longest: int) -> None:
+        from specbench.engine.graphs.capture import capture_graphs
+
+        for drafter in drafters.values():
+            with suppress(Exception), containing("A draft"):
+                capture_graphs(target, drafter, longest, usual.max_new_tokens, samplings)
+
+    if execution.is_static:
+        longest = max(len(request.prompt_ids) + request.max_new_tokens for request in requests)
+        longest = min(longest, target.context)
+        prompts += prompts_to(longest, usual.prompt_ids)
+        with execution.paused():  # a cache that grows drops all graphs: full size first
+            capture(longest)
+            for label in drafters:
+                decode_a_little(label, prompts[-1], samplings[:1])
+        capture(longest)
+    reasons: dict[str, str | None] = {}
+    for label in drafters:
+        execution.failures.clear()
+        for prompt_ids in prompts:
+            decode_a_little(label, prompt_ids, samplings)
+        reasons[label] = min(execution.failures, default=target.eager_reason)
+    execution.close()
+    return reasons
+
+
+def prompts_to(longest: int, first: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """A prompt for each size of the cache that a sequence up to `longest` tokens reaches.
+
+    Their tokens repeat those of the `first` prompt. The last one is completed to the very end,
+    where trees may need the largest size.
+    """
+    from specbench.engine.buckets import BUCKET, buckets
+
+    longest_prompt = longest - WARM_UP_TOKENS
+    lengths = [BUCKET, *buckets(longest)[:-1], longest_prompt]
+    return [
+        (first * (length // len(first) + 1))[:length]
+        for length in lengths
+        if 0 < length <= longest_prompt
+    ]
