@@ -11,7 +11,7 @@ from specbench.data.prompts import known_prompts
 from specbench.log.header import PromptsHeader, RunHeader
 from specbench.log.model import FileHeader
 from specbench.models.checkpoints import identify
-from specbench.types.record import Record
+from specbench.types import Record
 from specbench.zoo import TINY
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")

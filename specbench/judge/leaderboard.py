@@ -11,7 +11,7 @@ from specbench.machine.environment import BUSY_AT_START
 from specbench.models.checkpoints import WEIGHT_SUFFIXES
 from specbench.report.facts import is_on_gpu
 from specbench.report.warning_notes import audit_failure
-from specbench.types.record import Record
+from specbench.types import Record
 
 WEIGHTS = (*WEIGHT_SUFFIXES, ".gguf")
 """The ends of names of files with weights."""

@@ -22,7 +22,7 @@ from specbench.log.record import RecordLine, to_record
 from specbench.log.run import Run
 from specbench.log.store import read_run
 from specbench.report.warning_notes import warnings
-from specbench.types.record import Record
+from specbench.types import Record
 from tests.analysis.run_factory import header, make_run, record
 from tests.before_after import RECORDED, _chosen, _noisy
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from specbench.log.run import Run
-from specbench.types.record import Record
+from specbench.types import Record
 from tests.analysis.run_factory import make_run
 from tests.support.headers import values_of
 

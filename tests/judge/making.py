@@ -12,7 +12,7 @@ from specbench.data.prompts import load_prompt_sets, plan_tasks
 from specbench.log.audit import write_audit
 from specbench.log.header import RunHeader
 from specbench.log.model import FileHeader
-from specbench.types.record import Record, RecordKey, seed_of
+from specbench.types import Record, RecordKey, seed_of
 from tests.support.audits import passed_audit, stored_audit
 from tests.support.headers import make_header, merged
 from tests.support.records import store as store_run

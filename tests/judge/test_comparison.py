@@ -25,7 +25,7 @@ from specbench.judge.comparison_formats import (
     render_comparison,
 )
 from specbench.log.run import Run
-from specbench.types.completion import Phases, Serving
+from specbench.types import Phases, Serving
 from tests.analysis.run_factory import TASKS, full_run, header, make_run, number, record
 from tests.judge.changing import at_loads, broken, several, slower, with_header, with_records
 from tests.support.printing import printed

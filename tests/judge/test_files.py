@@ -15,7 +15,7 @@ from specbench.log.backend import WorkerHeader
 from specbench.log.header import Origin
 from specbench.models.cards import find_model
 from specbench.models.checkpoints import identify
-from specbench.types.record import Record
+from specbench.types import Record
 from tests.judge.making import Change, good_header, good_records, rewrite, store
 from tests.support.audits import failed_audit, passed_audit, stored_audit
 

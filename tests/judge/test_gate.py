@@ -24,7 +24,7 @@ from specbench.judge.gate import check
 from specbench.log.options import options
 from specbench.log.run import Run
 from specbench.log.store import read_run
-from specbench.types.record import Record
+from specbench.types import Record
 from tests.analysis.run_factory import TASKS, full_run, make_run
 from tests.before_after import make
 from tests.judge.changing import at_loads, broken, several, slower, with_header, with_records
