@@ -13,8 +13,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from specbench.audit import contract as checks
-from specbench.audit.contract import Subject, run_contract
+from specbench.audit.contract import run_contract
 from specbench.audit.results import ALPHA, GreedyAudit
+from specbench.audit.subject import Subject
 from specbench.audit.white_box import Effort
 from specbench.engine.drafter import Drafter
 from specbench.engine.load import load_target
@@ -90,7 +91,7 @@ def audit_bug(bug: Variant, ground: Ground, effort: Effort = EFFORT) -> Figures:
     target = bug.target(ground.target.model, ground.target.execution)
     with bug.patch():
         one = _subject(bug, ground, target)
-        result = run_contract(bug.name, one, checks=[getattr(checks, bug.check)])
+        result = run_contract(bug.name, one, contract=[getattr(checks, bug.check)])
         found: dict[str, Any] = {"contract": _is_clear(result), "audit": None}
         if bug.is_output:
             found |= _found_by_audit(target, bug.drafter(ground.draft), ground, effort)

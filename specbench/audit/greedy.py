@@ -6,6 +6,7 @@ apart the two tokens are. In a re-check, vanilla and the method run the step its
 
 from dataclasses import replace
 from itertools import accumulate, zip_longest
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,78 +24,96 @@ NUM_BEST = 100
 """Number of best logits whose largest magnitude is the scale of a position."""
 
 
-def agreement_with_ours(table: RecordTable, info: RunHeader, model: RunModel) -> Agreement:
+def agreement_with_ours(table: RecordTable, header: RunHeader, model: RunModel) -> Agreement:
     """The greedy answers of a server without speculation against vanilla's in this process.
 
     A server that is wrong without speculation is not a reference for its methods. A prompt
     counts once. Ours has as many tokens as the server's, so an answer that ends too early is
     not noticed.
     """
-    wanted = (BASELINE, 0.0, 0, loads_of(info.spec.values)[0])
-    records, divergences = [], []
-    for record in table.records:
-        key = record.key
-        if not record.is_ok or (key.method, key.temperature, key.repeat, load_of(key)) != wanted:
-            continue
-        records.append(record)
-        ours = model.complete(BASELINE, Request(model.prompt_ids(record), len(record.token_ids)))
+    first_load = loads_of(header.spec.values)[0]
+    records = [
+        record
+        for record in table.records
+        if record.is_ok
+        and (record.key.method, record.key.temperature, record.key.repeat) == (BASELINE, 0.0, 0)
+        and load_of(record.key) == first_load
+    ]
+    divergences = []
+    for record in records:
+        request = Request(model.prompt_ids(record), len(record.token_ids))
+        ours = model.complete(BASELINE, request)
         for position, (expected, token) in enumerate(zip_longest(ours, record.token_ids)):
             if expected != token:
-                divergences.append(Divergence(key, position, expected, token))
+                divergences.append(Divergence(record.key, position, expected, token))
                 break
     return Agreement(BASELINE, len(records), tuple(divergences))
+
+
+class _Again(NamedTuple):
+    """A step that was run again."""
+
+    is_same: bool
+    """The method gave vanilla's tokens."""
+    is_bug: bool
+    """It gave others, which rounding does not explain."""
 
 
 class Examiner:
     """Examines single steps of greedy completions with the run's model."""
 
     def __init__(
-        self, table: RecordTable, info: RunHeader, model: RunModel, *, is_recheck: bool
+        self, table: RecordTable, header: RunHeader, model: RunModel, *, is_recheck: bool
     ) -> None:
         self._records = {record.key: record for record in table.records}
         self._model, self._is_recheck = model, is_recheck
-        known = info.model.dtype in DTYPES  # a server's may be unknown
-        self._run_dtype = info.model.rounding(info.model.dtype if known else model.dtype)
-        self._own_dtype = info.model.rounding(model.dtype)
+        run_dtype = header.model.dtype
+        if run_dtype not in DTYPES:  # a server's may be unknown
+            run_dtype = model.dtype
+        self._run_dtype = header.model.rounding(run_dtype)
+        self._audit_dtype = header.model.rounding(model.dtype)
 
     def examine(self, divergence: Divergence) -> Difference:
         """The status on one difference, from the logits at its position."""
-        own = self._records[divergence.key]
+        record = self._records[divergence.key]
         # The baseline's prompt: with a history of its own, the method's would be another text.
-        prompt = self._model.prompt_ids(self._records[replace(own.key, method=BASELINE)])
-        logits = self._model.logits(prompt + own.token_ids[: divergence.position])
+        prompt = self._model.prompt_ids(self._records[replace(record.key, method=BASELINE)])
+        logits = self._model.logits(prompt + record.token_ids[: divergence.position])
         difference = Difference(divergence, near_tie(self._run_dtype, _scale(logits)))
-        tokens = divergence.baseline_token, divergence.own_token
-        if tokens[0] is None or tokens[1] is None:
+        if divergence.baseline_token is None or divergence.own_token is None:
             return difference
-        gaps = _below_best(logits, tokens[0]), _below_best(logits, tokens[1])
-        difference = replace(difference, baseline_gap=gaps[0], gap=gaps[1])
+        difference = replace(
+            difference,
+            baseline_gap=_below_best(logits, divergence.baseline_token),
+            gap=_below_best(logits, divergence.own_token),
+        )
         if not self._is_recheck:
             return difference
-        is_same, is_bug = self._run_again(own, prompt, divergence.position)
-        return replace(difference, is_same_again=is_same, is_bug_again=is_bug)
+        again = self._run_again(record, prompt, divergence.position)
+        return replace(difference, is_same_again=again.is_same, is_bug_again=again.is_bug)
 
-    def _run_again(self, own: Record, prompt: tuple[int, ...], position: int) -> tuple[bool, bool]:
-        """Run the step again: does it give vanilla's tokens now, and if not, is it a bug?
+    def _run_again(self, record: Record, prompt: tuple[int, ...], position: int) -> _Again:
+        """Run the step again that a token of a record is in.
 
         The tokens before the step's root become the prompt, and the prefill gives the root.
         """
-        starts = [1, *(1 + end for end in accumulate(own.accept_lengths))]
+        ends_of_steps = accumulate(record.accept_lengths)
+        starts = [1, *(1 + end for end in ends_of_steps)]
         start = max((start for start in starts if start <= position), default=1)
-        context = prompt + own.token_ids[: start - 1]
+        context = prompt + record.token_ids[: start - 1]
         request = Request(context, len(prompt) + position + 1 - len(context))
         expected = self._model.complete(BASELINE, request)
-        actual = self._model.complete(own.key.method, request)
-        if actual == expected:
-            return True, False
-        pairs = enumerate(zip(expected, actual, strict=True))
-        first, tokens = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
-        logits = self._model.logits(context + expected[:first])
-        gap = max(_below_best(logits, token) for token in tokens)
-        return False, gap > near_tie(self._own_dtype, _scale(logits))
+        actual = self._model.complete(record.key.method, request)
+        for i, tokens in enumerate(zip(expected, actual, strict=True)):
+            if tokens[0] != tokens[1]:
+                logits = self._model.logits(context + expected[:i])
+                gap = max(_below_best(logits, token) for token in tokens)
+                return _Again(False, gap > near_tie(self._audit_dtype, _scale(logits)))
+        return _Again(is_same=True, is_bug=False)
 
 
 def _below_best(logits: FloatArray, token: int) -> float:
+    """How far a token lies below the best one in logits [vocab]."""
     return float(logits.max() - logits[token])
 
 

@@ -14,14 +14,13 @@ from msgspec import structs
 from specbench.analysis.stats.arrays import FloatArray
 from specbench.audit.evidence import (
     Evidence,
-    LogitNumbers,
-    TokenNumbers,
     logit_numbers,
-    places,
-    plain_logits,
+    numbers_in_steps,
     token_numbers,
     watched_evidence,
 )
+from specbench.audit.numbers import LogitNumbers, TokenNumbers
+from specbench.audit.reference import plain_logits
 from specbench.audit.rule_cases import Outcomes, rule_outcomes
 from specbench.engine.drafter import Drafter
 from specbench.engine.layers.torch_attention import without_cudnn_attention
@@ -42,7 +41,11 @@ from specbench.measure.spec import PAPER, RunSpec
 from specbench.models.cards import DTYPES
 from specbench.types import Record, RecordKey, Request, Sampling
 
-_NO_SERVER = {one.name: one.default for one in options(SpecValues) if one.group == "server"}
+_NO_SERVER = {
+    declared.name: declared.default
+    for declared in options(SpecValues)
+    if declared.group == "server"
+}
 """The values of a run on servers, for the engine in this process."""
 _RESTORE = "Restore them as they were, or make the run again."
 _outcomes = cache(rule_outcomes)  # methods share their rules
@@ -67,24 +70,28 @@ class RunModel:
         is_offline: bool = False,
     ) -> None:
         asked = run.header.spec.asked or run.header.spec.values
-        own = run.header.model.dtype
+        run_dtype = run.header.model.dtype
+        if run_dtype not in DTYPES:  # a server's is unknown
+            run_dtype = "auto"
         values = structs.asdict(asked) | {
             "methods": asked.methods if has_methods else (BASELINE,),
             "is_baseline_run": True,
-            "dtype": dtype or (own if own in DTYPES else "auto"),  # a server's is unknown
+            "dtype": dtype or run_dtype,
             "phases": False,
             "trace": False,
             "settings": PAPER,  # else those in the header
-            **({"device": device, "execution": "auto"} if device else {}),
             **_NO_SERVER,
         }
+        if device:
+            values |= {"device": device, "execution": "auto"}
         plan = make_plan(RunSpec(**values), is_offline=is_offline)
         assert isinstance(plan.setup, EngineSetup)
         _check_same(run.header, plan, plan.setup)
-        self._plan, self._codec = plan, plan.setup.codec
+        self._plan = plan
+        self._codec = plan.setup.codec
         self._asked = RunSpec(**structs.asdict(asked))
         self._records = {record.key: record for record in run.records}
-        self._first = next(iter(run.header.spec.values.methods), BASELINE)
+        self._first_method = next(iter(run.header.spec.values.methods), BASELINE)
         self._backend = EngineBackend(plan.setup, before=run.header).__enter__()
         self.target = self._backend.target
         self.dtype: str = plan.setup.dtype
@@ -98,10 +105,11 @@ class RunModel:
         """
         key = record.key
         prompts = self._plan.prompts.get(key.task, ())
-        prompt = next((one for one in prompts if one.sample_id == key.sample_id), None)
-        if prompt is None:
+        prompt_of = {prompt.sample_id: prompt for prompt in prompts}
+        if key.sample_id not in prompt_of:
             raise UserError(f"The prompt {key.sample_id} of the run is missing.", _RESTORE)
-        ids = self._codec.render(make_chat(prompt.turns[: key.turn + 1], self._history(key)))
+        turns = prompt_of[key.sample_id].turns[: key.turn + 1]
+        ids = self._codec.render(make_chat(turns, self._history(key)))
         if len(ids) != record.prompt_tokens:
             raise UserError(
                 f"The prompt {key.sample_id} has {len(ids)} tokens now, and had "
@@ -146,12 +154,13 @@ class RunModel:
     @without_cudnn_attention()
     def token_numbers(self, record: Record) -> TokenNumbers:
         """Numbers about the tokens of a record. Unknown steps are empty."""
-        ids, sampling = record.token_ids, self.sampling(record.key.temperature)
-        logits = plain_logits(self.target, self.prompt_ids(record), ids)
-        numbers = token_numbers(logits, ids, sampling)
-        if 1 + sum(record.accept_lengths) != len(ids):
+        token_ids = record.token_ids
+        logits = plain_logits(self.target, self.prompt_ids(record), token_ids)
+        numbers = token_numbers(logits, token_ids, self.sampling(record.key.temperature))
+        if 1 + sum(record.accept_lengths) != len(token_ids):
             return numbers
-        return replace(numbers, depth=places(record.accept_lengths, ids, [])[0])
+        in_steps = numbers_in_steps(record.accept_lengths, token_ids, trees=[])
+        return replace(numbers, depth=in_steps.depth)
 
     @torch.inference_mode()
     @without_cudnn_attention()
@@ -159,13 +168,18 @@ class RunModel:
         """Logits of chains of `num_rows` of a record's tokens, each after a clean prefill: off by
         rounding alone.
         """
-        target, prompt_ids, ids = self.target, self.prompt_ids(record), record.token_ids
-        reference, parts = plain_logits(target, prompt_ids, ids), []
-        for start in range(0, len(ids) - num_rows, max(num_rows, len(ids) // 4)):
-            target.prefill([*prompt_ids, *ids[:start]], num_new=num_rows)
-            chain = torch.tensor(ids[start : start + num_rows], device=target.device)
-            found = target.forward(DraftTree.chain(chain)).logits
-            parts.append(logit_numbers(found, reference[start + 1 : start + 1 + num_rows]))
+        target = self.target
+        prompt_ids, token_ids = self.prompt_ids(record), record.token_ids
+        reference = plain_logits(target, prompt_ids, token_ids)
+        parts = []
+        distance = max(num_rows, len(token_ids) // 4)
+        for start in range(0, len(token_ids) - num_rows, distance):
+            end = start + num_rows
+            target.prefill([*prompt_ids, *token_ids[:start]], num_new=num_rows)
+            chain = torch.tensor(token_ids[start:end], device=target.device)
+            logits = target.forward(DraftTree.chain(chain)).logits
+            # Row i of the reference stands before token i, a chain's row after its token.
+            parts.append(logit_numbers(logits, reference[start + 1 : end + 1]))
         target.cache.reset()
         return LogitNumbers.join(parts)
 
@@ -177,18 +191,21 @@ class RunModel:
 
     def _history(self, key: RecordKey) -> list[Record]:
         """The replies to the turns before this one, as the run's `history` had them."""
-        own = reply_key(self._asked, self._first, key)
-        earlier = (self._records.get(replace(own, turn=turn)) for turn in range(key.turn))
-        return [record for record in earlier if record is not None]
+        replies_key = reply_key(self._asked, self._first_method, key)
+        replies = (self._records.get(replace(replies_key, turn=turn)) for turn in range(key.turn))
+        return [record for record in replies if record is not None]
 
 
 def _check_same(header: RunHeader, plan: Plan, setup: EngineSetup) -> None:
     """Refuse a model or prompts that are not the run's. A merged run's are of several runs."""
-    prompts = () if header.origins else tuple(one.describe() for one in plan.prompt_sets)
+    prompts = header.prompts
+    if not header.origins:
+        prompts = tuple(prompt_set.describe() for prompt_set in plan.prompt_sets)
     model = setup.describe().model if header.model.files else header.model  # of a server, unknown
     now = structs.replace(header, model=model, prompts=prompts)
-    if found := REPLAY.conflicts(header, now):
-        names = ", ".join(one.field for one in found)
+    conflicts = REPLAY.conflicts(header, now)
+    if conflicts:
+        names = ", ".join(difference.field for difference in conflicts)
         raise UserError(
             f"The model in {setup.path} or its prompts are not the run's: {names} differ.", _RESTORE
         )

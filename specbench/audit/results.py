@@ -1,4 +1,4 @@
-"""Results of an audit, by difference and by method: rounding (numerics) or a bug; its limits."""
+"""Results of an audit, by difference and by method: rounding (numerics) or a bug."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,9 @@ ALPHA = 0.01
 """A corrected p-value below this is a difference between distributions."""
 
 EPSILON = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
+"""Machine epsilon of each dtype."""
 _FACTOR = {"float32": 64.0, "bfloat16": 8.0, "float16": 8.0}
+"""Epsilons between two logits that rounding explains; see `near_tie`."""
 
 
 def near_tie(dtype: str, scale: float) -> float:
@@ -31,7 +33,7 @@ def near_tie(dtype: str, scale: float) -> float:
     return _FACTOR[dtype] * EPSILON[dtype] * scale
 
 
-def deviation_limit(dtype: str, calibrated: float | None = None) -> float:
+def allowed_deviation(dtype: str, calibrated: float | None = None) -> float:
     """The largest deviation of a logit that rounding explains, in epsilon times the logits' scale.
 
     It is four times the deviation of the model's own chains of several lengths (`calibrated`),
@@ -40,33 +42,36 @@ def deviation_limit(dtype: str, calibrated: float | None = None) -> float:
     operations; stale keys in one layer gave 56,000, wrong positions 390,000.
     """
     factor = _FACTOR[dtype]
-    return min(max(factor, 4 * (factor if calibrated is None else calibrated)), 16 * factor)
+    measured = factor if calibrated is None else calibrated
+    return min(max(factor, 4 * measured), 16 * factor)
 
 
 PLANTED = "acceptance of planted guesses"
+"""The name of the test that right tokens in a method's trees are accepted."""
 
 
 def is_idle(result: MethodAudit) -> bool:
-    """True for a method that proposed nothing, so that no guess could be planted."""
+    """True for a method that proposed nothing, so that no right token could be planted."""
     return any(test.name == PLANTED and not test.num for test in result.tests)
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference from vanilla.
-
-    `gap` is how far the method's token lies below the best one in the target's logits,
-    `baseline_gap` vanilla's; both are None if one side ended early. Up to `threshold`,
-    rounding explains a gap. `is_same_again` tells if the step, run again, gave vanilla's
-    tokens (None: not run again), `is_bug_again` if it then differed by more than rounding.
-    """
+    """One difference from vanilla."""
 
     divergence: Divergence
     threshold: float
+    """The largest gap that rounding explains."""
     gap: float | None = None
+    """How far the method's token lies below the best one in the target's logits; None if one side
+    ended early.
+    """
     baseline_gap: float | None = None
+    """The same of vanilla's token."""
     is_same_again: bool | None = None
+    """The step, run again, gave vanilla's tokens; None if it was not run again."""
     is_bug_again: bool = False
+    """The step, run again, differed by more than rounding."""
 
     @property
     def status(self) -> AuditStatus:
@@ -82,6 +87,7 @@ class GreedyAudit:
     agreement: Agreement
     differences: tuple[Difference, ...]
     is_lossless: bool
+    """The method claims to be lossless."""
 
     @property
     def status(self) -> AuditStatus:
@@ -98,26 +104,25 @@ class GreedyAudit:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """All statuses on a run.
-
-    `dtype` is the run's, `recheck_dtype` the dtype in which steps were run again, if any were.
-    `device` is the audit's, empty if no model was needed.
-    `methods` are the tests of logits, guesses, tokens and rules. `unjudged` lists
-    what was asked for and has no verdict.
-    """
+    """All statuses on a run."""
 
     dtype: str
+    """The run's dtype."""
     recheck_dtype: str | None
+    """The dtype in which steps were run again, if any were."""
     greedy: tuple[GreedyAudit, ...]
     methods: tuple[MethodAudit, ...] = ()
+    """The tests of logits, drafts, tokens and rules."""
     device: str = ""
+    """The audit's device; empty if no model was needed."""
     unjudged: tuple[str, ...] = ()
+    """What was asked for and has no verdict, in words."""
 
     @property
     def statuses(self) -> frozenset[AuditStatus]:
         """The statuses that occur."""
-        greedy = {one.status for one in self.greedy}
-        return frozenset(greedy | {one.status for one in self.methods})
+        greedy = {result.status for result in self.greedy}
+        return frozenset(greedy | {result.status for result in self.methods})
 
     @property
     def has_bug(self) -> bool:
@@ -125,4 +130,6 @@ class Audit:
 
     @property
     def exit_code(self) -> int:
-        return 1 if self.has_bug else 3 if self.unjudged else 0
+        if self.has_bug:
+            return 1
+        return 3 if self.unjudged else 0

@@ -6,25 +6,28 @@ The output cannot show a rule that is a little lenient; here every probability i
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from specbench.audit.evidence import Array
+from specbench.audit.numbers import Array
 from specbench.engine.accept import Rule, Verdict
 from specbench.engine.sampler import Sampler
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.types import Sampling
 
 VOCAB = 4
+"""Tokens with a probability."""
 WIDE = 128
 """Vocabulary for rules that look at more tokens; tokens from 4 on have probability 0."""
 _ROOT = np.array([0.42, 0.28, 0.2, 0.1])
+"""p after the root: [4]."""
 _NEXT = np.array(
     [[0.1, 0.5, 0.15, 0.25], [0.3, 0.1, 0.35, 0.25], [0.27, 0.23, 0.4, 0.1], [0.6, 0.2, 0.12, 0.08]]
 )  # fmt: skip
-"""p after the root, and p [4, 4] after each token that may follow it."""
+"""p after each token that may follow the root: [4, 4]."""
 _Q_ROOT = np.array([0.15, 0.35, 0.1, 0.4])
 _Q_CLOSE = np.array([0.48, 0.33, 0.15, 0.04])
 """Likely tokens have a little too much mass, so that too few rejections show."""
@@ -33,21 +36,20 @@ _Q_NEXT = _NEXT[[2, 3, 1, 0]]
 
 @dataclass(frozen=True, slots=True)
 class RuleCase:
-    """A tree whose tokens are drawn anew for each outcome, under some sampling settings.
-
-    `parents` [nodes] is the tree, of depth 2 at most, with `num_verify` nodes that may be
-    accepted. If `is_drawn`, siblings are drawn from q without replacement; `support` limits q
-    at the root to its first tokens, `is_close` makes it like p. Otherwise the tokens are
-    fixed.
-    """
+    """A tree whose tokens are drawn anew for each outcome, under some sampling settings."""
 
     name: str
     parents: tuple[int, ...]
+    """The parent of each node, of depth 2 at most. The root's is itself."""
     num_verify: int
+    """Nodes that may be accepted, the first ones."""
     is_drawn: bool
+    """Siblings are drawn from q without replacement; else the tokens are fixed."""
     sampling: Sampling = field(default_factory=lambda: Sampling(1.0))
     support: int = VOCAB
+    """The first tokens, to which q at the root is limited."""
     is_close: bool = False
+    """q at the root is like p."""
 
 
 CASES = (
@@ -62,10 +64,10 @@ CASES = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcomes:
-    """Counts of outcomes and their probabilities by p.
+    """Counts of outcomes and their probabilities by p: [1 + 4, 4] each.
 
-    `counts` [1 + 4, 4]: the first token of each draw, then the tokens after each token that
-    was accepted. `probs` has the same shape.
+    The first row is of the first token of each draw. The others are of the tokens after each
+    token that was accepted.
     """
 
     name: str
@@ -80,59 +82,82 @@ def rule_outcomes(rule: Rule, num_draws: int) -> list[Outcomes]:
     The list is empty for a rule that fails on such a small vocabulary, and on one with
     impossible tokens.
     """
-    num = -(-num_draws // len(CASES))
+    num_per_case = -(-num_draws // len(CASES))
     for vocab in (VOCAB, WIDE):
         with suppress(Exception):  # any plug-in: its own completions show what it does
-            return [_outcomes(rule, case, num, vocab=vocab) for case in CASES]
+            return [_outcomes(rule, case, num_per_case, vocab=vocab) for case in CASES]
     return []
 
 
 def _outcomes(rule: Rule, case: RuleCase, num_draws: int, *, vocab: int) -> Outcomes:
+    """Draw trees of one case, and count what the rule makes of them."""
     draw = np.random.default_rng([0, CASES.index(case)])
     sampler = Sampler(case.sampling, torch.device("cpu"), seed=0)
     layout = TreeLayout.from_parents(case.parents, "cpu")
-    probs = np.stack([_kept(row, case.sampling.top_p) for row in (_ROOT, *_NEXT)])
+    # Row 0 is the root's, row 1 + token follows that token: [1 + 4, 4], and [1 + 4, vocab].
+    p = np.stack([_ROOT, *_NEXT])
+    probs = np.stack([_kept(row, case.sampling.top_p) for row in p])
     logits = torch.full((1 + VOCAB, vocab), -1e4, dtype=torch.float64)
-    logits[:, :VOCAB] = torch.from_numpy(np.log([_ROOT, *_NEXT]) * case.sampling.temperature)
+    logits[:, :VOCAB] = torch.from_numpy(np.log(p) * case.sampling.temperature)
     counts = np.zeros_like(probs)
     for _ in range(num_draws):
-        tokens, q = _guesses(case, draw)
+        drafts = _draw_tree(case, draw)
+        q = drafts.q
         if q is not None:
             q = pad(q, (0, vocab - VOCAB))
-        at = torch.tensor([0, *(1 + token for token in tokens[1:])])
-        tree = DraftTree(torch.tensor(tokens), layout, case.num_verify, q)
-        emitted = Verdict.read(rule(tree, logits[at], sampler)).token_ids
+        row_of_node = torch.tensor([0, *(1 + token for token in drafts.tokens[1:])])
+        tree = DraftTree(torch.tensor(drafts.tokens), layout, case.num_verify, q)
+        verdict = Verdict.read(rule(tree, logits[row_of_node], sampler))
+        emitted = verdict.token_ids
         counts[0, emitted[0]] += 1
         for before, token in pairwise(emitted):
             counts[1 + before, token] += 1
     return Outcomes(case.name, counts, probs)
 
 
-def _guesses(case: RuleCase, draw: np.random.Generator) -> tuple[list[int], torch.Tensor | None]:
-    """Tokens of the nodes, and q [nodes, 4] if they are drawn."""
-    n = len(case.parents)
-    tokens, q = [0] * n, np.zeros((n, VOCAB))
-    for node in range(1, n):
+class _Drafts(NamedTuple):
+    """The tokens of a tree's nodes."""
+
+    tokens: list[int]
+    q: torch.Tensor | None
+    """The distributions that they were drawn from [nodes, 4]; None if they are fixed."""
+
+
+def _draw_tree(case: RuleCase, draw: np.random.Generator) -> _Drafts:
+    """Draw the tokens of a case's tree, or take the fixed ones."""
+    num_nodes = len(case.parents)
+    tokens = [0] * num_nodes
+    q = np.zeros((num_nodes, VOCAB))
+    for node in range(1, num_nodes):
         parent = case.parents[node]
         elder = [tokens[i] for i in range(1, node) if case.parents[i] == parent]
-        root = _Q_CLOSE if case.is_close else _Q_ROOT
-        left = (_Q_NEXT[tokens[parent]] if parent else root).copy()
-        left[case.support if not parent else VOCAB :] = 0
+        left = _q_after(case, tokens[parent] if parent else None)
         left[elder] = 0
-        if not case.is_drawn or not left.sum():
-            free = [token for token in range(VOCAB) if token not in elder]
-            tokens[node] = free[0] if case.is_drawn else free[(node + parent) % len(free)]
-            q[node, tokens[node]] = 1.0
+        if case.is_drawn and left.sum():
+            q[node] = left / left.sum()
+            tokens[node] = int(draw.choice(VOCAB, p=q[node]))
             continue
-        q[node] = left / left.sum()
-        tokens[node] = int(draw.choice(VOCAB, p=q[node]))
-    return tokens, torch.from_numpy(q) if case.is_drawn else None
+        free = [token for token in range(VOCAB) if token not in elder]
+        tokens[node] = free[0] if case.is_drawn else free[(node + parent) % len(free)]
+        q[node, tokens[node]] = 1.0
+    return _Drafts(tokens, torch.from_numpy(q) if case.is_drawn else None)
+
+
+def _q_after(case: RuleCase, token: int | None) -> Array:
+    """q after a drafted token, or at the root, as an array of its own: [4]."""
+    if token is not None:
+        return _Q_NEXT[token].copy()
+    root = (_Q_CLOSE if case.is_close else _Q_ROOT).copy()
+    root[case.support :] = 0
+    return root
 
 
 def _kept(p: Array, top_p: float) -> Array:
     """The distribution with only the most likely tokens that reach `top_p` together."""
     order = np.argsort(-p)
-    is_kept = np.concatenate([[True], p[order].cumsum()[:-1] < top_p])
+    mass_before = np.concatenate([[0.0], p[order].cumsum()[:-1]])
+    is_kept = mass_before < top_p
+    is_kept[0] = True
     kept = np.zeros_like(p)
     kept[order[is_kept]] = p[order[is_kept]]
     return kept / kept.sum()

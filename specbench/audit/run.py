@@ -1,18 +1,18 @@
 """The audit of a run: are its outputs lossless, and where not, why?
 
-`greedy` looks at completions that differ at temperature 0; `white_box` tests logits, guesses,
+`greedy` looks at completions that differ at temperature 0; `white_box` tests logits, drafts,
 tokens and rules at every temperature. The model is loaded only if there is something to look
 at. The audit is stored in the run's folder.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from msgspec.structs import replace as replace_part
 
-from specbench.analysis.divergence import find_agreements
+from specbench.analysis.divergence import Agreement, find_agreements
 from specbench.analysis.records import BASELINE, make_table
 from specbench.audit.greedy import Examiner, agreement_with_ours
 from specbench.audit.model import RunModel
@@ -20,6 +20,7 @@ from specbench.audit.results import Audit, Difference, GreedyAudit
 from specbench.audit.white_box import Effort, audit_methods, usable_records
 from specbench.errors import RunFolderError, UserError
 from specbench.log.audit import (
+    AuditStatus,
     AuditTest,
     MethodAudit,
     StoredAudit,
@@ -30,6 +31,9 @@ from specbench.log.audit import (
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
 from specbench.types import VERSION
+
+_WORST_FIRST: tuple[AuditStatus, ...] = ("bug", "lossy")
+"""The statuses of failed audits."""
 
 
 def audit(
@@ -47,48 +51,63 @@ def audit(
     Raises:
         UserError: there is nothing to compare, or the model or its prompts are not the run's.
     """
-    info, table = run.header, make_table(run.records)
-    agreements = find_agreements(table, info.spec.values.history)
+    header = run.header
+    table = make_table(run.records)
+    agreements = find_agreements(table, header.spec.values.history)
     records = usable_records(table) if effort.num_tokens else {}
-    if not (agreements or info.servers or any(records)):  # a temperature above 0
+    is_sampled = any(records)  # at a temperature above 0
+    if not (agreements or header.servers or is_sampled):
         raise UserError(
-            f"Run {info.id} has nothing to audit: no method except vanilla finished a greedy "
+            f"Run {header.id} has nothing to audit: no method except vanilla finished a greedy "
             "sample that vanilla finished too, and none was sampled.",
             "Audit a run with vanilla and at least one other method.",
         )
     model = None
-    if info.servers:
+    has_divergences = any(agreement.divergences for agreement in agreements.values())
+    if header.servers:
         say("Vanilla: the server's against the engine in this process.")
-        model, is_recheck = open_model(False), False  # the methods are the servers'
-        agreements = {BASELINE: agreement_with_ours(table, info, model), **agreements}
-    elif records or any(agreement.divergences for agreement in agreements.values()):
+        model = open_model(False)
+        is_recheck = False  # the methods are the servers'
+        agreements = {BASELINE: agreement_with_ours(table, header, model), **agreements}
+    elif records or has_divergences:
         model = open_model(is_recheck or bool(records))
-    examiner = Examiner(table, info, model, is_recheck=is_recheck) if model else None
-    greedy = []
-    for agreement in agreements.values():
-        method, found = agreement.method, list[Difference]()
-        if examiner and agreement.divergences:
-            say(f"{method}: looking at {len(agreement.divergences)} differences …")
-            found = [examiner.examine(divergence) for divergence in agreement.divergences]
-        greedy.append(GreedyAudit(agreement, tuple(found), info.method(method).is_lossless))
-    methods = audit_methods(records, info, model, effort, say) if model and records else ()
+    examiner = Examiner(table, header, model, is_recheck=is_recheck) if model else None
+    greedy = [_audit_greedy(agreement, examiner, header, say) for agreement in agreements.values()]
+    methods: Sequence[MethodAudit] = ()
+    if model and records:
+        methods = audit_methods(records, header, model, effort, say)
     audited = Audit(
-        dtype=info.model.dtype,
+        dtype=header.model.dtype,
         recheck_dtype=model.dtype if model and is_recheck else None,
         greedy=tuple(greedy),
         methods=tuple(methods),
         device=model.device if model else "",
     )
-    return replace(audited, unjudged=_unjudged(audited, info, is_full=bool(effort.num_tokens)))
+    return replace(audited, unjudged=_unjudged(audited, header, is_full=bool(effort.num_tokens)))
 
 
-def _unjudged(audit: Audit, info: RunHeader, *, is_full: bool) -> tuple[str, ...]:
+def _audit_greedy(
+    agreement: Agreement,
+    examiner: Examiner | None,
+    header: RunHeader,
+    say: Callable[[str], None],
+) -> GreedyAudit:
+    """Look at every first difference of a method's greedy answers."""
+    differences: list[Difference] = []
+    if examiner and agreement.divergences:
+        say(f"{agreement.method}: looking at {len(agreement.divergences)} differences …")
+        differences = [examiner.examine(divergence) for divergence in agreement.divergences]
+    is_lossless = header.method(agreement.method).is_lossless
+    return GreedyAudit(agreement, tuple(differences), is_lossless)
+
+
+def _unjudged(audit: Audit, header: RunHeader, *, is_full: bool) -> tuple[str, ...]:
     """Say by reason what was asked for and not judged: sampled answers are only in a full audit."""
-    found: dict[str, list[str]] = {}
-    for label, temperature, reason in find_unjudged(to_stored(audit, 0), info):
-        if is_full or not temperature:
-            found.setdefault(reason, []).append(label)
-    return tuple(f"{', '.join(labels)}: {reason}" for reason, labels in found.items())
+    labels: dict[str, list[str]] = {}
+    for unjudged in find_unjudged(to_stored(audit, 0), header):
+        if is_full or not unjudged.temperature:
+            labels.setdefault(unjudged.reason, []).append(unjudged.label)
+    return tuple(f"{', '.join(methods)}: {reason}" for reason, methods in labels.items())
 
 
 def store_audit(audit: Audit, run: Run, say: Callable[[str], None]) -> None:
@@ -102,12 +121,14 @@ def store_audit(audit: Audit, run: Run, say: Callable[[str], None]) -> None:
 
 def to_stored(audit: Audit, num_records: int) -> StoredAudit:
     """The file's content. What was found in greedy answers is a test like the others."""
-    greedy = {one.agreement.method: one for one in audit.greedy}
+    greedy = {result.agreement.method: result for result in audit.greedy}
     results = []
     for result in audit.methods:
-        one = greedy.pop(result.method, None) if not result.level else None
-        results.append(result if one is None else _joined(result, one))
-    results += [_joined(MethodAudit(name, 0.0, 0.0), one) for name, one in greedy.items()]
+        if not result.level and result.method in greedy:
+            result = _joined(result, greedy.pop(result.method))
+        results.append(result)
+    for method, greedy_result in greedy.items():
+        results.append(_joined(MethodAudit(method, 0.0, 0.0), greedy_result))
     return StoredAudit(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         specbench=VERSION,
@@ -121,11 +142,18 @@ def to_stored(audit: Audit, num_records: int) -> StoredAudit:
 def _joined(result: MethodAudit, greedy: GreedyAudit) -> MethodAudit:
     """The result with the greedy answers' own; the worse status counts."""
     statuses = {result.status, greedy.status}
-    status = next((one for one in ("bug", "lossy") if one in statuses), greedy.status)
-    num, num_other = greedy.agreement.num_compared, len(greedy.agreement.divergences)
-    is_failed = greedy.status in ("bug", "lossy")
+    status = greedy.status
+    for worse in _WORST_FIRST:
+        if worse in statuses:
+            status = worse
+            break
     test = AuditTest(
-        "answers", "equal to vanilla's", num, num_other, "answers", is_failed=is_failed
+        "answers",
+        "equal to vanilla's",
+        num=greedy.agreement.num_compared,
+        effect=len(greedy.agreement.divergences),
+        unit="answers",
+        is_failed=greedy.status in _WORST_FIRST,
     )
     return replace_part(result, status=status, tests=(test, *result.tests))
 

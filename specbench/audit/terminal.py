@@ -1,113 +1,147 @@
 """An audit on a terminal: a table of methods, the largest differences, and a sentence."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
-from rich.console import Console, RenderableType
-from rich.text import Text
+from rich.console import Console
 
 from specbench.audit.results import ALPHA, Audit, Difference, GreedyAudit, is_idle
 from specbench.audit.token_tests import POWER
+from specbench.judge.printer import BLANK, Line, Part, print_page
 from specbench.log.audit import AuditStatus, AuditTest, MethodAudit
 from specbench.log.header import RunHeader
 from specbench.report import formats
-from specbench.report.console import Prose
-from specbench.report.export.terminal import print_parts
-from specbench.report.layout import draw
 from specbench.report.table import METHOD, Cell, Column, Group, Row, Table, Tone
 
 MOST_DIFFERENCES = 20
+"""Differences that are listed."""
 _TONES: dict[AuditStatus, Tone] = {"bug": "bad", "numerics": "unsure", "lossy": "unsure"}
+_P_SUBJECTS = ("guesses", "tokens", "rule")
+"""Subjects of tests whose p-values have a column."""
 
 
-def print_audit(audit: Audit, info: RunHeader, console: Console, *, is_full: bool = False) -> None:
+def print_audit(
+    audit: Audit, header: RunHeader, console: Console, *, is_full: bool = False
+) -> None:
     """Print the tables and sentences of an audit; in full, every test."""
-    title = f"Audit of run {info.id} ({info.model.label}, {audit.dtype})"
-    parts: list[RenderableType] = [Text(title, style="bold"), Text()]
+    print_page(_audit_page(audit, header, is_full=is_full), console)
+
+
+def _audit_page(audit: Audit, header: RunHeader, *, is_full: bool) -> Iterator[Part]:
+    """The tables and sentences of an audit."""
+    yield Line(f"Audit of run {header.id} ({header.model.label}, {audit.dtype})", style="bold")
+    yield BLANK
     if audit.greedy:
-        parts += [Text("Temperature=0, against vanilla's tokens", style="bold")]
-        parts += draw(_greedy(audit, info), console.width)
-        parts += _differences(audit, info, console.width)
+        yield Line("Temperature=0, against vanilla's tokens", style="bold")
+        yield _greedy_table(audit, header)
+        yield from _differences(audit, header)
     if audit.methods:
-        parts.append(Text("Against the target's own distributions", style="bold"))
-        parts += draw(_methods(audit, info), console.width)
+        yield Line("Against the target's own distributions", style="bold")
+        yield _methods_table(audit, header)
         labelled = [
-            (f"{info.method(one.method).label} at T={one.level:g}", one) for one in audit.methods
+            (f"{header.method(result.method).label} at T={result.level:g}", result)
+            for result in audit.methods
         ]
-        parts += _tests_table(labelled, console.width, is_full=is_full)
-    parts += [Text(line) for line in _sentences(audit)]
-    print_parts(parts, console)
+        yield from _tests_table(labelled, is_full=is_full)
+    for sentence in _sentences(audit):
+        yield Line(sentence)
 
 
 def print_contract(result: MethodAudit, console: Console, *, is_full: bool) -> None:
     """Print the failed tests of a method, or all in full."""
-    parts: list[RenderableType] = []
-    faults = result.fault.splitlines()
-    failed = [fault.partition(": ")[::2] for fault in faults]
+    print_page(_contract_page(result, is_full=is_full), console)
+
+
+def _contract_page(result: MethodAudit, *, is_full: bool) -> Iterator[Part]:
+    """The tests of a method, its faults, and the result in a sentence."""
     if is_full:
-        tests = replace(result, fault="")
-        parts += _tests_table([(result.method, tests)], console.width, is_full=True)
-    else:
-        for name, out_of, effect, bound in map(_test, result.failures):
-            failed.append((name, f"{effect} in {out_of} ({'p = ' * (bound[0] != '<')}{bound})"))
-    for name, why in failed:
-        parts += [Text(f"FAILED  {name}", style="bold red"), Prose(why, indent=8)]
-    num, num_failed = len(result.tests) + len(faults), len(result.failures) + len(faults)
-    counted = f"{num_failed} of {num} tests of {result.method}."
-    text, colour = f"Passed: {num} tests of {result.method}.", "green"
-    if result.status == "lossy":
-        text, colour = f"not lossless, as it says: {counted}", "yellow"
-    elif result.status != "no difference":
-        text, colour = f"FAILED: {counted}", "red"
-    elif is_idle(result):
-        text = f"Not judged: {result.method} proposed no guess on the prompts of the audit."
-        colour = "yellow"
-    parts.append(Text(text, style=f"bold {colour}"))
+        without_fault = replace(result, fault="")
+        yield from _tests_table([(result.method, without_fault)], is_full=True)
+    for fault in result.fault.splitlines():
+        name, _, reason = fault.partition(": ")
+        yield from _failure(name, reason)
+    if not is_full:
+        for test in result.failures:
+            texts = _TestTexts.of(test)
+            bound = texts.bound if texts.bound.startswith("<") else f"p = {texts.bound}"
+            yield from _failure(texts.name, f"{texts.effect} in {texts.num} ({bound})")
+    text, colour = _contract_result(result)
+    yield Line(text, style=f"bold {colour}")
     if result.smallest_tv is not None:
-        text = (
+        yield Line(
             f"Power: sampled tokens of {result.num_tokens} draws would have shown a mean total "
             f"variation of {result.smallest_tv:.3f}, to or from the likeliest token, in "
             f"{POWER:.0%} of runs. --full shows every test."
         )
-        parts.append(Text(text))
-    print_parts(parts, console)
+
+
+def _failure(name: str, reason: str) -> Iterator[Part]:
+    yield Line(f"FAILED  {name}", style="bold red")
+    yield Line(reason, indent=8)
+
+
+def _contract_result(result: MethodAudit) -> tuple[str, str]:
+    """The result of a contract in a sentence, and the colour of it."""
+    num_faults = len(result.fault.splitlines())
+    num_tests = len(result.tests) + num_faults
+    num_failed = len(result.failures) + num_faults
+    counted = f"{num_failed} of {num_tests} tests of {result.method}"
+    if result.status == "lossy":
+        return f"lossy, as declared: {counted} failed.", "yellow"
+    if result.status != "no difference":
+        return f"FAILED: {counted}.", "red"
+    if is_idle(result):
+        text = f"Not judged: {result.method} proposed no draft token on the prompts of the audit."
+        return text, "yellow"
+    return f"Passed: {num_tests} tests of {result.method}.", "green"
 
 
 def _table(headings: Sequence[str], rows: Iterable[Row], heading: str = METHOD) -> Table:
+    """A table of one group, with these headings beside that of the labels."""
     return Table("", tuple(map(Column, headings)), (Group("", tuple(rows)),), heading)
 
 
 def _row(method: str, label: str, texts: Iterable[str], status: AuditStatus) -> Row:
-    return Row(method, label, (*map(Cell, texts), Cell(status, _TONES.get(status, ""))))
+    """A row of texts that ends with a status."""
+    status_cell = Cell(status, _TONES.get(status, ""))
+    return Row(method, label, (*map(Cell, texts), status_cell))
 
 
-def _greedy(audit: Audit, info: RunHeader) -> Table:
+def _greedy_table(audit: Audit, header: RunHeader) -> Table:
+    """One row per method with greedy answers."""
     rows = []
-    for one in audit.greedy:
-        agreement = one.agreement
-        first = agreement.first_position
+    for result in audit.greedy:
+        agreement = result.agreement
+        first, largest = agreement.first_position, result.largest_gap
         texts = (
             f"{agreement.num_identical} of {agreement.num_compared}",
             "" if first is None else f"token {first}",
-            "" if one.largest_gap is None else f"{one.largest_gap:.3g}",
+            "" if largest is None else f"{largest:.3g}",
         )
-        label = info.method(agreement.method).label
-        rows.append(_row(agreement.method, label, texts, one.status))
+        label = header.method(agreement.method).label
+        rows.append(_row(agreement.method, label, texts, result.status))
     return _table(["identical", "first\ndifference", "largest\ngap", "status"], rows)
 
 
-def _differences(audit: Audit, info: RunHeader, width: int) -> Iterable[RenderableType]:
+def _differences(audit: Audit, header: RunHeader) -> Iterator[Part]:
     """A table of the differences, bugs and largest gaps first."""
-    found = [(one, difference) for one in audit.greedy for difference in one.differences]
-    if not found:
+    pairs = [(result, difference) for result in audit.greedy for difference in result.differences]
+    if not pairs:
         return
-    found.sort(key=lambda pair: _severity(pair[1]), reverse=True)
+    pairs.sort(key=lambda pair: _severity(pair[1]), reverse=True)
     headings = ["token", "vanilla", "method", "gap", "near-tie\nup to"]
-    headings += [f"again in\n{audit.recheck_dtype}"] if audit.recheck_dtype else []
-    rows = [_difference(*pair, audit, info=info) for pair in found[:MOST_DIFFERENCES]]
-    yield from draw(_table([*headings, "status"], rows, heading="Difference"), width)
-    if len(found) > MOST_DIFFERENCES:
-        yield Text(f"… and {len(found) - MOST_DIFFERENCES} more with smaller gaps\n", style="dim")
+    if audit.recheck_dtype:
+        headings.append(f"again in\n{audit.recheck_dtype}")
+    rows = [
+        _difference_row(result, difference, header, has_recheck=bool(audit.recheck_dtype))
+        for result, difference in pairs[:MOST_DIFFERENCES]
+    ]
+    yield _table([*headings, "status"], rows, heading="Difference")
+    num_more = len(pairs) - MOST_DIFFERENCES
+    if num_more > 0:
+        yield Line(f"… and {num_more} more with smaller gaps", style="dim")
+        yield BLANK
 
 
 def _severity(difference: Difference) -> tuple[bool, float]:
@@ -115,12 +149,17 @@ def _severity(difference: Difference) -> tuple[bool, float]:
     return difference.status == "bug", gap / difference.threshold
 
 
-def _difference(one: GreedyAudit, difference: Difference, audit: Audit, *, info: RunHeader) -> Row:
+def _difference_row(
+    result: GreedyAudit, difference: Difference, header: RunHeader, *, has_recheck: bool
+) -> Row:
+    """One difference: where it is, both tokens, and their distance."""
     divergence = difference.divergence
     key = divergence.key
-    turn = f", turn {key.turn + 1}" if key.turn else ""
-    repeat = f", repeat {key.repeat + 1}" if key.repeat else ""
-    label = f"{info.method(key.method).label} on {key.sample_id}{turn}{repeat}"
+    label = f"{header.method(key.method).label} on {key.sample_id}"
+    if key.turn:
+        label += f", turn {key.turn + 1}"
+    if key.repeat:
+        label += f", pass {key.repeat + 1}"
     tokens = (divergence.baseline_token, divergence.own_token)
     texts = [
         str(divergence.position),
@@ -128,69 +167,95 @@ def _difference(one: GreedyAudit, difference: Difference, audit: Audit, *, info:
         formats.NONE if difference.gap is None else f"{difference.gap:.3g}",
         f"{difference.threshold:.3g}",
     ]
-    if audit.recheck_dtype:
+    if has_recheck:
         again = {None: formats.NONE, True: "same", False: "differs"}
         texts.append(again[difference.is_same_again])
-    is_allowed = difference.status == "bug" and not one.is_lossless
-    return _row(key.method, label, texts, "lossy" if is_allowed else difference.status)
+    status = difference.status
+    if status == "bug" and not result.is_lossless:
+        status = "lossy"
+    return _row(key.method, label, texts, status)
 
 
-def _methods(audit: Audit, info: RunHeader) -> Table:
-    """A row a method and temperature; columns that are empty in all rows are left out."""
-    every = [_texts(one) for one in audit.methods]
-    shown = [heading for heading in every[0] if any(texts[heading] for texts in every)]
+def _methods_table(audit: Audit, header: RunHeader) -> Table:
+    """One row per method and temperature; columns that are empty in all rows are left out."""
+    texts_of_rows = [_method_texts(result) for result in audit.methods]
+    headings = [
+        heading for heading in texts_of_rows[0] if any(texts[heading] for texts in texts_of_rows)
+    ]
     rows = []
-    for one, texts in zip(audit.methods, every, strict=True):
-        label = info.method(one.method).label
-        rows.append(_row(one.method, label, [texts[heading] for heading in shown], one.status))
-    return _table([*shown, "status"], rows)
+    for result, texts in zip(audit.methods, texts_of_rows, strict=True):
+        label = header.method(result.method).label
+        shown = [texts[heading] for heading in headings]
+        rows.append(_row(result.method, label, shown, result.status))
+    return _table([*headings, "status"], rows)
 
 
-def _texts(one: MethodAudit) -> dict[str, str]:
+def _method_texts(result: MethodAudit) -> dict[str, str]:
     """The texts of a row by the headings of their columns."""
-    deviations = [test.effect for test in one.tests if test.name == "deviation"]
+    deviations = [test.effect for test in result.tests if test.name == "deviation"]
+    same_again = ""
+    if result.num_replayed:
+        same_again = f"{result.num_same} of {result.num_replayed}"
     return {
-        "T": f"{one.level:g}",
-        "same\nagain": f"{one.num_same} of {one.num_replayed}" if one.num_replayed else "",
+        "T": f"{result.level:g}",
+        "same\nagain": same_again,
         "logits\n(epsilon)": f"{max(deviations):.3g}" if deviations else "",
-        **{f"p of\n{subject}": _p_value(one, subject) for subject in ("guesses", "tokens", "rule")},
-        "tokens\ntested": str(one.num_tokens or ""),
-        "smallest\nTV": "" if one.smallest_tv is None else f"{one.smallest_tv:.3f}",
+        **{f"p of\n{subject}": _p_value(result, subject) for subject in _P_SUBJECTS},
+        "tokens\ntested": str(result.num_tokens or ""),
+        "smallest\nTV": "" if result.smallest_tv is None else f"{result.smallest_tv:.3f}",
     }
 
 
-def _p_value(one: MethodAudit, subject: str) -> str:
-    """The smallest p-value of a subject; a broken limit counts as 0."""
-    tests = [test for test in one.tests if test.subject == subject]
-    found = [test.p_value for test in tests if test.p_value is not None]
-    found += [0.0 for test in tests if test.p_value is None and test.is_failed]
-    return f"{min(found):.2g}" if found else ""
+def _p_value(result: MethodAudit, subject: str) -> str:
+    """The smallest p-value of a subject; a test that failed without one counts as 0."""
+    p_values = []
+    for test in result.tests:
+        if test.subject != subject:
+            continue
+        if test.p_value is not None:
+            p_values.append(test.p_value)
+        elif test.is_failed:
+            p_values.append(0.0)
+    return f"{min(p_values):.2g}" if p_values else ""
 
 
-def _tests_table(
-    results: Iterable[tuple[str, MethodAudit]], width: int, *, is_full: bool
-) -> Iterable[RenderableType]:
+def _tests_table(results: Iterable[tuple[str, MethodAudit]], *, is_full: bool) -> Iterator[Table]:
     """A table of failed tests, or of all; each result comes with its label."""
     rows = []
-    for label, one in results:
-        if one.fault:
-            rows.append(_row(one.method, label, ("answers", "", one.fault, ""), one.status))
-        for test in one.tests if is_full else one.failures:
-            status: AuditStatus = one.status if test.is_failed else "no difference"
-            rows.append(_row(one.method, label, _test(test), status))
+    for label, result in results:
+        if result.fault:
+            texts = _TestTexts("answers", "", result.fault, "")
+            rows.append(_row(result.method, label, texts, result.status))
+        for test in result.tests if is_full else result.failures:
+            status: AuditStatus = result.status if test.is_failed else "no difference"
+            rows.append(_row(result.method, label, _TestTexts.of(test), status))
     if rows:
         headings = ("test", "of", "effect", "p, or\nlimit", "status")
-        yield from draw(_table(headings, rows, heading="Test"), width)
+        yield _table(headings, rows, heading="Test")
 
 
-def _test(test: AuditTest) -> tuple[str, str, str, str]:
-    bound = "" if test.limit is None else f"<= {test.limit:.3g}"
-    bound = bound if test.p_value is None else f"{test.p_value:.2g}"
-    effect = f"{test.effect:.3g} {test.unit}".strip()
-    return f"{test.subject}: {test.name}", str(test.num), effect, bound
+class _TestTexts(NamedTuple):
+    """A test in words."""
+
+    name: str
+    num: str
+    """What the test counts, such as answers."""
+    effect: str
+    bound: str
+    """The p-value, or the largest effect that passes."""
+
+    @classmethod
+    def of(cls, test: AuditTest) -> "_TestTexts":
+        bound = ""
+        if test.p_value is not None:
+            bound = f"{test.p_value:.2g}"
+        elif test.limit is not None:
+            bound = f"<= {test.limit:.3g}"
+        effect = f"{test.effect:.3g} {test.unit}".strip()
+        return cls(f"{test.subject}: {test.name}", str(test.num), effect, bound)
 
 
-def _sentences(audit: Audit) -> Iterable[str]:
+def _sentences(audit: Audit) -> Iterator[str]:
     """The result, then how to read the columns."""
     if audit.has_bug:
         yield "A method that claims to be lossless is not: see the rows with status bug."
@@ -198,7 +263,8 @@ def _sentences(audit: Audit) -> Iterable[str]:
         yield "No bug found, but not all of what was asked for could be judged."
     else:
         yield "No bug found: every method that claims to be lossless passed."
-    yield from (f"Not judged: {text}." for text in audit.unjudged)
+    for text in audit.unjudged:
+        yield f"Not judged: {text}."
     if audit.greedy and audit.statuses & {"numerics", "bug"}:
         yield (
             "gap: how far the method's token lies below the best one in the target's logits. "
@@ -209,14 +275,14 @@ def _sentences(audit: Audit) -> Iterable[str]:
                 "Use --dtype float32 to run these steps again: near-ties are a thousand times "
                 "rarer there."
             )
-    names = {test.name for one in audit.methods for test in one.tests}
+    names = {test.name for result in audit.methods for test in result.tests}
     dtype = audit.recheck_dtype or audit.dtype
     if dtype != "float32" and "deviation" in names and "bits" not in names:
         yield (
             f"In {dtype} rounding hides small differences of logits, such as those of one "
             "layer's stale keys. --dtype float32 finds them."
         )
-    if any(one.num_tokens for one in audit.methods):
+    if any(result.num_tokens for result in audit.methods):
         yield (
             f"p: corrected for all tests (Holm); a test fails below {ALPHA}. smallest TV: the mean "
             "total variation, to or from the likeliest token, that would have been found in "

@@ -1,4 +1,4 @@
-"""Tests of emitted tokens and drafted guesses as draws from distributions that are known.
+"""Tests of emitted and drafted tokens as draws from distributions that are known.
 
 One sample is tested against its own expectations, so no second sample adds noise. Each
 residual has a known mean, variance and skewness given the tokens before it; sums of them are
@@ -6,12 +6,12 @@ compared with Pearson's type III distribution.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import chi2, fisher_exact, kstest, norm, pearson3
 
-from specbench.audit.evidence import GuessNumbers, LogitNumbers, TokenNumbers
+from specbench.audit.numbers import Array, DraftNumbers, LogitNumbers, TokenNumbers
 from specbench.audit.results import EPSILON
 from specbench.audit.rule_cases import Outcomes
 from specbench.log.audit import AuditTest
@@ -23,24 +23,33 @@ _MAX_SKEW = 0.5
 _SURE = 0.9
 """A token with a larger best probability hardly depends on the random number drawn for it."""
 _LEAST = 50
+"""Draws, or pairs of them, that a test needs."""
+_FIXED = 1 - 1e-6
+"""A draft token with a larger probability was not drawn but chosen."""
+_MASS_SLACK = 1e-3
+"""How far the sum of q may be from 1."""
 
 
 def token_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
-    """Tests of sampled tokens: all, by depth in the step, after guesses and without any."""
-    if not (num := len(tokens)):
+    """Tests of sampled tokens: all, by depth in the step, after draft tokens and without any."""
+    num_tokens = len(tokens)
+    if not num_tokens:
         return
-    if impossible := int((~tokens.is_possible).sum()):
-        yield AuditTest("tokens", "impossible tokens", num, impossible, "tokens", p_value=0.0)
+    num_impossible = int((~tokens.is_possible).sum())
+    if num_impossible:
+        yield AuditTest(
+            "tokens", "impossible tokens", num_tokens, num_impossible, "tokens", p_value=0.0
+        )
     smallest = float(tokens.tail.min())
-    p_value = min(1.0, num * smallest)
-    yield AuditTest("tokens", "least likely token", num, smallest, "tail mass", p_value)
+    p_value = min(1.0, num_tokens * smallest)  # the least of so many tails
+    yield AuditTest("tokens", "least likely token", num_tokens, smallest, "tail mass", p_value)
     for name, is_kept in _strata(tokens).items():
         yield from _mean_tests(tokens.where(is_kept), name)
     yield from _serial_tests(tokens)
 
 
-def _strata(tokens: TokenNumbers) -> dict[str, Any]:
-    """Groups of tokens by what is known before a token is drawn.
+def _strata(tokens: TokenNumbers) -> dict[str, Array]:
+    """Groups of tokens by what is known before a token is drawn: [tokens] each.
 
     Accepted and rejected tokens are not such groups: likely tokens are accepted more often, so
     the accepted ones alone are not draws from p.
@@ -57,75 +66,118 @@ def _strata(tokens: TokenNumbers) -> dict[str, Any]:
     }
 
 
+class Residuals(NamedTuple):
+    """Differences of numbers from their expectations, with the moments they have: [n] each."""
+
+    residual: Array
+    variance: Array
+    third: Array
+    """Third central moment."""
+
+
 def _mean_tests(tokens: TokenNumbers, stratum: str) -> Iterator[AuditTest]:
+    """Tests that the means of surprises, ranks and likeliest tokens are the expected ones."""
     best = tokens.best
-    spread = best * (1 - best)
-    for name, residual, variance, third, unit, step in (
-        ("surprise", tokens.surprise - tokens.entropy, tokens.surprise_variance,
-         tokens.surprise_third, "nats", 0.0),
-        ("rank", tokens.rank - 0.5, tokens.rank_variance, tokens.rank_third, "mass", 0.0),
-        ("likeliest token", tokens.is_best - best, spread, spread * (1 - 2 * best), "share", 1.0),
-    ):  # fmt: skip
-        p_value = sum_test(residual, variance, third, step)
+    # The likeliest token is drawn with probability b: a Bernoulli number.
+    best_variance = best * (1 - best)
+    best_third = best_variance * (1 - 2 * best)
+    surprises = Residuals(
+        tokens.surprise - tokens.entropy, tokens.surprise_variance, tokens.surprise_third
+    )
+    ranks = Residuals(tokens.rank - 0.5, tokens.rank_variance, tokens.rank_third)
+    likeliest = Residuals(tokens.is_best - best, best_variance, best_third)
+    for name, residuals, unit, step in (
+        ("surprise", surprises, "nats", 0.0),
+        ("rank", ranks, "mass", 0.0),
+        ("likeliest token", likeliest, "share", 1.0),
+    ):
+        p_value = sum_test(*residuals, step)
         if p_value is not None:
-            effect = float(residual.mean())
+            effect = float(residuals.residual.mean())
             yield AuditTest("tokens", f"{name}{stratum}", len(tokens), effect, unit, p_value)
 
 
-def sum_test(residual: Any, variance: Any, third: Any, step: float = 0.0) -> float | None:
+def sum_test(residual: Array, variance: Array, third: Array, step: float = 0.0) -> float | None:
     """The two-sided p-value of a sum of independent residuals [n] with known moments.
 
     `step` is the distance between neighbouring values of the sum. None if there is too little
     to test.
     """
-    total = variance.sum()
-    if total <= 0 or abs(skew := third.sum() / total**1.5) > _MAX_SKEW:
+    total_variance = variance.sum()
+    if total_variance <= 0:
         return None
-    distance = max(0.0, abs(residual.sum()) - step / 2) * np.sign(residual.sum())
+    skew = third.sum() / total_variance**1.5
+    if abs(skew) > _MAX_SKEW:
+        return None
+    # Half a step is the correction for continuity.
+    total = residual.sum()
+    distance = max(0.0, abs(total) - step / 2) * np.sign(total)
     law = pearson3(skew if abs(skew) > 1e-3 else 0.0)
     side = law.sf if distance > 0 else law.cdf
-    return float(min(1.0, 2 * side(distance / np.sqrt(total))))
+    return float(min(1.0, 2 * side(distance / np.sqrt(total_variance))))
 
 
 def _serial_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
     """Correlation of the random numbers behind neighbouring tokens, steps and answers."""
-    is_first = tokens.depth == 1
-    answer = (tokens.depth == 0).cumsum()
-    for name, rows in (
-        ("correlation of tokens", np.arange(len(tokens))),
-        ("correlation of steps", np.flatnonzero(is_first)),
-    ):
-        is_open = tokens.best[rows] < _SURE
-        pairs = is_open[1:] & is_open[:-1] & (answer[rows][1:] == answer[rows][:-1])
-        around = np.sqrt(12) * (tokens.position[rows] - 0.5)
-        now, before = around[1:][pairs], around[:-1][pairs]
-        if len(now) < _LEAST:
-            continue
-        products, scale = float((now * before).sum()), float((before**2).sum())
-        p_value = float(2 * norm.sf(abs(products / np.sqrt(scale))))
-        yield AuditTest("tokens", name, len(now), products / scale, "", p_value)
-    yield from _test_of_answers(tokens, answer)
+    number_of_answer = (tokens.depth == 0).cumsum()  # [tokens]; an answer begins at depth 0
+    first_of_steps = np.flatnonzero(tokens.depth == 1)
+    all_tokens = np.arange(len(tokens))
+    yield from _test_of_neighbours(tokens, all_tokens, number_of_answer, "correlation of tokens")
+    yield from _test_of_neighbours(tokens, first_of_steps, number_of_answer, "correlation of steps")
+    yield from _test_of_answers(tokens, number_of_answer)
 
 
-def _test_of_answers(tokens: TokenNumbers, answer: Any) -> Iterator[AuditTest]:
+def _test_of_neighbours(
+    tokens: TokenNumbers, rows: Array, number_of_answer: Array, name: str
+) -> Iterator[AuditTest]:
+    """Correlation of the positions of each of these rows and of the one before in its answer.
+
+    A position is uniform in [0, 1), so sqrt(12) * (position - 1/2) has mean 0 and variance 1:
+
+        effect = sum(now * before) / sum(before**2)
+        score = sum(now * before) / sqrt(sum(before**2)), which is normal
+    """
+    is_open = tokens.best[rows] < _SURE
+    answers = number_of_answer[rows]
+    is_pair = is_open[1:] & is_open[:-1] & (answers[1:] == answers[:-1])
+    scores = np.sqrt(12) * (tokens.position[rows] - 0.5)
+    now, before = scores[1:][is_pair], scores[:-1][is_pair]
+    if len(now) < _LEAST:
+        return
+    products, squares = float((now * before).sum()), float((before**2).sum())
+    p_value = float(2 * norm.sf(abs(products / np.sqrt(squares))))
+    yield AuditTest("tokens", name, len(now), products / squares, "", p_value)
+
+
+def _test_of_answers(tokens: TokenNumbers, number_of_answer: Array) -> Iterator[AuditTest]:
     """Correlation of each answer's steps with the same steps of the answer before.
 
-    One seed for all answers gives each the same random numbers. The places of tokens have no
+    One seed for all answers gives each the same random numbers. The middles of tokens have no
     noise of their own here: two short answers may be equal, and would get the same.
+
+    With m the middle of a token's stretch of [0, 1), whose variance given p is the rank's:
+
+        sum(products) = sum((m_before - 1/2) * (m_now - 1/2))
+        variance = sum((m_before - 1/2)**2 * rank_variance_now)
     """
-    rows = np.flatnonzero((answer > 0) & ((tokens.depth == 0) | (tokens.depth == 1)))
-    begins = np.flatnonzero(tokens.depth[rows] == 0)
-    step = np.arange(len(rows)) - begins[answer[rows] - 1]
-    rows = rows[np.lexsort((answer[rows], step))]
-    step = np.sort(step)
+    # First tokens of steps, and the prefill's token as step 0: [steps of all answers].
+    is_first = (tokens.depth == 0) | (tokens.depth == 1)
+    rows = np.flatnonzero((number_of_answer > 0) & is_first)
+    answers = number_of_answer[rows]
+    first_of_answer = np.flatnonzero(tokens.depth[rows] == 0)
+    step = np.arange(len(rows)) - first_of_answer[answers - 1]
+    # By step and then by answer: the same step of the answer before is the neighbour above.
+    order = np.lexsort((answers, step))
+    rows, answers, step = rows[order], answers[order], step[order]
     before, now = rows[:-1], rows[1:]
-    is_pair = (step[1:] == step[:-1]) & (answer[now] == answer[before] + 1)
+    is_pair = (step[1:] == step[:-1]) & (answers[1:] == answers[:-1] + 1)
     is_pair &= (tokens.best[now] < _SURE) & (tokens.best[before] < _SURE)
-    around = tokens.middle[before[is_pair]] - 0.5
-    products = around * (tokens.middle[now[is_pair]] - 0.5)
-    variance = (around**2 * tokens.rank_variance[now[is_pair]]).sum()
+    before, now = before[is_pair], now[is_pair]
+    around = tokens.middle[before] - 0.5
+    products = around * (tokens.middle[now] - 0.5)
+    variance = (around**2 * tokens.rank_variance[now]).sum()
     if len(around) >= _LEAST and variance > 0:
-        effect = float(12 * products.mean())
+        effect = float(12 * products.mean())  # 1 for equal uniform numbers
         p_value = float(2 * norm.sf(abs(products.sum() / np.sqrt(variance))))
         yield AuditTest("tokens", "correlation of answers", len(around), effect, "", p_value)
 
@@ -136,31 +188,36 @@ def smallest_tv(tokens: TokenNumbers, error_rate: float) -> float:
     All of it moves mass to or from the likeliest token. No statistic between 0 and 1 changes
     by more than the total variation.
     """
-    best = tokens.best
+    # A test at `error_rate` finds a mean difference d with probability POWER if
+    #   d = (z(error_rate / 2) + z(1 - POWER)) * sqrt(sum(b * (1 - b))) / n
     quantiles = norm.isf(error_rate / 2) + norm.isf(1 - POWER)
-    return float(min(1.0, quantiles * np.sqrt((best * (1 - best)).sum()) / max(len(tokens), 1)))
+    spread = np.sqrt((tokens.best * (1 - tokens.best)).sum())
+    return float(min(1.0, quantiles * spread / max(len(tokens), 1)))
 
 
-def guess_tests(guesses: GuessNumbers) -> Iterator[AuditTest]:
-    """Tests of drawn guesses against the q that they claim."""
-    num = len(guesses)
-    if not num:
+def draft_tests(drafts: DraftNumbers) -> Iterator[AuditTest]:
+    """Tests of drawn draft tokens against the q that they claim."""
+    num_drafts = len(drafts)
+    if not num_drafts:
         return
-    gap = float(np.abs(guesses.mass - 1).max())
-    yield AuditTest("guesses", "mass of q", num, gap, "from 1", limit=1e-3)
-    if impossible := int((guesses.probability <= 0).sum()):
-        yield AuditTest("guesses", "impossible guesses", num, impossible, "guesses", p_value=0.0)
-    drawn = guesses.where((guesses.probability > 0) & (guesses.probability < 1 - 1e-6))
+    gap = float(np.abs(drafts.mass - 1).max())
+    yield AuditTest("guesses", "mass of q", num_drafts, gap, "from 1", limit=_MASS_SLACK)
+    num_impossible = int((drafts.probability <= 0).sum())
+    if num_impossible:
+        yield AuditTest(
+            "guesses", "impossible guesses", num_drafts, num_impossible, "guesses", p_value=0.0
+        )
+    drawn = drafts.where((drafts.probability > 0) & (drafts.probability < _FIXED))
     if len(drawn) < _LEAST:
         return
     for name, positions in (("rank", drawn.by_rank), ("position", drawn.by_id)):
-        found = kstest(positions, "uniform")
-        effect, p_value = float(found.statistic), float(found.pvalue)
-        yield AuditTest("guesses", name, len(drawn), effect, "distance", p_value)
+        test = kstest(positions, "uniform")
+        distance, p_value = float(test.statistic), float(test.pvalue)
+        yield AuditTest("guesses", name, len(drawn), distance, "distance", p_value)
 
 
 def logit_tests(
-    logits: LogitNumbers, dtype: str, limit: float, baseline: LogitNumbers | None = None
+    logits: LogitNumbers, dtype: str, allowed: float, baseline: LogitNumbers | None = None
 ) -> Iterator[AuditTest]:
     """Tests of logits along accepted paths: the largest deviation, flips and bits.
 
@@ -168,37 +225,52 @@ def logit_tests(
     those of the engine's steps over plain chains: then the shape of a step does not change
     bits, and a difference is a bug.
     """
-    if not len(logits):
+    num_rows = len(logits)
+    if not num_rows:
         return
-    largest = float((logits.deviation / (EPSILON[dtype] * logits.scale)).max())
-    yield AuditTest("logits", "deviation", len(logits), largest, "epsilon", limit=limit)
+    epsilons = logits.deviation / (EPSILON[dtype] * logits.scale)
+    largest = float(epsilons.max())
+    yield AuditTest("logits", "deviation", num_rows, largest, "epsilon", limit=allowed)
     if baseline is None or not len(baseline):
         return
-    flips = [int(one.is_flipped.sum()) for one in (logits, baseline)]
-    table = [[flips[0], len(logits) - flips[0]], [flips[1], len(baseline) - flips[1]]]
+    num_flips, baseline_flips = int(logits.is_flipped.sum()), int(baseline.is_flipped.sum())
+    table = [
+        [num_flips, num_rows - num_flips],
+        [baseline_flips, len(baseline) - baseline_flips],
+    ]
     p_value = float(fisher_exact(table, alternative="greater").pvalue)
-    yield AuditTest("logits", "flips", len(logits), flips[0] / len(logits), "share", p_value)
-    if (baseline.is_exact == 1).all() and (logits.is_exact >= 0).any():
-        num, differ = int((logits.is_exact >= 0).sum()), int((logits.is_exact == 0).sum())
-        yield AuditTest("logits", "bits", num, differ, "rows that differ", limit=0.0)
+    yield AuditTest("logits", "flips", num_rows, num_flips / num_rows, "share", p_value)
+    is_known = logits.is_exact >= 0
+    if (baseline.is_exact == 1).all() and is_known.any():
+        num_different = int((logits.is_exact == 0).sum())
+        num_known = int(is_known.sum())
+        yield AuditTest("logits", "bits", num_known, num_different, "rows that differ", limit=0.0)
 
 
-def rule_tests(every: Sequence[Outcomes]) -> list[AuditTest]:
+def rule_tests(trees: Sequence[Outcomes]) -> list[AuditTest]:
     """A test of a rule for each tree; for a rule that was not judged, one that says so."""
-    tests = [rule_test(outcomes) for outcomes in every]
+    tests = [rule_test(outcomes) for outcomes in trees]
     return tests or [AuditTest("rule", "not judged: it fails on a small vocabulary", 0, 0.0)]
 
 
 def rule_test(outcomes: Outcomes) -> AuditTest:
-    """A chi-square test of a rule's outcomes on one tree."""
-    expected = outcomes.probs * outcomes.counts.sum(1, keepdims=True)
+    """A chi-square test of a rule's outcomes on one tree.
+
+    Over the rows with draws, each with as many degrees of freedom as possible tokens less one:
+
+        chi2 = sum((counts - expected)**2 / expected)
+    """
     is_used = outcomes.counts.sum(1) > 0
-    counts, expected = outcomes.counts[is_used], expected[is_used]
-    is_impossible = bool(counts[expected == 0].any())
-    gaps = (counts - expected) ** 2 / np.where(expected > 0, expected, 1.0)
-    degrees = ((expected > 0).sum(1) - 1).sum()
-    shares = counts / counts.sum(1, keepdims=True)
-    effect = float(np.abs(shares - outcomes.probs[is_used]).sum(1).max() / 2)
-    p_value = 0.0 if is_impossible else float(chi2.sf(gaps.sum(), degrees))
-    num = int(outcomes.counts[0].sum())
-    return AuditTest("rule", outcomes.name, num, effect, "total variation", p_value)
+    counts, probs = outcomes.counts[is_used], outcomes.probs[is_used]
+    num_draws = counts.sum(1, keepdims=True)
+    expected = probs * num_draws
+    is_possible = expected > 0
+    gaps = (counts - expected) ** 2 / np.where(is_possible, expected, 1.0)
+    degrees = (is_possible.sum(1) - 1).sum()
+    variations = np.abs(counts / num_draws - probs).sum(1) / 2
+    p_value = float(chi2.sf(gaps.sum(), degrees))
+    if counts[expected == 0].any():
+        p_value = 0.0
+    num_trees = int(outcomes.counts[0].sum())
+    effect = float(variations.max())
+    return AuditTest("rule", outcomes.name, num_trees, effect, "total variation", p_value)

@@ -1,7 +1,7 @@
-"""The audit of logits, guesses, tokens and rules: every method at every temperature.
+"""The audit of logits, drafts, tokens and rules: every method at every temperature.
 
 At temperature 0 the logits along the accepted paths are compared with a plain forward's. Above
-it, tokens and guesses are also tested as draws, at the run's temperature and at a raised one,
+it, tokens and drafts are also tested as draws, at the run's temperature and at a raised one,
 and each acceptance rule on trees with known probabilities. Vanilla is the control.
 
 The tested answers are recorded ones, completed again and watched, and newly drawn ones. A
@@ -12,7 +12,7 @@ run. Its recorded tokens are tested even if other tokens come out now.
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress, count
+from itertools import compress, cycle
 from typing import TypeAlias
 
 import numpy as np
@@ -20,11 +20,12 @@ from msgspec.structs import replace as replace_part
 
 from specbench.analysis.records import BASELINE, RecordTable
 from specbench.analysis.stats.significance import holm
-from specbench.audit.evidence import Evidence, GuessNumbers, LogitNumbers, TokenNumbers
+from specbench.audit.evidence import Evidence
 from specbench.audit.model import RunModel
-from specbench.audit.results import ALPHA, EPSILON, deviation_limit
+from specbench.audit.numbers import DraftNumbers, LogitNumbers, TokenNumbers
+from specbench.audit.results import ALPHA, EPSILON, allowed_deviation
 from specbench.audit.token_tests import (
-    guess_tests,
+    draft_tests,
     logit_tests,
     rule_tests,
     smallest_tv,
@@ -33,34 +34,40 @@ from specbench.audit.token_tests import (
 from specbench.errors import MethodFault, NonFiniteError
 from specbench.log.audit import AuditTest, MethodAudit
 from specbench.log.header import RunHeader
-from specbench.types import Record
+from specbench.types import Record, RecordKey, Request
 
 LONGEST = 256
 """Most tokens of an answer that is drawn anew."""
 CHAINS = (1, 8, 32)
-"""Nodes of the chains whose rounding calibrates the limit of logits."""
+"""Nodes of the chains whose rounding calibrates the deviation of logits that is allowed."""
 NUM_CALIBRATED = 4
+"""Records whose chains do."""
 RAISED = 2.0
 """Raised temperature: residuals and bonus tokens are rare where the target is sure."""
 TESTS_PER_CELL = 40
 """Number of tests that the size of a sample is planned for."""
+_GOLDEN = (np.sqrt(5) - 1) / 2
+"""0.618...: multiples of it, mod 1, fill [0, 1) evenly however many there are."""
 
 
 @dataclass(slots=True)
 class Answers:
-    """The answers of one method at one temperature: their tokens, and what else was watched.
-
-    `level` is the sampling temperature: the run's `temperature`, or a raised one.
-    """
+    """The answers of one method at one temperature: their tokens, and what else was watched."""
 
     method: str
     temperature: float
+    """The run's."""
     level: float
+    """The sampling temperature: the run's, or a raised one."""
     parts: list[TokenNumbers] = field(default_factory=list)
+    """The numbers of the tokens of each answer."""
     watched: list[Evidence] = field(default_factory=list)
     num_replayed: int = 0
+    """Recorded answers that were completed again."""
     num_same: int = 0
+    """Those that came out the same."""
     fault: str = ""
+    """The error that ended the method's answers."""
 
     @property
     def tokens(self) -> TokenNumbers:
@@ -71,70 +78,82 @@ class Answers:
 def spread(records: Sequence[Record]) -> list[Record]:
     """The records shuffled, so that the first few are spread evenly over the whole run.
 
-    Record i gets the place i * 0.618 mod 1: each new place falls into one of the widest gaps.
+    Point k is k * 0.618 mod 1: each new point falls into one of the widest gaps between the
+    points before. Its rank among all points is the number of the k-th record.
     """
-    places = np.arange(len(records)) * ((np.sqrt(5) - 1) / 2) % 1
-    return [records[i] for i in np.argsort(np.argsort(places))]
+    num_records = len(records)
+    points = np.arange(num_records) * _GOLDEN % 1
+    ranks = np.empty(num_records, dtype=np.intp)
+    ranks[np.argsort(points)] = np.arange(num_records)  # the smallest point has rank 0
+    return [records[rank] for rank in ranks.tolist()]
 
 
 Records: TypeAlias = Mapping[float, Mapping[str, Sequence[Record]]]
+"""Temperature -> method -> its measured records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Size of an audit: tokens per method and temperature, or as many as find `power`.
-
-    `power` is a total variation. Without tokens only recorded greedy answers are compared.
-    `num_outcomes` are drawn of each acceptance rule.
-    """
+    """Size of an audit."""
 
     num_tokens: int = 2000
+    """Tokens per method and temperature; without any, only recorded greedy answers are compared."""
     power: float | None = None
+    """A total variation to be found, with as many more tokens as that needs."""
     num_outcomes: int = 20_000
+    """Outcomes that are drawn of each acceptance rule."""
 
 
 def usable_records(table: RecordTable) -> Records:
-    """Temperature -> method -> its measured records."""
-    found: dict[float, dict[str, list[Record]]] = {}
+    """The measured records of a run."""
+    by_temperature: dict[float, dict[str, list[Record]]] = {}
     for record in compress(table.records, table.frame["is_measured"]):
-        methods = found.setdefault(record.key.temperature, {})
+        methods = by_temperature.setdefault(record.key.temperature, {})
         methods.setdefault(record.key.method, []).append(record)
-    return dict(sorted(found.items()))
+    return dict(sorted(by_temperature.items()))
 
 
 def audit_methods(
-    records: Records, info: RunHeader, model: RunModel, effort: Effort, say: Callable[[str], None]
+    records: Records, header: RunHeader, model: RunModel, effort: Effort, say: Callable[[str], None]
 ) -> list[MethodAudit]:
     """Test every method at every temperature; p-values are corrected for their number.
 
     Of servers, the recorded sampled tokens are tested: these cannot draw further ones for us.
     """
-    tester = _Tester(records, info, model, effort, say)
-    found = tester.of_servers(info) if info.servers else tester.results()
-    return [_with_verdict(one, info) for one in corrected([*found])]
+    tester = _Tester(records, header, model, effort, say)
+    results = tester.of_servers(header) if header.servers else tester.results()
+    return [_with_verdict(result, header) for result in corrected([*results])]
 
 
 def corrected(results: Sequence[MethodAudit]) -> list[MethodAudit]:
     """The results with p-values corrected for the number of tests over all of them."""
-    p_values = holm(dict(enumerate(test.p_value for one in results for test in one.tests)))
-    after = iter(p_values.values())
-    return [
-        replace_part(one, tests=tuple(_judged(test, next(after)) for test in one.tests))
-        for one in results
-    ]
+    p_values = holm(
+        {
+            (number, test_number): test.p_value
+            for number, result in enumerate(results)
+            for test_number, test in enumerate(result.tests)
+        }
+    )
+    corrected_results = []
+    for number, result in enumerate(results):
+        tests = [_judged(test, p_values[number, i]) for i, test in enumerate(result.tests)]
+        corrected_results.append(replace_part(result, tests=tuple(tests)))
+    return corrected_results
 
 
 def _judged(test: AuditTest, p_value: float | None) -> AuditTest:
-    is_failed = test.limit is not None and not test.effect <= test.limit
+    """The test with its corrected p-value, or held against its limit if it has none."""
     if p_value is not None:
         is_failed = p_value < ALPHA
+    else:
+        is_failed = test.limit is not None and not test.effect <= test.limit
     return replace_part(test, p_value=p_value, is_failed=is_failed)
 
 
-def _with_verdict(result: MethodAudit, info: RunHeader) -> MethodAudit:
+def _with_verdict(result: MethodAudit, header: RunHeader) -> MethodAudit:
     if not result.failures and not result.fault:
         return result
-    is_bug = bool(result.fault) or info.method(result.method).is_lossless
+    is_bug = bool(result.fault) or header.method(result.method).is_lossless
     return replace_part(result, status="bug" if is_bug else "lossy")
 
 
@@ -142,58 +161,74 @@ class _Tester:
     """Gathers the answers of methods and tests them."""
 
     def __init__(
-        self, records: Records, info: RunHeader, model: RunModel, effort: Effort,
+        self, records: Records, header: RunHeader, model: RunModel, effort: Effort,
         say: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._records, self._model = records, model
-        self._dtype = info.model.rounding(model.dtype)
+        self._dtype = header.model.rounding(model.dtype)
         self._effort, self._say = effort, say
-        num_cells = sum(2 if temperature else 1 for temperature, m in records.items() for _ in m)
+        num_cells = 0
+        for temperature, methods in records.items():
+            num_cells += len(methods) * len(levels(temperature))
         self._error_rate = ALPHA / (TESTS_PER_CELL * max(num_cells, 1))
 
     def results(self) -> Iterator[MethodAudit]:
-        limit = self._limit()
+        """The results of every method at every level, vanilla's first."""
+        allowed = self._allowed_deviation()
         for temperature, methods in self._records.items():
             for level in levels(temperature):
                 baseline = None
                 for method in sorted(methods, key=lambda name: name != BASELINE):
                     self._say(f"T={level:g}: {method} …")
-                    answers = Answers(method, temperature, level)
-                    self._gather(answers, methods[method])
-                    logits = LogitNumbers.join([one.logits for one in answers.watched])
-                    tests = [*logit_tests(logits, self._dtype, limit, baseline)]
-                    if level:
-                        guesses = GuessNumbers.join([one.guesses for one in answers.watched])
-                        tests += [*guess_tests(guesses), *token_tests(answers.tokens)]
+                    answers = self._gathered(method, temperature, level)
+                    logits = LogitNumbers.join([answer.logits for answer in answers.watched])
+                    tests = [
+                        *logit_tests(logits, self._dtype, allowed, baseline),
+                        *self._sampling_tests(answers),
+                    ]
                     if method == BASELINE:
                         baseline = logits
-                    elif level == temperature > 0 and not answers.fault:
-                        outcomes = self._model.rule_outcomes(method, self._effort.num_outcomes)
-                        tests += rule_tests(outcomes)
                     yield self._result(answers, tests)
 
-    def of_servers(self, info: RunHeader) -> Iterator[MethodAudit]:
+    def _sampling_tests(self, answers: Answers) -> Iterator[AuditTest]:
+        """The tests of drafts and tokens as draws and, at the run's temperature, of the rule."""
+        if not answers.level:
+            return
+        yield from draft_tests(DraftNumbers.join([answer.drafts for answer in answers.watched]))
+        yield from token_tests(answers.tokens)
+        is_raised = answers.level != answers.temperature
+        if answers.method != BASELINE and not is_raised and not answers.fault:
+            num_outcomes = self._effort.num_outcomes
+            yield from rule_tests(self._model.rule_outcomes(answers.method, num_outcomes))
+
+    def of_servers(self, header: RunHeader) -> Iterator[MethodAudit]:
+        """The results of servers' sampled answers that came as token ids."""
         for temperature, methods in self._records.items():
-            for method, own in methods.items() if temperature else ():
-                server = info.servers.get(method)
+            if not temperature:
+                continue
+            for method, records in methods.items():
+                server = header.servers.get(method)
                 if server is None or not server.sends_token_ids:
                     self._say(
                         f"{method}: sampled answers are not audited, its server sends no token ids."
                     )
                     continue
                 answers = Answers(method, temperature, temperature)
-                answers.parts += map(self._model.token_numbers, own)
+                answers.parts += map(self._model.token_numbers, records)
                 yield self._result(answers, [*token_tests(answers.tokens)])
 
-    def _gather(self, answers: Answers, records: Sequence[Record]) -> None:
+    def _gathered(self, method: str, temperature: float, level: float) -> Answers:
         """Recorded answers and, above temperature 0, drawn ones; drawn ones alone if raised."""
+        answers = Answers(method, temperature, level)
+        records = self._records[temperature][method]
         try:
-            if answers.level == answers.temperature:
+            if level == temperature:
                 self._replay(answers, records)
-            if answers.level:
+            if level:
                 self._draw(answers, records)
         except (MethodFault, NonFiniteError) as error:
             answers.fault = error.message
+        return answers
 
     def _is_enough(self, answers: Answers) -> bool:
         tokens, power = answers.tokens, self._effort.power
@@ -208,41 +243,40 @@ class _Tester:
 
         Runs with one seed that were merged have an answer twice, which is one draw.
         """
-        once = {(one.key.task, one.key.sample_id, one.key.turn, one.seed): one for one in records}
-        for record in spread([*once.values()]):
+        distinct = {_draw_key(record.key, record.seed): record for record in records}
+        for record in spread([*distinct.values()]):
             if self._is_enough(answers):
                 return
-            found = self._model.watch(answers.method, self._model.request(record))
-            is_same = found.token_ids == record.token_ids
+            evidence = self._model.watch(answers.method, self._model.request(record))
+            is_same = evidence.token_ids == record.token_ids
             answers.num_replayed += 1
             answers.num_same += is_same
-            answers.parts.append(found.tokens if is_same else self._model.token_numbers(record))
-            answers.watched.append(found)
+            answers.parts.append(evidence.tokens if is_same else self._model.token_numbers(record))
+            answers.watched.append(evidence)
 
     def _draw(self, answers: Answers, records: Sequence[Record]) -> None:
         """Draw new answers to the prompts of records, on new seeds, until they are enough.
 
         They do not end at an end token. The seeds of two methods differ.
         """
+        run_sampling = self._model.sampling(answers.temperature)
+        sampling = replace(run_sampling, temperature=answers.level)
         order = spread(records)
-        sampling = replace(self._model.sampling(answers.temperature), temperature=answers.level)
-        for number in count():
+        for number, record in enumerate(cycle(order)):
             if self._is_enough(answers):
                 return
-            round_, place = divmod(number, len(order))
-            asked = self._model.request(order[place])
-            name = (answers.method, sampling, asked.prompt_ids, round_)
-            digest = hashlib.sha256(repr(name).encode()).digest()
+            asked = self._model.request(record)
             request = replace(
                 asked,
                 sampling=sampling,
                 max_new_tokens=min(asked.max_new_tokens, LONGEST),
                 eos_ids=frozenset(),
-                seed=int.from_bytes(digest[:8], "big") >> 1,
             )
-            found = self._model.watch(answers.method, request)
-            answers.parts.append(found.tokens)
-            answers.watched.append(found)
+            round_number = number // len(order)
+            seed = _new_seed(answers.method, request, round_number)
+            evidence = self._model.watch(answers.method, replace(request, seed=seed))
+            answers.parts.append(evidence.tokens)
+            answers.watched.append(evidence)
 
     def _result(self, answers: Answers, tests: Sequence[AuditTest]) -> MethodAudit:
         """The result of tests, not corrected yet."""
@@ -260,19 +294,33 @@ class _Tester:
             tests=tuple(tests),
         )
 
-    def _limit(self) -> float:
+    def _allowed_deviation(self) -> float:
         """The largest deviation of logits that rounding explains on this model."""
         methods = next(iter(self._records.values()))
         records = spread(methods.get(BASELINE) or next(iter(methods.values())))
-        epsilon, largest = EPSILON[self._dtype], 0.0
+        largest = 0.0
         for record in records[:NUM_CALIBRATED]:
             for num_rows in CHAINS:
-                found = self._model.chains(record, num_rows)
-                units = found.deviation / (epsilon * found.scale)
-                largest = max([largest, *units.tolist()])
-        return deviation_limit(self._dtype, largest)
+                logits = self._model.chains(record, num_rows)
+                epsilons = logits.deviation / (EPSILON[self._dtype] * logits.scale)
+                largest = max([largest, *epsilons.tolist()])
+        return allowed_deviation(self._dtype, largest)
+
+
+def _draw_key(key: RecordKey, seed: int) -> tuple[str, str, int, int]:
+    """What an answer is drawn from: its prompt and its seed."""
+    return key.task, key.sample_id, key.turn, seed
+
+
+def _new_seed(method: str, request: Request, round_number: int) -> int:
+    """A seed of 63 bits of its own for each method, prompt, sampling and round."""
+    name = (method, request.sampling, request.prompt_ids, round_number)
+    digest = hashlib.sha256(repr(name).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
 
 
 def levels(temperature: float) -> tuple[float, ...]:
     """The temperature and, if tokens are sampled, the raised one that is tested too."""
-    return (temperature, max(RAISED, 1.5 * temperature)) if temperature else (temperature,)
+    if not temperature:
+        return (temperature,)
+    return (temperature, max(RAISED, 1.5 * temperature))

@@ -53,12 +53,13 @@ def audit(
     is_run = run is not None
     if is_run is (asked.method is not None):
         raise UserError("Audit a run or a method.", "Give RUN, or --method METHOD.")
-    for one in options(Audit):
-        is_given = one.name in values and one.name != "method"
-        if is_given and (one.name == "model") is is_run:
+    for declared in options(Audit):
+        is_given = declared.name in values and declared.name != "method"
+        is_for_methods = declared.name == "model"
+        if is_given and is_for_methods is is_run:
             what = "a run" if is_run else "a method"
-            raise UserError(f"{one.flag} is not for the audit of {what}.", "Leave it out.")
-        one.check(getattr(asked, one.name))
+            raise UserError(f"{declared.flag} is not for the audit of {what}.", "Leave it out.")
+        declared.check(getattr(asked, declared.name))
     if asked.method:
         _audit_method(asked.method, asked.model, call)
     if run:
@@ -73,15 +74,18 @@ def _audit_method(name: str, model: str, call: Call) -> None:
 
     check_early(RunSpec(model=model, methods=(name,)))
     quiet_libraries()
-    from specbench.audit.contract import load_subject, run_contract
+    from specbench.audit.contract import run_contract
     from specbench.audit.results import is_idle
+    from specbench.audit.subject import load_subject
     from specbench.audit.terminal import print_contract
     from specbench.report.export.terminal import report_console
 
     subject, is_lossless = load_subject(name, model, is_offline=call.offline)
     result = run_contract(name, subject, is_lossless=is_lossless, say=say)
     print_contract(result, report_console(), is_full=call.full)
-    raise typer.Exit(1 if result.status == "bug" else 3 if is_idle(result) else 0)
+    if result.status == "bug":
+        raise typer.Exit(1)
+    raise typer.Exit(3 if is_idle(result) else 0)
 
 
 def _audit_run(run: Path, asked: Audit, call: Call) -> None:
@@ -101,13 +105,13 @@ def _audit_run(run: Path, asked: Audit, call: Call) -> None:
     replay = partial(
         RunModel, stored, dtype=asked.dtype, device=asked.device, is_offline=call.offline
     )
-    found = audit_run(
+    audited = audit_run(
         stored,
         lambda methods: replay(has_methods=methods),
         is_recheck=asked.dtype is not None,
         effort=effort,
         say=say,
     )
-    print_audit(found, stored.header, report_console(), is_full=call.full)
-    store_audit(found, stored, say)
-    raise typer.Exit(found.exit_code)
+    print_audit(audited, stored.header, report_console(), is_full=call.full)
+    store_audit(audited, stored, say)
+    raise typer.Exit(audited.exit_code)

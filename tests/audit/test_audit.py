@@ -10,7 +10,7 @@ import torch
 
 from specbench.analysis.divergence import find_agreements
 from specbench.analysis.records import make_table
-from specbench.audit.evidence import Plain
+from specbench.audit.drafters import Plain
 from specbench.audit.results import Audit, near_tie
 from specbench.audit.run import audit
 from specbench.audit.white_box import Effort

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from specbench.audit import contract as checks
-from specbench.audit.contract import CHECKS, Subject, run_contract
+from specbench.audit.contract import CONTRACT, run_contract
 from specbench.audit.results import PLANTED
 from specbench.audit.rule_cases import rule_outcomes
+from specbench.audit.subject import Subject
 from specbench.audit.token_tests import rule_tests
 from specbench.audit.white_box import corrected
 from specbench.engine.accept import lossless
@@ -45,14 +46,14 @@ def subject(variant: Variant) -> Subject:
 
 def test_the_catalogue_has_at_least_20_bugs_and_every_check_finds_one() -> None:
     assert len({bug.name for bug in BUGS}) == len(BUGS) >= 20
-    assert {bug.check for bug in BUGS} == {check.__name__ for check in CHECKS}
+    assert {bug.check for bug in BUGS} == {check.__name__ for check in CONTRACT}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bug", FIRST.values(), ids=lambda bug: bug.name)
 def test_a_planted_bug_is_found_by_the_check_that_is_for_it(bug: Variant) -> None:
     with bug.patch():
-        result = run_contract(bug.name, subject(bug), checks=[getattr(checks, bug.check)])
+        result = run_contract(bug.name, subject(bug), contract=[getattr(checks, bug.check)])
     assert result.status == "bug"
 
 
@@ -72,8 +73,8 @@ def test_a_method_that_says_it_is_lossy_fails_only_as_a_sampler(
 ) -> None:
     monkeypatch.setattr(checks, "NUM_OUTCOMES", 500)
     one = subject(next(bug for bug in BUGS if bug.name == "typical acceptance"))
-    assert run_contract("m", one, checks=[checks.rule], is_lossless=False).status == "lossy"
-    assert run_contract("m", one, checks=[checks.rule]).status == "bug"
+    assert run_contract("m", one, contract=[checks.rule], is_lossless=False).status == "lossy"
+    assert run_contract("m", one, contract=[checks.rule]).status == "bug"
 
 
 def test_planted_guesses_change_depth_and_rank_and_keep_siblings_distinct() -> None:
@@ -116,10 +117,10 @@ def test_answers_decoded_in_build_are_found_on_prompts_that_no_task_has(is_cheat
         lambda: DecodesInBuild(target, known) if is_cheat else Honest(),
         unknown[:4],
         budget=BUDGET,
-        known=known,
-        unknown=unknown,
+        task_prompts=known,
+        unseen_prompts=unknown,
     )
-    result = run_contract("m", one, checks=[checks.recall])
+    result = run_contract("m", one, contract=[checks.recall])
     assert result.status == ("bug" if is_cheat else "no difference")
     assert not is_cheat or result.tests[-1].effect > 3
 

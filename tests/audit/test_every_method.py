@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from specbench.audit import contract
-from specbench.audit.contract import Subject, run_contract
+from specbench.audit.contract import run_contract
+from specbench.audit.subject import Subject
 from specbench.engine.target import Target
 from specbench.registry import names
 from tests.methods.building import build_in
@@ -42,7 +43,7 @@ def test_counts_ends_state_seeds_and_sizes_hold(name: str, target: Target, tmp_p
     two = prompts()[1::2]  # one that repeats itself, and one that does not
     subject = Subject(target, partial(build, name, target, tmp_path), two, budget=24)
     kinds = [contract.greedy, contract.ends, contract.repeats, contract.sizes]
-    found = run_contract(name, subject, checks=kinds)
+    found = run_contract(name, subject, contract=kinds)
     assert (found.fault, found.failures) == ("", ())
 
 
@@ -70,5 +71,5 @@ def test_sampled_tokens_and_guesses_have_their_distributions(name: str, tmp_path
     target = random_target(layers=2, vocab_size=7, max_position_embeddings=64)
     two = [(3, 4, 5, 6, 3, 4, 5, 6, 3, 4), (6, 5, 4, 3, 3)]
     subject = Subject(target, partial(build, name, target, tmp_path), two, budget=40)
-    found = run_contract(name, subject, checks=[contract.sampled])
+    found = run_contract(name, subject, contract=[contract.sampled])
     assert (found.fault, found.failures) == ("", ())

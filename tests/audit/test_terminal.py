@@ -68,7 +68,7 @@ def test_methods_without_evidence_are_named_and_the_command_ends_with_3() -> Non
 
 
 def test_a_method_that_proposes_nothing_did_not_pass() -> None:
-    for num, said in ((0, "Not judged: x proposed no guess"), (3, "Passed: 1 tests of x")):
+    for num, said in ((0, "Not judged: x proposed no draft token"), (3, "Passed: 1 tests of x")):
         result = MethodAudit("x", 0.0, 0.0, tests=(AuditTest("answers", PLANTED, num, 0.0),))
         shown = printed(partial(print_contract, result, is_full=True))
         assert f"answers: {PLANTED}" in shown and said in shown

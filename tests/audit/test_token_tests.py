@@ -13,15 +13,11 @@ import pytest
 import torch
 
 from specbench.analysis.records import make_table
-from specbench.audit.evidence import (
-    GuessNumbers,
-    Plain,
-    TokenNumbers,
-    guess_positions,
-    token_numbers,
-)
+from specbench.audit.drafters import Plain, draft_numbers
+from specbench.audit.evidence import token_numbers
+from specbench.audit.numbers import DraftNumbers, TokenNumbers
 from specbench.audit.rule_cases import CASES, rule_outcomes
-from specbench.audit.token_tests import guess_tests, rule_test, smallest_tv, sum_test, token_tests
+from specbench.audit.token_tests import draft_tests, rule_test, smallest_tv, sum_test, token_tests
 from specbench.audit.white_box import Effort, audit_methods, usable_records
 from specbench.engine.accept import lossless
 from specbench.engine.target import Target
@@ -92,11 +88,10 @@ def test_sums_with_too_few_uncertain_terms_are_not_tested() -> None:
     assert sum_test(np.zeros(0), np.zeros(0), np.zeros(0)) is None
 
 
-def guesses(q: torch.Tensor, claimed: torch.Tensor) -> GuessNumbers:
-    """Guesses drawn from rows of q that claim other rows."""
+def drafts(q: torch.Tensor, claimed: torch.Tensor) -> DraftNumbers:
+    """Draft tokens drawn from rows of q that claim other rows."""
     tokens = q.multinomial(1, generator=torch.Generator().manual_seed(4))[:, 0]
-    rows = guess_positions(tokens, claimed, torch.Generator().manual_seed(5))
-    return GuessNumbers(*rows.numpy().T)
+    return draft_numbers(tokens, claimed, torch.Generator().manual_seed(5))
 
 
 def normed(q: torch.Tensor) -> torch.Tensor:
@@ -112,13 +107,13 @@ def normed(q: torch.Tensor) -> torch.Tensor:
         (lambda q: normed(q * (q > q.quantile(0.5, -1, keepdim=True))), {"impossible guesses"}),
     ],
 )
-def test_guesses_are_held_against_the_q_that_they_claim(
+def test_drafts_are_held_against_the_q_that_they_claim(
     claim: Callable[[torch.Tensor], torch.Tensor], failed: set[str]
 ) -> None:
     q = logits_of(6).softmax(-1)
     found = {
         test.name
-        for test in guess_tests(guesses(q, claim(q)))
+        for test in draft_tests(drafts(q, claim(q)))
         if (test.effect > (test.limit or 0) if test.p_value is None else test.p_value < 1e-3)
     }
     assert failed <= found

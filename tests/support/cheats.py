@@ -13,7 +13,7 @@ import torch
 from msgspec import structs
 from torch import Tensor
 
-from specbench.audit.evidence import Plain
+from specbench.audit.drafters import Plain
 from specbench.data.prompts import Prompt
 from specbench.engine.accept import select
 from specbench.engine.clock import DeviceClock

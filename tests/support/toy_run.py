@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from specbench.audit.evidence import Plain
+from specbench.audit.drafters import Plain
 from specbench.audit.model import RunModel
 from specbench.audit.results import Audit
 from specbench.audit.run import audit

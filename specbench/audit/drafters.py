@@ -1,0 +1,145 @@
+"""Drafters that an audit puts in place of a method's own: watched, planted, and a plain one.
+
+A watched or planted drafter passes everything on to the method's own, so that loop, caches and
+graphs are as in a measured completion.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from specbench.audit.numbers import DraftNumbers
+from specbench.engine.drafter import Drafter, State, StepResult
+from specbench.engine.planting import plant
+from specbench.engine.target import Forward
+from specbench.engine.tree import DraftTree
+
+
+class ProposedTree(NamedTuple):
+    """A draft tree on the host, without scratch nodes."""
+
+    tokens: Sequence[int]
+    parents: Sequence[int]
+    """The parent of each node. The root's is itself."""
+
+
+class WatchedDrafter(Drafter):
+    """A drafter whose trees and accepted logits are kept.
+
+    The loop shows a step's result before the next step only, so the logits of the last step
+    are missing.
+    """
+
+    def __init__(self, drafter: Drafter, seed: int = 0) -> None:
+        self.needs, self.rule = drafter.needs, drafter.rule
+        self.tree_sizes = drafter.tree_sizes
+        self.trees: list[ProposedTree] = []
+        self.logits: list[Tensor] = []  # [nodes of the path, vocab] each; the prefill's first
+        self.drafts: list[DraftNumbers] = []
+        self._drafter = drafter
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def start(self, state: State, prefill: Forward) -> None:
+        self.logits.append(prefill.logits[-1:].clone())
+        self._drafter.start(state, prefill)
+
+    def propose(self, state: State) -> DraftTree:
+        tree = self._drafter.propose(state)
+        n = int(tree.num_verify)
+        tokens, parents = tree.tokens[:n].tolist(), tree.layout.parents[:n].tolist()
+        self.trees.append(ProposedTree(tokens, parents))
+        if tree.q is not None and n > 1:
+            self.drafts.append(draft_numbers(tree.tokens[1:n], tree.q[1:n], self._generator))
+        return tree
+
+    def observe(self, state: State, result: StepResult) -> None:
+        path = torch.tensor(result.verdict.path, device=result.forward.logits.device)
+        self.logits.append(result.forward.logits.index_select(0, path))
+        self._drafter.observe(state, result)
+
+
+def draft_numbers(tokens: Tensor, q: Tensor, generator: torch.Generator) -> DraftNumbers:
+    """Numbers about drafted tokens [draft tokens] and their distributions q [draft tokens, vocab].
+
+    A token that was drawn from q lies anywhere in its own stretch of [0, 1), on which tokens lie
+    end to end:
+
+        position = mass of the tokens before it + uniform(0, 1) * its own share
+    """
+    q, tokens = q.double().cpu(), tokens.cpu()
+    mass = q.sum(-1)
+    own = q.gather(1, tokens[:, None])  # [draft tokens, 1]
+    likelier = q.masked_fill(q <= own, 0.0).sum(-1)
+    equally_likely = q.masked_fill(q != own, 0.0).sum(-1)
+    probability = own[:, 0]
+    lower_ids = q.cumsum(-1).gather(1, tokens[:, None])[:, 0] - probability
+    within = torch.rand(len(tokens), dtype=torch.float64, generator=generator)
+    return DraftNumbers(
+        by_rank=((likelier + within * equally_likely) / mass).numpy(),
+        by_id=((lower_ids + within * probability) / mass).numpy(),
+        probability=probability.numpy(),
+        mass=mass.numpy(),
+    )
+
+
+class Plain(Drafter):
+    """Proposes the pending token alone."""
+
+    tree_sizes = (1,)
+
+    def propose(self, state: State) -> DraftTree:
+        return state.chain()
+
+
+class Planted(Drafter):
+    """A method's drafter with the right token planted in its trees, at changing depths and ranks.
+
+    Random drafts are hardly ever accepted, so caches, residuals and bonus tokens deep in a tree
+    would not be tested.
+
+    In even steps the path goes to the deepest node of the tree, in odd ones to children of
+    changing ranks. The deepest tree so far counts as an even one.
+
+    Args:
+        drafter: the method's own drafter.
+        answer: all right tokens, prompt included.
+        first_step: the number from which steps are counted.
+    """
+
+    first_drafts: dict[int, list[int]]
+    """The method's own draft tokens for the next position, by the number of tokens before it."""
+    num_planted: list[int]
+    """Right tokens in the tree of each step, as far as the budget allows."""
+    depths: list[int]
+    """The depth of each tree, as far as the budget allows."""
+
+    def __init__(self, drafter: Drafter, answer: Sequence[int], first_step: int = 0) -> None:
+        self.needs, self.rule = drafter.needs, drafter.rule
+        self.tree_sizes = drafter.tree_sizes
+        self.first_drafts = {}
+        self.num_planted = []
+        self.depths = []
+        self._drafter, self._answer, self._first_step = drafter, answer, first_step
+
+    def start(self, state: State, prefill: Forward) -> None:
+        self._drafter.start(state, prefill)
+
+    def propose(self, state: State) -> DraftTree:
+        tree = self._drafter.propose(state)
+        num_tokens, n = len(state.token_ids), int(tree.num_verify)
+        nodes = zip(tree.tokens[1:n].tolist(), tree.layout.parents[1:n].tolist(), strict=True)
+        self.first_drafts[num_tokens] = [token for token, parent in nodes if parent == 0]
+        right_tokens = self._answer[num_tokens : num_tokens + tree.layout.max_depth]
+        deepest = int(tree.layout.depths[:n].max())  # of the nodes that may be accepted
+        depth = min(deepest, state.remaining - 1)
+        is_deepest = depth > max(self.depths, default=0)
+        step = 0 if is_deepest else self._first_step + len(self.num_planted)
+        planted_tree, num_planted = plant(tree, right_tokens, step)
+        self.num_planted.append(min(num_planted, state.remaining - 1))
+        self.depths.append(depth)
+        return planted_tree
+
+    def observe(self, state: State, result: StepResult) -> None:
+        self._drafter.observe(state, result)

@@ -1,0 +1,48 @@
+"""Logits that an audit compares with: of the model's own forward, without the engine's cache,
+masks or kernels, and of the engine's steps over plain chains.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specbench.engine.layers.torch_attention import without_cudnn_attention
+from specbench.engine.target import Target
+from specbench.engine.tree import DraftTree
+
+NUM_BEST = 100
+"""Logits of a position that are compared: the best ones. The others may be masked."""
+
+
+def plain_logits(target: Target, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> Tensor:
+    """Logits [tokens, vocab] before each token of an answer, by the model's own forward."""
+    ids = torch.tensor([[*prompt_ids, *token_ids[:-1]]], device=target.device)
+    output = target.model(input_ids=ids, use_cache=False, logits_to_keep=len(token_ids))
+    logits: Tensor = output.logits[0]
+    return logits
+
+
+def plain_steps(target: Target, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> Tensor:
+    """Logits [tokens, vocab] before each token of an answer, by steps over chains of its tokens."""
+    logits = [target.prefill(prompt_ids, num_new=len(token_ids)).logits.clone()]
+    tokens = torch.tensor(token_ids[:-1], dtype=torch.long, device=target.device)
+    for start in range(0, len(tokens), target.max_exact_rows):
+        chain = DraftTree.chain(tokens[start : start + target.max_exact_rows])
+        logits.append(target.forward(chain).logits)
+        target.commit(range(chain.num_nodes))
+    target.cache.reset()
+    return torch.cat(logits)
+
+
+@torch.inference_mode()
+@without_cudnn_attention()
+def is_wrong(target: Target, prompt: Sequence[int], answer: Sequence[int], tie: float) -> bool:
+    """True if a token of an answer is not the best one: its logit lies below by more than the
+    share `tie` of the position's scale.
+    """
+    logits = plain_logits(target, prompt, answer)  # [tokens, vocab]
+    best = logits.topk(min(NUM_BEST, logits.shape[1])).values
+    scale = best.abs().amax(1, keepdim=True)  # [tokens, 1]
+    own = logits.gather(1, torch.tensor(answer, device=logits.device)[:, None])  # [tokens, 1]
+    return bool((best[:, :1] - own > tie * scale).any())

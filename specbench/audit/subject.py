@@ -1,0 +1,140 @@
+"""A method under test, with the target and the prompts that it is tested on."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from typing import Any, NamedTuple
+
+from specbench.audit.drafters import Plain
+from specbench.audit.numbers import TokenNumbers
+from specbench.audit.reference import is_wrong
+from specbench.audit.results import EPSILON, near_tie
+from specbench.engine.decode import decode
+from specbench.engine.drafter import BuildContext, Drafter
+from specbench.engine.target import Target
+from specbench.errors import UserError
+from specbench.measure.local.engine_load import load_model
+from specbench.measure.local.engine_setup import EngineSetup
+from specbench.measure.plan import make_plan
+from specbench.measure.requests import user
+from specbench.measure.spec import RunSpec
+from specbench.types import Completion, Request
+
+NUM_PROMPTS = 4
+"""Prompts of most tests: the shortest unseen ones."""
+NUM_TASK_PROMPTS = 2
+"""Prompts of each task that unseen ones are made of."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A method's drafter on a target, with prompts as token ids."""
+
+    target: Target
+    build: Callable[[], Drafter]
+    """Makes a fresh drafter."""
+    prompts: Sequence[tuple[int, ...]]
+    """The prompts of most tests."""
+    budget: int = 64
+    """Tokens of an answer."""
+    task_prompts: Sequence[tuple[int, ...]] = ()
+    """Prompts of tasks, to which a method might have answers."""
+    unseen_prompts: Sequence[tuple[int, ...]] = ()
+    """As many prompts of no task."""
+    drawn: list[TokenNumbers] = field(default_factory=list)
+    """The sampled tokens of the tests so far at temperature 1."""
+
+    @cached_property
+    def drafter(self) -> Drafter:
+        """The drafter that most tests share: its state is carried over."""
+        return self.build()
+
+    @property
+    def dtype(self) -> str:
+        name = str(self.target.dtype).removeprefix("torch.")
+        return name if name in EPSILON else "float32"
+
+    def complete(self, drafter: Drafter, prompt: tuple[int, ...], **changes: Any) -> Completion:
+        """A checked completion of the budget, without end tokens unless given."""
+        options: dict[str, Any] = {"max_new_tokens": self.budget, "seed": 3, **changes}
+        return decode(self.target, drafter, Request(prompt, **options), is_checked=True)
+
+    @cached_property
+    def answers(self) -> list[tuple[int, ...]]:
+        """Greedy answers to the prompts without a draft."""
+        return [self.complete(Plain(), prompt).token_ids for prompt in self.prompts]
+
+    def is_wrong(self, prompt: tuple[int, ...], token_ids: Sequence[int]) -> bool:
+        """True if a token is not the best one, beyond rounding."""
+        return is_wrong(self.target, prompt, token_ids, near_tie(self.dtype, 1.0))
+
+
+class LoadedSubject(NamedTuple):
+    """A subject, and what its method claims."""
+
+    subject: Subject
+    is_lossless: bool
+
+
+def load_subject(name: str, model: str, *, is_offline: bool = False) -> LoadedSubject:
+    """The subject of a method on a model in float32 on the CPU.
+
+    Its prompts are made of halves of the tasks' own, drawn anew each time: a method cannot
+    have answers to them before it is asked.
+
+    Raises:
+        UserError: an unknown method or model, or one without weights for the method.
+    """
+    spec = RunSpec(
+        model=model,
+        methods=(name,),
+        limit=NUM_TASK_PROMPTS,
+        device="cpu",
+        dtype="float32",
+        is_baseline_run=False,
+    )
+    plan = make_plan(spec, is_offline=is_offline)
+    setup = plan.setup
+    assert isinstance(setup, EngineSetup)
+    if setup.missing:
+        raise UserError(
+            f"{model} has no draft weights for {name}.",
+            f"Give them, such as {name}:weights=DIR, or another --model.",
+        )
+    (run_method,) = setup.methods
+    target = load_model(setup)
+
+    def render(texts: Sequence[str]) -> list[tuple[int, ...]]:
+        return [setup.codec.render([user(text)]) for text in texts]
+
+    def build() -> Drafter:
+        context = BuildContext(target, run_method.weights)
+        return run_method.method.build(run_method.options, context)
+
+    tasks = [[prompt.turns[0] for prompt in prompts] for prompts in plan.prompts.values()]
+    task_prompts = render([*chain(*tasks)])
+    unseen_prompts = render([*chain(*map(new_texts, tasks))])
+    subject = Subject(
+        target,
+        build,
+        prompts=sorted(unseen_prompts, key=len)[:NUM_PROMPTS],
+        task_prompts=task_prompts,
+        unseen_prompts=unseen_prompts,
+    )
+    return LoadedSubject(subject, run_method.method.is_lossless_with(run_method.options))
+
+
+def new_texts(texts: Sequence[str]) -> list[str]:
+    """As many new texts, each with the first words of one and the last words of another."""
+    draw = random.SystemRandom()
+    words_of_texts = [text.split() for text in texts]
+    mixed = []
+    for number, words in enumerate(words_of_texts):
+        other_words = words_of_texts[(number + 1) % len(words_of_texts)]
+        share = draw.uniform(0.3, 0.7)
+        start = words[: 1 + int(len(words) * share)]
+        end = other_words[int(len(other_words) * share) :]
+        mixed.append(" ".join(start + end))
+    return mixed
