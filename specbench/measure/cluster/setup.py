@@ -73,19 +73,23 @@ def make_cluster_setup(ray: Any, spec: RunSpec, *, is_offline: bool) -> ClusterS
         started.reports, key=lambda report: msgspec.json.encode(report.about.environment)
     )
     _check_agreement(reports)
-    first = reports[0]
+    first_report = reports[0]
     # Defaults are left out of files by identity, which another process does not keep.
-    methods = msgspec.convert(msgspec.to_builtins(first.about.methods), dict[str, MethodHeader])
+    methods = msgspec.convert(
+        msgspec.to_builtins(first_report.about.methods), dict[str, MethodHeader]
+    )
     workers = "worker" if len(reports) == 1 else "workers"
     return ClusterSetup(
         ray=ray,
         actors=started.actors,
-        about=msgspec.structs.replace(first.about, methods=methods, warnings=_warnings(reports)),
-        title=f"{first.title} on {len(reports)} {workers}",
-        labels=first.labels,
-        no_checkpoint=first.no_checkpoint,
-        codec=first.codec,
-        context=first.context,
+        about=msgspec.structs.replace(
+            first_report.about, methods=methods, warnings=_warnings(reports)
+        ),
+        title=f"{first_report.title} on {len(reports)} {workers}",
+        labels=first_report.labels,
+        no_checkpoint=first_report.no_checkpoint,
+        codec=first_report.codec,
+        context=first_report.context,
     )
 
 

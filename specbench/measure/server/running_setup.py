@@ -19,7 +19,6 @@ from specbench.measure.server.find import FoundServer, find_server
 from specbench.measure.server.served_setup import ServedSetup
 from specbench.measure.server.servers import RunningServers
 from specbench.measure.spec import RunSpec
-from specbench.models.cards import find_model
 from specbench.models.chat import load_codec
 from specbench.models.hub import resolve_tokenizer
 
@@ -96,7 +95,7 @@ def make_running_setup(spec: RunSpec, *, is_offline: bool = False) -> RunningSet
     """
     labels = _labels(spec)
     roots = [server_root(url) for url in spec.urls]
-    card = find_model(spec.model)
+    card = spec.card
     codec = load_codec(resolve_tokenizer(card, offline=is_offline), card, spec.template)
 
     async def find(root: str) -> FoundServer:

@@ -9,36 +9,31 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from specbench.errors import CheckpointError, UserError, unknown_name
+from specbench.errors import UserError
 from specbench.log.header import RunHeader
 from specbench.log.methods import MethodHeader
 from specbench.machine import environment
 from specbench.measure.base import SetupInfo
-from specbench.measure.methods import BASELINE, check_labels
+from specbench.measure.methods import BASELINE
 from specbench.measure.server.backend import ServerBackend
-from specbench.measure.server.engine import Engine, EngineMethod, Launch, load_engine
+from specbench.measure.server.engine import Engine, Launch, load_engine
 from specbench.measure.server.executable import find_executable
 from specbench.measure.server.find import find_server
 from specbench.measure.server.served_setup import ServedSetup
 from specbench.measure.server.servers import StartedServers
+from specbench.measure.server.started_methods import (
+    NUM_TOKENS,
+    SCOPE,
+    engine_choices,
+    make_launches,
+)
 from specbench.measure.spec import RunSpec
-from specbench.measure.weights import no_weights
-from specbench.models.cards import ModelCard, find_model
 from specbench.models.chat import load_codec
 from specbench.models.checkpoints import identify
-from specbench.models.hub import resolve, resolve_model, resolve_weights
-from specbench.registry import MethodChoice, parse_choices
-from specbench.settings.run_method import label_of
-from specbench.types import Scope
+from specbench.models.hub import resolve_model
 
 LOGS = "engines"
 """The folder in a run with the logs of the engines that it started."""
-_NUM_TOKENS = "num_tokens"
-"""The option of a method with the most tokens of a draft."""
-_SCOPE = "scope"
-"""The option with the lifetime of a method's memory."""
-_WEIGHTS = "weights"
-"""The option with a folder of draft weights."""
 _MOST_CONTEXT = 4096
 """Tokens of context that an engine is started with at most: its memory grows with it."""
 _SLOTS_AT_A_RATE = 64
@@ -127,9 +122,9 @@ class StartedSetup(ServedSetup):
         method = self.engine.methods[launch.method]
         options: dict[str, Any] = {}
         if launch.num_tokens:
-            options[_NUM_TOKENS] = launch.num_tokens
+            options[NUM_TOKENS] = launch.num_tokens
         if method.scopes:
-            options[_SCOPE] = launch.scope
+            options[SCOPE] = launch.scope
         return MethodHeader(
             name=launch.method,
             title=method.title,
@@ -155,57 +150,41 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
             "Give one of them.",
         )
     device = _device(spec.device)
-    choices = _choices(spec, engine)
-    card = find_model(spec.model)
+    choices = engine_choices(spec, engine)
+    card = spec.card
     executable = find_executable(spec, engine)
     path = resolve_model(card, offline=is_offline)
     codec = load_codec(path, card, spec.template)
     engine.check_folder(path, "")
     context = min(context_length(path, card.name) or _MOST_CONTEXT, _MOST_CONTEXT)
-    servers: dict[str, Launch] = {}
-    missing: list[MethodChoice] = []
-    refused: list[str] = []
-    for choice in choices:
-        method = engine.methods[choice.name]
-        weights = _weights(card, choice, method, is_offline=is_offline)
-        if method.weights and weights is None:
-            missing.append(choice)
-            continue
-        try:
-            if weights is not None:
-                engine.check_folder(weights, choice.name)
-        except CheckpointError as error:
-            if spec.methods:
-                raise
-            refused.append(error.message)
-            continue
-        servers[label_of(choice)] = Launch(
-            model=path,
-            served_name=card.name,
-            method=choice.name,
-            weights=weights,
-            num_tokens=_num_tokens(choice, method),
-            context=context,
-            num_at_once=_num_at_once(spec),
-            dtype=spec.dtype if spec.dtype != "auto" else "",
-            is_cpu=device == "cpu",
-            scope=_scope(choice, method),
-        )
-    if spec.methods and missing:
-        raise no_weights(card, [choice.name for choice in missing])
+    vanilla = Launch(
+        model=path,
+        served_name=card.name,
+        method=BASELINE,
+        weights=None,
+        num_tokens=0,
+        context=context,
+        num_at_once=_num_at_once(spec),
+        dtype=spec.dtype if spec.dtype != "auto" else "",
+        is_cpu=device == "cpu",
+        scope="request",
+    )
+    launches = make_launches(
+        choices, engine, card, vanilla, is_named=bool(spec.methods), is_offline=is_offline
+    )
     return StartedSetup(
         spec=spec,
         card=card,
         codec=codec,
-        servers=servers,
+        servers=launches.servers,
         path=path,
         engine=engine,
         command=executable.words,
         context=context,
         device=device,
         wheel=executable.wheel,
-        no_checkpoint=tuple(str(choice) for choice in missing),
-        refused=tuple(refused),
+        no_checkpoint=tuple(str(choice) for choice in launches.missing),
+        refused=tuple(launches.refused),
     )
 
 
@@ -230,66 +209,3 @@ def _device(requested: str) -> str:
     if requested == "auto":
         return "cuda" if environment.gpus() else "cpu"
     return requested
-
-
-def _choices(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
-    """The methods that run, with vanilla first: the named ones, or the engine's default ones."""
-    choices = parse_choices(spec.methods)
-    for choice in choices:
-        _check_choice(choice, engine)
-    if not choices:
-        choices = [
-            MethodChoice(name) for name, method in engine.methods.items() if method.is_default
-        ]
-    if spec.is_baseline_run and not any(str(choice) == BASELINE for choice in choices):
-        choices.insert(0, MethodChoice(BASELINE))
-    check_labels([label_of(choice) for choice in choices])
-    return sorted(choices, key=lambda choice: choice.name != BASELINE)
-
-
-def _check_choice(choice: MethodChoice, engine: Engine) -> None:
-    """Raise UserError if an engine lacks a method or one of its options."""
-    if choice.name not in engine.methods:
-        raise unknown_name("method", choice.name, engine.methods, of=engine.title)
-    options = [_NUM_TOKENS, _WEIGHTS]
-    if engine.methods[choice.name].scopes:
-        options.append(_SCOPE)
-    for option in choice.given:
-        if option not in options:
-            raise unknown_name("option", option, options, of=f"{engine.title}'s {choice.name}")
-
-
-def _weights(
-    card: ModelCard, choice: MethodChoice, method: EngineMethod, *, is_offline: bool
-) -> Path | None:
-    """The folder of a method's draft weights: the given one, or the model card's."""
-    if method.weights is None:
-        return None
-    if folder := choice.given.get(_WEIGHTS, ""):
-        what = f"The {choice.name} checkpoint"
-        return resolve(folder, offline=is_offline, what=what, needs_tokenizer=False)
-    weights = card.weights_of(method.weights)
-    if weights is None:
-        return None
-    return resolve_weights(card, weights, offline=is_offline)
-
-
-def _num_tokens(choice: MethodChoice, method: EngineMethod) -> int:
-    """The most tokens of a draft; 0 for a method without a limit."""
-    num_tokens = choice.given.get(_NUM_TOKENS, str(method.num_tokens))
-    has_limit = method.num_tokens > 0
-    if not num_tokens.isdigit() or (has_limit and int(num_tokens) == 0):
-        raise UserError(
-            f"{choice}: {_NUM_TOKENS} {num_tokens!r} is not a number of tokens.", "Give 1 or more."
-        )
-    return int(num_tokens)
-
-
-def _scope(choice: MethodChoice, method: EngineMethod) -> Scope:
-    """The lifetime of a method's memory: the given one, or the engine's default."""
-    scopes: tuple[Scope, ...] = method.scopes or ("request",)
-    requested = choice.given.get(_SCOPE, scopes[0])
-    for scope in scopes:
-        if scope == requested:
-            return scope
-    raise unknown_name("scope", requested, method.scopes, of=choice.name)

@@ -1,0 +1,147 @@
+"""The methods of a serving engine that a run starts: their options and their draft weights."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from specbench.errors import CheckpointError, UserError, unknown_name
+from specbench.measure.methods import BASELINE, check_labels
+from specbench.measure.server.engine import Engine, EngineMethod, Launch
+from specbench.measure.spec import RunSpec
+from specbench.measure.weights import no_weights
+from specbench.models.cards import ModelCard
+from specbench.models.hub import resolve, resolve_weights
+from specbench.registry import MethodChoice
+from specbench.settings.run_method import label_of
+from specbench.types import Scope
+
+NUM_TOKENS = "num_tokens"
+"""The option of a method with the most tokens of a draft."""
+SCOPE = "scope"
+"""The option with the lifetime of a method's memory."""
+WEIGHTS = "weights"
+"""The option with a folder of draft weights."""
+
+
+def engine_choices(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
+    """The methods that run, with vanilla first: the named ones, or the engine's default ones."""
+    choices = list(spec.choices)
+    for choice in choices:
+        _check_choice(choice, engine)
+    if not choices:
+        choices = [
+            MethodChoice(name) for name, method in engine.methods.items() if method.is_default
+        ]
+    if spec.is_baseline_run and not any(str(choice) == BASELINE for choice in choices):
+        choices.insert(0, MethodChoice(BASELINE))
+    check_labels([label_of(choice) for choice in choices])
+    return sorted(choices, key=lambda choice: choice.name != BASELINE)
+
+
+def _check_choice(choice: MethodChoice, engine: Engine) -> None:
+    """Raise UserError if an engine lacks a method or one of its options."""
+    if choice.name not in engine.methods:
+        raise unknown_name("method", choice.name, engine.methods, of=engine.title)
+    options = [NUM_TOKENS, WEIGHTS]
+    if engine.methods[choice.name].scopes:
+        options.append(SCOPE)
+    for option in choice.given:
+        if option not in options:
+            raise unknown_name("option", option, options, of=f"{engine.title}'s {choice.name}")
+
+
+class Launches(NamedTuple):
+    """The servers to start, and the methods that are left out."""
+
+    servers: dict[str, Launch]
+    """The servers by label."""
+    missing: list[MethodChoice]
+    """Methods without draft weights for the model."""
+    refused: list[str]
+    """Sentences about methods whose weights the engine cannot read."""
+
+
+def make_launches(
+    choices: Sequence[MethodChoice],
+    engine: Engine,
+    card: ModelCard,
+    vanilla: Launch,
+    *,
+    is_named: bool,
+    is_offline: bool,
+) -> Launches:
+    """The servers of a run's methods, made from the one without speculation.
+
+    Args:
+        choices: the methods with the options that the user gave.
+        engine: the engine, which has these methods.
+        card: the model.
+        vanilla: the server of the model alone.
+        is_named: the user named the methods, so that none is left out.
+        is_offline: use no network.
+
+    Raises:
+        UserError: a named method cannot run.
+    """
+    launches = Launches({}, [], [])
+    for choice in choices:
+        method = engine.methods[choice.name]
+        weights = _weights(card, choice, method, is_offline=is_offline)
+        if method.weights and weights is None:
+            launches.missing.append(choice)
+            continue
+        try:
+            if weights is not None:
+                engine.check_folder(weights, choice.name)
+        except CheckpointError as error:
+            if is_named:
+                raise
+            launches.refused.append(error.message)
+            continue
+        launches.servers[label_of(choice)] = replace(
+            vanilla,
+            method=choice.name,
+            weights=weights,
+            num_tokens=_num_tokens(choice, method),
+            scope=_scope(choice, method),
+        )
+    if is_named and launches.missing:
+        raise no_weights(card, [choice.name for choice in launches.missing])
+    return launches
+
+
+def _weights(
+    card: ModelCard, choice: MethodChoice, method: EngineMethod, *, is_offline: bool
+) -> Path | None:
+    """The folder of a method's draft weights: the given one, or the model card's."""
+    if method.weights is None:
+        return None
+    if folder := choice.given.get(WEIGHTS, ""):
+        what = f"The {choice.name} checkpoint"
+        return resolve(folder, offline=is_offline, what=what, needs_tokenizer=False)
+    weights = card.weights_of(method.weights)
+    if weights is None:
+        return None
+    return resolve_weights(card, weights, offline=is_offline)
+
+
+def _num_tokens(choice: MethodChoice, method: EngineMethod) -> int:
+    """The most tokens of a draft; 0 for a method without a limit."""
+    num_tokens = choice.given.get(NUM_TOKENS, str(method.num_tokens))
+    has_limit = method.num_tokens > 0
+    if not num_tokens.isdigit() or (has_limit and int(num_tokens) == 0):
+        raise UserError(
+            f"{choice}: {NUM_TOKENS} {num_tokens!r} is not a number of tokens.", "Give 1 or more."
+        )
+    return int(num_tokens)
+
+
+def _scope(choice: MethodChoice, method: EngineMethod) -> Scope:
+    """The lifetime of a method's memory: the given one, or the engine's default."""
+    scopes: tuple[Scope, ...] = method.scopes or ("request",)
+    requested = choice.given.get(SCOPE, scopes[0])
+    for scope in scopes:
+        if scope == requested:
+            return scope
+    raise unknown_name("scope", requested, method.scopes, of=choice.name)
