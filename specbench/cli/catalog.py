@@ -85,44 +85,53 @@ def _details(name: str) -> Sequence[TextTable | str]:
         return _run(path)
     try:
         card = find_model(name)
-        return [_model(card), _drafters(card)]
     except UserError:
-        known, hint = _everything(), "`specbench list` has them by kind."
-        raise unknown_name("method, model, dataset or run", name, known, hint) from None
+        hint = "`specbench list` has them by kind."
+        raise unknown_name("method, model, dataset or run", name, _everything(), hint) from None
+    return [_model(card), _drafters(card)]
 
 
 def _methods() -> TextTable:
-    rows = [
-        [entry.name, f"BROKEN: {entry.error}" if entry.error else entry.summary, entry.origin]
-        for entry in registry.entries()
-    ]
+    rows = []
+    for method in registry.entries():
+        summary = f"BROKEN: {method.error}" if method.error else method.summary
+        rows.append([method.name, summary, method.origin])
     return text_table(["method", "summary", "from"], rows)
 
 
 def _method(name: str) -> list[TextTable]:
     method = registry.get(name)
     options = {option.name: option for option in registry.describe_options(method)}
-    needed = f"the model card's {method.weights!r}" if method.weights else "none needed"
     if "datastore" in options and "weights" not in options:
-        needed = "a file: datastore=FILE"
+        checkpoint = "a file: datastore=FILE"
+    elif method.weights:
+        checkpoint = f"the model card's {method.weights!r}"
+    else:
+        checkpoint = "none needed"
     facts = {
         "title": method.title,
         "summary": method.summary,
         "paper": method.paper or "-",
         "lossless": "yes" if method.is_lossless else "no",
-        "checkpoint": needed,
+        "checkpoint": checkpoint,
     }
-    about = text_table(["method", name], facts.items())
-    rows = [[one.name, one.kind, str(one.default), one.help] for one in options.values()]
-    table = text_table(["option", "kind", "default", "meaning"], rows)
-    return [about, table] if rows else [about]
+    tables = [text_table(["method", name], facts.items())]
+    if options:
+        rows = [
+            [option.name, option.kind, str(option.default), option.help]
+            for option in options.values()
+        ]
+        tables.append(text_table(["option", "kind", "default", "meaning"], rows))
+    return tables
 
 
 def _models() -> TextTable:
     rows = []
     for card in known_models().values():
-        drafts = ", ".join(one.method for one in card.draft_weights)
-        rows.append([card.name, _source(card) + (f" with {drafts}" if drafts else "")])
+        weights = _source(card)
+        if card.draft_weights:
+            weights += f" with {', '.join(draft.method for draft in card.draft_weights)}"
+        rows.append([card.name, weights])
     return text_table(["model", "weights, with draft weights for"], rows)
 
 
@@ -136,7 +145,7 @@ def _model(card: ModelCard) -> TextTable:
         "parameters": f"{card.shape.num_parameters / 1e9:.2f} billion" if card.shape else "",
         "note": card.note,
     }
-    return text_table(["model", card.name], _known(facts))
+    return text_table(["model", card.name], _without_blanks(facts))
 
 
 def _drafters(card: ModelCard) -> TextTable:
@@ -157,11 +166,12 @@ def _source(card: ModelCard) -> str:
 
 
 def _datasets() -> TextTable:
-    rows = [
-        [card.name, ", ".join(card.sources), "yes" if card.is_default else "no", card.title]
-        for card in load_cards().values()
-    ]
-    rows += [[name, "-", "no", f"BROKEN: {bad.message}"] for name, bad in broken_cards().items()]
+    rows = []
+    for card in load_cards().values():
+        is_default = "yes" if card.is_default else "no"
+        rows.append([card.name, ", ".join(card.sources), is_default, card.title])
+    for name, error in broken_cards().items():
+        rows.append([name, "-", "no", f"BROKEN: {error.message}"])
     return text_table(["dataset", "prompts", "default", "title"], rows)
 
 
@@ -177,12 +187,12 @@ def _dataset(card: TaskCard) -> TextTable:
         "hub": f"{hub.id} ({hub.split})" if hub else "",
         **{f"sub-task {task.name}": task.title for task in card.tasks if card.group},
     }
-    return text_table(["dataset", card.name], _known(facts))
+    return text_table(["dataset", card.name], _without_blanks(facts))
 
 
-def _known(facts: Mapping[str, str]) -> list[tuple[str, str]]:
+def _without_blanks(facts: Mapping[str, str]) -> list[tuple[str, str]]:
     """The facts that have a text."""
-    return [(name, text) for name, text in facts.items() if text]
+    return [(name, fact) for name, fact in facts.items() if fact]
 
 
 def _run_path(name: str) -> Path | None:
@@ -196,14 +206,18 @@ def _runs() -> TextTable:
     return text_table(headings, [*starmap(_run_row, list_runs(RUNS).items())])
 
 
-def _run_row(path: Path, about: RunHeader | RunFolderError) -> list[str]:
-    if isinstance(about, RunFolderError):
-        return [path.name, f"UNREADABLE: {about.message}", *["-"] * 4]
-    begun = about.created[:16].replace("T", " ")
+def _run_row(path: Path, header: RunHeader | RunFolderError) -> list[str]:
+    """The row of a run, or of a folder whose header cannot be read."""
+    if isinstance(header, RunFolderError):
+        return [path.name, f"UNREADABLE: {header.message}", "-", "-", "-", "-"]
     return [
-        path.name, state(path, about), _progress(path, about), about.model.name,
-        few(about.spec.values.methods), begun,
-    ]  # fmt: skip
+        path.name,
+        state(path, header),
+        _progress(path, header),
+        header.model.name,
+        few(header.spec.values.methods),
+        header.created[:16].replace("T", " "),
+    ]
 
 
 def _progress(path: Path, header: RunHeader) -> str:
@@ -212,49 +226,47 @@ def _progress(path: Path, header: RunHeader) -> str:
 
 
 def _run(path: Path) -> list[TextTable | str]:
-    from specbench.report import facts
+    from specbench.report import commands, facts
 
     header = read_header(path)
-    rows = [
-        ["status", state(path, header)],
-        ["completions", _progress(path, header)],
-        *([name.lower(), text] for name, text in facts.listed_facts(header) if name != "Run"),
-        *(["warning", text] for text in header.warnings),
-    ]
-    methods = [
-        [about.title, spelling, *_execution(about, header.execution.get(spelling))]
-        for spelling, about in header.methods.items()
-    ]
+    rows = [["status", state(path, header)], ["completions", _progress(path, header)]]
+    rows += [[name.lower(), fact] for name, fact in facts.listed_facts(header) if name != "Run"]
+    rows += [["warning", warning] for warning in header.warnings]
+    methods = []
+    for spelling, method in header.methods.items():
+        options, weights = _execution(method, header.execution.get(spelling))
+        methods.append([method.title, spelling, options, weights])
     return [
         text_table(["run", str(path)], rows),
         text_table(["method", "name", "options in effect", "weights"], methods),
-        f"To repeat it, every setting written out:\n{facts.full_command(header)}",
+        f"To repeat it, every setting written out:\n{commands.full_command(header)}",
     ]
 
 
-def _execution(about: MethodHeader, execution: ExecutionHeader | None) -> tuple[str, str]:
+def _execution(method: MethodHeader, execution: ExecutionHeader | None) -> tuple[str, str]:
     """The options in effect, with the target layers that were read if the config named them;
     and the checkpoint, with its published layout.
     """
     from specbench.report import facts
 
-    weights = facts.weights_text(about.weights)
+    weights = facts.weights_text(method.weights)
     if execution and execution.weights_layout:
         weights += f", {execution.weights_layout} layout"
     if execution and execution.layer_inputs:
         layers = "+".join(map(str, execution.layer_inputs))
-        layers += " (guessed)" if execution.has_guessed_layers else ""
-        about = replace(about, options={**about.options, "layers": layers})
-    return facts.options_text(about), weights
+        if execution.has_guessed_layers:
+            layers += " (guessed)"
+        method = replace(method, options={**method.options, "layers": layers})
+    return facts.options_text(method), weights
 
 
 _KINDS = {"methods": _methods, "models": _models, "datasets": _datasets, "runs": _runs}
 
 
-def _print(*parts: TextTable | str) -> None:
+def _print(*blocks: TextTable | str) -> None:
     """Tables and texts on stdout, a blank line between; 160 columns wide in a file or a pipe."""
     console = SafeConsole(plain_width=160)
-    for number, part in enumerate(parts):
-        if number:
+    for i, block in enumerate(blocks):
+        if i > 0:
             console.print()
-        console.print(part, soft_wrap=isinstance(part, str), crop=False)
+        console.print(block, soft_wrap=isinstance(block, str), crop=False)

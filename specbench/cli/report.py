@@ -30,7 +30,7 @@ def report(
         str, typer.Option(metavar="KIND", help="ours, or paper: the ratio of mean tokens/s.")
     ] = "ours",
     pool: Annotated[
-        bool, typer.Option("--pool", help="Take the runs as repetitions of one run.")
+        bool, typer.Option("--pool", help="Pool the runs as repetitions of one run.")
     ] = False,
     lenient: Annotated[
         bool, typer.Option("--lenient", help="Leave out lines that no run can have written.")
@@ -38,7 +38,8 @@ def report(
     plan: Annotated[
         bool,
         typer.Option(
-            "--plan", help="Count the prompts, passes and runs that show a difference instead."
+            "--plan",
+            help="Instead, count the prompts, passes and runs that would show a difference.",
         ),
     ] = False,
 ) -> None:
@@ -57,18 +58,19 @@ def report(
         return
     if len(run) > 1:
         say(f"{len(run)} runs in one report: {', '.join(path.name for path in run)}")
-    formula, exporter = check_arithmetic(arithmetic), load_format(format)
+    formula = check_arithmetic(arithmetic)
+    exporter = load_format(format)
     with no_garbage_collection():  # among a million records, a search takes seconds
         stored = [read_runs(path, is_lenient=lenient) for path in run]
-        made = make_report(
-            [Run.pooled(stored)] if pool else stored, arithmetic=formula, sort=call.sort
-        )
+        if pool:
+            stored = [Run.pooled(stored)]
+        content = make_report(stored, arithmetic=formula, sort=call.sort)
     if format == FORMATS[0]:
-        print_report(made, is_full=call.full)
+        print_report(content, is_full=call.full)
     else:
-        write_data(exporter.render(made))
+        write_data(exporter.render(content))
     if out is not None:
-        for path in write_report(made, out):
+        for path in write_report(content, out):
             say(str(path))
 
 

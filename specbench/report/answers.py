@@ -15,50 +15,59 @@ from specbench.log.run import Run
 from specbench.types import Record, RequestKey
 
 SAMPLES_PER_TASK = 2
-"""Samples of each task on a page, in their first repeat: the page has to stay small."""
+"""Samples of each task on a page, in their first pass: the page has to stay small."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The records of all methods for one request, or their errors, by the method's label in tables.
-
-    `prompt` is the text of its turn; empty if this machine does not have the run's prompts.
-    """
+    """What all methods answered to one request."""
 
     title: str
+    """The sample in words."""
     prompt: str
+    """The text of its turn; empty if this machine does not have the run's prompts."""
     done: Mapping[str, Record]
+    """The records, by the method's label in tables."""
     failed: Mapping[str, str]
+    """The errors of methods that failed, by label."""
 
     @property
     def by_text(self) -> Mapping[str, Sequence[str]]:
         """The distinct texts, each with the methods that wrote it."""
-        methods = defaultdict(list)
+        labels_by_text = defaultdict(list)
         for label, record in self.done.items():
-            methods[record.text].append(label)
-        return methods
+            labels_by_text[record.text].append(label)
+        return labels_by_text
 
     def replay(self, prefix: str = "") -> dict[str, Any]:
         """The texts and the steps of the methods, as plain values for a script."""
         texts = list(self.by_text)
+        answers = [
+            {"method": label, "text": texts.index(record.text), **_timed_steps(record)}
+            for label, record in self.done.items()
+        ]
         return {
             "title": prefix + self.title,
             "prompt": self.prompt,
             "texts": texts,
-            "answers": [
-                {
-                    "method": label,
-                    "text": texts.index(record.text),
-                    "prefill_s": record.prefill_s,
-                    "decode_s": record.decode_s,
-                    "tokens": record.num_tokens,
-                    "steps": step_ends(_token_ends(record), _lengths(record)),
-                    "counted": _lengths(record) == record.accept_lengths,
-                    "exact": len(record.token_ends or ()) == record.num_tokens,
-                }
-                for label, record in self.done.items()
-            ],
+            "answers": answers,
         }
+
+
+def _timed_steps(record: Record) -> dict[str, Any]:
+    """The times and the steps of an answer.
+
+    `counted`: the steps are known; `exact`: the ends of the tokens are.
+    """
+    lengths = _lengths(record)
+    return {
+        "prefill_s": record.prefill_s,
+        "decode_s": record.decode_s,
+        "tokens": record.num_tokens,
+        "steps": step_ends(_token_ends(record), lengths),
+        "counted": lengths == record.accept_lengths,
+        "exact": len(record.token_ends or ()) == record.num_tokens,
+    }
 
 
 def step_ends(token_ends: Sequence[int], accept_lengths: Sequence[int]) -> list[tuple[int, int]]:
@@ -68,7 +77,7 @@ def step_ends(token_ends: Sequence[int], accept_lengths: Sequence[int]) -> list[
 
 
 def _lengths(record: Record) -> Sequence[int]:
-    """The tokens of each step; one a step where a server does not list them."""
+    """The tokens of each step; one per step where a server does not list them."""
     return record.accept_lengths or (1,) * (record.num_tokens - 1)
 
 
@@ -85,39 +94,54 @@ def _token_ends(record: Record) -> Sequence[int]:
 
 def pick_answers(run: Run) -> tuple[Answers, ...]:
     """The answers of a run's first samples of each task, in the order in which they ran."""
-    requests: dict[RequestKey, dict[str, Record]] = defaultdict(dict)
-    samples: dict[str, dict[str, None]] = defaultdict(dict)
+    records_by_request: dict[RequestKey, dict[str, Record]] = defaultdict(dict)
+    samples_by_task: dict[str, set[str]] = defaultdict(set)
     for record in run.records:
         key = record.key
-        own = samples[key.task]
-        if key.repeat or (key.sample_id not in own and len(own) == SAMPLES_PER_TASK):
-            continue
-        own[key.sample_id] = None
-        requests[key.request][key.method] = replace(record, text=visible(record.text))
-    sets = (known_prompts(run.header, one) for one in run.header.prompts)
-    turns = {each.sample_id: each.turns for one in sets if one for each in one.prompts}
-    order = run.header.method_labels
+        samples = samples_by_task[key.task]
+        is_shown = key.sample_id in samples or len(samples) < SAMPLES_PER_TASK
+        if key.repeat == 0 and is_shown:
+            samples.add(key.sample_id)
+            shown = replace(record, text=visible(record.text))
+            records_by_request[key.request][key.method] = shown
+    turns = _turns(run)
     answers = []
-    for request, found in requests.items():
-        shown = {one.label: found[one.spelling] for one in order if one.spelling in found}
-        answers.append(
-            Answers(
-                _title(run, request),
-                visible("".join(turns.get(request.sample_id, ())[request.turn : request.turn + 1])),
-                done={label: one for label, one in shown.items() if one.is_ok},
-                failed={
-                    label: one.error or "no reason given"
-                    for label, one in shown.items()
-                    if not one.is_ok
-                },
-            )
-        )
+    for request, records in records_by_request.items():
+        prompt = "".join(turns.get(request.sample_id, ())[request.turn : request.turn + 1])
+        answers.append(_answers(run, request, visible(prompt), records))
     return tuple(answers)
+
+
+def _turns(run: Run) -> dict[str, Sequence[str]]:
+    """The texts of the turns by sample, of the prompts that this machine has."""
+    turns: dict[str, Sequence[str]] = {}
+    for header in run.header.prompts:
+        prompt_set = known_prompts(run.header, header)
+        if prompt_set is not None:
+            turns.update({prompt.sample_id: prompt.turns for prompt in prompt_set.prompts})
+    return turns
+
+
+def _answers(run: Run, request: RequestKey, prompt: str, records: Mapping[str, Record]) -> Answers:
+    """The answers of all methods to a request, in the order of the run's methods."""
+    done = {}
+    failed = {}
+    for method in run.header.method_labels:
+        record = records.get(method.spelling)
+        if record is None:
+            continue
+        if record.is_ok:
+            done[method.label] = record
+        else:
+            failed[method.label] = record.error or "no reason given"
+    return Answers(_title(run, request), prompt, done, failed)
 
 
 def _title(run: Run, key: RequestKey) -> str:
     """The sample in words: MT-bench, 81, turn 2, T=1."""
-    parts = [run.header.task_title(key.task), key.sample_id.removeprefix(f"{key.task}/")]
-    parts += [f"turn {key.turn + 1}"] if key.turn else []
-    parts += [f"T={key.temperature:g}"] if len(run.header.spec.values.temperatures) > 1 else []
-    return ", ".join(parts)
+    words = [run.header.task_title(key.task), key.sample_id.removeprefix(f"{key.task}/")]
+    if key.turn:
+        words.append(f"turn {key.turn + 1}")
+    if len(run.header.spec.values.temperatures) > 1:
+        words.append(f"T={key.temperature:g}")
+    return ", ".join(words)

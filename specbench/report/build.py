@@ -25,12 +25,12 @@ def make_report(
 ) -> Report:
     """Measure runs and arrange their numbers, methods in this order. Options are `measure`'s.
 
-    A run on servers at several loads becomes one run a load.
+    A run on servers at several loads becomes one run per load.
     """
-    given = runs if isinstance(runs, Sequence) else [runs]
-    several = [run.at(load) for run in given for load in run.loads]
-    measured = [measure(run, bootstrap, **options) for run in several]
-    report = arrange(measured, several, sort)
+    run_list = runs if isinstance(runs, Sequence) else [runs]
+    runs_at_loads = [run.at(load) for run in run_list for load in run.loads]
+    measured = [measure(run, bootstrap, **options) for run in runs_at_loads]
+    report = arrange(measured, runs_at_loads, sort)
     return replace(report, plots=make_plots(report))
 
 

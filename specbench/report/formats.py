@@ -5,39 +5,43 @@ from specbench.analysis.stats.estimates import Estimate, Interval, Missing, Valu
 NONE = "–"
 """The text of a number that is missing."""
 _ROUNDING = 1e-9
+"""Width of an interval that is a rounding error."""
 
 
-def speedup(value: Value) -> str:
+def speedup(ratio: Value) -> str:
     """A speedup: 1.42x."""
-    return f"{value.value:.2f}x" if isinstance(value, Estimate) else NONE
+    return f"{ratio.value:.2f}x" if isinstance(ratio, Estimate) else NONE
 
 
-def mat(value: Value) -> str:
+def mat(tokens: Value) -> str:
     """Mean accepted tokens: 1.73."""
-    return f"{value.value:.2f}" if isinstance(value, Estimate) else NONE
+    return f"{tokens.value:.2f}" if isinstance(tokens, Estimate) else NONE
 
 
-def rate(value: Value) -> str:
+def rate(tokens_per_s: Value) -> str:
     """Tokens per second, with three figures or more."""
-    if isinstance(value, Missing):
+    if isinstance(tokens_per_s, Missing):
         return NONE
-    return f"{value.value:.0f}" if value.value >= 100 else f"{value.value:.3g}"
+    speed = tokens_per_s.value
+    return f"{speed:.0f}" if speed >= 100 else f"{speed:.3g}"
 
 
-def figures(value: Value, scale: float = 1.0) -> str:
+def figures(quantity: Value, scale: float = 1.0) -> str:
     """A scaled number with three figures, zeros included: 2.50."""
-    if isinstance(value, Missing):
+    if isinstance(quantity, Missing):
         return NONE
-    number = value.value * scale
-    return f"{number:.0f}" if number >= 100 else f"{number:#.3g}"
+    scaled = quantity.value * scale
+    return f"{scaled:.0f}" if scaled >= 100 else f"{scaled:#.3g}"
 
 
-def percent(value: Value) -> str:
+def percent(share: Value) -> str:
     """A share. Only a full one is written 100 %."""
-    if isinstance(value, Missing):
+    if isinstance(share, Missing):
         return NONE
-    shown = min(value.value * 100, 99.9) if value.value < 1 else 100.0
-    return f"{shown:.0f} %" if shown in (0.0, 100.0) else f"{shown:.1f} %"
+    if share.value >= 1:
+        return "100 %"
+    shown = min(share.value * 100, 99.9)
+    return "0 %" if shown == 0 else f"{shown:.1f} %"
 
 
 def ends(interval: Interval) -> str:
@@ -45,32 +49,35 @@ def ends(interval: Interval) -> str:
     return f"{interval.low:.2f}–{interval.high:.2f}"
 
 
-def brackets(value: Value) -> str:
+def brackets(estimate: Value) -> str:
     """The interval as a suffix: " [1.38, 1.46]", or nothing."""
-    interval = interval_of(value)
+    interval = interval_of(estimate)
     return f" [{interval.low:.2f}, {interval.high:.2f}]" if interval else ""
 
 
-def plus_minus(value: Value) -> str:
+def plus_minus(estimate: Value) -> str:
     """Half the width of the interval as a suffix: " ±0.04", or nothing."""
-    interval = interval_of(value)
+    interval = interval_of(estimate)
     return f" ±{interval.half_width:.2f}" if interval else ""
 
 
-def interval_of(value: Value) -> Interval | None:
+def interval_of(estimate: Value) -> Interval | None:
     """The interval, if it is wider than rounding errors: vanilla against itself has none."""
-    interval = value.interval if isinstance(value, Estimate) else None
-    return interval if interval and interval.high - interval.low > _ROUNDING else None
+    if isinstance(estimate, Missing) or estimate.interval is None:
+        return None
+    interval = estimate.interval
+    return interval if interval.high - interval.low > _ROUNDING else None
 
 
-def no_interval(value: Value) -> str:
+def no_interval(estimate: Value) -> str:
     """The reason why a number has no interval; empty if it has one, or needs none.
 
     Vanilla's 1 needs none. All intervals of a report are over prompts, so a missing one means
     too few prompts.
     """
-    is_bare = isinstance(value, Estimate) and value.interval is None and value.value != 1
-    return "too few samples" if is_bare else ""
+    if isinstance(estimate, Missing) or estimate.interval is not None or estimate.value == 1:
+        return ""
+    return "too few samples"
 
 
 def num_bytes(size: float) -> str:
@@ -81,6 +88,6 @@ def num_bytes(size: float) -> str:
     return f"{size / 1e3:.3g} kB"
 
 
-def temperature(value: float) -> str:
+def temperature(level: float) -> str:
     """The heading of a block, as in the papers: Temperature=0."""
-    return f"Temperature={value:g}"
+    return f"Temperature={level:g}"

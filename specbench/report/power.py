@@ -5,6 +5,9 @@ from specbench.analysis.planning import DIFFERENCES, UNITS, Pilot, pilot
 from specbench.analysis.stats.confidence import MIN_DEGREES
 from specbench.errors import UserError
 
+_MANY_PROMPTS = 1e9
+"""So many that only passes or runs still differ."""
+
 
 def pilot_of(run: RunMetrics) -> Pilot | None:
     """The variances of the fastest method's speed over each other one, or over vanilla."""
@@ -21,30 +24,46 @@ def power_lines(name: str, run: RunMetrics) -> list[str]:
     Raises:
         UserError: the run has too few samples.
     """
-    found, kind = pilot_of(run), run.scope.kind
-    if found is None:
+    variances = pilot_of(run)
+    if variances is None:
         raise UserError(
             f"{name}: too few samples for a plan.",
             f"Use a run of vanilla and another method with {MIN_DEGREES + 2} prompts or more.",
         )
-    lines = [f"Pilot {name}: {found.num_prompts} prompts, {run.scope.text}."]
-    if found.unit_sd is None:
-        lines.append(
-            "It has one pass, so the machine's variance is unknown and the plan counts prompts "
-            "alone. Repeat it with --repeats 3, or with --runs 5."
+    return [
+        f"Pilot {name}: {variances.num_prompts} prompts, {run.scope.text}.",
+        _machine_line(run, variances),
+        *_table(run, variances),
+    ]
+
+
+def _machine_line(run: RunMetrics, variances: Pilot) -> str:
+    """What is known of the machine's variance."""
+    if variances.unit_sd is None:
+        return (
+            "It has one pass, so the machine's variance is unknown and the plan counts only "
+            "prompts. Repeat it with --repeats 3, or with --runs 5."
         )
-    else:
-        lines.append(f"Standard deviation between {kind}: {found.unit_sd * 100:.1f} %.")
-    lines.append(f"Prompts that show a difference (80 % of the time), by number of {kind}:")
-    lines.append("difference " + "".join(f"{n:>14}" for n in UNITS))
+    return f"Standard deviation between {run.scope.kind}: {variances.unit_sd * 100:.1f} %."
+
+
+def _table(run: RunMetrics, variances: Pilot) -> list[str]:
+    """A row per difference, a column per number of passes or runs."""
+    kind = run.scope.kind
+    lines = [
+        f"Prompts that show a difference (80 % of the time), by number of {kind}:",
+        "difference " + "".join(f"{num_units:>14}" for num_units in UNITS),
+    ]
     for difference in DIFFERENCES:
-        needed = [found.prompts_for(difference, n) for n in UNITS]
-        cells = "".join(f"{'not possible' if n is None else n:>14}" for n in needed)
-        lines.append(f"{difference * 100:>8.0f} % {cells}")
-    if found.unit_sd:
-        limits = [found.smallest(1e9, n) * 100 for n in UNITS]
-        lines.append("smallest   " + "".join(f"{limit:>12.1f} %" for limit in limits))
-        lines.append(
-            f"smallest: the smallest possible difference with any prompts, as {kind} differ."
-        )
+        row = f"{difference * 100:>8.0f} % "
+        for num_units in UNITS:
+            num_prompts = variances.prompts_for(difference, num_units)
+            row += f"{'not possible' if num_prompts is None else num_prompts:>14}"
+        lines.append(row)
+    if variances.unit_sd:
+        smallest = [variances.smallest(_MANY_PROMPTS, num_units) for num_units in UNITS]
+        lines += [
+            "smallest   " + "".join(f"{difference * 100:>12.1f} %" for difference in smallest),
+            f"smallest: no number of prompts shows a smaller difference, since {kind} differ.",
+        ]
     return lines

@@ -27,7 +27,9 @@ class PublishedTable(Struct, frozen=True):
     """A table of a publication."""
 
     title: str
+    """Its caption."""
     hardware: str
+    """The hardware, or the words "not stated"."""
 
     @property
     def known_hardware(self) -> str:
@@ -36,35 +38,49 @@ class PublishedTable(Struct, frozen=True):
 
 
 class Publication(Struct, frozen=True, kw_only=True):
-    """Source of published numbers. `columns` says what they mean; `key` is the file's name."""
+    """Source of published numbers."""
 
     key: str = ""
+    """The name of its file."""
     name: str
+    """Its short name: "Spec-Bench"."""
     title: str
+    """Title of the paper or page."""
     authors: str
+    """As printed there."""
     year: int
+    """Of publication."""
     url: str
+    """Where it is."""
     settings: str
+    """How the numbers were measured."""
     columns: dict[str, str]
+    """What the columns mean."""
     table: dict[str, PublishedTable]
+    """Its tables, by the name that the CSV file uses."""
 
 
 class PublishedValue(Struct, frozen=True):
-    """One cell of a published table.
-
-    `model`, `method` and `task` are specbench's names. The task "mean" is the publication's
-    own mean over its tasks; a suite's name ("spec_bench") stands for all its questions
-    together.
-    """
+    """One cell of a published table."""
 
     publication: Publication
+    """The source."""
     table: PublishedTable
+    """The table."""
     model: str
+    """specbench's name of the model."""
     method: str
+    """specbench's name of the method, without options."""
     task: str
+    """specbench's name of the task; "mean" is the publication's own mean over its tasks, a
+    suite's name ("spec_bench") stands for all its questions together.
+    """
     temperature: float
+    """Sampling temperature."""
     speedup: float
+    """Over the publication's baseline."""
     mat: float | None = field(default=None, name="mean_accepted_tokens")
+    """Mean accepted tokens; absent if not published."""
 
     @property
     def where(self) -> str:
@@ -78,11 +94,12 @@ def find(model: str, method: str, task: str, temperature: float) -> tuple[Publis
     `method` is a method without options: published values are of the official settings.
     """
     tasks = {task, SAME_PROMPTS.get(task, task)}
+    cell = (model, method, temperature)
     return tuple(
-        value
-        for value in published_values()
-        if (value.model, value.method, value.temperature) == (model, method, temperature)
-        and value.task in tasks
+        published
+        for published in published_values()
+        if published.task in tasks
+        and (published.model, published.method, published.temperature) == cell
     )
 
 
@@ -97,26 +114,29 @@ def published_values() -> tuple[PublishedValue, ...]:
     for root in ROOTS:
         for path in sorted(Path(root, "results", "published").glob("*.toml")):
             paths.setdefault(path.stem, path)
-    return tuple(value for path in paths.values() for value in read_publication(path))
+    publications = [read_publication(path) for path in paths.values()]
+    return tuple(published for cells in publications for published in cells)
 
 
 def read_publication(path: Path) -> tuple[PublishedValue, ...]:
     """The values of one publication, from its TOML file and the CSV file beside it."""
     try:
-        about = msgspec.toml.decode(path.read_bytes(), type=Publication)
-        about = structs.replace(about, key=path.stem)
+        publication = msgspec.toml.decode(path.read_bytes(), type=Publication)
+        publication = structs.replace(publication, key=path.stem)
         with path.with_suffix(".csv").open(encoding="utf-8", newline="") as file:
-            return tuple(_value(about, row) for row in csv.DictReader(file))
+            return tuple(_cell(publication, row) for row in csv.DictReader(file))
     except KeyError as error:
         raise UserError(f"{path} or its CSV lacks {error.args[0]!r}.", _HINT) from error
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{path} or its CSV cannot be read: {error}", _HINT) from error
 
 
-def _value(publication: Publication, row: Mapping[str, str]) -> PublishedValue:
-    known: dict[str, Any] = {name: text for name, text in row.items() if text}
-    known |= {"publication": publication, "table": publication.table[row["table"]]}
-    return msgspec.convert(known, PublishedValue, strict=False)
+def _cell(publication: Publication, row: Mapping[str, str]) -> PublishedValue:
+    """The cell of a line of the CSV file, whose empty columns are absent."""
+    columns: dict[str, Any] = {name: written for name, written in row.items() if written}
+    columns["publication"] = publication
+    columns["table"] = publication.table[row["table"]]
+    return msgspec.convert(columns, PublishedValue, strict=False)
 
 
 _HINT = "results/published/README.md describes both files."

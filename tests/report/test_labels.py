@@ -3,7 +3,8 @@
 import pytest
 
 from specbench.log.run import Run
-from specbench.report.facts import full_command, prompts_text
+from specbench.report.commands import full_command
+from specbench.report.facts import prompts_text
 from tests.analysis.run_factory import full_run, header
 from tests.report.drawing import nine_methods, render, report_of, two_models
 from tests.support.headers import make_header

@@ -10,7 +10,7 @@ import pytest
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.log.run import Run
 from specbench.report.build import make_report
-from specbench.report.facts import full_command
+from specbench.report.commands import full_command
 from tests.analysis.test_serving import ACCEPTING, of_counts
 from tests.judge.changing import with_header
 from tests.report.drawing import LOADS, render, report_of, served

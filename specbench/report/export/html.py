@@ -15,7 +15,7 @@ from urllib.parse import quote
 from specbench.analysis.frames import value_or_none
 from specbench.analysis.metrics import BASELINE
 from specbench.analysis.stats.estimates import Estimate
-from specbench.report import facts, formats, sections, task_tables
+from specbench.report import commands, facts, formats, sections, task_tables
 from specbench.report.answers import SAMPLES_PER_TASK
 from specbench.report.export import json
 from specbench.report.published import PublishedValue, find
@@ -49,6 +49,7 @@ def render(report: Report) -> str:
         samples_per_task=SAMPLES_PER_TASK,
         replays=_replays(report),
         colour=lambda cell: _COLOURS.get(cell.tone, ""),
+        commands=commands,
         facts=facts,
         formats=formats,
     )
