@@ -15,7 +15,7 @@ from specbench.engine.target import Target
 from specbench.errors import MethodFault, SpecbenchError, UserError, containing, time_limit
 from specbench.measure.local.engine_load import build_drafters
 from specbench.measure.local.memory import MemoryLedger
-from specbench.registry import MethodChoice, expand_groups
+from specbench.registry import MethodChoice, expand_groups, lookup
 from specbench.settings.run_method import LoadedMethod, RunMethod, parse_methods
 from specbench.types import Request
 from tests.packaging.shell import ROOT, python
@@ -39,8 +39,8 @@ def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / f"a_{name}.py").write_text(source)
     points = [EntryPoint(name, f"a_{name}:METHOD", registry.GROUP) for name in SOURCES]
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(registry, "_plugins", lambda: points)
-    monkeypatch.setattr(registry, "IMPORT_LIMIT_S", 0.2)
+    monkeypatch.setattr(lookup, "_plugins", lambda: points)
+    monkeypatch.setattr(lookup, "IMPORT_LIMIT_S", 0.2)
 
 
 @pytest.mark.usefixtures("plugins")
@@ -105,7 +105,7 @@ def test_ctrl_c_in_a_method_is_not_its_fault() -> None:
 def test_the_time_in_which_torch_is_imported_is_not_the_methods_own() -> None:
     code = """
 from specbench import registry
-registry.IMPORT_LIMIT_S = 1.0
+registry.lookup.IMPORT_LIMIT_S = 1.0
 print(registry.get("pld").name)
 """
     assert python(code, ROOT) == "pld"

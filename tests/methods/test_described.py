@@ -31,5 +31,5 @@ def test_a_file_that_cannot_be_read_is_an_entry_with_its_error(
     found = described.__wrapped__()
     error = found["odd"].error
     assert found == {"odd": About(error=error)} and "cannot be read" in error
-    monkeypatch.setattr("specbench.registry.described", lambda: found)
+    monkeypatch.setattr("specbench.registry.lookup.described", lambda: found)
     assert [one.error for one in entries() if one.name == "odd"] == [error]

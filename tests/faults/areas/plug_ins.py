@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 from specbench import registry
 from specbench.measure.spec import RunSpec
+from specbench.registry import lookup
 from specbench.report.build import make_report
 from specbench.report.export.terminal import render
 from tests.cli.test_plugin import claim
@@ -108,7 +109,7 @@ def attack(random: Random, folder: Path) -> None:
     spec = RunSpec(str(model_folder()), prompts=str(prompts), template="none", max_new_tokens=6,
                    device="cpu")  # fmt: skip
     path = patch.object(sys, "path", [str(site), *sys.path])
-    with path, patch.object(registry, "IMPORT_LIMIT_S", 1.0):
+    with path, patch.object(lookup, "IMPORT_LIMIT_S", 1.0):
         listed = specbench("list", "methods", folder=folder)
         assert listed.code == 0 and "pld" in listed.out, listed
         assert ("BROKEN" in listed.out) == is_import, listed.out

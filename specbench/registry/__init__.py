@@ -1,0 +1,38 @@
+"""Methods by name, with their options, and as users name them."""
+
+from specbench.registry.choices import MethodChoice, parse_choices
+from specbench.registry.lookup import (
+    GROUP,
+    GROUPS,
+    Entry,
+    check_choice,
+    check_group,
+    default_entries,
+    entries,
+    expand_groups,
+    get,
+    names,
+    option_names,
+    paper_methods,
+)
+from specbench.registry.options import OptionInfo, describe_options, make_options
+
+__all__ = [
+    "GROUP",
+    "GROUPS",
+    "Entry",
+    "MethodChoice",
+    "OptionInfo",
+    "check_choice",
+    "check_group",
+    "default_entries",
+    "describe_options",
+    "entries",
+    "expand_groups",
+    "get",
+    "make_options",
+    "names",
+    "option_names",
+    "paper_methods",
+    "parse_choices",
+]

@@ -1,0 +1,100 @@
+"""Methods as a user names them, with options: `pld:ngram=2`, or sweeps `eagle2:depth=3|5`."""
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from specbench.errors import UserError
+
+_COMMA = re.compile(r",(?![^\[\]]*\])")
+"""A comma outside brackets."""
+
+
+@dataclass(frozen=True, slots=True)
+class MethodChoice:
+    """A method with the options given by the user: `pld:ngram=2`."""
+
+    name: str
+    given: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        options = ",".join(f"{key}={value}" for key, value in self.given.items())
+        return f"{self.name}:{options}" if options else self.name
+
+
+def parse_choices(texts: Sequence[str]) -> list[MethodChoice]:
+    """Parse `["pld,sps:num_tokens=4,schedule=constant"]` into choices, without duplicates.
+
+    A piece with `=` before any `:` is an option of the preceding method. A swept option,
+    `eagle2:depth=3|5`, gives a choice for each value.
+
+    Raises:
+        UserError: an option without a method or a value, or one that is given twice.
+    """
+    choices: list[MethodChoice] = []
+    pieces = [piece.strip() for text in texts for piece in _COMMA.split(text)]
+    for piece in filter(None, pieces):
+        name, _, option = piece.partition(":")
+        if "=" in name:
+            if not choices:
+                raise UserError(
+                    f"Option {piece!r} has no method before it.",
+                    "Write METHOD:option=value,option=value.",
+                )
+            option = piece
+        else:
+            choices.append(MethodChoice(name))
+        if option:
+            choices[-1] = _with_option(choices[-1], option)
+    by_text: dict[str, MethodChoice] = {}
+    for choice in choices:
+        for given in _sweep(choice.given):
+            swept = MethodChoice(choice.name, given)
+            by_text[str(swept)] = swept
+    return list(by_text.values())
+
+
+def _with_option(choice: MethodChoice, text: str) -> MethodChoice:
+    """The choice with the option `key=value` too."""
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise UserError(
+            f"Option {text!r} of method {choice.name!r} has no value.",
+            f"Write {choice.name}:{key}=VALUE.",
+        )
+    key = key.strip()
+    value = value.strip()
+    if key in choice.given:
+        earlier = choice.given[key]
+        raise UserError(
+            f"Option {key} of method {choice.name!r} is given twice: {earlier} and {value}.",
+            f"To run both: --method '{choice.name}:{key}={earlier}|{value}'.",
+        )
+    return MethodChoice(choice.name, {**choice.given, key: value})
+
+
+def _sweep(given: Mapping[str, str]) -> list[dict[str, str]]:
+    """Every combination of the values of a method's options; the last option changes fastest.
+
+    Raises:
+        UserError: a sweep with an empty value.
+    """
+    settings = [[(key, value) for value in _swept(key, text)] for key, text in given.items()]
+    return [dict(pairs) for pairs in itertools.product(*settings)]
+
+
+def _swept(key: str, text: str) -> list[str]:
+    """The values of an option: those of a sweep `3|5|7` or `[3,5,7]`, or the one given."""
+    if text.startswith("[") and text.endswith("]"):
+        pieces = text[1:-1].split(",")
+    elif "|" in text:
+        pieces = text.split("|")
+    else:
+        return [text]
+    stripped = [piece.strip() for piece in pieces]
+    if not all(stripped):
+        raise UserError(
+            f"Option {key}={text} has an empty value.", f"Write {key}=3|5|7 or {key}=[3,5,7]."
+        )
+    return stripped

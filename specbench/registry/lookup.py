@@ -1,0 +1,222 @@
+"""Methods by name: those of specbench, and those of installed packages.
+
+A method is imported on first use. Built-in methods are the modules of `methods/`. Installed
+packages add others through the entry-point group `specbench.methods`; each entry names a
+`Method`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import typing
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from specbench.errors import (
+    SpecbenchError,
+    UserError,
+    containing,
+    printable,
+    time_limit,
+    unknown_name,
+)
+from specbench.methods import described
+from specbench.methods._source import read_options
+from specbench.registry.choices import MethodChoice, parse_choices
+from specbench.registry.options import describe_options, make_options, read_values
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from specbench.engine.drafter import Method
+
+GROUP = "specbench.methods"
+"""The entry-point group of plug-ins, and the package of the methods of specbench."""
+IMPORT_LIMIT_S = 30.0
+"""The longest that a plug-in may take to import."""
+GROUPS = ("papers", "all")
+"""Names that stand for several methods: the papers', and all that work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A registered method for `specbench list methods`."""
+
+    name: str
+    summary: str
+    origin: str
+    """The package that it comes from."""
+    error: str = ""
+    """The reason why it is broken, if it is."""
+
+
+def names() -> list[str]:
+    """Every registered name, built-ins first."""
+    return [*described(), *(plugin.name for plugin in _plugins())]
+
+
+def paper_methods() -> list[str]:
+    """The methods of the papers, in their order."""
+    return [name for name, about in described().items() if about.paper_order is not None]
+
+
+def entries() -> list[Entry]:
+    """Every registered method. Built-ins are not imported; plug-ins are, to find broken ones."""
+    built_in = [_entry(name, "specbench") for name in described()]
+    return built_in + [_entry(plugin.name, _origin(plugin)) for plugin in _plugins()]
+
+
+def default_entries() -> list[Entry]:
+    """The methods of a run that names none: built-in defaults, and all plug-ins."""
+    defaults = {name for name, about in described().items() if about.is_default}
+    return [entry for entry in entries() if entry.name in defaults or entry.origin != "specbench"]
+
+
+def _entry(name: str, origin: str) -> Entry:
+    try:
+        _plugin_of(name)
+        if about := described().get(name):
+            summary, fault = about.summary, about.error
+        else:
+            summary, fault = get(name).summary, ""
+        return Entry(name, printable(summary), origin, printable(fault))
+    except UserError as error:
+        return Entry(name, "", origin, printable(error.message))
+
+
+def _origin(plugin: EntryPoint) -> str:
+    """The name of the package that a plug-in is from; where its method is, if that is unknown."""
+    with suppress(Exception):  # metadata that is damaged
+        if plugin.dist:
+            return printable(plugin.dist.name)
+    return printable(plugin.value)
+
+
+def get(name: str) -> Method:
+    """The method with this name.
+
+    Raises:
+        UserError: the name is unknown or taken by two packages, or the method is broken.
+    """
+    plugin = _plugin_of(name)
+    location = plugin.value if plugin else f"{GROUP}.{name}"
+    doing = f"importing {location}"
+    importlib.import_module("specbench.engine.drafter")  # torch may take long, not the method
+    try:
+        with containing(doing), time_limit(IMPORT_LIMIT_S, doing):
+            method = plugin.load() if plugin else importlib.import_module(location).METHOD
+            _check(method, name)
+    except SpecbenchError as error:
+        raise UserError(
+            f"Method {name!r} is broken: {printable(error.message)}",
+            "Fix that package, or uninstall it." if plugin else "Fix that file.",
+        ) from error
+    return typing.cast("Method", method)
+
+
+def _plugin_of(name: str) -> EntryPoint | None:
+    """The entry point of a plug-in's method; None for ours. Refuses other and doubtful names."""
+    claims = [plugin for plugin in _plugins() if plugin.name == name]
+    is_built_in = name in described()
+    if not claims and not is_built_in:
+        raise unknown_name("method", name, [*names(), *GROUPS])
+    if len(claims) > 1 or (claims and is_built_in):
+        locations = ", ".join(plugin.value for plugin in claims)
+        raise UserError(
+            f"Method {name!r} is registered more than once ({locations}).",
+            "Uninstall one of the packages, or rename its entry point.",
+        )
+    return claims[0] if claims else None
+
+
+def _check(method: object, name: str) -> None:
+    """Raise if this is not a method of this name, whose default options can be listed and stored.
+
+    What the method's own code raises on the way is its fault too.
+    """
+    from specbench.engine.drafter import Method
+
+    if not isinstance(method, Method):
+        raise TypeError(f"it is a {type(method).__name__}, not a specbench.engine.drafter.Method")
+    texts = (method.name, method.title, method.summary, method.paper)
+    if not all(isinstance(text, str) for text in texts) or method.name != name:
+        raise TypeError(f"its name is {method.name!r}, or its title or summary is not a text")
+    if not callable(method.build):
+        raise TypeError("its build cannot be called")
+    describe_options(method)
+    options = make_options(method, {})
+    msgspec.json.encode(asdict(options))
+    method.is_lossless_with(options)
+
+
+def expand_groups(texts: Sequence[str]) -> tuple[str, ...]:
+    """The spellings of methods, with each group replaced by its members.
+
+    Raises:
+        UserError: a group is given options.
+    """
+    members: list[str] = []
+    for choice in parse_choices(texts):
+        if choice.name in GROUPS:
+            check_group(choice)
+        if choice.name == "papers":
+            members += paper_methods()
+        elif choice.name == "all":
+            members += [entry.name for entry in entries() if not entry.error]
+        else:
+            members.append(str(choice))
+    return tuple(dict.fromkeys(members))
+
+
+def check_group(choice: MethodChoice) -> None:
+    """Raise UserError if a group of methods is given options."""
+    if choice.given:
+        raise UserError(
+            f"{choice} gives options to a group of methods.",
+            f"Write {choice.name},METHOD:{str(choice).partition(':')[2]}.",
+        )
+
+
+def check_choice(choice: MethodChoice) -> None:
+    """Check a method's name and options without importing it, which takes seconds.
+
+    Rules between options, and the options of plug-ins, are left to `make_options`.
+
+    Raises:
+        UserError: an unknown name or option, or a value of the wrong type or out of range.
+    """
+    if _plugin_of(choice.name) is None and (options := read_options(choice.name)):
+        read_values(choice.name, options, choice.given)
+
+
+def option_names(name: str) -> list[str]:
+    """The names of a method's options. A method of specbench is not imported for it.
+
+    Raises:
+        UserError: the name is unknown, or the method is broken.
+    """
+    options = read_options(name) if _plugin_of(name) is None else None
+    return [option.name for option in fields(options or get(name).options)]
+
+
+def _plugins() -> Sequence[EntryPoint]:
+    """The methods of installed packages, by name."""
+    folders = [Path(folder) for folder in sys.path]
+    return _plugins_in(
+        tuple((folder, folder.stat().st_mtime_ns) for folder in folders if folder.exists())
+    )
+
+
+@cache
+def _plugins_in(folders: tuple[tuple[Path, int], ...]) -> Sequence[EntryPoint]:
+    """The methods of packages installed in these folders, at these times of their last change."""
+    from importlib.metadata import entry_points
+
+    return sorted(entry_points(group=GROUP), key=lambda plugin: plugin.name)

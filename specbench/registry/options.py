@@ -1,0 +1,114 @@
+"""The options of methods: their fields in words, and their values from texts."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import Field, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from specbench.errors import UserError, unknown_name
+from specbench.methods import described
+
+if TYPE_CHECKING:
+    from specbench.engine.drafter import Method
+
+MAX_INTEGER = 1000
+"""The largest value of a built-in method's integer options: a step drafts no more than that."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptionInfo:
+    """One option of a method: a field of its options dataclass."""
+
+    name: str
+    kind: str
+    default: object
+    help: str
+
+
+def describe_options(method: Method) -> list[OptionInfo]:
+    """The options of a method, in order."""
+    hints = typing.get_type_hints(method.options)
+    return [
+        OptionInfo(
+            option.name, _kind(hints[option.name]), option.default, option.metadata.get("help", "")
+        )
+        for option in fields(method.options)
+    ]
+
+
+def make_options(method: Method, given: Mapping[str, str]) -> Any:
+    """The method's options object: the given values, and defaults for the rest.
+
+    Raises:
+        UserError: an unknown option, or a value of the wrong type or out of range.
+    """
+    from specbench.engine.method_options import completed
+
+    values = read_values(method.name, method.options, given)
+    return completed(method.options)(**values)
+
+
+def read_values(method: str, options: Any, given: Mapping[str, str]) -> dict[str, Any]:
+    """The values of texts, in the types of a method's options (a dataclass).
+
+    Raises:
+        UserError: an unknown option, or a value of the wrong type or out of range.
+    """
+    hints = typing.get_type_hints(options)
+    declared = {option.name: option for option in fields(options)}
+    values = {}
+    for name, text in given.items():
+        if name not in declared:
+            raise unknown_name("option", name, declared, of=repr(method))
+        values[name] = _read_value(method, name, hints[name], text)
+        _check_range(method, declared[name], hints[name], values[name], text)
+    return values
+
+
+def _check_range(method: str, option: Field[Any], hint: Any, value: Any, text: str) -> None:
+    """Raise UserError if a value is below the option's `min` or above its `max`."""
+    smallest = option.metadata.get("min", value)
+    default_largest = MAX_INTEGER if hint is int and method in described() else value
+    largest = option.metadata.get("max", default_largest)
+    if smallest <= value <= largest:
+        return
+    is_large = value > largest
+    size = "large" if is_large else "small"
+    raise UserError(
+        f"Option {option.name}={text} of method {method!r} is too {size}.",
+        f"Give at most {largest}." if is_large else f"Give at least {smallest}.",
+    )
+
+
+def _read_value(method: str, name: str, hint: Any, text: str) -> Any:
+    """The value of a text, in the type of an option."""
+    if typing.get_origin(hint) is typing.Literal:
+        return _word_of(typing.get_args(hint), text, f"{method}:{name}")
+    if isinstance(hint, types.UnionType):
+        hint = next(kind for kind in typing.get_args(hint) if kind is not type(None))
+    if hint is bool:
+        return _word_of(("true", "false"), text.lower(), f"{method}:{name}") == "true"
+    try:
+        return hint(text)
+    except ValueError as error:
+        raise UserError(
+            f"Option {name}={text!r} of method {method!r} is not of type {hint.__name__}.",
+            f"Write {method}:{name}=VALUE with {hint.__name__} VALUE.",
+        ) from error
+
+
+def _word_of(allowed: Sequence[str], text: str, option: str) -> str:
+    """The text, if it is one of the words that an option takes."""
+    if text not in allowed:
+        raise unknown_name("value", text, allowed, of=option)
+    return text
+
+
+def _kind(hint: Any) -> str:
+    """The type of an option in words: `int`, or `lossless | typical`."""
+    if typing.get_origin(hint) is typing.Literal:
+        return " | ".join(typing.get_args(hint))
+    return hint.__name__ if isinstance(hint, type) else str(hint)
