@@ -70,11 +70,12 @@ class ClusterBackend:
         A method whose steps any worker had to run eagerly counts as eager.
         """
         infos = self._infos
-        modes = [mode for info in infos.values() for mode in info.execution.items()]
-        modes.sort(key=lambda mode: mode[1].mode == "eager")  # the last one of a method counts
+        # Pairs of a method and its execution. `dict` keeps the last one of a method: an eager one.
+        executions = [pair for info in infos.values() for pair in info.execution.items()]
+        executions.sort(key=lambda pair: pair[1].mode == "eager")
         return replace(
             next(iter(infos.values()), BackendInfo()),
-            execution=dict(modes),
+            execution=dict(executions),
             gpu=None,
             workers={
                 name: worker for name, info in infos.items() for worker in info.workers.values()

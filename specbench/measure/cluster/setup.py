@@ -100,11 +100,11 @@ def _check_agreement(reports: Sequence[WorkerReport]) -> None:
         UserError: a worker has other files or versions, or a method cannot run on several workers.
     """
     about = reports[0].about
-    here = environment.capture()
+    this_machine = environment.capture()
     if about.environment is not None:
         # This process computes nothing, so its torch may be another build.
-        here = msgspec.structs.replace(here, torch=about.environment.torch)
-    expected = msgspec.structs.replace(about, environment=here)
+        this_machine = msgspec.structs.replace(this_machine, torch=about.environment.torch)
+    expected = msgspec.structs.replace(about, environment=this_machine)
     for report in reports:
         report.check(expected)
     remembering = [label for label, method in about.methods.items() if method.scope == "run"]
@@ -147,20 +147,20 @@ def _start_workers(ray: Any, spec: RunSpec, *, is_offline: bool) -> StartedWorke
         UserError: no worker can be started, or one lacks what the run needs.
     """
     shared = {name: os.environ[name] for name in SHARED_VARIABLES if name in os.environ}
-    resources = _resources_of_workers(ray, spec.device)
-    actor_class = ray.remote(Worker)
-    starting: dict[Any, Any] = {}  # Ray's reference to a start, to the actor
-    for resources_of_worker in resources:
-        options = actor_class.options(max_restarts=MOST_RESTARTS, **resources_of_worker)
-        actor = options.remote(spec, is_offline=is_offline, shared=shared)
-        starting[actor.__ray_ready__.remote()] = actor
-    placed, _ = ray.wait([*starting], num_returns=len(starting), timeout=PLACE_S)
-    if not placed:
+    worker_class = ray.remote(Worker)
+    actors_by_start: dict[Any, Any] = {}  # a call that ends when the actor has started
+    for resources in _resources_of_workers(ray, spec.device):
+        class_with_resources = worker_class.options(max_restarts=MOST_RESTARTS, **resources)
+        actor = class_with_resources.remote(spec, is_offline=is_offline, shared=shared)
+        actors_by_start[actor.__ray_ready__.remote()] = actor
+    num_workers = len(actors_by_start)
+    starts, _ = ray.wait([*actors_by_start], num_returns=num_workers, timeout=PLACE_S)
+    if not starts:
         raise UserError(
-            f"None of {len(starting)} workers found a place within {PLACE_S:.0f} s.",
+            f"None of {num_workers} workers found a place within {PLACE_S:.0f} s.",
             "See `ray status`: other jobs use the cluster.",
         )
-    actors = tuple(starting[reference] for reference in placed)
+    actors = tuple(actors_by_start[start] for start in starts)
     try:
         reports = ray.get([actor.report.remote() for actor in actors])
     except ray.exceptions.RayActorError as error:
@@ -180,21 +180,21 @@ def _resources_of_workers(ray: Any, device: str) -> list[dict[str, Any]]:
     Raises:
         UserError: no machine of the cluster has as much as one worker needs.
     """
-    nodes = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
-    has_gpus = any(resources.get("GPU") for resources in nodes.values())
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    has_gpus = any(node["Resources"].get("GPU") for node in nodes)
     is_on_gpu = device.startswith("cuda") or (device != "cpu" and has_gpus)
     kind = "GPU" if is_on_gpu else "CPU"
     num_per_worker = max(1, len(gpu_numbers(device))) if is_on_gpu else 1
-    num_by_node = {node_id: int(resources.get(kind, 0)) for node_id, resources in nodes.items()}
-    most = max(num_by_node.values(), default=0)
-    if most < num_per_worker:
-        several = "s of one machine" if num_per_worker > 1 else ""
+    num_by_node = {node["NodeID"]: int(node["Resources"].get(kind, 0)) for node in nodes}
+    most_on_a_node = max(num_by_node.values(), default=0)
+    if most_on_a_node < num_per_worker:
+        units = f"{kind}s of one machine" if num_per_worker > 1 else kind
         raise UserError(
-            f"A worker needs {num_per_worker} {kind}{several}, and the cluster has {most}.",
+            f"A worker needs {num_per_worker} {units}, and the cluster has {most_on_a_node}.",
             f"Start its machines with `ray start --num-{kind.lower()}s N`, or choose a --device.",
         )
     if is_on_gpu:
-        num_workers = sum(number // num_per_worker for number in num_by_node.values())
+        num_workers = sum(num_gpus // num_per_worker for num_gpus in num_by_node.values())
         return [{"num_gpus": num_per_worker}] * num_workers
     on_node = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
     return [

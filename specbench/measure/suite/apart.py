@@ -78,7 +78,7 @@ def complete_apart(
         progress.message,
         limit_s=limit_s,
         total_s=total_s,
-        given=msgspec.json.encode(order),
+        stdin=msgspec.json.encode(order),
     )
 
 

@@ -31,7 +31,7 @@ def run_tried(
     *,
     limit_s: float | None,
     total_s: float = math.inf,
-    given: bytes = b"",
+    stdin: bytes = b"",
     only_killed: bool = False,
 ) -> None:
     """Run a command, twice if it has a time limit and does not succeed; the second goes on.
@@ -41,7 +41,7 @@ def run_tried(
         say: receives the lines that it prints.
         limit_s: seconds after which a try ends; None for no limit.
         total_s: seconds after which all tries end.
-        given: the command's standard input.
+        stdin: the command's standard input.
         only_killed: a command that ended by itself is not tried again.
 
     Raises:
@@ -51,7 +51,7 @@ def run_tried(
     most_tries = 1 if limit_s is None else 2
     for num_tries in range(1, most_tries + 1):
         try_s = min(limit_s or math.inf, deadline - time.monotonic())
-        ended = run_limited(command, say, limit_s=None if try_s == math.inf else try_s, given=given)
+        ended = run_limited(command, say, limit_s=None if try_s == math.inf else try_s, stdin=stdin)
         if ended.code == 0:
             return
         reason = ended.last or f"It ended with {ended.code}."
@@ -69,7 +69,7 @@ def run_limited(
     say: Callable[[str], object],
     *,
     limit_s: float | None = None,
-    given: bytes = b"",
+    stdin: bytes = b"",
 ) -> Ended:
     """Run a command, and say its lines. All that it started ends with it.
 
@@ -96,7 +96,7 @@ def run_limited(
     code: int | None = None
     try:
         with suppress(BrokenPipeError), process.stdin:
-            process.stdin.write(given)
+            process.stdin.write(stdin)
         code = process.wait(limit_s)
     except BaseException as error:
         os.killpg(process.pid, signal.SIGTERM)  # background jobs ignore SIGINT
