@@ -46,7 +46,7 @@ def installed(name: str) -> Installed:
     if name == "vllm":
         return Installed(name, command, "tiny", ("ngram", "sps", "eagle3", "medusa"))
     folder = tiny_as_gguf()
-    heads = [f"{one}:weights={folder / one}" for one in ("sps", "eagle3")]
+    heads = [f"{head}:weights={folder / head}" for head in ("sps", "eagle3")]
     return Installed(name, command, str(folder / "target"), ("ngram", *heads))
 
 
@@ -55,10 +55,10 @@ def tiny_as_gguf() -> Path:
     """`tiny`, its draft model and its EAGLE-3 head, each in a folder with its GGUF file."""
     from tools.to_gguf import write_folder
 
-    made = Path(tempfile.mkdtemp(prefix="tiny-gguf-"))
-    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    root = Path(tempfile.mkdtemp(prefix="tiny-gguf-"))
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
     for name in ("target", "sps", "eagle3"):
-        folder = shutil.copytree(TINY / name, made / name)
+        folder = shutil.copytree(TINY / name, root / name)
         target = TINY / "target" if name == "eagle3" else None
         write_folder(folder, folder / "model.gguf", target=target, kind="F32")
-    return made
+    return root

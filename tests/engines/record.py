@@ -1,7 +1,7 @@
 """Record responses of a real engine on `tiny`; the tests of `make test` replay them.
 
-    python -m tests.engines.record vllm --command PATH --method eagle3 python -m
-    tests.engines.record llamacpp --command PATH --model DIR --method sps:weights=DIR/sps
+    python -m tests.engines.record vllm --command PATH --method eagle3
+    python -m tests.engines.record llamacpp --command PATH --model DIR --method sps:weights=DIR/sps
 
 Starts the engine without speculation and with the method, sends the requests that a run sends,
 and writes `tests/support/responses/ENGINE-METHOD.json`. Names of folders are left out.
@@ -52,10 +52,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, setup.open(Path(folder)) as backend:
         for method in setup.labels:
             server = backend.run(backend.open(method))
-            found = [shortened(one, setup) for one in exchanges(server, setup)]
+            responses = [shortened(response, setup) for response in exchanges(server, setup)]
             name = f"{given.engine}-{method.partition(':')[0]}.json"
-            (RESPONSES / name).write_text(json.dumps(found, indent=1), encoding="utf-8")
-            print(f"{name}: {len(found)} responses", file=sys.stderr)
+            (RESPONSES / name).write_text(json.dumps(responses, indent=1), encoding="utf-8")
+            print(f"{name}: {len(responses)} responses", file=sys.stderr)
 
 
 def exchanges(server: OpenServer, setup: StartedSetup) -> Iterator[Exchange]:
@@ -66,10 +66,10 @@ def exchanges(server: OpenServer, setup: StartedSetup) -> Iterator[Exchange]:
     whole = ChatRequest(Request(prompt, NUM_TOKENS), ASKED)
     for path in QUESTIONS:
         yield exchange(root, path)
-    for one in (protocol, completions(is_chat=True)):
+    for form in (protocol, completions(is_chat=True)):
         probe = ChatRequest(Request(hello, PROBE_TOKENS), HELLO)
-        yield exchange(root, one.path, one.body(model, probe))
-        yield exchange(root, one.path, one.body(model, whole))
+        yield exchange(root, form.path, form.body(model, probe))
+        yield exchange(root, form.path, form.body(model, whole))
     too_long = replace(whole, request=Request(long_prompt(prompt), 8))
     yield exchange(root, protocol.path, protocol.body(model, too_long))
     yield exchange(root, "/metrics")
@@ -98,12 +98,13 @@ def exchange(root: str, path: str, body: dict[str, Any] | None = None) -> Exchan
         return Exchange(path=path, body=body, status=response.status, content_type=kind, text=text)
 
 
-def shortened(one: Exchange, setup: StartedSetup) -> Exchange:
+def shortened(response: Exchange, setup: StartedSetup) -> Exchange:
     """The exchange without the names of the folders that the engine was given."""
-    text = one["text"]
-    for folder in (setup.path, *(one.weights for one in setup.servers.values() if one.weights)):
+    text = response["text"]
+    weights = [launch.weights for launch in setup.servers.values() if launch.weights]
+    for folder in (setup.path, *weights):
         text = text.replace(f"{folder.parent}/", "")
-    return {**one, "text": text}
+    return {**response, "text": text}
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def running(name: str, folder: Path, *more: str) -> Iterator[Running]:
     engine = installed(name)
     words = [
         "run", "--engine", engine.name,
-        *(word for one in engine.command for word in ("--engine-command", one)),
+        *(word for part in engine.command for word in ("--engine-command", part)),
         "--model", engine.model, "--method", "ngram", "--dataset", TASKS, "--device", "cpu",
         "--dtype", "float32", "--prompts", "bundled", "--output", str(folder), "--quiet", *more,
     ]  # fmt: skip
@@ -40,14 +40,14 @@ def running(name: str, folder: Path, *more: str) -> Iterator[Running]:
     try:
         assert wait_until(lambda: samples.exists() and samples.stat().st_size > 0, START_S)
         keepers = psutil.Process(process.pid).children()
-        yield process, [one for keeper in keepers for one in keeper.children(recursive=True)]
+        yield process, [child for keeper in keepers for child in keeper.children(recursive=True)]
     finally:
         process.kill()
         process.wait()
 
 
 def all_gone(processes: list[psutil.Process]) -> bool:
-    return are_gone(*(one.pid for one in processes))
+    return are_gone(*(process.pid for process in processes))
 
 
 @ENGINES
@@ -64,17 +64,17 @@ def test_an_engine_that_is_killed_fails_its_samples_and_the_run_goes_on(
     name: str, tmp_path: Path
 ) -> None:
     with running(name, tmp_path / "run", "--limit", "4") as (run, engine):
-        for one in engine:
+        for process in engine:
             with suppress(psutil.NoSuchProcess):
-                one.kill()
+                process.kill()
         assert run.wait(2 * START_S) == 1
         assert all_gone(engine)
     stored = read_run(tmp_path / "run")
-    failed = [one for one in stored.records if not one.is_ok]
+    failed = [record for record in stored.records if not record.is_ok]
     assert stored.header.status == "complete"
-    assert failed and all("ended with status" in (one.error or "") for one in failed)
-    assert {one.key.method for one in failed} == {"vanilla"}
-    assert any(one.is_ok for one in stored.records if one.key.method == "ngram")
+    assert failed and all("ended with status" in (record.error or "") for record in failed)
+    assert {record.key.method for record in failed} == {"vanilla"}
+    assert any(record.is_ok for record in stored.records if record.key.method == "ngram")
 
 
 @ENGINES
@@ -83,9 +83,9 @@ def test_an_engine_that_hangs_is_left_at_the_time_limit_and_ended(
 ) -> None:
     more = ("--limit", "4", "--no-baseline", "--request-timeout", "3")
     with running(name, tmp_path / "run", *more) as (run, engine):
-        for one in engine:
-            one.suspend()
+        for process in engine:
+            process.suspend()
         assert run.wait(START_S) == 1
         assert wait_until(lambda: all_gone(engine), WAIT_S)
-    failed = [one for one in read_run(tmp_path / "run").records if not one.is_ok]
-    assert failed and all(one.error for one in failed)
+    failed = [record for record in read_run(tmp_path / "run").records if not record.is_ok]
+    assert failed and all(record.error for record in failed)

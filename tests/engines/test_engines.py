@@ -34,7 +34,7 @@ CHAINS = {
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def our_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("ours") / "run"
     specbench.run("tiny", [*CHAINS.values()], output=folder, **SAME)
     return read_run(folder)
@@ -42,9 +42,9 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def answers(run: Run, method: str) -> dict[tuple[str, int, int], tuple[int, ...]]:
     return {
-        (one.key.sample_id, one.key.turn, one.key.concurrency): one.token_ids
-        for one in run.records
-        if one.key.method == method and one.is_ok and not one.key.temperature
+        (record.key.sample_id, record.key.turn, record.key.concurrency): record.token_ids
+        for record in run.records
+        if record.key.method == method and record.is_ok and not record.key.temperature
     }
 
 
@@ -60,7 +60,7 @@ def mat(metrics: RunMetrics, method: str) -> float:
     ids=["vllm", "llamacpp"],
 )
 def test_an_engine_gives_our_answers_and_our_mean_accepted_tokens(
-    name: str, of_its_own: set[str], temperatures: tuple[float, ...], tmp_path: Path, ours: Run
+    name: str, of_its_own: set[str], temperatures: tuple[float, ...], tmp_path: Path, our_run: Run
 ) -> None:
     """`of_its_own` are the methods that draft otherwise than ours do. The audit finds nothing."""
     engine = installed(name)
@@ -70,20 +70,20 @@ def test_an_engine_gives_our_answers_and_our_mean_accepted_tokens(
         temperatures=temperatures, threads=1, **SAME,
     )  # fmt: skip
     run = read_run(tmp_path / "run")
-    assert [(one.key.method, one.error) for one in run.records if not one.is_ok] == []
-    expected = answers(ours, "vanilla")
+    assert [(record.key.method, record.error) for record in run.records if not record.is_ok] == []
+    expected = answers(our_run, "vanilla")
     for method in run.header.methods:
-        found = answers(run, method)
-        assert len(found) == 2 * len(expected), method
-        for (sample, turn, _), ids in found.items():
+        ids_by_sample = answers(run, method)
+        assert len(ids_by_sample) == 2 * len(expected), method
+        for (sample, turn, _), ids in ids_by_sample.items():
             assert ids == expected[sample, turn, 0], f"{method} on {sample}"
-    own = measure(ours, Bootstrap(10))
-    theirs = measure(run.at(run.loads[0]), Bootstrap(10))  # one request at a time
-    assert len(theirs.methods) == 1 + len(engine.methods)
-    for method in theirs.methods:
+    our_metrics = measure(our_run, Bootstrap(10))
+    metrics = measure(run.at(run.loads[0]), Bootstrap(10))  # one request at a time
+    assert len(metrics.methods) == 1 + len(engine.methods)
+    for method in metrics.methods:
         kind = method.partition(":")[0]
         if kind in CHAINS.keys() - of_its_own:
-            wanted = pytest.approx(mat(own, CHAINS[kind]), rel=0.03)
-            assert mat(theirs, method) == wanted, method
+            wanted = pytest.approx(mat(our_metrics, CHAINS[kind]), rel=0.03)
+            assert mat(metrics, method) == wanted, method
     command = [sys.executable, "-m", "specbench", "audit", str(tmp_path / "run")]
     assert subprocess.run(command, check=False).returncode == 0

@@ -25,8 +25,8 @@ def test_a_process_ends_at_its_limit_and_all_that_it_started_with_it(
     then: str, limit_s: float | None, code: int | None
 ) -> None:
     said: list[str] = []
-    found = run_limited(("sh", "-c", FAMILY.format(then)), said.append, limit_s=limit_s)
-    assert found.code == code and found.last == said[-1]
+    ended = run_limited(("sh", "-c", FAMILY.format(then)), said.append, limit_s=limit_s)
+    assert ended.code == code and ended.last == said[-1]
     assert wait_until(lambda: are_gone(int(said[0])), 10)
 
 

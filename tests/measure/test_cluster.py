@@ -87,7 +87,8 @@ def test_a_cluster_gives_the_records_of_one_process_pass_after_pass(
     assert len(samples) == len({sample for sample, _ in samples}), "one worker for each"
     assert {worker for _, worker in samples} == {*stored.header.workers}
     assert {*stored.header.workers} == {"worker-1", "worker-2", "worker-3"}
-    assert {one.node for one in stored.header.workers.values()} == {"node-0", "node-1", "node-2"}
+    nodes = {worker.node for worker in stored.header.workers.values()}
+    assert nodes == {"node-0", "node-1", "node-2"}
     assert stored.header.device_phrase.startswith("3 workers on Example CPU 9000")
 
 
@@ -101,9 +102,9 @@ def test_a_resumed_run_hands_out_only_samples_with_missing_records(
     samples.write_text("".join(lines[:-2]))
     again = ray()
     stored, _ = run(tmp_path)
-    ((sample, known),) = again.given
+    ((sample, stored_of_sample),) = again.given
     assert {*stored.header.workers} >= {"worker-4", stored.records[-1].worker}
-    assert len(known) == len(METHODS) * len(sample.prompt.turns) - 2
+    assert len(stored_of_sample) == len(METHODS) * len(sample.prompt.turns) - 2
     assert {r.key for r in stored.records} == {*fake_plan(METHODS, PROMPTS, SPEC).keys}
 
 
@@ -211,8 +212,8 @@ def test_a_worker_whose_files_change_is_refused_when_it_loads_them(
 def test_builds_of_torch_for_gpus_and_cpus_count_as_one_version(ray: Use) -> None:
     torch = structs.replace(MACHINE.torch, version="2.13.0+cu128")
     ray(changed=dict.fromkeys(range(3), reporting(torch=torch)))
-    found = setup().about.environment
-    assert found and found.torch == torch
+    machine = setup().about.environment
+    assert machine and machine.torch == torch
 
 
 def test_different_cards_are_a_warning_of_the_run(tmp_path: Path, ray: Use) -> None:

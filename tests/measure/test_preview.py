@@ -27,21 +27,23 @@ def of(*methods: str, **values: Any) -> Preview:
 
 @pytest.mark.parametrize("weights", ["hub", "stand-in"])
 def test_the_memory_is_that_of_the_target_and_of_all_drafters(weights: str) -> None:
-    target, one, two = (
+    target, with_one, with_two = (
         of(*names, weights=weights).memory_bytes or 0
         for names in (("pld",), ("eagle2",), ("eagle2", "medusa"))
     )
     assert 13 * GB < target < 16 * GB
-    assert target + GB // 4 < one < target + 2 * GB
-    assert one + GB < two < one + 4 * GB
+    assert target + GB // 4 < with_one < target + 2 * GB
+    assert with_one + GB < with_two < with_one + 4 * GB
 
 
 def test_a_download_counts_the_files_of_known_size_and_says_if_there_are_more() -> None:
-    known, more = of("eagle2", prompts="bundled"), of("eagle2", "hydra", prompts="bundled")
-    prompts = of("eagle2", prompts="paper")
-    sizes = {one.download_bytes for one in (known, more, prompts)}
+    whole = of("eagle2", prompts="bundled")
+    with_hydra = of("eagle2", "hydra", prompts="bundled")
+    with_prompts = of("eagle2", prompts="paper")
+    previews = (whole, with_hydra, with_prompts)
+    sizes = {planned.download_bytes for planned in previews}
     assert len(sizes) == 1 and 13 * GB < sizes.pop() < 16 * GB
-    assert [one.has_more_files for one in (known, more, prompts)] == [False, True, True]
+    assert [planned.has_more_files for planned in previews] == [False, True, True]
 
 
 def test_methods_too_many_for_the_memory_are_told_before_the_run() -> None:

@@ -71,7 +71,10 @@ class FakeRay:
     def shutdown(self) -> None: ...
     def nodes(self) -> list[dict[str, Any]]:
         resources = self.resources or [{"GPU": 1.0}] * self.num_workers
-        return [{"Alive": True, "NodeID": i, "Resources": one} for i, one in enumerate(resources)]
+        return [
+            {"Alive": True, "NodeID": i, "Resources": resources_of_node}
+            for i, resources_of_node in enumerate(resources)
+        ]
 
     def remote(self, kind: type[Worker]) -> Any:
         def make(*args: Any, **options: Any) -> FakeActor:
@@ -95,8 +98,8 @@ class FakeRay:
 
     def get(self, call: FakeCall | list[FakeCall]) -> Any:
         calls = call if isinstance(call, list) else [call]
-        found = [sent(one.result()) for one in calls]
-        return found if isinstance(call, list) else found[0]
+        results = [sent(called.result()) for called in calls]
+        return results if isinstance(call, list) else results[0]
 
     def get_runtime_context(self) -> Any:
         return SimpleNamespace(

@@ -23,8 +23,8 @@ class Exchange(TypedDict):
 
 def recorded(name: str) -> list[Exchange]:
     """The responses of an engine with a method: "vllm-eagle3"."""
-    found: list[Exchange] = json.loads((RESPONSES / f"{name}.json").read_text(encoding="utf-8"))
-    return found
+    exchanges: list[Exchange] = json.loads((RESPONSES / f"{name}.json").read_text(encoding="utf-8"))
+    return exchanges
 
 
 class Replay(Server):
@@ -36,8 +36,8 @@ class Replay(Server):
 
     def __init__(self, exchanges: list[Exchange]) -> None:
         self._answers: dict[tuple[str, str], list[Exchange]] = {}
-        for one in exchanges:
-            self._answers.setdefault(_key(one["path"], one["body"]), []).append(one)
+        for exchange in exchanges:
+            self._answers.setdefault(_key(exchange["path"], exchange["body"]), []).append(exchange)
 
     def app(self) -> web.Application:
         app = web.Application()
@@ -46,14 +46,14 @@ class Replay(Server):
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.json() if request.method == "POST" else None
-        known = self._answers.get(_key(request.path, body))
-        if known is None:
+        answers = self._answers.get(_key(request.path, body))
+        if answers is None:
             raise web.HTTPNotFound
-        one = known.pop(0) if len(known) > 1 else known[0]
-        headers = {"Content-Type": one["content_type"]}
-        response = web.StreamResponse(status=one["status"], headers=headers)
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        headers = {"Content-Type": answer["content_type"]}
+        response = web.StreamResponse(status=answer["status"], headers=headers)
         await response.prepare(request)
-        for event in one["text"].split("\n\n"):
+        for event in answer["text"].split("\n\n"):
             await response.write(f"{event}\n\n".encode())
         await response.write_eof()
         return response

@@ -53,7 +53,7 @@ class Kept:
 
     def append(self, record: Record) -> None:
         self.records.append(record)
-        self.num_active.append(sum(len(one.active) for one in self.stubs))
+        self.num_active.append(sum(len(stub.active) for stub in self.stubs))
         if self.error and len(self.records) == 3:
             raise self.error
 
@@ -112,11 +112,11 @@ def run(
     with ExitStack() as stack:
         for stub in stubs.values():
             stack.enter_context(serving(stub))
-        found = {
+        servers = {
             label: found_at(stub.root, protocol, has_counters=bool(stub.counters))
             for label, stub in stubs.items()
         }
-        backend = stack.enter_context(ServerBackend(source(found, request_s=request_s), 1))
+        backend = stack.enter_context(ServerBackend(source(servers, request_s=request_s), 1))
         records = list(BlockRunner(plan, backend, log, Watcher()).run(done))
     return Done(plan, records, backend.blocks, log)
 
@@ -210,7 +210,7 @@ def test_a_bad_answer_is_a_failed_record_without_tokens_or_times(stub: Stub, rea
 def test_counts_that_cannot_be_are_an_error_with_what_contradicts_what(
     counts: Counts, draft_length: int, reason: str
 ) -> None:
-    def made(answer: Answer) -> Record:
+    def record_of(answer: Answer) -> Record:
         return make_record(
             RecordKey("sps", 0.0, "chat", "chat/1", 0, 0, 1), Request((1,), 16), answer, Letters(),
             began=0.0, is_prompt_sent=True, draft_length=draft_length,
@@ -219,16 +219,16 @@ def test_counts_that_cannot_be_are_an_error_with_what_contradicts_what(
     answer = Answer("", (5, 6, 7, 2), "eos", 4, 1, counts, 0.0, (1.0,))
     if reason:
         with pytest.raises(RequestFailed, match=f"contradict each other: .*{reason}"):
-            made(answer)
+            record_of(answer)
         return
-    assert made(answer).num_tokens == 4
+    assert record_of(answer).num_tokens == 4
     for token in (-1, 26, 10**9):
         with pytest.raises(RequestFailed, match=f"sent the token {token}, and the model has 26"):
-            made(dataclasses.replace(answer, token_ids=(5, 6, token, 2)))
+            record_of(dataclasses.replace(answer, token_ids=(5, 6, token, 2)))
     text = dataclasses.replace(answer, text="abcdef", token_ids=None, num_tokens=10)
-    assert made(text).num_tokens == 10, "6 and the end token, and 3 more"
+    assert record_of(text).num_tokens == 10, "6 and the end token, and 3 more"
     with pytest.raises(RequestFailed, match="counted 11 tokens, but its text has about 7"):
-        made(dataclasses.replace(text, num_tokens=11))
+        record_of(dataclasses.replace(text, num_tokens=11))
 
 
 class Dying(RunningServers):
@@ -281,7 +281,7 @@ def test_a_resumed_run_sends_only_what_is_missing() -> None:
     stub, first = Stub(), run({"vanilla": Stub()}).records
     done = run({"vanilla": stub}, done=first[:4])
     assert len(done.records) == len(stub.requests) == 3
-    assert [(one.num_requests, one.num_before) for one in done.blocks] == [(3, 1)]
+    assert [(block.num_requests, block.num_before) for block in done.blocks] == [(3, 1)]
 
 
 @pytest.mark.parametrize(("history", "length"), [("shared", 1), ("own", 3)])
@@ -325,8 +325,8 @@ def test_a_server_that_was_started_again_is_warmed_up_again(
     source: type[RunningServers], num_requests: int
 ) -> None:
     with serving(Stub()) as stub:
-        found = found_at(stub.root)
-        with ServerBackend(source({"vanilla": found}, request_s=5), 1) as backend:
+        server = found_at(stub.root)
+        with ServerBackend(source({"vanilla": server}, request_s=5), 1) as backend:
             backend.warm_up([Request((1, 8), 4)])
             for _ in range(2):
                 backend.run(backend.open("vanilla"))

@@ -53,12 +53,12 @@ def find(stub: Stub, served_model: str = "") -> FoundServer:
 def complete(stub: Stub, *, request_s: float = 5) -> Answer:
     """The answer of the server that `find` returns before it fails."""
     fault, stub.fault = stub.fault, ""
-    found, stub.fault = find(stub), fault
+    server, stub.fault = find(stub), fault
     stub.requests.clear()
 
     async def ask() -> Answer:
         async with Client(stub.root, request_s=request_s) as client:
-            return await client.complete(found.protocol, found.header.model, ASK)
+            return await client.complete(server.protocol, server.header.model, ASK)
 
     return asyncio.run(ask())
 
@@ -71,9 +71,9 @@ def test_a_server_is_recognised_and_asked_in_a_form_that_it_takes(
     engine: str, protocol: str, software: str, ids: tuple[int, ...] | None
 ) -> None:
     with serving(Stub(engine)) as stub:
-        found, answer = find(stub), complete(stub)
-    assert (found.header.protocol, found.header.software) == (protocol, software)
-    assert found.header.sends_token_ids == bool(ids)
+        server, answer = find(stub), complete(stub)
+    assert (server.header.protocol, server.header.software) == (protocol, software)
+    assert server.header.sends_token_ids == bool(ids)
     assert (answer.token_ids, answer.text, answer.num_tokens) == (ids, "fgh", 4)
     assert (answer.prompt_tokens, answer.stop) == (3 if ids else 0, "eos")
     assert stub.requests[0].get("messages") == (None if ids else ASK.messages)
@@ -217,9 +217,9 @@ def test_what_a_server_says_of_itself_is_bounded(
     values: dict[str, str], software: str, has_counters: bool, context: int | None
 ) -> None:
     with serving(Odd(**values)) as stub:  # type: ignore[arg-type]
-        found = find(stub)
-    assert (found.header.software, found.context) == (software, context)
-    assert found.has_counters == has_counters
+        server = find(stub)
+    assert (server.header.software, server.context) == (software, context)
+    assert server.has_counters == has_counters
 
 
 @pytest.mark.parametrize(

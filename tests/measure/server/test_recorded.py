@@ -31,7 +31,7 @@ NAMES = sorted(path.stem for path in RESPONSES.glob("*.json"))
 
 
 @cache
-def ours() -> tuple[int, ...]:
+def our_ids() -> tuple[int, ...]:
     engine = specbench.load("tiny", device="cpu", dtype="float32")
     return engine.generate(QUESTION, max_new_tokens=NUM_TOKENS).token_ids
 
@@ -46,17 +46,17 @@ class Said(NamedTuple):
 
 
 def said(name: str) -> Said:
-    models = next(one for one in recorded(name) if one["path"] == "/v1/models")
+    models = next(exchange for exchange in recorded(name) if exchange["path"] == "/v1/models")
     model = json.loads(models["text"])["data"][0]["id"]
 
     async def ask(root: str) -> Said:
         async with Client(root) as client:
-            found = await find_server(client, find_model("tiny"), CODEC, served_model=model)
-            answer = await client.complete(found.protocol, found.header.model, WHOLE)
-            chat = await client.complete(completions(is_chat=True), found.header.model, WHOLE)
+            server = await find_server(client, find_model("tiny"), CODEC, served_model=model)
+            answer = await client.complete(server.protocol, server.header.model, WHOLE)
+            chat = await client.complete(completions(is_chat=True), server.header.model, WHOLE)
             with pytest.raises(RequestFailed) as failure:
-                await client.complete(found.protocol, found.header.model, TOO_LONG)
-            return Said(found, answer, chat, failure.value.message)
+                await client.complete(server.protocol, server.header.model, TOO_LONG)
+            return Said(server, answer, chat, failure.value.message)
 
     with serving(Replay(recorded(name))) as server:
         return asyncio.run(ask(server.root))
@@ -84,10 +84,10 @@ def test_an_engine_is_known_and_gives_our_answer_with_its_steps_or_as_text(name:
     assert server.header.software.startswith(software)
     assert (server.header.sends_token_ids, server.has_counters) == (True, True)
     assert server.protocol.name == ("llamacpp" if engine == "llamacpp" else "completions")
-    assert record.token_ids == ours()
+    assert record.token_ids == our_ids()
     assert record.stop_reason == "eos"
-    assert record.text == chat.text == CODEC.text(ours())
-    assert (chat.stop, chat.num_tokens) == ("eos", len(ours()))
+    assert record.text == chat.text == CODEC.text(our_ids())
+    assert (chat.stop, chat.num_tokens) == ("eos", len(our_ids()))
     assert record.serving and record.serving.server_decode_s
     assert record.serving.reported_tokens is None
     if method == "vanilla":
@@ -103,10 +103,10 @@ def test_an_engine_is_known_and_gives_our_answer_with_its_steps_or_as_text(name:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_counters_grow_by_the_tokens_and_drafts_of_the_answers(name: str) -> None:
-    metrics = [one["text"] for one in recorded(name) if one["path"] == "/metrics"]
+    metrics = [exchange["text"] for exchange in recorded(name) if exchange["path"] == "/metrics"]
     assert len(metrics) == 2
     grown = counters.increase(*map(counters.read_counters, metrics))
-    assert grown["num_tokens"] >= 2 * len(ours()) - 2
+    assert grown["num_tokens"] >= 2 * len(our_ids()) - 2
     assert not grown.get("num_cached_tokens")
     text = re.sub(r"((prefix_cache_hits|tokens_cached)_total.*) 0\b", r"\1 7", metrics[0])
     assert counters.read_counters(text)["num_cached_tokens"] == 7

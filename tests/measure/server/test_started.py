@@ -47,11 +47,11 @@ SCRATCH: list[Path] = []
 def started(folder: Path, *arguments: str) -> StartedServers:
     """Servers of two methods by the fake engine."""
 
-    def command(one: Launch) -> Sequence[str]:
-        assert one.scratch.is_dir()
-        SCRATCH.append(one.scratch)
-        more = ["--speculative-config", '{"method": "ngram"}'] if one.method == "ngram" else []
-        return [sys.executable, str(FAKE), "--port", str(one.port), *more, *arguments]
+    def command(launch: Launch) -> Sequence[str]:
+        assert launch.scratch.is_dir()
+        SCRATCH.append(launch.scratch)
+        more = ["--speculative-config", '{"method": "ngram"}'] if launch.method == "ngram" else []
+        return [sys.executable, str(FAKE), "--port", str(launch.port), *more, *arguments]
 
     find = partial(find_server, card=find_model("tiny"), codec=Words(), served_model="tiny")
     launches = {method: launch(folder, method) for method in ("vanilla", "ngram")}
@@ -239,14 +239,14 @@ def setup_of(*methods: str, **changes: Any) -> StartedSetup:
 
 
 def test_the_memory_of_vllms_suffix_is_recorded_and_can_be_turned_off(tmp_path: Path) -> None:
-    found = setup_of("suffix,suffix:scope=request").describe()
-    scopes = {name: (one.scope, one.options) for name, one in found.methods.items()}
+    info = setup_of("suffix,suffix:scope=request").describe()
+    scopes = {name: (method.scope, method.options) for name, method in info.methods.items()}
     assert scopes == {
         "vanilla": ("request", {}),
         "suffix": ("run", {"scope": "run"}),
         "suffix:scope=request": ("request", {"scope": "request"}),
     }
-    (warning,) = [text for text in found.warnings if "earlier requests" in text]
+    (warning,) = [text for text in info.warnings if "earlier requests" in text]
     assert warning.startswith("suffix learns")
     asked = launch(tmp_path, "suffix")
     configs = [
@@ -258,10 +258,10 @@ def test_the_memory_of_vllms_suffix_is_recorded_and_can_be_turned_off(tmp_path: 
 
 def test_vllm_gets_medusa_heads_with_the_configuration_it_asks_for(tmp_path: Path) -> None:
     tiny = Path(find_model("tiny").repo)
-    made = replace(launch(tmp_path, "medusa", tiny.parent / "medusa"), model=tiny)
-    assert str(made.scratch) in flags_of("vllm", made)["--speculative-config"]
-    assert (made.scratch / "medusa_lm_head.pt").exists()
-    assert '"architectures": ["MedusaModel"]' in (made.scratch / "config.json").read_text()
+    medusa = replace(launch(tmp_path, "medusa", tiny.parent / "medusa"), model=tiny)
+    assert str(medusa.scratch) in flags_of("vllm", medusa)["--speculative-config"]
+    assert (medusa.scratch / "medusa_lm_head.pt").exists()
+    assert '"architectures": ["MedusaModel"]' in (medusa.scratch / "config.json").read_text()
 
 
 def test_an_eagle_head_with_a_bias_is_left_out_by_default() -> None:
@@ -309,14 +309,14 @@ def llamacpp_setup(
 def test_a_wheel_serves_where_no_executable_is_and_the_run_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = llamacpp_setup(monkeypatch, tmp_path, threads=2, engine_args=("--poll", "50"))
-    assert "(llama.cpp of xllamacpp 7.5, cpu)" in found.title
-    assert any("comes from the wheel xllamacpp 7.5" in text for text in found.describe().warnings)
-    words = found.command_line(found.servers["ngram"])
-    assert found.wheel == "xllamacpp 7.5"
+    setup = llamacpp_setup(monkeypatch, tmp_path, threads=2, engine_args=("--poll", "50"))
+    assert "(llama.cpp of xllamacpp 7.5, cpu)" in setup.title
+    assert any("comes from the wheel xllamacpp 7.5" in text for text in setup.describe().warnings)
+    words = setup.command_line(setup.servers["ngram"])
+    assert setup.wheel == "xllamacpp 7.5"
     assert words[:3] == ["env", "LLAMA_ARG_THREADS=2", "LLAMA_ARG_THREADS_BATCH=2"]
     assert words[3:6] == [sys.executable, "-P", llama_server.__file__]
-    assert Path(words[words.index("--model") + 1]).name in found.describe().model.files
+    assert Path(words[words.index("--model") + 1]).name in setup.describe().model.files
     assert words[-2:] == ["--poll", "50"]
 
 
@@ -337,8 +337,8 @@ def test_arguments_that_the_wheel_does_not_take_are_refused_by_name(
 
 
 def test_threads_are_set_for_engines_that_have_them() -> None:
-    found = setup_of("ngram", threads=3)
-    words = found.command_line(found.servers["vanilla"])
+    setup = setup_of("ngram", threads=3)
+    words = setup.command_line(setup.servers["vanilla"])
     assert words[:3] == ["env", "OMP_NUM_THREADS=3", "VLLM_CPU_OMP_THREADS_BIND=nobind"]
 
 
