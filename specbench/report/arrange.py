@@ -91,11 +91,12 @@ def _num_samples(runs: Sequence[RunMetrics], task: str) -> str:
     """The samples that methods are compared on: "8", or "6-8" if runs or temperatures differ."""
     counts: set[int] = set()
     for run in runs:
-        most: dict[float, int] = defaultdict(int)  # of any method, by temperature
+        most_of_methods: dict[float, int] = defaultdict(int)  # by temperature
         for key, cell in run.cells.items():
             if key.task == task:
-                most[key.temperature] = max(most[key.temperature], cell.num_samples)
-        counts.update(most.values())
+                most = max(most_of_methods[key.temperature], cell.num_samples)
+                most_of_methods[key.temperature] = most
+        counts.update(most_of_methods.values())
     counts.discard(0)
     if not counts:
         return ""

@@ -78,10 +78,13 @@ class _Layout:
     def __init__(self, table: Table, width: int) -> None:
         self._table = table
         self._width = width
-        rows = [table.by_task(row.cells) for row in table.rows]
+        tasks_by_row = [table.by_task(row.cells) for row in table.rows]
         self._units = []
         for i, (task, columns) in enumerate(table.by_task(table.columns)):
-            cells_by_row = [cells_by_task[i][1] for cells_by_task in rows]
+            cells_by_row = []
+            for tasks in tasks_by_row:
+                _, cells = tasks[i]
+                cells_by_row.append(cells)
             self._units.append(_unit(task, columns, cells_by_row))
         self._label_width = self._best_label_width()
 

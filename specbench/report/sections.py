@@ -54,7 +54,8 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
     is_mean = last.name == MEAN
     fields = _with_text(_SCREEN, block)
     columns = [field.column for field in fields]
-    if has_speedup(block):
+    shows_speedup = has_speedup(block)
+    if shows_speedup:
         columns = [Column("mean\nspeedup" if is_mean else "speedup"), *columns]
         title = "Speedup over vanilla"
     else:
@@ -69,11 +70,11 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
     def cells(method: MethodResults) -> list[Cell]:
         partial = method.overall.partial
         reason = partial.reason if partial else method.reason
-        overall = [Cell(field.text(method), reason=reason) for field in fields]
-        if has_speedup(block):
-            overall = [ON_SCREEN.cell(method.tasks[-1]), *overall]
+        over_tasks = [Cell(field.text(method), reason=reason) for field in fields]
+        if shows_speedup:
+            over_tasks = [ON_SCREEN.cell(method.tasks[-1]), *over_tasks]
         by_task = [part.cell(task) for task in method.tasks[: len(tasks)]]
-        return [*overall, *by_task]
+        return [*over_tasks, *by_task]
 
     return Table(title, tuple(columns), groups(report, block, cells))
 

@@ -131,7 +131,7 @@ def category_tables(header: RunHeader, categories: RunMetrics) -> Iterable[Table
         rows_by_task: dict[str, list[Row]] = defaultdict(list)
         has_mark = False
         for name in categories.tasks:
-            task, _, category = name.partition(BETWEEN)
+            task, _, category = name.partition(BETWEEN)  # `Source.categories` joins them
             keys = [CellKey(method, temperature, name) for method in categories.methods]
             results = [task_result(categories, key) for key in keys]
             has_mark |= any(result.mark for result in results)

@@ -20,7 +20,7 @@ from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.log.run import Run
 from specbench.methods import described
 from specbench.report.build import make_report
-from specbench.report.plots import style
+from specbench.report.plots import images, style
 from specbench.report.plots.style import Plot, looks
 from specbench.report.results import Report
 from tests.analysis.run_factory import TASKS, TITLES, full_run, header, make_run, record
@@ -84,7 +84,7 @@ def test_an_svg_is_reproducible_and_keeps_text_as_text() -> None:
         assert b"EAGLE-3</text>" in svg
         assert name != "speedup" or b">3.66</text>" in svg
     plot = first["speedup"]
-    assert style.save(plot.figure) == plot.images  # of the same figure again
+    assert images.save(plot.figure) == plot.images  # of the same figure again
 
 
 def test_control_characters_in_names_are_drawn_as_escapes() -> None:

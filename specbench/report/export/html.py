@@ -129,12 +129,12 @@ def _highlights(report: Report) -> list[Highlight]:
     longest = max(drafting, key=_mat, default=None)
     if longest and isinstance(mat := longest.overall.mat, Estimate):
         highlights.append(Highlight("Most tokens per step", formats.mat(mat), longest.label))
-    baseline = next((m.overall.pooled for m in methods if m.method == BASELINE), None)
-    if baseline and baseline.num_done:
-        highlights.append(Highlight("Vanilla", formats.rate(baseline.tokens_per_s), "tokens/s"))
+    vanilla = next((m.overall.pooled for m in methods if m.method == BASELINE), None)
+    if vanilla and vanilla.num_done:
+        highlights.append(Highlight("Vanilla", formats.rate(vanilla.tokens_per_s), "tokens/s"))
         num_tasks = len(report.sources[0].metrics.tasks)
         tasks = "1 task" if num_tasks == 1 else f"{num_tasks} tasks"
-        highlights.append(Highlight("Samples", str(baseline.num_samples), tasks))
+        highlights.append(Highlight("Samples", str(vanilla.num_samples), tasks))
     return highlights
 
 

@@ -69,8 +69,10 @@ def report_console() -> Console:
 
 def print_parts(parts: Iterable[RenderableType], console: Console) -> None:
     """Print one part below the other."""
-    wrapped = (Prose(p.plain, str(p.style)) if isinstance(p, Text) else p for p in parts)
-    console.print(Group(*wrapped), crop=False)
+    wrapping = [
+        Prose(part.plain, str(part.style)) if isinstance(part, Text) else part for part in parts
+    ]
+    console.print(Group(*wrapping), crop=False)
 
 
 def notes_grid(notes: Sequence[Note]) -> Group:

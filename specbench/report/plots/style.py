@@ -1,7 +1,4 @@
-"""The common parts of all plots: a look for each method, panels, figures and image files.
-
-Uses matplotlib's objects only. Its global settings change while a file is written, and are put
-back.
+"""The common parts of all plots: a look for each method, panels and figures.
 
 A method has the same colour in every report. The colours of `methods/` are far apart for any
 colour vision and visible on white, which a test checks. Variants of a method share its colour,
@@ -10,14 +7,12 @@ and are numbered.
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from colorsys import hls_to_rgb
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from io import BytesIO
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +20,7 @@ from specbench.analysis.metrics import BASELINE
 from specbench.analysis.stats.estimates import Estimate
 from specbench.methods import described
 from specbench.report.formats import interval_of
+from specbench.report.plots.images import DPI, PLAIN_TEXT, Images, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,14 +28,10 @@ if TYPE_CHECKING:
 
 WIDTH = 9.0
 """Inches. Text is legible where a page shows the plot 800 pixels wide."""
-_DPI = 120
-"""Pixels of a PNG per inch."""
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*", "<", ">", "p", "d", "H", "8")
 _WIDE_NUMBER = 6.4
 """Half the width of two digits, in the units of their outlines."""
 _BASELINE_COLOUR = "#777777"
-_PLAIN_TEXT: Any = {"text.parse_math": False}
-"""Names from outside may have a "$", which begins a formula otherwise."""
 _PICTURES = 0x2400
 """Signs from here on picture control characters; `specbench.errors` puts them for these."""
 _CONTROL = [code for code in range(0x20) if chr(code) != "\n"]
@@ -100,13 +92,6 @@ class Look:
         return {"color": self.colour, "marker": self.shape, **edge}
 
 
-class Images(NamedTuple):
-    """The bytes of a figure in each format: text of the SVG is text, and no date is in it."""
-
-    svg: bytes
-    png: bytes
-
-
 @dataclass(frozen=True)
 class Plot:
     """One picture, drawn at first use and saved in all formats."""
@@ -127,7 +112,7 @@ class Plot:
         """The drawing, with every text in it as it is."""
         from matplotlib import rc_context
 
-        with rc_context(_PLAIN_TEXT):
+        with rc_context(PLAIN_TEXT):
             return self.draw()
 
     @cached_property
@@ -216,7 +201,7 @@ def tiles(
     head = 0.4 + 0.16 * len(subtitle_lines)  # inches of the titles
     total = spare + height * rows + head + 0.17 * legend.num_lines
     engine = ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06, rect=(0, 0, 1, 1 - head / total))
-    drawn = Figure(figsize=(WIDTH, total), dpi=_DPI, layout=engine)
+    drawn = Figure(figsize=(WIDTH, total), dpi=DPI, layout=engine)
     top: Any = {"va": "top", "in_layout": False}
     y_title = 1 - 0.07 / total
     y_subtitle = 1 - 0.32 / total
@@ -284,28 +269,3 @@ def error(value: Estimate) -> Any:
     if interval is None:
         return None
     return [[value.value - interval.low], [interval.high - value.value]]
-
-
-def save(drawn: Figure) -> Images:
-    """The figure as SVG and PNG, with one layout. The same figure gives the same bytes."""
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-
-    settings: dict[str, Any] = {
-        **_PLAIN_TEXT,
-        "svg.hashsalt": "specbench",
-        "svg.fonttype": "none",
-        "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],
-    }
-    svg = BytesIO()
-    png = BytesIO()
-    with rc_context(settings), warnings.catch_warnings():  # type: ignore[arg-type]  # newer stubs
-        # A character that the machine's fonts lack is drawn as a box.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        # `savefig` would lay the figure out and draw it twice for each format.
-        FigureCanvasAgg(drawn).print_png(png, metadata={"Software": None})
-        drawn.set_layout_engine("none")
-        FigureCanvasSVG(drawn).print_svg(svg, metadata={"Date": None})
-    drawn.set_dpi(_DPI)  # an SVG is drawn in points
-    return Images(svg.getvalue(), png.getvalue())

@@ -1,0 +1,51 @@
+"""The image files of a figure.
+
+Uses matplotlib's objects only. Its global settings change while a file is written, and are put
+back.
+"""
+
+from __future__ import annotations
+
+import warnings
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DPI = 120
+"""Pixels of a PNG per inch."""
+PLAIN_TEXT: Any = {"text.parse_math": False}
+"""Names from outside may have a "$", which begins a formula otherwise."""
+
+
+class Images(NamedTuple):
+    """The bytes of a figure in each format: text of the SVG is text, and no date is in it."""
+
+    svg: bytes
+    png: bytes
+
+
+def save(drawn: Figure) -> Images:
+    """The figure as SVG and PNG, with one layout. The same figure gives the same bytes."""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    settings: dict[str, Any] = {
+        **PLAIN_TEXT,
+        "svg.hashsalt": "specbench",
+        "svg.fonttype": "none",
+        "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],
+    }
+    svg = BytesIO()
+    png = BytesIO()
+    with rc_context(settings), warnings.catch_warnings():  # type: ignore[arg-type]  # newer stubs
+        # A character that the machine's fonts lack is drawn as a box.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        # `savefig` would lay the figure out and draw it twice for each format.
+        FigureCanvasAgg(drawn).print_png(png, metadata={"Software": None})
+        drawn.set_layout_engine("none")
+        FigureCanvasSVG(drawn).print_svg(svg, metadata={"Date": None})
+    drawn.set_dpi(DPI)  # an SVG is drawn in points
+    return Images(svg.getvalue(), png.getvalue())
