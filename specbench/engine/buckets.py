@@ -34,11 +34,11 @@ def buckets(num_rows: int) -> list[int]:
 
 def run_in_every_bucket(model: Target, tree: DraftTree, num_tokens: int) -> Tensor:
     """Run a tree at every cache size of sequences up to `num_tokens`; returns its logits."""
-    ends = buckets(num_tokens - 1 + tree.num_nodes)
-    model.reserve(ends[-1])
+    sizes = buckets(num_tokens - 1 + tree.num_nodes)
+    model.reserve(sizes[-1])
     if model.eager_reason or model.execution.is_paused:  # nothing is captured
-        ends = ends[-1:]
-    for end in reversed(ends):  # the largest scratch memory first, so the others share it
-        model.cache.length = end - tree.num_nodes
+        sizes = sizes[-1:]
+    for size in reversed(sizes):  # the largest scratch memory first, so the others share it
+        model.cache.length = size - tree.num_nodes
         logits = model.forward(tree).logits
     return logits

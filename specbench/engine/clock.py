@@ -58,16 +58,16 @@ class HostStopwatch(Stopwatch):
 
     def read(self) -> Phases:
         seconds = dict.fromkeys(PHASES, 0.0)
-        for phase, borders in zip(self._names, pairwise(self._borders), strict=True):
-            seconds[phase] += self._between(*borders)
+        for phase, (begin, end) in zip(self._names, pairwise(self._borders), strict=True):
+            seconds[phase] += self._between(begin, end)
         return Phases(*seconds.values())
 
     def _mark(self) -> Any:
         return time.perf_counter()
 
-    def _between(self, began: Any, ended: Any) -> float:
+    def _between(self, begin: Any, end: Any) -> float:
         """Seconds from one mark to the next."""
-        return float(ended - began)
+        return float(end - begin)
 
 
 class EventStopwatch(HostStopwatch):
@@ -88,8 +88,8 @@ class EventStopwatch(HostStopwatch):
         event.record(torch.cuda.current_stream(self._device))
         return event
 
-    def _between(self, began: torch.cuda.Event, ended: torch.cuda.Event) -> float:
-        return began.elapsed_time(ended) / 1e3
+    def _between(self, begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
+        return begin.elapsed_time(end) / 1e3
 
 
 def phase_stopwatch(device: torch.device) -> Stopwatch:

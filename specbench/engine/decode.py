@@ -41,25 +41,28 @@ def decode(
         ContractFault: the drafter breaks its contract (see `engine.draft_check`).
     """
     limit = token_limit(target, request)
-    clock, watch = clock or DeviceClock(target.device), stopwatch or Stopwatch()
-    execution, sampler = target.execution, target.sampler(request.sampling, request.seed)
+    clock = clock or DeviceClock(target.device)
+    watch = stopwatch or Stopwatch()
+    execution = target.execution
+    sampler = target.sampler(request.sampling, request.seed)
     state = State(request, sampler, limit)
     steps: list[Step] = []
     traced: list[tuple[Tensor, Tensor, tuple[int, ...]]] = []
     checked: list[CheckedStep] = []
     is_on_host = target.device.type == "cpu" and not execution.is_static
     with target.capture(drafter.needs), _naming_step(state, steps):
-        began = clock.now()
+        prefill_begin_s = clock.now()
         prefill, is_done = _prefill(target, drafter, state)
-        prefilled = drafting = clock.now()
+        prefill_end_s = clock.now()
+        decode_begin_s = prefill_end_s
         if on_prefilled:
             on_prefilled()
-            drafting = clock.now()
+            decode_begin_s = clock.now()
         watch.start()
         draft_prefill_s: float | None = None
         if not is_done:
             drafter.start(state, prefill)
-            draft_prefill_s = clock.now() - drafting if is_on_host else None
+            draft_prefill_s = clock.now() - decode_begin_s if is_on_host else None
         while not is_done:
             tree = proposed = drafter.propose(state)
             if is_checked:
@@ -82,13 +85,14 @@ def decode(
             watch.lap("host")
             if not is_done:
                 drafter.observe(state, StepResult(tree, forward, verdict, accepted_path))
-        ended = clock.now()
+        decode_end_s = clock.now()
     for step in checked:
         step.check(target.vocab_size)
     token_ids = tuple(state.token_ids[len(request.prompt_ids) :])
     reason = stop_reason(request, token_ids)
     return Completion(
-        token_ids, reason, tuple(steps), prefilled - began, ended - drafting, watch.read(),
+        token_ids, reason, tuple(steps), prefill_end_s - prefill_begin_s,
+        decode_end_s - decode_begin_s, watch.read(),
         trace=tuple(_on_host(*tree) for tree in traced), draft_prefill_s=draft_prefill_s,
     )  # fmt: skip
 
@@ -100,8 +104,8 @@ def _naming_step(state: State, steps: Sequence[Step]) -> Iterator[None]:
         yield
     except NonFiniteError as error:
         num_new = len(state.token_ids) - len(state.request.prompt_ids)
-        step = f"step {len(steps) + 1}, after {num_new} tokens" if num_new else "the prefill"
-        raise NonFiniteError(f"{error.message} in {step}.", error.hint) from None
+        where = f"step {len(steps) + 1}, after {num_new} tokens" if num_new else "the prefill"
+        raise NonFiniteError(f"{error.message} in {where}.", error.hint) from None
 
 
 def _prefill(target: Target, drafter: Drafter, state: State) -> tuple[Forward, bool]:
@@ -110,9 +114,11 @@ def _prefill(target: Target, drafter: Drafter, state: State) -> tuple[Forward, b
     The rule is applied as in a step: the tree is the last token of the prompt alone.
     """
     prefill = target.prefill(state.request.prompt_ids, num_new=state.remaining)
-    rule, tree = drafter.rule, state.chain()
-    chosen = accept_path(rule, tree, prefill.logits, state.sampler, target.execution)
-    return prefill, emit(state, Verdict.read(chosen).token_ids, target.vocab_size)[1]
+    root = state.chain()
+    chosen = accept_path(drafter.rule, root, prefill.logits, state.sampler, target.execution)
+    verdict = Verdict.read(chosen)
+    _, is_done = emit(state, verdict.token_ids, target.vocab_size)
+    return prefill, is_done
 
 
 def _on_host(parents: Tensor, log_probs: Tensor, path: tuple[int, ...]) -> TracedStep:
@@ -127,14 +133,14 @@ def token_limit(target: Target, request: Request) -> int:
             f"A budget of {request.max_new_tokens} new tokens leaves nothing to measure.",
             "Give --max-new-tokens a positive number.",
         )
-    left = target.context - len(request.prompt_ids)
-    if not request.prompt_ids or left < 1:
+    num_left = target.context - len(request.prompt_ids)
+    if not request.prompt_ids or num_left < 1:
         raise UserError(
             f"A prompt of {len(request.prompt_ids)} tokens cannot be completed by a model with a "
             f"context of {target.context}.",
             "Shorten the prompt, or use a model with a longer context.",
         )
-    return min(request.max_new_tokens, left)
+    return min(request.max_new_tokens, num_left)
 
 
 def emit(state: State, token_ids: Iterable[int], vocab_size: int) -> tuple[int, bool]:

@@ -52,35 +52,43 @@ class CheckedStep:
             ContractFault: the root is not the pending token, a token is not in the vocabulary,
                 siblings carry the same token, or the rule accepted nodes that are not a path.
         """
-        parts = self.pending, self.tokens, self.parents, self.num_verify
-        if reason := _token_fault(*parts, vocab_size):
+        reason = _token_fault(self.pending, self.tokens, self.parents, self.num_verify, vocab_size)
+        if reason:
             raise ContractFault(f"The draft {reason}.", _HINT)
         if reason := self._verdict_fault():
             raise ContractFault(f"The acceptance rule {reason}.", _HINT)
 
     def _verdict_fault(self) -> str | None:
-        path, (*drafted, _) = self.verdict.path, self.verdict.token_ids
-        if path[0] != 0 or [self.parents[node] for node in path[1:]] != [*path[:-1]]:
-            return f"accepted the nodes {[*path]}, which are not a path from the root"
+        """What is wrong with the verdict, as a clause; None if nothing is."""
+        path = [*self.verdict.path]
+        *accepted, _ = self.verdict.token_ids
+        parents = [self.parents[node] for node in path[1:]]
+        if path[0] != 0 or parents != path[:-1]:
+            return f"accepted the nodes {path}, which are not a path from the root"
         if path[-1] >= self.num_verify:
             return f"accepted node {path[-1]}, but only {self.num_verify} nodes may be accepted"
-        if drafted != [self.tokens[node] for node in path[1:]]:
-            return f"emitted the tokens {drafted}, but the nodes {[*path]} have others"
+        if accepted != [self.tokens[node] for node in path[1:]]:
+            return f"emitted the tokens {accepted}, but the nodes {path} have others"
         return None
 
 
 def _fault(tree: object, state: State, vocab_size: int) -> str | None:
+    """What is wrong with a proposed tree, as a clause; None if nothing is."""
     if not isinstance(tree, DraftTree):
         return f"is a {type(tree).__name__}, not a DraftTree"
-    layout, n = tree.layout, tree.tokens.shape[0]
-    for name, shape in (("parents", (n,)), ("depths", (n,)), ("ancestors", (n, n))):
-        if tuple(getattr(layout, name).shape) != shape:
-            return f"has {n} tokens, but {name} of shape {list(getattr(layout, name).shape)}"
+    layout = tree.layout
+    n = tree.tokens.shape[0]
+    expected_shapes = {"parents": [n], "depths": [n], "ancestors": [n, n]}
+    for name, expected_shape in expected_shapes.items():
+        shape = list(getattr(layout, name).shape)
+        if shape != expected_shape:
+            return f"has {n} tokens, but {name} of shape {shape}"
     if tree.tokens.dtype != torch.long or tree.tokens.dim() != 1:
         return f"has tokens of type {tree.tokens.dtype} and {tree.tokens.dim()} dimensions"
     if tree.q is not None and tuple(tree.q.shape) != (n, vocab_size):
         return f"has q of shape {list(tree.q.shape)}, not {[n, vocab_size]}"
-    tokens, parents = tree.tokens.tolist(), layout.parents.tolist()
+    tokens = tree.tokens.tolist()
+    parents = layout.parents.tolist()
     num_verify = int(tree.num_verify)
     if not 1 <= num_verify <= n:
         return f"verifies {num_verify} of {n} nodes"
@@ -100,11 +108,14 @@ def _fault(tree: object, state: State, vocab_size: int) -> str | None:
 def _token_fault(
     pending: int, tokens: Sequence[int], parents: Sequence[int], num_verify: int, vocab_size: int
 ) -> str | None:
+    """What is wrong with the tokens of a tree, as a clause; None if nothing is."""
     if tokens[0] != pending:
         return f"has root {tokens[0]}, but the pending token is {pending}"
     if min(tokens) < 0 or max(tokens) >= vocab_size:
         outside = next(token for token in tokens if not 0 <= token < vocab_size)
         return f"holds token {outside}; the vocabulary has {vocab_size} tokens"
-    children = Counter(list(zip(parents, tokens, strict=True))[1:num_verify])
-    (parent, token), count = children.most_common(1)[0] if children else ((0, 0), 1)
-    return f"holds token {token} {count} times below node {parent}" if count > 1 else None
+    children = zip(parents[1:num_verify], tokens[1:num_verify], strict=True)
+    for (parent, token), count in Counter(children).most_common(1):
+        if count > 1:
+            return f"holds token {token} {count} times below node {parent}"
+    return None

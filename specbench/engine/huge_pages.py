@@ -20,19 +20,22 @@ def move(model: nn.Module) -> None:
     Each old matrix is freed before the next is moved. Matrices that are not plain tensors of a
     CPU (quantised ones) stay, and all do where the system gives no huge pages on demand.
     """
-    shared: dict[int, list[nn.Parameter]] = {}
+    shared: dict[int, list[nn.Parameter]] = {}  # by address
     for weight in model.parameters():
         is_plain = type(weight) is nn.Parameter and weight.is_floating_point() and weight.ndim == 2
         if is_plain and weight.device.type == "cpu" and weight.is_contiguous():
             shared.setdefault(weight.data_ptr(), []).append(weight)
-    starts = [0]
-    for first, *_ in shared.values():
-        starts.append(starts[-1] + -(-first.nbytes // _ALIGNED) * _ALIGNED)
-    if starts[-1] < HUGE or (block := huge_block(starts[-1])) is None:
+    size = 0
+    starts = []
+    for weights in shared.values():
+        starts.append(size)
+        size += math.ceil(weights[0].nbytes / _ALIGNED) * _ALIGNED
+    if size < HUGE or (block := huge_block(size)) is None:
         return
-    for start, weights in zip(starts, shared.values(), strict=False):
-        place = block[start : start + weights[0].nbytes].view(weights[0].dtype)
-        moved = place.view(weights[0].shape).copy_(weights[0].data)
+    for start, weights in zip(starts, shared.values(), strict=True):
+        matrix = weights[0].data
+        memory = block[start : start + matrix.nbytes].view(matrix.dtype)
+        moved = memory.view(matrix.shape).copy_(matrix)
         for weight in weights:
             weight.data = moved
 
@@ -53,9 +56,8 @@ def huge_block(size: int) -> Tensor | None:
         return None
     block = torch.empty(size + HUGE, dtype=torch.uint8)
     begin = -block.data_ptr() % HUGE
-    whole = size // HUGE * HUGE
+    address = ctypes.c_void_p(block.data_ptr() + begin)
+    whole_pages = ctypes.c_size_t(size // HUGE * HUGE)
     libc = ctypes.CDLL(None, use_errno=True)
-    failed = libc.madvise(
-        ctypes.c_void_p(block.data_ptr() + begin), ctypes.c_size_t(whole), ctypes.c_int(advice)
-    )
+    failed = libc.madvise(address, whole_pages, ctypes.c_int(advice))
     return None if failed else block[begin : begin + size]

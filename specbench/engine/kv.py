@@ -5,9 +5,11 @@ Rows after the committed length are scratch until `commit` keeps some of them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,14 +28,14 @@ class LayerShape:
     """Shapes that one layer stores per token."""
 
     key: tuple[int, int]  # heads, head_dim
-    value: tuple[int, int]
+    value: tuple[int, int]  # heads, head_dim
     dtype: torch.dtype
     device: torch.device
 
     @property
     def width(self) -> int:
         """Numbers per token: its keys, then its values."""
-        return self.key[0] * self.key[1] + self.value[0] * self.value[1]
+        return math.prod(self.key) + math.prod(self.value)
 
 
 class FixedLayer(CacheLayerMixin):
@@ -65,7 +67,8 @@ class _Layer(FixedLayer):
     def use_rows(self, rows: Tensor) -> None:
         """Store keys and values in these rows from now on."""
         self.rows = CacheRows.of(rows, self._shape.key, self._shape.value)
-        self.keys, self.values = self.rows.keys[None], self.rows.values[None]
+        self.keys = self.rows.keys[None]
+        self.values = self.rows.values[None]
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
@@ -86,6 +89,14 @@ class _Layer(FixedLayer):
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self._cache.length + query_length, 0
+
+
+class _SlabKind(NamedTuple):
+    """What layers have in common that share a slab."""
+
+    width: int
+    dtype: torch.dtype
+    device: torch.device
 
 
 class KVCache(Cache):
@@ -122,13 +133,15 @@ class KVCache(Cache):
         if capacity <= self.capacity:
             return False
         self.capacity = -(-capacity // GRANULE) * GRANULE
-        groups: dict[tuple[int, torch.dtype, torch.device], list[int]] = {}
+        groups: dict[_SlabKind, list[int]] = {}  # layers that share a slab
         for index, shape in enumerate(self._shapes):
-            groups.setdefault((shape.width, shape.dtype, shape.device), []).append(index)
+            kind = _SlabKind(shape.width, shape.dtype, shape.device)
+            groups.setdefault(kind, []).append(index)
         slabs = []
-        for (width, dtype, device), members in groups.items():
-            slab = huge_pages.zeros((len(members), self.capacity, width), dtype, device)
-            for rows, index in zip(slab, members, strict=True):
+        for kind, layers in groups.items():
+            size = (len(layers), self.capacity, kind.width)
+            slab = huge_pages.zeros(size, kind.dtype, kind.device)
+            for rows, index in zip(slab, layers, strict=True):
                 if self.length:
                     rows[: self.length] = self.rows(index).all[: self.length]
                 self.layers[index].use_rows(rows)
@@ -150,11 +163,12 @@ class KVCache(Cache):
 
     def commit(self, path: Sequence[int]) -> None:
         """Keep the scratch rows at `path` (increasing, counted from the committed length)."""
-        kept = len(path)
-        if path[-1] != kept - 1:  # not the first rows in order
-            rows = torch.tensor(path, device=self._slabs[0].device).add_(self.length)
-            self.append_rows(self.gather_rows(rows))
-        self.length += kept
+        num_kept = len(path)
+        if path[-1] != num_kept - 1:  # not the first rows in order
+            offsets = torch.tensor(path, device=self._slabs[0].device)
+            copies = self.gather_rows(offsets.add_(self.length))
+            self.append_rows(copies)
+        self.length += num_kept
 
     def gather_rows(self, rows: Tensor) -> list[Tensor]:
         """Copies of rows [n], one tensor [layers, n, width] per slab."""
@@ -162,8 +176,8 @@ class KVCache(Cache):
 
     def append_rows(self, copies: Sequence[Tensor]) -> None:
         """Write copied rows right after the committed ones: the host knows no other position."""
-        for slab, part in zip(self._slabs, copies, strict=True):
-            slab.narrow(1, self.length, part.shape[1]).copy_(part)
+        for slab, rows in zip(self._slabs, copies, strict=True):
+            slab.narrow(1, self.length, rows.shape[1]).copy_(rows)
 
     def crop(self, length: int) -> None:
         """Forget all committed tokens after the first `length`."""
@@ -180,8 +194,18 @@ class KVCache(Cache):
 def layer_shapes(model: PreTrainedModel, device: torch.device) -> list[LayerShape]:
     """Cached shapes of each layer, from a forward over one token: config fields may be wrong."""
     cache = DynamicCache()
-    model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=device), past_key_values=cache)
-    return [
-        LayerShape((k.shape[1], k.shape[3]), (v.shape[1], v.shape[3]), k.dtype, k.device)
-        for k, v in ((layer.keys, layer.values) for layer in cache.layers)
-    ]
+    token = torch.zeros(1, 1, dtype=torch.long, device=device)
+    model(input_ids=token, past_key_values=cache)
+    shapes = []
+    for layer in cache.layers:
+        _, num_keys, _, key_dim = layer.keys.shape
+        _, num_values, _, value_dim = layer.values.shape
+        shapes.append(
+            LayerShape(
+                key=(num_keys, key_dim),
+                value=(num_values, value_dim),
+                dtype=layer.keys.dtype,
+                device=layer.keys.device,
+            )
+        )
+    return shapes

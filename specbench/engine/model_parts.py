@@ -17,17 +17,17 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 def decoder(model: PreTrainedModel) -> nn.Module:
     """The part of a model that has its decoder layers and computes its final hidden states."""
-    part: nn.Module = model
+    module: nn.Module = model
     for name in _path(model):
-        part = getattr(part, name, part)
-    return part
+        module = getattr(module, name, module)
+    return module
 
 
 def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
     """The decoder layers of a model: `layers` or `h` of its decoder."""
-    part = decoder(model)
+    base = decoder(model)
     for name in _LISTS:
-        layers = getattr(part, name, None)
+        layers = getattr(base, name, None)
         if isinstance(layers, nn.ModuleList):
             return layers
     raise CheckpointError(
@@ -41,9 +41,11 @@ def _path(model: PreTrainedModel) -> list[str]:
 
     Llama-4's class has the prefix of its class for images.
     """
-    first = "model" if model.base_model is model else model.base_model_prefix
-    base = getattr(model, first, None)
-    return [first, *(name for name in ("language_model", "decoder") if hasattr(base, name))]
+    prefix = "model" if model.base_model is model else model.base_model_prefix
+    base = getattr(model, prefix, None)
+    path = [prefix]
+    path += [name for name in ("language_model", "decoder") if hasattr(base, name)]
+    return path
 
 
 def context_length(config: Any) -> int:
@@ -68,14 +70,15 @@ def context_length(config: Any) -> int:
 def with_first_layers(model: PreTrainedModel, num_layers: int) -> PreTrainedModel:
     """The model with only its first decoder layers; it shares the modules of the given one."""
     layers = decoder_layers(model)
-    first: PreTrainedModel = _copied(model)
-    part: nn.Module = first
+    shorter: PreTrainedModel = _copied(model)
+    owner: nn.Module = shorter  # of the list of layers, after the loop
     for name in _path(model):
-        setattr(part, name, _copied(getattr(part, name)))
-        part = getattr(part, name)
-    name = next(name for name in _LISTS if getattr(part, name, None) is layers)
-    setattr(part, name, nn.ModuleList(layers[:num_layers]))
-    return first
+        copied = _copied(getattr(owner, name))
+        setattr(owner, name, copied)
+        owner = copied
+    list_name = next(name for name in _LISTS if getattr(owner, name, None) is layers)
+    setattr(owner, list_name, nn.ModuleList(layers[:num_layers]))
+    return shorter
 
 
 def _copied(module: ModuleT) -> ModuleT:
@@ -91,7 +94,12 @@ def pass_bytes(model: PreTrainedModel) -> int:
 
     An embedding that is also the output head is read completely, and counted.
     """
-    body, head = decoder(model), model.get_output_embeddings()
-    tables = (one.weight for one in body.modules() if isinstance(one, nn.Embedding))
-    own = [table for table in tables if table.data_ptr() != head.weight.data_ptr()]
-    return weight_bytes(body, head) - weight_bytes(*own)
+    body = decoder(model)
+    head = model.get_output_embeddings()
+    unread = []  # tables, of which a few rows are read
+    for module in body.modules():
+        if isinstance(module, nn.Embedding):
+            is_head = module.weight.data_ptr() == head.weight.data_ptr()
+            if not is_head:
+                unread.append(module.weight)
+    return weight_bytes(body, head) - weight_bytes(*unread)

@@ -8,25 +8,34 @@ import torch
 from specbench.engine.tree import DraftTree
 
 
-def plant(tree: DraftTree, right: Sequence[int], step: int) -> tuple[DraftTree, int]:
+def plant(tree: DraftTree, right_ids: Sequence[int], step: int) -> tuple[DraftTree, int]:
     """The tree with the right tokens along a path, and the number of them.
 
-    A sibling that carries the token already takes the planted node's. Siblings stay distinct.
+    Even steps take the longest path; odd ones take children in turn. A sibling that carries the
+    token already takes the planted node's. Siblings stay distinct.
     """
     n = int(tree.num_verify)
-    parents, tokens = tree.layout.parents[:n].tolist(), tree.tokens.tolist()
-    heights = [0] * n
-    for node in range(n - 1, 0, -1):
-        heights[parents[node]] = max(heights[parents[node]], heights[node] + 1)
-    node, num_planted = 0, 0
-    for depth, token in enumerate(right):
-        children = [i for i in range(1, n) if parents[i] == node]
+    parents = tree.layout.parents[:n].tolist()
+    tokens = tree.tokens.tolist()
+    heights = [0] * n  # levels below each node
+    for child in range(n - 1, 0, -1):
+        parent = parents[child]
+        heights[parent] = max(heights[parent], heights[child] + 1)
+    node = 0
+    num_planted = 0
+    for depth, token in enumerate(right_ids):
+        children = [child for child in range(1, n) if parents[child] == node]
         if not children:
             break
-        deepest = max(children, key=lambda i: heights[i])
-        chosen = children[(step // 2 + depth) % len(children)] if step % 2 else deepest
-        if twin := next((i for i in children if tokens[i] == token), None):
-            tokens[twin] = tokens[chosen]
-        tokens[chosen] = token
-        node, num_planted = chosen, num_planted + 1
-    return replace(tree, tokens=torch.tensor(tokens, device=tree.tokens.device)), num_planted
+        if step % 2:
+            planted = children[(step // 2 + depth) % len(children)]
+        else:
+            planted = max(children, key=lambda child: heights[child])
+        twin = next((child for child in children if tokens[child] == token), None)
+        if twin is not None:
+            tokens[twin] = tokens[planted]
+        tokens[planted] = token
+        node = planted
+        num_planted += 1
+    planted_ids = torch.tensor(tokens, device=tree.tokens.device)
+    return replace(tree, tokens=planted_ids), num_planted

@@ -13,10 +13,16 @@ _PARENTS = (0, 0, 0, 0, 2, 2, 1, 4, 5, 7)
 """Siblings, and a depth of 4. A node's row is its position for the first two nodes only."""
 
 _LEAVES = (3, 6, 8, 9)
+"""Nodes without children."""
 
-_SIZES = ("window", "chunk", "block", "local")
-_TOLERANCE, _HALF_TOLERANCE = 1e-3, 0.05
-"""Of the logits' spread. A wrong mask or position changes most nodes by about as much as that."""
+_SIZE_WORDS = ("window", "chunk", "block", "local")
+"""Words in the names of a config's fields that bound what a token sees."""
+
+# A gap is in units of the logits' spread. A wrong mask or position moves most nodes by about 1.
+_ALLOWED_GAP = 1e-3
+"""Rounding in float32."""
+_ALLOWED_HALF_GAP = 0.05
+"""Rounding in half precision."""
 
 
 def tree_fault(target: Target) -> str | None:
@@ -27,19 +33,21 @@ def tree_fault(target: Target) -> str | None:
     nodes.
     """
     layout = TreeLayout.from_parents(_PARENTS, target.device)
-    depth, n = layout.max_depth, layout.num_nodes
-    length = max(1, min(_longest(target.config) + 5, target.context - depth - 1))
-    ids = _drawn(target, length + n)
+    n = layout.num_nodes
+    longest_prompt = target.context - layout.max_depth - 1
+    length = max(1, min(_longest_window(target.config) + 5, longest_prompt))
+    ids = _random_ids(target, length + n)
+    tree = DraftTree(ids[length:], layout, n)
     try:
         with torch.no_grad():
             target.prefill(ids[:length].tolist(), num_new=n)
-            found = target.forward(DraftTree(ids[length:], layout, n)).logits
+            actual = target.forward(tree).logits
             expected = _expected(target, ids, layout, length)
     except Exception as error:  # a model may fail in any way
         return f"it fails over a tree: {reason_of(error)}"
     finally:
         target.cache.reset()
-    return _difference(target, "logits over a tree", found, "a plain forward", expected)
+    return _difference(target, "logits over a tree", actual, "a plain forward", expected)
 
 
 def replay_fault(target: Target) -> str | None:
@@ -49,17 +57,20 @@ def replay_fault(target: Target) -> str | None:
     model's code has read their number.
     """
     layout = TreeLayout.from_parents(_PARENTS, target.device)
-    execution, n, length = target.execution, layout.num_nodes, min(8, target.context // 2)
-    more = min(16, target.context - layout.max_depth - 1 - length)
-    ids = _drawn(target, length + more + n)
+    execution = target.execution
+    n = layout.num_nodes
+    longest_prompt = target.context - layout.max_depth - 1
+    length = min(8, target.context // 2)
+    longer = length + min(16, longest_prompt - length)
+    ids = _random_ids(target, longer + n)
     tree = DraftTree(ids[-n:], layout, n)
     try:
         with torch.inference_mode():
-            target.reserve(length + more + n)
+            target.reserve(longer + n)
             target.prefill(ids[:length].tolist(), num_new=n)
             target.forward(tree)
-            target.prefill(ids[: length + more].tolist(), num_new=n)
-            found = target.forward(tree).logits.clone()
+            target.prefill(ids[:longer].tolist(), num_new=n)
+            actual = target.forward(tree).logits.clone()
             with execution.paused():
                 expected = target.forward(tree).logits
     except Exception as error:  # a model may fail in any way
@@ -68,26 +79,29 @@ def replay_fault(target: Target) -> str | None:
         target.cache.reset()
     if failures := sorted(execution.failures):
         return failures[0]
-    return _difference(target, "logits in a graph", found, "the same step by itself", expected)
+    return _difference(target, "logits in a graph", actual, "the same step by itself", expected)
 
 
-def _drawn(target: Target, num_tokens: int) -> Tensor:
-    draw = torch.Generator().manual_seed(0)
-    return torch.randint(target.vocab_size, (num_tokens,), generator=draw).to(target.device)
+def _random_ids(target: Target, num_tokens: int) -> Tensor:
+    """The same random tokens [num_tokens] in every call."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(target.vocab_size, (num_tokens,), generator=generator)
+    return ids.to(target.device)
 
 
 def _difference(
-    target: Target, what: str, found: Tensor, whose: str, expected: Tensor
+    target: Target, actual_label: str, actual: Tensor, expected_label: str, expected: Tensor
 ) -> str | None:
     """The gap between logits [nodes, vocab] as a clause; None if it is rounding."""
-    spread = expected.std(-1).clamp_min(torch.finfo(target.dtype).tiny)
-    gap = float(((found - expected).abs().amax(-1) / spread).median())
-    tolerance = _HALF_TOLERANCE if target.dtype.itemsize < 4 else _TOLERANCE
-    if gap <= tolerance:
+    spread = expected.std(-1).clamp_min(torch.finfo(target.dtype).tiny)  # [nodes]
+    gaps = (actual - expected).abs().amax(-1) / spread
+    gap = float(gaps.median())
+    allowed = _ALLOWED_HALF_GAP if target.dtype.itemsize < 4 else _ALLOWED_GAP
+    if gap <= allowed:
         return None
     return (
-        f"its {what} differ from those of {whose} by {gap:.2g} of their spread (at most "
-        f"{tolerance:g} is rounding)"
+        f"its {actual_label} differ from those of {expected_label} by {gap:.2g} of their spread "
+        f"(at most {allowed:g} is rounding)"
     )
 
 
@@ -102,7 +116,10 @@ def _expected(target: Target, ids: Tensor, layout: TreeLayout, length: int) -> T
     return torch.stack([rows[node] for node in range(layout.num_nodes)])
 
 
-def _longest(config: Any) -> int:
+def _longest_window(config: Any) -> int:
     """The longest window or chunk that a config names, by whatever field."""
-    fields = [(name, n) for name, n in config.to_dict().items() if isinstance(n, int)]
-    return max((n for name, n in fields if any(word in name for word in _SIZES)), default=0)
+    sizes = []
+    for name, setting in config.to_dict().items():
+        if isinstance(setting, int) and any(word in name for word in _SIZE_WORDS):
+            sizes.append(setting)
+    return max(sizes, default=0)

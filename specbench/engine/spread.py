@@ -31,44 +31,53 @@ class Spread:
 
         Each GPU gets a share of the layers in proportion to its free memory.
         """
-        free = [torch.cuda.mem_get_info(device)[0] for device in self.devices]
-        layers = decoder_layers(model)
-        other_bytes = num_bytes(model) - num_bytes(layers)
-        return places(model, self.devices, [free[0] - other_bytes - self.draft_bytes, *free[1:]])
+        free_bytes = [torch.cuda.mem_get_info(device)[0] for device in self.devices]
+        other_bytes = num_bytes(model) - num_bytes(decoder_layers(model))
+        free_bytes[0] -= other_bytes + self.draft_bytes
+        return device_map(model, self.devices, free_bytes)
 
 
-def places(
-    model: PreTrainedModel, devices: Sequence[torch.device], rooms: Sequence[float]
+def device_map(
+    model: PreTrainedModel, devices: Sequence[torch.device], free_bytes: Sequence[float]
 ) -> dict[str, torch.device]:
-    """The device of each module by name, with layers in proportion to the `rooms` in bytes."""
+    """The device of each module by name, with layers in proportion to the `free_bytes`."""
     layers = decoder_layers(model)
-    name = next(name for name, module in model.named_modules() if module is layers)
-    found: dict[str, torch.device] = {}
+    list_name = next(name for name, module in model.named_modules() if module is layers)
+    # Of the modules above the list, all other children go to the first device.
+    device_by_name: dict[str, torch.device] = {}
     parent: nn.Module = model
-    path = ""
-    for part in name.split("."):
-        others = [child for child, _ in parent.named_children() if child != part]
-        found |= {f"{path}{child}": devices[0] for child in others}
-        parent, path = parent.get_submodule(part), f"{path}{part}."
-    ends = [*accumulate(max(room, 0) for room in rooms)]
+    prefix = ""
+    for child_name in list_name.split("."):
+        for name, _ in parent.named_children():
+            if name != child_name:
+                device_by_name[f"{prefix}{name}"] = devices[0]
+        parent = parent.get_submodule(child_name)
+        prefix += f"{child_name}."
+    # A device takes the layers whose middle lies in its share of all free bytes.
+    ends = [*accumulate(max(free, 0) for free in free_bytes)]
     for index in range(len(layers)):
         middle = (index + 0.5) / len(layers) * ends[-1]
-        found[f"{path}{index}"] = devices[sum(end <= middle for end in ends[:-1])]
-    return found
+        device = sum(end <= middle for end in ends[:-1])
+        device_by_name[f"{prefix}{index}"] = devices[device]
+    return device_by_name
 
 
-def device_of(name: str, placed: Mapping[str, torch.device]) -> torch.device:
-    """The device of a parameter by its name."""
-    return next(device for at, device in placed.items() if f"{name}.".startswith(at and f"{at}."))
+def device_of(name: str, device_by_name: Mapping[str, torch.device]) -> torch.device:
+    """The device of a parameter by its name. A module without a name is the whole model."""
+    return next(
+        device
+        for module_name, device in device_by_name.items()
+        if not module_name or f"{name}.".startswith(f"{module_name}.")
+    )
 
 
-def send_inputs(model: PreTrainedModel, placed: Mapping[str, torch.device]) -> None:
-    """Let each placed module receive its inputs on its own device.
+def send_inputs(model: PreTrainedModel, device_by_name: Mapping[str, torch.device]) -> None:
+    """Let each module of `device_by_name` receive its inputs on its own device.
 
     Unlike accelerate's hooks, torch's stay with a layer that is used in a copy of the model.
     """
     remove_hook_from_submodules(model)
-    for name, device in placed.items():
+    for name, device in device_by_name.items():
         module = model.get_submodule(name)
         module.register_forward_pre_hook(partial(_sent, device), with_kwargs=True)
 

@@ -92,11 +92,11 @@ class Target:
         Its rows of committed tokens are the whole model's. Crop what it appends before the
         whole model runs.
         """
-        part = copy.copy(self)
-        part.model = with_first_layers(self.model, num_layers)
-        part._stack = self._stack and self._stack.first_layers(num_layers)
-        part._prepare()
-        return part
+        shallow = copy.copy(self)
+        shallow.model = with_first_layers(self.model, num_layers)
+        shallow._stack = self._stack and self._stack.first_layers(num_layers)
+        shallow._prepare()
+        return shallow
 
     @property
     def max_exact_rows(self) -> int:
@@ -131,22 +131,23 @@ class Target:
         n = len(prompt_ids)
         self.cache.reset()
         self.reserve(n + num_new)
-        ids, at = torch.tensor(prompt_ids, device=self.device), torch.arange(n, device=self.device)
-        positions = at.clamp(max=self.context - 1)  # a draft model may have a shorter context
+        ids = torch.tensor(prompt_ids, device=self.device)
+        rows = torch.arange(n, device=self.device)
+        positions = rows.clamp(max=self.context - 1)  # a draft model may have a shorter context
         needs = self._needs
         if self._stack is None:
             forward = self._run_model(ids, positions, None)
         else:
             cached = self.cache.rows
-            hidden, inputs = self._stack(ids, cached, at, positions, None, needs.layer_inputs)
+            hidden, inputs = self._stack(ids, cached, rows, positions, None, needs.layer_inputs)
             logits = self._stack.logits(hidden[-1:])
             forward = Forward(logits, hidden if needs.hidden else None, inputs)
         self.cache.length = n
         if needs.all_prompt_positions:
             return forward
-        last = forward.hidden if forward.hidden is None else forward.hidden[-1:]
-        inputs = {layer: rows[-1:] for layer, rows in forward.layer_inputs.items()}
-        return Forward(forward.logits, last, inputs)
+        last_hidden = None if forward.hidden is None else forward.hidden[-1:]
+        last_inputs = {layer: states[-1:] for layer, states in forward.layer_inputs.items()}
+        return Forward(forward.logits, last_hidden, last_inputs)
 
     def extend(self, tokens: Tensor) -> Tensor:
         """Append and commit `tokens` [n]; returns logits [vocab] of the last position."""
@@ -162,10 +163,13 @@ class Target:
 
         Commits nothing: the same call on the same state gives the same result.
         """
-        n, length, needs = tree.num_nodes, self.cache.length, self._step_needs
+        n = tree.num_nodes
+        length = self.cache.length
+        needs = self._step_needs
         cache_span = self.execution.cache_span(length, n)
         self.reserve(cache_span.rows_with(n))
-        depths, bias = tree.layout.depths, tree.layout.bias(self.dtype)
+        depths = tree.layout.depths
+        bias = tree.layout.bias(self.dtype)
         start = torch.full((), length, device=self.device)
         if self._stack is None and (self.eager_reason or not self.execution.is_static):
             positions = (depths + length).clamp_(max=self.context - 1)
@@ -175,7 +179,8 @@ class Target:
             tree.tokens, depths, bias, start, cache_span=cache_span, needs=needs
         )
         hidden = captured.pop(0) if needs.hidden else None
-        return Forward(logits, hidden, dict(zip(needs.layer_inputs, captured, strict=True)))
+        layer_inputs = dict(zip(needs.layer_inputs, captured, strict=True))
+        return Forward(logits, hidden, layer_inputs)
 
     def commit(self, path: Sequence[int]) -> None:
         """Keep the nodes of `path` (root first) from the last `forward`; drop the others."""
@@ -233,15 +238,19 @@ class Target:
             span = cache_span.rows_with(n)
             mask = windowed(dense_mask(start, bias, span), positions, start, self._kinds)
             with self.cache.fixed(rows, span):
-                out = self._run_model(tokens, positions, mask)
-            final = [] if out.hidden is None else [out.hidden]
-            return (out.logits, *final, *(out.layer_inputs[i] for i in needs.layer_inputs))
-        tree_mask = TreeMask(start, bias, cache_span, positions)
-        hidden, inputs = self._stack(
-            tokens, self.cache.rows, rows, positions, tree_mask, needs.layer_inputs
-        )
+                forward = self._run_model(tokens, positions, mask)
+            logits, hidden, inputs = forward.logits, forward.hidden, forward.layer_inputs
+        else:
+            tree_mask = TreeMask(start, bias, cache_span, positions)
+            hidden, inputs = self._stack(
+                tokens, self.cache.rows, rows, positions, tree_mask, needs.layer_inputs
+            )
+            logits = self._stack.logits(hidden)
         captured = [inputs[layer] for layer in needs.layer_inputs]
-        return (self._stack.logits(hidden), *([hidden] if needs.hidden else []), *captured)
+        if needs.hidden:
+            assert hidden is not None
+            return (logits, hidden, *captured)
+        return (logits, *captured)
 
     def _gather_path(self, chosen: Tensor, start: Tensor, *, length: int) -> tuple[Tensor, ...]:
         """The chosen path as `AcceptedPath`, and copies of its rows, which begin at `start` []."""
@@ -260,26 +269,26 @@ class Target:
             use_cache=True,
             logits_to_keep=1 if mask is None else 0,
         )
-        captured = self._captured
-        return Forward(
-            out.logits[0],
-            captured["hidden"][0] if self._needs.hidden else None,
-            {i: captured[i][0].to(self.device) for i in self._needs.layer_inputs},
-        )
+        hidden = self._captured["hidden"][0] if self._needs.hidden else None
+        layer_inputs = {}
+        for layer in self._needs.layer_inputs:
+            layer_inputs[layer] = self._captured[layer][0].to(self.device)
+        return Forward(out.logits[0], hidden, layer_inputs)
 
     def _hooks(self, needs: Needs) -> list[Any]:
         """Register hooks on only the modules that `needs` names."""
+        layers = self.layers
         handles = []
         if needs.hidden:
             hook = partial(self._keep_output, "hidden")
             handles.append(decoder(self.model).register_forward_hook(hook))
         for index in needs.layer_inputs:
-            if index == len(self.layers):
+            if index == len(layers):
                 hook = partial(self._keep_output, index)
-                handles.append(self.layers[-1].register_forward_hook(hook))
+                handles.append(layers[-1].register_forward_hook(hook))
             else:
                 hook = partial(self._keep_input, index)
-                handles.append(self.layers[index].register_forward_pre_hook(hook, with_kwargs=True))
+                handles.append(layers[index].register_forward_pre_hook(hook, with_kwargs=True))
         return handles
 
     def _keep_input(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 
 import torch
 from torch import Tensor
@@ -53,16 +53,23 @@ class TreeLayout:
         """A layout from host indices: `parents[0]` is the root's own index, 0."""
         if not parents or parents[0] != 0:
             raise ValueError("the first node of a tree is its root, whose parent must be 0")
-        depths, rows = [0], [1]
+        depths = [0]
+        bits = [1]  # of each node: bit i is set if node i is the node or its ancestor
         for node, parent in enumerate(parents[1:], start=1):
             if not 0 <= parent < node:
                 raise ValueError(f"node {node} has parent {parent}; parents must precede children")
             depths.append(depths[parent] + 1)
-            rows.append(rows[parent] | 1 << node)
-        n, max_depth = len(parents), max(depths)
-        ancestors = [[bool(row >> i & 1) for i in range(n)] for row in rows]
-        tensor, is_chain = partial(torch.tensor, device=device), max_depth == n - 1
-        return cls(tensor(parents), tensor(depths), tensor(ancestors), max_depth, is_chain)
+            bits.append(bits[parent] | 1 << node)
+        n = len(parents)
+        max_depth = max(depths)
+        ancestors = [[bool(row >> i & 1) for i in range(n)] for row in bits]
+        return cls(
+            torch.tensor(parents, device=device),
+            torch.tensor(depths, device=device),
+            torch.tensor(ancestors, device=device),
+            max_depth,
+            is_chain=max_depth == n - 1,
+        )
 
     @classmethod
     def from_tensors(cls, parents: Tensor, depths: Tensor, max_depth: int) -> TreeLayout:
@@ -84,16 +91,16 @@ class TreeLayout:
 
     def padded(self, num_nodes: int) -> TreeLayout:
         """The same tree padded to `num_nodes` with nodes that are their own parents."""
-        grown: dict[int, TreeLayout] = self.__dict__.setdefault("_padded", {})
-        if num_nodes not in grown:
-            more = num_nodes - self.num_nodes
+        layouts: dict[int, TreeLayout] = self.__dict__.setdefault("_padded", {})
+        if num_nodes not in layouts:
+            num_more = num_nodes - self.num_nodes
             added = torch.arange(self.num_nodes, num_nodes, device=self.parents.device)
-            ancestors = pad(self.ancestors, (0, more, 0, more))
+            ancestors = pad(self.ancestors, (0, num_more, 0, num_more))
             ancestors.diagonal().fill_(True)
             parents = torch.cat([self.parents, added])
-            depths = pad(self.depths, (0, more))
-            grown[num_nodes] = replace(self, parents=parents, depths=depths, ancestors=ancestors)
-        return grown[num_nodes]
+            depths = pad(self.depths, (0, num_more))
+            layouts[num_nodes] = replace(self, parents=parents, depths=depths, ancestors=ancestors)
+        return layouts[num_nodes]
 
     @cached_property
     def siblings(self) -> Tensor:
@@ -113,7 +120,8 @@ class TreeLayout:
             if rank == len(rows):
                 rows.append([0] * len(parents))
             rows[rank][parent] = node
-        return torch.tensor(rows, device=self.parents.device).view(len(rows), len(parents))
+        siblings = torch.tensor(rows, device=self.parents.device)
+        return siblings.view(len(rows), len(parents))  # without rows, it has no shape yet
 
 
 def padded_path_length(max_depth: int) -> int:
@@ -156,11 +164,12 @@ class DraftTree:
 
     def padded(self, num_nodes: int) -> DraftTree:
         """The same tree, padded with scratch nodes to `num_nodes`."""
-        more = num_nodes - self.num_nodes
-        if more == 0:
+        num_more = num_nodes - self.num_nodes
+        if num_more == 0:
             return self
-        q = None if self.q is None else pad(self.q, (0, 0, 0, more))
-        tokens, layout = pad(self.tokens, (0, more)), self.layout.padded(num_nodes)
+        tokens = pad(self.tokens, (0, num_more))
+        layout = self.layout.padded(num_nodes)
+        q = None if self.q is None else pad(self.q, (0, 0, 0, num_more))
         return DraftTree(tokens, layout, self.num_verify, q, scores=self.scores)
 
     @classmethod

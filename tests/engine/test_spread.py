@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from specbench.engine import spread
 from specbench.engine.load import load_target, without_weights
-from specbench.engine.spread import Spread, places
+from specbench.engine.spread import Spread, device_map
 from specbench.engine.target import Needs, Target
 from specbench.engine.tree import DraftTree
 from specbench.errors import CheckpointError
@@ -96,7 +96,7 @@ def test_the_first_layers_alone_end_before_the_others(target: Target) -> None:
 def test_layers_follow_the_room_of_each_gpu(rooms: list[float], layers: list[int]) -> None:
     model = random_of(config_of("llama", num_hidden_layers=NUM_LAYERS))
     devices = [torch.device("cuda", number) for number in range(len(rooms))]
-    placed = places(model, devices, rooms)
+    placed = device_map(model, devices, rooms)
     assert [placed[f"model.layers.{layer}"].index for layer in range(NUM_LAYERS)] == layers
     others = {name: device.index for name, device in placed.items() if "layers" not in name}
     assert others == {"model.embed_tokens": 0, "model.norm": 0, "model.rotary_emb": 0, "lm_head": 0}

@@ -33,7 +33,7 @@ def capture_graphs(
         for sampling in samplings:
             sampler = target.sampler(sampling, seed=0)
             trees = list(drafter.trees_to_record(num_new, sampler))
-            for tree in reversed(trees):  # large ones first, as below
+            for tree in reversed(trees):  # large ones first, as in `run_in_every_bucket`
                 tree = tree.padded(target.execution.num_nodes(tree.num_nodes))
                 logits = run_in_every_bucket(target, tree, num_tokens)
                 chosen = accept_path(drafter.rule, tree, logits, sampler, target.execution)

@@ -27,7 +27,7 @@ class _Buffer:
     """Memory that recordings read an input from, and the tensor last copied to it."""
 
     tensor: Tensor
-    given: Tensor | None = None
+    source: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,8 +63,10 @@ class Graphs(Execution):
 
     @property
     def num_recordings(self) -> int:
-        entries = (entry for made in self._captured.values() for entry in made.entries.values())
-        return sum(isinstance(entry, _Entry) for entry in entries)
+        num_recordings = 0
+        for captured in self._captured.values():
+            num_recordings += sum(isinstance(e, _Entry) for e in captured.entries.values())
+        return num_recordings
 
     def wrap(self, function: Function) -> Function:
         return self._captured.setdefault(function, _Captured(self, function))
@@ -90,35 +92,41 @@ class Graphs(Execution):
         """Drop all recordings, because memory that they use has moved."""
         for captured in self._captured.values():
             captured.clear()
-        for known in (self._outputs, self._output_storages, self.used):
-            known.clear()
+        self._outputs.clear()
+        self._output_storages.clear()
+        self.used.clear()
 
     @property
     def buffer_bytes(self) -> int:
         return sum(captured.buffer_bytes for captured in self._captured.values())
 
     def used_bytes(self) -> int:
-        used = {id(tensor): tensor.nbytes for entry in self.used for tensor in _memory_of(entry)}
-        scratch = max((entry.recording.scratch_bytes for entry in self.used), default=0)
+        nbytes_by_id = {
+            id(tensor): tensor.nbytes for entry in self.used for tensor in _memory_of(entry)
+        }
+        scratch_bytes = max((entry.recording.scratch_bytes for entry in self.used), default=0)
         self.used.clear()
-        return sum(used.values()) + scratch
+        return sum(nbytes_by_id.values()) + scratch_bytes
 
-    def place(self, x: Tensor) -> int | None:
+    def output_id(self, tensor: Tensor) -> int | None:
         """Identity of this tensor if it is an output of a recording; otherwise None."""
-        return id(x) if id(x) in self._outputs else None
+        return id(tensor) if id(tensor) in self._outputs else None
 
-    def is_written(self, x: Tensor) -> bool:
+    def is_written(self, tensor: Tensor) -> bool:
         """True if a replay may write to the tensor's memory."""
-        return x.untyped_storage().data_ptr() in self._output_storages
+        return tensor.untyped_storage().data_ptr() in self._output_storages
 
     def record(self, captured: _Captured, inputs: tuple[Tensor, ...], named: Any) -> _Entry | str:
         """Make the recording for inputs of these shapes; returns the reason if it fails."""
         function = captured.function
-        buffers = tuple(
-            None if self.place(x) else captured.buffer(i, x) for i, x in enumerate(inputs)
-        )
-        read = [b.tensor if b else x for b, x in zip(buffers, inputs, strict=True)]
-        generators = [value.generator for value in named.values() if hasattr(value, "generator")]
+        buffers: list[_Buffer | None] = []
+        read: list[Tensor] = []  # the tensors that the recording reads
+        for index, tensor in enumerate(inputs):
+            buffer = None if self.output_id(tensor) else captured.buffer(index, tensor)
+            buffers.append(buffer)
+            read.append(buffer.tensor if buffer else tensor)
+        samplers = [argument for argument in named.values() if hasattr(argument, "generator")]
+        generators = [sampler.generator for sampler in samplers]
         states = [generator.get_state() for generator in generators]
         try:
             recording = self._recorder(
@@ -134,7 +142,7 @@ class Graphs(Execution):
         for output in recording.outputs:
             self._outputs[id(output)] = output
             self._output_storages.add(output.untyped_storage().data_ptr())
-        return _Entry(buffers, recording)
+        return _Entry(tuple(buffers), recording)
 
 
 _Like: TypeAlias = tuple[int, torch.Size, torch.dtype]
@@ -159,44 +167,47 @@ class _Captured:
         owner = self._owner
         if owner.is_paused:
             return self.function(*inputs, **named)
-        key = (*((x.shape, x.dtype, owner.place(x)) for x in inputs), *named.items())
+        key = (*((t.shape, t.dtype, owner.output_id(t)) for t in inputs), *named.items())
         if key not in self.entries:
             self.entries[key] = owner.record(self, inputs, named)
         entry = self.entries[key]
         if isinstance(entry, str):
             owner.failures.add(entry)
             return self.function(*inputs, **named)
-        for buffer, given in zip(entry.inputs, inputs, strict=True):
+        for buffer, tensor in zip(entry.inputs, inputs, strict=True):
             # The same object has the same content: copying it again would cost a launch per step.
-            if buffer and buffer.given is not given:
-                buffer.tensor.copy_(given)
-                buffer.given = None if owner.is_written(given) else given
+            if buffer and buffer.source is not tensor:
+                buffer.tensor.copy_(tensor)
+                buffer.source = None if owner.is_written(tensor) else tensor
         owner.used.add(entry)
         entry.recording.replay()
         return entry.recording.outputs
 
-    def buffer(self, place: int, x: Tensor) -> _Buffer:
-        """The memory for the input at `place`, with `x` copied to it."""
-        like = place, x.shape, x.dtype
+    def buffer(self, index: int, tensor: Tensor) -> _Buffer:
+        """The memory for the input of that index, with the content of `tensor`."""
+        like = (index, tensor.shape, tensor.dtype)
         if like not in self._inputs:
-            self._inputs[like] = _Buffer(torch.empty_like(x))
+            self._inputs[like] = _Buffer(torch.empty_like(tensor))
         buffer = self._inputs[like]
-        buffer.tensor.copy_(x)
-        buffer.given = None
+        buffer.tensor.copy_(tensor)
+        buffer.source = None
         return buffer
 
-    def outputs_like(self, made: Outputs) -> Outputs:
-        """Memory for outputs like `made`, shared by all recordings."""
-        likes = [(i, x.shape, x.dtype) for i, x in enumerate(made)]
-        for like, x in zip(likes, made, strict=True):
+    def outputs_like(self, outputs: Outputs) -> Outputs:
+        """Memory for outputs like these, shared by all recordings."""
+        memory = []
+        for index, output in enumerate(outputs):
+            like = (index, output.shape, output.dtype)
             if like not in self._outputs:
-                self._outputs[like] = torch.empty_like(x)
-        return tuple(self._outputs[like] for like in likes)
+                self._outputs[like] = torch.empty_like(output)
+            memory.append(self._outputs[like])
+        return tuple(memory)
 
     def clear(self) -> None:
         """Drop all recordings and their memory."""
-        for known in (self.entries, self._inputs, self._outputs):
-            known.clear()
+        self.entries.clear()
+        self._inputs.clear()
+        self._outputs.clear()
 
     @property
     def buffer_bytes(self) -> int:

@@ -99,8 +99,8 @@ class CudaRecorder:
             pool = None if self._first is None else self._first.pool()
             # The collector must not destroy graphs during a capture.
             with no_garbage_collection(), torch.cuda.graph(graph, pool, self._stream):
-                for output, made in zip(outputs, function(), strict=True):
-                    output.copy_(made)
+                for kept, output in zip(outputs, function(), strict=True):
+                    kept.copy_(output)
         except Exception as error:
             torch.cuda.set_stream(current)
             raise _CaptureError(error) from error

@@ -19,10 +19,13 @@ from specbench.errors import first_line, printable
 SOURCE = Path(__file__).with_name("native.c")
 COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-std=gnu11", "-O3", "-fno-math-errno", "-fPIC", "-fopenmp")
-LIMIT_S = 120.0
+TIMEOUT_S = 120.0
+"""Longest time of a call of the compiler, in seconds."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+"""Bits of a file's mode with which somebody else can write to it."""
 
 _TYPES = {"i": ctypes.c_int, "l": ctypes.c_long, "f": ctypes.c_float, "p": ctypes.c_void_p}
+"""Types of arguments by their letter in `SIGNATURES`."""
 SIGNATURES = {
     "product": "pplllplpi pif i",
     "product_each": "pplllplpi",
@@ -45,10 +48,14 @@ def user_folder() -> Path:
 
     A relative path there is ignored, as the XDG specification asks, and so is a missing home.
     """
-    own = Path(tempfile.gettempdir(), f"specbench-{os.geteuid()}")
-    cache, home = (Path(os.environ.get(name, "")) for name in ("XDG_CACHE_HOME", "HOME"))
-    places = (place for place in (cache, home / ".cache", own) if place.is_absolute())
-    return next(places) / "specbench" / "native"
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    home_cache = Path(os.environ.get("HOME", "")) / ".cache"
+    folder = Path(tempfile.gettempdir(), f"specbench-{os.geteuid()}")
+    if cache.is_absolute():
+        folder = cache
+    elif home_cache.is_absolute():
+        folder = home_cache
+    return folder / "specbench" / "native"
 
 
 def compiler() -> list[str]:
@@ -57,11 +64,12 @@ def compiler() -> list[str]:
     Raises:
         BuildError: no C compiler is found.
     """
-    first, *more = os.environ.get("CC", "").split() or [""]
-    names = (first,) if first else COMPILERS
+    requested = os.environ.get("CC", "").split()
+    names = requested[:1] or COMPILERS
+    arguments = requested[1:]
     for name in names:
-        if found := shutil.which(name):
-            return [found, *more]
+        if path := shutil.which(name):
+            return [path, *arguments]
     raise BuildError(f"no C compiler is installed (looked for {printable(', '.join(names))})")
 
 
@@ -75,27 +83,28 @@ def load_library(folder: Path, openmp: Path, *, is_half: bool) -> tuple[ctypes.C
     Raises:
         BuildError: it cannot be compiled, written or loaded.
     """
-    found = compiler()
-    about = _output([*found, "--version"])
-    versions = re.findall(r"\d+(?:\.\d+)+", about.split("\n", 1)[0])
-    version = first_line(" ".join([Path(found[0]).name, *versions[-1:]]))
+    command = compiler()
+    version_text = _output([*command, "--version"])
+    versions = re.findall(r"\d+(?:\.\d+)+", version_text.split("\n", 1)[0])
+    version = first_line(" ".join([Path(command[0]).name, *versions[-1:]]))
     target = "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
     flags = [*FLAGS, target, f"-DHALF={int(is_half)}"]
-    parts = [SOURCE.read_text("utf-8"), about, *found, *flags, str(openmp), _processor()]
-    name = _digest(chr(0).join(parts).encode(errors="surrogateescape"))
+    source = SOURCE.read_text("utf-8")
+    inputs = [source, version_text, *command, *flags, str(openmp), _processor()]
+    name = _digest(chr(0).join(inputs).encode(errors="surrogateescape"))
     try:
         _take(folder)
-        for place in folder.glob(f"{name}-*.so"):
-            if _is_whole(place):
+        for path in folder.glob(f"{name}-*.so"):
+            if _is_whole(path):
                 with suppress(BuildError):
-                    return _loaded(place), version
-            place.unlink(missing_ok=True)
+                    return _loaded(path), version
+            path.unlink(missing_ok=True)
         with _alone(folder):
-            return _compiled(found, flags, openmp, folder, name), version
+            return _compiled(command, flags, openmp, folder, name), version
     except OSError:  # no room, not writable, not the user's, or another process compiles there
         try:
-            with tempfile.TemporaryDirectory() as other:
-                return _compiled(found, flags, openmp, Path(other), name), version
+            with tempfile.TemporaryDirectory() as temporary:
+                return _compiled(command, flags, openmp, Path(temporary), name), version
         except OSError as error:
             raise BuildError(f"the compiled library cannot be written ({error})") from error
 
@@ -107,12 +116,13 @@ def _take(folder: Path) -> None:
         OSError: it belongs to somebody else, who could exchange it, or it cannot be written.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    about = folder.stat()
-    above = (one.stat().st_mode for one in folder.resolve().parents)
-    is_open = any(mode & stat.S_IWOTH and not mode & stat.S_ISVTX for mode in above)
-    if about.st_uid != os.geteuid() or is_open:
+    status = folder.stat()
+    parent_modes = [parent.stat().st_mode for parent in folder.resolve().parents]
+    # Others may write to a parent, and may rename in it what is not theirs.
+    is_open = any(mode & stat.S_IWOTH and not mode & stat.S_ISVTX for mode in parent_modes)
+    if status.st_uid != os.geteuid() or is_open:
         raise PermissionError(f"{folder} belongs to others, too")
-    if about.st_mode & _OTHERS_WRITE:
+    if status.st_mode & _OTHERS_WRITE:
         folder.chmod(0o700)
         for library in folder.glob("*.so"):
             library.unlink()
@@ -135,13 +145,14 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _is_whole(place: Path) -> bool:
+def _is_whole(library: Path) -> bool:
     """True if a library is the user's own file and has the hash that its name says."""
     with suppress(OSError):
-        about = place.lstat()
-        is_own = about.st_uid == os.geteuid() and not about.st_mode & _OTHERS_WRITE
-        if is_own and stat.S_ISREG(about.st_mode):
-            return place.stem.rpartition("-")[2] == _digest(place.read_bytes())
+        status = library.lstat()
+        is_owned = status.st_uid == os.geteuid() and not status.st_mode & _OTHERS_WRITE
+        if is_owned and stat.S_ISREG(status.st_mode):
+            digest = library.stem.rpartition("-")[2]
+            return digest == _digest(library.read_bytes())
     return False
 
 
@@ -149,25 +160,27 @@ def _compiled(
     compiler: list[str], flags: list[str], openmp: Path, folder: Path, name: str
 ) -> ctypes.CDLL:
     """Compile and load. The library appears in `folder` when it is complete and on the disk."""
-    with tempfile.TemporaryDirectory(prefix="build-", dir=folder) as part:
-        code, made = Path(part, "native.o"), Path(part, "native.so")
-        _output([*compiler, *flags, "-c", str(SOURCE), "-o", str(code)])
-        _output([*compiler, "-shared", str(code), str(openmp), "-o", str(made)])
-        with made.open("rb") as file:
+    with tempfile.TemporaryDirectory(prefix="build-", dir=folder) as build:
+        object_file = Path(build, "native.o")
+        shared_file = Path(build, "native.so")
+        _output([*compiler, *flags, "-c", str(SOURCE), "-o", str(object_file)])
+        _output([*compiler, "-shared", str(object_file), str(openmp), "-o", str(shared_file)])
+        with shared_file.open("rb") as file:
             os.fsync(file.fileno())
             digest = _digest(file.read())
-        library = _loaded(made)
-        made.chmod(0o700)
-        made.replace(folder / f"{name}-{digest}.so")
+        library = _loaded(shared_file)
+        shared_file.chmod(0o700)
+        shared_file.replace(folder / f"{name}-{digest}.so")
     return library
 
 
-def _loaded(place: Path) -> ctypes.CDLL:
+def _loaded(path: Path) -> ctypes.CDLL:
+    """The library in a file, with the types of its functions' arguments."""
     try:
-        library = ctypes.CDLL(str(place))
-        for name, types in SIGNATURES.items():
+        library = ctypes.CDLL(str(path))
+        for name, letters in SIGNATURES.items():
             function = getattr(library, name)
-            function.argtypes = [_TYPES[one] for one in types if one != " "]
+            function.argtypes = [_TYPES[letter] for letter in letters if letter != " "]
             function.restype = None
     except (OSError, AttributeError) as error:
         raise BuildError(f"the compiled library does not load ({error})") from error
@@ -175,18 +188,20 @@ def _loaded(place: Path) -> ctypes.CDLL:
 
 
 def _output(command: list[str]) -> str:
-    what = printable(command[0])
+    """The output of a command. BuildError with its message if it fails."""
+    program = printable(command[0])
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S, check=True
+        completed = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=True
         )
     except subprocess.CalledProcessError as error:
-        said = first_line(error.stderr.decode(errors="replace"))
-        ended = f"signal {-error.returncode} ended it" if error.returncode < 0 else "no message"
-        raise BuildError(f"{what} fails: {said or ended}") from error
+        reason = first_line(error.stderr.decode(errors="replace"))
+        if not reason and error.returncode < 0:
+            reason = f"signal {-error.returncode} ended it"
+        raise BuildError(f"{program} fails: {reason or 'no message'}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise BuildError(f"{what} fails: {printable(str(error))}") from error
-    return done.stdout.decode(errors="replace")
+        raise BuildError(f"{program} fails: {printable(str(error))}") from error
+    return completed.stdout.decode(errors="replace")
 
 
 def _digest(content: bytes) -> str:

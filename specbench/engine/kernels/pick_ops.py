@@ -36,23 +36,33 @@ ALLOWED_ERRORS = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 4e-3
 LEAST_CAPABILITY = (8, 0)
 """Lowest compute capability with the instructions and shared memory that the kernels need."""
 TRIED = (
-    (1, Heads(1, 1, 128)), (5, Heads(1, 4, 64)), (9, Heads(2, 2, 64)), (26, Heads(1, 2, 64)),
+    (1, Heads(1, 1, 128)),
+    (5, Heads(1, 4, 64)),
+    (9, Heads(2, 2, 64)),
+    (26, Heads(1, 2, 64)),  # EAGLE's tree
     (40, Heads(1, 1, 128)),
-)  # fmt: skip
-"""Rows and heads; each uses a different kernel, or a different size of it. 26 is EAGLE's tree."""
+)
+"""Rows and heads; each uses a different kernel, or a different size of it."""
 NO_OVERLAP = "launches do not overlap"
 """Reason for plain launches on hardware that can overlap them, if Triton is too old."""
 WINDOW = 100
 """Window of attention in a trial, shorter than its cache."""
-HIDDEN, EXPERT_HIDDEN, VOCAB = 1104, 544, 33_000
-"""Sizes of inputs: each is larger than a block of its kernel, and not a multiple of one."""
+# Sizes of inputs: each is larger than a block of its kernel, and not a multiple of one.
+HIDDEN = 1104
+"""Hidden size of a layer."""
+EXPERT_HIDDEN = 544
+"""Hidden size of a layer of experts."""
+VOCAB = 33_000
+"""Logits of a row."""
 
 
-def off_by(found: Tensor, right: Tensor) -> float:
-    """Relative error of a result. What overflows in one has to overflow in both."""
-    most, size = torch.finfo(right.dtype).max, torch.where(right.isfinite(), right, 0).float()
-    differs = found.float().clamp(-most, most) - right.float().clamp(-most, most)
-    return float(differs.norm() / size.norm())
+def relative_error(actual: Tensor, expected: Tensor) -> float:
+    """|actual - expected| / |expected|. What overflows in one has to overflow in both."""
+    largest = torch.finfo(expected.dtype).max
+    finite = torch.where(expected.isfinite(), expected, 0).float()
+    clamped = actual.float().clamp(-largest, largest)
+    difference = clamped - expected.float().clamp(-largest, largest)
+    return float(difference.norm() / finite.norm())
 
 
 def pick_ops(device: torch.device, dtype: torch.dtype, kind: str = "auto") -> Ops:
@@ -68,26 +78,30 @@ def pick_ops(device: torch.device, dtype: torch.dtype, kind: str = "auto") -> Op
     properties = torch.cuda.get_device_properties(device)
     capability = (properties.major, properties.minor)
     if capability < LEAST_CAPABILITY:
-        found, least = (".".join(map(str, pair)) for pair in (capability, LEAST_CAPABILITY))
-        return Ops(f"the GPU has compute capability {found}, kernels need {least}")
+        actual = ".".join(map(str, capability))
+        least = ".".join(map(str, LEAST_CAPABILITY))
+        return Ops(f"the GPU has compute capability {actual}, kernels need {least}")
     from specbench.engine.graphs.recorder import CudaRecorder
 
     recorder = CudaRecorder(device)
-    sound: dict[bool, TritonOps] = {}
+    # All three by `is_early`: True if launches overlap.
+    tried = (True, False) if capability >= (9, 0) else (False,)
+    tried = {"plain": (False,), "overlapped": (True,)}.get(kind, tried)
+    correct: dict[bool, TritonOps] = {}
     reasons: dict[bool, str] = {}
-    best = (True, False) if capability >= (9, 0) else (False,)
-    for is_early in {"plain": (False,), "overlapped": (True,)}.get(kind, best):
+    for is_early in tried:
         ops = TritonOps(properties.multi_processor_count, is_early=is_early)
-        wrong = unsupported_reason(ops, device, dtype, recorder)
-        if wrong is None:
-            sound[is_early] = ops
-        reason = wrong or ops.reason
+        fault = unsupported_reason(ops, device, dtype, recorder)
+        if fault is None:
+            correct[is_early] = ops
+        reason = fault or ops.reason
         if reason is None:
             break
         reasons[is_early] = reason
-    if not sound:
+    if not correct:
         return Ops("; ".join(reasons.values()))
-    is_early, ops = min(sound.items(), key=lambda item: len(item[1].fallbacks))
+    is_early = min(correct, key=lambda is_early: len(correct[is_early].fallbacks))
+    ops = correct[is_early]
     if not is_early and True in reasons:
         ops.fallbacks[NO_OVERLAP] = reasons[True]
     return ops
@@ -102,8 +116,8 @@ def pick_native_ops(dtype: torch.dtype, folder: Path) -> Ops:
         ops = native_ops(dtype, folder)
     except BuildError as error:
         return Ops(str(error))
-    wrong = unsupported_reason(ops, torch.device("cpu"), dtype)
-    return ops if wrong is None else Ops(wrong)
+    fault = unsupported_reason(ops, torch.device("cpu"), dtype)
+    return ops if fault is None else Ops(fault)
 
 
 @torch.inference_mode()
@@ -114,34 +128,40 @@ def unsupported_reason(
 
     With a recorder, they must also agree when recorded.
     """
-    limit = ALLOWED_ERRORS.get(dtype)
-    if limit is None:
+    allowed_error = ALLOWED_ERRORS.get(dtype)
+    if allowed_error is None:
         return f"there are no kernels for {str(dtype).removeprefix('torch.')}"
     for num_rows, heads in TRIED:
         trial = Trial(num_rows, heads, device, dtype)
         expected = trial.run(TORCH)
-        for used in (None, recorder) if recorder else (None,):
-            how = f"{ops.name}, recorded," if used else ops.name
+        for used_recorder in (None, recorder) if recorder else (None,):
+            label = f"{ops.name}, recorded," if used_recorder else ops.name
             try:
-                results = _replayed(trial, ops, used) if used else [(*trial.run(ops).values(),)]
+                if used_recorder:
+                    runs = _replayed(trial, ops, used_recorder, [*expected])
+                else:
+                    runs = [trial.run(ops)]
             except Exception as error:  # a compiler, a driver or a device that is too old
-                return f"{how} fails: {reason_of(error)}"
-            for found in results:
-                for part, (name, right) in zip(found, expected.items(), strict=True):
-                    off = off_by(part, right)
-                    if not off <= limit:
-                        return f"{name} of {how} is off by {off:.1e}"
+                return f"{label} fails: {reason_of(error)}"
+            for outputs in runs:
+                for name, output in outputs.items():
+                    error_of_output = relative_error(output, expected[name])
+                    if not error_of_output <= allowed_error:
+                        return f"{name} of {label} is off by {error_of_output:.1e}"
     return None
 
 
-def _replayed(trial: Trial, ops: Ops, recorder: Recorder) -> list[tuple[Tensor, ...]]:
-    """Results of several replays, one right after the other."""
+def _replayed(
+    trial: Trial, ops: Ops, recorder: Recorder, names: list[str]
+) -> list[dict[str, Tensor]]:
+    """Results by the operations' `names` of several replays, one right after the other."""
     recording = recorder(lambda: tuple(trial.run(ops).values()), ())
-    results = []
+    runs = []
     for _ in range(4):
         recording.replay()
-        results.append(tuple(part.clone() for part in recording.outputs))
-    return results
+        copies = [output.clone() for output in recording.outputs]
+        runs.append(dict(zip(names, copies, strict=True)))
+    return runs
 
 
 class Trial:
@@ -156,82 +176,106 @@ class Trial:
         def weight(num_out: int, size: int) -> Tensor:
             return drawn(num_out, size, scale=size**-0.5)
 
-        hidden, inner, capacity, start = HIDDEN, 144, 512, 300
-        width = heads.query_width + 2 * heads.kv_width
+        inner = 144  # width of the MLP
+        capacity = 512  # rows of the cache
+        start = 300  # rows of it that are filled
+        width = heads.query_width + 2 * heads.kv_width  # of queries, keys and values
+        num_queries = heads.num_kv * heads.group
         angles = torch.rand(n, 1, 1, heads.dim // 2, generator=generator).to(device)
-        cos, sin = angles.cos().expand(-1, -1, 2, -1), angles.sin()
-        cos_sin = torch.stack([cos, torch.cat([-sin, sin], 2)], 1).to(dtype)
+        cos = angles.cos().expand(-1, -1, 2, -1)
+        sin = torch.cat([-angles.sin(), angles.sin()], 2)
+        cos_sin = torch.stack([cos, sin], 1).to(dtype)
         self.heads = heads
         self.slots = CacheSlots(torch.arange(start, start + n, device=device), cos_sin)
-        self.rows = drawn(capacity, 2 * heads.kv_width)  # of a cache
-        bias = additive(torch.ones(n, n, device=device).tril().bool(), dtype)
-        cache_span, few = CacheSpan(capacity, is_exact=False), min(n, 2)
-        self.x = drawn(n, hidden)
-        self.norm = Norm(drawn(hidden), 1e-5)
-        self.head_norm = HeadNorm(drawn(heads.num_kv * (heads.group + 1), heads.dim), 1e-6)
-        self.qkv, self.o = weight(width, hidden), weight(hidden, heads.query_width)
-        self.gate_up, self.down = weight(2 * inner, hidden), weight(hidden, inner)
+        self.cache_rows = drawn(capacity, 2 * heads.kv_width)
+        self.x = drawn(n, HIDDEN)
+        self.norm = Norm(drawn(HIDDEN), 1e-5)
+        self.head_norm = HeadNorm(drawn(num_queries + heads.num_kv, heads.dim), 1e-6)
+        self.qkv = weight(width, HIDDEN)
+        self.o = weight(HIDDEN, heads.query_width)
+        self.gate_up = weight(2 * inner, HIDDEN)
+        self.down = weight(HIDDEN, inner)
+        few = min(n, 2)  # rows of operations whose kernels do not depend on their number
         self.logits = drawn(few, VOCAB)
         self.bias = drawn(width)
-        self.each = drawn(few, inner, hidden), drawn(few, inner)  # a weight and a bias per row
-        self.experts = (  # their input, weights, ids and shares
-            drawn(few, EXPERT_HIDDEN),
-            Experts(drawn(4, 32, EXPERT_HIDDEN, scale=0.04), drawn(4, EXPERT_HIDDEN, 16)),
-            drawn(few, 4).topk(3).indices,
-            drawn(few, 3),
-        )
-        biases, clamp = (drawn(4, 32), drawn(4, EXPERT_HIDDEN)), Clamp(1.702, 1.0)
-        self.clamped = Experts(self.experts[1].gate_up, self.experts[1].down, *biases, clamp)
-        self.scoring = Scoring(0.2, 5.0, drawn(heads.num_kv * heads.group))
-        rows, first = self.slots.rows, torch.tensor([start], device=device)
-        self.tree = TreeMask(torch.tensor(start, device=device), bias, cache_span, rows)
-        self.nothing = TreeMask(first, self.rows.new_zeros(1, 0), cache_span)
+        self.row_weights = drawn(few, inner, HIDDEN)
+        self.row_biases = drawn(few, inner)
+        self.expert_x = drawn(few, EXPERT_HIDDEN)
+        gate_up = drawn(4, 32, EXPERT_HIDDEN, scale=0.04)
+        down = drawn(4, EXPERT_HIDDEN, 16)
+        self.experts = Experts(gate_up, down)
+        self.expert_ids = drawn(few, 4).topk(3).indices
+        self.expert_shares = drawn(few, 3)
+        gate_up_bias = drawn(4, 32)
+        down_bias = drawn(4, EXPERT_HIDDEN)
+        self.clamped = Experts(gate_up, down, gate_up_bias, down_bias, Clamp(1.702, 1.0))
+        self.scoring = Scoring(0.2, 5.0, drawn(num_queries))
+        cache_span = CacheSpan(capacity, is_exact=False)
+        bias = additive(torch.ones(n, n, device=device).tril().bool(), dtype)
+        num_filled = torch.tensor(start, device=device)
+        self.chain_mask = TreeMask(num_filled, bias, cache_span, self.slots.rows)
+        no_bias = self.cache_rows.new_zeros(1, 0)
+        self.row_mask = TreeMask(num_filled.view(1), no_bias, cache_span)
 
     def run(self, ops: Ops) -> dict[str, Tensor]:
         """Results of the operations as float32: each alone, then all in two layers."""
-        x, norm, heads, rows = self.x, self.norm, self.heads, self.rows.clone()
-        cached = CacheRows.of(rows, *[(heads.num_kv, heads.dim)] * 2)
+        x, norm, heads = self.x, self.norm, self.heads
+        cache_rows = self.cache_rows.clone()
+        cached = self._cached(cache_rows)
         qkv = ops.project(x, self.qkv, self.bias, norm=norm)
         results = {
             "the norm": ops.norm(x, norm),
             "a normed sum": ops.norm(x, norm, x.clone()),
             "a normed product": qkv.clone(),
         }
-        normed, normed_rows = qkv.clone(), rows.clone()
-        normed_cache = CacheRows.of(normed_rows, *[(heads.num_kv, heads.dim)] * 2)
-        ops.write_kv(normed, normed_cache, self.slots, heads, self.head_norm)
+        normed_qkv = qkv.clone()
+        normed_rows = cache_rows.clone()
+        ops.write_kv(normed_qkv, self._cached(normed_rows), self.slots, heads, self.head_norm)
         ops.write_kv(qkv, cached, self.slots, heads)
         queries = qkv[:, : heads.query_width]
+        mask, scoring = self.chain_mask, self.scoring
+        of_experts = self.expert_ids, self.expert_shares, silu
         results |= {
-            "the rotary embedding of normed heads": normed[:, : heads.query_width],
+            "the rotary embedding of normed heads": normed_qkv[:, : heads.query_width],
             "the cache of normed heads": normed_rows,
             "the rotary embedding": queries,
-            "the cache": rows.clone(),
-            "attention of a row": ops.attend(queries[:1], cached, self.nothing, heads),
-            "attention": ops.attend(queries, cached, self.tree, heads),
-            "attention in a window": ops.attend(queries, cached, self.tree, heads, PLAIN, WINDOW),
-            "attention with sinks": ops.attend(queries, cached, self.tree, heads, self.scoring),
+            "the cache": cache_rows.clone(),
+            "attention of a row": ops.attend(queries[:1], cached, self.row_mask, heads),
+            "attention": ops.attend(queries, cached, mask, heads),
+            "attention in a window": ops.attend(queries, cached, mask, heads, PLAIN, WINDOW),
+            "attention with sinks": ops.attend(queries, cached, mask, heads, scoring),
             "the gate": ops.gated(x, self.gate_up, None, norm, silu),
             "the gelu gate": ops.gated(x, self.gate_up, None, norm, gelu_tanh),
-            "the experts": ops.experts(*self.experts, silu),
-            "clamped experts": ops.experts(self.experts[0], self.clamped, *self.experts[2:], silu),
-            "products of each row": ops.project_each(x[:2], *self.each),
+            "the experts": ops.experts(self.expert_x, self.experts, *of_experts),
+            "clamped experts": ops.experts(self.expert_x, self.clamped, *of_experts),
+            "products of each row": ops.project_each(x[:2], self.row_weights, self.row_biases),
             "a sum": ops.project(queries, self.o, residual=x.clone()),
+            "two layers": self._two_layers(ops, cached),
         }
-        stream = x.clone()
-        for _ in range(2):
-            qkv = ops.project(stream, self.qkv, self.bias, norm=norm)
-            ops.write_kv(qkv, cached, self.slots, heads)
-            queries = qkv[:, : heads.query_width]
-            ops.project(ops.attend(queries, cached, self.tree, heads), self.o, residual=stream)
-            inner = ops.gated(stream, self.gate_up, None, norm, silu)
-            ops.project(inner, self.down, residual=stream)
-        results["two layers"] = stream
         log_probs, ids = ops.topk_logprobs(self.logits, 10)
         scores = self.logits[0, :900].double()
-        topk, places = ops.topk(scores, 60)
+        largest, indices = ops.topk(scores, 60)
         results |= {
             "the most likely tokens": torch.cat([log_probs, self.logits.gather(1, ids)]),
-            "the largest values": torch.cat([topk, scores[places]]),
+            "the largest values": torch.cat([largest, scores[indices]]),
         }
-        return {name: part.float() for name, part in results.items()}
+        return {name: result.float() for name, result in results.items()}
+
+    def _cached(self, rows: Tensor) -> CacheRows:
+        """The rows of a cache by head."""
+        key_shape = (self.heads.num_kv, self.heads.dim)
+        return CacheRows.of(rows, key_shape, key_shape)
+
+    def _two_layers(self, ops: Ops, cached: CacheRows) -> Tensor:
+        """Output [n, hidden] of two equal layers, one after the other."""
+        heads = self.heads
+        residual = self.x.clone()
+        for _ in range(2):
+            qkv = ops.project(residual, self.qkv, self.bias, norm=self.norm)
+            ops.write_kv(qkv, cached, self.slots, heads)
+            queries = qkv[:, : heads.query_width]
+            attended = ops.attend(queries, cached, self.chain_mask, heads)
+            ops.project(attended, self.o, residual=residual)
+            inner = ops.gated(residual, self.gate_up, None, self.norm, silu)
+            ops.project(inner, self.down, residual=residual)
+        return residual

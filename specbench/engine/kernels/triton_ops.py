@@ -49,17 +49,19 @@ TRITONS = ("Triton Error", "PassManager::run failed")
 """Prefixes of errors of Triton's driver and compiler that are not a `TritonError`."""
 
 
-def or_torch(what: str) -> Callable[[OperationT], OperationT]:
-    """Guard an operation: use the one of `Ops` if Triton cannot launch it."""
+def or_torch(label: str) -> Callable[[OperationT], OperationT]:
+    """Guard an operation: use the one of `Ops` if Triton cannot launch it.
 
-    def guard(kernels: Any) -> Any:
-        torchs = getattr(Ops, kernels.__name__)
+    `label` names the operation in `Ops.fallbacks`.
+    """
 
-        @wraps(kernels)
+    def guard(with_kernels: Any) -> Any:
+        in_torch = getattr(Ops, with_kernels.__name__)
+
+        @wraps(with_kernels)
         def run(self: TritonOps, *args: Any, **named: Any) -> Any:
-            return self.tried(
-                what, partial(kernels, self, *args, **named), partial(torchs, self, *args, **named)
-            )
+            by_kernel = partial(with_kernels, self, *args, **named)
+            return self.tried(label, by_kernel, partial(in_torch, self, *args, **named))
 
         return run
 
@@ -78,8 +80,12 @@ ROW_BLOCK = 1024
 
 It determines the order of the sums.
 """
-EXPERT_ROWS, EXPERT_BLOCK = 4, 512
-"""Rows of an expert's weight per program, and numbers of a row that it reads at a time."""
+EXPERT_ROWS = 4
+"""Rows of an expert's weight per program."""
+EXPERT_BLOCK = 512
+"""Numbers of a row of an expert's weight that a program reads at a time."""
+GATE_BLOCK = 1024
+"""Columns of a gate per program."""
 MOST_PAIRS = 64
 """Largest number of rows times experts per row; above, a grouped product reads a weight once.
 
@@ -111,37 +117,38 @@ class TritonOps(Ops):
         super().__init__()
         self.name = f"triton {triton.__version__}" + (", overlapped" if is_early else "")
         self._num_processors = num_processors
-        self._how: dict[str, bool] = {"EARLY": is_early}
+        self._launch: dict[str, bool] = {"EARLY": is_early}  # options of every kernel
         if is_early:
-            self._how["launch_pdl"] = True
+            self._launch["launch_pdl"] = True
 
-    def tried(self, what: str, kernels: Callable[[], T], torchs: Callable[[], T]) -> T:
-        """Result of `kernels`, or of `torchs` after a failure, whose reason is in `fallbacks`.
+    def tried(self, label: str, by_kernel: Callable[[], T], by_torch: Callable[[], T]) -> T:
+        """Result of kernels, or of torch after a failure, whose reason is in `fallbacks`.
 
         Triton raises before the launch, so nothing has been written by then.
         """
-        if what not in self.fallbacks:
+        if label not in self.fallbacks:
             try:
-                return kernels()
+                return by_kernel()
             except (TritonError, RuntimeError) as error:
                 if not isinstance(error, TritonError) and not str(error).startswith(TRITONS):
                     raise
-                self.fallbacks[what] = f"run by torch, since {reason_of(error)}"
-        return torchs()
+                self.fallbacks[label] = f"run by torch, since {reason_of(error)}"
+        return by_torch()
 
     @or_torch("norms")
     def norm(self, x: Tensor, norm: Norm, residual: Tensor | None = None) -> Tensor:
         n, size = x.shape
         if residual is not None and not residual.is_contiguous():
             return super().norm(x, norm, residual)
+        is_added = residual is not None
         out = residual
         if out is None:
             out = torch.empty_like(x, memory_format=torch.contiguous_format)
         block = triton.next_power_of_2(size)
-        warps = min(max(block // 512, 1), 16)
+        num_warps = min(max(block // 512, 1), 16)
         norm_rows[(n,)](
-            x, norm.weight, out, size, x.stride(0), norm.eps, residual is not None, block,
-            num_warps=warps, **self._how,
+            x, norm.weight, out, size, x.stride(0), norm.eps, is_added, block,
+            num_warps=num_warps, **self._launch,
         )  # fmt: skip
         return out
 
@@ -153,14 +160,15 @@ class TritonOps(Ops):
         if not is_row(x, weight, residual):
             return by_torch()
         by_kernel = partial(self._row, x, weight, bias, norm, residual)
-        what = f"products of a row, {weight.shape[0]} x {weight.shape[1]}"
-        return self.tried(what, by_kernel, by_torch)
+        label = f"products of a row, {weight.shape[0]} x {weight.shape[1]}"
+        return self.tried(label, by_kernel, by_torch)
 
     def project_each(self, x: Tensor, weights: Tensor, biases: Tensor | None = None) -> Tensor:
-        return torch.cat([
-            self.project(row, weight, None if biases is None else biases[i])
-            for i, (row, weight) in enumerate(zip(x.split(1), weights, strict=True))
-        ])  # fmt: skip
+        rows = []
+        for i, (row, weight) in enumerate(zip(x.split(1), weights, strict=True)):
+            bias = None if biases is None else biases[i]
+            rows.append(self.project(row, weight, bias))
+        return torch.cat(rows)
 
     def gated(self, x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm, act: Act) -> Tensor:
         if act not in (silu, gelu_tanh):
@@ -169,8 +177,8 @@ class TritonOps(Ops):
         if not is_row(x, weight):
             return by_torch()
         by_kernel = partial(self._row, x, weight, bias, norm, act=act)
-        what = f"products of a row, 2 x {weight.shape[0] // 2} x {weight.shape[1]}"
-        return self.tried(what, by_kernel, by_torch)
+        label = f"products of a row, 2 x {weight.shape[0] // 2} x {weight.shape[1]}"
+        return self.tried(label, by_kernel, by_torch)
 
     def _row(
         self, x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm | None,
@@ -178,13 +186,15 @@ class TritonOps(Ops):
     ) -> Tensor:  # fmt: skip
         """A product of a row by the kernel, gated if an activation is given."""
         is_gated = act is not None
-        num_out, rows = len(weight) // (1 + is_gated), ROWS[is_gated]
+        num_out = len(weight) // 2 if is_gated else len(weight)
+        rows_per_program = ROWS[is_gated]
         out = x.new_empty(1, num_out) if residual is None else residual
-        project_row[(triton.cdiv(num_out, rows),)](
-            x, weight, _or(bias, x), x if norm is None else norm.weight, out, num_out, x.shape[1],
-            0.0 if norm is None else norm.eps, HAS_BIAS=bias is not None,
-            HAS_NORM=norm is not None, IS_ADDED=residual is not None, IS_GATED=is_gated,
-            IS_GELU=act is gelu_tanh, ROWS=rows, BLOCK=ROW_BLOCK, **self._how,
+        norm_weight, eps = (x, 0.0) if norm is None else (norm.weight, norm.eps)
+        project_row[(triton.cdiv(num_out, rows_per_program),)](
+            x, weight, _or(bias, x), norm_weight, out, num_out, x.shape[1], eps,
+            HAS_BIAS=bias is not None, HAS_NORM=norm is not None, IS_ADDED=residual is not None,
+            IS_GATED=is_gated, IS_GELU=act is gelu_tanh, ROWS=rows_per_program, BLOCK=ROW_BLOCK,
+            **self._launch,
         )  # fmt: skip
         return out
 
@@ -192,38 +202,45 @@ class TritonOps(Ops):
         self, x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm, act: Act
     ) -> Tensor:
         """A gated product by torch, its norm and gate by kernels."""
-        both = linear(self.norm(x, norm), weight, bias)
-        return self.tried("gates", partial(self._gate, both, act), partial(gated, both, act))
+        gate_up = linear(self.norm(x, norm), weight, bias)
+        by_kernel = partial(self._gate, gate_up, act)
+        return self.tried("gates", by_kernel, partial(gated, gate_up, act))
 
-    def _gate(self, both: Tensor, act: Act) -> Tensor:
-        n, inner = both.shape[0], both.shape[1] // 2
-        out = both.new_empty(n, inner)
-        grid, is_gelu = (n, triton.cdiv(inner, 1024)), act is gelu_tanh
-        gate_rows[grid](both, out, inner, is_gelu, BLOCK=1024, **self._how)
+    def _gate(self, gate_up: Tensor, act: Act) -> Tensor:
+        """act(gate) * up [n, inner] of rows [n, 2 * inner] of both."""
+        n, width = gate_up.shape
+        inner = width // 2
+        out = gate_up.new_empty(n, inner)
+        grid = (n, triton.cdiv(inner, GATE_BLOCK))
+        gate_rows[grid](gate_up, out, inner, act is gelu_tanh, BLOCK=GATE_BLOCK, **self._launch)
         return out
 
     @or_torch("experts")
     def experts(self, x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> Tensor:
-        is_dense = all(part.is_contiguous() for part in (x, experts.gate_up, experts.down))
-        most = MOST_PAIRS if has_grouped(x) else max(MOST_PAIRS, len(experts.down))
-        if act is not silu or ids.numel() > most or not is_dense:
+        gate_up, down, clamp = experts.gate_up, experts.down, experts.clamp
+        is_dense = x.is_contiguous() and gate_up.is_contiguous() and down.is_contiguous()
+        most_pairs = MOST_PAIRS if has_grouped(x) else max(MOST_PAIRS, len(down))
+        num_pairs = ids.numel()
+        if act is not silu or num_pairs > most_pairs or not is_dense:
             return super().experts(x, experts, ids, shares, act)
-        k, hidden, inner = ids.shape[1], x.shape[1], experts.down.shape[2]
+        k = ids.shape[1]
+        hidden, inner = down.shape[1:]
         ids, shares = ids.contiguous(), shares.contiguous()
-        clamp, has_bias = experts.clamp, experts.gate_up_bias is not None
+        has_bias = experts.gate_up_bias is not None
         alpha, limit = (clamp.alpha, clamp.limit) if clamp else (0.0, 0.0)
-        acts, found = x.new_empty(ids.numel(), inner), x.new_empty(ids.numel(), hidden)
-        project_experts[(triton.cdiv(inner, EXPERT_ROWS), ids.numel())](
-            x, experts.gate_up, _or(experts.gate_up_bias, x), ids, shares, acts, inner, hidden, k,
+        acts = x.new_empty(num_pairs, inner)
+        project_experts[(triton.cdiv(inner, EXPERT_ROWS), num_pairs)](
+            x, gate_up, _or(experts.gate_up_bias, x), ids, shares, acts, inner, hidden, k,
             alpha, limit, IS_GATED=True, IS_CLAMPED=clamp is not None, HAS_BIAS=has_bias,
-            HAS_SHARES=False, ROWS=EXPERT_ROWS, BLOCK=EXPERT_BLOCK, **self._how,
+            HAS_SHARES=False, ROWS=EXPERT_ROWS, BLOCK=EXPERT_BLOCK, **self._launch,
         )  # fmt: skip
-        project_experts[(triton.cdiv(hidden, EXPERT_ROWS), ids.numel())](
-            acts, experts.down, _or(experts.down_bias, x), ids, shares, found, hidden, inner, 1,
+        outputs = x.new_empty(num_pairs, hidden)
+        project_experts[(triton.cdiv(hidden, EXPERT_ROWS), num_pairs)](
+            acts, down, _or(experts.down_bias, x), ids, shares, outputs, hidden, inner, 1,
             alpha, limit, IS_GATED=False, IS_CLAMPED=False, HAS_BIAS=has_bias,
-            HAS_SHARES=True, ROWS=EXPERT_ROWS, BLOCK=EXPERT_BLOCK, **self._how,
+            HAS_SHARES=True, ROWS=EXPERT_ROWS, BLOCK=EXPERT_BLOCK, **self._launch,
         )  # fmt: skip
-        return found.unflatten(0, ids.shape).sum(1)
+        return outputs.unflatten(0, ids.shape).sum(1)
 
     @or_torch("most likely tokens")
     def topk_logprobs(self, logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -231,18 +248,22 @@ class TritonOps(Ops):
         if k > MAX_TOPK or logits.itemsize > 4:
             return super().topk_logprobs(logits, k)
         num_chunks = triton.cdiv(vocab_size, CHUNK)
-        best = logits.new_empty(n, num_chunks, k, dtype=torch.float32)
-        ids = torch.empty_like(best, dtype=torch.int32)
-        tops, totals = (best.new_empty(n, num_chunks) for _ in range(2))
+        best = logits.new_empty(n, num_chunks, k, dtype=torch.float32)  # of each chunk
+        best_ids = torch.empty_like(best, dtype=torch.int32)
+        tops = best.new_empty(n, num_chunks)  # the largest of each chunk
+        totals = best.new_empty(n, num_chunks)  # sums of exponentials, relative to it
         topk_of_chunk[(n, num_chunks)](
-            logits, best, ids, tops, totals, vocab_size, logits.stride(0), k, CHUNK, **self._how
-        )
-        log_probs, chosen = best.new_empty(n, k), ids.new_empty(n, k, dtype=torch.long)
-        topk_of_row[(n,)](
-            best, ids, tops, totals, log_probs, chosen, num_chunks, k,
-            triton.next_power_of_2(num_chunks), triton.next_power_of_2(num_chunks * k), **self._how,
+            logits, best, best_ids, tops, totals, vocab_size, logits.stride(0), k, CHUNK,
+            **self._launch,
         )  # fmt: skip
-        return log_probs, chosen
+        log_probs = best.new_empty(n, k)
+        ids = best_ids.new_empty(n, k, dtype=torch.long)
+        topk_of_row[(n,)](
+            best, best_ids, tops, totals, log_probs, ids, num_chunks, k,
+            triton.next_power_of_2(num_chunks), triton.next_power_of_2(num_chunks * k),
+            **self._launch,
+        )  # fmt: skip
+        return log_probs, ids
 
     def topk_ids(self, logits: Tensor, k: int) -> Tensor:
         return self.topk_logprobs(logits, k)[1]
@@ -251,23 +272,27 @@ class TritonOps(Ops):
     def topk(self, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
         if len(values) > MOST_FEW or values.dtype != torch.float64:
             return super().topk(values, k)
-        best, places = values.new_empty(k), values.new_empty(k, dtype=torch.long)
-        block = triton.next_power_of_2(len(values))
-        topk_of_few[(1,)](values, best, places, len(values), k, block, **self._how)
-        return best, places
+        num_values = len(values)
+        best = values.new_empty(k)
+        indices = values.new_empty(k, dtype=torch.long)
+        block = triton.next_power_of_2(num_values)
+        topk_of_few[(1,)](values, best, indices, num_values, k, block, **self._launch)
+        return best, indices
 
     @or_torch("rotary embeddings")
     def write_kv(
         self, qkv: Tensor, cached: CacheRows, slots: CacheSlots, heads: Heads,
         norm: HeadNorm | None = None,
     ) -> None:  # fmt: skip
-        num_queries, rows, cos_sin = heads.num_kv * heads.group, cached.all, slots.cos_sin
+        num_queries = heads.num_kv * heads.group
+        rows, cos_sin = cached.all, slots.cos_sin
+        cos_sin_stride = cos_sin.stride(0) if cos_sin.shape[0] > 1 else 0
+        norm_weight, eps = (qkv, 0.0) if norm is None else (norm.weight, norm.eps)
         grid = (qkv.shape[0], num_queries + 2 * heads.num_kv)
         rotate_and_write_kv[grid](
-            qkv, rows, slots.rows, cos_sin, qkv if norm is None else norm.weight, qkv.stride(0),
-            rows.stride(0), cos_sin.stride(0) if cos_sin.shape[0] > 1 else 0, num_queries,
-            heads.num_kv, 0.0 if norm is None else norm.eps, norm is not None, heads.dim,
-            triton.next_power_of_2(heads.dim), num_warps=1, **self._how,
+            qkv, rows, slots.rows, cos_sin, norm_weight, qkv.stride(0), rows.stride(0),
+            cos_sin_stride, num_queries, heads.num_kv, eps, norm is not None, heads.dim,
+            triton.next_power_of_2(heads.dim), num_warps=1, **self._launch,
         )  # fmt: skip
 
     @or_torch("attention")
@@ -293,34 +318,39 @@ class TritonOps(Ops):
             itemsize=queries.itemsize,
             has_window=begins is not None,
         )
-        num_splits, num_places = plan.num_splits, n * num_heads
-        parts = queries.new_empty(num_splits, num_places, dim, dtype=torch.float32)
-        tops, totals = (parts.new_empty(num_splits, num_places) for _ in range(2))
+        num_splits = plan.num_splits
+        num_queries = n * num_heads  # query heads of all rows
+        # Of each query and split: weighted values, highest score and sum of weights.
+        sums = queries.new_empty(num_splits, num_queries, dim, dtype=torch.float32)
+        tops = sums.new_empty(num_splits, num_queries)
+        totals = sums.new_empty(num_splits, num_queries)
         attend_split[(heads.num_kv, plan.num_blocks, num_splits)](
             queries, rows, tree_mask.bias.contiguous(), tree_mask.start,
-            tree_mask.start if begins is None else begins, parts, tops, totals, n, num_more,
+            tree_mask.start if begins is None else begins, sums, tops, totals, n, num_more,
             heads.group, queries.stride(0), rows.stride(0), heads.kv_width,
             scoring.scale_of(dim), scoring.soft_cap or 0.0,
             begins is not None, scoring.soft_cap is not None, dim, plan.block_rows,
-            CACHE_ROWS, **TILES[plan.block_rows], **self._how,
+            CACHE_ROWS, **TILES[plan.block_rows], **self._launch,
         )  # fmt: skip
         out = queries.new_empty(n, heads.query_width)
         width = triton.next_power_of_2(num_splits)
-        join_splits[(num_places,)](
-            parts, tops, totals, tops if sinks is None else sinks, out, num_places, num_splits,
-            num_heads, sinks is not None, dim, width,
-            num_warps=max(width * dim // 2048, 1), **self._how,
+        join_splits[(num_queries,)](
+            sums, tops, totals, _or(sinks, tops), out, num_queries, num_splits, num_heads,
+            sinks is not None, dim, width,
+            num_warps=max(width * dim // 2048, 1), **self._launch,
         )  # fmt: skip
         return out
 
 
 def is_row(x: Tensor, weight: Tensor, residual: Tensor | None = None) -> bool:
     """True for a single row of which all is contiguous and the weight aligned, for the kernel."""
-    whole = [part for part in (weight, residual) if part is not None]
-    is_dense = x.stride(1) == 1 and all(part.is_contiguous() for part in whole)
-    return len(x) == 1 and is_dense and weight.data_ptr() % 16 == 0
+    if len(x) != 1 or x.stride(1) != 1 or not weight.is_contiguous():
+        return False
+    if residual is not None and not residual.is_contiguous():
+        return False
+    return weight.data_ptr() % 16 == 0
 
 
-def _or(tensor: Tensor | None, other: Tensor) -> Tensor:
-    """`tensor`, or `other` as a pointer that the kernel never reads."""
-    return other if tensor is None else tensor
+def _or(tensor: Tensor | None, unread: Tensor) -> Tensor:
+    """`tensor`, or `unread` as a pointer that the kernel never reads."""
+    return unread if tensor is None else tensor

@@ -26,5 +26,5 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Torch's `linear` over x [n, input], in float32 where that is faster."""
     if len(x) < LEAST_ROWS or not is_emulated(x):
         return linear(x, weight, bias)
-    wide = None if bias is None else bias.float()
-    return linear(x.float(), weight.float(), wide).to(x.dtype)
+    bias = None if bias is None else bias.float()
+    return linear(x.float(), weight.float(), bias).to(x.dtype)

@@ -32,7 +32,8 @@ class Clamp:
     limit: float
 
     def __call__(self, gate: Tensor, up: Tensor) -> Tensor:
-        gate, up = gate.clamp(max=self.limit), up.clamp(-self.limit, self.limit)
+        gate = gate.clamp(max=self.limit)
+        up = up.clamp(-self.limit, self.limit)
         return torch.sigmoid(gate * self.alpha).mul_(gate).mul_(up + 1)
 
 
@@ -49,16 +50,16 @@ class Experts:
     down_bias: Tensor | None = None  # [experts, hidden]
     clamp: Clamp | None = None
 
-    def joined(self, both: Tensor, act: Act) -> Tensor:
+    def gated(self, gate_up: Tensor, act: Act) -> Tensor:
         """act(gate) * up [..., inner] of rows [..., 2 * inner] of both."""
         if self.clamp is not None:
-            return self.clamp(both[..., ::2], both[..., 1::2])
-        return gated(both, act)
+            return self.clamp(gate_up[..., ::2], gate_up[..., 1::2])
+        return gated(gate_up, act)
 
 
-def gated(both: Tensor, act: Act) -> Tensor:
+def gated(gate_up: Tensor, act: Act) -> Tensor:
     """act(gate) * up [..., inner] of rows [..., 2 * inner] of both, gate first."""
-    gate, up = both.chunk(2, -1)
+    gate, up = gate_up.chunk(2, -1)
     return act(gate).mul_(up)
 
 
@@ -84,55 +85,67 @@ def _one_by_one(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: A
     """Only the weights of chosen experts are read. The ids are read on the host."""
     out = torch.zeros_like(x)
     for expert in ids.unique().tolist():
-        rows, places = torch.where(ids == expert)
-        both = product(x[rows], experts.gate_up[expert], _bias(experts.gate_up_bias, expert))
-        inner = experts.joined(both, act)
-        found = product(inner, experts.down[expert], _bias(experts.down_bias, expert))
-        out.index_add_(0, rows, found.mul_(shares[rows, places, None]))
+        rows, choices = torch.where(ids == expert)
+        gate_up_bias = _bias(experts.gate_up_bias, expert)
+        gate_up = product(x[rows], experts.gate_up[expert], gate_up_bias)
+        inner = experts.gated(gate_up, act)
+        outputs = product(inner, experts.down[expert], _bias(experts.down_bias, expert))
+        out.index_add_(0, rows, outputs.mul_(shares[rows, choices, None]))
     return out
 
 
 def _grouped(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> Tensor:
+    """The rows of each expert, sorted to follow each other, are multiplied in one product."""
     assert GROUPED_MM is not None
-    chosen, order = ids.flatten().sort()
-    numbers = torch.arange(len(experts.down), device=x.device)
-    ends = torch.searchsorted(chosen, numbers, right=True).to(torch.int32)
-    both = GROUPED_MM(x[order // ids.shape[1]], experts.gate_up.mT, offs=ends)
-    inner = experts.joined(_added(both, experts.gate_up_bias, chosen), act)
-    found = _added(GROUPED_MM(inner, experts.down.mT, offs=ends), experts.down_bias, chosen)
-    out = torch.empty_like(found)
-    out[order] = found
-    return _sum(out, shares)
+    chosen, order = ids.flatten().sort()  # [n * k] experts, and the pairs that chose them
+    all_experts = torch.arange(len(experts.down), device=x.device)
+    ends = torch.searchsorted(chosen, all_experts, right=True).to(torch.int32)
+    rows = x[order // ids.shape[1]]
+    gate_up = GROUPED_MM(rows, experts.gate_up.mT, offs=ends)
+    gate_up = _added(gate_up, experts.gate_up_bias, chosen)
+    inner = experts.gated(gate_up, act)
+    outputs = GROUPED_MM(inner, experts.down.mT, offs=ends)
+    outputs = _added(outputs, experts.down_bias, chosen)
+    by_pair = torch.empty_like(outputs)
+    by_pair[order] = outputs
+    return _sum(by_pair, shares)
 
 
 def _gathered(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> Tensor:
-    chosen = ids.flatten()
-    rows = x.repeat_interleave(ids.shape[1], 0)[:, :, None]
-    both = torch.bmm(experts.gate_up[chosen], rows)[:, :, 0]
-    inner = experts.joined(_added(both, experts.gate_up_bias, chosen), act)
-    found = torch.bmm(experts.down[chosen], inner[:, :, None])[:, :, 0]
-    return _sum(_added(found, experts.down_bias, chosen), shares)
+    """The weights of each pair's expert are copied: for few pairs of row and expert."""
+    chosen = ids.flatten()  # [n * k]
+    columns = x.repeat_interleave(ids.shape[1], 0)[:, :, None]  # [n * k, hidden, 1]
+    gate_up = torch.bmm(experts.gate_up[chosen], columns)[:, :, 0]
+    gate_up = _added(gate_up, experts.gate_up_bias, chosen)
+    inner_columns = experts.gated(gate_up, act)[:, :, None]
+    outputs = torch.bmm(experts.down[chosen], inner_columns)[:, :, 0]
+    return _sum(_added(outputs, experts.down_bias, chosen), shares)
 
 
 def _by_all(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> Tensor:
     """Every expert multiplies all rows, some at a time: weights are read, and never copied."""
     num_experts, hidden, inner = experts.down.shape
-    count = max(CHUNK_BYTES // (num_experts * (2 * inner + hidden) * x.itemsize), 1)
-    of_all = shares.new_zeros(x.shape[0], num_experts).scatter_(1, ids, shares)
+    bytes_per_row = num_experts * (2 * inner + hidden) * x.itemsize
+    num_rows = max(CHUNK_BYTES // bytes_per_row, 1)
+    no_shares = shares.new_zeros(x.shape[0], num_experts)
+    all_shares = no_shares.scatter_(1, ids, shares)  # [n, experts], 0 if not chosen
     sums = []
-    for rows, part in zip(x.split(count), of_all.split(count), strict=True):
-        both = torch.matmul(rows, experts.gate_up.mT)  # [experts, rows, 2 * inner]
+    for rows, row_shares in zip(x.split(num_rows), all_shares.split(num_rows), strict=True):
+        gate_up = torch.matmul(rows, experts.gate_up.mT)  # [experts, rows, 2 * inner]
         if experts.gate_up_bias is not None:
-            both += experts.gate_up_bias[:, None]
-        found = torch.matmul(experts.joined(both, act), experts.down.mT)
+            gate_up += experts.gate_up_bias[:, None]
+        outputs = torch.matmul(experts.gated(gate_up, act), experts.down.mT)
         if experts.down_bias is not None:
-            found += experts.down_bias[:, None]
-        each = part.T[..., None]  # an expert that was not chosen may overflow
-        sums.append(found.mul_(each).masked_fill_(each == 0, 0).sum(0))
+            outputs += experts.down_bias[:, None]
+        factors = row_shares.T[..., None]  # [experts, rows, 1]
+        outputs.mul_(factors)
+        outputs.masked_fill_(factors == 0, 0)  # an expert that was not chosen may overflow
+        sums.append(outputs.sum(0))
     return torch.cat(sums)
 
 
 def _bias(biases: Tensor | None, expert: int) -> Tensor | None:
+    """The bias of an expert, if there are biases."""
     return None if biases is None else biases[expert]
 
 
@@ -141,6 +154,7 @@ def _added(rows: Tensor, biases: Tensor | None, chosen: Tensor) -> Tensor:
     return rows if biases is None else rows.add_(biases[chosen])
 
 
-def _sum(found: Tensor, shares: Tensor) -> Tensor:
+def _sum(outputs: Tensor, shares: Tensor) -> Tensor:
     """Weighted sum [n, hidden] of outputs [n * k, hidden], by shares [n, k]."""
-    return found.unflatten(0, shares.shape).mul_(shares[..., None]).sum(1)
+    by_row = outputs.unflatten(0, shares.shape)  # [n, k, hidden]
+    return by_row.mul_(shares[..., None]).sum(1)

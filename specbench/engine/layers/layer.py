@@ -29,7 +29,8 @@ class Rotary:
         self, module: nn.Module, like: Tensor, head_dim: int, layer_type: str | None = None
     ) -> None:
         self._module = partial(module, layer_type=layer_type) if layer_type else module
-        self._like, self._half = like.new_zeros(()), head_dim // 2
+        self._like = like.new_zeros(())
+        self._half = head_dim // 2
         self.table = like.new_zeros(0)  # [positions, 2, 1, 2, head_dim / 2]
 
     def reserve(self, num_positions: int) -> None:
@@ -37,11 +38,14 @@ class Rotary:
         if num_positions <= self.table.shape[0]:
             return
         positions = torch.arange(num_positions, device=self._like.device)[None]
-        cos, sin = (
-            part[0, :, None].unflatten(-1, (-1, self._half)).expand(-1, 1, 2, -1)
-            for part in self._module(self._like, positions)
-        )
-        self.table = torch.stack([cos, torch.cat([-sin[:, :, :1], sin[:, :, 1:]], 2)], 1)
+        cos, sin = map(self._by_half, self._module(self._like, positions))
+        signed_sin = torch.cat([-sin[:, :, :1], sin[:, :, 1:]], 2)
+        self.table = torch.stack([cos, signed_sin], 1)
+
+    def _by_half(self, embeddings: Tensor) -> Tensor:
+        """The module's cosines or sines [1, positions, ...] as [positions, 1, 2, head_dim / 2]."""
+        halves = embeddings[0, :, None].unflatten(-1, (-1, self._half))
+        return halves.expand(-1, 1, 2, -1)
 
     def cos_sin(self, positions: Tensor) -> Tensor:
         """Embeddings of positions [n], in the format of `CacheSlots`."""

@@ -36,8 +36,9 @@ class DenseMlp:
         return weight_bytes(self.weight, self.bias, self.down, self.norm.weight)
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        inner = self._ops.gated(hidden, self.weight, self.bias, self.norm, self.act)
-        return project_onto(hidden, inner, self.down, self.post_norm, self._ops)
+        ops = self._ops
+        inner = ops.gated(hidden, self.weight, self.bias, self.norm, self.act)
+        return project_onto(hidden, inner, self.down, self.post_norm, ops)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,9 +59,16 @@ class SparseMlp:
 
     @property
     def num_bytes(self) -> int:
-        own, biases = self.experts, (self.experts.gate_up_bias, self.experts.down_bias)
-        router = self.router, self.router_bias, self.norm.weight
-        return weight_bytes(*router, own.gate_up, own.down, *biases)
+        experts = self.experts
+        return weight_bytes(
+            self.router,
+            self.router_bias,
+            self.norm.weight,
+            experts.gate_up,
+            experts.down,
+            experts.gate_up_bias,
+            experts.down_bias,
+        )
 
     def __call__(self, hidden: Tensor) -> Tensor:
         x = self.ops.norm(hidden, self.norm)
@@ -68,9 +76,8 @@ class SparseMlp:
         shares, ids = scores.softmax(-1, dtype=torch.float32).topk(self.top_k)
         if self.is_normalised:
             shares = shares / shares.sum(-1, keepdim=True)
-        return hidden.add_(
-            self.ops.experts(x, self.experts, ids, shares.to(hidden.dtype), self.act)
-        )
+        shares = shares.to(hidden.dtype)
+        return hidden.add_(self.ops.experts(x, self.experts, ids, shares, self.act))
 
 
 Mlp: TypeAlias = DenseMlp | SparseMlp
@@ -95,22 +102,22 @@ def join(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
     bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
     start = 0
     for layer in layers:
-        own = slice(start, start + layer.out_features)
-        start = own.stop
-        layer.weight = nn.Parameter(weight[own], requires_grad=False)
+        end = start + layer.out_features
+        layer.weight = nn.Parameter(weight[start:end], requires_grad=False)
         if bias is not None:
-            layer.bias = nn.Parameter(bias[own], requires_grad=False)
+            layer.bias = nn.Parameter(bias[start:end], requires_grad=False)
+        start = end
     return weight, bias
 
 
 def _joined(weights: Sequence[Tensor]) -> Tensor:
-    first = weights[0]
+    """The rows of all weights, as a view where these follow each other in memory."""
+    begins = [weight.data_ptr() for weight in weights]
     ends = [weight.data_ptr() + weight.nbytes for weight in weights]
-    if (
-        all(weight.data_ptr() == end for weight, end in zip(weights[1:], ends, strict=False))
-        and len({weight.untyped_storage().data_ptr() for weight in weights}) == 1
-        and all(weight.is_contiguous() for weight in weights)
-    ):
-        rows = sum(len(weight) for weight in weights)
-        return first.as_strided((rows, first.shape[1]), first.stride())
-    return torch.cat(list(weights))
+    storages = {weight.untyped_storage().data_ptr() for weight in weights}
+    are_contiguous = all(weight.is_contiguous() for weight in weights)
+    if begins[1:] != ends[:-1] or len(storages) > 1 or not are_contiguous:
+        return torch.cat(list(weights))
+    num_rows = sum(len(weight) for weight in weights)
+    num_columns = weights[0].shape[1]
+    return weights[0].as_strided((num_rows, num_columns), weights[0].stride())

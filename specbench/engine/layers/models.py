@@ -29,16 +29,16 @@ _FIXED_ROPES = {"default", "linear", "llama3", "yarn"}
 
 def unsupported_reason(model: PreTrainedModel) -> str | None:
     """Reason that the model must run its own forward; None if the stack can run it."""
-    is_own = type(model).__module__.startswith("transformers.models.")
-    if not is_own or type(model).__name__ not in _MODELS:
+    is_of_transformers = type(model).__module__.startswith("transformers.models.")
+    if not is_of_transformers or type(model).__name__ not in _MODELS:
         return f"{type(model).__name__} is run by transformers' own forward"
     if getattr(model.config, "quantization_config", None) is not None:
         return "quantised weights are read by transformers' own forward"
     config = model.config.get_text_config()
     if ropes := _rope_types(config.rope_parameters or {}) - _FIXED_ROPES:
         return f"rotary embeddings of type {min(ropes)} depend on the length"
-    if other := attention_kinds(config).keys() - {FULL, SLIDING}:
-        return f"attention of type {min(other)} is run by transformers' own forward"
+    if kinds := attention_kinds(config).keys() - {FULL, SLIDING}:
+        return f"attention of type {min(kinds)} is run by transformers' own forward"
     if len({parameter.device for parameter in model.parameters()}) > 1:
         return "the model is spread over several devices"
     return None
@@ -53,14 +53,16 @@ def fused_layer(layer: Any, config: Any, ops: Ops) -> tuple[Norm, FusedLayer]:
     is_capped = type(attention).__name__ == "Gemma2Attention"  # Gemma 3 ignores the field
     soft_cap = attention.attn_logit_softcapping if is_capped else None
     scoring = Scoring(attention.scaling, soft_cap, getattr(attention, "sinks", None))
-    before, after, after_attention = norm_of(layer.post_attention_layernorm), None, None
+    before_mlp = norm_of(layer.post_attention_layernorm)
+    after_mlp = None
+    after_attention = None
     if hasattr(layer, "pre_feedforward_layernorm"):  # Gemma: a norm before and after each part
-        after_attention = before
-        before = norm_of(layer.pre_feedforward_layernorm)
-        after = norm_of(layer.post_feedforward_layernorm)
+        after_attention = before_mlp
+        before_mlp = norm_of(layer.pre_feedforward_layernorm)
+        after_mlp = norm_of(layer.post_feedforward_layernorm)
     fused = FusedLayer(
         attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj,
-        _mlp(layer.mlp, config, before, after, ops), attention.head_dim, ops, head_norms,
+        _mlp(layer.mlp, config, before_mlp, after_mlp, ops), attention.head_dim, ops, head_norms,
         scoring=scoring, post_norm=after_attention,
     )  # fmt: skip
     return norm_of(layer.input_layernorm), fused
@@ -75,6 +77,7 @@ def norm_of(module: Any) -> Norm:
 
 
 def _mlp(mlp: Any, config: Any, norm: Norm, post_norm: Norm | None, ops: Ops) -> Mlp:
+    """The MLP of a layer, dense or a mixture of experts, with the norms around it."""
     act = activation(getattr(config, "hidden_activation", None) or config.hidden_act)
     if not hasattr(mlp, "experts"):
         return DenseMlp(mlp.gate_proj, mlp.up_proj, mlp.down_proj, norm, act, ops, post_norm)
@@ -90,17 +93,15 @@ def _experts(module: Any) -> Experts:
     """The experts of a layer. Those of gpt-oss are transposed, and the module's become views."""
     if not hasattr(module, "gate_up_proj_bias"):
         return Experts(module.gate_up_proj, module.down_proj)
-    gate_up, down = (
-        weight.detach().transpose(1, 2).contiguous()
-        for weight in (module.gate_up_proj, module.down_proj)
-    )
+    gate_up = module.gate_up_proj.detach().transpose(1, 2).contiguous()
+    down = module.down_proj.detach().transpose(1, 2).contiguous()
     module.gate_up_proj = nn.Parameter(gate_up.transpose(1, 2), requires_grad=False)
     module.down_proj = nn.Parameter(down.transpose(1, 2), requires_grad=False)
-    biases = module.gate_up_proj_bias, module.down_proj_bias
-    return Experts(gate_up, down, *biases, Clamp(module.alpha, module.limit))
+    clamp = Clamp(module.alpha, module.limit)
+    return Experts(gate_up, down, module.gate_up_proj_bias, module.down_proj_bias, clamp)
 
 
 def _rope_types(parameters: Any) -> set[str]:
     """Types of rotary embeddings in a config's parameters, which may be by kind of attention."""
-    nested = [value for value in parameters.values() if isinstance(value, dict)]
-    return {one.get("rope_type", "default") for one in nested or [parameters]}
+    by_kind = [setting for setting in parameters.values() if isinstance(setting, dict)]
+    return {rope.get("rope_type", "default") for rope in by_kind or [parameters]}

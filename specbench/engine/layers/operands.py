@@ -28,10 +28,14 @@ class CacheRows:
     values: Tensor
 
     @classmethod
-    def of(cls, rows: Tensor, key: tuple[int, int], value: tuple[int, int]) -> CacheRows:
+    def of(
+        cls, rows: Tensor, key_shape: tuple[int, int], value_shape: tuple[int, int]
+    ) -> CacheRows:
         """Wrap rows [capacity, width], given (heads, head_dim) of the keys and of the values."""
-        split = key[0] * key[1]
-        keys, values = rows[:, :split].unflatten(1, key), rows[:, split:].unflatten(1, value)
+        num_heads, head_dim = key_shape
+        key_width = num_heads * head_dim
+        keys = rows[:, :key_width].unflatten(1, key_shape)
+        values = rows[:, key_width:].unflatten(1, value_shape)
         return cls(rows, keys.transpose(0, 1), values.transpose(0, 1))
 
 
@@ -72,11 +76,11 @@ class TreeMask:
             return self
         if window not in self._windows:
             assert self.positions is not None
-            first = self.positions - window + 1
-            is_outside = self.positions < first[:, None]
+            begins = self.positions - window + 1
+            is_outside = self.positions < begins[:, None]  # [n, n]
             bias = self.bias.masked_fill(is_outside, torch.finfo(self.bias.dtype).min)
             self._windows[window] = TreeMask(
-                self.start, bias, self.cache_span, self.positions, first.clamp_(min=0)
+                self.start, bias, self.cache_span, self.positions, begins.clamp_(min=0)
             )
         return self._windows[window]
 
@@ -97,7 +101,8 @@ class TreeMask:
         if self.begins is None:
             return mask
         columns = torch.arange(self.num_rows, device=mask.device)
-        return mask.masked_fill(columns < self.begins[:, None], torch.finfo(mask.dtype).min)
+        is_before = columns < self.begins[:, None]  # [n, span]
+        return mask.masked_fill(is_before, torch.finfo(mask.dtype).min)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +130,9 @@ class Norm:
     eps: float
 
     def __call__(self, x: Tensor) -> Tensor:
-        wide = x.to(self.weight.dtype)
-        return rms_norm(wide, self.weight.shape, self.weight, self.eps).to(x.dtype)
+        weight = self.weight
+        normed = rms_norm(x.to(weight.dtype), weight.shape, weight, self.eps)
+        return normed.to(x.dtype)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,16 +145,14 @@ class HeadNorm:
     @classmethod
     def of(cls, heads: Heads, queries: Norm, keys: Norm) -> HeadNorm:
         """Join the norms [head_dim] of all query heads and of all key heads."""
-        counts = (heads.num_kv * heads.group, heads.num_kv)
-        weights = [
-            norm.weight.expand(count, -1)
-            for norm, count in zip((queries, keys), counts, strict=True)
-        ]
-        return cls(torch.cat(weights), queries.eps)
+        query_weights = queries.weight.expand(heads.num_kv * heads.group, -1)
+        key_weights = keys.weight.expand(heads.num_kv, -1)
+        return cls(torch.cat([query_weights, key_weights]), queries.eps)
 
     def apply(self, heads: Tensor) -> None:
         """Normalise heads [n, query heads + key heads, head_dim] in place."""
-        normed = rms_norm(heads.to(self.weight.dtype), heads.shape[-1:], eps=self.eps)
+        head_dim = heads.shape[-1:]
+        normed = rms_norm(heads.to(self.weight.dtype), head_dim, eps=self.eps)
         torch.mul(normed, self.weight, out=heads)
 
 
@@ -163,7 +167,8 @@ def dense_mask(start: Tensor, bias: Tensor, span: int) -> Tensor:
 
     The additive `bias` [n, m] masks the m columns after these; the rest are hidden.
     """
+    n, m = bias.shape
     columns = torch.arange(span, device=bias.device)
-    mask = bias.new_full((bias.shape[0], span), torch.finfo(bias.dtype).min)
+    mask = bias.new_full((n, span), torch.finfo(bias.dtype).min)
     mask.masked_fill_(columns < start, 0)
-    return mask.index_copy_(1, start + columns[: bias.shape[1]], bias)
+    return mask.index_copy_(1, start + columns[:m], bias)

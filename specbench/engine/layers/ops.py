@@ -1,7 +1,7 @@
 """The operations of decoder layers and of drafts, on rows of tokens and of a cache.
 
 The inputs' shapes determine every shape and no value reaches the host, so a call can be
-replayed as a CUDA graph. On a CPU, a linear layer over few rows is a product a thread.
+replayed as a CUDA graph. On a CPU, a linear layer over few rows is one product per thread.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,23 +17,30 @@ from specbench.engine.layers.experts import Act, Experts, gated, mix
 from specbench.engine.layers.operands import CacheRows, CacheSlots, HeadNorm, Heads, Norm, TreeMask
 from specbench.engine.layers.torch_attention import PLAIN, Scoring, causal, masked
 
+MOST_SPLIT_ROWS = 64
+"""Rows up to which a product on a CPU is split by threads."""
+LEAST_PART = 2**15
+"""Weights from which on a part of a product is worth a thread."""
+
 
 def num_parts_of(x: Tensor, weight: Tensor) -> int:
     """Number of parts for which a product is fastest: on a CPU with few rows, one per thread.
 
-    There, BLAS uses one core for a single row and distributes few rows badly. A part is worth
-    a thread from about 30,000 weights.
+    There, BLAS uses one core for a single row and distributes few rows badly.
     """
-    if x.device.type != "cpu" or x.dtype != torch.float32 or x.shape[0] > 64:
+    if x.device.type != "cpu" or x.dtype != torch.float32:
         return 1
-    most = max(min(torch.get_num_threads(), weight.numel() >> 15), 1)
-    return next(num for num in range(most, 0, -1) if weight.shape[0] % num == 0)
+    if x.shape[0] > MOST_SPLIT_ROWS:
+        return 1
+    num_columns = weight.shape[0]
+    most = max(min(torch.get_num_threads(), weight.numel() // LEAST_PART), 1)
+    return next(num_parts for num_parts in range(most, 0, -1) if num_columns % num_parts == 0)
 
 
 def in_parts(x: Tensor, weight: Tensor, bias: Tensor | None, num_parts: int) -> Tensor:
     """A linear layer over x [n, input], with the weight's rows split into parallel products."""
-    parts = weight.unflatten(0, (num_parts, -1)).mT
-    out = torch.bmm(x.expand(num_parts, *x.shape), parts)
+    weights = weight.unflatten(0, (num_parts, -1)).mT  # [parts, input, output / parts]
+    out = torch.bmm(x.expand(num_parts, *x.shape), weights)
     out = out.transpose(0, 1).reshape(x.shape[0], -1)
     return out if bias is None else out.add_(bias)
 
@@ -90,8 +97,10 @@ class Ops:
     @property
     def reason(self) -> str | None:
         """Reasons of all that does not run as requested; None if all does."""
-        fallbacks = (f"{what}: {why}" for what, why in self.fallbacks.items())
-        return "; ".join(filter(None, (self.kernels_unsupported_reason, *fallbacks))) or None
+        reasons = [f"{operation}: {reason}" for operation, reason in self.fallbacks.items()]
+        if self.kernels_unsupported_reason:
+            reasons.insert(0, self.kernels_unsupported_reason)
+        return "; ".join(reasons) or None
 
     def describe(self) -> dict[str, Any]:
         """Name and reason, for the header of a run."""
@@ -176,9 +185,12 @@ class Ops:
         Queries and keys are normalised before, if `norm` is given.
         """
         n, dim = qkv.shape[0], heads.dim
+        num_rotated = heads.num_kv * (heads.group + 1)  # heads of queries and keys
         if norm is not None:
-            norm.apply(qkv.view(n, -1, dim).narrow(1, 0, heads.num_kv * (heads.group + 1)))
-        rotated = qkv.view(n, -1, 2, dim // 2).narrow(1, 0, heads.num_kv * (heads.group + 1))
+            by_head = qkv.view(n, -1, dim)
+            norm.apply(by_head.narrow(1, 0, num_rotated))
+        by_half = qkv.view(n, -1, 2, dim // 2)
+        rotated = by_half.narrow(1, 0, num_rotated)
         cos, sin = slots.cos_sin.unbind(1)
         swapped = rotated.flip(2) if n == 1 else rotated.roll(1, 2)  # the faster of the two
         rotated.mul_(cos).addcmul_(swapped, sin)
@@ -193,14 +205,17 @@ class Ops:
         Without `tree_mask`, the queries belong to the cache's first rows and attention is
         causal. With `window`, a row sees that many positions, its own included.
         """
-        n, split = queries.shape[0], queries.unflatten(1, (heads.num_kv, heads.group, heads.dim))
+        n = queries.shape[0]
+        by_head = queries.unflatten(1, (heads.num_kv, heads.group, heads.dim))
         if tree_mask is None:
-            keys, values = cached.keys.narrow(1, 0, n), cached.values.narrow(1, 0, n)
-            return causal(split, keys, values, scoring, window)
+            keys = cached.keys.narrow(1, 0, n)
+            values = cached.values.narrow(1, 0, n)
+            return causal(by_head, keys, values, scoring, window)
         tree_mask = tree_mask.within(window)
         span = tree_mask.num_rows
-        keys, values = cached.keys.narrow(1, 0, span), cached.values.narrow(1, 0, span)
-        return masked(split, keys, values, tree_mask.mask, scoring)
+        keys = cached.keys.narrow(1, 0, span)
+        values = cached.values.narrow(1, 0, span)
+        return masked(by_head, keys, values, tree_mask.mask, scoring)
 
 
 def gelu_tanh(x: Tensor) -> Tensor:

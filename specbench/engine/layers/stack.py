@@ -32,17 +32,19 @@ class Stack:
         config = model.config.get_text_config()
         kinds = attention_kinds(config)
         self._embed = base.embed_tokens
-        self._kinds, self._ops = kinds, ops
-        kind_of_all = next(iter(kinds))
-        self._kind_of = getattr(config, "layer_types", None) or [kind_of_all] * len(base.layers)
+        self._kinds = kinds
+        self._ops = ops
+        same_kinds = [next(iter(kinds))] * len(base.layers)
+        self._kind_of = getattr(config, "layer_types", None) or same_kinds
         self._rotaries = _rotaries(base, kinds)
         self._norm = norm_of(base.norm)
         ops.place(model)
         self._layers = [fused_layer(layer, config, ops) for layer in base.layers]
         self._head = model.get_output_embeddings()
         self._logit_cap = getattr(config, "final_logit_softcapping", None)
-        is_unlimited = not any(kinds.values()) and len(set(self._rotaries.values())) == 1
-        self._joined = ops.join(self._layers) if is_unlimited else None
+        has_one_rotary = len(set(self._rotaries.values())) == 1
+        is_joinable = not any(kinds.values()) and has_one_rotary  # no layer has a window
+        self._joined = ops.join(self._layers) if is_joinable else None
 
     def reserve(self, num_positions: int) -> None:
         """Make room for positions up to `num_positions`."""
@@ -51,9 +53,9 @@ class Stack:
 
     def first_layers(self, num_layers: int) -> Stack:
         """The same stack with only its first layers."""
-        part = copy.copy(self)
-        part._layers = self._layers[:num_layers]
-        return part
+        shallow = copy.copy(self)
+        shallow._layers = self._layers[:num_layers]
+        return shallow
 
     def __call__(
         self,
@@ -73,27 +75,31 @@ class Stack:
         Joined layers take few tokens that begin a sequence as a chain, so that a token has the
         same bits in a prefill and in a step.
         """
-        x = self._embed(ids)  # the layers work in place
-        cos_sin = {one: one.cos_sin(positions) for one in dict.fromkeys(self._rotaries.values())}
-        slots = {kind: CacheSlots(rows, cos_sin[one]) for kind, one in self._rotaries.items()}
+        hidden = self._embed(ids)  # the layers work in place
+        rotaries = self._rotaries.values()
+        cos_sin = {rotary: rotary.cos_sin(positions) for rotary in dict.fromkeys(rotaries)}
+        slots = {kind: CacheSlots(rows, cos_sin[rotary]) for kind, rotary in self._rotaries.items()}
         inputs: dict[int, Tensor] = {}
-        for begin, end in pairwise(sorted({0, len(self._layers), *wanted})):
+        num_layers = len(self._layers)
+        stops = sorted({0, num_layers, *wanted})
+        for begin, end in pairwise(stops):
             if begin in wanted:
-                inputs[begin] = x.clone()
+                inputs[begin] = hidden.clone()
             caches = [*map(cached, range(begin, end))]
-            if self._joined and len(x) <= self._ops.max_exact_rows:
-                mask = tree_mask or _causal(len(x), 0, CacheSpan(0), x)
-                self._joined(x, begin, caches, slots[self._kind_of[0]], mask)
+            if self._joined and len(hidden) <= self._ops.max_exact_rows:
+                mask = tree_mask or _causal(len(hidden), 0, CacheSpan(0), hidden)
+                self._joined(hidden, begin, caches, slots[self._kind_of[0]], mask)
             else:
-                for index, rows_of_layer in enumerate(caches, begin):
+                for index, layer_rows in enumerate(caches, begin):
                     norm, layer = self._layers[index]
                     kind = self._kind_of[index]
-                    queries = layer.write_kv(x, rows_of_layer, slots[kind], norm)
                     window = self._kinds[kind]
-                    x = layer.mlp(layer.attend(x, queries, rows_of_layer, tree_mask, window))
-        if len(self._layers) in wanted:
-            inputs[len(self._layers)] = x
-        return self._ops.norm(x, self._norm), inputs
+                    queries = layer.write_kv(hidden, layer_rows, slots[kind], norm)
+                    hidden = layer.attend(hidden, queries, layer_rows, tree_mask, window)
+                    hidden = layer.mlp(hidden)
+        if num_layers in wanted:
+            inputs[num_layers] = hidden
+        return self._ops.norm(hidden, self._norm), inputs
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [n, vocab] of hidden states [n, hidden]."""
@@ -104,8 +110,10 @@ class Stack:
 
 def _causal(num_rows: int, start: int, span: CacheSpan, like: Tensor) -> TreeMask:
     """The mask of a chain after `start` cached rows."""
-    bias = torch.full((num_rows, num_rows), torch.finfo(like.dtype).min).triu_(1)
-    return TreeMask(torch.tensor(start, device=like.device), bias.to(like.device, like.dtype), span)
+    lowest = torch.finfo(like.dtype).min
+    bias = torch.full((num_rows, num_rows), lowest).triu_(1)
+    num_seen = torch.tensor(start, device=like.device)
+    return TreeMask(num_seen, bias.to(like.device, like.dtype), span)
 
 
 def _rotaries(base: Any, kinds: Mapping[str, int | None]) -> dict[str, Rotary]:

@@ -16,7 +16,13 @@ from torch.nn.functional import scaled_dot_product_attention
 from specbench.engine.layers.emulated import is_emulated
 from specbench.engine.layers.operands import additive
 
-FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
+# Kinds of layers, as configs of transformers name them.
+FULL = "full_attention"
+"""A token sees all earlier ones."""
+SLIDING = "sliding_attention"
+"""A token sees a window of the last ones."""
+CHUNKED = "chunked_attention"
+"""A token sees the earlier ones of its chunk."""
 RECURRENT = frozenset({"linear_attention", "mamba", "conv", "hybrid", "hybrid_sliding"})
 
 
@@ -28,13 +34,16 @@ def attention_kinds(text_config: Any) -> dict[str, int | None]:
     window = getattr(text_config, "sliding_window", None)
     chunk = getattr(text_config, "attention_chunk_size", None)
     kinds = getattr(text_config, "layer_types", None)
-    if not kinds:
-        is_windowed = window and getattr(text_config, "use_sliding_window", True)
-        kinds = (SLIDING if is_windowed else CHUNKED if chunk else FULL,)
-    sizes = {SLIDING: window, CHUNKED: chunk}
+    if not kinds and window and getattr(text_config, "use_sliding_window", True):
+        kinds = (SLIDING,)
+    elif not kinds:
+        kinds = (CHUNKED,) if chunk else (FULL,)
     context = getattr(text_config, "max_position_embeddings", None) or float("inf")
-    limited = {kind: size for kind, size in sizes.items() if size is not None and size < context}
-    return {kind: limited.get(kind) for kind in dict.fromkeys(kinds)}
+    sizes: dict[str, int | None] = {}
+    for kind, size in ((SLIDING, window), (CHUNKED, chunk)):
+        if size is not None and size < context:
+            sizes[kind] = size
+    return {kind: sizes.get(kind) for kind in kinds}
 
 
 def windowed(
@@ -46,18 +55,20 @@ def windowed(
     themselves, at `positions` [n]; the ones before are at 0, 1, 2 and so on. Siblings share a
     position, so a window counts from it, not from the row.
     """
-    columns, rows = torch.arange(mask.shape[1], device=mask.device), positions[:, None]
-    columns = columns.index_copy(0, start + columns[: len(positions)], positions)
+    columns = torch.arange(mask.shape[1], device=mask.device)
+    own_columns = start + columns[: len(positions)]
+    seen_at = columns.index_copy(0, own_columns, positions)  # [columns] positions
+    row_at = positions[:, None]
     masks = {}
     for kind, size in kinds.items():
         masks[kind] = mask[None, None]
         if size is not None:
             if kind == SLIDING:
-                is_outside = columns <= rows - size
+                is_outside = seen_at <= row_at - size
             else:
-                is_outside = columns // size != rows // size
-            hidden = torch.finfo(mask.dtype).min
-            masks[kind] = mask.masked_fill(is_outside, hidden)[None, None]
+                is_outside = seen_at // size != row_at // size
+            lowest = torch.finfo(mask.dtype).min
+            masks[kind] = mask.masked_fill(is_outside, lowest)[None, None]
     is_single = len(masks) == 1 or not any(kinds.values())
     return masks.popitem()[1] if is_single else masks
 
@@ -108,8 +119,8 @@ def masked(
         )[0]
     else:
         out = _scored(stacked, keys, values, mask, scoring)
-    parts = out.unflatten(1, (group, -1)).permute(2, 0, 1, 3)
-    return parts.reshape(parts.shape[0], -1)
+    by_row = out.unflatten(1, (group, -1)).permute(2, 0, 1, 3)  # [n, num_kv, group, dim]
+    return by_row.reshape(by_row.shape[0], -1)
 
 
 def causal(
@@ -119,26 +130,28 @@ def causal(
     n, _, group, _ = queries.shape
     if scoring.is_plain and (window is None or n <= window):
         if group > 1:
-            keys, values = (part.repeat_interleave(group, 0) for part in (keys, values))
+            keys = keys.repeat_interleave(group, 0)
+            values = values.repeat_interleave(group, 0)
         dtype = torch.float32 if is_emulated(queries) else queries.dtype
-        stacked = queries.flatten(1, 2).transpose(0, 1)
-        q, k, v = (part[None].to(dtype) for part in (stacked, keys, values))
+        q = queries.flatten(1, 2).transpose(0, 1)[None].to(dtype)  # [1, heads, n, dim]
+        k = keys[None].to(dtype)
+        v = values[None].to(dtype)
         out = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scoring.scale)[0]
         return out.transpose(0, 1).reshape(n, -1).to(queries.dtype)
-    parts = []
+    outputs = []
     for begin in range(0, n, BLOCK):
         end = min(begin + BLOCK, n)
-        first = 0 if window is None else max(0, begin - window + 1)
+        first_seen = 0 if window is None else max(0, begin - window + 1)
+        seen = slice(first_seen, end)
         rows = torch.arange(begin, end, device=queries.device)[:, None]
-        columns = torch.arange(first, end, device=queries.device)
+        columns = torch.arange(first_seen, end, device=queries.device)
         sees = columns <= rows
         if window is not None:
             sees &= columns > rows - window
         mask = additive(sees, queries.dtype)
-        parts.append(
-            masked(queries[begin:end], keys[:, first:end], values[:, first:end], mask, scoring)
-        )
-    return torch.cat(parts)
+        out = masked(queries[begin:end], keys[:, seen], values[:, seen], mask, scoring)
+        outputs.append(out)
+    return torch.cat(outputs)
 
 
 def _scored(
@@ -146,16 +159,19 @@ def _scored(
 ) -> Tensor:
     """Attention with capped scores or sinks, [num_kv, group * n, dim]. Softmax is in float32."""
     dtype = torch.promote_types(stacked.dtype, torch.float32)
-    scores = torch.bmm(stacked, keys.mT).to(dtype).mul_(scoring.scale_of(stacked.shape[2]))
+    scale = scoring.scale_of(stacked.shape[2])
+    scores = torch.bmm(stacked, keys.mT).to(dtype).mul_(scale)  # [num_kv, group * n, m]
     if scoring.soft_cap is not None:
         scores = scores.div_(scoring.soft_cap).tanh_().mul_(scoring.soft_cap)
     if mask is not None:
         scores += mask
     if scoring.sinks is not None:
         num_kv, num_queries, _ = stacked.shape
-        sinks = scoring.sinks.to(dtype).view(num_kv, -1, 1)
-        rows = sinks.expand(-1, -1, num_queries // sinks.shape[1]).reshape(num_kv, num_queries, 1)
-        shares = torch.cat([scores, rows], -1).softmax(-1)[..., :-1]
+        sinks = scoring.sinks.to(dtype).view(num_kv, -1, 1)  # [num_kv, group, 1]
+        n = num_queries // sinks.shape[1]
+        sink_scores = sinks.expand(-1, -1, n).reshape(num_kv, num_queries, 1)
+        with_sinks = torch.cat([scores, sink_scores], -1)
+        shares = with_sinks.softmax(-1)[..., :-1]
     else:
         shares = scores.softmax(-1)
     return torch.bmm(shares.to(values.dtype), values)

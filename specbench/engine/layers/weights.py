@@ -18,27 +18,30 @@ def weight_bytes(*holders: nn.Module | Tensor | None) -> int:
     their `state_dict`: bitsandbytes repacks 4-bit weights of a CPU for it, and they then give
     other values.
     """
-    tensors = {}
-    for holder in (one for one in holders if one is not None):
-        held = (holder,) if isinstance(holder, Tensor) else _held(holder)
-        for tensor in (part for one in held for part in _stored(one)):
-            tensors[tensor.data_ptr()] = tensor.nbytes
-    return sum(tensors.values())
+    nbytes_by_address: dict[int, int] = {}
+    for holder in holders:
+        if holder is None:
+            continue
+        tensors = (holder,) if isinstance(holder, Tensor) else _held(holder)
+        for tensor in tensors:
+            for stored in _stored(tensor):
+                nbytes_by_address[stored.data_ptr()] = stored.nbytes
+    return sum(nbytes_by_address.values())
 
 
 def stored_tensors(module: nn.Module) -> list[Tensor]:
     """The tensors that hold a module's weights, in order. Some may share memory."""
-    return [part for held in _held(module) for part in _stored(held)]
+    return [stored for tensor in _held(module) for stored in _stored(tensor)]
 
 
 def _held(module: nn.Module) -> Iterator[Tensor]:
     """The parameters and stored buffers of a module and those in it."""
-    for one in module.modules():
-        unsaved = one._non_persistent_buffers_set
-        yield from one.parameters(recurse=False)
-        yield from (tensor for name, tensor in one._buffers.items()
-                    if tensor is not None and name not in unsaved)  # fmt: skip
-        yield from _scales(one)
+    for submodule in module.modules():
+        yield from submodule.parameters(recurse=False)
+        for name, buffer in submodule._buffers.items():
+            if buffer is not None and name not in submodule._non_persistent_buffers_set:
+                yield buffer
+        yield from _scales(submodule)
 
 
 def _stored(tensor: Tensor) -> Iterator[Tensor]:
@@ -48,14 +51,16 @@ def _stored(tensor: Tensor) -> Iterator[Tensor]:
         yield tensor
         return
     names, _ = tensor.__tensor_flatten__()
-    for part in (getattr(tensor, name) for name in names):
-        if isinstance(part, Tensor):
-            yield from _stored(part)
+    for name in names:
+        inner = getattr(tensor, name)
+        if isinstance(inner, Tensor):
+            yield from _stored(inner)
 
 
 def _scales(holder: object) -> Iterator[Tensor]:
     """The tensors of a holder's state of quantisation, and of the state in that."""
-    for state in (getattr(holder, name, None) for name in _STATES):
+    for name in _STATES:
+        state = getattr(holder, name, None)
         if hasattr(state, "__dict__"):
-            yield from (part for part in vars(state).values() if isinstance(part, Tensor))
+            yield from (scale for scale in vars(state).values() if isinstance(scale, Tensor))
             yield from _scales(state)

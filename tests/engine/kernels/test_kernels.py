@@ -15,7 +15,7 @@ from torch.nn.functional import gelu, silu
 
 from specbench.engine.execution import Execution
 from specbench.engine.kernels import pick_ops
-from specbench.engine.kernels.pick_ops import off_by, unsupported_reason
+from specbench.engine.kernels.pick_ops import relative_error, unsupported_reason
 from specbench.engine.layers.operands import CacheRows, CacheSpan, Heads, Norm, TreeMask
 from specbench.engine.layers.ops import TORCH, gelu_tanh
 from specbench.engine.layers.torch_attention import Scoring
@@ -176,12 +176,12 @@ def test_only_a_dense_row_has_a_kernel() -> None:
 
 def test_numbers_that_overflow_in_both_results_are_no_difference() -> None:
     right = torch.tensor([3.0, 4.0, -torch.inf, torch.inf]).half()
-    assert off_by(right.clone(), right) == 0
-    assert off_by(right + torch.tensor([0.5, 0, 0, 0]).half(), right) == pytest.approx(0.1)
+    assert relative_error(right.clone(), right) == 0
+    assert relative_error(right + torch.tensor([0.5, 0, 0, 0]).half(), right) == pytest.approx(0.1)
     for wrong in (torch.inf, 4.0, torch.nan):
         found = right.clone()
         found[2] = wrong
-        assert not off_by(found, right) <= 1e-2
+        assert not relative_error(found, right) <= 1e-2
 
 
 @pytest.mark.parametrize("vocab_size", [7, CHUNK, 2 * CHUNK + 100])
