@@ -34,6 +34,7 @@ class DraftModelDrafter(Drafter):
         raise NotImplementedError
 
     def trees_to_record(self, num_tokens: int, sampler: Sampler) -> Iterable[DraftTree]:
+        """A chain of each padded size, up to the longest."""
         device = sampler.generator.device
         lengths = range(1, self.longest_chain(num_tokens) + 1)
         for size in sorted({padded_size(length) for length in lengths}):

@@ -144,15 +144,15 @@ class Eagle3Model(PairModel):
         self.has_guessed_layers = not (layers or head.names_layers)
         self.needs = Needs(layer_inputs=inputs, all_prompt_positions=True)
         self._embedding = embedding_of(checkpoint, hidden)
-        size = len(inputs) * width
+        feature_size = len(inputs) * width
         self._layer_norms: list[Norm] = []  # of each captured layer's states
         if is_on(checkpoint, head, "fc_norm", "fc_norm.0.weight"):
             names = [f"fc_norm.{i}" for i in range(len(inputs))]
             self._layer_norms = [rms_norm(checkpoint, name, config, width) for name in names]
         self._input_norm: Norm | None = None
         if is_on(checkpoint, head, "norm_before_fc", "input_norm.weight"):
-            self._input_norm = rms_norm(checkpoint, "input_norm", config, size)
-        self._fc = checkpoint.linear("fc", size, hidden)
+            self._input_norm = rms_norm(checkpoint, "input_norm", config, feature_size)
+        self._fc = checkpoint.linear("fc", feature_size, hidden)
         self._token_norm = rms_norm(checkpoint, "layers.0.input_layernorm", config)
         self._feature_norm = rms_norm(checkpoint, "layers.0.hidden_norm", config)
         self._is_residual_normed = bool(head.fields.get("norm_before_residual"))

@@ -102,6 +102,7 @@ class FeatureDrafter(PathDrafter, Generic[ModelT]):
         self._num_scratch = max(num_scratch, longest)
 
     def start(self, state: State, prefill: Forward) -> None:
+        """Make room in the model's cache, and let it read the prompt's features."""
         super().start(state, prefill)
         model = self.model
         self.make_room(state, model.reserve)

@@ -138,6 +138,7 @@ class DFlash(ParallelDrafter[DFlashModel]):
         self, end: Tensor, path: Tensor, tokens: Tensor, last: Tensor, *captured: Tensor,
         cache_span: CacheSpan, sampler: Sampler,
     ) -> tuple[Tensor, ...]:  # fmt: skip
+        """Draft after the path's nodes, which are read first (arguments: see `draft_inputs`)."""
         model = self.model
         context = model.context(model.features(captured, path))
         block = torch.cat([tokens.index_select(0, last), self._masks])

@@ -204,13 +204,18 @@ def _architecture(checkpoint: Checkpoint) -> str:
 
 def _heads(checkpoint: Checkpoint, target: Target, has_prefix: bool) -> list[Head]:
     """All heads of the checkpoint. Its keys give the number of heads and blocks."""
-    # In prefix-mlp, a dropout precedes every block and projection, and is counted.
-    first, stride, projection = (1, 2, ".1") if has_prefix else (0, 1, "")
-    num_heads = checkpoint.count(lambda i: f"hydra_mlp.{i}.{first}.linear.weight")
-    num_blocks = checkpoint.count(lambda i: f"hydra_mlp.0.{first + i * stride}.linear.weight")
+    first_block = 0
+    stride = 1  # from a block's number to the next one's
+    projection = ""
+    if has_prefix:  # a dropout precedes every block and projection, and is counted
+        first_block = 1
+        stride = 2
+        projection = ".1"
+    num_heads = checkpoint.count(lambda i: f"hydra_mlp.{i}.{first_block}.linear.weight")
     if num_heads == 0:
-        raise checkpoint.error(f"lacks hydra_mlp.0.{first}.linear.weight")
-    blocks = [str(first + i * stride) for i in range(num_blocks)]
+        raise checkpoint.error(f"lacks hydra_mlp.0.{first_block}.linear.weight")
+    num_blocks = checkpoint.count(lambda i: f"hydra_mlp.0.{first_block + i * stride}.linear.weight")
+    blocks = [str(first_block + i * stride) for i in range(num_blocks)]
     return [Head(checkpoint, i, blocks, projection, target) for i in range(num_heads)]
 
 

@@ -78,6 +78,7 @@ class Lookahead(Drafter):
         return len(self._levels) == self._options.level - 1
 
     def propose(self, state: State) -> DraftTree:
+        """A tree of the pool's n-grams after the pending token, then the window."""
         ngrams = self._pool.get(state.pending, ()) if self._is_filled else ()
         tokens = [state.pending]
         parents = [0]
@@ -93,26 +94,31 @@ class Lookahead(Drafter):
         return DraftTree(ids, layout, num_verify)
 
     def observe(self, state: State, result: StepResult) -> None:
+        """Take the target's tokens after the window's last level as the next level."""
         end = self._num_nodes
         last_level = slice(end - len(self._levels[-1]), end)  # its nodes
-        results = list(result.verdict.next_ids[last_level])
+        next_level = list(result.verdict.next_ids[last_level])
         if not state.sampler.sampling.is_greedy:  # the window is greedy at every temperature
-            results = state.sampler.best_ids(result.forward.logits[last_level]).tolist()
+            next_level = state.sampler.best_ids(result.forward.logits[last_level]).tolist()
         if not self._is_filled:
             # The window shrinks by one column per step until it has all levels.
             is_first = len(self._levels) == 1
             self._levels = [level[1:] for level in self._levels]
-            self._levels.append(results if is_first else results[1:])
+            self._levels.append(next_level if is_first else next_level[1:])
             return
         root = state.token_ids[-len(result.verdict.token_ids) - 1]
-        self._fill_pool(root, results)
+        self._fill_pool(root, next_level)
         _, second, *later = self._levels
-        self._levels = [second[1:], *later, results]
+        self._levels = [second[1:], *later, next_level]
 
-    def _fill_pool(self, root: int, results: list[int]) -> None:
-        """Add each column's n-gram under the token above it; a full key drops its oldest."""
+    def _fill_pool(self, root: int, next_level: list[int]) -> None:
+        """Add each column's n-gram under the token above it; a full key drops its oldest.
+
+        A column goes through the levels and ends in `next_level`.
+        """
         first, *later = self._levels
-        for token_above, *column in zip([root, *first], *later, results, strict=True):
+        above_columns = [root, *first]
+        for token_above, *column in zip(above_columns, *later, next_level, strict=True):
             ngram = tuple(column)
             ngrams = self._pool.setdefault(token_above, OrderedDict())  # oldest first
             ngrams[ngram] = None
@@ -134,20 +140,20 @@ def _add_trie(tokens: list[int], parents: list[int], ngrams: Iterable[tuple[int,
 
 
 def _add_window(tokens: list[int], parents: list[int], levels: list[list[int]]) -> None:
-    """Append the window's levels under node 0."""
-    first, *later = levels
-    above = [0]
-    for token in first:
-        parents.append(above[-1])
-        above.append(len(tokens))
+    """Append the window's levels under node 0: the first as a chain, others below their columns."""
+    first_level, *later_levels = levels
+    nodes_above = [0]  # of the columns
+    for token in first_level:
+        parents.append(nodes_above[-1])
+        nodes_above.append(len(tokens))
         tokens.append(token)
-    for level in later:
+    for level in later_levels:
         nodes = []
-        for token, parent in zip(level, above, strict=False):
+        for token, parent in zip(level, nodes_above, strict=False):
             parents.append(parent)
             nodes.append(len(tokens))
             tokens.append(token)
-        above = nodes
+        nodes_above = nodes
 
 
 METHOD = Method(

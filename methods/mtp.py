@@ -156,6 +156,7 @@ class Mtp(FeatureDrafter[MtpModel]):
         super().start(state, prefill)
 
     def propose(self, state: State) -> DraftTree:
+        """A chain: the layer reads the missing pairs, then its own output with each draft token."""
         model = self.model
         features, tokens = self._unread(state)
 

@@ -56,6 +56,7 @@ class Pard(DraftModelDrafter):
         self.pass_sizes = sorted({padded_size(n + count - 1) for n in missing_counts})
 
     def propose(self, state: State) -> DraftTree:
+        """A chain from one pass over the missing tokens, then the masks."""
         model = self._model
         count = min(self._num_tokens, state.remaining - 1)
         if count < 1:

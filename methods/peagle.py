@@ -49,10 +49,13 @@ class PEagleModel(Eagle3Model):
         self._target_vocab_size = context.target.vocab_size
 
     def _take_more(self, checkpoint: Checkpoint, head: HeadConfig) -> None:
-        chosen, num_tokens = self._chosen_mask, self._embedding.shape[0]
-        names = _MASK_TOKENS if chosen is None else ("mask_token",)
-        fields = {**head.fields, "mask_token": chosen}
-        self.mask_token = mask_token(checkpoint, fields, names, num_tokens)
+        """Take the mask's token from the option or config, and its feature from the file."""
+        names: tuple[str, ...] = _MASK_TOKENS
+        if self._chosen_mask is not None:
+            names = ("mask_token",)
+        fields = {**head.fields, "mask_token": self._chosen_mask}
+        vocab_size = self._embedding.shape[0]
+        self.mask_token = mask_token(checkpoint, fields, names, vocab_size)
         shape = checkpoint.shape("mask_hidden")
         size = self._fc.in_features
         if shape[-1:] != (size,) or shape[:-1] not in ((), (1,), (1, 1)):
@@ -92,6 +95,7 @@ class PEagle(EagleDrafter, ParallelDrafter[AnyModel]):
         self, end: Tensor, path: Tensor, tokens: Tensor, last: Tensor, *captured: Tensor,
         cache_span: CacheSpan, sampler: Sampler,
     ) -> tuple[Tensor, ...]:  # fmt: skip
+        """Draft after the path's pairs, which are read first (arguments: see `draft_inputs`)."""
         model = self.model
         num_masks = self._num_masks
         rows = torch.arange(path.shape[0] + num_masks, device=path.device)

@@ -54,6 +54,7 @@ class PromptLookup(Drafter):
         self._num_indexed = 0
 
     def propose(self, state: State) -> DraftTree:
+        """A chain of the tokens after the first occurrence of the longest n-gram that has any."""
         options, tokens = self._options, state.token_ids
         self._index(tokens)
         longest = min(options.ngram, len(tokens))

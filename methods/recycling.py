@@ -72,10 +72,11 @@ class Table:
         """
         best = self._ops.topk_ids(logits, self._width)
         nodes = torch.arange(tokens.shape[0], device=tokens.device)
-        tokens = torch.where(nodes < num_nodes, tokens, tokens[:1])
-        is_same = (tokens[:, None] == tokens) & (nodes < num_nodes)
-        last = torch.where(is_same, nodes, 0).amax(-1)
-        self._rows.index_copy_(0, tokens, best.index_select(0, last))
+        is_node = nodes < num_nodes  # the rest is padding
+        tokens = torch.where(is_node, tokens, tokens[:1])
+        has_token = (tokens[:, None] == tokens) & is_node  # [nodes, nodes]
+        last_node = torch.where(has_token, nodes, 0).amax(-1)  # of each node's token
+        self._rows.index_copy_(0, tokens, best.index_select(0, last_node))
         return (best,)
 
 
@@ -146,6 +147,7 @@ class Recycling(Drafter):
             self._learn = target.execution.wrap(self._table.learn)
 
     def start(self, state: State, prefill: Forward) -> None:
+        """Begin with the kept rows; learn from the prompt's logits if the options ask for it."""
         self._table.start()
         if prefill.hidden is None:
             return

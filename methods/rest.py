@@ -61,6 +61,7 @@ class Rest(Drafter):
         self.tree_sizes, self.tree_depth = range(1, 2 + options.num_tokens), options.length
 
     def propose(self, state: State) -> DraftTree:
+        """A tree of the most frequent continuations; the pending token alone without any."""
         paths = self._paths(state)
         if not paths:
             return state.chain()

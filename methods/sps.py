@@ -79,6 +79,7 @@ class SpeculativeSampling(DraftModelDrafter):
         self._num_tokens = next_length(self._schedule, self._num_tokens, accepted)
 
     def longest_chain(self, num_tokens: int) -> int:
+        """Nodes of the longest chain: drafts grow as long as all of their tokens are accepted."""
         draft_length = self._first_num_tokens
         num_left = num_tokens - 1
         longest = 1
