@@ -72,7 +72,7 @@ def texts() -> list[str]:
     """The first bundled prompt of each task."""
     from specbench.data.prompts import load_prompt_sets, plan_tasks
 
-    sets = load_prompt_sets(plan_tasks([], "bundled"), "bundled", limit=1)
+    sets = load_prompt_sets(plan_tasks([], "bundled"), "bundled", num_prompts=1)
     return [prompt.turns[0] for one in sets for prompt in one.prompts]
 
 

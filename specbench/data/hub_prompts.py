@@ -9,29 +9,31 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from specbench.data.cache import failure_reason, is_offline, unreachable
+from specbench.data.hub import failure_reason, is_offline, unreachable
 from specbench.data.prompt_files import Prompt
 from specbench.data.tasks import HubSource
 from specbench.errors import UserError, describe_error, printable, time_limit
 
-LIMIT_S = 3600.0
+DOWNLOAD_LIMIT_S = 3600.0
 """Seconds that a data set may take to download."""
 
 
 @dataclass(frozen=True, slots=True)
 class HubPrompts:
-    """The first prompts of a data set.
-
-    `origin` names it: id, config, file, split and revision, and the rows that were left out.
-    """
+    """The first prompts of a data set."""
 
     origin: str
+    """Its name: id, config, file, split and revision, and the rows that were left out."""
     num_available: int
+    """Its rows."""
     prompts: tuple[Prompt, ...]
+    """Prompts."""
 
 
-def hub_prompts(task: str, source: HubSource, *, limit: int | None, offline: bool) -> HubPrompts:
-    """The first `limit` rows of a data set as prompts, or the card's `default_limit` rows.
+def hub_prompts(
+    task: str, source: HubSource, *, num_prompts: int | None, offline: bool
+) -> HubPrompts:
+    """The first `num_prompts` rows of a data set as prompts, or the card's `default_limit` rows.
 
     Rows keep the data set's order; rows with an empty prompt are skipped.
 
@@ -39,11 +41,12 @@ def hub_prompts(task: str, source: HubSource, *, limit: int | None, offline: boo
         UserError: the library or the data set is not available, or a column is missing.
     """
     rows = _load(task, source, is_offline(offline))
-    wanted = limit if limit is not None else source.default_limit
+    if num_prompts is None:
+        num_prompts = source.default_limit
     prompts: list[Prompt] = []
     num_placeholders = 0
     for index in range(len(rows)):
-        if wanted is not None and len(prompts) == wanted:
+        if num_prompts is not None and len(prompts) == num_prompts:
             break
         try:
             prompt = _make_prompt(task, source, rows[index], index)
@@ -51,7 +54,8 @@ def hub_prompts(task: str, source: HubSource, *, limit: int | None, offline: boo
             columns = ", ".join(rows[index])
             message = f"{source.id} has no column {error.args[0]!r}; it has: {columns}."
             raise UserError(message, f"Correct [hub] in datasets/cards/{task}.toml.") from error
-        if source.placeholder and any(t.startswith(source.placeholder) for t in prompt.turns):
+        placeholder = source.placeholder
+        if placeholder and any(turn.startswith(placeholder) for turn in prompt.turns):
             num_placeholders += 1
         elif prompt.turns:
             prompts.append(prompt)
@@ -64,18 +68,20 @@ def hub_prompts(task: str, source: HubSource, *, limit: int | None, offline: boo
 
 
 def _load(task: str, source: HubSource, offline: bool) -> Any:
+    """The rows of a data set, as the library gives them."""
     import datasets
 
     # Without a connection the library retries for half a minute, so check the Hub first.
     no_network = None if offline else unreachable(source.id)
     is_cache_only = offline or no_network is not None
-    parts = {"split": source.split, "revision": source.revision}
+    selection = {"split": source.split, "revision": source.revision}
     if source.data_files:
-        parts["data_files"] = source.data_files
-    limit = time_limit(LIMIT_S, f"The download of {source.id}", "Try again, or leave it out.")
+        selection["data_files"] = source.data_files
+    what = f"The download of {source.id}"
+    in_time = time_limit(DOWNLOAD_LIMIT_S, what, "Try again, or leave it out.")
     try:
-        with _network_off() if is_cache_only else limit:
-            return datasets.load_dataset(source.id, source.config, **parts)
+        with _network_off() if is_cache_only else in_time:
+            return datasets.load_dataset(source.id, source.config, **selection)
     except UserError:
         raise
     except Exception as error:  # the library's network, format and disk errors share no base
@@ -101,29 +107,33 @@ def _network_off() -> Iterator[None]:
 
     import datasets
 
-    before = constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
+    was_hub_offline = constants.HF_HUB_OFFLINE
+    was_library_offline = datasets.config.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = True
+    datasets.config.HF_HUB_OFFLINE = True
     try:
         yield
     finally:
-        constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE = before
+        constants.HF_HUB_OFFLINE = was_hub_offline
+        datasets.config.HF_HUB_OFFLINE = was_library_offline
 
 
 def _make_prompt(task: str, source: HubSource, row: Mapping[str, Any], index: int) -> Prompt:
     """A row as a prompt, without turns if the row has no text. KeyError for a missing column."""
     if source.turns_field is not None:
-        texts = tuple(str(turn) for turn in row[source.turns_field])
+        turns = tuple(str(turn) for turn in row[source.turns_field])
     else:
-        texts = tuple(template.format_map(row) for template in source.turns)
+        turns = tuple(template.format_map(row) for template in source.turns)
     if source.is_stripped:
-        texts = tuple(text.strip() for text in texts)
+        turns = tuple(turn.strip() for turn in turns)
     row_id = row.get(source.id_field, index) if source.id_field else index
     category = str(row[source.category_field]) if source.category_field else source.category
-    has_text = all(text.strip() for text in texts)
-    return Prompt(f"{task}/{printable(str(row_id))}", category, texts if has_text else ())
+    has_text = all(turn.strip() for turn in turns)
+    return Prompt(f"{task}/{printable(str(row_id))}", category, turns if has_text else ())
 
 
 def _origin(source: HubSource) -> str:
+    """A data set as the header of a run names it."""
     config = f", config {source.config}" if source.config else ""
-    config += f", file {source.data_files}" if source.data_files else ""
-    return f"{source.id}@{source.revision or 'main'}{config}, split {source.split}"
+    file = f", file {source.data_files}" if source.data_files else ""
+    return f"{source.id}@{source.revision or 'main'}{config}{file}, split {source.split}"

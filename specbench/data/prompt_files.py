@@ -1,4 +1,4 @@
-"""The prompt file format: one JSON object a line, with `turns` or `prompt`.
+"""The prompt file format: one JSON object per line, with `turns` or `prompt`.
 
 Reports every mistake with file, line and reason.
 """
@@ -6,6 +6,7 @@ Reports every mistake with file, line and reason.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -20,11 +21,14 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One sample: the user's turns, in order. `sample_id` is "task/question_id"."""
+    """One sample."""
 
     sample_id: str
+    """Its id: "task/question_id"."""
     category: str
+    """Its category; empty without one."""
     turns: tuple[str, ...]
+    """The user's turns, in order."""
 
 
 class _Line(Struct):
@@ -45,37 +49,53 @@ def parse_prompts(path: Path, task: str) -> tuple[Prompt, ...]:
     with os_errors(f"Prompt file {path} cannot be read", "Check its path and permissions."):
         data = path.read_bytes()
     prompts: list[Prompt] = []
-    lines: dict[str, int] = {}
-    for number, line in _lines(data):
+    line_of_question: dict[str, int] = {}
+    for line_number, line in _numbered_lines(data):
         try:
-            question_id, category, turns = _parse_line(line, number)
-            if first := lines.get(question_id):
-                raise ValueError(f"question_id {question_id!r} is already used in line {first}")
+            question_id, category, turns = _parse_line(line, line_number)
+            earlier_line = line_of_question.get(question_id)
+            if earlier_line:
+                raise ValueError(
+                    f"question_id {question_id!r} is already used in line {earlier_line}"
+                )
         except (ValueError, RecursionError) as error:  # msgspec's too
-            raise UserError(f"Prompt file {path}, line {number}: {error}.", _HINT) from error
-        lines[question_id] = number
+            raise UserError(f"Prompt file {path}, line {line_number}: {error}.", _HINT) from error
+        line_of_question[question_id] = line_number
         prompts.append(Prompt(f"{task}/{question_id}", category, turns))
     if not prompts:
         raise UserError(f"Prompt file {path} is empty.", _HINT)
     return tuple(prompts)
 
 
-def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines that are not blank. Only \\n ends a line: articles contain U+2028."""
-    for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+def _numbered_lines(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not blank. Only \\n ends a line: articles contain U+2028."""
+    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")  # a byte order mark
+    for line_number, line in enumerate(lines, start=1):
         if line.strip():
-            yield number, line
+            yield line_number, line
 
 
-def _parse_line(line: bytes, number: int) -> tuple[str, str, tuple[str, ...]]:
-    """The id, category and turns in a line. Raises ValueError for a mistake in it."""
+class _Question(NamedTuple):
+    """The content of a line."""
+
+    question_id: str
+    """Its id; without one, the number of its line."""
+    category: str
+    """Its category; empty without one."""
+    turns: tuple[str, ...]
+    """The user's turns, in order."""
+
+
+def _parse_line(line: bytes, line_number: int) -> _Question:
+    """The question in a line. Raises ValueError for a mistake in it."""
     row = msgspec.json.decode(line, type=_Line)
     if bool(row.turns) == bool(row.prompt):
         raise ValueError("it needs `turns` or `prompt`, one of them, and not empty")
     turns = row.turns or (row.prompt,)
-    question_id = str(number if row.question_id is None else row.question_id)
-    named = {"`question_id`": question_id, **{f"turn {i}": one for i, one in enumerate(turns, 1)}}
-    for name, text in named.items():
-        if not text.strip():
-            raise ValueError(f"{name} is empty")
-    return printable(question_id), row.category or "", turns
+    question_id = str(line_number if row.question_id is None else row.question_id)
+    if not question_id.strip():
+        raise ValueError("`question_id` is empty")
+    for turn_number, turn in enumerate(turns, start=1):
+        if not turn.strip():
+            raise ValueError(f"turn {turn_number} is empty")
+    return _Question(printable(question_id), row.category or "", turns)

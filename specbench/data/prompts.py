@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,32 +27,34 @@ SOURCES = ("bundled", "paper", "hub")
 
 @dataclass(frozen=True, slots=True)
 class PromptSet:
-    """The prompts of one task and their origin.
-
-    `file_sha256` is the hash of the source file (None for the hub). `num_available` is the
-    number of prompts in the source; the set holds the first `len(prompts)` of them.
-    """
+    """The prompts of one task and their origin."""
 
     task: Task
+    """Task."""
     source: str
+    """bundled, paper, hub or file."""
     origin: str
+    """File name, URL or data set."""
     file_sha256: str | None
+    """Hash of the source file; None for the hub."""
     num_available: int
+    """Prompts in the source."""
     prompts: tuple[Prompt, ...]
+    """The first of them, or some drawn with a seed."""
 
     @property
     def sha256(self) -> str:
         """Hash of exactly the prompts in this set: ids, categories and turns, in order."""
         rows = [[prompt.sample_id, prompt.category, *prompt.turns] for prompt in self.prompts]
-        text = json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        listing = json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
+        return hashlib.sha256(listing.encode()).hexdigest()
 
-    def drawn(self, number: int, seed: int) -> PromptSet:
+    def drawn(self, num_prompts: int, seed: int) -> PromptSet:
         """This many prompts, drawn with a seed and in their order; all if there are fewer."""
-        places = range(len(self.prompts))
+        indices = range(len(self.prompts))
         generator = random.Random(f"{seed}/{self.task.name}")
-        kept = sorted(generator.sample(places, min(number, len(places))))
-        return replace(self, prompts=tuple(self.prompts[i] for i in kept))
+        drawn_indices = sorted(generator.sample(indices, min(num_prompts, len(indices))))
+        return replace(self, prompts=tuple(self.prompts[i] for i in drawn_indices))
 
     def describe(self) -> PromptsHeader:
         """The set's part of the header."""
@@ -70,10 +73,12 @@ class PromptSet:
 
     def _categories(self) -> dict[str, tuple[str, ...]]:
         """The ids of the prompts by category; empty if all have the same one."""
-        found: dict[str, tuple[str, ...]] = {}
+        ids_by_category: dict[str, list[str]] = defaultdict(list)
         for prompt in self.prompts:
-            found[prompt.category] = (*found.get(prompt.category, ()), prompt.sample_id)
-        return found if len(found) > 1 else {}
+            ids_by_category[prompt.category].append(prompt.sample_id)
+        if len(ids_by_category) == 1:
+            return {}
+        return {category: tuple(ids) for category, ids in ids_by_category.items()}
 
 
 def plan_tasks(names: Sequence[str], source: str) -> tuple[Task, ...]:
@@ -95,63 +100,81 @@ def plan_tasks(names: Sequence[str], source: str) -> tuple[Task, ...]:
 
 def load_prompts(task: str, source: str, *, offline: bool = False) -> tuple[Prompt, ...]:
     """The prompts of a task."""
-    sets = load_prompt_sets(plan_tasks([task], source), source, offline=offline)
-    return tuple(prompt for one in sets for prompt in one.prompts)
+    prompt_sets = load_prompt_sets(plan_tasks([task], source), source, offline=offline)
+    return tuple(prompt for prompt_set in prompt_sets for prompt in prompt_set.prompts)
 
 
 def load_prompt_sets(
-    tasks: Iterable[Task], source: str, *, limit: int | None = None, offline: bool = False
+    tasks: Iterable[Task], source: str, *, num_prompts: int | None = None, offline: bool = False
 ) -> tuple[PromptSet, ...]:
-    """The first `limit` prompts of each task, in the order of the source.
+    """The first `num_prompts` prompts of each task, in the order of the source.
 
-    With `hub` and no limit, the card's `default_limit` applies.
+    Without a number these are all; of `hub`, the card's `default_limit`.
 
     Raises:
         UserError: the source is missing or broken.
     """
-    return tuple(_load_set(task, source, limit, offline) for task in tasks)
+    return tuple(_load_set(task, source, num_prompts, offline) for task in tasks)
 
 
-def known_prompts(header: RunHeader, one: PromptsHeader) -> PromptSet | None:
-    """The prompts of a task as the run's options choose them; None without the run's file."""
-    values = header.spec.values
-    if one.source not in ("bundled", "paper"):
+def prompts_of_run(header: RunHeader, prompts: PromptsHeader) -> PromptSet | None:
+    """The prompts of a task as the run's options choose them; None without the run's file.
+
+    Of a merged run, all prompts of the task: its runs had options of their own.
+    """
+    if prompts.source not in ("bundled", "paper"):
         return None
-    limit = None if header.origins else values.limit
+    spec_values = header.spec.values
+    is_merged = bool(header.origins)
     try:
-        tasks = plan_tasks([one.task], one.source)
-        (found,) = load_prompt_sets(tasks, one.source, limit=limit, offline=True)
+        tasks = plan_tasks([prompts.task], prompts.source)
+        (prompt_set,) = load_prompt_sets(
+            tasks,
+            prompts.source,
+            num_prompts=None if is_merged else spec_values.limit,
+            offline=True,
+        )
     except (UserError, ValueError):
         return None
-    if found.file_sha256 != one.file_sha256:
+    if prompt_set.file_sha256 != prompts.file_sha256:
         return None
-    is_drawn = values.sample is not None and not header.origins
-    return found.drawn(values.sample or 0, values.seed) if is_drawn else found
+    if spec_values.sample is None or is_merged:
+        return prompt_set
+    return prompt_set.drawn(spec_values.sample, spec_values.seed)
 
 
-def _load_set(task: Task, source: str, limit: int | None, offline: bool) -> PromptSet:
+def _load_set(task: Task, source: str, num_prompts: int | None, offline: bool) -> PromptSet:
+    """The first prompts of a task from the card's source, or from a user's own file."""
     card = _require_source(task, source) if task.card else None
     if card and card.hub and source == "hub":
         from specbench.data.hub_prompts import hub_prompts
 
-        rows = hub_prompts(task.name, card.hub, limit=limit, offline=offline)
+        rows = hub_prompts(task.name, card.hub, num_prompts=num_prompts, offline=offline)
         return PromptSet(task, source, rows.origin, None, rows.num_available, rows.prompts)
     if card and card.paper and source == "paper":
         hint = f"Where there is network: `specbench fetch --dataset {card.name}`."
         hint += " Or use `--prompts bundled`." if "bundled" in card.sources else ""
         path = paper_file(card.name, card.paper, offline=offline, hint=hint)
-        origin, sha256 = card.paper.url, card.paper.sha256
+        origin = card.paper.url
+        sha256 = card.paper.sha256
     else:
         path = (card and card.bundled_path) or own_file(source)
-        origin, sha256 = path.name, file_sha256(path)
+        origin = path.name
+        sha256 = file_sha256(path)
     prompts = parse_prompts(path, task.name)
     if task.categories:
         prompts = tuple(prompt for prompt in prompts if prompt.category in task.categories)
     if not prompts:
-        wanted = ", ".join(task.categories)
-        raise UserError(f"{path} holds no prompt of {task.name}: no category is {wanted}.")
-    kind = source if card else "file"
-    return PromptSet(task, kind, origin, sha256, len(prompts), prompts[:limit])
+        categories = ", ".join(task.categories)
+        raise UserError(f"{path} holds no prompt of {task.name}: no category is {categories}.")
+    return PromptSet(
+        task,
+        source if card else "file",
+        origin,
+        sha256,
+        num_available=len(prompts),
+        prompts=prompts[:num_prompts],
+    )
 
 
 def _require_source(task: Task, source: str) -> TaskCard:

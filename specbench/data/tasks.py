@@ -1,4 +1,4 @@
-"""Task cards: one TOML file (`datasets/cards/<name>.toml`) a task.
+"""Task cards: one TOML file (`datasets/cards/<name>.toml`) per task.
 
 Reads no prompts and uses no network.
 """
@@ -17,13 +17,18 @@ from specbench.types import ROOTS
 
 
 class PaperSource(Struct, frozen=True, forbid_unknown_fields=True):
-    """A published file: pinned URL, sha256, and path below the cache folder."""
+    """A published file."""
 
     url: str
+    """Pinned URL."""
     sha256: str
+    """Hash of the file."""
     path: str
+    """Its path below the cache folder."""
     num_prompts: int
+    """Prompts in it."""
     license: str = ""
+    """Licence of the prompts; empty if unknown."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch("[0-9a-f]{64}", self.sha256):
@@ -35,26 +40,35 @@ class PaperSource(Struct, frozen=True, forbid_unknown_fields=True):
 class HubSource(Struct, frozen=True, forbid_unknown_fields=True):
     """The original data set on the Hugging Face Hub, and the rule that turns a row into a prompt.
 
-    Give either `turns` (one template a turn; `{column}` is replaced) or `turns_field` (a
-    column with the list of turns). `is_stripped` strips white space from every turn.
-    `default_limit` is the number of rows taken when the user gives no limit. `data_files`
-    picks a file of the data set. A row with a turn that begins with `placeholder` does not
-    hold its text and is left out.
+    A card gives either `turns` or `turns_field`.
     """
 
     id: str
+    """Id of the data set."""
     split: str
+    """Split of it."""
     config: str | None = None
+    """Configuration of it; None: its only one."""
     data_files: str | None = None
+    """A file of the data set; None: all."""
     revision: str | None = None
+    """Commit on the Hub; None: main."""
     turns: tuple[str, ...] = ()
+    """One template per turn, in which `{column}` is replaced."""
     turns_field: str | None = None
+    """Column with the list of turns."""
     id_field: str | None = None
+    """Column with the id of a row; None: its number."""
     category: str = ""
+    """Category of all rows."""
     category_field: str | None = None
+    """Column with the category of a row; None: all have `category`."""
     is_stripped: bool = False
+    """Strip white space from every turn."""
     default_limit: int | None = None
+    """Rows taken when the user gives no `--limit`; None: all."""
     placeholder: str | None = None
+    """A row with a turn that begins like this does not hold its text and is left out."""
 
     def __post_init__(self) -> None:
         if bool(self.turns) == (self.turns_field is not None):
@@ -65,21 +79,25 @@ class Group(Struct, frozen=True, forbid_unknown_fields=True):
     """A sub-task of a suite: the prompts of some categories."""
 
     name: str
+    """Name, after that of the suite and a slash."""
     title: str
+    """Title of its column."""
     categories: tuple[str, ...]
+    """Categories of its prompts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One column of the tables. `card` is None for a user's own prompt file.
-
-    `name` is the card's name, or "suite/group". `categories` is empty when all prompts belong.
-    """
+    """One column of the tables."""
 
     name: str
+    """The card's name, or "suite/group"."""
     title: str
+    """Title of the column."""
     card: "TaskCard | None" = None
+    """Its card; None for a user's own prompt file."""
     categories: tuple[str, ...] = ()
+    """Categories of its prompts; empty when all prompts belong."""
 
     @property
     def is_original(self) -> bool:
@@ -91,19 +109,28 @@ class CardFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A card as it is written in its file. A card with groups is a suite of several tasks."""
 
     name: str
+    """Name of the task, and of the file."""
     title: str
+    """Title of its column."""
     description: str
+    """A sentence about the task."""
     order: int = 1000
+    """Place of its column: lower ones are further left."""
     is_default: bool = False
+    """It is part of a run without `--dataset`."""
     paper: PaperSource | None = None
+    """Its published prompts; None without."""
     hub: HubSource | None = None
+    """Its data set; None without."""
     group: tuple[Group, ...] = ()
+    """Sub-tasks of a suite; empty for a task."""
 
 
 class TaskCard(CardFields, frozen=True, kw_only=True):
-    """A card with the file of its bundled prompts, if the package has one."""
+    """A card as it is used: with the file of its bundled prompts."""
 
     bundled_path: Path | None = None
+    """The file; None if there is none."""
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -117,14 +144,15 @@ class TaskCard(CardFields, frozen=True, kw_only=True):
     @property
     def sources(self) -> tuple[str, ...]:
         """The values of `--prompts` that this card supports."""
-        has = {"bundled": self.bundled_path, "paper": self.paper, "hub": self.hub}
-        return tuple(name for name, value in has.items() if value is not None)
+        sources = {"bundled": self.bundled_path, "paper": self.paper, "hub": self.hub}
+        return tuple(name for name, source in sources.items() if source is not None)
 
 
 def load_cards() -> dict[str, TaskCard]:
     """Every card that can be read by name, in column order."""
     cards = {name: card for name, card in _all_cards().items() if isinstance(card, TaskCard)}
-    return dict(sorted(cards.items(), key=lambda item: (item[1].order, item[0])))
+    in_order = sorted(cards, key=lambda name: (cards[name].order, name))
+    return {name: cards[name] for name in in_order}
 
 
 def broken_cards() -> dict[str, UserError]:
@@ -158,21 +186,23 @@ def find_tasks(names: Iterable[str]) -> tuple[Task, ...]:
 
     A name may be the file of a card anywhere; its prompts may stand beside it, as NAME.jsonl.
     """
-    known: dict[str, tuple[Task, ...]] = {}
+    tasks_by_name: dict[str, tuple[Task, ...]] = {}
     for card in load_cards().values():
-        known[card.name] = card.tasks
-        known.update({task.name: (task,) for task in card.tasks})
-    found: dict[str, Task] = {}
+        tasks_by_name[card.name] = card.tasks
+        tasks_by_name.update({task.name: (task,) for task in card.tasks})
+    chosen: dict[str, Task] = {}
     for name in names:
-        if error := broken_cards().get(name.partition("/")[0]):
+        error = broken_cards().get(name.partition("/")[0])
+        if error:
             raise error
         if name.endswith(".toml"):
             card = _read_card(Path(name).expanduser())
-            known[name] = card.tasks
-        if name not in known:
-            raise unknown_name("task", name, known, "`specbench list datasets` describes them.")
-        found.update({task.name: task for task in known[name]})
-    return tuple(found.values())
+            tasks_by_name[name] = card.tasks
+        if name not in tasks_by_name:
+            hint = "`specbench list datasets` describes them."
+            raise unknown_name("task", name, tasks_by_name, hint)
+        chosen.update({task.name: task for task in tasks_by_name[name]})
+    return tuple(chosen.values())
 
 
 def _read_card(path: Path) -> TaskCard:
@@ -181,6 +211,7 @@ def _read_card(path: Path) -> TaskCard:
     if fields.name != path.stem:
         message = f"Task card {path} names the task {fields.name!r}, its file says {path.stem!r}."
         raise UserError(message, "Make the two equal.")
-    places = (path.parent.parent / "prompts" / f"{path.stem}.jsonl", path.with_suffix(".jsonl"))
-    bundled = next((place for place in places if place.is_file()), None)
-    return TaskCard(**asdict(fields), bundled_path=bundled)
+    in_prompts_folder = path.parent.parent / "prompts" / f"{path.stem}.jsonl"
+    beside_card = path.with_suffix(".jsonl")
+    prompt_files = [file for file in (in_prompts_folder, beside_card) if file.is_file()]
+    return TaskCard(**asdict(fields), bundled_path=prompt_files[0] if prompt_files else None)

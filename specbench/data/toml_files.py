@@ -10,11 +10,11 @@ import msgspec
 
 from specbench.errors import UserError
 
-T = TypeVar("T")
-_UNKNOWN = re.compile(r"unknown field `(.+?)`")
+KindT = TypeVar("KindT")
+_UNKNOWN_FIELD = re.compile(r"unknown field `(.+?)`")
 
 
-def read_toml(path: Path, kind: type[T], *, what: str, hint: str) -> T:
+def read_toml(path: Path, kind: type[KindT], *, what: str, hint: str) -> KindT:
     """The file as a value of `kind`; every key and type is checked.
 
     Raises:
@@ -30,33 +30,38 @@ def read_toml(path: Path, kind: type[T], *, what: str, hint: str) -> T:
 
 def line_of(text: str, key: str, value: Any = None) -> int | None:
     """The number of the line that sets a key, to this value if one does, or opens its table."""
-    name = re.escape(key)
-    found = [
-        (number, line)
-        for number, line in enumerate(text.splitlines(), 1)
-        if re.match(rf"\s*(?:\[+(?:.*\.)?)?{name}\s*[=\].]", line)
-    ]
-    return next((number for number, line in found if _value(line, key) == value), None) or next(
-        (number for number, _ in found), None
-    )
+    pattern = re.compile(rf"\s*(?:\[+(?:.*\.)?)?{re.escape(key)}\s*[=\].]")
+    lines_of_key = {
+        line_number: line
+        for line_number, line in enumerate(text.splitlines(), start=1)
+        if pattern.match(line)
+    }
+    for line_number, line in lines_of_key.items():
+        if _value_set_by(line, key) == value:
+            return line_number
+    return next(iter(lines_of_key), None)
 
 
-def _convert(text: str, kind: type[T]) -> T:
-    values = tomllib.loads(text)
+def _convert(text: str, kind: type[KindT]) -> KindT:
+    """The value of a TOML text. Raises ValueError, with the line of an unknown field."""
+    content = tomllib.loads(text)
     try:
-        return msgspec.convert(values, kind)
+        return msgspec.convert(content, kind)
     except msgspec.ValidationError as error:
-        if not (unknown := _UNKNOWN.search(str(error))):
+        unknown = _UNKNOWN_FIELD.search(str(error))
+        if not unknown:
             raise
-        key, line = unknown[1], line_of(text, unknown[1])
+        key = unknown[1]
         schemas = msgspec.json.schema(kind)["$defs"].values()
-        known = sorted({name for schema in schemas for name in schema.get("properties", ())})
-        close = get_close_matches(key, known, n=1)
-        meant = f" Did you mean {close[0]!r}?" if close else f" Known: {', '.join(known)}."
-        raise ValueError(f"{f'line {line}: ' if line else ''}{error}.{meant}") from error
+        fields = sorted({name for schema in schemas for name in schema.get("properties", ())})
+        closest = get_close_matches(key, fields, n=1)
+        line = line_of(text, key)
+        where = f"line {line}: " if line else ""
+        hint = f"Did you mean {closest[0]!r}?" if closest else f"Known: {', '.join(fields)}."
+        raise ValueError(f"{where}{error}. {hint}") from error
 
 
-def _value(line: str, key: str) -> Any:
+def _value_set_by(line: str, key: str) -> Any:
     """The value that a line alone gives a key; None without one."""
     try:
         return tomllib.loads(line).get(key)

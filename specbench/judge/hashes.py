@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from specbench.data.prompts import known_prompts
+from specbench.data.prompts import prompts_of_run
 from specbench.log.header import PromptsHeader, RunHeader
 from specbench.log.model import FileHeader
 from specbench.models.checkpoints import identify
@@ -52,7 +52,7 @@ def _check_prompts(
     faults = []
     if not _SHA256.fullmatch(about.sha256) and not header.origins:
         faults.append(f"The prompts of {about.task} have no sha256.")
-    prompts = known_prompts(header, about)
+    prompts = prompts_of_run(header, about)
     if prompts is None:
         text = f"The prompts of {about.task} are not on this machine: their hash is not checked."
         return HashFindings(faults, [text])

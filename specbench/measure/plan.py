@@ -74,7 +74,7 @@ def make_plan(
     if is_here and not spec.backend:  # rules between options, before anything is downloaded
         for method in spec.run_methods:
             method.load()
-    prompt_sets = load_prompt_sets(tasks, spec.prompts, limit=spec.limit, offline=is_offline)
+    prompt_sets = load_prompt_sets(tasks, spec.prompts, num_prompts=spec.limit, offline=is_offline)
     setup = (setup_maker or make_setup)(spec, is_offline=is_offline)
     if spec.sample is not None:
         prompt_sets = tuple(prompt_set.drawn(spec.sample, spec.seed) for prompt_set in prompt_sets)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from specbench.data.prompts import Prompt
 from specbench.errors import SpecbenchError, debug_traceback, describe_fault
 from specbench.log.run import Load
-from specbench.machine.sampler import PauseWatch
+from specbench.machine.pauses import PauseWatch
 from specbench.measure.base import Plan, Progress, RequestBackend, Sample, Sink
 from specbench.measure.requests import make_chat, make_request, token_ends
 from specbench.types import Completion, Record, RecordKey, seed_of

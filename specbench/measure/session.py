@@ -19,7 +19,7 @@ from specbench.errors import CheckpointError, RunFolderError
 from specbench.log.header import RunHeader, Status
 from specbench.log.run import Run
 from specbench.log.store import RunFolder, read_header, read_run
-from specbench.machine.sampler import CpuSampler
+from specbench.machine.cpu_sampler import CpuSampler
 from specbench.measure.base import Backend, Plan, Progress
 from specbench.measure.header import make_header, now
 from specbench.measure.passes import finished_header, width_after

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from specbench.data.cache import TIMEOUT_S, failure_reason, is_offline
+from specbench.data.hub import TIMEOUT_S, failure_reason, is_offline
 from specbench.errors import CheckpointError, UserError, time_limit
 from specbench.log.model import HUB_ID
 from specbench.models.cards import DraftWeights, ModelCard, is_gguf

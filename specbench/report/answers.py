@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-from specbench.data.prompts import known_prompts
+from specbench.data.prompts import prompts_of_run
 from specbench.errors import visible
 from specbench.log.run import Run
 from specbench.types import Record, RequestKey
@@ -116,7 +116,7 @@ def _turns(run: Run) -> dict[str, Sequence[str]]:
     """The texts of the turns by sample, of the prompts that this machine has."""
     turns: dict[str, Sequence[str]] = {}
     for header in run.header.prompts:
-        prompt_set = known_prompts(run.header, header)
+        prompt_set = prompts_of_run(run.header, header)
         if prompt_set is not None:
             turns.update({prompt.sample_id: prompt.turns for prompt in prompt_set.prompts})
     return turns

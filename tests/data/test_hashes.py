@@ -13,7 +13,7 @@ from specbench.data.cache import cached_sha256
 
 @pytest.fixture(autouse=True)
 def _large_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(cache, "_LARGE", 4)
+    monkeypatch.setattr(cache, "_LARGE_FILE_BYTES", 4)
     monkeypatch.setattr(cache, "_FRESH_NS", 0)
     monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path / "cache"))
 

@@ -53,7 +53,7 @@ def test_every_card_of_the_hub_is_tested_here() -> None:
 def test_rows_that_do_not_hold_their_text_are_left_out_and_counted() -> None:
     source = load_cards()["speed_bench"].hub
     assert source is not None
-    found = hub_prompts.hub_prompts("speed_bench", source, limit=None, offline=False)
+    found = hub_prompts.hub_prompts("speed_bench", source, num_prompts=None, offline=False)
     assert found.num_available == 3 and len(found.prompts) == 1
     assert found.origin == (
         "nvidia/SPEED-Bench@main, config qualitative, split test, "

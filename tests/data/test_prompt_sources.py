@@ -148,23 +148,23 @@ def library(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
 @pytest.mark.usefixtures("library")
 def test_without_a_limit_the_cards_own_applies_and_a_rows_number_is_its_id() -> None:
     source = HubSource("a/b", "test", turns=("{text}",), default_limit=3)
-    found = hub_prompts("demo", source, limit=None, offline=False)
+    found = hub_prompts("demo", source, num_prompts=None, offline=False)
     assert [prompt.sample_id for prompt in found.prompts] == ["demo/0", "demo/1", "demo/2"]
-    assert len(hub_prompts("demo", source, limit=4, offline=False).prompts) == 4
+    assert len(hub_prompts("demo", source, num_prompts=4, offline=False).prompts) == 4
 
 
 @pytest.mark.usefixtures("library")
 def test_a_column_the_hub_does_not_have_is_named_with_those_it_has() -> None:
     source = HubSource("a/b", "test", turns=("{question}",))
     with pytest.raises(UserError, match=r"a/b has no column 'question'; it has: id, text"):
-        hub_prompts("demo", source, limit=None, offline=False)
+        hub_prompts("demo", source, num_prompts=None, offline=False)
 
 
 def test_the_library_is_offline_during_the_call_only(library: types.ModuleType) -> None:
     from huggingface_hub import constants
 
     before = constants.HF_HUB_OFFLINE
-    hub_prompts("demo", HubSource("a/b", "t", turns=("{text}",)), limit=1, offline=True)
+    hub_prompts("demo", HubSource("a/b", "t", turns=("{text}",)), num_prompts=1, offline=True)
     assert library.calls[0][2] is True
     assert library.config.HF_HUB_OFFLINE is False
     assert before == constants.HF_HUB_OFFLINE
@@ -179,7 +179,7 @@ def test_a_data_set_that_cannot_be_loaded_is_one_message(
 
     monkeypatch.setattr(library, "load_dataset", fail)
     with pytest.raises(UserError) as caught:
-        hub_prompts("gsm8k", HubSource("a/b", "t", turns=("{x}",)), limit=1, offline=offline)
+        hub_prompts("gsm8k", HubSource("a/b", "t", turns=("{x}",)), num_prompts=1, offline=offline)
     assert "a/b@main, split t" in caught.value.message
     assert ("the run is offline" if offline else "no route") in caught.value.message
     assert "`--prompts paper`" in caught.value.hint

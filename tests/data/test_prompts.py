@@ -75,7 +75,7 @@ def test_only_a_newline_ends_a_line_and_a_byte_order_mark_is_no_text(tmp_path: P
 def test_a_limit_takes_the_first_prompts_and_a_run_records_no_path(tmp_path: Path) -> None:
     rows: list[object] = [{"turns": [f"question {i}"]} for i in range(5)]
     path = write_jsonl(tmp_path / "mine.jsonl", rows)
-    (prompts,) = load_prompt_sets(plan_tasks([], str(path)), str(path), limit=2)
+    (prompts,) = load_prompt_sets(plan_tasks([], str(path)), str(path), num_prompts=2)
     assert [prompt.turns[0] for prompt in prompts.prompts] == ["question 0", "question 1"]
     assert prompts.num_available == 5
     recorded = msgspec.json.encode(prompts.describe()).decode()
@@ -88,7 +88,7 @@ def test_the_hash_of_a_set_follows_its_prompts_and_not_the_files_other_keys(
     def hashes(row: dict[str, object], limit: int | None = None) -> tuple[str, str | None]:
         rows: list[object] = [row, {"question_id": 2, "turns": ["b"]}]
         path = write_jsonl(tmp_path / "mine.jsonl", rows)
-        (one,) = load_prompt_sets(plan_tasks([], str(path)), str(path), limit=limit)
+        (one,) = load_prompt_sets(plan_tasks([], str(path)), str(path), num_prompts=limit)
         return one.sha256, one.file_sha256
 
     first = hashes({"question_id": 1, "turns": ["a"]})
@@ -100,6 +100,6 @@ def test_the_hash_of_a_set_follows_its_prompts_and_not_the_files_other_keys(
 
 
 def test_the_bundled_prompts_of_every_default_task_load() -> None:
-    sets = load_prompt_sets(plan_tasks([], "bundled"), "bundled", limit=3, offline=True)
+    sets = load_prompt_sets(plan_tasks([], "bundled"), "bundled", num_prompts=3, offline=True)
     assert [len(one.prompts) for one in sets] == [3] * 6
     assert any(len(prompt.turns) == 2 for prompt in sets[0].prompts)

@@ -17,7 +17,7 @@ from tests.support.audits import passed_audit, stored_audit
 from tests.support.headers import make_header, merged
 from tests.support.records import store as store_run
 
-(PROMPTS,) = load_prompt_sets(plan_tasks(["gsm8k"], "bundled"), "bundled", limit=2)
+(PROMPTS,) = load_prompt_sets(plan_tasks(["gsm8k"], "bundled"), "bundled", num_prompts=2)
 IDS = [prompt.sample_id for prompt in PROMPTS.prompts]
 EOS = 2
 FILE = {"bytes": 14 * 10**9, "sha256": "ab" * 32}

@@ -17,16 +17,10 @@ import pytest
 import torch
 
 from specbench.log.usage import CpuUse, GpuUse, Span
+from specbench.machine.cpu_sampler import CpuMoment, CpuSampler, read_moment
 from specbench.machine.gpu_sampler import GpuSampler, gpu_sampler
 from specbench.machine.nvml import Card, find_card
-from specbench.machine.sampler import (
-    LEAST_S,
-    CpuMoment,
-    CpuSampler,
-    Moment,
-    PauseWatch,
-    read_moment,
-)
+from specbench.machine.pauses import LEAST_S, Moment, PauseWatch
 from specbench.measure.local.engine import metered
 from specbench.types import Completion, Step
 from tests.machine.fake_nvml import MISSING, FakeNvml

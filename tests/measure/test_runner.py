@@ -17,7 +17,7 @@ import pytest
 from specbench.data.prompts import Prompt
 from specbench.errors import MethodFault
 from specbench.log.run import NO_LOAD
-from specbench.machine.sampler import PauseWatch
+from specbench.machine.pauses import PauseWatch
 from specbench.measure.local.engine import EngineBackend
 from specbench.measure.local.engine_setup import make_engine_setup
 from specbench.measure.runner import Runner, method_order

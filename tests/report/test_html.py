@@ -144,7 +144,7 @@ def test_no_card_calls_a_method_fastest_that_is_slower_than_vanilla() -> None:
 
 
 def test_the_page_has_the_prompts_of_its_answers_its_contents_and_short_commands() -> None:
-    prompts = load_prompt_sets(plan_tasks(["gsm8k"], "bundled"), "bundled", limit=1)[0]
+    prompts = load_prompt_sets(plan_tasks(["gsm8k"], "bundled"), "bundled", num_prompts=1)[0]
     run = full_run(("vanilla", "pld", "sps", "eagle2:depth=5,top_k=2"), ("gsm8k",))
     key = replace(run.records[0].key, sample_id=prompts.prompts[0].sample_id)
     about = structs.replace(run.header, prompts=(prompts.describe(),))

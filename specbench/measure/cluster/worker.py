@@ -16,7 +16,7 @@ from specbench.errors import SpecbenchError, UserError, describe_error
 from specbench.log.backend import WorkerHeader
 from specbench.log.machine import Environment
 from specbench.machine import environment
-from specbench.machine.sampler import CpuSampler
+from specbench.machine.cpu_sampler import CpuSampler
 from specbench.measure.base import BackendInfo, Plan, Progress, RequestBackend, Setup
 from specbench.measure.cluster.messages import Job, Opening, Result, WorkerReport
 from specbench.measure.plan import make_setup

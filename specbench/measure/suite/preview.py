@@ -194,7 +194,9 @@ class _Survey:
         """Answers to the prompts of a task. Notes their file if it is not here."""
         spec = self.spec
         try:
-            (prompt_set,) = load_prompt_sets([task], spec.prompts, limit=spec.limit, offline=True)
+            (prompt_set,) = load_prompt_sets(
+                [task], spec.prompts, num_prompts=spec.limit, offline=True
+            )
             if spec.sample:
                 prompt_set = prompt_set.drawn(spec.sample, spec.seed)
             return sum(len(prompt.turns) for prompt in prompt_set.prompts)

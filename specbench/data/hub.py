@@ -1,0 +1,47 @@
+"""The Hugging Face Hub: whether it can be reached, and what its client's errors mean."""
+
+import json
+import os
+
+from specbench.errors import describe_error
+
+TIMEOUT_S = 15.0
+"""Seconds that the Hub may take to answer."""
+
+
+def is_offline(is_asked: bool = False) -> bool:
+    """True if the network must not be used: the caller asks for it, or `HF_HUB_OFFLINE` does."""
+    return is_asked or os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
+
+
+def unreachable(dataset: str) -> Exception | None:
+    """The error of asking the Hub about a data set; None if the Hub answers at all."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        HfApi().dataset_info(dataset, timeout=TIMEOUT_S)
+    except HfHubHTTPError:
+        return None
+    except Exception as error:  # the HTTP clients share no base class for connection errors
+        return error
+    return None
+
+
+def is_html(first_bytes: bytes) -> bool:
+    """True if an answer that starts like this is a web page."""
+    return first_bytes[:99].lstrip().lower().startswith((b"<!doctype html", b"<html"))
+
+
+def failure_reason(error: Exception) -> str:
+    """A failed call to the Hub as a clause: "the Hub cannot be reached (TimeoutError: ...)"."""
+    if isinstance(error, json.JSONDecodeError):
+        if is_html(error.doc[:99].encode("utf-8", "replace")):
+            return "the Hub's answer is an HTML page, as of a proxy or a login"
+        return "the Hub's answer is not JSON"
+    reason = describe_error(error)
+    if isinstance(error, KeyError | TypeError | AttributeError | AssertionError):
+        return f"the Hub's answer is malformed ({reason})"
+    if "Consistency check failed" in reason:
+        return f"the Hub sent a file of another size than it announced ({reason})"
+    return f"the Hub cannot be reached ({reason})"
