@@ -1,6 +1,6 @@
 """The use of the GPU and of the processor during a run, as parts of `run.json`.
 
-Values only: `machine.gpu_sampler` and `machine.sampler` measure them.
+Values only: `machine.gpu_sampler` and `machine.cpu_sampler` measure them.
 """
 
 from typing import Literal

@@ -20,9 +20,14 @@ from specbench.machine.memory import free_bytes
 MIB = 2**20
 GPU_BYTES = 512 * MIB
 """Block size on a GPU: ten times its cache, copied in a fraction of a millisecond."""
-LEAST_BYTES, MOST_BYTES = 64 * MIB, 512 * MIB
-"""Limits of the block size on a CPU; CPU caches differ by a factor of a hundred."""
-MOST_SECONDS, MOST_CALLS = 0.5, 20
+LEAST_BYTES = 64 * MIB
+"""Smallest block on a CPU; CPU caches differ by a factor of a hundred."""
+MOST_BYTES = 512 * MIB
+"""Largest block on a CPU."""
+MOST_SECONDS = 0.5
+"""Seconds of repeated calls, of which the fastest counts."""
+MOST_CALLS = 20
+"""Calls within these seconds, at most."""
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
@@ -32,16 +37,16 @@ def bandwidth(device: torch.device, block: int | None = None) -> float:
     `block` is the number of bytes, by default `block_bytes`. A CPU uses torch's number of threads.
     Takes about a second and at most a gigabyte.
     """
-    num = (block or block_bytes(device)) // 8
-    huge = huge_block(8 * num) if device.type == "cpu" else None
+    num_integers = (block or block_bytes(device)) // 8
+    huge = huge_block(8 * num_integers) if device.type == "cpu" else None
     if huge is None:
-        source = torch.ones(num, dtype=torch.int64, device=device)
+        source = torch.ones(num_integers, dtype=torch.int64, device=device)
     else:
         source = huge.view(torch.int64).fill_(1)
     if device.type == "cuda":
-        copied = torch.zeros_like(source)  # written once, so that all its pages exist
-        seconds = _fastest(partial(copied.copy_, source), _timed_on_gpu)
-        del copied
+        copy = torch.zeros_like(source)  # written once, so that all its pages exist
+        seconds = _fastest(partial(copy.copy_, source), _timed_on_gpu)
+        del copy
         torch.cuda.empty_cache()  # leave the memory to the model
         return 2 * source.nbytes / seconds
     return source.nbytes / _fastest(source.sum, _timed)
@@ -75,10 +80,10 @@ def block_bytes(device: torch.device, weights: int = 0) -> int:
     blocks less.
     """
     if device.type == "cuda":
-        free = torch.cuda.mem_get_info(device)[0]
-        return max(MIB, min(GPU_BYTES, free // 4))
-    size = min(MOST_BYTES, max(LEAST_BYTES, 2 * cache_bytes(device), weights))
-    return max(MIB, min(size, free_bytes("cpu") // 4))
+        num_free = torch.cuda.mem_get_info(device)[0]
+        return max(MIB, min(GPU_BYTES, num_free // 4))
+    wanted = min(MOST_BYTES, max(LEAST_BYTES, 2 * cache_bytes(device), weights))
+    return max(MIB, min(wanted, free_bytes("cpu") // 4))
 
 
 def _timed(call: Callable[[], Tensor]) -> float:

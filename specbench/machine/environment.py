@@ -65,12 +65,13 @@ def busy_warning() -> str | None:
     """A warning if other work keeps the processor busy; None on a quiet machine."""
     import psutil
 
-    load, cores = psutil.getloadavg()[0], usable_threads() or 1
-    if load <= BUSY * cores:
+    load = psutil.getloadavg()[0]
+    num_cores = usable_threads() or 1
+    if load <= BUSY * num_cores:
         return None
     return (
-        f"{BUSY_AT_START} (load {load:.1f} on {cores} cores): times are noisy, and speedups with "
-        "them."
+        f"{BUSY_AT_START} (load {load:.1f} on {num_cores} cores): times are noisy, and speedups "
+        "with them."
     )
 
 
@@ -108,20 +109,20 @@ def git_state() -> Git | None:
     root = types.CHECKOUT
     if not ((root / ".git").exists() and (root / "pyproject.toml").is_file()):
         return None
-    commit = _said("git", "-C", str(root), "rev-parse", "HEAD")
+    commit = _output("git", "-C", str(root), "rev-parse", "HEAD")
     if commit is None:
         return None
-    changes = _said("git", "-C", str(root), "status", "--porcelain")
+    changes = _output("git", "-C", str(root), "status", "--porcelain")
     return Git(commit=commit, is_dirty=changes is None or changes != "")
 
 
-def _said(*command: str) -> str | None:
+def _output(*command: str) -> str | None:
     """The output of a program; None if it fails, is not installed, or takes too long."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
+    return process.stdout.strip()
 
 
 def _gpu(nvml: Any, handle: Any, version: str) -> Gpu:
@@ -142,13 +143,13 @@ def _torch() -> Torch:
 
     from specbench.engine.layers.torch_attention import attention_kernels, without_cudnn_attention
 
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     with without_cudnn_attention():  # as runs use them
         kernels = tuple(attention_kernels())
     return Torch(
         version=str(torch.__version__),
         cuda=torch.version.cuda,
-        devices=tuple(torch.cuda.get_device_name(i) for i in range(count)),
+        devices=tuple(torch.cuda.get_device_name(i) for i in range(num_gpus)),
         num_threads=torch.get_num_threads(),
         float32_matmul_precision=torch.get_float32_matmul_precision(),
         attention_kernels=kernels,
@@ -158,11 +159,11 @@ def _torch() -> Torch:
 def _cpu_model() -> str:
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() in {"model name", "Model", "cpu model"} and value.strip():
-                return value.strip()
+            key, _, model = line.partition(":")
+            if key.strip() in {"model name", "Model", "cpu model"} and model.strip():
+                return model.strip()
     if sys.platform == "darwin":
-        name = _said("sysctl", "-n", "machdep.cpu.brand_string")
+        name = _output("sysctl", "-n", "machdep.cpu.brand_string")
         if name is not None:
             return name
     return platform.processor() or platform.machine()

@@ -39,13 +39,15 @@ class GpuSampler(Sampler):
     interval_s = 0.1
 
     def __init__(self, card: Card, *, holds_card: Callable[[], bool] = lambda: False) -> None:
-        self._card, self._holds_card = card, holds_card
-        mode = card.query("nvmlDeviceGetMigMode")
-        self.is_partition = bool(mode and mode[0])
+        self._card = card
+        self._holds_card = holds_card
+        mig_mode = card.query("nvmlDeviceGetMigMode")  # now, and after the next reset
+        self.is_partition = bool(mig_mode and mig_mode[0])
         self._has_counter = card.query("nvmlDeviceGetTotalEnergyConsumption") is not None
         rates = card.query("nvmlDeviceGetUtilizationRates")
         self.percent_before = None if rates is None else int(rates.gpu)
-        self.others_before = self.others_most = self._others()
+        self.others_before = self._num_others()
+        self.others_most = self.others_before
         self._spans = {name: Spread() for name in _SPANS}
         self._reasons: Counter[int] = Counter()
         self._num_samples = 0
@@ -70,9 +72,11 @@ class GpuSampler(Sampler):
 
     def sample(self) -> None:
         """One look at the card."""
-        query, nvml = self._card.query, self._card.nvml
-        milliwatts, memory = query("nvmlDeviceGetPowerUsage"), query("nvmlDeviceGetMemoryInfo")
-        seen = {
+        query = self._card.query
+        nvml = self._card.nvml
+        milliwatts = query("nvmlDeviceGetPowerUsage")
+        memory = query("nvmlDeviceGetMemoryInfo")
+        readings = {
             "sm_clock_mhz": query("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
             "memory_clock_mhz": query("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
             "temperature_c": query("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
@@ -84,22 +88,25 @@ class GpuSampler(Sampler):
             reasons = query("nvmlDeviceGetCurrentClocksThrottleReasons")
         if self._card.is_lost:
             return
-        for name, value in seen.items():
-            self._spans[name].add(value)
+        for name, reading in readings.items():
+            self._spans[name].add(reading)
         self._reasons.update(bit for bit in THROTTLING if (reasons or 0) & bit)
         if self._num_samples % PROCESS_ROUNDS == 0:
-            self.others_most = max(self.others_most, self._others())
+            self.others_most = max(self.others_most, self._num_others())
         self._num_samples += 1
 
     def describe(self) -> GpuUse:
         """The part `gpu` of the header."""
         has_energy = self._has_counter and not self.is_partition
-        num = self._num_samples
+        throttled = {
+            THROTTLING[bit]: num_throttled / self._num_samples
+            for bit, num_throttled in sorted(self._reasons.items())
+        }
         return GpuUse(
-            num_samples=num,
+            num_samples=self._num_samples,
             interval_s=self.interval_s,
-            **{name: values.span() for name, values in self._spans.items()},
-            throttled={THROTTLING[bit]: n / num for bit, n in sorted(self._reasons.items())},
+            **{name: spread.span() for name, spread in self._spans.items()},
+            throttled=throttled,
             percent_busy_before=self.percent_before,
             other_processes_before=self.others_before,
             other_processes_most=self.others_most,
@@ -108,14 +115,14 @@ class GpuSampler(Sampler):
             is_lost=self._card.is_lost,
         )
 
-    def _others(self) -> int:
+    def _num_others(self) -> int:
         """Processes that compute on the card, this one aside.
 
         In a container NVML lists other process ids or none, so this process is left out by
         count: if it holds the card, one of those listed is it.
         """
-        listed = len(self._card.query("nvmlDeviceGetComputeRunningProcesses") or ())
-        return max(0, listed - 1) if self._holds_card() else listed
+        processes = self._card.query("nvmlDeviceGetComputeRunningProcesses") or ()
+        return max(0, len(processes) - 1) if self._holds_card() else len(processes)
 
 
 @contextmanager
@@ -129,8 +136,8 @@ def gpu_sampler(device: str) -> Iterator[GpuSampler | None]:
     with driver() if device.startswith("cuda") else nullcontext() as nvml:
         card = None
         if nvml is not None:
-            number = gpu_numbers(device)[0]
-            card = find_card(nvml, torch.cuda.get_device_properties(number))
+            index = gpu_numbers(device)[0]
+            card = find_card(nvml, torch.cuda.get_device_properties(index))
         if card is None:
             yield None
             return

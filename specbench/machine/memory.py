@@ -16,16 +16,16 @@ def free_bytes(device: str) -> int:
         return int(min(psutil.virtual_memory().available, _container_bytes()))
     import torch
 
-    return sum(int(torch.cuda.mem_get_info(number)[0]) for number in gpu_numbers(device))
+    return sum(int(torch.cuda.mem_get_info(index)[0]) for index in gpu_numbers(device))
 
 
 def _container_bytes() -> float:
     """Bytes left below a container's limit, if there is one; the machine's figure ignores it."""
     try:
-        limit = (_CGROUP / "memory.max").read_text().strip()
+        most = (_CGROUP / "memory.max").read_text().strip()
         used = int((_CGROUP / "memory.current").read_text())
         stats = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
     except (OSError, ValueError):
         return math.inf
     reclaimable = int(stats.get("inactive_file", 0))
-    return math.inf if limit == "max" else int(limit) - used + reclaimable
+    return math.inf if most == "max" else int(most) - used + reclaimable

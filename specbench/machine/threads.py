@@ -16,8 +16,8 @@ _BRIEF = {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"}
 Operations of a step follow each other within microseconds: a thread that sleeps at once wakes
 too late for each of them.
 """
-_WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
-_NUMBER = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+_WAITING_VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
+_NUMBER_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def wait_briefly(environment: MutableMapping[str, str] = os.environ) -> None:
@@ -27,41 +27,42 @@ def wait_briefly(environment: MutableMapping[str, str] = os.environ) -> None:
     beside it. OpenMP reads the variables when torch is imported, so this does nothing after
     that.
     """
-    if "torch" not in sys.modules and not any(name in environment for name in _WAITING):
+    if "torch" not in sys.modules and not any(name in environment for name in _WAITING_VARIABLES):
         environment.update(_BRIEF)
 
 
 def without_waiting(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The environment for other programs: without what `wait_briefly` chose for this one."""
-    is_ours = waiting(environment) == "brief"
-    return {name: text for name, text in environment.items() if not (is_ours and name in _BRIEF)}
+    if waiting(environment) != "brief":
+        return dict(environment)
+    return {name: setting for name, setting in environment.items() if name not in _BRIEF}
 
 
 def waiting(environment: Mapping[str, str] = os.environ) -> Waiting:
-    """Return the wait policy of threads: brief, passive, set by the user ("own"), or unknown.
+    """The wait policy of threads: brief, passive, set by the user ("own"), or unknown.
 
     Unknown means that torch was imported before `wait_briefly` was called.
     """
     if environment.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE":
         return "passive"
-    if all(environment.get(name) == value for name, value in _BRIEF.items()):
+    if all(environment.get(name) == setting for name, setting in _BRIEF.items()):
         return "brief"
-    return "own" if any(name in environment for name in _WAITING) else "unknown"
+    return "own" if any(name in environment for name in _WAITING_VARIABLES) else "unknown"
 
 
 def is_number_given() -> bool:
     """True if the environment sets the number of threads."""
-    return any(name in os.environ for name in _NUMBER)
+    return any(name in os.environ for name in _NUMBER_VARIABLES)
 
 
 def thread_counts() -> list[int]:
     """Numbers of threads worth trying: all usable ones, the physical cores, powers of two to 1."""
     import psutil
 
-    usable = usable_threads() or 1
-    powers = {2**i for i in range(usable.bit_length())}
-    cores = min(usable, psutil.cpu_count(logical=False) or usable)
-    return sorted(powers | {cores, usable}, reverse=True)
+    num_usable = usable_threads() or 1
+    powers_of_two = {2**i for i in range(num_usable.bit_length())}
+    num_cores = min(num_usable, psutil.cpu_count(logical=False) or num_usable)
+    return sorted(powers_of_two | {num_cores, num_usable}, reverse=True)
 
 
 def usable_threads() -> int | None:

@@ -20,7 +20,7 @@ from specbench.log.usage import CpuUse, GpuUse, Span
 from specbench.machine.cpu_sampler import CpuMoment, CpuSampler, read_moment
 from specbench.machine.gpu_sampler import GpuSampler, gpu_sampler
 from specbench.machine.nvml import Card, find_card
-from specbench.machine.pauses import LEAST_S, Moment, PauseWatch
+from specbench.machine.pauses import LEAST_PAUSE_S, Moment, PauseWatch
 from specbench.measure.local.engine import metered
 from specbench.types import Completion, Step
 from tests.machine.fake_nvml import MISSING, FakeNvml
@@ -240,7 +240,7 @@ def test_the_counters_of_this_machine_advance() -> None:
         (5.0, 0.0, 5.0),  # stopped, or asleep
         (5.0, 5.0, 0.0),  # at work, without letting others look
         (5.0, 2.0, 3.0),  # both
-        (LEAST_S / 2, 0.0, 0.0),  # between two looks
+        (LEAST_PAUSE_S / 2, 0.0, 0.0),  # between two looks
     ],
 )
 def test_time_in_which_the_thread_did_not_work_is_a_pause(

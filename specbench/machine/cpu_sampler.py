@@ -1,0 +1,71 @@
+"""The load of other programs on the processor during a run, and its clock."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from specbench.log.usage import CpuUse
+from specbench.machine.sampler import Sampler, Spread
+
+
+@dataclass(frozen=True, slots=True)
+class CpuMoment:
+    """Counters of the processor: seconds since some moment."""
+
+    cores_s: float
+    """Of all cores together."""
+    work_s: float
+    """Of their work."""
+    own_s: float
+    """Of this process's part of it."""
+    clock_mhz: float | None = None
+    """Mean clock of the cores in MHz; None if the machine does not tell."""
+
+
+class CpuSampler(Sampler):
+    """Samples the processor each second."""
+
+    interval_s = 1.0
+
+    def __init__(self, read: Callable[[], CpuMoment] | None = None) -> None:
+        self._read = read or read_moment
+        self._last = self._read()
+        self._shares = Spread()
+        self._clocks = Spread()
+
+    def sample(self) -> None:
+        """Add the time since the last sample."""
+        last = self._last
+        now = self._read()
+        self._last = now
+        cores_s = now.cores_s - last.cores_s
+        if cores_s <= 0:
+            return
+        work_s = now.work_s - last.work_s
+        others_s = work_s - (now.own_s - last.own_s)
+        self._shares.add(min(max(others_s / cores_s, 0.0), 1.0))
+        self._clocks.add(now.clock_mhz or None)
+
+    def describe(self) -> CpuUse | None:
+        """The samples so far; None without any."""
+        shares = self._shares.span()
+        if shares is None:
+            return None
+        return CpuUse(self._shares.count, self.interval_s, shares, self._clocks.span())
+
+
+def read_moment() -> CpuMoment:
+    """The counters now."""
+    import psutil
+
+    times = psutil.cpu_times()
+    process_times = psutil.Process().cpu_times()
+    idle_s = times.idle + getattr(times, "iowait", 0.0)
+    # Work for guests is part of "user" and "nice", too.
+    total_s = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+    clock = psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
+    return CpuMoment(
+        cores_s=total_s,
+        work_s=total_s - idle_s,
+        own_s=process_times.user + process_times.system,
+        clock_mhz=clock.current if clock and clock.current else None,
+    )

@@ -1,0 +1,64 @@
+"""Pauses of the whole process: it was stopped, or the machine slept or gave its time to others."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock, get_ident
+
+from specbench.machine.sampler import Sampler
+
+LEAST_PAUSE_S = 0.2
+"""Seconds from which a gap between two looks is a pause."""
+_WITH_SLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""A clock that goes on while the machine sleeps, where there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The clocks at a look."""
+
+    clock_s: float
+    """Seconds of a clock that runs while the machine sleeps."""
+    work_s: float
+    """Seconds of the watched thread's work."""
+
+
+class PauseWatch(Sampler):
+    """Looks at the clocks often. If much time passes between two looks, and the watched thread
+    hardly worked in it either, the whole process was paused.
+
+    Use it in the thread whose work is timed. A thread that only waits, for a GPU or other
+    threads, lets the looks go on.
+    """
+
+    interval_s = 0.05
+
+    def __init__(self, read: Callable[[], Moment] | None = None) -> None:
+        self._read = read or _clocks_of_this_thread()
+        self._lock = Lock()
+        self._last = self._read()
+        self._paused_s = 0.0
+
+    def take(self) -> float:
+        """Seconds of pauses since the last call."""
+        self.sample()
+        with self._lock:
+            paused_s = self._paused_s
+            self._paused_s = 0.0
+        return paused_s
+
+    def sample(self) -> None:
+        """Compare the clocks with the last look."""
+        with self._lock:
+            last = self._last
+            now = self._read()
+            self._last = now
+            work_s = now.work_s - last.work_s
+            gap_s = now.clock_s - last.clock_s - work_s
+            if gap_s >= LEAST_PAUSE_S:
+                self._paused_s += gap_s
+
+
+def _clocks_of_this_thread() -> Callable[[], Moment]:
+    work = time.pthread_getcpuclockid(get_ident())
+    return lambda: Moment(time.clock_gettime(_WITH_SLEEP), time.clock_gettime(work))
