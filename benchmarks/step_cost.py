@@ -50,8 +50,8 @@ from specbench.engine.tree import DraftTree
 from specbench.machine.bandwidth import bandwidth, block_bytes
 from specbench.models.cards import find_model
 from specbench.registry import get
-from specbench.training.kinds import Eagle3Head
-from specbench.training.loop import write_head
+from specbench.training.eagle3 import Eagle3Head
+from specbench.training.head_files import write_head
 from specbench.types import Request, Shape
 from specbench.zoo import TINY
 

@@ -69,13 +69,13 @@ def train(
     from specbench.models.chat import load_codec
     from specbench.models.hub import resolve_model
     from specbench.training.command import check_method, train_head
-    from specbench.training.loop import has_fast_bfloat16
+    from specbench.training.optimizers import has_fast_bfloat16
+    from specbench.training.options import TrainingOptions
     from specbench.training.own_text import read_openings
-    from specbench.training.recipe import Settings
 
     check_method(method)
     device = pick_device(spec.device).name
-    settings = Settings(
+    options = TrainingOptions(
         num_steps=steps, num_rows=rows, length=length, seed=seed, num_unrolled=unroll,
         draft_vocab=draft_vocab, num_tokens=tokens, is_mixed=has_fast_bfloat16(device),
         openings=read_openings(openings) if openings else None,
@@ -85,7 +85,7 @@ def train(
     with resumable(out, "--out", sys.argv[1:]):
         codec = load_codec(path, card, spec.template)
         train_head(
-            method, path, data, out, codec, settings=settings, source=card.repo, start=start,
+            method, path, data, out, codec, options=options, source=card.repo, start=start,
             device=device, is_resumed=call.resume, say=say,
         )  # fmt: skip
     command = ["specbench", "run", "--model", model, "--method", f"{method}:weights={out}"]

@@ -1,5 +1,6 @@
 """Batches of token rows, in which every token has a weight in the loss."""
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,15 +24,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows padded at their ends. The weight of padding and of a row's first token is zero.
-
-    `rows` are the places of the rows in the text, where they are known.
-    """
+    """Rows padded at their ends. The weight of padding and of a row's first token is zero."""
 
     ids: Tensor  # [rows, length] int64
     weights: Tensor  # [rows, length] float32
     num_tokens: int
-    rows: tuple[int, ...] = ()
+    rows: tuple[int, ...] = ()  # the numbers of the rows in the text, where they are known
 
     def to(self, device: torch.device) -> "Batch":
         return replace(self, ids=self.ids.to(device), weights=self.weights.to(device))
@@ -59,20 +57,22 @@ class ShuffledBatches:
     pad_id: int
 
     def __getitem__(self, index: int) -> Batch:
-        epoch, place = divmod(index, -(-len(self.rows) // self.num_rows))
+        num_batches = math.ceil(len(self.rows) / self.num_rows)
+        epoch, index_in_epoch = divmod(index, num_batches)
         lengths = tuple(len(row.ids) for row in self.rows)
-        chosen = _shuffled(self.seed, epoch, lengths, self.num_rows)[place]
-        return self.batch(chosen)
+        batches = _shuffled(self.seed, epoch, lengths, self.num_rows)
+        return self.batch(batches[index_in_epoch])
 
-    def batch(self, chosen: Sequence[int]) -> Batch:
+    def batch(self, row_numbers: Sequence[int]) -> Batch:
         """The batch of these rows."""
-        made = stack([self.rows[i] for i in chosen], self.pad_id)
-        return replace(made, rows=tuple(chosen))
+        batch = stack([self.rows[number] for number in row_numbers], self.pad_id)
+        return replace(batch, rows=tuple(row_numbers))
 
     def in_order(self) -> Iterator[Batch]:
         """Every row once, in batches."""
+        row_numbers = range(len(self.rows))
         for start in range(0, len(self.rows), self.num_rows):
-            yield self.batch(range(start, min(start + self.num_rows, len(self.rows))))
+            yield self.batch(row_numbers[start : start + self.num_rows])
 
 
 def stack(rows: Sequence[Row], pad_id: int, length: int | None = None) -> Batch:
@@ -80,10 +80,11 @@ def stack(rows: Sequence[Row], pad_id: int, length: int | None = None) -> Batch:
     length = length or max(len(row.ids) for row in rows)
     ids = torch.full((len(rows), length), pad_id)
     weights = torch.zeros(len(rows), length)
-    for i, row in enumerate(rows):
-        ids[i, : len(row.ids)] = torch.tensor(row.ids)
-        weights[i, : len(row.ids)] = torch.tensor(row.weights)
-    return Batch(ids, weights, sum(len(row.ids) for row in rows))
+    for index, row in enumerate(rows):
+        ids[index, : len(row.ids)] = torch.tensor(row.ids)
+        weights[index, : len(row.ids)] = torch.tensor(row.weights)
+    num_tokens = sum(len(row.ids) for row in rows)
+    return Batch(ids, weights, num_tokens)
 
 
 @lru_cache(maxsize=4)
@@ -94,10 +95,12 @@ def _shuffled(
     rng = random.Random(f"{seed}/{epoch}")
     order = list(range(len(lengths)))
     rng.shuffle(order)
-    window = _SORTED_BATCHES * num_rows
+    window_size = _SORTED_BATCHES * num_rows
     batches = []
-    for start in range(0, len(order), window):
-        alike = sorted(order[start : start + window], key=lambda i: lengths[i])
-        batches += [alike[i : i + num_rows] for i in range(0, len(alike), num_rows)]
+    for start in range(0, len(order), window_size):
+        window = order[start : start + window_size]
+        window.sort(key=lambda row: lengths[row])
+        for first in range(0, len(window), num_rows):
+            batches.append(window[first : first + num_rows])
     rng.shuffle(batches)
     return batches

@@ -19,12 +19,17 @@ from specbench.registry import get
 from specbench.training.batches import Row, ShuffledBatches
 from specbench.training.examples import encode, read_examples, reasons
 from specbench.training.head import Head
-from specbench.training.loop import LogLine, Plan, begin_work, read_head, write_settings
-from specbench.training.own_text import OVERLAP, SELF, Say, task_prompts, write_own_text
-from specbench.training.recipe import HEADS, Settings, fit, new_head
+from specbench.training.head_files import read_head
+from specbench.training.loop import LogLine, TrainingPlan
+from specbench.training.options import TrainingOptions
+from specbench.training.own_requests import OVERLAP, task_prompts
+from specbench.training.own_text import SELF, Say, write_own_text
+from specbench.training.recipe import HEADS, fit, new_head
+from specbench.training.work_folder import begin_work, write_settings
 
-HELD_OUT_SHARE, _MOST_HELD_OUT = 20, 100
-"""One row in 20 is held out for the log, 100 at most; the same ones if more text follows."""
+HELD_OUT_EVERY = 20
+"""One row in 20 is held out for the log; the same ones if more text follows."""
+_MOST_HELD_OUT = 100
 
 
 def train_head(
@@ -34,7 +39,7 @@ def train_head(
     out: Path,
     codec: ChatCodec,
     *,
-    settings: Settings,
+    options: TrainingOptions,
     device: str = "cpu",
     is_resumed: bool = False,
     say: Say = print,
@@ -43,7 +48,7 @@ def train_head(
 ) -> None:
     """Train the method's head for the model in `model_dir`, and write it to `out`.
 
-    `data` is a file of text, or `self`: the model then writes `settings.num_tokens` tokens of
+    `data` is a file of text, or `self`: the model then writes `options.num_tokens` tokens of
     answers first. A training that is resumed may have more steps, and more such tokens.
     `source` is the model's Hub id or folder, and `start` the folder of a head of the same shape,
     whose weights the training begins with. Every evaluation rewrites the official files in `out`.
@@ -54,43 +59,51 @@ def train_head(
     """
     check_method(method)
     left_out: Counter[str] = Counter()
-    is_own = str(data) == SELF
-    examples = [] if is_own else read_examples(data, left_out)
-    described = _described(method, model_dir, codec, data, settings, start)
-    with begin_work(out, described, is_resumed=is_resumed) as log:
+    is_own_text = str(data) == SELF
+    examples = [] if is_own_text else read_examples(data, left_out)
+    settings = _settings(method, model_dir, codec, data, options, start)
+    with begin_work(out, settings, is_resumed=is_resumed) as log:
         say(f"Loading {model_dir} …")
-        dtype = torch.bfloat16 if settings.is_mixed else torch.float32
+        dtype = torch.bfloat16 if options.is_mixed else torch.float32
         target = load_target(model_dir, dtype=dtype, device=torch.device(device))
-        text = f"The text is {data.name}, not checked for prompts of tasks."
-        if is_own:
-            write_settings(log, described)
+        about_text = f"The text is {data.name}, not checked for prompts of tasks."
+        if is_own_text:
+            write_settings(log, settings)
             data = log.path.with_name("self.jsonl")
-            text = _write_text(data, target.model, codec, settings, say)
+            about_text = _write_text(data, target.model, codec, options, say)
             examples = read_examples(data, left_out)
         say(f"Encoding {len(examples)} examples …")
-        length = min(settings.length, target.context)
-        rows = list(encode(codec, examples, length, settings.request_weight, left_out))
-        if told := reasons(left_out):
-            say(f"Left out of {data}: {told}.")
-        pad_id, parts = min(codec.eos_ids, default=0), _split(rows, data)
-        held_out, batches = (
-            ShuffledBatches(part, settings.seed, settings.num_rows, pad_id) for part in parts
-        )
-        head = new_head(method, target.model, settings, batches)
+        length = min(options.length, target.context)
+        rows = list(encode(codec, examples, length, options.request_weight, left_out))
+        if any(left_out.values()):
+            say(f"Left out of {data}: {reasons(left_out)}.")
+        held_out_rows, training_rows = _split(rows, data)
+        pad_id = min(codec.eos_ids, default=0)
+        held_out = ShuffledBatches(held_out_rows, options.seed, options.num_rows, pad_id)
+        batches = ShuffledBatches(training_rows, options.seed, options.num_rows, pad_id)
+        head = new_head(method, target.model, options, batches)
         if start:
             read_head(head, start)
-        say(begun := _begun(head, batches, held_out, settings))
-        write_settings(log, described)
-        plan = Plan(settings.schedule, log, on_log=lambda line: say(_progress(line, settings)))
-        rates = _rates(fit(head, target.model, settings, batches, held_out, plan, out))
-        name = source or str(model_dir)
-        card = _CARD.format(method=method, name=name, begun=begun, text=text, rates=rates)
+        about_training = _about_training(head, batches, held_out, options)
+        say(about_training)
+        write_settings(log, settings)
+        plan = TrainingPlan(
+            options.schedule, log, on_log=lambda line: say(_progress(line, options))
+        )
+        rates = fit(head, target.model, options, batches, held_out, plan, out)
+        card = _CARD.format(
+            method=method,
+            name=source or str(model_dir),
+            training=about_training,
+            text=about_text,
+            rates=_rates_text(rates),
+        )
         write_whole(out / "README.md", card.encode())
 
 
 _CARD = """# A head of {method} for {name}
 
-Made by `specbench train {method}`. {begun}
+Made by `specbench train {method}`. {training}
 
 {text}
 
@@ -98,53 +111,61 @@ On the examples that are held out: {rates}.
 """
 
 
-def _described(
+def _settings(
     method: str,
     model_dir: Path,
     codec: ChatCodec,
     data: Path,
-    settings: Settings,
+    options: TrainingOptions,
     start: Path | None,
 ) -> dict[str, object]:
-    """The settings that identify a training, for `--resume`."""
-    about: dict[str, object] = {"method": method, "model": str(model_dir)}
-    about["target_sha256"] = _digest(model_dir)
+    """The content of `settings.json`, which identifies a training for `--resume`."""
+    settings: dict[str, object] = {
+        "method": method,
+        "model": str(model_dir),
+        "target_sha256": _digest(model_dir),
+    }
     if start:
         check_checkpoint(start, what="The head to start from", needs_tokenizer=False)
-        about["start"] = _digest(start)
-    about["data"] = SELF
+        settings["start"] = _digest(start)
+    settings["data"] = SELF
     if str(data) != SELF:
         content = data.read_bytes()
-        about |= {"data": hashlib.sha256(content).hexdigest(), "data_bytes": len(content)}
-    about["template"] = list(codec.render([{"role": "user", "content": "?"}]))
-    return {**about, **asdict(settings)}
+        settings["data"] = hashlib.sha256(content).hexdigest()
+        settings["data_bytes"] = len(content)
+    settings["template"] = list(codec.render([{"role": "user", "content": "?"}]))
+    return {**settings, **asdict(options)}
 
 
 def _digest(folder: Path) -> str:
-    files = {name: file.sha256 for name, file in identify(folder).files.items()}
-    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+    """A hash of the hashes of a checkpoint's files."""
+    hashes = {name: file.sha256 for name, file in identify(folder).files.items()}
+    return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
 
 
-def _begun(
-    head: Head, batches: ShuffledBatches, held_out: ShuffledBatches, settings: Settings
+def _about_training(
+    head: Head, batches: ShuffledBatches, held_out: ShuffledBatches, options: TrainingOptions
 ) -> str:
-    count = sum(parameter.numel() for parameter in head.parameters())
-    tokens = sum(len(row.ids) for row in batches.rows)
+    """A sentence about the size of the head and of its text."""
+    num_parameters = sum(parameter.numel() for parameter in head.parameters())
+    num_tokens = sum(len(row.ids) for row in batches.rows)
     return (
-        f"Training {count / 1e6:.1f} M parameters on {len(batches.rows)} examples "
-        f"({tokens:,} tokens) for {settings.num_steps} steps; {len(held_out.rows)} are held out."
+        f"Training {num_parameters / 1e6:.1f} M parameters on {len(batches.rows)} examples "
+        f"({num_tokens:,} tokens) for {options.num_steps} steps; {len(held_out.rows)} are held out."
     )
 
 
 def _write_text(
-    path: Path, model: PreTrainedModel, codec: ChatCodec, settings: Settings, say: Say
+    path: Path, model: PreTrainedModel, codec: ChatCodec, options: TrainingOptions, say: Say
 ) -> str:
     """Write the target's own text, and return what the head's card says about it."""
     prompts, unchecked = task_prompts()
-    left_out = write_own_text(path, model, codec, settings, prompts, say)
-    begun = f", with {len(settings.openings)} openings in turn" if settings.openings else ""
+    left_out = write_own_text(path, model, codec, options, prompts, say)
+    openings = ""
+    if options.openings:
+        openings = f", with {len(options.openings)} openings in turn"
     return (
-        f"The target wrote the text itself: requests after its chat template{begun}, and "
+        f"The target wrote the text itself: requests after its chat template{openings}, and "
         f"answers, two in three greedy. No run of {OVERLAP} words is in one of "
         f"{len(prompts):,} prompts of tasks. Not checked, since they are not on this "
         f"machine: {', '.join(unchecked) or 'none'}. "
@@ -156,16 +177,17 @@ def check_method(name: str) -> None:
     """Refuse a method that has no head to train. Raises UserError with what there is instead."""
     if name in HEADS:
         return
-    method, have = get(name), f"Methods with a head: {', '.join(HEADS)}."
+    method = get(name)
+    hint = f"Methods with a head: {', '.join(HEADS)}."
     if method.weights in HEADS:
         raise UserError(
             f"{name} has no head of its own: it runs the head of {method.weights}.",
             f"Train {method.weights}.",
         )
     if method.head == "model":
-        raise UserError(f"{name} needs no head: it drafts with a small language model.", have)
+        raise UserError(f"{name} needs no head: it drafts with a small language model.", hint)
     if method.weights is None:
-        raise UserError(f"{name} needs no head: there is nothing to train.", have)
+        raise UserError(f"{name} needs no head: there is nothing to train.", hint)
     raise unknown_name("head", name, HEADS)
 
 
@@ -173,23 +195,33 @@ def _split(rows: list[Row], data: Path) -> tuple[list[Row], list[Row]]:
     """Rows to hold out for the log, and rows to train on. Raises UserError if one has none."""
     if len(rows) < 2:
         raise UserError(f"--data {data} holds less than two usable examples.", "Give more text.")
-    most = _MOST_HELD_OUT * HELD_OUT_SHARE
-    chosen = range(0, min(len(rows), most), HELD_OUT_SHARE)
-    return [rows[i] for i in chosen], [row for i, row in enumerate(rows) if i not in chosen]
+    held_out: list[Row] = []
+    training: list[Row] = []
+    for index, row in enumerate(rows):
+        is_held_out = index % HELD_OUT_EVERY == 0 and len(held_out) < _MOST_HELD_OUT
+        (held_out if is_held_out else training).append(row)
+    return held_out, training
 
 
-def _progress(line: LogLine, settings: Settings) -> str:
+def _progress(line: LogLine, options: TrainingOptions) -> str:
     """A line of the log for people, with the time that is left at the run's pace."""
-    step, num_steps = line["step"], settings.num_steps
-    text = f"step {step}/{num_steps}  loss {line['loss']}"
-    if step < num_steps:
-        left = round(line["seconds"] / step * (num_steps - step))
-        text += f"  {left // 3600}:{left // 60 % 60:02}:{left % 60:02} left"
-    return f"{text}  {_rates(line['held_out'])}" if "held_out" in line else text
+    step = line["step"]
+    text = f"step {step}/{options.num_steps}  loss {line['loss']}"
+    num_left = options.num_steps - step
+    if num_left > 0:
+        left_s = round(line["seconds"] / step * num_left)
+        hours = left_s // 3600
+        minutes = left_s // 60 % 60
+        text += f"  {hours}:{minutes:02}:{left_s % 60:02} left"
+    if "held_out" in line:
+        text += f"  {_rates_text(line['held_out'])}"
+    return text
 
 
-def _rates(rates: Mapping[str, float]) -> str:
+def _rates_text(rates: Mapping[str, float]) -> str:
     """Held-out acceptance in words."""
-    shown = ", ".join(f"{rate:.0%}" for name, rate in rates.items() if name != "mat")
-    text = f"drafted tokens that are the target's choice, by depth: {shown}"
-    return f"{text}; one path: MAT {rates['mat']:.2f}" if "mat" in rates else text
+    by_depth = ", ".join(f"{rate:.0%}" for name, rate in rates.items() if name != "mat")
+    text = f"drafted tokens that are the target's choice, by depth: {by_depth}"
+    if "mat" in rates:
+        text += f"; one path: MAT {rates['mat']:.2f}"
+    return text

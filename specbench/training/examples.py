@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeGuard
 
 from specbench.errors import UserError, os_errors
 from specbench.models.chat import ChatCodec
@@ -19,24 +19,47 @@ from specbench.training.batches import Row
 
 LISTS = ("messages", "conversations")
 _ROLES = {
-    "user": "user", "human": "user",
-    "assistant": "assistant", "gpt": "assistant", "chatgpt": "assistant",
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
     "system": "system",
-}  # fmt: skip
+}
+"""The role of a message by its name in data sets."""
+_TURNS = ("user", "assistant")
+"""The roles of messages in turn."""
+
+
+class Message(NamedTuple):
+    """A message of a chat."""
+
+    role: str
+    text: str
+
+
+class Entry(NamedTuple):
+    """An entry of a file."""
+
+    place: str
+    """Where it stands, as in ", line 3"."""
+
+    content: object
+    """Its line as bytes, or its value in a JSON array."""
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One entry of a file of training text. Plain text is an answer without a turn.
-
-    Text that a target wrote itself is kept as tokens `ids`; the first `num_prompt` are the
-    request.
-    """
+    """One entry of a file of training text. Plain text is an answer without a turn."""
 
     turns: tuple[str, ...]
     answers: tuple[str, ...]
+
     ids: tuple[int, ...] = ()
+    """The tokens of text that a target wrote itself."""
+
     num_prompt: int = 0
+    """The first of these tokens, which are the request."""
 
 
 def read_chat(row: dict[str, Any], left_out: Counter[str]) -> Example | None:
@@ -45,37 +68,39 @@ def read_chat(row: dict[str, Any], left_out: Counter[str]) -> Example | None:
     Raises:
         ValueError: the chat is not a list of messages.
     """
-    texts: list[str] = []  # requests and answers in turn
+    turns: list[str] = []  # requests and answers in turn
     for role, text in _messages(row):
         if role not in _ROLES.values():
             left_out[f"chats with a message of role {role!r}"] += 1
             return None
         if role == "system":
             left_out["system messages"] += 1
-        elif not texts and role == "assistant":
+        elif not turns and role == "assistant":
             left_out["answers before the first request"] += 1
         elif not text.strip():
             left_out["ends of chats from an empty message on"] += 1
             break
-        elif role != ("user", "assistant")[len(texts) % 2]:
+        elif role != _TURNS[len(turns) % 2]:
             left_out["chats whose messages do not alternate"] += 1
             return None
         else:
-            texts.append(text)
-    answers = texts[1::2]
+            turns.append(text)
+    answers = turns[1::2]
     if not answers:
         left_out["chats without an answer"] += 1
         return None
-    left_out["last requests without an answer"] += len(texts) % 2
-    return Example(tuple(texts[::2][: len(answers)]), tuple(answers))
+    requests = turns[::2]
+    left_out["last requests without an answer"] += len(requests) - len(answers)
+    return Example(tuple(requests[: len(answers)]), tuple(answers))
 
 
 def reasons(left_out: Counter[str]) -> str:
     """The reasons for leaving examples out, each with a count, in one line."""
-    return "; ".join(f"{why} ({num})" for why, num in left_out.most_common() if num)
+    counted = [f"{reason} ({num})" for reason, num in left_out.most_common() if num]
+    return "; ".join(counted)
 
 
-def _messages(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _messages(row: dict[str, Any]) -> Iterator[Message]:
     """The role and the text of each message."""
     name = next(name for name in LISTS if name in row)
     if not isinstance(row[name], list):
@@ -84,12 +109,17 @@ def _messages(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if not isinstance(message, dict):
             raise ValueError(f"`{name}` holds something that is not a message")
         role = message.get("role", message.get("from"))
-        text = message.get("content", message.get("value"))
-        if isinstance(text, list):  # parts; a chat of text has one
-            text = "".join(part.get("text", "") for part in text if isinstance(part, dict))
         if not isinstance(role, str):
             raise ValueError(f"a message of `{name}` has no role")
-        yield _ROLES.get(role.lower(), role), text if isinstance(text, str) else ""
+        content = message.get("content", message.get("value"))
+        yield Message(_ROLES.get(role.lower(), role), _text_of(content))
+
+
+def _text_of(content: object) -> str:
+    """The text of a message; a list has parts, of which a chat of text has one."""
+    if isinstance(content, list):
+        return "".join(part.get("text", "") for part in content if isinstance(part, dict))
+    return content if isinstance(content, str) else ""
 
 
 _HINT = (
@@ -108,12 +138,16 @@ def read_examples(path: Path, left_out: Counter[str]) -> list[Example]:
     """
     with os_errors(f"--data {path} cannot be read", "Give a JSONL file of chats or text."):
         data = path.read_bytes()
-    examples, place = [], ""
+    examples = []
+    place = ""
     try:
-        for found in _entries(data.removeprefix(b"\xef\xbb\xbf")):
-            place, entry = found
-            row = json.loads(entry.decode("utf-8")) if isinstance(entry, bytes) else entry
-            if example := _example(row, left_out):
+        for entry in _entries(data.removeprefix(b"\xef\xbb\xbf")):
+            place = entry.place
+            row = entry.content
+            if isinstance(row, bytes):
+                row = json.loads(row.decode("utf-8"))
+            example = _example(row, left_out)
+            if example:
                 examples.append(example)
     except (ValueError, RecursionError) as error:
         raise UserError(f"--data {path}{place}: {error}.", _HINT) from error
@@ -122,15 +156,15 @@ def read_examples(path: Path, left_out: Counter[str]) -> list[Example]:
     return examples
 
 
-def _entries(data: bytes) -> Iterator[tuple[str, object]]:
-    """The place of each entry, and its line or, in a JSON array, its value."""
+def _entries(data: bytes) -> Iterator[Entry]:
+    """The entries of a JSON array, or of a file with one per line."""
     if data.lstrip().startswith(b"["):
-        for number, value in enumerate(json.loads(data.decode("utf-8")), start=1):
-            yield f", entry {number}", value
+        for number, row in enumerate(json.loads(data.decode("utf-8")), start=1):
+            yield Entry(f", entry {number}", row)
         return
     for number, line in enumerate(data.split(b"\n"), start=1):
         if line.strip():
-            yield f", line {number}", line
+            yield Entry(f", line {number}", line)
 
 
 def encode(
@@ -145,7 +179,8 @@ def encode(
     Tokens of an answer or of plain text have weight 1, tokens of a request `request_weight`.
     """
     for example in examples:
-        row = (_chat if example.turns else _plain)(codec, example, request_weight)
+        to_row = _chat_row if example.turns else _plain_row
+        row = to_row(codec, example, request_weight)
         if len(row.ids) <= 2:
             left_out["examples of fewer than three tokens"] += 1
             continue
@@ -154,12 +189,13 @@ def encode(
         yield Row(row.ids[:length], row.weights[:length])
 
 
-def _chat(codec: ChatCodec, example: Example, request_weight: float) -> Row:
+def _chat_row(codec: ChatCodec, example: Example, request_weight: float) -> Row:
+    """The row of a chat, as the template writes it."""
     messages: list[dict[str, str]] = []
     ids: tuple[int, ...] = ()
     weights: list[float] = []
-    for turn, answer in zip(example.turns, example.answers, strict=True):
-        messages.append({"role": "user", "content": turn})
+    for request, answer in zip(example.turns, example.answers, strict=True):
+        messages.append({"role": "user", "content": request})
         prompt = codec.render(messages)
         messages.append({"role": "assistant", "content": answer})
         num_same = len(ids) if prompt[: len(ids)] == ids else 0  # a template may rewrite turns
@@ -181,44 +217,55 @@ def _answer_ids(
     end = following[len(answer) : len(answer) + 1]
     if following[: len(answer)] == answer and end and end[0] in codec.eos_ids:
         return (*answer, *end)
-    eos = codec.tokenizer.eos_token_id
-    return answer if eos is None else (*answer, eos)
+    eos_id = codec.tokenizer.eos_token_id
+    return answer if eos_id is None else (*answer, eos_id)
 
 
-def _plain(codec: ChatCodec, example: Example, request_weight: float) -> Row:
+def _plain_row(codec: ChatCodec, example: Example, request_weight: float) -> Row:
     """The row of plain text, or of the target's own tokens, whose cut answers have no end token."""
-    if (largest := max(example.ids, default=0)) >= len(codec.tokenizer):
+    largest = max(example.ids, default=0)
+    if largest >= len(codec.tokenizer):
         message = f"--data has the token {largest}, which the model does not have."
         raise UserError(message, "Train on text that this model wrote.")
     ids = example.ids or tuple(codec.tokenizer(example.answers[0])["input_ids"])
-    num_request = max(example.num_prompt - 1, 0)
-    return Row(ids, [0.0, *[request_weight] * num_request, *[1.0] * (len(ids) - num_request - 1)])
+    num_request = max(example.num_prompt - 1, 0)  # the first token has no weight
+    num_answer = len(ids) - num_request - 1
+    return Row(ids, [0.0, *[request_weight] * num_request, *[1.0] * num_answer])
 
 
 def _example(row: object, left_out: Counter[str]) -> Example | None:
+    """The example in an entry; None if it has to be left out.
+
+    Raises:
+        ValueError: the entry is in no known layout.
+    """
     if not isinstance(row, dict):
         raise ValueError(f"a JSON object is expected, not {type(row).__name__}")
     if any(name in row for name in LISTS):
         return read_chat(row, left_out)
     if "answer_ids" in row:
-        parts = [row.get("prompt_ids"), row["answer_ids"]]
-        if not all(isinstance(ids, list) and ids and all(map(_is_token, ids)) for ids in parts):
+        prompt_ids = row.get("prompt_ids")
+        answer_ids = row["answer_ids"]
+        if not _are_tokens(prompt_ids) or not _are_tokens(answer_ids):
             raise ValueError("`prompt_ids` and `answer_ids` are not lists of tokens")
-        return Example((), (), tuple(parts[0] + parts[1]), len(parts[0]))
+        return Example((), (), tuple(prompt_ids + answer_ids), len(prompt_ids))
     if "text" in row:
         if not isinstance(row["text"], str) or not row["text"].strip():
             raise ValueError("`text` is not a string with something in it")
         return Example((), (row["text"],))
     for name in ("turns", "reference"):
-        value = row.get(name)
-        if not isinstance(value, list) or not value:
+        strings = row.get(name)
+        if not isinstance(strings, list) or not strings:
             raise ValueError(f"`{name}` is missing, or is not a list of strings")
-        if not all(isinstance(text, str) and text.strip() for text in value):
+        if not all(isinstance(string, str) and string.strip() for string in strings):
             raise ValueError(f"`{name}` holds something that is empty or not a string")
     if len(row["turns"]) != len(row["reference"]):
         raise ValueError(f"{len(row['turns'])} turns, but {len(row['reference'])} answers")
     return Example(tuple(row["turns"]), tuple(row["reference"]))
 
 
-def _is_token(value: object) -> bool:
-    return type(value) is int and value >= 0
+def _are_tokens(ids: object) -> TypeGuard[list[int]]:
+    """True for a list of token ids with something in it."""
+    if not isinstance(ids, list) or not ids:
+        return False
+    return all(type(token) is int and token >= 0 for token in ids)

@@ -4,15 +4,21 @@ Depth d of a head at position t predicts token t + 1 + d; the target itself pred
 """
 
 from abc import abstractmethod
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specbench.training.batches import Batch
+
+NON_FINITE_HINT = (
+    "Check the weights and the config.json of the model, and the text it is trained on."
+)
+"""The hint for NaN and infinity."""
 
 DECAY = 0.8
 """The weight of each depth's loss, relative to the depth before it (Medusa, section 2.2)."""
@@ -32,6 +38,16 @@ class TargetOutputs:
         with torch.no_grad():
             logits: Tensor = self.projection(self.hidden)
             return logits
+
+
+class Labels(NamedTuple):
+    """What depth 0 of a head should predict at each position; deeper ones predict what follows."""
+
+    targets: Tensor
+    """Token ids [rows, length], or the target's logits [rows, length, vocabulary of the head]."""
+
+    weights: Tensor
+    """The weights of the text's tokens [rows, length]."""
 
 
 class Projection(nn.Linear):
@@ -64,11 +80,8 @@ class Head(nn.Module):
         """
 
     @abstractmethod
-    def taught(self, batch: Batch, target: TargetOutputs) -> tuple[Tensor, Tensor]:
-        """The targets of depth 0 at each position, and the weights of the text's tokens.
-
-        Either token ids [rows, length], or the target's logits [rows, length, vocabulary].
-        """
+    def labels(self, batch: Batch, target: TargetOutputs) -> Labels:
+        """What depth 0 should predict at each position."""
 
     @abstractmethod
     def config(self) -> dict[str, object]:
@@ -76,46 +89,56 @@ class Head(nn.Module):
 
     def loss(self, batch: Batch, target: TargetOutputs) -> Tensor:
         """The training loss []; a prediction has the weight of the token it is about."""
-        taught = self.taught(batch, target)
-        by_depth = enumerate(self.draft_logits(batch.ids, target), start=1)
-        losses = (depth_loss(logits, *taught, depth) for depth, logits in by_depth)
+        labels = self.labels(batch, target)
+        depths = enumerate(self.draft_logits(batch.ids, target), start=1)
+        losses = (depth_loss(logits, labels, depth) for depth, logits in depths)
         return decayed_sum(losses, self.first_decay)
 
     def vocab_weights(self) -> list[Tensor]:
         """Its projections to a vocabulary."""
-        return [part.weight for part in self.modules() if isinstance(part, Projection)]
+        return [module.weight for module in self.modules() if isinstance(module, Projection)]
 
     def token_ids(self, head_ids: Tensor) -> Tensor:
         """The target's token ids for ids in the head's vocabulary."""
         return head_ids
 
 
-def ahead(values: Tensor, by: int) -> Tensor:  # [rows, length, ...] -> the same shape
-    """For each position the value `by` positions later, and zero past the end of the row."""
-    return torch.cat([values[:, by:], torch.zeros_like(values[:, :by])], dim=1)
+def ahead(sequence: Tensor, by: int) -> Tensor:  # [rows, length, ...] -> the same shape
+    """For each position what is `by` positions later, and zero past the end of the row."""
+    return torch.cat([sequence[:, by:], torch.zeros_like(sequence[:, :by])], dim=1)
 
 
-def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:  # [rows, length] each -> []
+def weighted_mean(numbers: Tensor, weights: Tensor) -> Tensor:  # [rows, length] each -> []
     """The mean over all positions with a weight; zero if none has one."""
-    return (values * weights).sum() / weights.sum().clamp(min=1e-6)
+    return (numbers * weights).sum() / weights.sum().clamp(min=1e-6)
 
 
-def depth_loss(logits: Tensor, taught: Tensor, weights: Tensor, depth: int) -> Tensor:
-    """Cross entropy of one depth, whose logits are [rows, length, vocab].
-
-    `taught` is what depth 0 should predict: the target's logits, or ids of tokens [rows, length].
-    `weights` [rows, length] belong to the text's tokens.
-    """
-    labels = ahead(taught, depth).flatten(0, 1)
-    if labels.is_floating_point():
-        labels = labels.float().softmax(-1)
-    losses = F.cross_entropy(logits.float().flatten(0, 1), labels, reduction="none")
-    return weighted_mean(losses.view_as(weights), ahead(weights, depth + 1))
+def depth_loss(logits: Tensor, labels: Labels, depth: int) -> Tensor:
+    """Cross entropy of one depth, whose logits are [rows, length, vocab]."""
+    targets = ahead(labels.targets, depth).flatten(0, 1)
+    if targets.is_floating_point():
+        targets = targets.float().softmax(-1)
+    losses = F.cross_entropy(logits.float().flatten(0, 1), targets, reduction="none")
+    # Depth d at position t predicts token t + 1 + d, whose weight counts.
+    return weighted_mean(losses.view_as(labels.weights), ahead(labels.weights, depth + 1))
 
 
 def decayed_sum(losses: Iterable[Tensor], start: int) -> Tensor:
     """The sum of the losses of all depths, the first one weighted DECAY ** start."""
-    return torch.stack([DECAY**i * loss for i, loss in enumerate(losses, start)]).sum()
+    return torch.stack([DECAY**power * loss for power, loss in enumerate(losses, start)]).sum()
+
+
+@dataclass(slots=True)
+class _DepthCounts:
+    """Weighted positions at one depth."""
+
+    same: float = 0.0
+    """Those where the head's best token is the target's."""
+
+    on_path: float = 0.0
+    """Those where it is at all depths above too."""
+
+    all: float = 0.0
 
 
 @torch.no_grad()
@@ -124,17 +147,21 @@ def agreement(head: Head, text: Iterable[tuple[Batch, TargetOutputs]]) -> dict[s
 
     `mat` is the number of tokens that a step with one path of such drafts would emit.
     """
-    same: Counter[str] = Counter()
-    total: Counter[str] = Counter()
+    counts: dict[int, _DepthCounts] = defaultdict(_DepthCounts)
     for batch, target in text:
-        is_path = torch.ones_like(target.best, dtype=torch.bool)
+        is_path = torch.ones_like(target.best, dtype=torch.bool)  # [rows, length]
         for depth, logits in enumerate(head.draft_logits(batch.ids, target), start=1):
             is_same = head.token_ids(logits.argmax(-1)) == ahead(target.best, depth)
-            weights = ahead((batch.weights >= 1).float(), depth + 1)
             is_path &= is_same
-            for name, values in ((f"guess_{depth}", is_same), (f"path_{depth}", is_path)):
-                same[name] += (values * weights).sum().item()  # type: ignore[assignment]
-                total[name] += weights.sum().item()  # type: ignore[assignment]
-    rates = {name: same[name] / max(total[name], 1.0) for name in same}
-    path = sum(rates.pop(name) for name in list(rates) if name.startswith("path"))
-    return {**rates, "mat": 1 + path}
+            weights = ahead((batch.weights >= 1).float(), depth + 1)
+            counts[depth].same += (is_same * weights).sum().item()
+            counts[depth].on_path += (is_path * weights).sum().item()
+            counts[depth].all += weights.sum().item()
+    rates: dict[str, float] = {}
+    path_rates = []
+    for depth, count in counts.items():
+        num_positions = max(count.all, 1.0)
+        rates[f"guess_{depth}"] = count.same / num_positions
+        path_rates.append(count.on_path / num_positions)
+    rates["mat"] = 1 + sum(path_rates)
+    return rates

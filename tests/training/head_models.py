@@ -15,12 +15,16 @@ from specbench.methods._eagle import EagleDrafter
 from specbench.registry import get, make_options
 from specbench.training.batches import Row, ShuffledBatches
 from specbench.training.head import Head, TargetOutputs
-from specbench.training.loop import write_head
-from specbench.training.recipe import Settings, Teacher, new_head
+from specbench.training.head_files import write_head
+from specbench.training.options import TrainingOptions
+from specbench.training.recipe import new_head
+from specbench.training.teacher import Teacher
 from specbench.types import Request, Sampling
 from tests.support.models import random_llama
 
-SETTINGS = Settings(num_steps=8, other_lr=0.02, draft_vocab=600, is_mixed=False, num_unrolled=3)
+OPTIONS = TrainingOptions(
+    num_steps=8, other_lr=0.02, draft_vocab=600, is_mixed=False, num_unrolled=3
+)
 NUM_TOKENS = 2048
 
 
@@ -50,7 +54,7 @@ def batches(seed: int = 0) -> ShuffledBatches:
 
 def random_head(method: str, model: LlamaForCausalLM, **changes: Any) -> Head:
     """A random head, exact in float16, without zeros and without weights of the target."""
-    head = new_head(method, model, replace(SETTINGS, **changes), batches())
+    head = new_head(method, model, replace(OPTIONS, **changes), batches())
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in head.parameters():

@@ -25,14 +25,14 @@ from specbench.models.chat import load_codec
 from specbench.training.batches import stack
 from specbench.training.command import train_head
 from specbench.training.examples import Example, encode, read_chat, read_examples
-from specbench.training.kinds import MedusaHeads
-from specbench.training.recipe import Settings
+from specbench.training.medusa import MedusaHeads
+from specbench.training.options import TrainingOptions
 from specbench.zoo import TINY
 from tests.faults.limits import file_size_limit
 from tests.support.checkpoint import save_checkpoint
 
-SETTINGS = Settings(num_steps=4, num_rows=2, length=64, num_unrolled=2, is_mixed=False)
-MORE = replace(SETTINGS, num_steps=6)
+OPTIONS = TrainingOptions(num_steps=4, num_rows=2, length=64, num_unrolled=2, is_mixed=False)
+MORE = replace(OPTIONS, num_steps=6)
 CHAT: dict[str, Any] = {"turns": ["Say one.", "And two?"], "reference": ["One.", "Two!"]}
 
 
@@ -56,10 +56,10 @@ def train(given: dict[str, Any], tmp_path: Path) -> Train:
     """Trains a head into the folder `head`, and returns what was said."""
 
     def train(
-        method: str, settings: Settings = SETTINGS, out: str = "head", **more: Any
+        method: str, options: TrainingOptions = OPTIONS, out: str = "head", **more: Any
     ) -> list[str]:
         lines: list[str] = []
-        train_head(method, out=tmp_path / out, settings=settings, say=lines.append, **given | more)
+        train_head(method, out=tmp_path / out, options=options, say=lines.append, **given | more)
         return lines
 
     return train
@@ -68,7 +68,7 @@ def train(given: dict[str, Any], tmp_path: Path) -> Train:
 @pytest.fixture(scope="module")
 def trained(given: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
-    train_head("medusa", out=folder, settings=SETTINGS, say=lambda line: None, **given)
+    train_head("medusa", out=folder, options=OPTIONS, say=lambda line: None, **given)
     return folder
 
 
@@ -79,9 +79,9 @@ def head(trained: Path, tmp_path: Path) -> Path:
 
 
 def test_a_training_starts_from_a_trained_head(train: Train, tmp_path: Path) -> None:
-    settings, first = replace(SETTINGS, draft_vocab=40), tmp_path / "first"
-    train("eagle3", settings, "first")
-    still = replace(settings, num_steps=1, seed=2, matrix_lr=0.0, other_lr=0.0)
+    options, first = replace(OPTIONS, draft_vocab=40), tmp_path / "first"
+    train("eagle3", options, "first")
+    still = replace(options, num_steps=1, seed=2, matrix_lr=0.0, other_lr=0.0)
     train("eagle3", still, "second", start=first)
     before, after = (
         torch.load(tmp_path / name / "pytorch_model.bin") for name in ("first", "second")
@@ -197,9 +197,9 @@ def test_nan_and_infinity_end_a_training_without_a_head(
         return value * torch.nan if where == "loss" else value
 
     monkeypatch.setattr(MedusaHeads, "loss", loss)
-    rate = 1e9 if where == "head" else SETTINGS.other_lr
+    rate = 1e9 if where == "head" else OPTIONS.other_lr
     with pytest.raises(NonFiniteError) as caught:
-        train("medusa", replace(SETTINGS, other_lr=rate), model_dir=target)
+        train("medusa", replace(OPTIONS, other_lr=rate), model_dir=target)
     assert message in caught.value.message and caught.value.hint
     assert [file.name for file in (tmp_path / "head").iterdir()] == ["training"]
 

@@ -12,15 +12,16 @@ from transformers import GPT2Config, LlamaForCausalLM, OPTConfig, PretrainedConf
 from specbench.engine.model_parts import decoder_layers
 from specbench.engine.target import Target
 from specbench.methods._eagle import EagleDrafter
-from specbench.training.kinds import Eagle3Head, Layer, config_fields, layer_config
-from specbench.training.loop import write_head
+from specbench.training.eagle3 import Eagle3Head
+from specbench.training.head_files import write_head
+from specbench.training.llama_layer import Layer, config_fields, layer_config
 from specbench.training.recipe import HEADS, frequent_tokens, new_head
 from specbench.zoo.heads import feature_layers
 from tests.support.architectures import config_of
 from tests.support.models import static_tree
 from tests.training.head_models import (
     NUM_TOKENS,
-    SETTINGS,
+    OPTIONS,
     batches,
     fed,
     loaded,
@@ -170,7 +171,7 @@ def test_features_are_of_the_official_layers() -> None:
 
 def test_eagle3_starts_as_the_targets_last_layer_over_the_last_feature() -> None:
     model = micro_model()
-    head = new_head("eagle3", model, SETTINGS, batches())
+    head = new_head("eagle3", model, OPTIONS, batches())
     assert isinstance(head, Eagle3Head)
     ids = batches()[0].ids
     outputs = target_outputs(head, model, ids)

@@ -17,14 +17,10 @@ from specbench.models.cards import find_model
 from specbench.models.chat import ChatCodec, load_codec
 from specbench.training.command import train_head
 from specbench.training.examples import encode, read_examples
-from specbench.training.own_text import (
-    OwnText,
-    continued,
-    read_openings,
-    task_prompts,
-    write_own_text,
-)
-from specbench.training.recipe import Settings
+from specbench.training.options import TrainingOptions
+from specbench.training.own_requests import OwnText, task_prompts
+from specbench.training.own_text import read_openings, write_own_text
+from specbench.training.sampling import continued
 from specbench.zoo import TINY
 from tests.support.architectures import config_of, random_of
 from tests.support.models import generated
@@ -51,8 +47,8 @@ def write(
     path: Path, codec: ChatCodec, num_tokens: int, avoided: Iterable[str] = (), **more: Any
 ) -> Counter[str]:
     model = load_target(TARGET, dtype=torch.float32, device=torch.device("cpu")).model
-    settings = Settings(num_tokens=num_tokens, seed=3, **more)
-    return write_own_text(path, model, codec, settings, avoided, print)
+    options = TrainingOptions(num_tokens=num_tokens, seed=3, **more)
+    return write_own_text(path, model, codec, options, avoided, print)
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
@@ -161,13 +157,13 @@ def test_windows_soft_caps_and_sinks_are_computed_beside_longer_rows(
 
 
 def test_a_head_is_trained_on_own_text_that_grows(codec: ChatCodec, tmp_path: Path) -> None:
-    settings = Settings(num_rows=4, num_unrolled=2, draft_vocab=256, is_mixed=False)
+    options = TrainingOptions(num_rows=4, num_unrolled=2, draft_vocab=256, is_mixed=False)
     said: list[str] = []
     out = tmp_path / "head"
     for tokens, steps in ((100, 2), (NUM_TOKENS, 4)):
         train_head(
             "eagle3", TARGET, Path("self"), out, codec,
-            settings=replace(settings, num_tokens=tokens, num_steps=steps),
+            options=replace(options, num_tokens=tokens, num_steps=steps),
             is_resumed=steps > 2, say=said.append,
         )  # fmt: skip
     assert any(line.startswith("step 4/4") and "one path: MAT" in line for line in said)

@@ -20,19 +20,17 @@ from specbench.engine.drafter import BuildContext
 from specbench.engine.target import Target
 from specbench.registry import get
 from specbench.training.batches import Batch
-from specbench.training.head import TargetOutputs, agreement, ahead, decayed_sum, depth_loss
-from specbench.training.kinds import BLOCKS, Eagle3Head, MedusaHeads
-from specbench.training.loop import (
-    Plan,
-    Schedule,
-    has_fast_bfloat16,
-    keep_memory,
-    locked_log,
-    optimizers_for,
-)
-from specbench.training.recipe import HEADS, Teacher, fit, new_head
+from specbench.training.chain_attention import BLOCKS
+from specbench.training.eagle3 import Eagle3Head
+from specbench.training.head import Labels, TargetOutputs, agreement, ahead, decayed_sum, depth_loss
+from specbench.training.loop import TrainingPlan, keep_memory
+from specbench.training.medusa import MedusaHeads
+from specbench.training.optimizers import Schedule, has_fast_bfloat16, optimizers_for
+from specbench.training.recipe import HEADS, fit, new_head
+from specbench.training.teacher import Teacher
+from specbench.training.work_folder import locked_log
 from tests.support.architectures import config_of, random_of
-from tests.training.head_models import SETTINGS, batches, micro_model, random_head, target_outputs
+from tests.training.head_models import OPTIONS, batches, micro_model, random_head, target_outputs
 
 
 def trained(method: str, folder: Path, seed: int = 0, stop_at: int = 0) -> list[dict[str, Any]]:
@@ -42,15 +40,17 @@ def trained(method: str, folder: Path, seed: int = 0, stop_at: int = 0) -> list[
         if line["step"] == stop_at:
             raise KeyboardInterrupt
 
-    model, settings = micro_model(), replace(SETTINGS, seed=seed)
+    model, options = micro_model(), replace(OPTIONS, seed=seed)
     with torch.no_grad():
         model.lm_head.weight.mul_(10)  # confident predictions, so that heads can learn
-    head = new_head(method, model, settings, batches())
+    head = new_head(method, model, options, batches())
     source = replace(batches(), rows=batches().rows[:4])  # read four times
     held_out = replace(batches(seed=1), rows=batches(seed=1).rows[:3])
     with locked_log(folder / "work") as log, suppress(KeyboardInterrupt):
-        plan = Plan(Schedule(settings.num_steps, 2), log, log_every=1, save_every=4, on_log=stop)
-        fit(head, model, settings, source, held_out, plan, folder / "out")
+        plan = TrainingPlan(
+            Schedule(options.num_steps, 2), log, log_every=1, save_every=4, on_log=stop
+        )
+        fit(head, model, options, source, held_out, plan, folder / "out")
     return [json.loads(line) for line in (folder / "work" / "log.jsonl").read_text().splitlines()]
 
 
@@ -118,8 +118,8 @@ def test_losses_count_the_weight_of_the_predicted_token() -> None:
     teacher[..., 2] = 0.0
     # Token 3 is predicted by depth 1 of position 1, and by depth 2 of position 0.
     for depth, at in ((1, 1), (2, 0)):
-        for taught in (ahead(batch.ids, 1), teacher):
-            loss = depth_loss(logits, taught, batch.weights, depth)
+        for targets in (ahead(batch.ids, 1), teacher):
+            loss = depth_loss(logits, Labels(targets, batch.weights), depth)
             assert torch.allclose(loss, -logits[0, at].log_softmax(-1)[2])
 
 
@@ -140,7 +140,9 @@ def test_eagle3_leaves_out_tokens_outside_its_vocabulary() -> None:
     assert head.loss(batch, replace(outputs, best=best)) > 0
     other = Eagle3Head(model, torch.tensor([6, 9]), num_unrolled=2)
     head.load_state_dict(other.state_dict())  # as `--start` does
-    assert torch.allclose(head.taught(batch, outputs)[0], outputs.logits[..., [6, 9]], atol=1e-5)
+    assert torch.allclose(
+        head.labels(batch, outputs).targets, outputs.logits[..., [6, 9]], atol=1e-5
+    )
 
 
 def test_a_target_that_is_its_own_head_agrees_with_itself() -> None:

@@ -5,11 +5,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from specbench.training.recipe import HEADS, Settings
+from specbench.training.options import TrainingOptions
+from specbench.training.recipe import HEADS
 from specbench.zoo import TINY
 from tools.zoo.acceptance import write_acceptance
 from tools.zoo.evaluate import evaluate
-from tools.zoo.heads import SETTINGS, train_tiny_head
+from tools.zoo.heads import OPTIONS, train_tiny_head
 from tools.zoo.held_out import write_prompts
 from tools.zoo.language_models import SPS_DISTILLED, SPS_TEXT, TARGET, train_sps, train_target
 from tools.zoo.models import load_model, write_model
@@ -52,15 +53,15 @@ def main() -> None:
 def _train(arguments: argparse.Namespace, out: Path, work: Path) -> None:
     job, device, tokenizer = arguments.job, arguments.device, load_tokenizer(TINY / "target")
 
-    def changed(settings: Settings) -> Settings:
-        return replace(settings, num_steps=arguments.steps or settings.num_steps)
+    def changed(options: TrainingOptions) -> TrainingOptions:
+        return replace(options, num_steps=arguments.steps or options.num_steps)
 
     if job == "target":
         model = train_target(tokenizer, changed(TARGET), device, work)
     else:
         target = load_model(TINY / "target", device)
         if job in HEADS:
-            train_tiny_head(job, target, tokenizer, changed(SETTINGS[job]), out, work)
+            train_tiny_head(job, target, tokenizer, changed(OPTIONS[job]), out, work)
             return
         model = train_sps(target, tokenizer, changed(SPS_TEXT), changed(SPS_DISTILLED), work)
     write_model(model, tokenizer, out)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tokenizers import Tokenizer
 
 from specbench.training.batches import Batch, Row, stack
-from specbench.training.recipe import Settings
+from specbench.training.options import TrainingOptions
 from tools.zoo.held_out import bundled_requests, held_out_dialogues
 from tools.zoo.text import Dialogue, stream
 from tools.zoo.tokenizer import EOS_ID, encode_dialogue
@@ -29,7 +29,7 @@ class ChatBatches:
     """
 
     core: Tokenizer
-    settings: Settings
+    options: TrainingOptions
 
     @property
     def rows(self) -> list[Row]:
@@ -39,7 +39,7 @@ class ChatBatches:
         return [Row(ids.tolist(), weights.tolist()) for ids, weights in pairs]
 
     def __getitem__(self, index: int) -> Batch:
-        given = self.settings
+        given = self.options
         rows: list[tuple[list[int], list[float]]] = [([], []) for _ in range(given.num_rows)]
         misses = 0
         for dialogue in stream(given.seed, index * _DIALOGUES_PER_BATCH, bundled_requests()):

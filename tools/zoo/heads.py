@@ -1,22 +1,24 @@
-"""The training of the heads of tiny, each with its own settings and stretch of the text stream."""
+"""The training of the heads of tiny, each with its own options and stretch of the text stream."""
 
 from pathlib import Path
 
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specbench.training.batches import ShuffledBatches
-from specbench.training.loop import Plan, locked_log
-from specbench.training.recipe import Settings, fit, new_head
+from specbench.training.loop import TrainingPlan
+from specbench.training.options import TrainingOptions
+from specbench.training.recipe import fit, new_head
+from specbench.training.work_folder import locked_log
 from tools.zoo.batches import ChatBatches, held_out_rows
 from tools.zoo.held_out import LOG_SEED
 from tools.zoo.text import FAMILIES
 from tools.zoo.tokenizer import EOS_ID
 
-SETTINGS = {
-    "medusa": Settings(300, num_rows=4, length=512, seed=11, matrix_lr=0.04, other_lr=0.03),
-    "hydra": Settings(360, num_rows=4, length=512, seed=12, matrix_lr=0.04, other_lr=0.03),
-    "eagle": Settings(500, num_rows=8, length=512, seed=13, matrix_lr=0.06, other_lr=0.004),
-    "eagle3": Settings(
+OPTIONS = {
+    "medusa": TrainingOptions(300, num_rows=4, length=512, seed=11, matrix_lr=0.04, other_lr=0.03),
+    "hydra": TrainingOptions(360, num_rows=4, length=512, seed=12, matrix_lr=0.04, other_lr=0.03),
+    "eagle": TrainingOptions(500, num_rows=8, length=512, seed=13, matrix_lr=0.06, other_lr=0.004),
+    "eagle3": TrainingOptions(
         1500, num_rows=4, length=512, seed=14, matrix_lr=0.1, other_lr=0.015, num_unrolled=5,
         draft_vocab=1536,
     ),
@@ -31,15 +33,15 @@ def train_tiny_head(
     method: str,
     model: LlamaForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
-    settings: Settings,
+    options: TrainingOptions,
     out: Path,
     work: Path,
 ) -> None:
     """Train the method's head for the tiny target and write it to `out`."""
     core = tokenizer.backend_tokenizer
-    batches = ChatBatches(core, settings)
-    head = new_head(method, model, settings, batches)
+    batches = ChatBatches(core, options)
+    head = new_head(method, model, options, batches)
     rows = [row for name in FAMILIES for row in held_out_rows(core, name, _NUM_LOGGED, LOG_SEED)]
-    held_out = ShuffledBatches(rows, settings.seed, len(rows), EOS_ID)
+    held_out = ShuffledBatches(rows, options.seed, len(rows), EOS_ID)
     with locked_log(work) as log:
-        fit(head, model, settings, batches, held_out, Plan(settings.schedule, log), out)
+        fit(head, model, options, batches, held_out, TrainingPlan(options.schedule, log), out)

@@ -9,10 +9,12 @@ from torch import Tensor
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specbench.training.batches import Batch, stack
-from specbench.training.head import ahead, depth_loss
-from specbench.training.kinds import BLOCKS
-from specbench.training.loop import Loss, Plan, Schedule, locked_log, optimizers_for, train
-from specbench.training.recipe import Settings
+from specbench.training.chain_attention import BLOCKS
+from specbench.training.head import Labels, ahead, depth_loss
+from specbench.training.loop import Loss, TrainingPlan, train
+from specbench.training.optimizers import Schedule, optimizers_for
+from specbench.training.options import TrainingOptions
+from specbench.training.work_folder import locked_log
 from tools.zoo.batches import ChatBatches, held_out_rows
 from tools.zoo.held_out import LOG_SEED
 from tools.zoo.models import new_model
@@ -22,25 +24,25 @@ from tools.zoo.tokenizer import EOS_ID
 _NUM_LOGGED = 16
 """Held-out chats of a family for the log."""
 
-TARGET = Settings(2400, length=512, seed=1, other_lr=0.004)
-SPS_TEXT = Settings(500, length=512, seed=2, other_lr=0.004)
-SPS_DISTILLED = Settings(200, length=512, seed=3, matrix_lr=0.01, other_lr=0.002)
+TARGET = TrainingOptions(2400, length=512, seed=1, other_lr=0.004)
+SPS_TEXT = TrainingOptions(500, length=512, seed=2, other_lr=0.004)
+SPS_DISTILLED = TrainingOptions(200, length=512, seed=3, matrix_lr=0.01, other_lr=0.002)
 
 
 def train_target(
-    tokenizer: PreTrainedTokenizerFast, settings: Settings, device: str, work: Path
+    tokenizer: PreTrainedTokenizerFast, options: TrainingOptions, device: str, work: Path
 ) -> LlamaForCausalLM:
     """Train the target on the text stream."""
-    model = new_model("target", settings.seed).to(device)
-    fit(model, partial(_text_loss, model), tokenizer, settings, work)
+    model = new_model("target", options.seed).to(device)
+    fit(model, partial(_text_loss, model), tokenizer, options, work)
     return model
 
 
 def train_sps(
     target: LlamaForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
-    on_text: Settings,
-    distilled: Settings,
+    on_text: TrainingOptions,
+    distilled: TrainingOptions,
     work: Path,
 ) -> LlamaForCausalLM:
     """Train the draft model on the text stream, then to predict what the target predicts."""
@@ -51,7 +53,7 @@ def train_sps(
     def loss_of(batch: Batch) -> Tensor:
         with torch.no_grad():
             teacher = _logits(target, batch)
-        return depth_loss(_logits(model, batch), teacher, batch.weights, 0)
+        return depth_loss(_logits(model, batch), Labels(teacher, batch.weights), 0)
 
     fit(model, loss_of, tokenizer, distilled, work / "distilled")
     return model
@@ -61,7 +63,7 @@ def fit(
     model: LlamaForCausalLM,
     loss_of: Loss,
     tokenizer: PreTrainedTokenizerFast,
-    settings: Settings,
+    options: TrainingOptions,
     work: Path,
 ) -> None:
     """Train the model in place; its log has the held-out text loss of every family."""
@@ -76,11 +78,11 @@ def fit(
     if model.device.type == "cpu":
         model.set_attn_implementation(BLOCKS)
     vocab_weights = model.get_input_embeddings().weight, model.get_output_embeddings().weight
-    optimizers = optimizers_for(model, vocab_weights, settings.matrix_lr, settings.other_lr)
-    schedule = Schedule(settings.num_steps, warmup=min(100, settings.num_steps // 10))
+    optimizers = optimizers_for(model, vocab_weights, options.matrix_lr, options.other_lr)
+    schedule = Schedule(options.num_steps, warmup=min(100, options.num_steps // 10))
     with locked_log(work) as log:
-        plan = Plan(schedule, log)
-        train(model, loss_of, ChatBatches(core, settings), optimizers, plan, evaluate)
+        plan = TrainingPlan(schedule, log)
+        train(model, loss_of, ChatBatches(core, options), optimizers, plan, evaluate)
 
 
 def _logits(model: LlamaForCausalLM, batch: Batch) -> Tensor:
@@ -92,4 +94,5 @@ def _logits(model: LlamaForCausalLM, batch: Batch) -> Tensor:
 
 def _text_loss(model: LlamaForCausalLM, batch: Batch) -> Tensor:
     """Cross entropy of every next token of the text."""
-    return depth_loss(_logits(model, batch), ahead(batch.ids, 1), batch.weights, 0)
+    labels = Labels(ahead(batch.ids, 1), batch.weights)
+    return depth_loss(_logits(model, batch), labels, 0)

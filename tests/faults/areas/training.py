@@ -23,7 +23,8 @@ from safetensors.torch import load_file, save_file
 from specbench.cli import main
 from specbench.log.files import LineFile
 from specbench.training import command
-from specbench.training.loop import LogLine, Plan, Schedule
+from specbench.training.loop import LogLine, TrainingPlan
+from specbench.training.optimizers import Schedule
 from tests.cli.conftest import Said
 from tests.faults.damage import DEEP, damaged
 from tests.faults.limits import file_size_limit
@@ -109,7 +110,7 @@ _TEXT = "".join(f'{{"text": "cat {i} on mat {i % 3}"}}\n' for i in range(9))
 
 
 def _train(folder: Path, *, is_resumed: bool = False) -> Said:
-    with patch.object(command, "Plan", partial(Plan, save_every=SAVE_EVERY)):
+    with patch.object(command, "TrainingPlan", partial(TrainingPlan, save_every=SAVE_EVERY)):
         return specbench(*_words(is_resumed=is_resumed), folder=folder)
 
 
@@ -126,7 +127,7 @@ def _train_apart(folder: Path, is_resumed: bool, ready: Path, said: Path) -> Non
     for descriptor in (1, 2):
         os.dup2(sys.stderr.fileno(), descriptor)
     sys.argv = ["specbench", *_words(is_resumed=is_resumed)]
-    patch.object(command, "Plan", partial(Plan, save_every=SAVE_EVERY)).start()
+    patch.object(command, "TrainingPlan", partial(TrainingPlan, save_every=SAVE_EVERY)).start()
     ready.touch()
     main()
 
@@ -142,10 +143,13 @@ def _trained(until: int) -> Path:
         if int(str(line["step"])) > until:
             raise KeyboardInterrupt
 
-    def plan(schedule: Schedule, log: LineFile, **named: object) -> Plan:
-        return Plan(schedule, log, save_every=SAVE_EVERY, on_log=stop)
+    def plan(schedule: Schedule, log: LineFile, **named: object) -> TrainingPlan:
+        return TrainingPlan(schedule, log, save_every=SAVE_EVERY, on_log=stop)
 
-    with patch.object(command, "Plan", plan), suppress(AssertionError):  # of the exit code 130
+    with (
+        patch.object(command, "TrainingPlan", plan),
+        suppress(AssertionError),
+    ):  # of the exit code 130
         specbench(*_words(is_resumed=False), folder=folder)
     return folder / "head"
 

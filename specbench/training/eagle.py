@@ -1,0 +1,66 @@
+"""EAGLE's head in training: one decoder layer that extrapolates the target's features."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from specbench.training.batches import Batch
+from specbench.training.draft_vocabulary import VocabularyHead
+from specbench.training.head import TargetOutputs, ahead, depth_loss, weighted_mean
+from specbench.training.llama_layer import Layer, layer_config
+
+NOISE = 0.1
+"""Features get noise from U(-NOISE, NOISE) in training (EAGLE, section 4.2)."""
+
+CLASSIFICATION = 0.1
+"""Weight of the cross entropy, relative to the feature regression (EAGLE, section 4.2)."""
+
+
+class EagleHead(VocabularyHead):
+    """One decoder layer over fc([embedding of token t + 1 ; feature t]), which gives feature t + 1.
+
+    The target's embedding and head are used as they are. EAGLE-2 runs the same weights.
+
+    Source: Li et al. 2024, "EAGLE": smooth L1 to the target's features, and cross entropy with
+    its distributions.
+    """
+
+    def __init__(self, model: PreTrainedModel, draft_ids: Tensor) -> None:
+        super().__init__(model, draft_ids)
+        config = layer_config(self._fields)
+        self.fc = nn.Linear(2 * config.hidden_size, config.hidden_size)
+        self.layers = nn.ModuleList([Layer(config, config.hidden_size)])
+        self.to(self._embedding.device)
+
+    def features(self, ids: Tensor, features: Tensor) -> Tensor:
+        """The extrapolated features [rows, length, hidden]; row t is for position t + 1."""
+        embedded = F.embedding(ahead(ids, 1), self._embedding)
+        joint = self.fc(torch.cat([embedded, features.to(embedded.dtype)], -1))
+        return self.layers[0](joint, joint, [])
+
+    def draft_logits(self, ids: Tensor, target: TargetOutputs) -> list[Tensor]:
+        return [F.linear(self.features(ids, target.hidden), *self.projection())]
+
+    def loss(self, batch: Batch, target: TargetOutputs) -> Tensor:
+        noisy_features = add_noise(target.hidden, int(batch.ids.sum()))
+        features = self.features(batch.ids, noisy_features)
+        expected = ahead(target.hidden, 1).float()
+        distances = F.smooth_l1_loss(features.float(), expected, reduction="none").mean(-1)
+        logits = F.linear(features, *self.projection())
+        cross_entropy = depth_loss(logits, self.labels(batch, target), depth=1)
+        regression = weighted_mean(distances, ahead(batch.weights, 2))
+        return regression + CLASSIFICATION * cross_entropy
+
+    def config(self) -> dict[str, object]:
+        fields = {**self._fields, "bias": True}
+        if len(self.d2t) < len(self.t2d):
+            fields["draft_vocab_size"] = len(self.d2t)
+        return fields
+
+
+def add_noise(features: Tensor, seed: int) -> Tensor:
+    """The features with uniform noise. It has its own seed, so that a resumed run repeats it."""
+    generator = torch.Generator(features.device).manual_seed(seed)
+    noise = torch.rand(features.shape, generator=generator, device=features.device)
+    return features + (2 * noise - 1) * NOISE

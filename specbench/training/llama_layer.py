@@ -1,0 +1,90 @@
+"""The one layer of EAGLE's draft models: a decoder layer of Llama, with the target's sizes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import LlamaConfig, PreTrainedModel
+from transformers.models.llama.modeling_llama import (
+    LlamaAttention,
+    LlamaMLP,
+    LlamaRMSNorm,
+    LlamaRotaryEmbedding,
+)
+
+from specbench.training.chain_attention import BLOCKS, Chain
+
+_SHARED = (
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "hidden_act",
+    "rms_norm_eps",
+    "max_position_embeddings",
+    "vocab_size",
+    "bos_token_id",
+    "eos_token_id",
+)
+"""The fields of the target's config that the draft model's has too."""
+_KEPT_ROPE_TYPES = ("linear", "llama3", "yarn")
+"""Kinds of rotary scaling that a draft model may have; others depend on the length."""
+_DEFAULT_ROPE_THETA = 10000.0
+
+
+def config_fields(model: PreTrainedModel) -> dict[str, object]:
+    """The official config.json of a one-layer Llama of the target's sizes and rotary base."""
+    config = model.config.get_text_config()
+    given: Mapping[str, Any] = config.to_dict()
+    fields: dict[str, object] = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+    for name in _SHARED:
+        shared = getattr(config, name, None)  # also if the config has it by another name
+        if shared is not None:
+            fields[name] = shared
+    fields.setdefault("intermediate_size", 4 * config.hidden_size)
+    fields |= {"num_hidden_layers": 1, "tie_word_embeddings": False, "torch_dtype": "float16"}
+    head_dim = given.get("head_dim")
+    if head_dim and head_dim * config.num_attention_heads != config.hidden_size:
+        fields["head_dim"] = head_dim
+    rope = dict(given.get("rope_parameters") or {})
+    rope_theta = rope.pop("rope_theta", None)
+    fields["rope_theta"] = rope_theta or given.get("rope_theta", _DEFAULT_ROPE_THETA)
+    rope.pop("partial_rotary_factor", None)  # a draft model rotates its heads whole
+    if rope.get("rope_type") in _KEPT_ROPE_TYPES:
+        fields["rope_scaling"] = rope
+    return fields
+
+
+def layer_config(fields: Mapping[str, object]) -> LlamaConfig:
+    """The layer's config from the fields of its config.json."""
+    return LlamaConfig(**fields, attn_implementation=BLOCKS)
+
+
+class Layer(nn.Module):
+    """Attention and MLP of one decoder layer, without a norm before the attention."""
+
+    def __init__(self, config: LlamaConfig, input_size: int) -> None:
+        super().__init__()
+        self.self_attn = LlamaAttention(config, layer_idx=0)
+        if input_size != config.hidden_size:
+            for name in ("q_proj", "k_proj", "v_proj"):
+                num_outputs = self.self_attn.get_submodule(name).out_features
+                self.self_attn.add_module(name, nn.Linear(input_size, num_outputs, bias=False))
+        self.mlp = LlamaMLP(config)
+        self.post_attention_layernorm = LlamaRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        # In a tuple, since its constants do not belong into the state dict.
+        self._rotary = (LlamaRotaryEmbedding(config),)
+
+    def forward(self, residual: Tensor, attended: Tensor, chain: Chain) -> Tensor:
+        """Output [rows, length, hidden]: of the rows if `chain` is empty, else of its next element.
+
+        Attention reads `attended` [rows, length, input]. Its output is added to `residual`
+        [rows, length, hidden].
+        """
+        positions = torch.arange(residual.shape[1], device=residual.device)[None] + len(chain)
+        rotary = self._rotary[0].to(residual.device)
+        cos_sin = rotary(residual, positions)
+        attention, _ = self.self_attn(attended, cos_sin, chain=chain)
+        hidden = residual + attention
+        return hidden + self.mlp(self.post_attention_layernorm(hidden))

@@ -1,0 +1,103 @@
+"""The rules for requests that a target writes itself: no short, repeated or task-like ones."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from specbench.data.prompts import load_prompts
+from specbench.data.tasks import load_cards
+from specbench.errors import UserError
+
+OVERLAP = 13
+"""A request or answer may not share this many words in a row with a prompt of a task."""
+_OPENING_WORDS = 3
+"""Words of an opening."""
+_OPENING_SHARE = 0.05
+"""Largest share of requests that may have the same opening."""
+_OPENING_FREE = 2
+"""Number of requests that may have the same opening in any case."""
+_WORD = re.compile(r"\w+")
+
+
+def task_prompts() -> tuple[list[str], list[str]]:
+    """The prompts of all tasks, bundled or in the cache, and the sources that are not there."""
+    prompts: list[str] = []
+    unchecked: list[str] = []
+    for card in load_cards().values():
+        for source in card.sources:
+            try:
+                for prompt in load_prompts(card.name, source, offline=True):
+                    prompts += prompt.turns
+            except UserError:
+                unchecked.append(f"{card.name} ({source})")
+    return prompts, unchecked
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text, in lower case."""
+    return _WORD.findall(text.lower())
+
+
+def word_runs(text: str) -> Iterator[tuple[str, ...]]:
+    """Every run of `OVERLAP` words of a text, in lower case."""
+    words = words_of(text)
+    for start in range(len(words) - OVERLAP + 1):
+        yield tuple(words[start : start + OVERLAP])
+
+
+class OwnText:
+    """The requests so far, and the rules that a new one has to keep."""
+
+    def __init__(self, avoided: Iterable[str], rows: Iterable[dict[str, Any]] = ()) -> None:
+        """`avoided` are the prompts of tasks; `rows` what was written before."""
+        self._avoided = {run for prompt in avoided for run in word_runs(prompt)}
+        self._seen: set[str] = set()
+        self._openings: Counter[str] = Counter()
+        self.left_out: Counter[str] = Counter()
+        for row in rows:
+            self._add(row["request"])
+            self.left_out.update(row.get("left_out", {}))
+
+    def takes(self, request: str) -> bool:
+        """True for a request that is kept, which is then counted."""
+        reason = self._reason_against(request)
+        if reason:
+            self.left_out[reason] += 1
+            return False
+        self._add(request)
+        return True
+
+    def _reason_against(self, request: str) -> str | None:
+        words = words_of(request)
+        if len(words) < _OPENING_WORDS:
+            return f"requests of fewer than {_OPENING_WORDS} words"
+        if " ".join(words) in self._seen:
+            return "requests made before"
+        most = max(_OPENING_SHARE * (len(self._seen) + 1), _OPENING_FREE)
+        if self._openings[_opening(words)] + 1 > most:
+            return "requests with a frequent opening"
+        return None
+
+    def overlaps(self, request: str, answer: str) -> bool:
+        """True if one shares a run of words with a prompt of a task. The request is forgotten."""
+        runs = (run for text in (request, answer) for run in word_runs(text))
+        if not any(run in self._avoided for run in runs):
+            return False
+        self.left_out[f"dialogues that share {OVERLAP} words with a prompt"] += 1
+        self._remove(request)
+        return True
+
+    def _add(self, request: str) -> None:
+        words = words_of(request)
+        self._seen.add(" ".join(words))
+        self._openings[_opening(words)] += 1
+
+    def _remove(self, request: str) -> None:
+        words = words_of(request)
+        self._seen.discard(" ".join(words))
+        self._openings[_opening(words)] -= 1
+
+
+def _opening(words: list[str]) -> str:
+    return " ".join(words[:_OPENING_WORDS])

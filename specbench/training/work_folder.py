@@ -1,0 +1,101 @@
+"""The folder of a training: its lock, its log, and the settings that a resumed one has to repeat.
+
+The official files are at the folder's top, checkpoint and log in `training/` below.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from specbench.errors import UserError, reading
+from specbench.log.files import LineFile, folder_errors, write_whole
+
+_WORK_FOLDER = "training"
+_SETTINGS = "settings.json"
+
+
+@contextmanager
+def locked_log(work: Path) -> Iterator[LineFile]:
+    """The log in a work folder, which no other process trains in."""
+    with folder_errors(work, "--out"):
+        work.mkdir(parents=True, exist_ok=True)
+    with closing(LineFile(work / "log.jsonl", "--out")) as log:
+        yield log
+
+
+@contextmanager
+def begin_work(
+    out: Path, settings: Mapping[str, object], *, is_resumed: bool
+) -> Iterator[LineFile]:
+    """The log in the work folder below `out`, which is locked, if this training can be there.
+
+    A resumed one may have more steps, and more tokens that the target writes.
+
+    Raises:
+        UserError: another process trains there, `out` cannot be written, holds something already,
+            or, when resumed, holds no run or one with other settings.
+    """
+    _check_folder(out, settings, is_resumed=is_resumed)
+    with locked_log(out / _WORK_FOLDER) as log:
+        _check_folder(out, settings, is_resumed=is_resumed)  # another may have been faster
+        yield log
+
+
+def write_settings(log: LineFile, settings: Mapping[str, object]) -> None:
+    """Write the settings beside the log: the training has begun, and may be resumed."""
+    path = log.path.with_name(_SETTINGS)
+    with folder_errors(path, "--out"):
+        write_whole(path, (json.dumps(settings, indent=2) + "\n").encode())
+
+
+def _check_folder(out: Path, settings: Mapping[str, object], *, is_resumed: bool) -> None:
+    """Refuse a folder that is not empty, or, when resumed, has other settings."""
+    if is_resumed:
+        _check_same(out / _WORK_FOLDER / _SETTINGS, settings)
+        return
+    if any(path.is_file() and path.stat().st_size for path in out.rglob("*")):
+        raise UserError(
+            f"--out {out} is not empty.",
+            "Go on with the run in it by --resume, or give another folder.",
+        )
+
+
+def _check_same(path: Path, settings: Mapping[str, object]) -> None:
+    """Refuse settings that differ from those in the file at this path."""
+    if not path.exists():
+        raise UserError(
+            f"There is no training to resume: {path} does not exist.",
+            "Leave out --resume to start one in a new folder.",
+        )
+    hint = "Put the file of this training back, or start anew in another folder."
+    with reading(path, "The training cannot go on", hint):
+        before = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(before, dict):
+            raise ValueError("it is not a JSON object")
+    changed = []
+    for name in sorted({**settings, **before}):
+        is_equal = before.get(name) == settings.get(name)
+        if not is_equal and not _may_change(name, before, settings):
+            changed.append(f"{name} was {before.get(name)!r} and is {settings.get(name)!r}")
+    if changed:
+        raise UserError(
+            f"The training in {path.parent.parent} has other settings: {'; '.join(changed)}.",
+            "Repeat them (--steps and --tokens may grow), or start anew in another folder without "
+            "--resume.",
+        )
+
+
+def _may_change(name: str, before: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    """True for more steps, more tokens to write, the same target in another folder, and a template
+    that an older training does not name.
+    """
+    if name == "model":
+        return bool(before.get("target_sha256") == settings["target_sha256"])
+    if name == "template":
+        return name not in before
+    if name not in ("num_steps", "num_tokens"):
+        return False
+    number_before = before.get(name, 0)
+    return isinstance(number_before, int) and settings[name] > number_before
