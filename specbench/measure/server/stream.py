@@ -190,7 +190,13 @@ class AnswerReader(Struct):
                 raise RequestFailed(f"The server reported an error: {_shown(data)}")
         if self.num_events > num_before:
             self._arrivals.append(now)
-        self._check_length()
+        # A few tokens too many are left to the check of the record, which says how many.
+        most_tokens = 2 * self.budget + 64
+        num_tokens = len(self._ids or ())
+        if num_tokens > most_tokens or self._num_characters > most_tokens * _LONGEST_TOKEN:
+            raise RequestFailed(
+                f"The server went on after the {self.budget} tokens that it was asked for."
+            )
 
     def finish(self) -> Answer:
         """The answer of a stream that has ended.
@@ -251,16 +257,6 @@ class AnswerReader(Struct):
             self._prompt_tokens = event.prompt_tokens
         has_end_token = event.finish is not None and _ENDS.get(event.finish) == "eos"
         return bool(new_text or new_ids) or has_end_token
-
-    def _check_length(self) -> None:
-        """Raise RequestFailed if the answer is far longer than asked for."""
-        # A few tokens too many are left to the check of the record, which says how many.
-        most_tokens = 2 * self.budget + 64
-        has_too_many_tokens = self._ids is not None and len(self._ids) > most_tokens
-        if has_too_many_tokens or self._num_characters > most_tokens * _LONGEST_TOKEN:
-            raise RequestFailed(
-                f"The server went on after the {self.budget} tokens that it was asked for."
-            )
 
 
 def sampling_values(request: Request) -> dict[str, Any]:
