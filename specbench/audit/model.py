@@ -132,7 +132,7 @@ class RunModel:
 
     def request(self, record: Record) -> Request:
         """The request that a record answers, with its seed; errors as for `prompt_ids`."""
-        request = make_request(self._plan, self.prompt_ids(record), record.key.request)
+        request = make_request(self._plan.work, self.prompt_ids(record), record.key.request)
         return replace(request, seed=record.seed)  # of a merged run, it was another repeat's
 
     @torch.inference_mode()

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Struct
 
 from specbench.log.machine import UNKNOWN, Environment, Threads
-from specbench.log.options import told
+from specbench.log.options import shown_as
 from specbench.log.usage import CpuUse, GpuUse
 
 
@@ -89,7 +89,7 @@ class ProductChoice(Struct, frozen=True):
 class Kernels(Struct, frozen=True, omit_defaults=True):
     """The code that computes the layers."""
 
-    name: Annotated[str, told("kernels")]
+    name: Annotated[str, shown_as("kernels")]
     """Transformers, torch, triton with its version, or native code with its compiler."""
     reason: str | None
     """The reason if specbench's own kernels are not used; otherwise null."""
@@ -100,7 +100,7 @@ class Kernels(Struct, frozen=True, omit_defaults=True):
 class ExecutionHeader(Struct, frozen=True, omit_defaults=True):
     """The execution of a method's steps."""
 
-    mode: Annotated[Literal["eager", "graph"], told("execution")]
+    mode: Annotated[Literal["eager", "graph"], shown_as("execution")]
     """One by one, or replayed as CUDA graphs."""
     reason: str | None
     """The reason if graphs are not used; null if they are, or if eager mode was requested."""

@@ -216,7 +216,9 @@ def _walk(whole: _Field, owner: str = "", *, is_exact: bool = False) -> Iterator
                 continue
             path = f"{whole.path}.{declared.field}".removeprefix(".")
             path = path.replace("spec.values", "spec")
-            what = f"{declared.told} of {owner}" if declared.told and owner else declared.told
+            what = declared.shown_name
+            if what and owner:
+                what = f"{what} of {owner}"
             role = declared.role or whole.role
             below = _Field(getattr(content, declared.field), path, whole.path, role, what)
             yield from _walk(below, owner, is_exact=is_exact)

@@ -131,7 +131,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     """Records of the whole run; absent if unknown."""
     columns: Annotated[dict[str, str], role("work")]
     """Task to column title, in column order."""
-    prompts: Annotated[tuple[PromptsHeader, ...], role("work", told="prompts of {}")] = ()
+    prompts: Annotated[tuple[PromptsHeader, ...], role("work", shown_name="prompts of {}")] = ()
     """Prompts by task."""
     preparation: Annotated[backend.Preparation | None, role("note")] = None
     """Times before the first sample."""

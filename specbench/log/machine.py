@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
-from specbench.log.options import told
+from specbench.log.options import shown_as
 
 UNKNOWN = "unknown"
 
@@ -59,26 +59,26 @@ class Gpu(Struct, frozen=True):
     """Name of the card."""
     memory_bytes: int | None = None
     """Memory of the card."""
-    driver: Annotated[str | None, told("driver")] = None
+    driver: Annotated[str | None, shown_as("driver")] = None
     """Version of the driver."""
     compute_capability: str | None = None
     """CUDA compute capability, such as 9.0."""
-    power_limit_w: Annotated[float | None, told("power limit (W)")] = None
+    power_limit_w: Annotated[float | None, shown_as("power limit (W)")] = None
     """Enforced power limit in watts."""
 
 
 class Torch(Struct, frozen=True, omit_defaults=True):
     """PyTorch and its settings."""
 
-    version: Annotated[str, told("torch")]
+    version: Annotated[str, shown_as("torch")]
     """Version of torch."""
-    cuda: Annotated[str | None, told("CUDA")]
+    cuda: Annotated[str | None, shown_as("CUDA")]
     """CUDA version torch was built for; null for a CPU build."""
     devices: tuple[str, ...]
     """Names of the GPUs torch may use, in its order."""
     num_threads: int
     """CPU threads of one operation by torch's default."""
-    float32_matmul_precision: Annotated[str, told("float32 precision")]
+    float32_matmul_precision: Annotated[str, shown_as("float32 precision")]
     """Highest, high or medium."""
     attention_kernels: tuple[str, ...] = ()
     """Attention kernels torch may choose from on a GPU; empty if unknown."""
@@ -150,9 +150,11 @@ class Environment(Struct, frozen=True):
     """All GPUs of the machine."""
     torch: Torch
     """PyTorch."""
-    transformers: Annotated[str | None, told("transformers")]
+    transformers: Annotated[str | None, shown_as("transformers")]
     """Version of transformers."""
-    variables: Annotated[dict[str, str], told("environment variables")] = {}  # msgspec copies it
+    variables: Annotated[
+        dict[str, str], shown_as("environment variables")
+    ] = {}  # msgspec copies it
     """Environment variables that change speed or numerics."""
 
     def gpu(self, device: str) -> Gpu | None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 from msgspec import Struct
 
 from specbench.log.model import HUB_ID, WeightsHeader
-from specbench.log.options import role, told
+from specbench.log.options import role, shown_as
 from specbench.types import Scope
 
 
@@ -36,7 +36,7 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
     """Registered name."""
     title: str
     """Name in tables."""
-    options: Annotated[dict[str, Any], told("options")]
+    options: Annotated[dict[str, Any], shown_as("options")]
     """Options in effect."""
     is_lossless: bool
     """Output distribution is the target's."""

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from specbench.log.options import told
+from specbench.log.options import shown_as
 from specbench.types import Shape
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -41,34 +41,34 @@ class WeightsHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Seed of a stand-in's noise."""
     revision: str | None
     """Commit on the Hub; null for a local folder."""
-    files: Annotated[dict[str, FileHeader], told("file {}")]
+    files: Annotated[dict[str, FileHeader], shown_as("file {}")]
     """Files by name."""
 
 
 class ModelHeader(Struct, frozen=True, kw_only=True):
     """The target model."""
 
-    name: Annotated[str, told("model")]
+    name: Annotated[str, shown_as("model")]
     """Name on the model card, or folder."""
     label: str
     """Name in tables."""
     source: str
     """Hub id or folder of the weights, or `embedded`."""
-    dtype: Annotated[str, told("dtype")]
+    dtype: Annotated[str, shown_as("dtype")]
     """Number format of the weights."""
-    quantization: Annotated[str, told("quantised weights")] = ""
+    quantization: Annotated[str, shown_as("quantised weights")] = ""
     """The checkpoint's own format, such as awq int4 or dequantised fp8; absent without."""
-    is_stand_in: Annotated[bool, told("stand-in instead of the real weights")] = False
+    is_stand_in: Annotated[bool, shown_as("stand-in instead of the real weights")] = False
     """A small model in the real model's shape."""
     is_embedded: bool = False
     """Weights ship with specbench."""
     shape: Shape | None = None
     """Shape of a stand-in; absent for other models."""
-    revision: Annotated[str | None, told("model revision")] = None
+    revision: Annotated[str | None, shown_as("model revision")] = None
     """Commit on the Hub; null for a local folder."""
-    files: Annotated[dict[str, FileHeader], told("file {}")] = {}
+    files: Annotated[dict[str, FileHeader], shown_as("file {}")] = {}
     """Files of the checkpoint by name."""
-    template_sha256: Annotated[str | None, told("text of the chat template")] = None
+    template_sha256: Annotated[str | None, shown_as("text of the chat template")] = None
     """Hash of the chat template; absent without one."""
 
     @property

@@ -10,7 +10,7 @@ others to repeat are made from it.
 A role is what a field is for when two runs are compared:
 
     environment: Annotated[Environment, role("machine")]
-    version: Annotated[str, told("torch")]
+    version: Annotated[str, shown_as("torch")]
 
 A field without a role has the role of its part. Readers see a field under the name given; a
 field without a name is compared only where everything must be equal.
@@ -38,19 +38,17 @@ Group = Literal["measure", "model", "decoding", "server", "limits", "output"]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A declared option. `name`, `kind`, `default` and `help` come from its field.
-
-    A value out of the limits is refused with `hint`. `word` stands for the default on a
-    command line, as in `--threads auto`; `unset` describes a default that depends on other
-    values.
-    """
+    """A declared option."""
 
     group: Group
     role: Role
     metavar: str = "N"
     name: str = ""
+    """The name of its field."""
     kind: Any = str
+    """The type of its field."""
     default: Any = None
+    """The default of its field."""
     help: str = ""
     parameter: str = ""
     """Name in commands, variables and `given`, if it is not the field's."""
@@ -58,16 +56,22 @@ class Option:
     noun: str = ""
     """The noun for a choice, in the error for an unknown one."""
     least: float | None = None
+    """The smallest value that is allowed."""
     above: float | None = None
+    """The number that a value has to be above."""
     most: float | None = None
+    """The largest value that is allowed."""
     hint: str = ""
+    """What to give in place of a value that is not allowed."""
     backend: Literal["", "engine", "server"] = ""
     """Backend that takes the option: the engine in this process, servers, or both."""
     form: Literal["", "share", "words", "texts"] = ""
     """Text of the value: 2 % or 0.02; words as in a shell; texts that may have commas."""
     word: str = ""
+    """Stands for the default on a command line, as in `--threads auto`."""
     unset: str = ""
-    is_told: bool = False
+    """Describes a default that depends on other values."""
+    is_compared: bool = False
     """Comparisons name the option; else another field of the header shows the difference."""
 
     @property
@@ -89,8 +93,9 @@ class Option:
         """The type of a value, or of each of several: bool, int, float, str or Path."""
         if get_origin(self.kind) is Literal:
             return str
-        found = next((kind for kind in get_args(self.kind) if kind is not type(None)), self.kind)
-        return found if isinstance(found, type) else str
+        kinds = [kind for kind in get_args(self.kind) if kind is not type(None)]
+        item = kinds[0] if kinds else self.kind
+        return item if isinstance(item, type) else str
 
     def read(self, given: Any) -> Any:
         """The value that a text, a number or a list of texts on a command line means.
@@ -105,10 +110,11 @@ class Option:
         if self.form:
             return _READERS[self.form](self.flag, given)
         if self.is_many:
-            parts = [part.strip() for text in given for part in text.split(",") if part.strip()]
+            pieces = [piece.strip() for text in given for piece in text.split(",")]
+            texts = [piece for piece in pieces if piece]
             if self.item is str:
-                return tuple(parts)
-            return tuple(dict.fromkeys(self._number(part) for part in parts))
+                return tuple(texts)
+            return tuple(dict.fromkeys(map(self._number, texts)))
         return self._number(given) if self.item in (int, float) else given
 
     def _number(self, text: str) -> Any:
@@ -124,8 +130,9 @@ class Option:
         """The text of a value, which `read` reads."""
         if self.form == "words":
             return shlex.join(value)
-        items = value if isinstance(value, tuple) else (value,)
-        return ",".join(f"{one:g}" if isinstance(one, float) else str(one) for one in items)
+        if not isinstance(value, tuple):
+            value = (value,)
+        return ",".join(f"{item:g}" if isinstance(item, float) else str(item) for item in value)
 
     def check(self, value: Any) -> None:
         """Refuse a value out of the limits, or not among the choices.
@@ -135,10 +142,9 @@ class Option:
         """
         for number in value if isinstance(value, tuple) else (value,):
             if isinstance(number, int | float) and (fault := self._fault(number)):
-                bound = (
-                    f"above {self.above:g}" if self.least is None else f"at least {self.least:g}"
-                )
-                hint = self.hint or f"Give {self.flag} {bound}."
+                allowed = f"at least {self.least:g}" if self.least is not None else ""
+                allowed = allowed or f"above {self.above:g}"
+                hint = self.hint or f"Give {self.flag} {allowed}."
                 raise UserError(f"{self.flag} {number:g} is {fault}.", hint)
         if self.choices and value not in self.choices:
             noun = self.noun or self.name
@@ -163,59 +169,67 @@ def option(text: str, group: Group, role: Role, metavar: str = "N", **more: Any)
     """
     if group == "server":
         more["backend"] = "server"
-    made = Option(group, role, metavar, help=text, **more)
-    return Meta(description=f"{text.rstrip('.:')}{made.default_text}", extra={"option": made})
+    declared = Option(group, role, metavar, help=text, **more)
+    description = f"{text.rstrip('.:')}{declared.default_text}"
+    return Meta(description=description, extra={"option": declared})
 
 
 @cache
 def options(struct: type[Struct], *names: str) -> tuple[Option, ...]:
     """The options that a struct declares, in its order; with `names`, only of these fields."""
-    found = {}
-    for field, declared in _declared(struct):
-        if one := declared.get("option"):
-            named = {"name": field.name, "parameter": one.parameter or field.name}
-            kind = get_args(field.type)[0]
-            found[field.name] = replace(one, **named, kind=kind, default=field.default)
-    assert {*names} <= {*found}, names
-    return tuple(one for name, one in found.items() if name in (names or found))
+    by_name: dict[str, Option] = {}
+    for field, extra in _declarations(struct):
+        if declared := extra.get("option"):
+            by_name[field.name] = replace(
+                declared,
+                name=field.name,
+                parameter=declared.parameter or field.name,
+                kind=get_args(field.type)[0],
+                default=field.default,
+            )
+    assert {*names} <= {*by_name}, names
+    return tuple(option for name, option in by_name.items() if name in (names or by_name))
 
 
 class FieldRole(NamedTuple):
-    """The role of a field, if it has one of its own, and its name for readers."""
+    """What a field is for."""
 
     field: str
     role: Role | None
-    told: str
+    """Its role, if it has one of its own."""
+    shown_name: str
+    """Its name for readers; "" if they do not see it."""
 
 
-def role(role: Role, told: str = "") -> Meta:
+def role(role: Role, shown_name: str = "") -> Meta:
     """A field's role and name for readers, for its `Annotated` type.
 
     In a field that maps keys to entries, "{}" in the name stands for the key of an entry.
     """
-    return Meta(extra={"role": role, "told": told})
+    return Meta(extra={"role": role, "shown_name": shown_name})
 
 
-def told(name: str) -> Meta:
+def shown_as(name: str) -> Meta:
     """The name for readers of a field that has the role of its part."""
-    return Meta(extra={"told": name})
+    return Meta(extra={"shown_name": name})
 
 
 @cache
 def field_roles(struct: type[Struct]) -> tuple[FieldRole, ...]:
     """The roles of all fields, in order. An option is named by its flag."""
-    of_options = {one.name: one for one in options(struct)}
-    found = []
-    for field, declared in _declared(struct):
-        own, name = declared.get("role"), declared.get("told", "")
-        if one := of_options.get(field.name):
-            own, name = one.role, one.flag * one.is_told
-        found.append(FieldRole(field.name, own, name))
-    return tuple(found)
+    by_name = {option.name: option for option in options(struct)}
+    roles = []
+    for field, extra in _declarations(struct):
+        if option := by_name.get(field.name):
+            shown_name = option.flag if option.is_compared else ""
+            roles.append(FieldRole(field.name, option.role, shown_name))
+        else:
+            roles.append(FieldRole(field.name, extra.get("role"), extra.get("shown_name", "")))
+    return tuple(roles)
 
 
-def _declared(struct: type[Struct]) -> Iterator[tuple[FieldInfo, dict[str, Any]]]:
-    """Each field with what `option`, `role` or `told` declare of it."""
+def _declarations(struct: type[Struct]) -> Iterator[tuple[FieldInfo, dict[str, Any]]]:
+    """Each field with what `option`, `role` or `shown_as` declare of it."""
     for field in fields(struct):
         metas = field.type.__metadata__ if get_origin(field.type) is Annotated else ()
         yield field, next((meta.extra for meta in metas if meta.extra), {})
@@ -229,14 +243,18 @@ def share(flag: str, text: str) -> float:
     """
     digits = text.strip().removesuffix("%")
     try:
-        found = float(digits) / (100 if digits != text.strip() else 1)
+        number = float(digits)
     except ValueError:
-        found = math.nan
-    if not 0 <= found < 1:
-        why = "is below 0" if found < 0 else "is 100 % or more"
-        why = "is not a number" if math.isnan(found) else why
-        raise UserError(f"{flag} {text} {why}.", f"Give a share such as {flag} 5% or {flag} 0.05.")
-    return found
+        number = math.nan
+    if digits != text.strip():  # a percentage
+        number /= 100
+    if 0 <= number < 1:
+        return number
+    if math.isnan(number):
+        fault = "is not a number"
+    else:
+        fault = "is below 0" if number < 0 else "is 100 % or more"
+    raise UserError(f"{flag} {text} {fault}.", f"Give a share such as {flag} 5% or {flag} 0.05.")
 
 
 def _words(flag: str, text: str) -> Sequence[str]:

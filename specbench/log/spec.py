@@ -21,7 +21,7 @@ class SpecValues(Struct, frozen=True):
     methods: Annotated[tuple[str, ...], option(
         "Methods, such as pld,sps:num_tokens=4; or papers, or all", "measure", "method",
         "METHOD,...", parameter="method", form="texts",
-        unset="papers, training-free ones and plug-ins", is_told=True)] = ()
+        unset="papers, training-free ones and plug-ins", is_compared=True)] = ()
     tasks: Annotated[tuple[str, ...], option(
         "Tasks", "measure", "draw", "TASK,...", parameter="dataset",
         unset="the six of the papers")] = ()
@@ -35,16 +35,17 @@ class SpecValues(Struct, frozen=True):
     temperatures: Annotated[tuple[float, ...], option(
         "Temperatures; 0 is greedy, several are all run", "decoding", "work", "T,...",
         parameter="temperature", unset="0", least=0,
-        hint="Give 0 for greedy decoding, or a positive number such as 1.", is_told=True)] = (0.0,)
+        hint="Give 0 for greedy decoding, or a positive number such as 1.",
+        is_compared=True)] = (0.0,)
     top_p: Annotated[float, option(
         "Nucleus sampling at T > 0.", "decoding", "work", "P", above=0, most=1,
-        hint="Give a number above 0 and up to 1; 1 turns it off.", is_told=True)] = 1.0
+        hint="Give a number above 0 and up to 1; 1 turns it off.", is_compared=True)] = 1.0
     top_k: Annotated[int, option(
         "Sample among the K most likely tokens; 0: off.", "decoding", "work", "K",
-        least=0, is_told=True)] = 0
+        least=0, is_compared=True)] = 0
     max_new_tokens: Annotated[int | None, option(
         "Tokens per answer", "decoding", "work", least=1,
-        unset="128 for tiny and stand-ins, else 512", is_told=True)] = None
+        unset="128 for tiny and stand-ins, else 512", is_compared=True)] = None
     repeats: Annotated[int | None, option(
         "Passes over all prompts", "measure", "draw", least=1,
         unset="3 for tiny and stand-ins, 2 with --limit or bundled prompts, else 1")] = 1
@@ -53,7 +54,7 @@ class SpecValues(Struct, frozen=True):
         "SHARE", form="share", above=0, most=1, hint="Give a share such as 2%.",
         backend="engine")] = None
     seed: Annotated[int, option(
-        "Seed of every random draw.", "decoding", "draw", least=0, is_told=True)] = 0
+        "Seed of every random draw.", "decoding", "draw", least=0, is_compared=True)] = 0
     device: Annotated[str, option(
         "auto, cpu, cuda, cuda:1 or cuda:0-1. A model too large for one GPU gets several.",
         "model", "machine", "DEVICE", choices=("auto", "cpu", "cuda"))] = "auto"
@@ -65,10 +66,10 @@ class SpecValues(Struct, frozen=True):
         choices=("auto", "float32", "bfloat16", "float16"))] = "auto"
     template: Annotated[str, option(
         "Chat template: auto, thinking, none, or its name.", "model", "work", "NAME",
-        is_told=True)] = "auto"
+        is_compared=True)] = "auto"
     history: Annotated[Literal["shared", "own"], option(
         "Earlier answers in a chat: vanilla's (shared) or the method's own.", "decoding",
-        "work", "KIND", choices=("shared", "own"), is_told=True)] = "shared"
+        "work", "KIND", choices=("shared", "own"), is_compared=True)] = "shared"
     settings: Annotated[str, option(
         "Sizes of drafts: auto (fastest here), paper, settings.toml, or a run's.", "measure",
         "method", "auto|paper|FILE|RUN", unset="auto on a CPU, else paper",
@@ -77,15 +78,16 @@ class SpecValues(Struct, frozen=True):
         "Run vanilla too, for speedups.", "measure", "method", parameter="baseline")] = True
     phases: Annotated[bool, option(
         "Time the phases of a step; reports no speedup.", "decoding", "work",
-        backend="engine", is_told=True)] = False
+        backend="engine", is_compared=True)] = False
     weights: Annotated[str, option(
         "hub, or stand-in: tiny in the model's real shape, no download.", "model", "work",
         "KIND", choices=("hub", "stand-in"), noun="kind of weights", backend="engine")] = "hub"
     execution: Annotated[str, option(
         "auto, eager, or graph: replay CUDA graphs.", "decoding", "machine", "MODE",
-        choices=("auto", "eager", "graph"), backend="engine", is_told=True)] = "auto"
+        choices=("auto", "eager", "graph"), backend="engine", is_compared=True)] = "auto"
     kernels: Annotated[str, option(
-        "Layers by torch, by plain or by overlapped kernels. auto: the best that is right.",
+        "Kernels for the layers: torch, plain or overlapped. "
+        "auto: the fastest that gives correct results.",
         "model", "machine", "KIND", choices=("auto", "torch", "plain", "overlapped"),
         noun="kind of kernels", backend="engine")] = "auto"
     trace: Annotated[bool, option(
@@ -96,10 +98,10 @@ class SpecValues(Struct, frozen=True):
         "decoding", "note", backend="engine")] = False
     backend: Annotated[str, option(
         "engine: in this process; server: over HTTP.", "server", "work", "KIND",
-        choices=("", "server"), word="engine", is_told=True)] = ""
+        choices=("", "server"), word="engine", is_compared=True)] = ""
     serving_engine: Annotated[str, option(
         "Start this engine as the server of each method:", "server", "work", "ENGINE",
-        parameter="engine", is_told=True)] = ""
+        parameter="engine", is_compared=True)] = ""
     engine_command: Annotated[tuple[str, ...], option(
         "The engine's command, if it is not on the PATH.", "server", "machine", "COMMAND",
         form="words")] = ()
@@ -116,12 +118,13 @@ class SpecValues(Struct, frozen=True):
         "The model's name at the server, if it differs.", "server", "note", "NAME")] = ""
     concurrency: Annotated[tuple[int, ...], option(
         "Requests that a server gets at once", "server", "work", "N,...", above=0,
-        unset="1", is_told=True)] = ()
+        unset="1", is_compared=True)] = ()
     request_rates: Annotated[tuple[float, ...], option(
         "Requests per second to a server, at random times.", "server", "work", "R,...",
-        parameter="request_rate", above=0, is_told=True)] = ()
+        parameter="request_rate", above=0, is_compared=True)] = ()
     goodput: Annotated[str, option(
-        "Limits in ms of a good request: ttft:500,tpot:50", "server", "note", "LIMITS")] = ""
+        "Latency limits (ms) of a good request, e.g. ttft:500,tpot:50", "server", "note",
+        "LIMITS")] = ""
     request_timeout_s: Annotated[float | None, option(
         "Time limit of a request", "server", "note", "S", parameter="request_timeout", above=0,
         unset="600")] = None
@@ -152,15 +155,15 @@ def parse_goodput(text: str) -> dict[str, float]:
         UserError: it has another form.
     """
     limits: dict[str, float] = {}
-    for part in filter(None, text.split(",")):
-        name, _, number = part.strip().partition(":")
+    for piece in filter(None, text.split(",")):
+        name, _, milliseconds = piece.strip().partition(":")
         try:
-            limits[name] = float(number) / 1e3
+            limits[name] = float(milliseconds) / 1e3
         except ValueError:
             limits[name] = 0.0
         if name not in GOODPUT or not 0 < limits[name] < float("inf"):
             raise UserError(
-                f"--goodput {text} is not a list of limits: {part!r}.",
+                f"--goodput {text} is not a list of limits: {piece!r}.",
                 f"Give milliseconds by name, such as ttft:500,tpot:50; names are "
                 f"{', '.join(GOODPUT)}.",
             )

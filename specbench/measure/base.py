@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -18,7 +18,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from specbench.data.prompts import Prompt, PromptSet
-from specbench.log import backend as part
+from specbench.log.backend import (
+    BlockHeader,
+    ExecutionHeader,
+    HookTimes,
+    Kernels,
+    Preparation,
+    RooflineHeader,
+    ServerHeader,
+    WeightsPrint,
+    WorkerHeader,
+)
 from specbench.log.header import RunHeader
 from specbench.log.machine import Environment, Threads
 from specbench.log.methods import MethodHeader
@@ -36,49 +46,58 @@ outer_clock = time.perf_counter
 
 
 class SetupInfo(Struct, frozen=True):
-    """A setup's part of the header. `values` are the values of the spec that it decides.
-
-    `environment` describes the machines that complete the requests; None for this machine.
-    """
+    """A setup's part of the header."""
 
     model: Annotated[ModelHeader, role("work", "target model")]
     methods: Annotated[dict[str, MethodHeader], role("method", "methods by spelling")]
     values: Mapping[str, Any] = {}
+    """The values of the spec that the setup decides."""
     warnings: tuple[str, ...] = ()
     environment: Annotated[Environment | None, role("machine", "hardware and software")] = None
+    """The machines that complete the requests; None for this machine."""
 
 
 @dataclass(slots=True)
 class BackendInfo:
     """A backend's part of the header. Parts that were not measured are None or empty."""
 
-    preparation: part.Preparation | None = None
-    hooks: dict[str, part.HookTimes] = field(default_factory=dict)
-    weights_print: part.WeightsPrint | None = None
+    preparation: Preparation | None = None
+    hooks: dict[str, HookTimes] = field(default_factory=dict)
+    weights_print: WeightsPrint | None = None
     threads: Threads | None = None
     methods: dict[str, MethodHeader] = field(default_factory=dict)
-    roofline: part.RooflineHeader | None = None
-    kernels: part.Kernels | None = None
-    execution: dict[str, part.ExecutionHeader] = field(default_factory=dict)
+    """The methods whose settings were chosen in the warm-up."""
+    roofline: RooflineHeader | None = None
+    kernels: Kernels | None = None
+    execution: dict[str, ExecutionHeader] = field(default_factory=dict)
     gpu: GpuUse | None = None
-    servers: dict[str, part.ServerHeader] = field(default_factory=dict)
-    blocks: tuple[part.BlockHeader, ...] = ()
-    workers: dict[str, part.WorkerHeader] = field(default_factory=dict)
+    servers: dict[str, ServerHeader] = field(default_factory=dict)
+    blocks: tuple[BlockHeader, ...] = ()
+    workers: dict[str, WorkerHeader] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     def added_to(self, header: RunHeader) -> RunHeader:
         """The header with this part. A method that was ever eager stays eager in a resumed run."""
-        parts = {one.name: getattr(self, one.name) for one in fields(self)}
-        for name in ("methods", "hooks", "servers", "workers", "execution"):
-            parts[name] = getattr(header, name) | parts[name]
-        for name in ("weights_print", "threads"):
-            parts[name] = parts[name] or getattr(header, name)
-        for name in ("blocks", "warnings"):
-            parts[name] = (*getattr(header, name), *parts[name])
+        execution = header.execution | self.execution
         for label, before in header.execution.items():
-            if parts["execution"][label].mode == "graph":
-                parts["execution"][label] = before
-        return replace(header, **parts)
+            if execution[label].mode == "graph":
+                execution[label] = before
+        return replace(
+            header,
+            preparation=self.preparation,
+            hooks=header.hooks | self.hooks,
+            weights_print=self.weights_print or header.weights_print,
+            threads=self.threads or header.threads,
+            methods=header.methods | self.methods,
+            roofline=self.roofline,
+            kernels=self.kernels,
+            execution=execution,
+            gpu=self.gpu,
+            servers=header.servers | self.servers,
+            blocks=(*header.blocks, *self.blocks),
+            workers=header.workers | self.workers,
+            warnings=(*header.warnings, *self.warnings),
+        )
 
 
 class Sink(Protocol):
@@ -96,17 +115,16 @@ class Log(Sink, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A prompt at one temperature in one repeat at one load: all its turns, for all methods.
-
-    `num_before` counts the turns before it at its temperature and load.
-    """
+    """A prompt at one temperature in one pass at one load: all its turns, for all methods."""
 
     task: str
     prompt: Prompt
     temperature: float
     repeat: int
+    """The pass, counted from 0."""
     load: Load = NO_LOAD
     num_before: int = 0
+    """Turns before it at its temperature and load."""
 
     def key(self, turn: int) -> RequestKey:
         """The key of one turn's request."""
@@ -116,6 +134,18 @@ class Sample:
     def keys(self, method: str) -> Iterator[RecordKey]:
         """The keys of a method's records, turn by turn."""
         return (RecordKey(method, *self.key(turn)) for turn in range(len(self.prompt.turns)))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What all samples of a run have in common."""
+
+    spec: RunSpec
+    labels: tuple[str, ...]
+    """The methods as records spell them, in table order."""
+    codec: ChatCodec
+    max_new_tokens: int
+    """New tokens of an answer at most."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +162,11 @@ class Plan:
         """The setup's part of the header, asked for once: it hashes files."""
         return self.setup.describe()
 
+    @cached_property
+    def work(self) -> Work:
+        """What all samples of the run have in common."""
+        return Work(self.spec, self.setup.labels, self.setup.codec, self.max_new_tokens)
+
     @property
     def repeats(self) -> int:
         """Passes over all prompts."""
@@ -140,19 +175,21 @@ class Plan:
     @property
     def prompts(self) -> Mapping[str, Sequence[Prompt]]:
         """Task name to its prompts, in column order."""
-        return {one.task.name: one.prompts for one in self.prompt_sets}
+        return {prompt_set.task.name: prompt_set.prompts for prompt_set in self.prompt_sets}
 
     @cached_property
     def samples(self) -> tuple[Sample, ...]:
-        """The samples of the run in order: a repeat is a pass over all tasks."""
+        """The samples of the run in order: pass by pass over all tasks."""
         num_turns = Counter[tuple[float, Load]]()
-        cells = [*product(self.spec.temperatures, loads_of_run(self.spec))]
-        found = []
+        temperatures = self.spec.temperatures
+        loads = loads_of_run(self.spec)
+        samples = []
         for repeat, (task, prompts) in product(range(self.repeats), self.prompts.items()):
-            for prompt, at in product(prompts, cells):
-                found.append(Sample(task, prompt, at[0], repeat, at[1], num_turns[at]))
-                num_turns[at] += len(prompt.turns)
-        return tuple(found)
+            for prompt, temperature, load in product(prompts, temperatures, loads):
+                num_before = num_turns[temperature, load]
+                samples.append(Sample(task, prompt, temperature, repeat, load, num_before))
+                num_turns[temperature, load] += len(prompt.turns)
+        return tuple(samples)
 
     @cached_property
     def num_records(self) -> int:
@@ -216,7 +253,7 @@ class RequestBackend(Backend, Protocol):
         """Let a method of scope "run" keep what its last completion taught."""
 
     def forget(self) -> None:
-        """Drop all that methods remember: a repeat begins. Faults show in later requests."""
+        """Drop all that methods remember: a pass begins. Faults show in later requests."""
 
 
 @runtime_checkable

@@ -6,7 +6,7 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from msgspec import structs
 
@@ -29,17 +29,23 @@ PROMPTS = (
     "What is the capital of France, and which river runs through it?",
     "Count from one to twenty.",
 )
-NUM_TOKENS, NUM_ROUNDS, NUM_KIND_ROUNDS = 64, 5, 2
+NUM_TOKENS = 64
+"""New tokens of an answer."""
+NUM_ROUNDS = 5
+"""Timed answers to each prompt in our loop and by `generate`."""
+NUM_KIND_ROUNDS = 2
+"""Timed answers to each prompt with each kind of kernels."""
 MARGIN = 1.05
 """Ratio of times from which our loop counts as slower: these timings scatter by a few percent."""
 
 
 class Diagnosis(NamedTuple):
-    """The result of one check. `is_ok` None is a fact without a verdict."""
+    """The result of one check."""
 
     name: str
     text: str
     is_ok: bool | None = None
+    """None for a fact without a verdict."""
 
 
 def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
@@ -52,11 +58,12 @@ def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
         spec = structs.replace(spec, dtype="float32")  # in float16, ties may go either way
     setup = make_engine_setup(spec, is_offline=is_offline)
     if setup.device.num_gpus and _version(facts.torch.version) < (2, 9):
-        text = "torch 2.9 or newer is better on a GPU: launches overlap, and captures are faster"
-        yield Diagnosis("torch", text)
-    where, why = setup.device.name, setup.device.reason
-    yield Diagnosis("device", f"{where}; no GPU, because {why}" if why else where)
-    yield Diagnosis("memory", f"{free_bytes(where) / 1e9:.1f} GB free on {where}")
+        advice = "torch 2.9 or newer is better on a GPU: launches overlap, and captures are faster"
+        yield Diagnosis("torch", advice)
+    device = setup.device
+    no_gpu = f"; no GPU, because {device.reason}" if device.reason else ""
+    yield Diagnosis("device", f"{device.name}{no_gpu}")
+    yield Diagnosis("memory", f"{free_bytes(device.name) / 1e9:.1f} GB free on {device.name}")
     with EngineBackend(setup) as backend:
         context = backend.target.context
         yield Diagnosis("model", f"{setup.card.title} in {setup.dtype}, context {context}")
@@ -78,23 +85,30 @@ def _kernels(spec: RunSpec, kinds: Sequence[str], *, is_offline: bool) -> Iterat
         _release()
         setup = make_engine_setup(structs.replace(spec, kernels=kind), is_offline=is_offline)
         with EngineBackend(setup) as backend:
-            used, tree = describe_kernels(backend.target), _tree(backend.target)
+            kernels = describe_kernels(backend.target)
+            tree = _tree(backend.target)
             rounds = [
-                [_timed(backend.complete, BASELINE, one) for _ in range(NUM_KIND_ROUNDS + 1)]
-                for one in _requests(setup)
+                [_timed(backend.complete, BASELINE, request) for _ in range(NUM_KIND_ROUNDS + 1)]
+                for request in _requests(setup)
             ]
         del backend
-        tokens = [done.token_ids for timed in rounds for _, done in timed]
+        tokens = [answer.result.token_ids for answers in rounds for answer in answers]
         is_same = tokens == (by_torch or tokens)
-        step_s = statistics.median(s for timed in rounds for s, _ in timed[1:]) / NUM_TOKENS
-        why = f", because {used.reason}" if used.reason else ""
-        text = f"{1e3 * step_s:.2f} ms a token by {used.name}{why}; {tree.text}"
+        answer_s = statistics.median(
+            answer.seconds
+            for answers in rounds
+            for answer in answers[1:]  # the first round warms up
+        )
+        token_ms = 1e3 * answer_s / NUM_TOKENS
+        reason = f", because {kernels.reason}" if kernels.reason else ""
+        diagnosis = f"{token_ms:.2f} ms per token by {kernels.name}{reason}; {tree.text}"
         if by_torch:
-            text += f"; {'the same' if is_same else 'OTHER'} tokens as with torch"
+            diagnosis += f"; {'the same' if is_same else 'OTHER'} tokens as with torch"
         by_torch = by_torch or tokens
-        # In half precision, rounding may turn near-ties.
-        is_ok = None if setup.dtype != "float32" else False
-        yield Diagnosis(f"kernels {kind}", text, tree.is_ok if is_same else is_ok)
+        is_ok = tree.is_ok
+        if not is_same:  # in half precision, rounding may turn near-ties
+            is_ok = False if setup.dtype == "float32" else None
+        yield Diagnosis(f"kernels {kind}", diagnosis, is_ok)
 
 
 def _release() -> None:
@@ -107,27 +121,28 @@ def _release() -> None:
         torch.cuda.empty_cache()
 
 
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
+def _version(version: str) -> tuple[int, ...]:
+    """The first two numbers of a version."""
+    return tuple(int(number) for number in version.split(".")[:2] if number.isdigit())
 
 
-def _threads(found: Threads | None) -> Diagnosis:
+def _threads(threads: Threads | None) -> Diagnosis:
     """The number of CPU threads, who chose it, and how threads wait."""
-    assert found is not None
-    tried = ", ".join(f"{count}: {1e3 * s:.2f} ms" for count, s in found.step_s.items())
+    assert threads is not None
+    tried = ", ".join(f"{count}: {1e3 * step_s:.2f} ms" for count, step_s in threads.step_s.items())
     chosen = {
         "option": "given by --threads",
         "environment": "given by the environment",
         "torch": "torch's default",
         "measured": f"the fastest for a step ({tried})",
-    }[found.chosen_by]
+    }[threads.chosen_by]
     wait = {
         "brief": "spin for some microseconds while they wait, then sleep",
         "passive": "sleep while they wait",
         "own": "wait as your variables say",
         "unknown": "may spin for long while they wait, which is slow beside other work",
-    }[found.waiting]
-    return Diagnosis("threads", f"{found.num}, {chosen}; they {wait}")
+    }[threads.waiting]
+    return Diagnosis("threads", f"{threads.num}, {chosen}; they {wait}")
 
 
 def _tree(target: Target) -> Diagnosis:
@@ -149,8 +164,7 @@ def _tree(target: Target) -> Diagnosis:
         difference = (on_tree - plain).abs().max().item()
     scale = plain.abs().max().item()
     is_ok = difference <= scale * 40 * torch.finfo(target.dtype).eps
-    text = f"a branch differs from a plain forward by {difference:.1e}"
-    return Diagnosis("tree", text, is_ok)
+    return Diagnosis("tree", f"a branch differs from a plain forward by {difference:.1e}", is_ok)
 
 
 def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]:
@@ -159,27 +173,29 @@ def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]
     Then the memory's bandwidth, and how much of it vanilla uses.
     """
     target = backend.target
-    tokens_agree, ours_s, theirs_s = True, [], []
+    do_tokens_agree = True
+    loop_s: list[float] = []
+    generate_s: list[float] = []
     for request in _requests(setup):
-        for turn in range(NUM_ROUNDS + 1):
-            seconds, ours = _timed(backend.complete, BASELINE, request)
-            other_s, theirs = _timed(generate, target, request.prompt_ids, NUM_TOKENS)
-            tokens_agree &= tuple(ours.token_ids) == tuple(theirs)
-            if turn:  # the first round warms up
-                ours_s.append(seconds)
-                theirs_s.append(other_s)
-    text = "vanilla in our loop " + ("equals" if tokens_agree else "DIFFERS from") + " generate"
-    yield Diagnosis("baseline tokens", text, tokens_agree)
-    ratio = statistics.median(ours_s) / statistics.median(theirs_s)
-    rate = NUM_TOKENS / statistics.median(ours_s)
-    text = f"{rate:.0f} tokens/s, {1 / ratio:.1f} times as fast as generate"
-    yield Diagnosis("baseline speed", text, ratio <= MARGIN)
-    found = measure_traffic(target)
+        for round_ in range(NUM_ROUNDS + 1):
+            by_loop = _timed(backend.complete, BASELINE, request)
+            by_generate = _timed(generate, target, request.prompt_ids, NUM_TOKENS)
+            do_tokens_agree &= tuple(by_loop.result.token_ids) == tuple(by_generate.result)
+            if round_ > 0:  # the first round warms up
+                loop_s.append(by_loop.seconds)
+                generate_s.append(by_generate.seconds)
+    verb = "equals" if do_tokens_agree else "DIFFERS from"
+    yield Diagnosis("baseline tokens", f"vanilla in our loop {verb} generate", do_tokens_agree)
+    ratio = statistics.median(loop_s) / statistics.median(generate_s)
+    tokens_per_s = NUM_TOKENS / statistics.median(loop_s)
+    speed = f"{tokens_per_s:.0f} tokens/s, {1 / ratio:.1f} times as fast as generate"
+    yield Diagnosis("baseline speed", speed, ratio <= MARGIN)
+    traffic = measure_traffic(target)
     yield Diagnosis(
         "memory bandwidth",
-        f"{found.bandwidth_bytes_per_s / 1e9:.1f} GB/s; vanilla reads its weights "
-        f"({found.target_bytes / 1e6:.1f} MB a step, cache {found.cache_bytes / 1e6:.1f} MB) "
-        f"at {found.target_bytes * rate / 1e9:.1f} GB/s",
+        f"{traffic.bandwidth_bytes_per_s / 1e9:.1f} GB/s; vanilla reads its weights "
+        f"({traffic.target_bytes / 1e6:.1f} MB per step, cache {traffic.cache_bytes / 1e6:.1f} MB) "
+        f"at {traffic.target_bytes * tokens_per_s / 1e9:.1f} GB/s",
     )
 
 
@@ -206,8 +222,15 @@ def generate(target: Target, ids: Sequence[int], num_tokens: int) -> list[int]:
     return out[0, len(ids) :].tolist()
 
 
-def _timed(call: Callable[..., T], *given: Any) -> tuple[float, T]:
-    """Seconds of a call, and its result."""
+class _Timed(NamedTuple, Generic[T]):
+    """A result, and the seconds that it took."""
+
+    seconds: float
+    result: T
+
+
+def _timed(call: Callable[..., T], *arguments: Any) -> _Timed[T]:
+    """Time a call."""
     began = time.perf_counter()
-    result = call(*given)
-    return time.perf_counter() - began, result
+    result = call(*arguments)
+    return _Timed(time.perf_counter() - began, result)

@@ -22,12 +22,12 @@ def downloads(
     if tasks is None:
         cards = [card for card in load_cards().values() if card.paper is not None]
     else:
-        found = [task.card for task in find_tasks(tasks) if task.card is not None]
-        cards = [*{card.name: card for card in found}.values()]
+        task_cards = [task.card for task in find_tasks(tasks) if task.card is not None]
+        cards = [*{card.name: card for card in task_cards}.values()]
     card = find_model(model) if model is not None else None
     for task in cards:
-        number = f"{task.paper.num_prompts} " if task.paper else ""
-        yield f"{number}prompts of {task.name}", partial(_prompts, task)
+        count = f"{task.paper.num_prompts} " if task.paper else ""
+        yield f"{count}prompts of {task.name}", partial(_prompts, task)
     if card is None:
         return
     yield f"model {card.name}", partial(resolve_model, card)

@@ -1,5 +1,6 @@
 """Running totals of a run, and its events as lines of text."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -11,24 +12,26 @@ from specbench.types import Record
 
 @dataclass(slots=True)
 class MethodTotal:
-    """The totals of one method so far. `steps` has emitted tokens and steps by task."""
+    """The totals of one method so far."""
 
     num_done: int = 0
     num_failed: int = 0
     num_tokens: int = 0
     wall_s: float = 0.0
-    steps: dict[str, tuple[int, int]] = field(default_factory=dict)
+    num_emitted: Counter[str] = field(default_factory=Counter)
+    """Tokens that steps emitted, by task."""
+    num_steps: Counter[str] = field(default_factory=Counter)
+    """Steps by task."""
 
     def add(self, record: Record) -> None:
         if not record.is_ok:
             self.num_failed += 1
             return
-        task, lengths = record.key.task, record.accept_lengths
-        emitted, steps = self.steps.get(task, (0, 0))
         self.num_done += 1
         self.num_tokens += record.num_tokens
         self.wall_s += record.wall_s or 0.0
-        self.steps[task] = emitted + sum(lengths), steps + len(lengths)
+        self.num_emitted[record.key.task] += sum(record.accept_lengths)
+        self.num_steps[record.key.task] += len(record.accept_lengths)
 
     @property
     def tokens_per_s(self) -> float | None:
@@ -37,8 +40,12 @@ class MethodTotal:
     @property
     def mat(self) -> float | None:
         """The mean of the tasks, as in tables."""
-        found = [emitted / steps for emitted, steps in self.steps.values() if steps]
-        return sum(found) / len(found) if found else None
+        by_task = [
+            self.num_emitted[task] / num_steps
+            for task, num_steps in self.num_steps.items()
+            if num_steps
+        ]
+        return sum(by_task) / len(by_task) if by_task else None
 
 
 @dataclass(slots=True)
@@ -105,25 +112,25 @@ def sample_line(record: Record, tally: Tally) -> str:
     start = f"[{tally.num_finished}/{tally.total}] {_sample_name(record)} {key.method}"
     if not record.is_ok:
         return f"{start} failed: {first_line(record.error or 'no reason given')}"
-    own = MethodTotal()
-    own.add(record)
-    speed = f" {own.tokens_per_s:.0f} tok/s" if own.tokens_per_s is not None else ""
-    mat = f" MAT {own.mat:.2f}" if own.mat is not None else ""
+    total = MethodTotal()
+    total.add(record)
+    speed = f" {total.tokens_per_s:.0f} tok/s" if total.tokens_per_s is not None else ""
+    mat = f" MAT {total.mat:.2f}" if total.mat is not None else ""
     left = f", {time_left}" if (time_left := tally.time_left) else ""
     return f"{start} {record.num_tokens} tokens{speed}{mat}{left}"
 
 
 def _sample_name(record: Record) -> str:
     key = record.key
-    is_named = key.sample_id.startswith(f"{key.task}/")
-    parts = [key.sample_id if is_named else f"{key.task}/{key.sample_id}"]
+    has_task = key.sample_id.startswith(f"{key.task}/")
+    words = [key.sample_id if has_task else f"{key.task}/{key.sample_id}"]
     if key.turn:
-        parts.append(f"turn {key.turn + 1}")
+        words.append(f"turn {key.turn + 1}")
     if key.repeat:
-        parts.append(f"repeat {key.repeat + 1}")
+        words.append(f"pass {key.repeat + 1}")
     if key.temperature:
-        parts.append(f"T={key.temperature:g}")
-    return first_line(" ".join(parts))
+        words.append(f"T={key.temperature:g}")
+    return first_line(" ".join(words))
 
 
 LONG_S = 60

@@ -38,14 +38,15 @@ def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[s
         backend.warm_up([request])
         chosen = backend.describe().methods
         streamed: dict[str, _StreamedDrafter] = {}
-        for label, own in backend.drafters.items():
+        for label, drafter in backend.drafters.items():
             settings = chosen[label].settings_text if label in chosen else ""
             shown = f"{label} ({settings})" if settings else label
-            streamed[label] = _StreamedDrafter(own, shown, watch)
+            streamed[label] = _StreamedDrafter(drafter, shown, watch)
         backend.drafters = cast("dict[str, Drafter]", streamed)
-        for label, drafter in streamed.items():
-            done = backend.complete(label, request)
-            yield drafter.shown, replace(done, decode_s=done.decode_s - drafter.seconds)
+        for label, streamed_drafter in streamed.items():
+            completion = backend.complete(label, request)
+            decode_s = completion.decode_s - streamed_drafter.seconds
+            yield streamed_drafter.shown, replace(completion, decode_s=decode_s)
 
 
 @dataclass(slots=True)
@@ -74,19 +75,23 @@ class _StreamedDrafter:
     """A drafter that reports what its steps have written, which takes `seconds`."""
 
     def __init__(self, drafter: Drafter, shown: str, watch: Watch) -> None:
-        self._drafter, self.shown, self._watch = drafter, shown, watch
+        self._drafter = drafter
+        self.shown = shown
+        self._watch = watch
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._drafter, name)
 
     def start(self, state: State, *prefill: Any) -> None:
-        self.seconds, self._lengths = 0.0, list[int]()
+        self.seconds = 0.0
+        self._lengths: list[int] = []
         self._tell(state)
         self._drafter.start(state, *prefill)
 
     def observe(self, state: State, *result: Any) -> None:
-        prompt = len(state.request.prompt_ids)
-        self._lengths.append(len(state.token_ids) - prompt - 1 - sum(self._lengths))
+        # The prompt and the prefill's token are no part of a step.
+        num_before = len(state.request.prompt_ids) + 1 + sum(self._lengths)
+        self._lengths.append(len(state.token_ids) - num_before)
         self._tell(state)
         self._drafter.observe(state, *result)
 

@@ -1,45 +1,55 @@
-"""Requests from prompts: their chats and sampling.
-
-The text of an answer, and where each of its tokens ends in it.
-"""
+"""Requests from prompts, with their chats and sampling, and the ends of tokens in answers."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
+from typing import NamedTuple
 
 from specbench.errors import SpecbenchError
-from specbench.measure.base import Plan, loads_of_run
+from specbench.measure.base import Plan, Work, loads_of_run
 from specbench.measure.spec import RunSpec
 from specbench.models.chat import ChatCodec
 from specbench.models.templates import Message
 from specbench.types import Record, RecordKey, Request, RequestKey, seed_of
 
 
-def make_request(plan: Plan, prompt_ids: tuple[int, ...], key: RequestKey) -> Request:
+def make_request(work: Work, prompt_ids: tuple[int, ...], key: RequestKey) -> Request:
     """The request of a rendered chat."""
     return Request(
         prompt_ids,
-        plan.max_new_tokens,
-        sampling=plan.spec.sampling(key.temperature),
-        eos_ids=plan.setup.codec.eos_ids,
-        seed=seed_of(plan.spec.seed, key),
+        work.max_new_tokens,
+        sampling=work.spec.sampling(key.temperature),
+        eos_ids=work.codec.eos_ids,
+        seed=seed_of(work.spec.seed, key),
     )
+
+
+class _ChatSize(NamedTuple):
+    """A rendered chat, and the new tokens that it leads to at most."""
+
+    prompt_ids: tuple[int, ...]
+    max_new_tokens: int
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.prompt_ids) + self.max_new_tokens
 
 
 def warm_up_requests(plan: Plan) -> list[Request]:
     """At each temperature the first prompt, and the longest chat that a prompt can lead to."""
     render = plan.setup.codec.render
-    prompts = [prompt for one in plan.prompt_sets for prompt in one.prompts]
-    longest = [
-        (render([user(" ".join(prompt.turns))]), plan.max_new_tokens * len(prompt.turns))
+    budget = plan.max_new_tokens
+    prompts = [prompt for prompt_set in plan.prompt_sets for prompt in prompt_set.prompts]
+    usual = _ChatSize(render([user(prompts[0].turns[0])]), budget)
+    whole_chats = [
+        _ChatSize(render([user(" ".join(prompt.turns))]), budget * len(prompt.turns))
         for prompt in prompts
     ]
-    usual = render([user(prompts[0].turns[0])]), plan.max_new_tokens
-    most = max(longest, key=lambda one: len(one[0]) + one[1])
+    longest = max(whole_chats, key=lambda chat: chat.num_tokens)
     return [
-        Request(prompt_ids, max_new_tokens, plan.spec.sampling(temperature))
+        Request(chat.prompt_ids, chat.max_new_tokens, plan.spec.sampling(temperature))
         for temperature in plan.spec.temperatures
-        for prompt_ids, max_new_tokens in (usual, most)
+        for chat in (usual, longest)
     ]
 
 
@@ -92,14 +102,19 @@ def token_ends(codec: ChatCodec, token_ids: Sequence[int], text: str) -> tuple[i
     windows: decoding the whole text for every token would take longer than the answer did.
     """
 
-    def length(ids: Sequence[int]) -> int:
-        return len(codec.text(ids).rstrip("\N{REPLACEMENT CHARACTER}")) if ids else 0
+    def length(window_ids: Sequence[int]) -> int:
+        """Whole characters of some tokens."""
+        if not window_ids:
+            return 0
+        return len(codec.text(window_ids).rstrip("\N{REPLACEMENT CHARACTER}"))
 
     lengths = []
     for i in range(len(token_ids)):
-        window = token_ids[max(0, i - _WINDOW) : i + 1]
-        lengths.append(length(window) - length(window[:-1]))
+        window_ids = token_ids[max(0, i - _WINDOW) : i + 1]
+        lengths.append(length(window_ids) - length(window_ids[:-1]))
     ends = [min(end, len(text)) for end in accumulate(lengths)]
     if ends:
         ends[-1] = len(text)
-    return tuple(reversed([*accumulate(reversed(ends), min)]))
+    # No end lies after a later one: from the back, each is at most the next.
+    from_the_back = accumulate(reversed(ends), min)
+    return tuple(reversed([*from_the_back]))

@@ -48,7 +48,7 @@ LONG = "[bold]" + "x" * 120
         (SAMPLE, "gsm8k/3 pld 10 tokens 40 tok/s MAT 1.80"),
         (
             record("pld", "3", turn=1, repeat=2, temperature=0.7),
-            "gsm8k/3 turn 2 repeat 3 T=0.7 pld",
+            "gsm8k/3 turn 2 pass 3 T=0.7 pld",
         ),
         (
             failed("pld", "3", error="CUDA out of memory\nTried 2 GiB"),

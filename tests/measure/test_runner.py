@@ -20,7 +20,8 @@ from specbench.log.run import NO_LOAD
 from specbench.machine.pauses import PauseWatch
 from specbench.measure.local.engine import EngineBackend
 from specbench.measure.local.engine_setup import make_engine_setup
-from specbench.measure.runner import Runner, method_order
+from specbench.measure.order import method_order
+from specbench.measure.runner import Runner
 from specbench.measure.spec import RunSpec
 from specbench.methods.recycling import Recycling
 from specbench.registry import default_entries, expand_groups, get, names, paper_methods

@@ -17,10 +17,11 @@ from specbench.log.backend import WorkerHeader
 from specbench.log.machine import Environment
 from specbench.machine import environment
 from specbench.machine.cpu_sampler import CpuSampler
-from specbench.measure.base import BackendInfo, Plan, Progress, RequestBackend, Setup
+from specbench.machine.pauses import PauseWatch
+from specbench.measure.base import BackendInfo, Progress, RequestBackend, Setup, Work
 from specbench.measure.cluster.messages import Job, Opening, Result, WorkerReport
 from specbench.measure.plan import make_setup
-from specbench.measure.runner import Runner
+from specbench.measure.runner import SampleRunner
 from specbench.measure.spec import RunSpec
 from specbench.types import Record
 
@@ -46,7 +47,7 @@ class Worker:
         self._sampler = CpuSampler()
         self._setup: Setup | None = None
         self._machine: Environment | None = None
-        self._runner: Runner | None = None
+        self._runner: SampleRunner | None = None
         self._done: list[Record] = []
         for name in SHARED_VARIABLES:
             os.environ.pop(name, None)
@@ -115,8 +116,10 @@ class Worker:
         self.report().check(opening.about)  # the files may have changed while they were loaded
         backend.warm_up(opening.requests)
         # The driver has the prompts: a worker is given one sample after the other.
-        plan = Plan(self._spec, setup, (), opening.requests[0].max_new_tokens)
-        self._runner = Runner(plan, backend, self, Progress(lambda text: None))
+        budget = opening.requests[0].max_new_tokens
+        work = Work(self._spec, setup.labels, setup.codec, budget)
+        silent = Progress(lambda text: None)
+        self._runner = SampleRunner(work, backend, self, silent, PauseWatch())
         self._stack.enter_context(self._runner.watch)
         return self._describe()
 
@@ -126,7 +129,7 @@ class Worker:
             self._setup = make_setup(self._spec, is_offline=self._is_offline)
         return self._setup
 
-    def _get_runner(self) -> Runner:
+    def _get_runner(self) -> SampleRunner:
         """The runner of the loaded model."""
         assert self._runner is not None, "a call loads the model first"
         return self._runner

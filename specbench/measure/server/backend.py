@@ -147,7 +147,7 @@ class BlockRunner:
             messages = make_chat(sample.prompt.turns[: key.turn + 1], self._replies(key))
             prompt_ids = self.plan.setup.codec.render(messages)
             num_prompt_tokens = len(prompt_ids)
-            request = make_request(self.plan, prompt_ids, key.request)
+            request = make_request(self.plan.work, prompt_ids, key.request)
             answer = await server.complete(ChatRequest(request, messages))
             return make_record(
                 key,
