@@ -151,7 +151,7 @@ class Stub(Server):
 def chunks_of(
     stub: Stub, path: str, prompt: Sequence[int], ids: Sequence[int], *, is_eos: bool
 ) -> Iterator[str]:
-    """The chunks of an answer in the engine's own shape, one a token."""
+    """The chunks of an answer in the engine's own shape, one per token."""
     finish = "stop" if is_eos else "length"
     texts = ["" if token == stub.eos else TEXT[token % 26] for token in ids]
     usage = {"prompt_tokens": len(prompt), "completion_tokens": len(ids)}

@@ -46,21 +46,22 @@ class ClusterBackend:
         self._actors = actors
         self._about = about
         self._num_named = num_named
-        self._names: dict[Any, str] = {}  # by actor
-        self._infos: dict[str, BackendInfo] = {}  # by name
-        self._idle = deque[Any]()  # actors
-        self._waiting = deque[Job]()
+        self._names: dict[Any, str] = {}  # of workers, by actor
+        self._infos: dict[str, BackendInfo] = {}  # of workers, by name
+        self._idle = deque[Any]()  # actors that have loaded their models and have no job
+        self._waiting = deque[Job]()  # jobs of the pass that no worker has yet
         self._calls: dict[Any, Call] = {}  # by Ray's reference to the result
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        names = {actor.close.remote(): self._names[actor] for actor in self._idle}
-        ended, _ = self._ray.wait([*names], num_returns=len(names), timeout=CLOSE_S)
+        actors = {actor.close.remote(): actor for actor in self._idle}  # by reference
+        ended, _ = self._ray.wait([*actors], num_returns=len(actors), timeout=CLOSE_S)
         for reference in ended:
+            name = self._names[actors[reference]]
             with suppress(self._ray.exceptions.RayError):  # the run is done
-                self._infos[names[reference]] = self._ray.get(reference)
+                self._infos[name] = self._ray.get(reference)
         for actor in self._actors:
             self._ray.kill(actor)
 
@@ -137,7 +138,7 @@ class ClusterBackend:
         Raises:
             SpecbenchError: a worker refuses the model, or none came back within the time.
         """
-        timeout_s = None if self._is_working else RESTART_S
+        timeout_s = None if self._is_working else RESTART_S  # a job may take any time
         ended, _ = self._ray.wait([*self._calls], timeout=timeout_s)
         if not ended:
             raise SpecbenchError(

@@ -61,7 +61,7 @@ class BlockRunner:
                 self.backend.run(self.backend.source.end_pass())
             try:
                 self.backend.run(self._run_block(block))
-            except BaseExceptionGroup as group:
+            except BaseExceptionGroup as group:  # of the tasks of a block
                 raise group.exceptions[0] from None
             self.log.changed()
             yield from (self._records[key] for key in missing)
@@ -75,21 +75,21 @@ class BlockRunner:
             return
         first = block.first
         load = first.load
-        num_before = len(self._records)
-        samples = [
+        num_records_before = len(self._records)
+        unfinished = [
             sample
             for sample in block.samples
             if any(key not in self._records for key in sample.keys(block.method))
         ]
         counters_before = await server.counters()
         clock = BlockClock(has_rate=bool(load.request_rate))
-        await self._complete_samples(block, samples, server, clock)
+        await self._complete_samples(block, unfinished, server, clock)
         client_s = clock.client_s
-        counters = {}
+        counters: dict[str, float] = {}
         if counters_before:
             await asyncio.sleep(SETTLE_S)
             counters = increase(counters_before, await server.counters())
-        new_records = list(self._records.values())[num_before:]
+        new_records = list(self._records.values())[num_records_before:]
         self.backend.blocks.append(
             BlockHeader(
                 method=block.method,

@@ -142,8 +142,9 @@ def main() -> None:
             continue
         setting = flag.convert(xllamacpp, argument)
         for field in flag.fields:
-            *parents, last = field.split(".")
-            setattr(reduce(getattr, parents, params), last, setting)
+            *parents, attribute = field.split(".")
+            holder = reduce(getattr, parents, params)
+            setattr(holder, attribute, setting)
     server = xllamacpp.Server(params)
     print(f"Serving at {server.listening_address}", flush=True)
     signal.pause()
