@@ -82,14 +82,14 @@ class Checkpoint:
         return iter(self._tensors)
 
     def rename(self, *prefixes: tuple[str, str]) -> None:
-        """Replace the beginnings of keys, (published, internal). Errors tell the published keys."""
+        """Replace the beginnings of keys, (published, internal). Errors name the published keys."""
         for published, internal in prefixes:
             for key in [key for key in self._tensors if key.startswith(published)]:
-                new = internal + key.removeprefix(published)
-                if new in self._tensors:
-                    raise self.error(f"has both {key} and {new}")
-                self._tensors[new] = self._tensors.pop(key)
-                self._file_names[new] = self._file_names.pop(key, key)
+                new_key = internal + key.removeprefix(published)
+                if new_key in self._tensors:
+                    raise self.error(f"has both {key} and {new_key}")
+                self._tensors[new_key] = self._tensors.pop(key)
+                self._file_names[new_key] = self._file_names.pop(key, key)
                 if internal and (published, internal) not in self._renamed:
                     self._renamed.append((published, internal))
         self._unread = set(self._tensors)

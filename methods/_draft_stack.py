@@ -25,13 +25,13 @@ _FIELDS = (
 
 
 def layer_config(
-    checkpoint: Checkpoint, fields: Mapping[str, Any], first: str = "layers.0"
+    checkpoint: Checkpoint, fields: Mapping[str, Any], first_layer: str = "layers.0"
 ) -> LlamaConfig:
-    """Config of the layers, from the `fields` of a head or target and the `first` layer's queries.
+    """Config of the layers, from the `fields` of a head or target and its first layer's queries.
 
     The head size is read from their weight: it need not be the hidden size divided by the heads.
     """
-    query_key = f"{first}.self_attn.q_proj.weight"
+    query_key = f"{first_layer}.self_attn.q_proj.weight"
     arguments = {name: fields[name] for name in _FIELDS if fields.get(name) is not None}
     for name in ("hidden_size", "intermediate_size", "num_attention_heads"):
         if not isinstance(arguments.get(name), int) or arguments[name] < 1:

@@ -112,9 +112,11 @@ class CandidatePool:
         if chain := self.chain:
             n = chain.num_nodes
             return tokens[:n], chain.parents, chain.depths, scores[:n]
-        kept = self._ops.topk(scores, self.num_nodes)[1].sort().values
-        expanded = torch.cat([self._zero, *self._expanded]) + self._begins
-        parents = torch.searchsorted(kept, expanded[self._expander[kept]])
+        _, best = self._ops.topk(scores, self.num_nodes)
+        kept = best.sort().values  # [nodes] indices among the candidates
+        expanded = torch.cat([self._zero, *self._expanded]) + self._begins  # as candidates
+        parents_of_kept = expanded[self._expander[kept]]  # as candidates
+        parents = torch.searchsorted(kept, parents_of_kept)
         parents.clamp_(max=self.num_nodes - 1)  # NaN scores may have left a parent out
         return tokens[kept], parents, self._depths[kept], scores[kept]
 
@@ -134,15 +136,16 @@ class Options(MethodOptions):
 
     def profiled(self) -> Self:
         """These options with all candidates in the tree, for an acceptance profile."""
-        size = 1 + self.top_k + self.depth * self.top_k**2
-        return replace(self, total_tokens=size)
+        num_candidates = 1 + self.top_k + self.depth * self.top_k**2
+        return replace(self, total_tokens=num_candidates)
 
     def sized(self, rows: int) -> Self:
         """These options with a tree of at most `rows` nodes, and the depth that suits its size."""
-        nodes = max(2, min(rows, self.total_tokens))
-        depth = min(self.depth, (nodes.bit_length() - 1) * 3 // 2 - 1)
-        top_k = min(self.top_k, max(2, nodes // 3))
-        return replace(self, total_tokens=nodes, depth=depth, top_k=top_k)
+        num_nodes = max(2, min(rows, self.total_tokens))
+        num_levels = (num_nodes.bit_length() - 1) * 3 // 2  # 1.5 * log2(num_nodes)
+        depth = min(self.depth, num_levels - 1)
+        top_k = min(self.top_k, max(2, num_nodes // 3))
+        return replace(self, total_tokens=num_nodes, depth=depth, top_k=top_k)
 
 
 class DynamicDrafter(EagleDrafter):

@@ -26,8 +26,10 @@ class Options(MethodOptions):
     def sized(self, rows: int) -> Self:
         """These options with steps of at most about `rows` rows."""
         level = min(self.level, 3 if rows < 24 else 4)
-        width = max(1, (rows - 1) // (2 * level - 2))
-        window, guesses = min(self.window, width), min(self.guesses, width)
+        # The window and the n-grams have level - 1 rows per column each.
+        num_columns = max(1, (rows - 1) // (2 * (level - 1)))
+        window = min(self.window, num_columns)
+        guesses = min(self.guesses, num_columns)
         return replace(self, level=level, window=window, guesses=guesses)
 
 
@@ -59,9 +61,10 @@ class Lookahead(Drafter):
         length = self._window_length
         self.tree_depth = max(length, most_levels)
         # With n levels, the first has lost n - 1 columns and the others n - 2.
-        *growing, filled = (n * (length - n + 2) for n in range(1, most_levels + 1))
+        sizes = [n * (length - n + 2) for n in range(1, most_levels + 1)]
+        filled_size = sizes[-1]  # n-grams are drafted beside a window with all levels
         most_drafted = options.guesses * most_levels
-        self.tree_sizes = {*growing, *range(filled, filled + most_drafted + 1)}
+        self.tree_sizes = {*sizes, *range(filled_size, filled_size + most_drafted + 1)}
 
     def start(self, state: State, prefill: Forward) -> None:
         rng = random.Random(state.request.seed)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -47,7 +48,7 @@ def decode(
     sampler = target.sampler(request.sampling, request.seed)
     state = State(request, sampler, limit)
     steps: list[Step] = []
-    traced: list[tuple[Tensor, Tensor, tuple[int, ...]]] = []
+    traced: list[_TracedTree] = []
     checked: list[CheckedStep] = []
     is_on_host = target.device.type == "cpu" and not execution.is_static
     with target.capture(drafter.needs), _naming_step(state, steps):
@@ -77,11 +78,11 @@ def decode(
             watch.lap("commit")
             if is_on_host or is_checked:
                 checked.append(CheckedStep.read(state.pending, proposed, verdict))
-            count, is_done = emit(state, verdict.token_ids, target.vocab_size)
-            steps.append(Step(proposed.num_nodes, count))
+            num_emitted, is_done = emit(state, verdict.token_ids, target.vocab_size)
+            steps.append(Step(proposed.num_nodes, num_emitted))
             if is_traced and proposed.log_probs is not None:
                 parents = proposed.layout.parents.clone()  # the next step overwrites both
-                traced.append((parents, proposed.log_probs.clone(), verdict.path))
+                traced.append(_TracedTree(parents, proposed.log_probs.clone(), verdict.path))
             watch.lap("host")
             if not is_done:
                 drafter.observe(state, StepResult(tree, forward, verdict, accepted_path))
@@ -93,8 +94,21 @@ def decode(
     return Completion(
         token_ids, reason, tuple(steps), prefill_end_s - prefill_begin_s,
         decode_end_s - decode_begin_s, watch.read(),
-        trace=tuple(_on_host(*tree) for tree in traced), draft_prefill_s=draft_prefill_s,
+        trace=tuple(tree.read() for tree in traced), draft_prefill_s=draft_prefill_s,
     )  # fmt: skip
+
+
+class _TracedTree(NamedTuple):
+    """A proposed tree on the device, with its accepted path. It is read after the last step."""
+
+    parents: Tensor  # [nodes]
+    log_probs: Tensor  # [nodes] of the path to each node; the root's is undefined
+    path: tuple[int, ...]
+
+    def read(self) -> TracedStep:
+        """Copy it to the host, which waits for the device."""
+        log_probs = (0.0, *self.log_probs[1:].tolist())
+        return TracedStep(tuple(self.parents.tolist()), log_probs, self.path)
 
 
 @contextmanager
@@ -119,11 +133,6 @@ def _prefill(target: Target, drafter: Drafter, state: State) -> tuple[Forward, b
     verdict = Verdict.read(chosen)
     _, is_done = emit(state, verdict.token_ids, target.vocab_size)
     return prefill, is_done
-
-
-def _on_host(parents: Tensor, log_probs: Tensor, path: tuple[int, ...]) -> TracedStep:
-    """A traced tree with its accepted path, read after the last step: reading waits."""
-    return TracedStep(tuple(parents.tolist()), (0.0, *log_probs[1:].tolist()), path)
 
 
 def token_limit(target: Target, request: Request) -> int:
@@ -152,17 +161,17 @@ def emit(state: State, token_ids: Iterable[int], vocab_size: int) -> tuple[int, 
         ContractFault: the acceptance rule emitted a token that is not in the vocabulary. A GPU
             that looked it up would be lost to this process.
     """
-    count = 0
+    num_emitted = 0
     for token in token_ids:
         if not 0 <= token < vocab_size:
             raise ContractFault(
                 f"The acceptance rule emitted token {token}, but the vocabulary has {vocab_size}."
             )
         state.append(token)
-        count += 1
+        num_emitted += 1
         if token in state.request.eos_ids or state.remaining == 0:
-            return count, True
-    return count, False
+            return num_emitted, True
+    return num_emitted, False
 
 
 def stop_reason(request: Request, token_ids: tuple[int, ...]) -> StopReason:

@@ -119,7 +119,7 @@ class Graphs(Execution):
     def record(self, captured: _Captured, inputs: tuple[Tensor, ...], named: Any) -> _Entry | str:
         """Make the recording for inputs of these shapes; returns the reason if it fails."""
         function = captured.function
-        buffers: list[_Buffer | None] = []
+        buffers: list[_Buffer | None] = []  # as in `_Entry.inputs`
         read: list[Tensor] = []  # the tensors that the recording reads
         for index, tensor in enumerate(inputs):
             buffer = None if self.output_id(tensor) else captured.buffer(index, tensor)
@@ -164,6 +164,7 @@ class _Captured:
         self._outputs: dict[_Like, Tensor] = {}
 
     def __call__(self, *inputs: Tensor, **named: Any) -> Outputs:
+        """Replay the recording for inputs of these shapes, which the first call makes."""
         owner = self._owner
         if owner.is_paused:
             return self.function(*inputs, **named)

@@ -82,6 +82,7 @@ class CudaRecorder:
         return (torch.ones(1, device=self._device),)
 
     def _recorded(self, function: Recorded, generators: Generators, keep: Keep) -> Recording:
+        """Run the function twice on the capture's own stream, then capture it there."""
         current = torch.cuda.current_stream(self._stream.device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
@@ -90,7 +91,7 @@ class CudaRecorder:
                 outputs = keep(function())
         current.wait_stream(self._stream)
         torch.cuda.synchronize(self._stream.device)
-        before = torch.cuda.memory_allocated(self._stream.device)
+        bytes_before = torch.cuda.memory_allocated(self._stream.device)
         torch.cuda.reset_peak_memory_stats(self._stream.device)
         graph = torch.cuda.CUDAGraph()
         for generator in generators:
@@ -105,8 +106,8 @@ class CudaRecorder:
             torch.cuda.set_stream(current)
             raise _CaptureError(error) from error
         self._first = self._first or graph
-        peak = torch.cuda.max_memory_allocated(self._stream.device)
-        return Recording(outputs, graph.replay, peak - before)
+        peak_bytes = torch.cuda.max_memory_allocated(self._stream.device)
+        return Recording(outputs, graph.replay, scratch_bytes=peak_bytes - bytes_before)
 
 
 @contextmanager

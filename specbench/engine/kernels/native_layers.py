@@ -88,12 +88,12 @@ class NativeLayers:
         self._width = max(*attention_widths, *(structure.inner for structure in structures))
 
     def __call__(
-        self, x: Tensor, first: int, caches: Sequence[CacheRows], slots: CacheSlots,
+        self, x: Tensor, first_layer: int, caches: Sequence[CacheRows], slots: CacheSlots,
         tree_mask: TreeMask, attended: Tensor | None = None,
     ) -> None:  # fmt: skip
         cos_sin = slots.cos_sin
         bias = tree_mask.bias.contiguous()
-        layers = ctypes.byref(self.layers, first * ctypes.sizeof(_Layer))
+        layers = ctypes.byref(self.layers, first_layer * ctypes.sizeof(_Layer))
         work = x.new_empty(x.shape[0] * self._width)
         self._run(
             layers, _addresses_of(caches), len(caches), x.data_ptr(), *x.shape,

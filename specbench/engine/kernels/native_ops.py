@@ -123,9 +123,11 @@ class NativeOps(Ops):
         return self._best(logits, k) if self._has_best(logits, k) else super().topk_ids(logits, k)
 
     def _has_best(self, logits: Tensor, k: int) -> bool:
+        """True if the library finds the k best tokens of these logits [n, vocab]."""
         return self._takes(logits) and k <= min(MOST_BEST, logits.shape[1])
 
     def _best(self, logits: Tensor, k: int, log_probs: Tensor | None = None) -> Tensor:
+        """Ids [n, k] of the best tokens, whose log-probabilities fill `log_probs`, if given."""
         ids = logits.new_empty(logits.shape[0], k, dtype=torch.long)
         self._library.best_tokens(
             logits.data_ptr(), logits.stride(0), *logits.shape, k, ids.data_ptr(),
@@ -175,6 +177,7 @@ class NativeOps(Ops):
         self, out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, kind: int,
         norm: Norm | None,
     ) -> Tensor:  # fmt: skip
+        """A product, gated or added to `out` [n, output] by its `kind`, as `native.c` counts."""
         self._library.product(
             out.data_ptr(), x.data_ptr(), x.stride(0), *x.shape, weight.data_ptr(), out.shape[1],
             address(bias), kind, *norm_arguments(norm), torch.get_num_threads(),

@@ -48,9 +48,9 @@ def in_parts(x: Tensor, weight: Tensor, bias: Tensor | None, num_parts: int) -> 
 JoinedLayers: TypeAlias = Callable[..., None]
 """Decoder layers, each with the norm before it, as one call for up to `max_exact_rows` rows.
 
-Given x [n, hidden], `first`, caches, slots and a `TreeMask`, it runs the layers from `first` on,
-one for each of the caches, over x in place. The first one's attention reads `attended` [n, input],
-if that is given too, in place of norm(x).
+Given x [n, hidden], the number of the first layer, caches, slots and a `TreeMask`, it runs layers,
+one for each of the caches, over x in place. The attention of the first reads `attended` [n,
+input], if that is given too, in place of norm(x).
 """
 JoinedHead: TypeAlias = Callable[..., tuple[Tensor, Tensor, Tensor]]
 """Levels of a draft as one call, which grows them after the first rows of the caches.
