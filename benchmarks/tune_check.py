@@ -44,12 +44,20 @@ from specbench.measure.plan import make_plan
 from specbench.measure.progress import Lines
 from specbench.measure.session import run_plan
 from specbench.measure.spec import make_spec
+from specbench.settings.cost_curve import CURVE_FILE, Curve, read_curve
+from specbench.settings.cost_model import CostModel
 from specbench.settings.run_method import parse_methods
-from specbench.tune.cost import CURVE_FILE, Curve, measured, read_curve
-from specbench.tune.predict import candidates, estimate, label_of, weigh
-from specbench.tune.profile import PROFILE_FILE, Profile, read_profile, recorded_plan
-from specbench.tune.replay import mat, replay
-from specbench.tune.tuner import halves, paper_of
+from specbench.settings.speedup import NUM_RESAMPLES, estimate, weigh
+from specbench.settings.walk import mat
+from specbench.tune.candidates import candidates
+from specbench.tune.choice import paper_of
+from specbench.tune.cost import measured_curve
+from specbench.tune.engine_plan import EnginePlan
+from specbench.tune.predict import curve_label
+from specbench.tune.profile_file import PROFILE_FILE, Profile, read_profile
+from specbench.tune.recording import recorded_plan
+from specbench.tune.replay import replay
+from specbench.tune.tuner import halves
 from specbench.types import Record
 
 METHODS = "eagle2,eagle3,medusa,hydra,eagle,sps,pld,suffix"
@@ -107,19 +115,20 @@ def _process(given: argparse.Namespace) -> int:
     if (given.out / "profile" / PROFILE_FILE).is_file():
         profile = read_profile(given.out / "profile")
     else:
-        profile = recorded_plan(plan, plan.setup, say, is_named=False)
+        profile = recorded_plan(EnginePlan(plan, plan.setup), say, is_named=False)
         profile.write(given.out / "profile")
     if (folder / CURVE_FILE).is_file():
         curve = read_curve(folder)
     else:
-        curve = measured(plan, plan.setup, given.minutes / 4, say)
+        curve = measured_curve(EnginePlan(plan, plan.setup), given.minutes / 4, say)
         curve.write(folder)
-    weighed = _settings(profile, curve, given.settings)
+    model = CostModel(curve, NUM_RESAMPLES)
+    weighed = _settings(profile, model, given.settings)
     labels = [*weighed, *(f"{one}:{PAIRS[one]}" for one in PAIRS if one in weighed)]
-    seconds = sum(estimate(v, curve, _label(curve, k)).seconds for k, v in weighed.items())
+    seconds = sum(estimate(v, model, _label(curve, k)).seconds for k, v in weighed.items())
     passes = given.minutes * 60 / 2 / (seconds * curve.vanilla_s)
     run = _run(_plan(given, labels, max(1, min(5, round(passes)))), folder / "run", say)
-    lines, picks = _table(profile, curve, weighed, run)
+    lines, picks = _table(profile, model, weighed, run)
     again = [*dict.fromkeys(one for pick in picks.values() for one in pick)]
     left = max(60.0, given.minutes * 60 - (time.perf_counter() - began))
     passes = left / (seconds * curve.vanilla_s * len(again) / len(weighed))
@@ -150,17 +159,17 @@ def _run(plan: Plan, folder: Path, say: Lines) -> Run:
     return run_plan(plan, folder, say, given=())
 
 
-def _settings(profile: Profile, curve: Curve, number: int) -> dict[str, DataFrame]:
+def _settings(profile: Profile, model: CostModel, number: int) -> dict[str, DataFrame]:
     """Settings of all methods: the paper's where they are known, and drawn ones."""
-    draw, per = Random(0), -(-number // max(1, len(curve.methods)))
+    draw, per = Random(0), -(-number // max(1, len(model.curve.methods)))
     found: dict[str, DataFrame] = {}
-    for label in curve.methods:
+    for label in model.curve.methods:
         paper, *others = candidates(profile, label)
         own: dict[str, DataFrame] = {}
         for one in [paper, *draw.sample(others, len(others))]:
             options = asdict(parse_methods([one])[0].options)
             with suppress(UserError):  # the curve ends before it
-                own |= {one: weigh(replay(profile, one), curve, label, options)}
+                own |= {one: weigh(replay(profile, one), model, label, options)}
             if len(own) == per:
                 break
         found |= own
@@ -168,7 +177,7 @@ def _settings(profile: Profile, curve: Curve, number: int) -> dict[str, DataFram
 
 
 def _label(curve: Curve, setting: str) -> str:
-    return label_of(curve, *parse_methods([setting]))
+    return curve_label(curve, *parse_methods([setting]))
 
 
 Times = Mapping[str, Mapping[str, tuple[float, float]]]
@@ -223,18 +232,19 @@ def _mats(
 
 
 def _table(
-    profile: Profile, curve: Curve, weighed: Mapping[str, DataFrame], run: Run
+    profile: Profile, model: CostModel, weighed: Mapping[str, DataFrame], run: Run
 ) -> tuple[list[str], dict[str, list[str]]]:
     """The lines of the table; of each method the pick, the sweep's best, and the paper's."""
     first, second = ({one.rpartition("/")[0] for one in names} for names in halves(profile))
     times = {one: _times(run, one) for one in weighed}
     rows, left = [], []
+    curve = model.curve
     state = _step_s(run) / curve.vanilla_s
-    longer = _longer(curve, state)
+    longer = CostModel(_longer(curve, state), NUM_RESAMPLES)
     for one, tasks in weighed.items():
         label, value = _label(curve, one), _speedup(times[one], second)[0]
         halves_of = [tasks[tasks.index.isin(half)] for half in (first, second)]
-        predicted, same = (estimate(half, curve, label).speedup for half in halves_of)
+        predicted, same = (estimate(half, model, label).speedup for half in halves_of)
         rows.append(Row(label, one, predicted, same, value, _mats(profile, run, one, second)))
         left.append(abs(math.log(value / estimate(halves_of[1], longer, label).speedup)))
     pairs = {name: f"{name}:{option}" for name, option in PAIRS.items() if name in weighed}
@@ -245,7 +255,7 @@ def _table(
     aa = median(twice) if twice else math.nan
     away = np.abs([one.errors for one in rows])  # [settings, 4]
     goal = max(GOAL, TIMES_AA * aa) if twice else GOAL
-    covered = [*_coverage(curve, weighed, times, sorted(first | second))]
+    covered = [*_coverage(model, weighed, times, sorted(first | second))]
     lines = [
         "| what | value |", "|---|---:|",
         f"| settings, methods | {len(rows)}, {len({one.label for one in rows})} |",
@@ -282,7 +292,7 @@ def _longer(curve: Curve, state: float) -> Curve:
 
 
 def _coverage(
-    curve: Curve,
+    model: CostModel,
     weighed: Mapping[str, DataFrame],
     times: Mapping[str, Times],
     samples: Sequence[str],
@@ -291,9 +301,9 @@ def _coverage(
     draw = Random(1)
     splits = [{*draw.sample(samples, len(samples) // 2)} for _ in range(SPLITS)]
     for setting, tasks in weighed.items():
-        hits, label = 0, _label(curve, setting)
+        hits, label = 0, _label(model.curve, setting)
         for split in splits:
-            one = estimate(tasks[tasks.index.isin(split)], curve, label)
+            one = estimate(tasks[tasks.index.isin(split)], model, label)
             value, variance = _speedup(times[setting], {*samples} - split)
             half = math.hypot(one.half_width, 1.96 * math.sqrt(variance))
             hits += abs(math.log(value / one.speedup)) <= half

@@ -88,7 +88,7 @@ def cost(values: dict[str, Any], call: Call, out: Out, minutes: Minutes = None) 
     quiet_libraries()
     from specbench.report.build import plot_files, write_files
     from specbench.tune import cost as make
-    from specbench.tune.cost import cost_curve
+    from specbench.tune.plots import cost_curve
 
     curve = make(output=out, minutes=minutes, offline=call.offline, say=say, **values)
     write_files(out, plot_files([cost_curve(curve)]))
@@ -108,7 +108,7 @@ def predict(
     from specbench.report.build import plot_files, write_files
     from specbench.tune import predict as make
     from specbench.tune import prediction_frame, read_curve, read_profile
-    from specbench.tune.predict import heat_map
+    from specbench.tune.plots import heat_map
 
     stored, found = read_profile(profile), list["Prediction"]()
     for number, folder in enumerate(cost, 1):

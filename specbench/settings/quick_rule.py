@@ -17,14 +17,15 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specbench.settings.acceptance import Acceptance, AcceptanceFile
+from specbench.settings.grids import ROWS
 from specbench.settings.run_method import RunMethod
 from specbench.types import BASELINE
 
 if TYPE_CHECKING:
     from specbench.engine.drafter import Drafter
 
-ROWS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 60)
-"""Rows of a step whose time is measured, up to the largest draft of a run."""
+FASTER = 1.05
+"""A number of threads stays unless another is faster by this factor."""
 WITHIN, LIKELY = 1.03, 1.2
 """Settings within the first factor of the best are equal: the paper's win, else the smallest.
 Those beyond the second are dropped after one trial.

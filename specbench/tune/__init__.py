@@ -1,11 +1,34 @@
 """The fastest settings of methods on a machine: acceptance profile times cost curve, measured."""
 
-from specbench.tune.cost import Curve, cost, curve_frame, read_curve
-from specbench.tune.predict import Prediction, predict, prediction_frame
-from specbench.tune.profile import Profile, profile, read_profile
-from specbench.tune.replay import Walk, best_tree, mat, oracle, profile_frame, replay
-from specbench.tune.tuner import Choice, tune
+from specbench.settings.cost_curve import Curve, read_curve
+from specbench.settings.walk import Walk, mat
+from specbench.tune.best_tree import best_tree
+from specbench.tune.choice import Choice
+from specbench.tune.cost import cost
+from specbench.tune.frames import curve_frame, prediction_frame, profile_frame
+from specbench.tune.predict import Prediction, predict
+from specbench.tune.profile import profile
+from specbench.tune.profile_file import Profile, read_profile
+from specbench.tune.replay import oracle, replay
+from specbench.tune.tuner import tune
 
-__all__ = ["Profile", "Walk", "best_tree", "mat", "oracle", "profile", "profile_frame"]
-__all__ += ["Curve", "cost", "curve_frame", "read_curve", "read_profile", "replay"]
-__all__ += ["Choice", "Prediction", "predict", "prediction_frame", "tune"]
+__all__ = [
+    "Choice",
+    "Curve",
+    "Prediction",
+    "Profile",
+    "Walk",
+    "best_tree",
+    "cost",
+    "curve_frame",
+    "mat",
+    "oracle",
+    "predict",
+    "prediction_frame",
+    "profile",
+    "profile_frame",
+    "read_curve",
+    "read_profile",
+    "replay",
+    "tune",
+]

@@ -4,14 +4,16 @@ Settings are chosen on one half of the prompts. Expected and measured speedups a
 half.
 """
 
+from __future__ import annotations
+
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
-from msgspec.structs import replace as replace_part
+import msgspec
 
 from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.stats.estimates import Estimate
@@ -21,69 +23,50 @@ from specbench.log.run import Run
 from specbench.log.store import HEADER, read_run
 from specbench.measure.base import Plan, Progress
 from specbench.measure.local.engine_load import load_model
-from specbench.measure.local.engine_setup import EngineSetup
-from specbench.measure.methods import BASELINE
 from specbench.measure.plan import make_plan
 from specbench.measure.progress import Lines
 from specbench.measure.session import run_plan
-from specbench.registry import MethodChoice
-from specbench.settings import files
-from specbench.settings.quick_rule import ROWS
+from specbench.settings.cost_curve import CURVE_FILE, Curve, read_curve
+from specbench.settings.cost_model import CostModel
 from specbench.settings.run_method import parse_methods
-from specbench.tune.cost import CURVE_FILE, Curve, about_of, measured, read_curve
-from specbench.tune.predict import Prediction, agreement, candidates, predict, spelling
-from specbench.tune.profile import PROFILE_FILE, Profile, engine_plan, read_profile, recorded_plan
-from specbench.tune.replay import best_tree
+from specbench.settings.speedup import NUM_RESAMPLES
+from specbench.tune.candidates import candidates, spelling
+from specbench.tune.choice import Choice, choose, paper_of
+from specbench.tune.cost import about_of, measured_curve
+from specbench.tune.engine_plan import EnginePlan, Say, engine_plan
+from specbench.tune.kind import find_kind
+from specbench.tune.predict import predict_with
+from specbench.tune.profile_file import PROFILE_FILE, Profile, read_profile
+from specbench.tune.recording import recorded_plan
+from specbench.tune.results import write_results
+from specbench.types import BASELINE
 
-FIRST_LIMIT, SCREENED, KEPT = 4, 6, 12
-"""Prompts of a task without --limit; answers that all settings are tried on, and how many stay."""
-BEST, RANDOM = 2, 2
-"""Settings of a method that are measured: the best by prediction, and drawn ones."""
-COLUMNS = ("method", "settings", "predicted_speedup", "low", "high", "measured_speedup")
-OWN = ("weights", "datastore", "scope", "other")
-"""Options that are not settings."""
+DEFAULT_NUM_PROMPTS = 4
+"""Prompts of a task without --limit: two for each half, so that a tune takes minutes."""
+NUM_SCREENING_ANSWERS = 6
+"""Answers that all settings of a method are predicted for."""
+NUM_KEPT = 12
+"""Settings that are then predicted for all answers of the first half, the fastest of those."""
+NUM_BEST = 2
+"""Settings of a method that are measured since they are the fastest by prediction."""
+NUM_DRAWN = 2
+"""Settings that are drawn from the rest and measured, which shows how good predictions are."""
+SHORT_MINUTES = 2
+"""Goal up to which only one of those is measured."""
+CURVE_SHARE = 3
+"""The part of the time that the cost curve gets: one in this many minutes."""
 CHANGED = 1.2
 """Ratio of vanilla's step times above which the speed of the machine has changed."""
-UNSTEADY = "Vanilla's step took {:.0%} of its time in the cost curve: the machine's speed changed."
+CHANGED_WARNING = (
+    "Vanilla's step took {:.0%} of its time in the cost curve: the machine's speed changed."
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """A setting with what was expected and measured of it on the second half of the prompts."""
+class Halves(NamedTuple):
+    """Names of the answers to choose settings by, and of those to measure them on."""
 
-    settings: str
-    predicted: Prediction | None
-    measured: Estimate | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A method's settings: the chosen one, the paper's, and all that were measured."""
-
-    label: str
-    best: Tried
-    paper: Tried
-    tried: tuple[Tried, ...]
-
-    @property
-    def lines(self) -> list[str]:
-        """The result in words."""
-        found = [f"{self.best.settings}: {_speeds(self.best)}"]
-        if self.best.settings != self.paper.settings:
-            found.append(f"  the paper's {self.paper.settings}: {_speeds(self.paper)}")
-        options = parse_methods([self.best.settings])[0].options
-        if hasattr(options, "total_tokens") and hasattr(options, "depth"):
-            shape = f"depth={options.depth}, top_k={options.top_k}"
-            found.append(f"  EAGLE's arguments: total_token={options.total_tokens}, {shape}")
-        return found
-
-
-def _speeds(one: Tried) -> str:
-    about, texts = one.predicted, []
-    if about:
-        texts.append(f"{about.speedup:.2f}x expected ({about.low:.2f} to {about.high:.2f})")
-    texts.append(f"{one.measured.value:.2f}x measured" if one.measured else "not measured")
-    return ", ".join(texts)
+    first: set[str]
+    second: set[str]
 
 
 def tune(
@@ -93,7 +76,7 @@ def tune(
     output: str | Path,
     minutes: float | None = None,
     offline: bool = False,
-    say: Callable[[str], None] | None = None,
+    say: Say | None = None,
     progress: Progress | None = None,
     **values: Any,
 ) -> list[Choice]:
@@ -120,187 +103,198 @@ def tune(
     """
     folder = Path(output)
     progress = progress or Lines(say or (lambda text: None))
-    if not {"limit", "sample"} & {*values}:
-        values["limit"] = FIRST_LIMIT
-    plan, setup = engine_plan(model, methods, values, offline=offline)
-    found = _profile(folder / "profile", plan, setup, progress)
-    curve = _curve(folder / "cost", plan, setup, minutes / 3 if minutes else None, progress)
-    if {*curve.methods} != {*found.header.methods} - {BASELINE}:
-        both = f"{', '.join(found.header.methods)} and a cost curve of {', '.join(curve.methods)}"
-        raise UserError(f"{folder} has a profile of {both}.", "Give --out another folder.")
-    first, second = halves(found)
+    if "limit" not in values and "sample" not in values:
+        values["limit"] = DEFAULT_NUM_PROMPTS
+    made = engine_plan(model, methods, values, offline=offline)
+    profile = _profile_in(folder / "profile", made, progress)
+    curve = _curve_in(folder / "cost", made, minutes / CURVE_SHARE if minutes else None, progress)
+    _check_methods(folder, profile, curve)
+    cost_model = CostModel(curve, NUM_RESAMPLES)
+    prompts = halves(profile)
     progress.message("Predicting …")
-    draw, listed = Random(0), dict[str, list[str]]()
-    num_drawn = RANDOM if minutes is None or minutes > 2 else 1
-    for one in (each for each in setup.methods if each.label != BASELINE):
-        is_known = one.label in curve.methods
-        known = _chosen(found, curve, one.label, first, folder / "trees") if is_known else []
-        listed[str(one.asked)] = _settings(known, paper_of(str(one.asked)), draw, num_drawn)
-    every = tuple(one for settings in listed.values() for one in settings)
-    plan = make_plan(replace_part(plan.spec, methods=every, repeats=2), is_offline=offline)
-    run = _run(folder / "run", plan, second, progress)
-    metrics, choices = measure(run), []
+    draw = Random(0)
+    num_drawn = 1 if minutes is not None and minutes <= SHORT_MINUTES else NUM_DRAWN
+    settings: dict[str, list[str]] = {}
+    for method in made.setup.methods:
+        if method.label == BASELINE:
+            continue
+        ranked: list[str] = []
+        if method.label in curve.methods:
+            trees = folder / "trees"
+            ranked = ranked_settings(profile, cost_model, method.label, prompts.first, trees)
+        asked = str(method.asked)
+        settings[asked] = _measured_settings(ranked, paper_of(asked), draw, num_drawn)
+    all_settings = tuple(setting for of_method in settings.values() for setting in of_method)
+    spec = msgspec.structs.replace(made.plan.spec, methods=all_settings, repeats=2)
+    run_of_settings = make_plan(spec, is_offline=offline)
+    run = _run_in(folder / "run", run_of_settings, prompts.second, progress)
+    metrics = measure(run)
     _compare_steps(metrics, curve, progress)
-    for label, settings in listed.items():
-        predicted = predict(found, curve, settings, prompts=second, is_strict=False)
-        choices.append(_choice(label, settings, predicted, metrics))
-    _write(folder, choices, setup, run)
+    choices = []
+    for label, tried in settings.items():
+        predictions = predict_with(
+            cost_model, profile, tried, prompts=prompts.second, is_strict=False
+        )
+        choices.append(choose(label, tried, predictions, metrics))
+    write_results(folder, choices, made.setup, run)
     return choices
 
 
-def _profile(folder: Path, plan: Plan, setup: EngineSetup, progress: Progress) -> Profile:
-    """The stored profile, or a new one of all methods that can have one."""
+def _profile_in(folder: Path, made: EnginePlan, progress: Progress) -> Profile:
+    """The profile stored in a folder, or a new one of all methods that can have one."""
     if (folder / PROFILE_FILE).is_file():
-        found = read_profile(folder)
-        found.check(plan.about.model, plan.about.methods)
-        then = [one.sha256 for one in found.header.prompts], found.header.max_new_tokens
-        now = [one.describe().sha256 for one in plan.prompt_sets], plan.max_new_tokens
-        if then != now or {*found.header.methods} - {*setup.labels}:
-            reason = f"{folder} has a profile of other prompts, lengths or methods."
-            raise UserError(reason, "Give --out another folder.")
+        profile = read_profile(folder)
+        _check_profile(folder, profile, made)
         progress.message(f"Profile: that in {folder}")
-        return found
+        return profile
     progress.message("Profile …")
-    found = recorded_plan(plan, setup, progress, is_named=False)
-    found.write(folder)
-    return found
+    profile = recorded_plan(made, progress, is_named=False)
+    profile.write(folder)
+    return profile
 
 
-def _curve(
-    folder: Path, plan: Plan, setup: EngineSetup, minutes: float | None, progress: Progress
-) -> Curve:
-    """The stored cost curve, or a new one."""
+def _check_profile(folder: Path, profile: Profile, made: EnginePlan) -> None:
+    """Refuse a stored profile of another model or of other work.
+
+    Raises:
+        UserError: model, weights, prompts, lengths or methods differ.
+    """
+    plan = made.plan
+    profile.check(plan.about.model, plan.about.methods)
+    stored_prompts = [prompts.sha256 for prompts in profile.header.prompts]
+    prompts = [prompt_set.describe().sha256 for prompt_set in plan.prompt_sets]
+    is_same = stored_prompts == prompts
+    is_same = is_same and profile.header.max_new_tokens == plan.max_new_tokens
+    if not is_same or {*profile.header.methods} - {*made.setup.labels}:
+        message = f"{folder} has a profile of other prompts, lengths or methods."
+        raise UserError(message, "Give --out another folder.")
+
+
+def _curve_in(folder: Path, made: EnginePlan, minutes: float | None, progress: Progress) -> Curve:
+    """The cost curve stored in a folder, or a new one."""
     if (folder / CURVE_FILE).is_file():
         curve = read_curve(folder)
-        curve.check(about_of(setup, load_model(setup)))
+        curve.check(about_of(made.setup, load_model(made.setup)))
         progress.message(f"Cost curve: that in {folder}")
         return curve
     progress.message("Cost curve …")
-    curve = measured(plan, setup, minutes, progress)
+    curve = measured_curve(made, minutes, progress)
     curve.write(folder)
     return curve
 
 
-def halves(profile: Profile) -> tuple[set[str], set[str]]:
-    """The names of the answers to every other sample of each task, and of the rest."""
-    found: tuple[set[str], set[str]] = (set(), set())
-    numbers: dict[str, dict[str, int]] = {}
-    for name in (one.about.prompt for one in profile.answers):
-        of_task = numbers.setdefault(name.partition("/")[0], {})
-        number = of_task.setdefault(name.rpartition("/")[0], len(of_task))
-        found[number % 2].add(name)
-    return found if found[1] else (found[0], found[0])
+def _check_methods(folder: Path, profile: Profile, curve: Curve) -> None:
+    """Refuse a profile and a curve of different methods.
+
+    Raises:
+        UserError: a folder has them.
+    """
+    if {*curve.methods} != {*profile.header.methods} - {BASELINE}:
+        profiled = ", ".join(profile.header.methods)
+        measured = ", ".join(curve.methods)
+        message = f"{folder} has a profile of {profiled} and a cost curve of {measured}."
+        raise UserError(message, "Give --out another folder.")
 
 
-def _chosen(
-    profile: Profile, curve: Curve, label: str, prompts: set[str], trees: Path
+def halves(profile: Profile) -> Halves:
+    """The names of the answers to every other sample of each task, and of the rest.
+
+    With a single sample per task, both halves are the same.
+    """
+    parts = Halves(set(), set())
+    numbers_by_task: dict[str, dict[str, int]] = {}
+    for answer in profile.answers:
+        name = answer.about.prompt
+        task, sample = name.partition("/")[0], name.rpartition("/")[0]
+        numbers = numbers_by_task.setdefault(task, {})
+        number = numbers.setdefault(sample, len(numbers))
+        parts[number % 2].add(name)
+    return parts if parts.second else Halves(parts.first, parts.first)
+
+
+def ranked_settings(
+    profile: Profile, model: CostModel, label: str, prompts: Collection[str], trees: Path
 ) -> list[str]:
     """The candidates of a method in profile and curve, the fastest on these prompts first.
 
-    All are tried on a few answers, and the fastest of those on all.
+    All are predicted for a few answers, and the fastest of those for all.
+
+    Args:
+        profile: has the method.
+        model: of a curve that has it too.
+        label: the method as it was profiled.
+        prompts: names of the answers to choose by.
+        trees: the folder of files of trees that are made for the method.
     """
-    found = [*candidates(profile, label), *_trees(profile, label, prompts, trees)]
-    few = {*sorted(prompts)[:: max(1, len(prompts) // SCREENED)]}
-    for number, tried in ((len(found), few), (KEPT, prompts)):
-        predicted = predict(profile, curve, found[:number], prompts=tried, is_strict=False)
-        ordered = sorted(predicted, key=lambda one: -one.speedup)
-        found = [*(one.settings for one in ordered), *found[number:]]
-    return found
+
+    def by_speed(settings: Sequence[str], answers: Collection[str]) -> list[str]:
+        predictions = predict_with(model, profile, settings, prompts=answers, is_strict=False)
+        fastest_first = sorted(predictions, key=lambda prediction: -prediction.speedup)
+        return [prediction.settings for prediction in fastest_first]
+
+    stride = max(1, len(prompts) // NUM_SCREENING_ANSWERS)
+    few = set(sorted(prompts)[::stride])
+    settings = [*candidates(profile, label), *_tree_settings(profile, label, prompts, trees)]
+    ranked = by_speed(settings, few)
+    return by_speed(ranked[:NUM_KEPT], prompts) + ranked[NUM_KEPT:]
 
 
-def _settings(known: Sequence[str], paper: str, draw: Random, num_drawn: int) -> list[str]:
+def _measured_settings(
+    ranked: Sequence[str], paper: str, draw: Random, num_drawn: int
+) -> list[str]:
     """The settings of a method that are measured: the best, the paper's, and drawn ones."""
-    chosen = [*known[:BEST], paper]
-    rest = [one for one in known if one not in chosen]
-    return [*dict.fromkeys([*chosen, *draw.sample(rest, min(num_drawn, len(rest)))])]
+    chosen = [*ranked[:NUM_BEST], paper]
+    rest = [setting for setting in ranked if setting not in chosen]
+    drawn = draw.sample(rest, min(num_drawn, len(rest)))
+    return [*dict.fromkeys([*chosen, *drawn])]
 
 
-def _trees(profile: Profile, label: str, prompts: set[str], folder: Path) -> list[str]:
+def _tree_settings(
+    profile: Profile, label: str, prompts: Collection[str], folder: Path
+) -> list[str]:
     """The best static trees of several sizes, as settings; their files are written."""
-    if profile.header.methods[label].kind != "ranks":
-        return []
-    folder.mkdir(parents=True, exist_ok=True)
-    found = []
-    for size in [n for n in ROWS if n > 1]:
-        if tree := best_tree(profile, label, size, prompts):
-            path = (folder / f"{label.partition(':')[0]}-{size}.json").resolve()
-            write_whole(path, json.dumps(tree).encode())
-            found.append(spelling(profile, label, {"tree": path}))
-    return found
+    kind = find_kind(profile.header.methods[label].kind)
+    settings = []
+    for rows, paths in kind.best_trees(profile, label, prompts).items():
+        if paths:
+            folder.mkdir(parents=True, exist_ok=True)
+            path = (folder / f"{label.partition(':')[0]}-{rows}.json").resolve()
+            write_whole(path, json.dumps(paths).encode())
+            settings.append(spelling(profile, label, {"tree": path}))
+    return settings
 
 
-def paper_of(label: str) -> str:
-    """The spelling of a method with its paper's settings, and its own weights."""
-    (method,) = parse_methods([label])
-    given = {name: value for name, value in method.asked.given.items() if name in OWN}
-    return str(MethodChoice(method.method.name, given))
+def _run_in(folder: Path, plan: Plan, prompts: Collection[str], progress: Progress) -> Run:
+    """An ordinary run of a plan on some of its prompts; a stored one is continued.
 
-
-def _run(folder: Path, plan: Plan, prompts: set[str], progress: Progress) -> Run:
-    """An ordinary run of a plan on some of its prompts; a stored one is continued."""
-    if (folder / HEADER).is_file() and (stored := read_run(folder)).header.status == "complete":
-        then = tuple(one for one in stored.header.methods if one != BASELINE)
-        if {*then} != {one.label for one in parse_methods(plan.spec.methods)}:
-            raise UserError(f"{folder} has a run of {', '.join(then)}.", "Give another --out.")
-        return stored
+    Raises:
+        UserError: the folder has a complete run of other settings.
+    """
+    if (folder / HEADER).is_file():
+        stored = read_run(folder)
+        if stored.header.status == "complete":
+            stored_methods = [label for label in stored.header.methods if label != BASELINE]
+            labels = {method.label for method in parse_methods(plan.spec.methods)}
+            if {*stored_methods} != labels:
+                message = f"{folder} has a run of {', '.join(stored_methods)}."
+                raise UserError(message, "Give another --out.")
+            return stored
     progress.message("Measuring …")
     samples = {name.rpartition("/")[0] for name in prompts}
-    sets = []
-    for one in plan.prompt_sets:
-        kept = [each for each in one.prompts if f"{one.task.name}/{each.sample_id}" in samples]
+    prompt_sets = []
+    for prompt_set in plan.prompt_sets:
+        task = prompt_set.task.name
+        kept = [prompt for prompt in prompt_set.prompts if f"{task}/{prompt.sample_id}" in samples]
         if kept:
-            sets.append(replace(one, prompts=tuple(kept)))
-    return run_plan(replace(plan, prompt_sets=tuple(sets)), folder, progress, given=())
+            prompt_sets.append(replace(prompt_set, prompts=tuple(kept)))
+    return run_plan(replace(plan, prompt_sets=tuple(prompt_sets)), folder, progress, given=())
 
 
 def _compare_steps(metrics: RunMetrics, curve: Curve, progress: Progress) -> None:
     """Say if vanilla's steps took another time in the run than in the curve."""
     step_s = metrics.cost(BASELINE, metrics.temperatures[0]).step_s
-    share = step_s.value / curve.vanilla_s if isinstance(step_s, Estimate) else 1.0
-    if not 1 / CHANGED < share < CHANGED:
-        progress.message(UNSTEADY.format(share))
-
-
-def _choice(
-    label: str, settings: Sequence[str], predicted: Sequence[Prediction], metrics: RunMetrics
-) -> Choice:
-    tried, (temperature,) = [], metrics.temperatures
-    known = {one.settings: one for one in predicted}
-    for one, method in zip(settings, parse_methods(settings), strict=True):
-        speedup = metrics.overall[method.label, temperature].speedup
-        speed = speedup if isinstance(speedup, Estimate) else None
-        tried.append(Tried(one, known.get(one), speed))
-    best, paper = tried[0], next(one for one in tried if one.settings == paper_of(label))
-    if paper.measured and not (best.measured and best.measured.value >= paper.measured.value):
-        best = paper
-    return Choice(label, best, paper, tuple(tried))
-
-
-def _write(folder: Path, choices: Sequence[Choice], setup: EngineSetup, run: Run) -> None:
-    import pandas as pd
-
-    from specbench.report.build import plot_files, write_files
-
-    tried = [one for choice in choices for one in choice.tried]
-    rows = []
-    for one in tried:
-        about, name = one.predicted, parse_methods([one.settings])[0].method.name
-        expected = (about.speedup, about.low, about.high) if about else (None,) * 3
-        rows.append((name, one.settings, *expected, one.measured and one.measured.value))
-    table = pd.DataFrame(rows, columns=COLUMNS).to_csv(index=False, float_format="%.4f")
-    write_whole(folder / "predictions.csv", table.encode())
-    options, weights = {}, {}
-    for best in (choice.best for choice in choices):
-        (method,) = parse_methods([best.settings])
-        name, stored = method.method.name, run.header.methods[method.label].weights
-        given = [option for option in method.asked.given if option not in OWN]
-        options[name] = {option: getattr(method.options, option) for option in given}
-        weights[name] = files.hash_of(stored.files) if stored else ""
-    title = f"tuned {run.header.created[:10]}"
-    settings = files.SettingsFile(options, title, setup.card.name, setup.fits(), weights)
-    write_whole(folder / "settings.toml", files.toml_text(settings).encode())
-    if not setup.stand_in:
-        files.keep_settings(settings)
-    found = [(one.predicted, one.measured.value) for one in tried if one.predicted and one.measured]
-    if plot := agreement(found):
-        write_files(folder, plot_files([plot]))
+    if not isinstance(step_s, Estimate):
+        return
+    ratio = step_s.value / curve.vanilla_s
+    if not 1 / CHANGED < ratio < CHANGED:
+        progress.message(CHANGED_WARNING.format(ratio))

@@ -1,7 +1,7 @@
 """What is declared of a method: its name, its options, its memory and its profile."""
 
 from dataclasses import field
-from typing import Literal, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 BASELINE = "vanilla"
 """The method that speedups compare with."""
@@ -10,13 +10,9 @@ Scope = Literal["request", "run"]
 """Lifetime of a method's memory: one request, or all requests of a pass."""
 
 
-ProfileKind = Literal["pool", "ranks", "path", "token", "text"]
-"""The data that an acceptance profile has of a method, for each position of an answer.
-
-pool: all candidates of a dynamic tree. ranks: for static trees, the answer's tokens among the
-draft tokens of each depth. path: how much of a drafted chain is right. token: one bit, if a
-draft token does not depend on where its draft began. text: nothing, since drafts follow from
-the tokens alone.
+ProfileKind: TypeAlias = str
+"""The data that an acceptance profile has of a method, for each position of an answer: the name
+of a module of `specbench.tune.kinds`, such as "pool" or "text".
 """
 
 OptionT = TypeVar("OptionT")

@@ -21,7 +21,8 @@ from specbench.settings.files import (
     read_settings,
     with_stored,
 )
-from specbench.settings.quick_rule import ROWS, StepTimes, rows_to_time, tuned
+from specbench.settings.grids import ROWS
+from specbench.settings.quick_rule import StepTimes, rows_to_time, tuned
 from specbench.settings.run_method import RunMethod, parse_methods
 from specbench.zoo import TINY
 from tests.support.headers import make_header

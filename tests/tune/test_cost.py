@@ -13,8 +13,10 @@ from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree
 from specbench.errors import UserError
 from specbench.methods.medusa import Medusa
+from specbench.settings.cost_model import CostModel
+from specbench.settings.grids import STEP_ROWS
 from specbench.tune import cost, read_curve
-from specbench.tune.cost import STEP_ROWS
+from specbench.tune.fit_curve import variance_of_pairs
 from tests.tune import WORK
 
 VALUES = WORK | {"tasks": "gsm8k,mt_bench", "limit": 1, "max_new_tokens": 60}
@@ -64,19 +66,21 @@ def test_the_times_of_a_planted_machine_come_out(machine: list[float], tmp_path:
     assert said == ["recycling has no acceptance profile", *(f"Block {n}/6" for n in (1, 2, 3))]
     assert (curve.threads, curve.rows, curve.about["threads"]) == ((1,), STEP_ROWS, "1")
     assert {"machine", "dtype", "temperature", "torch", "specbench"} < {*curve.about}
-    unit = step_s(1, curve.middle)
+    unit = step_s(1, curve.middle_context)
     assert curve.vanilla_s == pytest.approx(unit, rel=1e-3)
-    costs = curve.costs(None, 0, 50)
+    model = CostModel(curve, 50)
+    costs = model.costs(None, 0)
     for context in curve.lengths:
         for rows in (1, 2, 16, 17, 65):
             expected = step_s(rows, context) / unit
-            assert curve.step(costs, rows, context) == pytest.approx(expected, rel=1e-3)
-    assert curve.step(costs, 17, curve.middle) - curve.step(costs, 16, curve.middle) > 1
+            assert model.step(costs, rows, context) == pytest.approx(expected, rel=1e-3)
+    middle = curve.middle_context
+    assert model.step(costs, 17, middle) - model.step(costs, 16, middle) > 1
     size = len(curve.rows)
     assert costs[0, size] == pytest.approx(SLOPE / unit, rel=0.01)
     prefills = [PREFILL * length / unit for length in curve.lengths]
     assert costs[0, size + 2 :] == pytest.approx(prefills, rel=0.02)
-    drafts = curve.costs("medusa", 0, 50)[0, costs.shape[1] :]
+    drafts = model.costs("medusa", 0)[0, costs.shape[1] :]
     assert [one["rows"] for one in curve.methods["medusa"].knots] == [2, 4, 8, 16, 32, 64]
     assert drafts[:6] == pytest.approx(6 * [DRAFT / unit], abs=0.02)
     assert curve.process < 1e-4 and curve.num_pairs == 1
@@ -86,7 +90,5 @@ def test_the_times_of_a_planted_machine_come_out(machine: list[float], tmp_path:
 
 
 def test_a_pair_of_equal_settings_tells_what_a_process_adds() -> None:
-    from specbench.tune.cost import variance_of_pairs
-
     assert variance_of_pairs([]) == 0
     assert variance_of_pairs([0.02, -0.04]) == pytest.approx((0.0004 + 0.0016) / 4)

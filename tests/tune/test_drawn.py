@@ -16,8 +16,9 @@ from specbench.engine.sampler import Sampler
 from specbench.methods.sps import next_length
 from specbench.settings.run_method import parse_methods
 from specbench.tune import mat, profile, replay
-from specbench.tune.profile import Answer, AnswerHeader
-from specbench.tune.replay import Draft, Outcome, shares, walk_of
+from specbench.tune.drafts import Draft, Outcome, shares
+from specbench.tune.profile_file import Answer, AnswerHeader
+from specbench.tune.replay import walk_of
 from specbench.types import Request, Sampling
 from tests.methods import test_peagle
 from tests.tune import WORK

@@ -9,11 +9,15 @@ import msgspec
 import pytest
 
 from specbench.errors import UserError
+from specbench.settings.cost_curve import MethodCost
+from specbench.settings.cost_model import CostModel
+from specbench.settings.grids import STEP_ROWS
 from specbench.settings.run_method import parse_methods
+from specbench.settings.walk import Step
 from specbench.tune import Curve, Profile, Walk, predict, profile, read_curve, replay
-from specbench.tune.cost import STEP_ROWS, MethodCost, cost_curve, curve_frame
-from specbench.tune.predict import candidates, heat_map, prediction_frame
-from specbench.tune.replay import profile_frame
+from specbench.tune.candidates import candidates
+from specbench.tune.frames import curve_frame, prediction_frame, profile_frame
+from specbench.tune.plots import cost_curve, heat_map
 
 PREFILL, SLOPE, MIDDLE = 7.0, 0.001, 200
 LENGTHS = (1, MIDDLE, 1000)
@@ -160,13 +164,14 @@ def test_a_curve_of_other_work_is_refused_with_both_values(
 
 
 def test_an_answer_without_a_draft_takes_vanillas_time_and_the_prefill(found: Profile) -> None:
-    curve = planted(found)
+    model = CostModel(planted(found))
+    without_draft = Step(emitted=1, rows=1, before=0, times=1)
     for count in (0, 1):  # of one token, or of two: a step without room for a draft
-        walk = Walk("gsm8k/1/0", 9, (1,) * count, (1,) * count, (0,) * count, (1,) * count)
+        walk = Walk("gsm8k/1/0", 9, (without_draft,) * count)
         for label in DRAFTS:
             options = {"depth": 2, "top_k": 2}
-            own, costs = curve.weights(label, options, walk), curve.costs(label, 0, 0)[0]
-            vanilla = curve.weights(None, {}, walk) @ curve.costs(None, 0, 0)[0]
+            own, costs = model.weights(label, options, walk), model.costs(label, 0)[0]
+            vanilla = model.weights(None, {}, walk) @ model.costs(None, 0)[0]
             assert own @ costs == pytest.approx(vanilla + 1)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +20,9 @@ from specbench.errors import UserError
 from specbench.log.methods import MethodHeader
 from specbench.methods.shared.stored_pool import HostPool, StoredPool, smaller_tree
 from specbench.registry import get
-from specbench.tune import Profile, profile, read_profile, replay
-from specbench.tune.profile import ProfiledMethod, ProfileHeader, recorded_answer
+from specbench.tune import Profile, profile, profile_file, read_profile, replay
+from specbench.tune.profile_file import ProfiledMethod, ProfileHeader
+from specbench.tune.recording import recorded_answer
 from specbench.types import Request
 from tests.methods import test_mtp, test_peagle
 from tests.methods.building import build_in
@@ -75,7 +75,7 @@ def test_a_setting_outside_of_the_profile_is_refused_with_both_values(
         ("suffix:scope=run", {}, "suffix:scope=run has no acceptance profile"),
         ("eagle", {"temperatures": 1.0}, "draws siblings, and an answer shows only one"),
         ("medusa:acceptance=typical", {"temperatures": 1.0}, "its rule gives other answers"),
-        ("eagle2:top_k=24", {"limit": 1}, r"bytes a position, not 4,096"),
+        ("eagle2:top_k=24", {"limit": 1}, r"bytes per position, not 4,096"),
     ],
 )
 def test_no_profile_is_made_of(
@@ -89,7 +89,7 @@ def test_no_profile_is_made_of(
 def test_a_profile_that_becomes_too_large_ends_after_its_first_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sys.modules["specbench.tune.profile"], "MOST_BYTES", 10_000)
+    monkeypatch.setattr(profile_file, "MOST_BYTES", 10_000)
     lines: list[str] = []
     with pytest.raises(UserError, match=r"about \d{3},\d{3} bytes, more than 10,000"):
         profile("tiny", "eagle2", **VALUES | {"limit": 8}, say=lines.append)

@@ -21,7 +21,9 @@ from specbench.measure.spec import make_spec
 from specbench.settings.files import TUNED, SettingsFile, keep_settings, read_settings
 from specbench.settings.run_method import RunMethod
 from specbench.tune import Choice, read_profile, tune
-from specbench.tune.tuner import COLUMNS, _choice, halves, paper_of
+from specbench.tune.choice import choose, paper_of
+from specbench.tune.results import COLUMNS
+from specbench.tune.tuner import halves
 from specbench.zoo import TINY
 from tests.tune import WORK, time_few_rows
 
@@ -114,7 +116,7 @@ def test_the_papers_settings_are_best_where_they_are_faster_or_all_that_was_meas
         for one, speed in zip(settings, speeds, strict=True)
     }
     metrics: Any = SimpleNamespace(overall=overall, temperatures=(0.0,))
-    assert _choice("medusa", settings, [], metrics).best.settings == settings[best]
+    assert choose("medusa", settings, [], metrics).best.settings == settings[best]
 
 
 @pytest.mark.usefixtures("choices")

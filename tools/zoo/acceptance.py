@@ -22,6 +22,7 @@ from specbench.models.cards import ModelCard, find_model
 from specbench.models.chat import load_codec
 from specbench.models.hub import resolve_model
 from specbench.registry import get
+from specbench.settings import grids
 from specbench.settings.acceptance import FOLDER, Acceptance, AcceptanceFile
 from specbench.types import Request
 from specbench.zoo import TINY
@@ -30,28 +31,21 @@ from tools.zoo.text import FAMILIES
 
 SETTINGS_SEED = 23
 _MAX_NEW_TOKENS = 128
-_NODES = tuple({"nodes": nodes} for nodes in (2, 3, 4, 6, 8, 12, 16))
-_CHAINS = tuple({"num_tokens": number} for number in (1, 2, 3, 4, 6))
-_DYNAMIC = tuple(
-    {"total_tokens": nodes, "depth": depth, "top_k": top_k}
-    for nodes, depth, top_k in (
-        (2, 0, 1), (3, 1, 1), (4, 2, 1), (5, 3, 1), (4, 1, 2), (5, 1, 3), (6, 2, 2), (8, 3, 2),
-        (8, 2, 4), (12, 3, 4), (12, 2, 6), (16, 2, 8), (16, 4, 4), (24, 5, 6),
-    )
-)  # fmt: skip
+_STATIC = tuple({"nodes": nodes} for nodes in grids.SHIPPED_NODES)
+_CHAINS = tuple({"num_tokens": num_tokens} for num_tokens in grids.SHIPPED_CHAINS)
 SETTINGS: Mapping[str, tuple[dict[str, Any], ...]] = {
-    "sps": tuple({"schedule": "constant", **one} for one in _CHAINS),
+    "sps": tuple({"schedule": "constant", **chain} for chain in _CHAINS),
     "pld": _CHAINS,
     "lookahead": tuple(
         {"level": level, "window": width, "guesses": width}
         for level, width in ((3, 1), (3, 2), (3, 3), (4, 3), (5, 3))
     ),
-    "medusa": _NODES,
-    "hydra": _NODES,
-    "eagle": _NODES,
-    "eagle2": _DYNAMIC,
-    "eagle3": _DYNAMIC,
-    "recycling": _NODES,
+    "medusa": _STATIC,
+    "hydra": _STATIC,
+    "eagle": _STATIC,
+    "eagle2": grids.SHIPPED_TREES,
+    "eagle3": grids.SHIPPED_TREES,
+    "recycling": _STATIC,
     "sam": tuple(
         {"num_tokens": copied, "nodes": nodes}
         for copied, nodes in ((2, 2), (4, 2), (4, 3), (6, 4), (8, 6), (12, 12))

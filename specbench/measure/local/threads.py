@@ -18,10 +18,10 @@ from msgspec.structs import replace
 from specbench.engine.clock import Stopwatch
 from specbench.log.machine import Threads
 from specbench.machine.threads import is_number_given, thread_counts, waiting
-from specbench.measure.local.trial import FASTER as FASTER
 from specbench.measure.local.trial import Trial, TrialOver, TrialWatch
 from specbench.measure.local.trial import set_threads as set_threads
-from specbench.settings.quick_rule import ROWS, StepTimes, shown
+from specbench.settings.grids import ROWS
+from specbench.settings.quick_rule import StepTimes, shown
 
 if TYPE_CHECKING:
     from specbench.engine.target import Target

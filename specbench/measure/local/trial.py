@@ -8,9 +8,8 @@ from time import perf_counter
 from typing import NamedTuple
 
 from specbench.engine.clock import Phase, Stopwatch
+from specbench.settings.quick_rule import FASTER
 
-FASTER = 1.05
-"""A number stays unless another is faster by this factor."""
 FAR = 1.5
 """A number is dropped if it takes this many times as long as the best..."""
 FAR_STEPS = 7

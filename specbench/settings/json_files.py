@@ -1,0 +1,67 @@
+"""What the files of acceptance profiles and of cost curves have in common."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from specbench.errors import UserError, reading
+
+SCHEMA = 1
+"""Version of both formats."""
+
+Header = TypeVar("Header", bound=msgspec.Struct)
+
+
+class Compared(NamedTuple):
+    """A property with its values on two sides."""
+
+    name: str
+    first: Any
+    second: Any
+
+
+def check_same(title: str, where: tuple[str, str], compared: Iterable[Compared], hint: str) -> None:
+    """Refuse two sides that differ, with both values of each property.
+
+    Args:
+        title: the first line of the error.
+        where: what stands behind the first and the second value, such as "in the curve".
+        compared: the properties.
+        hint: how to get sides that agree.
+
+    Raises:
+        UserError: a property differs.
+    """
+    in_first, in_second = where
+    lines = [
+        f"  {name}: {first or 'none'} {in_first}, {second or 'none'} {in_second}"
+        for name, first, second in compared
+        if first != second
+    ]
+    if lines:
+        raise UserError("\n".join([title, *lines]), hint)
+
+
+def check_free(folder: str | Path | None, file_name: str, what: str) -> None:
+    """Raise UserError if a folder already has the file of a profile or curve."""
+    if folder is not None and Path(folder, file_name).exists():
+        raise UserError(f"{folder} holds a {what}.", "Give --out another folder.")
+
+
+def read_json(path: Path, header_type: type[Header], what: str, hint: str) -> Header:
+    """Read a JSON file into a struct.
+
+    Raises:
+        UserError: there is no such file, or it is damaged or of a newer version.
+    """
+    if not path.is_file():
+        raise UserError(f"{path.parent} holds no {what.lower()} ({path.name}).", hint)
+    with reading(path, what, hint):
+        header = msgspec.json.decode(path.read_bytes(), type=header_type)
+    schema = getattr(header, "schema", 0)
+    if schema > SCHEMA:
+        message = f"{path} has schema {schema}, newer than {SCHEMA}."
+        raise UserError(message, "Use a newer specbench.")
+    return header

@@ -1,0 +1,117 @@
+"""The speedup of a setting from its walks and a cost curve, with its interval.
+
+A speedup is defined as in reports: sums of seconds over the prompts of a task, prefill
+included, vanilla's by the method's, and the mean over tasks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from specbench.analysis.stats.arrays import FloatArray
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws
+from specbench.analysis.stats.confidence import quantile
+from specbench.analysis.stats.variance import Variance, total
+from specbench.settings.cost_model import CostModel
+from specbench.settings.quick_rule import FASTER
+from specbench.settings.walk import Walk
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+NUM_RESAMPLES = 500
+"""Resamples of prompts and of a curve's blocks."""
+
+
+class SpeedupEstimate(NamedTuple):
+    """The speedup of a setting over all tasks, by a cost curve."""
+
+    speedup: float
+    """Mean over tasks."""
+    half_width: float
+    """Half of the 95 % interval of its logarithm."""
+    thread_index: int
+    """Index among the curve's numbers of threads of the one that a run would choose."""
+    seconds: float
+    """Time of all answers, in steps of vanilla."""
+
+
+def weigh(
+    walks: Sequence[Walk], model: CostModel, label: str, options: Mapping[str, Any]
+) -> DataFrame:
+    """The weight of each cost in the time of vanilla ("baseline") and of a setting ("own").
+
+    There is a row per sample, "task/sample_id", over whose turns it sums: they depend on each
+    other.
+    """
+    import pandas as pd
+
+    samples = [walk.prompt.rpartition("/")[0] for walk in walks]
+    weights = {
+        "baseline": [model.weights(None, {}, walk.vanilla) for walk in walks],
+        "own": [model.weights(label, options, walk) for walk in walks],
+    }
+    sides = {side: pd.DataFrame(np.stack(rows), samples) for side, rows in weights.items()}
+    return pd.concat(sides, axis=1).groupby(level=0, sort=False).sum()
+
+
+def estimate(weighed: DataFrame, model: CostModel, label: str) -> SpeedupEstimate:
+    """The mean speedup over tasks, with the threads that a run would choose.
+
+    Args:
+        weighed: the weights of a setting, as `weigh` returns them.
+        model: of the same curve, with `NUM_RESAMPLES`.
+        label: the method as the curve spells it.
+    """
+    own_weights = weighed["own"].to_numpy().sum(0)  # [columns]
+    thread_indices = range(len(model.curve.threads))
+    seconds = [float(own_weights @ model.costs(label, index)[0]) for index in thread_indices]
+    # A run keeps vanilla's number of threads, the first, unless another is clearly faster.
+    compared = [seconds[0], *(FASTER * other for other in seconds[1:])]
+    thread_index = compared.index(min(compared))
+    speedups = _speedups_by_task(weighed, model, model.costs(label, thread_index))
+    mean_speedups = np.mean(speedups, axis=0)  # [1 + resamples]
+    num_samples = len(weighed)
+    degrees = max(1, num_samples - len(speedups))
+    # Drawing from n clusters has the variance of dividing by n.
+    drawn_variance = float(np.log(mean_speedups[1:]).var()) * (num_samples / degrees)
+    of_prompts = Variance(drawn_variance, degrees)
+    of_process = Variance(model.curve.process, max(1, model.curve.num_pairs))
+    variance = total([of_prompts, of_process])
+    half_width = quantile(variance.degrees) * math.sqrt(variance.value)
+    return SpeedupEstimate(
+        speedup=float(mean_speedups[0]),
+        half_width=half_width,
+        thread_index=thread_index,
+        seconds=seconds[thread_index],
+    )
+
+
+@cache
+def _draws(task: str) -> Draws:
+    return Draws(Bootstrap(NUM_RESAMPLES), f"tune/{task}")
+
+
+def _speedups_by_task(
+    weighed: DataFrame, model: CostModel, own_costs: FloatArray
+) -> list[FloatArray]:
+    """The speedup of each task and its resamples [1 + resamples], by the costs of a method.
+
+    Prompts and blocks of the curve are drawn together; both sides of a ratio have the same.
+    """
+    costs = {"baseline": model.costs(None, 0), "own": own_costs}
+    speedups = []
+    for task, rows in weighed.groupby(lambda sample: sample.partition("/")[0], sort=False):
+        seconds = {}
+        for side, side_costs in costs.items():
+            weights = rows[side].to_numpy()  # [samples, columns]
+            resampled = _draws(str(task)).sums(weights)  # [resamples, columns]
+            sums = np.vstack([weights.sum(0), resampled])
+            seconds[side] = (sums * side_costs).sum(1)
+        speedups.append(seconds["baseline"] / seconds["own"])
+    return speedups

@@ -1,0 +1,106 @@
+"""Which of a method's settings is chosen, of those that were measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specbench.analysis.metrics import RunMetrics
+from specbench.analysis.stats.estimates import Estimate
+from specbench.registry import MethodChoice
+from specbench.settings.run_method import parse_methods
+from specbench.tune.predict import Prediction
+
+NO_SETTINGS = ("weights", "datastore", "scope", "other")
+"""Options that are not settings: they say what a method drafts with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A setting with what was expected and measured of it on the second half of the prompts."""
+
+    settings: str
+    """Its spelling on the command line."""
+    predicted: Prediction | None
+    """None outside of profile or curve."""
+    measured: Estimate | None = None
+    """Its speedup; None if it could not be measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A method's settings: the chosen one, the paper's, and all that were measured."""
+
+    label: str
+    """The method as it was asked for."""
+    best: Tried
+    """The chosen one."""
+    paper: Tried
+    """The paper's, with the same weights."""
+    tried: tuple[Tried, ...]
+    """All, the best by prediction first."""
+
+    @property
+    def lines(self) -> list[str]:
+        """The result in words."""
+        lines = [f"{self.best.settings}: {_speedup_texts(self.best)}"]
+        if self.best.settings != self.paper.settings:
+            lines.append(f"  the paper's {self.paper.settings}: {_speedup_texts(self.paper)}")
+        (method,) = parse_methods([self.best.settings])
+        arguments = method.options.official_arguments
+        if arguments:
+            lines.append(f"  EAGLE's arguments: {arguments}")
+        return lines
+
+
+def _speedup_texts(tried: Tried) -> str:
+    """Expected and measured speedup: "1.92x expected (1.80 to 2.04), 1.95x measured"."""
+    texts = []
+    predicted = tried.predicted
+    if predicted is not None:
+        interval = f"{predicted.low:.2f} to {predicted.high:.2f}"
+        texts.append(f"{predicted.speedup:.2f}x expected ({interval})")
+    if tried.measured is not None:
+        texts.append(f"{tried.measured.value:.2f}x measured")
+    else:
+        texts.append("not measured")
+    return ", ".join(texts)
+
+
+def choose(
+    label: str, settings: Sequence[str], predictions: Sequence[Prediction], metrics: RunMetrics
+) -> Choice:
+    """A method's choice: the best by prediction, unless the paper's was measured faster.
+
+    Args:
+        label: the method as it was asked for.
+        settings: those that were measured, the best by prediction first, the paper's included.
+        predictions: of those that profile and curve have.
+        metrics: of the run.
+    """
+    (temperature,) = metrics.temperatures
+    predicted = {prediction.settings: prediction for prediction in predictions}
+    tried = []
+    for setting, method in zip(settings, parse_methods(settings), strict=True):
+        speedup = metrics.overall[method.label, temperature].speedup
+        measured = speedup if isinstance(speedup, Estimate) else None
+        tried.append(Tried(setting, predicted.get(setting), measured))
+    best = tried[0]
+    paper = next(setting for setting in tried if setting.settings == paper_of(label))
+    if _is_faster(paper, best):
+        best = paper
+    return Choice(label, best, paper, tuple(tried))
+
+
+def _is_faster(setting: Tried, other: Tried) -> bool:
+    """True if a setting was measured faster than another, or the other was not measured."""
+    if setting.measured is None:
+        return False
+    return other.measured is None or setting.measured.value > other.measured.value
+
+
+def paper_of(label: str) -> str:
+    """The spelling of a method with its paper's settings, and its own weights."""
+    (method,) = parse_methods([label])
+    given = {name: value for name, value in method.asked.given.items() if name in NO_SETTINGS}
+    return str(MethodChoice(method.method.name, given))

@@ -1,0 +1,77 @@
+"""A step's draft as a replay sees it: its rows, and how many of its tokens are accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from specbench.tune.profile_file import Answer
+
+
+class Outcome(NamedTuple):
+    """A number of accepted draft tokens with its chance, given the answer."""
+
+    num_accepted: int
+    """Accepted draft tokens."""
+    chance: float = 1
+    """Its probability; 1 unless the draft is drawn."""
+    next_length: int | None = None
+    """Draft tokens that a schedule asks for in the next step; None: as many as in this one."""
+
+
+class Draft(NamedTuple):
+    """A step's draft, and what may be accepted of it."""
+
+    num_nodes: int
+    """Rows of the step, the root included."""
+    outcomes: Sequence[Outcome]
+    """All numbers of accepted tokens that are possible."""
+    num_expanded: int = 0
+    """Expansions of a dynamic tree."""
+    num_missed: int = 0
+    """Those that the profile lacks."""
+
+
+DraftAt = Callable[[Answer, int, int | None], Draft]
+"""From an answer, its tokens before a draft, and the length a schedule asks for, to the draft."""
+
+
+def certain(num_nodes: int, num_accepted: int) -> Draft:
+    """A draft of which a known number of tokens is accepted."""
+    return Draft(num_nodes, [Outcome(num_accepted)])
+
+
+def num_accepted(tokens: Sequence[int], parents: Sequence[int], answer: Sequence[int]) -> int:
+    """Depth of the longest path of a tree that an answer continues along.
+
+    Args:
+        tokens: of the nodes, the root first.
+        parents: of the nodes, which stand after their parents.
+        answer: the tokens that follow the root.
+    """
+    depths = {0: 0}  # of the nodes whose path the answer has
+    for node in range(1, len(tokens)):
+        depth = depths.get(parents[node])
+        if depth is not None and depth < len(answer) and tokens[node] == answer[depth]:
+            depths[node] = depth + 1
+    return max(depths.values())
+
+
+class AcceptedShare(NamedTuple):
+    """A number of tokens of a chain that may be accepted, with its chance."""
+
+    num_accepted: int
+    chance: float
+
+
+def shares(chances: Sequence[float]) -> Iterator[AcceptedShare]:
+    """Each number of tokens that may be accepted, with its chance, from each token's own.
+
+    A token is accepted only if all before it are.
+    """
+    # P(a) = chance_1 * ... * chance_a * (1 - chance_{a+1}), and nothing follows the last token
+    reached = 1.0
+    for accepted, chance in enumerate([*chances, 0]):
+        if chance < 1 and reached:
+            yield AcceptedShare(accepted, reached * (1 - chance))
+        reached *= chance

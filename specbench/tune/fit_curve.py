@@ -1,0 +1,164 @@
+"""Make a cost curve of what a bench measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from statistics import median
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from specbench.analysis.stats.arrays import FloatArray
+from specbench.engine.tree import padded_size
+from specbench.settings import grids
+from specbench.settings.cost_curve import Curve, MethodCost
+from specbench.settings.cost_model import CostModel
+from specbench.tune.bench import NUM_WARMUP_STEPS, STEPS_PER_VISIT, Bench, Visit
+from specbench.tune.kind import Kind
+
+NUM_DIGITS = 6
+"""Digits of the times in a file."""
+TRIMMED = 0.25
+"""Share of the shortest and of the longest times that a mean leaves out, so that few disturbed
+steps do not matter.
+"""
+
+
+class MeasuredKind(NamedTuple):
+    """A method's kind of profile, with the knots of its cost."""
+
+    kind: Kind
+    knots: Sequence[dict[str, int]]
+
+
+def fit_curve(bench: Bench, about: dict[str, str], methods: Mapping[str, MeasuredKind]) -> Curve:
+    """The cost curve of all blocks.
+
+    Args:
+        bench: has measured at least one block.
+        about: the machine, the target and the versions.
+        methods: those that were measured, by label.
+    """
+    lengths = tuple(len(request.prompt_ids) for request in bench.requests)
+    curve = Curve(
+        about=about,
+        vanilla_s=median(bench.vanilla_s),
+        threads=bench.thread_counts,
+        rows=grids.STEP_ROWS,
+        lengths=lengths,
+        most_context=lengths[-1] + STEPS_PER_VISIT - 1,
+        steps=_nested(bench.steps),
+        prefill=_nested(bench.prefill),
+        num_pairs=len(methods),
+    )
+    # Drafts and prefills were measured in vanilla's steps beside them. These are a few tokens
+    # after the prompt; in the curve's unit they take `units` [lengths].
+    model = CostModel(curve)
+    contexts = np.array(lengths) + (NUM_WARMUP_STEPS + STEPS_PER_VISIT - 1) // 2
+    units = model.step(model.costs(None, 0), [1] * len(lengths), contexts)
+    visits = {
+        label: [visit for visit in bench.visits if visit.knot.label == label] for label in methods
+    }
+    return msgspec.structs.replace(
+        curve,
+        prefill=_nested(np.array(bench.prefill) * units),
+        methods={
+            label: _method_cost(methods[label], bench, model, units, visits[label])
+            for label in methods
+        },
+        process=variance_of_pairs([_log_difference(visits[label]) for label in methods]),
+    )
+
+
+def _method_cost(
+    measured: MeasuredKind,
+    bench: Bench,
+    model: CostModel,
+    units: FloatArray,
+    visits: Sequence[Visit],
+) -> MethodCost:
+    """The time that a method adds to the target's steps and prefills."""
+    import pandas as pd
+    from scipy.stats import trim_mean
+
+    label = visits[0].knot.label
+    drafter = next(knot.drafter for knot in bench.knots if knot.label == label)
+    is_padded = bench.target.execution.is_static and not drafter.has_fixed_size
+    # A row per step of all visits.
+    steps_per_visit = [len(visit.ratios) for visit in visits]
+    steps = pd.DataFrame(
+        {
+            "block": np.repeat([visit.block for visit in visits], steps_per_visit),
+            "thread": np.repeat([visit.thread_index for visit in visits], steps_per_visit),
+            "length": np.repeat([visit.length_index for visit in visits], steps_per_visit),
+            "size": np.repeat([visit.knot.number for visit in visits], steps_per_visit),
+            "ratio": [*chain.from_iterable(visit.ratios for visit in visits)],
+            "rows": [*chain.from_iterable(visit.rows for visit in visits)],
+            "context": [*chain.from_iterable(visit.contexts for visit in visits)],
+        }
+    )
+    rows = steps["rows"].to_numpy()
+    steps["knot"] = measured.kind.knot_numbers(steps["size"].to_numpy(), rows)
+    # draft = step - target's part, in the curve's unit
+    computed_rows = [padded_size(num_nodes) for num_nodes in rows] if is_padded else rows
+    thread_indices = range(len(bench.thread_counts))
+    target_times = np.array(
+        [
+            model.step(model.costs(None, index), computed_rows, steps["context"])
+            for index in thread_indices
+        ]
+    )  # [threads, steps]
+    of_target = target_times[steps["thread"], range(len(steps))]
+    steps["draft"] = steps["ratio"] * units[steps["length"]] - of_target
+    trimmed_mean = partial(trim_mean, proportiontocut=TRIMMED)
+    drafts = steps.pivot_table("draft", ["block", "thread"], "knot", aggfunc=trimmed_mean)
+    # In a block without any draft from text, or with nothing else, both count the same.
+    num_knots = len(measured.knots)
+    drafts = drafts.reindex(columns=range(num_knots)).bfill(axis=1).ffill(axis=1)
+    shape = (len(bench.steps), len(thread_indices), num_knots)
+    starts = pd.DataFrame(
+        {
+            "block": [visit.block for visit in visits],
+            "length": [visit.length_index for visit in visits],
+            "start": [visit.start * units[visit.length_index] for visit in visits],
+        }
+    )
+    start = starts.pivot_table("start", "block", "length", aggfunc="median")
+    return MethodCost(
+        kind=measured.kind.name,
+        is_padded=is_padded,
+        knots=tuple(measured.knots),
+        draft=_nested(np.reshape(drafts.to_numpy(), shape)),
+        start=_nested(start.to_numpy()),
+    )
+
+
+def variance_of_pairs(differences: Sequence[float]) -> float:
+    """The variance of one of two equal settings, from differences of their logarithms."""
+    if not differences:
+        return 0.0
+    # var(a - b) = 2 * var(a)
+    return math.fsum(difference**2 for difference in differences) / (2 * len(differences))
+
+
+def _log_difference(visits: Sequence[Visit]) -> float:
+    """The difference of the logarithms of a step's time of the two copies of the largest size."""
+    import pandas as pd
+
+    largest = max(visit.knot.number for visit in visits)
+    of_largest = [visit for visit in visits if visit.knot.number == largest]
+    logs = pd.Series([math.log(median(visit.ratios)) for visit in of_largest])
+    means = logs.groupby([visit.knot.copy for visit in of_largest]).mean()
+    return float(means[0] - means[1])
+
+
+def _nested(numbers: Iterable[Any]) -> Any:
+    """Nested tuples of numbers with few digits."""
+    return tuple(
+        float(f"{number:.{NUM_DIGITS}g}") if isinstance(number, float) else _nested(number)
+        for number in numbers
+    )

@@ -1,0 +1,48 @@
+"""Data frames of profiles, cost curves and predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specbench.settings.cost_curve import Curve
+from specbench.tune.predict import Prediction
+from specbench.tune.profile_file import Profile
+from specbench.tune.replay import replay
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+def profile_frame(profile: Profile, method_key: str) -> DataFrame:
+    """One row per step: `prompt`, `prompt_tokens`, `accepted`, `rows`, and its expected `times`."""
+    import pandas as pd
+
+    columns = ["prompt", "prompt_tokens", "accepted", "rows", "times"]
+    rows = [
+        (walk.prompt, walk.prompt_tokens, step.emitted - 1, step.rows, step.times)
+        for walk in replay(profile, method_key)
+        for step in walk.steps
+    ]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def curve_frame(curve: Curve) -> DataFrame:
+    """One row per number of rows: `block`, `threads`, `context`, `rows`, `steps` of vanilla."""
+    import pandas as pd
+
+    blocks = range(len(curve.steps))
+    axes = {"block": blocks, "threads": curve.threads, "context": curve.lengths, "rows": curve.rows}
+    index = pd.MultiIndex.from_product([*axes.values()], names=[*axes])
+    return pd.Series(np.array(curve.steps).ravel(), index, name="steps").reset_index()
+
+
+def prediction_frame(predictions: Iterable[Prediction]) -> DataFrame:
+    """One row per setting, with the fields of `Prediction` but `options`."""
+    import pandas as pd
+
+    columns = [name for name in Prediction.__slots__ if name != "options"]
+    return pd.DataFrame([asdict(prediction) for prediction in predictions], columns=columns)

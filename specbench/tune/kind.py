@@ -1,0 +1,105 @@
+"""A kind of profile: what is recorded of a method's drafts, and how settings are replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from specbench.analysis.stats.arrays import IntArray
+from specbench.engine.drafter import Drafter
+from specbench.engine.method_options import MethodOptions
+from specbench.errors import unknown_name
+from specbench.methods.shared.static_tree import Ranks
+from specbench.settings.run_method import RunMethod
+from specbench.tune.drafts import DraftAt
+from specbench.tune.profile_file import Answer, Profile
+from specbench.tune.recorder import Recorder
+
+
+class SizedDraft(NamedTuple):
+    """A size of a method's draft whose time a cost curve measures."""
+
+    knot: dict[str, int]
+    """Values of the kind's axes."""
+    options: MethodOptions
+    """Options that make drafts of this size."""
+
+
+class Kind:
+    """Base of all kinds. One object serves all methods of the kind."""
+
+    name: str
+    """As `Drafter.profile` and the files of profiles have it: the name of its module."""
+    free_options: Collection[str] = ()
+    """Options that may differ from those that were recorded. A tune tries them."""
+    bounded_options: Collection[str] = ()
+    """Those of them whose recorded value is the largest that can be replayed."""
+    has_candidates: bool = False
+    """True if the candidates of trees are recorded: `longest_path` tells how good they are."""
+    is_recorded: bool = True
+    """False if drafts are made again from the tokens, so that any option may differ."""
+
+    def record(self, drafter: Drafter, answer: Sequence[int]) -> Recorder:
+        """A drafter that records what `drafter` proposes along an answer's tokens."""
+        raise TypeError(f"{type(self).__name__} does not implement record()")
+
+    def replay(self, profile: Profile, label: str, method: RunMethod) -> DraftAt:
+        """The drafts of a setting at each position of the stored answers.
+
+        Args:
+            profile: has the method, if its drafts are recorded.
+            label: the method as it was profiled.
+            method: the method with the options of the setting.
+
+        Raises:
+            UserError: the setting needs more than was recorded.
+        """
+        raise TypeError(f"{type(self).__name__} does not implement replay()")
+
+    def sizes(self, options: Any, drafter: Drafter) -> Iterator[SizedDraft]:
+        """The sizes of drafts that a cost curve measures, with `options` as the largest.
+
+        They are all combinations of the axes' values, the last axis fastest.
+        """
+        raise TypeError(f"{type(self).__name__} does not implement sizes()")
+
+    def grid(self, options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """The settings that a tune tries, beside the paper's.
+
+        `options` are those that were recorded. Settings outside of the profile are left out
+        later.
+        """
+        raise TypeError(f"{type(self).__name__} does not implement grid()")
+
+    def longest_path(self, answer: Answer, label: str, at: int) -> int:
+        """Tokens of the answer from `at` on that a path of the candidates has."""
+        raise TypeError(f"{type(self).__name__} does not implement longest_path()")
+
+    def best_trees(
+        self, profile: Profile, label: str, prompts: Collection[str]
+    ) -> dict[int, list[Ranks]]:
+        """Static trees made for a method from answers to these prompts, by number of rows."""
+        return {}
+
+    def knots(self, sizes: Sequence[SizedDraft]) -> list[dict[str, int]]:
+        """The knots of a method's cost, given the sizes that were measured."""
+        return [size.knot for size in sizes]
+
+    def knot_numbers(self, size_numbers: IntArray, rows: IntArray) -> IntArray:
+        """The knot [steps] of each measured step, by the number of its size and its rows."""
+        return size_numbers
+
+
+def find_kind(name: str) -> Kind:
+    """The kind of a name.
+
+    Raises:
+        UserError: there is none.
+    """
+    from specbench.tune.kinds import NAMES
+
+    if name not in NAMES:
+        raise unknown_name("kind of profile", name, NAMES)
+    kind: Kind = import_module(f"specbench.tune.kinds.{name}").KIND
+    return kind

@@ -1,0 +1,188 @@
+"""Paths: how much of a drafted chain is right, for chains whose tokens depend on where they begin.
+
+If tokens are drawn, the method drafts along the answer, and the profile has the chance that each
+token is accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specbench.analysis.stats.arrays import FloatArray
+from specbench.engine.drafter import Drafter, State, StepResult
+from specbench.engine.sampler import Sampler
+from specbench.engine.tree import DraftTree
+from specbench.methods.sps import next_length
+from specbench.settings import grids
+from specbench.settings.run_method import RunMethod
+from specbench.tune.drafts import Draft, DraftAt, Outcome, shares
+from specbench.tune.kind import Kind, SizedDraft
+from specbench.tune.profile_file import Answer, Arrays, Profile
+from specbench.tune.recorder import Recorder
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class AlongAnswer(Sampler):
+    """Draws the tokens of an answer, whatever their probabilities, and keeps these."""
+
+    def __init__(self, sampler: Sampler, following: Sequence[int]) -> None:
+        super().__init__(sampler.sampling, sampler.generator.device)
+        self.generator = sampler.generator.clone_state()  # not to move the target's
+        self._following = iter(following)
+        self.probs_of_drawn: list[float] = []
+
+    def draw(self, probs: Tensor) -> Tensor:
+        import torch
+
+        token_ids = [next(self._following, 0) for _ in probs]  # after the end, any
+        drawn = torch.tensor(token_ids, device=probs.device)
+        self.probs_of_drawn += probs.gather(1, drawn[:, None])[:, 0].tolist()
+        return drawn
+
+
+class ChainRecorder(Recorder):
+    """Keeps how many tokens of each chain are right, or the chance of each drawn token.
+
+    The rule accepts a token x that was emitted with probability min(1, q(x) / p(x)), where q is
+    the draft's distribution and p the target's.
+    """
+
+    def __init__(self, drafter: Drafter, answer: Sequence[int]) -> None:
+        super().__init__(drafter, answer)
+        self._num_right: list[int] = []  # of greedy drafts, by position
+        self._draft_probs: list[list[float]] = []  # q of the answer's next tokens, by position
+        self._target_probs: list[float] = []  # p of the answer's next token, by position
+
+    def record(self, state: State, following: Sequence[int]) -> None:
+        if state.sampler.sampling.is_greedy:
+            self._num_right.append(_num_right(self.drafter.propose(state), following))
+            return
+        sampler = AlongAnswer(state.sampler, following)
+        tree = self.drafter.propose(_with_sampler(state, sampler))
+        if tree.q is None:  # its tokens are not drawn, and the right ones are always accepted
+            self._draft_probs.append([np.inf] * _num_right(tree, following))
+        else:
+            self._draft_probs.append(sampler.probs_of_drawn)
+
+    def observe(self, state: State, result: StepResult) -> None:
+        if not state.sampler.sampling.is_greedy:
+            target_probs = state.sampler.probs(result.forward.logits[:1])
+            self._target_probs.append(float(target_probs[0, state.pending]))
+        super().observe(state, result)
+
+    @property
+    def chances(self) -> FloatArray | None:
+        """The chance of each token of drawn chains [positions, tokens]; None of greedy ones."""
+        if not self._draft_probs:
+            return None
+        return acceptance_chances(self._draft_probs, self._target_probs)
+
+    @property
+    def num_right(self) -> NDArray[np.uint16]:
+        """The right tokens of greedy chains [positions]."""
+        return np.array(self._num_right, dtype=np.uint16)
+
+    @property
+    def arrays(self) -> Arrays:
+        chances = self.chances
+        if chances is not None:
+            return {"path": chances}
+        return {"path": self.num_right} if self._num_right else {}
+
+
+class PathKind(Kind):
+    """Chains: a longest one holds the shorter ones."""
+
+    name = "path"
+    free_options: Collection[str] = ("num_tokens",)
+    bounded_options: Collection[str] = ("num_tokens",)
+
+    def record(self, drafter: Drafter, answer: Sequence[int]) -> Recorder:
+        return ChainRecorder(drafter, answer)
+
+    def replay(self, profile: Profile, label: str, method: RunMethod) -> DraftAt:
+        options = method.options
+        has_fixed_size = profile.header.methods[label].has_fixed_size
+
+        def draft_at(answer: Answer, at: int, wanted: int | None) -> Draft:
+            length = wanted or options.num_tokens
+            num_drafted = length
+            if not has_fixed_size:  # shorter at the end of the budget
+                num_drafted = min(length, answer.about.limit - at - 1)
+            chances = self.chances(answer.drafts[label], at, num_drafted)
+            outcomes = [
+                Outcome(accepted, chance, next_length(options.schedule, length, accepted))
+                for accepted, chance in shares(chances[:num_drafted])
+            ]
+            return Draft(1 + num_drafted, outcomes)
+
+        return draft_at
+
+    def chances(self, arrays: Arrays, at: int, num_drafted: int) -> list[float]:
+        """The chance that each token of a chain is accepted, if those before it are."""
+        path = arrays["path"]
+        if path.ndim == 1:  # a chain that is not drawn: its right tokens, and a wrong one
+            return [1.0] * int(path[at - 1]) + [0.0]
+        chances: list[float] = path[at - 1].tolist()
+        return chances
+
+    def sizes(self, options: Any, drafter: Drafter) -> Iterator[SizedDraft]:
+        for num_tokens in grids.up_to(self.longest_chain(options), grids.TIMED_CHAINS):
+            yield SizedDraft({"rows": num_tokens + 1}, options.chained(num_tokens))
+
+    def longest_chain(self, options: Any) -> int:
+        """Draft tokens of the longest chain whose time is measured."""
+        longest: int = options.num_tokens
+        return longest
+
+    def grid(self, options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        constant = {"schedule": "constant"} if "schedule" in options else {}
+        for num_tokens in grids.TRIED_CHAINS:
+            yield {"num_tokens": num_tokens, **constant}
+
+
+def _with_sampler(state: State, sampler: Sampler) -> State:
+    """A state of the same completion that draws with another sampler."""
+    copied = State(state.request, sampler, state.limit)
+    for token_id in state.token_ids[len(state.request.prompt_ids) :]:
+        copied.append(token_id)
+    return copied
+
+
+def _num_right(tree: DraftTree, following: Sequence[int]) -> int:
+    """Number of tokens of a chain, from its first on, that an answer continues with."""
+    num_right = 0
+    for draft_id, answer_id in zip(tree.tokens.tolist()[1:], following, strict=False):
+        if draft_id != answer_id:
+            break
+        num_right += 1
+    return num_right
+
+
+def acceptance_chances(
+    draft_probs: Sequence[Sequence[float]], target_probs: Sequence[float]
+) -> Any:
+    """The chance [positions, tokens] that each token of a chain is accepted, as float32.
+
+    Args:
+        draft_probs: the draft's probabilities of the answer's tokens, from each position on.
+        target_probs: the target's probability of each token, without the last one: whether that
+            is accepted changes no step.
+    """
+    # chance[position, depth] = min(1, q / p) of the answer's token at position + depth
+    longest = max(1, *map(len, draft_probs))
+    chances = np.zeros((len(draft_probs), longest), np.float32)
+    for position, probs in enumerate(draft_probs):
+        pairs = zip(probs, target_probs[position:], strict=False)
+        for depth, (draft_prob, target_prob) in enumerate(pairs):
+            chances[position, depth] = min(1.0, draft_prob / target_prob)
+    return chances
+
+
+KIND = PathKind()

@@ -1,0 +1,102 @@
+"""Pools: all candidates of a dynamic tree, from which smaller trees are grown again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from specbench.engine.drafter import Drafter, State
+from specbench.methods.shared.stored_pool import HostPool, StoredPool, smaller_tree
+from specbench.settings import grids
+from specbench.settings.run_method import RunMethod
+from specbench.tune.drafts import Draft, DraftAt, Outcome, num_accepted
+from specbench.tune.kind import Kind, SizedDraft
+from specbench.tune.profile_file import Answer, Arrays, Profile
+from specbench.tune.recorder import Recorder
+
+
+def num_candidates(depth: int, top_k: int) -> int:
+    """All candidates of a dynamic tree: the root, its children, and those of each beam."""
+    return 1 + top_k + depth * top_k**2
+
+
+class PoolRecorder(Recorder):
+    """Keeps the pool of each draft."""
+
+    def __init__(self, drafter: Drafter, answer: Sequence[int]) -> None:
+        super().__init__(drafter, answer)
+        self._pools: list[StoredPool] = []
+
+    def record(self, state: State, following: Sequence[int]) -> None:
+        tree = self.drafter.propose(state)
+        self._pools.append(StoredPool.read(tree))
+
+    @property
+    def arrays(self) -> Arrays:
+        if not self._pools:
+            return {}
+        return {
+            name: np.stack([getattr(pool, name) for pool in self._pools])
+            for name in StoredPool._fields
+        }
+
+
+class PoolKind(Kind):
+    """Dynamic trees: any smaller tree is grown by the method's own pool, from the candidates."""
+
+    name = "pool"
+    free_options = ("total_tokens", "depth", "top_k")
+    bounded_options = ("depth", "top_k")
+    has_candidates = True
+
+    def record(self, drafter: Drafter, answer: Sequence[int]) -> Recorder:
+        return PoolRecorder(drafter, answer)
+
+    def replay(self, profile: Profile, label: str, method: RunMethod) -> DraftAt:
+        options = method.options
+        pool_of = cache(HostPool)
+
+        def draft_at(answer: Answer, at: int, wanted: int | None) -> Draft:
+            stored = _stored_pool(answer, label, at)
+            top_k = min(options.top_k, stored.token_ids.shape[-1])
+            pool = pool_of(options.total_tokens, options.depth, top_k)
+            tree = smaller_tree(stored, pool, options.depth)
+            accepted = num_accepted(tree.tokens, tree.parents, answer.token_ids[at:])
+            return Draft(
+                num_nodes=len(tree.tokens),
+                outcomes=[Outcome(accepted)],
+                num_expanded=tree.num_expanded,
+                num_missed=tree.num_missed,
+            )
+
+        return draft_at
+
+    def sizes(self, options: Any, drafter: Drafter) -> Iterator[SizedDraft]:
+        # The time of a draft grows with the depth, but the first levels may differ.
+        depths = sorted({0, min(2, options.depth), options.depth})
+        top_ks = grids.up_to(options.top_k, grids.TIMED_TOP_K)
+        for depth, top_k in product(depths, top_ks):
+            size = min(grids.TIMED_POOL_ROWS, num_candidates(depth, top_k))
+            knot = {"depth": depth, "top_k": top_k}
+            yield SizedDraft(knot, options.replaced(total_tokens=size, depth=depth, top_k=top_k))
+
+    def grid(self, options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        for depth, top_k, rows in product(grids.TRIED_DEPTHS, grids.TRIED_TOP_K, grids.ROWS):
+            # A tree with fewer rows never has this depth, and one with more rows is not filled.
+            if depth + 2 <= rows <= num_candidates(depth, top_k):
+                yield {"total_tokens": rows, "depth": depth, "top_k": top_k}
+
+    def longest_path(self, answer: Answer, label: str, at: int) -> int:
+        return _stored_pool(answer, label, at).depth_of(answer.token_ids[at:])
+
+
+def _stored_pool(answer: Answer, label: str, at: int) -> StoredPool:
+    """The pool that was recorded after `at` tokens of an answer."""
+    return StoredPool(**{name: rows[at - 1] for name, rows in answer.drafts[label].items()})
+
+
+KIND = PoolKind()

@@ -1,0 +1,95 @@
+"""Ranks: for static trees, the answer's tokens among the draft tokens of each depth."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from specbench.engine.drafter import Drafter, State
+from specbench.errors import UserError
+from specbench.methods.shared.static_tree import NUM_RANKS, PROFILE_DEPTH, Ranks, StaticTree
+from specbench.settings import grids
+from specbench.settings.run_method import RunMethod
+from specbench.tune.best_tree import best_tree, ranked_path
+from specbench.tune.drafts import Draft, DraftAt, certain, num_accepted
+from specbench.tune.host_target import host_target
+from specbench.tune.kind import Kind, SizedDraft
+from specbench.tune.profile_file import Answer, Arrays, Profile
+from specbench.tune.recorder import Recorder
+
+
+class RanksRecorder(Recorder):
+    """Asks the drafter for the ranks of the answer's tokens, instead of a draft."""
+
+    def __init__(self, drafter: Drafter, answer: Sequence[int]) -> None:
+        super().__init__(drafter, answer)
+        self._ranks: list[list[int]] = []
+
+    def record(self, state: State, following: Sequence[int]) -> None:
+        self._ranks.append(self.drafter.ranks(state, following))
+
+    @property
+    def arrays(self) -> Arrays:
+        return {"ranks": np.array(self._ranks, dtype=np.uint16)} if self._ranks else {}
+
+
+class RanksKind(Kind):
+    """Static trees: any tree of ranks is compared with the ranks of the answer's tokens."""
+
+    name = "ranks"
+    free_options = ("tree", "nodes")
+    has_candidates = True
+
+    def record(self, drafter: Drafter, answer: Sequence[int]) -> Recorder:
+        return RanksRecorder(drafter, answer)
+
+    def replay(self, profile: Profile, label: str, method: RunMethod) -> DraftAt:
+        tree = _tree_within(profile, label, method.options)
+        ranks = tree.ranks.tolist()
+        parents = tree.layout.parents.tolist()
+
+        def draft_at(answer: Answer, at: int, wanted: int | None) -> Draft:
+            following = answer.drafts[label]["ranks"][at - 1].tolist()
+            return certain(len(ranks), num_accepted(ranks, parents, following))
+
+        return draft_at
+
+    def sizes(self, options: Any, drafter: Drafter) -> Iterator[SizedDraft]:
+        for num_nodes in grids.up_to(max(drafter.tree_sizes), grids.TIMED_NODES):
+            yield SizedDraft({"rows": num_nodes}, options.replaced(nodes=num_nodes))
+
+    def grid(self, options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        for rows in grids.ROWS:
+            if rows > 1:
+                yield {"nodes": rows}
+
+    def longest_path(self, answer: Answer, label: str, at: int) -> int:
+        return len(ranked_path(answer, label, at))
+
+    def best_trees(
+        self, profile: Profile, label: str, prompts: Collection[str]
+    ) -> dict[int, list[Ranks]]:
+        return {rows: best_tree(profile, label, rows, prompts) for rows in grids.ROWS if rows > 1}
+
+
+def _tree_within(profile: Profile, label: str, options: Any) -> StaticTree:
+    """The static tree of a setting.
+
+    Raises:
+        UserError: it is deeper than the recorded ranks, or has more of them.
+    """
+    recorded = [answer.drafts[label]["ranks"] for answer in profile.answers if answer.drafts[label]]
+    depth = max((ranks.shape[1] for ranks in recorded), default=0)
+    # Fewer depths than a profile has are those of the heads, which cut the tree in a run too.
+    most_depth = depth if depth < PROFILE_DEPTH else None
+    tree = StaticTree.load(options, host_target(profile), max_depth=most_depth)
+    if tree.layout.max_depth > depth or tree.num_candidates > NUM_RANKS:
+        needed = f"depth {tree.layout.max_depth} and {tree.num_candidates} ranks"
+        message = f"Tree {options.tree} has {needed}, and the profile {depth} and {NUM_RANKS}."
+        raise UserError(message, "Choose a smaller tree.")
+    return tree
+
+
+KIND = RanksKind()

@@ -1,0 +1,108 @@
+"""Texts: nothing is recorded, since drafts follow from the tokens. The drafter runs again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+
+from specbench.analysis.stats.arrays import IntArray
+from specbench.engine.drafter import BuildContext, Drafter, State
+from specbench.engine.sampler import Sampler
+from specbench.errors import UserError
+from specbench.measure.weights import find_checkpoint
+from specbench.models.cards import find_model
+from specbench.settings import grids
+from specbench.settings.run_method import RunMethod
+from specbench.tune.drafts import Draft, DraftAt, certain, num_accepted
+from specbench.tune.host_target import host_target
+from specbench.tune.kind import Kind, SizedDraft
+from specbench.tune.profile_file import Answer, Profile
+from specbench.types import Request, Sampling
+
+if TYPE_CHECKING:
+    import torch
+
+
+class TextKind(Kind):
+    """Drafts that are copied from the tokens: any setting can be replayed."""
+
+    name = "text"
+    free_options = ("num_tokens",)
+    is_recorded = False
+
+    def replay(self, profile: Profile, label: str, method: RunMethod) -> DraftAt:
+        drafter = _build(profile, method)
+        if drafter is None or drafter.profile != self.name:
+            known = ", ".join(profile.header.methods)
+            raise UserError(
+                f"{method.label} is not in the profile, which has {known}.",
+                f"Add it: specbench tune profile --method '{method.label}' --out DIR",
+            )
+        return _Redrafting(drafter, host_target(profile).device).draft_at
+
+    def sizes(self, options: Any, drafter: Drafter) -> Iterator[SizedDraft]:
+        yield SizedDraft({}, options)
+
+    def grid(self, options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        if "num_tokens" in options:
+            for num_tokens in grids.TRIED_COPIES:
+                yield {"num_tokens": num_tokens}
+
+    def knots(self, sizes: Sequence[SizedDraft]) -> list[dict[str, int]]:
+        return [{"drafted": 0}, {"drafted": 1}]
+
+    def knot_numbers(self, size_numbers: IntArray, rows: IntArray) -> IntArray:
+        return (rows > 1).astype(int)
+
+
+def _build(profile: Profile, method: RunMethod) -> Drafter | None:
+    """A method's drafter without a target; None if it reads a model."""
+    weights = None
+    if method.checkpoint is not None:
+        if not method.options.datastore:
+            return None
+        card = find_model(profile.header.model.name)
+        resolved = find_checkpoint(card, method, is_offline=True)
+        weights = resolved.weights
+        if not weights:
+            return None
+    context = BuildContext(host_target(profile), weights)
+    with suppress(AttributeError):  # it reads the target, which has no weights
+        return method.method.build(method.options, context)
+    return None
+
+
+class _Redrafting:
+    """Runs a drafter along answers, which come one after the other."""
+
+    def __init__(self, drafter: Drafter, device: torch.device) -> None:
+        self._drafter = drafter
+        self._device = device
+        self._answer: Answer | None = None
+        self._state: State
+
+    def draft_at(self, answer: Answer, at: int, wanted: int | None) -> Draft:
+        """The draft after `at` tokens of an answer; `at` rises until the next answer."""
+        if answer is not self._answer:
+            self._begin(answer)
+        num_emitted = len(self._state.token_ids) - len(answer.prompt_ids)
+        for token_id in answer.token_ids[num_emitted:at]:
+            self._state.append(token_id)
+        tree = self._drafter.propose(self._state)
+        tokens = tree.tokens[: tree.num_verify].tolist()
+        parents = tree.layout.parents.tolist()
+        accepted = num_accepted(tokens, parents, answer.token_ids[at:])
+        return certain(tree.num_nodes, accepted)
+
+    def _begin(self, answer: Answer) -> None:
+        limit = answer.about.limit
+        sampler = Sampler(Sampling(), self._device)
+        self._answer = answer
+        self._state = State(Request(answer.prompt_ids, limit), sampler, limit)
+        self._state.append(answer.token_ids[0])
+        no_forward = cast(Any, None)  # the drafter reads no output of the target
+        self._drafter.start(self._state, no_forward)
+
+
+KIND = TextKind()

@@ -1,0 +1,50 @@
+"""Tokens: one bit or chance per position, for chains whose tokens do not depend on their start.
+
+A draft model reads the answer's tokens alone, so the token after them is the same wherever its
+chain began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from specbench.engine.drafter import Drafter
+from specbench.settings import grids
+from specbench.tune.kinds.path import ChainRecorder, PathKind
+from specbench.tune.profile_file import Arrays
+from specbench.tune.recorder import Recorder
+
+
+class TokenRecorder(ChainRecorder):
+    """Keeps the first token of each chain, of which drafts need only one."""
+
+    @property
+    def arrays(self) -> Arrays:
+        chances = self.chances
+        if chances is not None:
+            return {"token": chances[:, 0]}
+        num_right = self.num_right
+        return {"token": num_right} if len(num_right) else {}
+
+
+class TokenKind(PathKind):
+    """Chains of any length, made of the tokens at consecutive positions."""
+
+    name = "token"
+    free_options = ("num_tokens", "schedule")
+    bounded_options = ()
+
+    def record(self, drafter: Drafter, answer: Sequence[int]) -> Recorder:
+        return TokenRecorder(drafter, answer)
+
+    def chances(self, arrays: Arrays, at: int, num_drafted: int) -> list[float]:
+        first = at - 1
+        chances: list[float] = arrays["token"][first : first + num_drafted].tolist()
+        return chances
+
+    def longest_chain(self, options: Any) -> int:
+        return max(grids.TIMED_CHAINS)
+
+
+KIND = TokenKind()

@@ -1,0 +1,133 @@
+"""Plots of a tune: the cost curve, the best settings by size, and predictions against runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from specbench.report.plots.style import EDGE, INK, LINE, Plot, frame, points, shades, tiles
+from specbench.settings.cost_curve import Curve
+from specbench.tune.predict import Prediction
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+class MeasuredPrediction(NamedTuple):
+    """A prediction with the speedup that was then measured."""
+
+    prediction: Prediction
+    measured: float
+
+
+def cost_curve(curve: Curve) -> Plot:
+    """The time of a step by rows, with a line per number of threads and length."""
+    title = "Time of a step by rows"
+    steps = np.median(np.array(curve.steps), 0)  # [threads, lengths, rows]
+
+    def draw() -> Figure:
+        lines = [*product(range(len(curve.threads)), range(len(curve.lengths)))]
+        names = [
+            f"{curve.threads[thread_index]} threads, {curve.lengths[length_index]} tokens before"
+            for thread_index, length_index in lines
+        ]
+        looks = shades(names).values()
+        subtitle = ", ".join(curve.about[name] for name in ("model", "dtype", "machine"))
+        figure, (axes,) = tiles(title, subtitle, 1, height=3.6, handles=points(looks))
+        for (thread_index, length_index), look in zip(lines, looks, strict=True):
+            axes.plot(curve.rows, steps[thread_index, length_index], markersize=4, **look.point)
+        axes.set_ylim(bottom=0)
+        frame(axes, x="rows", y="steps of vanilla", grid="both")
+        return figure
+
+    largest_step = steps[0, len(curve.lengths) // 2, -1]
+    return Plot(
+        "cost_curve",
+        title,
+        f"Line chart. {largest_step:.2f} at {curve.rows[-1]} rows.",
+        "Time of a step of the target by rows; 1 is a step of vanilla at the middle length.",
+        draw,
+    )
+
+
+def heat_map(predictions: Sequence[Prediction]) -> Plot | None:
+    """The best speedup of one method by nodes and depth, over all top-k; None without trees."""
+    import pandas as pd
+
+    axis_options = ("depth", "total_tokens")
+    trees = [tree for tree in predictions if {*axis_options} <= {*tree.options}]
+    if not trees:
+        return None
+    table = pd.DataFrame([{**tree.options, "speedup": tree.speedup} for tree in trees])
+    speedups = table.pivot_table("speedup", *axis_options, aggfunc="max")
+    method, machine = predictions[0].method, predictions[0].machine
+    title = f"Predicted speedup of {method}"
+
+    def draw() -> Figure:
+        figure, (axes,) = tiles(title, machine, 1, height=3.4)
+        _draw_cells(axes, speedups.to_numpy())
+        axes.set_xticks(range(len(speedups.columns)), speedups.columns.map(str))
+        axes.set_yticks(range(len(speedups)), speedups.index.map(str))
+        frame(axes, x="nodes", y="depth")
+        axes.grid(visible=False)
+        return figure
+
+    best = max(trees, key=lambda tree: tree.speedup)
+    shape = f"{best.options['total_tokens']} nodes and depth {best.options['depth']}"
+    return Plot(
+        f"heat_map_{method}",
+        title,
+        f"Heat map. The best is {best.speedup:.2f} with {shape}.",
+        "Each cell has the top-k that is best there.",
+        draw,
+    )
+
+
+def _draw_cells(axes: Axes, speedups: np.ndarray[Any, Any]) -> None:
+    """Colour each cell [depths, nodes] by its speedup, and write the number on it."""
+    axes.imshow(speedups, cmap="cividis", aspect="auto", origin="lower")
+    middle = (np.nanmin(speedups) + np.nanmax(speedups)) / 2
+    for (row, column), speedup in np.ndenumerate(speedups):
+        if np.isfinite(speedup):
+            colour = "white" if speedup < middle else INK  # small speedups are dark
+            style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
+            axes.text(column, row, f"{speedup:.2f}", color=colour, **style)
+
+
+def agreement(pairs: Sequence[MeasuredPrediction]) -> Plot | None:
+    """Measured speedups against predictions, with a point per setting; None without any."""
+    if not pairs:
+        return None
+    title = "Predicted and measured speedup"
+
+    def draw() -> Figure:
+        looks = shades(sorted(prediction.method for prediction, _ in pairs))
+        handles = points(looks.values(), has_line=False)
+        machine = pairs[0].prediction.machine
+        figure, (axes,) = tiles(title, machine, 1, height=4.2, handles=handles)
+        for prediction, measured in pairs:
+            predicted = prediction.speedup
+            interval = [[predicted - prediction.low], [prediction.high - predicted]]
+            axes.errorbar(predicted, measured, xerr=interval, color=EDGE, elinewidth=0.8)
+            look = looks[prediction.method]
+            axes.plot(predicted, measured, linestyle="", markersize=7, **look.point)
+        largest = max(max(prediction.high, measured) for prediction, measured in pairs)
+        end = largest * 1.05
+        axes.plot([0, end], [0, end], **LINE)
+        axes.axis((0, end, 0, end))
+        frame(axes, x="predicted", y="measured", grid="both")
+        return figure
+
+    errors = sorted(abs(measured / prediction.speedup - 1) for prediction, measured in pairs)
+    median_error = errors[len(errors) // 2]
+    return Plot(
+        "predicted_and_measured",
+        title,
+        f"Scatter plot of {len(pairs)} settings. Median error {median_error:.1%}.",
+        "On the dashed line, a setting is as fast as predicted. Bars: 95 % intervals.",
+        draw,
+    )

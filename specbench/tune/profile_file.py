@@ -1,0 +1,236 @@
+"""Acceptance profiles: what methods draft at every position of vanilla's answers; their files.
+
+A profile belongs to a model, methods' weights, prompts and a temperature, not to a machine. What
+an array of drafts means is its kind's to say (`specbench.tune.kinds`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from specbench.errors import UserError, reading
+from specbench.log.differences import PROFILE
+from specbench.log.files import write_whole
+from specbench.log.header import PromptsHeader
+from specbench.log.methods import MethodHeader
+from specbench.log.model import ModelHeader
+from specbench.measure.base import SetupInfo
+from specbench.settings.json_files import SCHEMA, Compared, check_free, check_same, read_json
+from specbench.types import ProfileKind, Sampling, StopReason
+
+PROFILE_FILE = "profile.json"
+ARRAYS_FILE = "profile.npz"
+MOST_BYTES = 50_000_000
+"""Size of a profile's arrays: what a repository may hold."""
+
+Arrays = Mapping[str, NDArray[Any]]
+"""The recorded data of a method by name, with a row per position."""
+
+
+class AnswerHeader(msgspec.Struct, frozen=True):
+    """One of vanilla's answers. Its token ids, and its prompt's, are in the arrays."""
+
+    prompt: str
+    """Its name, "task/sample_id/turn"."""
+    prompt_tokens: int
+    """Tokens of the prompt."""
+    num_tokens: int
+    """Tokens of the answer; EOS is one of them."""
+    limit: int
+    """Tokens that the answer could have had."""
+    stop_reason: StopReason | None
+    """End token, token budget, or the model's context length."""
+    sha256: str
+    """Hash of the token ids of prompt and answer."""
+
+
+class ProfiledMethod(msgspec.Struct, frozen=True):
+    """A method of a profile: the kind of data that is stored, and how it was drafted."""
+
+    kind: ProfileKind
+    """The name of its kind."""
+    has_fixed_size: bool
+    """True if its drafts are as long at the end of an answer as elsewhere."""
+    about: MethodHeader
+    """Options of the recorded drafts, and weights."""
+
+
+class ProfileHeader(msgspec.Struct, frozen=True, kw_only=True):
+    """The file `profile.json`."""
+
+    schema: int = SCHEMA
+    model: ModelHeader
+    """The target."""
+    methods: dict[str, ProfiledMethod]
+    """By the spelling that was asked for."""
+    sampling: Sampling
+    """Temperature, top-p and top-k of the answers."""
+    max_new_tokens: int
+    """Most tokens of an answer."""
+    vocab_size: int
+    """Of the target."""
+    prompts: tuple[PromptsHeader, ...]
+    """The sets of prompts."""
+    answers: tuple[AnswerHeader, ...]
+    """In the order of the arrays."""
+    num_left_out: int
+    """Answers that some method's forward of one row did not reproduce, by rounding."""
+    versions: dict[str, str]
+    """Of specbench, torch and transformers."""
+    arrays_sha256: str = ""
+    """Hash of `profile.npz`."""
+
+
+class Answer(NamedTuple):
+    """One of vanilla's answers, with the drafts of each method.
+
+    A position is a token of the answer that a step begins from: all but the last.
+    """
+
+    about: AnswerHeader
+    """Its name, lengths and hash."""
+    prompt_ids: tuple[int, ...]
+    """Tokens of the prompt."""
+    token_ids: tuple[int, ...]
+    """Tokens of the answer."""
+    drafts: Mapping[str, Arrays]
+    """By method: arrays with a row per position."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """An acceptance profile: its header, and vanilla's answers with what methods drafted."""
+
+    header: ProfileHeader
+    answers: tuple[Answer, ...]
+
+    def check(self, model: ModelHeader, methods: Mapping[str, MethodHeader]) -> None:
+        """Refuse another model, and other weights of a method, with both values.
+
+        Raises:
+            UserError: the profile is not one of this model and these methods.
+        """
+        own_methods = {
+            label: method.about for label, method in self.header.methods.items() if label in methods
+        }
+        same_methods = {label: methods[label] for label in own_methods}
+        conflicts = PROFILE.conflicts(
+            SetupInfo(self.header.model, own_methods), SetupInfo(model, same_methods)
+        )
+        check_same(
+            "The profile is not one of this model and its weights:",
+            ("in the profile", "here"),
+            [Compared(conflict.field, conflict.first, conflict.second) for conflict in conflicts],
+            "Make one of them: specbench tune profile --model M --method A,B --out DIR",
+        )
+
+    def write(self, folder: Path) -> None:
+        """Write `profile.json` and `profile.npz`.
+
+        Raises:
+            UserError: the folder holds a profile, or the arrays are too large.
+        """
+        check_free(folder, PROFILE_FILE, "profile")
+        content = packed(self._arrays())
+        if len(content) > MOST_BYTES:
+            raise too_large(len(content))
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / ARRAYS_FILE, content)
+        digest = sha256(content).hexdigest()
+        header = msgspec.structs.replace(self.header, arrays_sha256=digest)
+        write_whole(folder / PROFILE_FILE, msgspec.json.format(msgspec.json.encode(header)))
+
+    def _arrays(self) -> Arrays:
+        """The file's arrays, with the rows of all answers: "label/name", and the tokens."""
+        of_answers: dict[str, list[NDArray[Any]]] = {}
+        for answer in self.answers:
+            for label, arrays in answer.drafts.items():
+                for name, array in arrays.items():
+                    of_answers.setdefault(f"{label}/{name}", []).append(array)
+        of_answers["prompt_ids"] = [
+            np.array(answer.prompt_ids, np.int32) for answer in self.answers
+        ]
+        of_answers["token_ids"] = [np.array(answer.token_ids, np.int32) for answer in self.answers]
+        return {name: _joined(arrays) for name, arrays in of_answers.items()}
+
+
+def too_large(size: int) -> UserError:
+    """The error for a profile of this size in bytes."""
+    return UserError(
+        f"The profile has about {size:,} bytes, more than {MOST_BYTES:,}.",
+        "Give fewer prompts (--limit N), or profile the methods one by one.",
+    )
+
+
+def _joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """The rows of all answers. Drawn chains of a short answer may be shorter than others."""
+    if arrays[0].ndim == 2:
+        width = max(array.shape[1] for array in arrays)
+        arrays = [np.pad(array, ((0, 0), (0, width - array.shape[1]))) for array in arrays]
+    return np.concatenate(arrays)
+
+
+def packed(arrays: Arrays) -> bytes:
+    """A compressed file of arrays."""
+    buffer = BytesIO()
+    by_name: dict[str, Any] = dict(arrays)
+    np.savez_compressed(buffer, **by_name)
+    return buffer.getvalue()
+
+
+def read_profile(folder: str | Path) -> Profile:
+    """Read the profile in a folder.
+
+    Raises:
+        UserError: the folder has no profile, or it is damaged or of a newer version.
+    """
+    hint = "Make it again: specbench tune profile"
+    header_path = Path(folder) / PROFILE_FILE
+    arrays_path = Path(folder) / ARRAYS_FILE
+    header = read_json(header_path, ProfileHeader, "Profile", hint)
+    with reading(arrays_path, "Profile", hint):
+        content = arrays_path.read_bytes()
+        digest = sha256(content).hexdigest()
+        if digest != header.arrays_sha256:
+            wanted = f"{PROFILE_FILE} names {header.arrays_sha256[:12]}…"
+            raise UserError(f"{arrays_path} has sha256 {digest[:12]}…, and {wanted}.", hint)
+        answers = _split_by_answer(header, dict(np.load(BytesIO(content), allow_pickle=False)))
+    return Profile(header, answers)
+
+
+def _split_by_answer(header: ProfileHeader, arrays: Arrays) -> tuple[Answer, ...]:
+    """The answers of a profile, from the file's arrays with the rows of all answers."""
+    ends_of_prompts = np.cumsum([about.prompt_tokens for about in header.answers])
+    ends_of_answers = np.cumsum([about.num_tokens for about in header.answers])
+    ends_of_drafts = np.cumsum([about.num_tokens - 1 for about in header.answers])
+    prompt_ids = np.split(arrays["prompt_ids"], ends_of_prompts[:-1])
+    token_ids = np.split(arrays["token_ids"], ends_of_answers[:-1])
+    parts = {
+        name: np.split(array, ends_of_drafts[:-1])
+        for name, array in arrays.items()
+        if name not in ("prompt_ids", "token_ids")
+    }
+    answers = []
+    for number, about in enumerate(header.answers):
+        drafts: dict[str, dict[str, NDArray[Any]]] = {label: {} for label in header.methods}
+        for name, by_answer in parts.items():
+            label, _, array_name = name.rpartition("/")
+            drafts[label][array_name] = by_answer[number]
+        answers.append(
+            Answer(
+                about=about,
+                prompt_ids=tuple(prompt_ids[number].tolist()),
+                token_ids=tuple(token_ids[number].tolist()),
+                drafts=drafts,
+            )
+        )
+    return tuple(answers)

@@ -1,0 +1,188 @@
+"""Record a profile: vanilla answers each prompt, and each method drafts along its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from hashlib import sha256
+
+import numpy as np
+
+from specbench.engine.decode import decode, token_limit
+from specbench.engine.drafter import Drafter
+from specbench.engine.target import Target
+from specbench.errors import SpecbenchError, UserError
+from specbench.measure.base import Plan, Progress
+from specbench.measure.local.engine import EngineBackend
+from specbench.measure.local.engine_load import load_engine
+from specbench.measure.runner import Runner
+from specbench.settings.files import versions
+from specbench.tune import profile_file
+from specbench.tune.engine_plan import EnginePlan, kinds_of
+from specbench.tune.kind import find_kind
+from specbench.tune.profile_file import (
+    Answer,
+    AnswerHeader,
+    Arrays,
+    Profile,
+    ProfiledMethod,
+    ProfileHeader,
+)
+from specbench.types import BASELINE, Completion, Record, Request
+
+MOST_POSITION_BYTES = 4096
+"""Size of what a method may have at one position, compressed: more is seldom needed, and a
+profile of a few hundred answers stays below its own limit.
+"""
+ZIP_BYTES = 1000
+"""Size of the names and sizes in a file of arrays, which come on top."""
+
+
+class _AnswerBackend(EngineBackend):
+    """The engine, which keeps its last request with the answer."""
+
+    last_request: Request
+    last_completion: Completion
+
+    def complete(self, method: str, request: Request) -> Completion:
+        completion = super().complete(method, request)
+        self.last_request = request
+        self.last_completion = completion
+        return completion
+
+
+class _NoRecords:
+    """A sink that drops the records of a run."""
+
+    def append(self, record: Record) -> None:
+        """Drop a record."""
+
+
+def recorded_plan(made: EnginePlan, progress: Progress, *, is_named: bool) -> Profile:
+    """Complete all requests with vanilla, then each with a recorder of each method.
+
+    A method without a profile is refused if the user named it, else left out.
+    """
+    plan = made.plan
+    methods = tuple(method.with_options(method.options.profiled()) for method in made.setup.methods)
+    setup = replace(made.setup, methods=methods)
+    loaded = load_engine(setup)
+    drafters = loaded.drafters
+    say = None if is_named else progress.message
+    kinds = kinds_of(setup, drafters, made.sampling, say)
+    profiled = {
+        method.label: ProfiledMethod(
+            kind=kinds[method.label],
+            has_fixed_size=drafters[method.label].has_fixed_size,
+            about=method.describe(),
+        )
+        for method in methods
+        if method.label in kinds
+    }
+    recorded = {
+        label: drafters[label] for label, kind in kinds.items() if find_kind(kind).is_recorded
+    }
+    baseline = tuple(method for method in methods if method.label == BASELINE)
+    setup = replace(setup, methods=baseline)
+    plan = replace(plan, setup=setup)
+    with _AnswerBackend(setup, loaded=loaded) as backend:
+        progress.started(plan.num_records)
+        answers = tuple(_record_answers(backend, plan, recorded, progress))
+        progress.finished()
+    num_left_out = plan.num_records - len(answers)
+    if num_left_out:
+        left_out = f"{num_left_out} of {plan.num_records} answers"
+        progress.message(f"{left_out} are left out: they differ by rounding.")
+    if not answers:
+        raise SpecbenchError("No method reproduced any of vanilla's answers.")
+    header = ProfileHeader(
+        model=plan.about.model,
+        methods=profiled,
+        sampling=made.sampling,
+        max_new_tokens=plan.max_new_tokens,
+        vocab_size=loaded.target.vocab_size,
+        prompts=tuple(prompt_set.describe() for prompt_set in plan.prompt_sets),
+        answers=tuple(answer.about for answer in answers),
+        num_left_out=num_left_out,
+        versions=versions(),
+    )
+    return Profile(header, answers)
+
+
+def _record_answers(
+    backend: _AnswerBackend, plan: Plan, drafters: Mapping[str, Drafter], progress: Progress
+) -> Iterator[Answer]:
+    """Vanilla's answers with all methods' drafts, but for those that rounding changes."""
+    runner = Runner(plan, backend, _NoRecords(), progress)
+    num_bytes = 0
+    for number, record in enumerate(runner.run(), start=1):
+        name = f"{record.key.task}/{record.key.sample_id}/{record.key.turn}"
+        if not record.is_ok:
+            raise SpecbenchError(f"Vanilla failed at {name}: {record.error}")
+        answer = recorded_answer(
+            name, backend.target, drafters, backend.last_request, backend.last_completion
+        )
+        if answer is not None:
+            num_bytes += sum(_num_bytes(label, arrays) for label, arrays in answer.drafts.items())
+            yield answer
+        expected_bytes = num_bytes * plan.num_records // number
+        if expected_bytes > 2 * profile_file.MOST_BYTES:  # answers may get shorter
+            raise profile_file.too_large(expected_bytes)
+
+
+def recorded_answer(
+    prompt: str,
+    target: Target,
+    drafters: Mapping[str, Drafter],
+    request: Request,
+    vanilla: Completion,
+) -> Answer | None:
+    """An answer with the drafts of all methods; None if rounding changes the answer of any.
+
+    Args:
+        prompt: its name.
+        target: decodes the answer again, per method.
+        drafters: of the methods, by label.
+        request: the prompt, with its sampling.
+        vanilla: the answer.
+    """
+    drafts: dict[str, Arrays] = {}
+    is_reproduced = True
+    is_drawn = not request.sampling.is_greedy
+    # Captured graphs would keep the answer's tokens in place of drawn ones.
+    with target.execution.paused() if is_drawn else nullcontext():
+        for label, drafter in drafters.items():
+            kind = find_kind(str(drafter.profile))
+            recorder = kind.record(drafter, vanilla.token_ids)
+            completion = decode(target, recorder, request)
+            is_reproduced &= completion.token_ids == vanilla.token_ids
+            drafts[label] = recorder.arrays
+    if not is_reproduced:
+        return None
+    all_ids = np.array([*request.prompt_ids, *vanilla.token_ids], dtype=np.int32)
+    about = AnswerHeader(
+        prompt=prompt,
+        prompt_tokens=len(request.prompt_ids),
+        num_tokens=len(vanilla.token_ids),
+        limit=token_limit(target, request),
+        stop_reason=vanilla.stop_reason,
+        sha256=sha256(all_ids.tobytes()).hexdigest(),
+    )
+    return Answer(about, request.prompt_ids, vanilla.token_ids, drafts)
+
+
+def _num_bytes(label: str, arrays: Arrays) -> int:
+    """Bytes of a method's drafts on an answer.
+
+    Raises:
+        UserError: they are too many per position.
+    """
+    num_bytes = len(profile_file.packed(arrays))
+    num_positions = max((len(array) for array in arrays.values()), default=0)
+    if num_positions and num_bytes > MOST_POSITION_BYTES * num_positions + ZIP_BYTES:
+        per_position = num_bytes / num_positions
+        message = f"{label} takes {per_position:,.0f} bytes per position, not"
+        hint = "Give a smaller top_k or depth, such as top_k=8,depth=5."
+        raise UserError(f"{message} {MOST_POSITION_BYTES:,}.", hint)
+    return num_bytes

@@ -1,0 +1,137 @@
+"""Drafters that time the steps of a completion, and end it after these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from specbench.engine.clock import DeviceClock
+from specbench.engine.drafter import Drafter, State, StepResult
+from specbench.engine.planting import plant
+from specbench.engine.target import Forward, Target
+from specbench.engine.tree import DraftTree
+from specbench.measure.local import threads as cores
+
+PLANTED_TOKENS = (0, 1, 2)
+"""Right tokens that the drafts of consecutive steps get: few enough for every draft, and
+different ones, because a step may take longer after some accepted tokens.
+"""
+
+
+class EnoughSteps(Exception):
+    """Ends the completion whose steps were timed."""
+
+
+class TimedDrafter(Drafter):
+    """Times the first steps of a completion, from draft to draft, and then ends it.
+
+    The drafter's trees get right tokens: `PLANTED_TOKENS` says how many, step by step.
+    """
+
+    def __init__(
+        self, drafter: Drafter, clock: DeviceClock, num_steps: int, answer: Sequence[int]
+    ) -> None:
+        """`answer` are the tokens of the prompt and of vanilla's answer to it."""
+        self.needs = drafter.needs
+        self.rule = drafter.rule
+        self.tree_sizes = drafter.tree_sizes
+        self.prefill_s = 0.0
+        """Seconds of the target's prefill."""
+        self.start_s = 0.0
+        """Seconds of the drafter's own prefill."""
+        self.seconds: list[float] = []
+        """Of each step."""
+        self.rows: list[int] = []
+        """Nodes of each step's tree."""
+        self.contexts: list[int] = []
+        """Tokens before each step."""
+        self._drafter = drafter
+        self._answer = answer
+        self._now = clock.now
+        self._num_steps = num_steps
+        self._began_s = 0.0
+
+    def start(self, state: State, prefill: Forward) -> None:
+        began_s = self._now()
+        self._drafter.start(state, prefill)
+        self.start_s = self._now() - began_s
+
+    def propose(self, state: State) -> DraftTree:
+        self._end_step()
+        self.contexts.append(state.num_committed)
+        self._began_s = self._now()
+        tree = self._drafter.propose(state)
+        paused_s = self._now()
+        tree = self._planted(state, tree)
+        self._began_s += self._now() - paused_s  # planting does not count
+        return tree
+
+    def observe(self, state: State, result: StepResult) -> None:
+        self._drafter.observe(state, result)
+
+    def _end_step(self) -> None:
+        if self.contexts:
+            self.seconds.append(self._now() - self._began_s)
+        if len(self.seconds) == self._num_steps:
+            raise EnoughSteps
+
+    def _planted(self, state: State, tree: DraftTree) -> DraftTree:
+        """The tree with right tokens in it."""
+        num_planted = PLANTED_TOKENS[len(self.rows) % len(PLANTED_TOKENS)]
+        self.rows.append(tree.num_nodes)
+        if tree.num_nodes == 1 or num_planted == 0:
+            return tree
+        end = len(state.token_ids)
+        return plant(tree, self._answer[end : end + num_planted], 0)[0]
+
+
+@dataclass(slots=True)
+class Turn:
+    """Steps over one number of rows, one after the other."""
+
+    rows: int
+    """Rows of each step."""
+    num_threads: int
+    """CPU threads of each step."""
+    num_steps: int
+    """Steps to take."""
+    seconds: list[float] = field(default_factory=list)
+    """Of the steps that were taken."""
+
+    @property
+    def settled_seconds(self) -> list[float]:
+        """Without the first step's: the steps before it leave other data in the caches."""
+        return self.seconds[1:]
+
+
+class TurnDrafter(Drafter):
+    """Takes turns in one completion. Drafts are chains of a wrong token.
+
+    The target drops what it committed since the prefill, so that all steps have the same
+    context. Vanilla's only tree size counts, so each number of rows is measured without padding.
+    """
+
+    def __init__(self, turns: Sequence[Turn], vanilla: Drafter, clock: DeviceClock, target: Target):
+        self.needs = vanilla.needs
+        self.rule = vanilla.rule
+        self.tree_sizes = vanilla.tree_sizes
+        self._turns_by_step = [turn for turn in turns for _ in range(turn.num_steps)]
+        self._num_begun = 0
+        self._now = clock.now
+        self._target = target
+        self._wrong_token = target.vocab_size - 2
+        self._began_s = 0.0
+
+    def propose(self, state: State) -> DraftTree:
+        if self._num_begun:
+            previous = self._turns_by_step[self._num_begun - 1]
+            previous.seconds.append(self._now() - self._began_s)
+        if self._num_begun == len(self._turns_by_step):
+            raise EnoughSteps
+        turn = self._turns_by_step[self._num_begun]
+        self._num_begun += 1
+        cores.set_threads(turn.num_threads)
+        self._target.crop(len(state.request.prompt_ids))
+        chain = state.chain([self._wrong_token] * (turn.rows - 1))
+        self._began_s = self._now()
+        return chain
