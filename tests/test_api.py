@@ -14,6 +14,7 @@ import torch
 
 import specbench
 from specbench import api
+from specbench.api import runs
 from specbench.errors import UserError
 from tests.support.backend import answering
 from tests.support.checkpoint import save_checkpoint, write_prompts
@@ -131,9 +132,9 @@ def test_a_notebook_shows_the_last_line_of_progress(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(
         sys.modules, "IPython.display", SimpleNamespace(display=lambda *_, **__: handle)
     )
-    api._notebook_line()("one")
+    runs._notebook_line()("one")
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
-    api._notebook_line()("two")
+    runs._notebook_line()("two")
     assert shown == ["one"]
 
 

@@ -44,9 +44,10 @@ class Call(Struct, frozen=True):
         "[local|ADDRESS]")] = ""
     output: Annotated[Path | None, option(
         "Folder of the run or suite.", "output", "note", "DIR")] = None
-    resume: Annotated[bool, option("Continue what is unfinished.", "output", "note")] = False
+    resume: Annotated[bool, option("Resume an unfinished run.", "output", "note")] = False
     force: Annotated[bool, option(
-        "Resume on another machine or with other versions.", "output", "note")] = False
+        "Allow resuming on a different machine or with different versions.", "output",
+        "note")] = False
     offline: Annotated[bool, option("Use no network.", "output", "note")] = False
     full: Annotated[bool, option(
         "Print all tables, definitions and facts.", "output", "note")] = False
@@ -89,7 +90,8 @@ def _runs() -> Iterable[str]:
     return map(str, list_runs(RUNS))
 
 
-complete_models, complete_runs = completing(_models), completing(_runs)
+complete_models = completing(_models)
+complete_runs = completing(_runs)
 _METAVARS = {
     "METHOD,...": completing(registry.names),
     "METHOD": completing(registry.names),
@@ -103,11 +105,12 @@ _METAVARS = {
 
 def _choices(option: Option) -> list[str]:
     """The words that an option takes; empty if it takes any text."""
-    named = NAMES if option.metavar == "ENGINE" else option.choices
-    return [name or option.word for name in named if name or option.word]
+    names = NAMES if option.metavar == "ENGINE" else option.choices
+    words = [name or option.word for name in names]
+    return [word for word in words if word]
 
 
-_GIVEN = ("COMMANDLINE", "ENVIRONMENT")
+_GIVEN_SOURCES = ("COMMANDLINE", "ENVIRONMENT")
 """Sources of the options that a user gave."""
 
 
@@ -117,35 +120,57 @@ def takes(*declared: Option) -> Callable[[Callable[..., None]], Callable[..., No
     The command may have these parameters: `values` are the given values by field, `call` has
     the options of `Call`, and `given` the names of all options that were given.
     """
-    in_order = sorted(declared, key=lambda one: get_args(Group).index(one.group))
-    known = {one.parameter: one for one in in_order}
+    headings = get_args(Group)
+    in_order = sorted(declared, key=lambda option: headings.index(option.group))
+    by_parameter = {option.parameter: option for option in in_order}
 
     def wrap(command: Callable[..., None]) -> Callable[..., None]:
         parameters = signature(command, eval_str=True).parameters
-        own = [one for one in parameters.values() if one.name not in ("values", "call", "given")]
 
         def call(context: typer.Context, **raw: Any) -> None:
-            sources = {name: context.get_parameter_source(name) for name in context.params}
-            names = [name for name, one in sources.items() if one and one.name in _GIVEN]
-            values = {known[n].name: known[n].read(raw[n]) for n in names if n in known}
-            of_call = {n: values.pop(n) for n in Call.__struct_fields__ if n in values}
+            given = _given_parameters(context)
+            values = {
+                by_parameter[name].name: by_parameter[name].read(raw[name])
+                for name in given
+                if name in by_parameter
+            }
+            of_call = {name: values.pop(name) for name in Call.__struct_fields__ if name in values}
             for name, value in of_call.items():
-                known[name].check(value)
+                by_parameter[name].check(value)
             if of_call.get("offline"):  # for libraries that ask the Hub on their own
                 os.environ["HF_HUB_OFFLINE"] = "1"
-            made = {"values": values, "call": Call(**of_call), "given": names}
-            made = {name: value for name, value in made.items() if name in parameters}
-            command(**made, **{name: raw[name] for name in raw if name not in known})
+            arguments = {name: raw[name] for name in raw if name not in by_parameter}
+            for name, argument in (
+                ("values", values),
+                ("call", Call(**of_call)),
+                ("given", given),
+            ):
+                if name in parameters:
+                    arguments[name] = argument
+            command(**arguments)
 
-        first = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
-        taken = [first, *(one.replace(kind=Parameter.KEYWORD_ONLY) for one in own)]
-        taken += map(_parameter, in_order)
-        call.__name__, call.__doc__ = command.__name__, command.__doc__
-        call.__annotations__ = {one.name: one.annotation for one in taken}
-        call.__signature__ = Signature(taken)  # type: ignore[attr-defined]
+        shown = [Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+        for parameter in parameters.values():
+            if parameter.name not in ("values", "call", "given"):
+                shown.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
+        shown += map(_parameter, in_order)
+        call.__name__ = command.__name__
+        call.__doc__ = command.__doc__
+        call.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+        call.__signature__ = Signature(shown)  # type: ignore[attr-defined]
         return call
 
     return wrap
+
+
+def _given_parameters(context: typer.Context) -> list[str]:
+    """The parameters that the user gave, on the command line or as variables."""
+    given = []
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if source and source.name in _GIVEN_SOURCES:
+            given.append(name)
+    return given
 
 
 def _parameter(declared: Option) -> Parameter:
@@ -159,17 +184,18 @@ def _parameter(declared: Option) -> Parameter:
         kind, default = list[str], None
     elif declared.form or declared.word or declared.item in (int, float):
         kind, default = str, declared.word or (None if default in (None, ()) else str(default))
-    choices, text = _choices(declared), declared.help + declared.default_text
+    choices = _choices(declared)
     completer = completing(lambda: choices) if choices else _METAVARS.get(declared.metavar)
-    if text.endswith(":"):
+    help_text = declared.help + declared.default_text
+    if help_text.endswith(":"):
         *others, last = choices
-        text += f" {', '.join(others)} or {last}."
+        help_text += f" {', '.join(others)} or {last}."
     is_pair = declared.item is bool and declared.default is True
     shown = typer.Option(
         # Without its name, typer 0.27 would call `--model` with the metavar MODEL `--MODEL`.
         *([] if is_pair else [declared.flag]),
         metavar=None if declared.item is bool else declared.metavar,
-        help=text,
+        help=help_text,
         show_default=not declared.unset,
         rich_help_panel=declared.group.capitalize(),
         autocompletion=completer,

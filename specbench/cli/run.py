@@ -1,40 +1,38 @@
-"""`specbench run` and `specbench suite`: one run, or several with one report; and with
-`--dry-run`, what runs would take and do, and what they could show.
-"""
+"""`specbench run` and `specbench suite`: one run, or several with one report."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from specbench.cli.interrupts import resumable
-from specbench.cli.options import REPORTS, RUNS, Call, quiet_libraries, say, takes
+from specbench.cli.options import REPORTS, RUNS, Call, quiet_libraries, takes
 from specbench.engine.garbage import lasting_objects, no_garbage_collection
 from specbench.errors import UserError
 from specbench.log.options import options
 from specbench.log.spec import SpecValues
-from specbench.measure.progress import LONG_S, number_text, time_text
+from specbench.measure.progress import LONG_S, estimated_time
 
 if TYPE_CHECKING:
     from specbench.cli.progress import ProgressView
     from specbench.log.run import Run
-    from specbench.measure.base import Plan
     from specbench.measure.spec import RunSpec
     from specbench.measure.suite.recipe import Suite
     from specbench.measure.suite.runs import SuiteResult
 
 
-FIRST_LIMIT, FIRST_PASSES = 3, 1
-"""Prompts of a task and passes of a first look, which a command without options gives."""
+FIRST_LIMIT = 3
+"""Prompts per task of a first look, which a command without options gives."""
+FIRST_PASSES = 1
+"""Passes of a first look."""
 _ASKING = [
-    one
-    for one in (*options(SpecValues), *options(Call, "task"))
-    if one.name not in ("settings", "device", "threads", "seed", "kernels")
+    option
+    for option in (*options(SpecValues), *options(Call, "task"))
+    if option.name not in ("settings", "device", "threads", "seed", "kernels")
 ]
 """Options that ask for more than a first look."""
 SUITES = Path("results/suites")
@@ -52,7 +50,7 @@ def run(values: dict[str, Any], call: Call, given: Sequence[str]) -> None:
     values["tasks"] = (*values.get("tasks", ()), *call.task)
     if values.get("serving_engine") or values.get("urls"):
         values["backend"] = "server"
-    if not call.thorough and not {*given} & {one.parameter for one in _ASKING}:
+    if not call.thorough and not {*given} & {option.parameter for option in _ASKING}:
         values |= {"limit": FIRST_LIMIT, "repeats": FIRST_PASSES, "is_first_look": True}
     settings = PAPER if values.get("backend") else AUTO
     spec = RunSpec(**{"repeats": None, "settings": settings} | values)
@@ -61,10 +59,10 @@ def run(values: dict[str, Any], call: Call, given: Sequence[str]) -> None:
         view.message(starting(spec))
     names = [*dict.fromkeys("dataset" if name == "task" else name for name in given)]
     if call.dry_run or call.runs > 1:
-        done = _several(spec, names, call, view)
+        stored = _several(spec, names, call, view)
     else:
-        done = _run(spec, call, view, given=names)
-    raise typer.Exit(0 if all(record.is_ok for record in done.records) else 1)
+        stored = _run(spec, call, view, given=names)
+    raise typer.Exit(0 if all(record.is_ok for record in stored.records) else 1)
 
 
 @takes(
@@ -84,15 +82,17 @@ def suite(
 
     chosen = read_recipe(recipe)
     if call.dry_run:
-        _print_dry_run(chosen)
+        from specbench.cli.dry_run import print_dry_run
+
+        print_dry_run(chosen)
         return
     quiet_libraries()
     folder = call.output or SUITES / chosen.name
     view = progress_view(is_quiet=call.quiet)
     result = _run_suite(chosen, folder, call, view)
     if result.runs:
-        place = call.output / "report" if call.output else REPORTS / chosen.name
-        _report(result.runs, folder, place, call, view)
+        report_folder = call.output / "report" if call.output else REPORTS / chosen.name
+        _report(result.runs, folder, report_folder, call, view)
     for name, reason in result.failures.items():
         view.message(f"Failed: {name}: {reason}")
     is_ok = all(record.is_ok for run in result.runs for record in run.records)
@@ -116,12 +116,14 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
 
     if call.resume and call.output and (first := call.output / "run-1" / HEADER).exists():
         # The others are as it is. Settings that it chose are named by its folder there.
-        _, spec, found = resumed_run(spec, names, first.parent, RUNS)
-        names = [name for name in found if name != "settings" or spec.settings != AUTO]
+        _, spec, given = resumed_run(spec, names, first.parent, RUNS)
+        names = [name for name in given if name != "settings" or spec.settings != AUTO]
     several = equal_runs(spec, names, call.runs)
     if call.dry_run:
-        if _print_dry_run(several):  # else it is not known what it could show: files are missing
-            _print_power(spec, is_offline=call.offline)
+        from specbench.cli.dry_run import print_dry_run, print_power
+
+        if print_dry_run(several):  # else it is not known what it could show: files are missing
+            print_power(spec, is_offline=call.offline)
         raise typer.Exit
     if call.ray:
         raise UserError(
@@ -134,14 +136,15 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
         )
     folder = call.output or claim_folder(new_run(several.runs[0].spec, (), None, RUNS).path)
     result = _run_suite(several, folder, call, view)
-    for name, reason in result.failures.items():
+    if result.failures:
+        name, reason = next(iter(result.failures.items()))
         raise UserError(
             f"The run {folder / name} failed: {reason}",
             "Repair the cause, then repeat the command with --output and --resume.",
         )
-    done = pooled_in(folder, result.runs)
-    _report(done, folder, REPORTS / folder.name, call, view)
-    return done
+    pool = pooled_in(folder, result.runs)
+    _report(pool, folder, REPORTS / folder.name, call, view)
+    return pool
 
 
 def _run_suite(suite: Suite, folder: Path, call: Call, view: ProgressView) -> SuiteResult:
@@ -181,7 +184,7 @@ def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str])
             plan = make_plan(spec, is_offline=call.offline, setup_maker=maker)
         seconds = expected_seconds(plan, RUNS)
         if seconds and seconds > LONG_S and not call.resume:
-            view.message(_estimate(seconds))
+            view.message(estimated_time(seconds))
         path = path if call.output or call.resume else claim_folder(path)
         with resumable(path, "--output", words), view:
             stored = run_plan(plan, path, view, given=given, command=words, is_forced=call.force)
@@ -203,88 +206,3 @@ def _report(
         write_report(report, folder)
     view.message(f"Run: {path}\nReport: {folder}/report.html")
     view.message(f"All numbers: specbench report {path} --full")
-
-
-def _print_dry_run(suite: Suite) -> bool:
-    """Print what each run of a suite would take. True if nothing has to be downloaded."""
-    import torch
-
-    from specbench.machine.bandwidth import bandwidth
-    from specbench.measure.suite.preview import preview
-    from specbench.report.console import SafeConsole, text_table
-
-    # The first of several GPUs, which work one after the other: "cuda:0-3".
-    bytes_per_s = cache(lambda device: bandwidth(torch.device(device.partition("-")[0])))
-    rows, missing, refused, is_here = [], list[str](), list[str](), True
-    for run in suite.runs:
-        try:
-            one = preview(run.spec, bytes_per_s)
-        except UserError as error:
-            refused.append(f"{run.name}: {error.message} {error.hint}")
-            continue
-        missing += [f"{run.name}: {sentence}" for sentence in one.missing]
-        is_here &= not (one.download_bytes or one.has_more_files)
-        rows.append(
-            [
-                run.name,
-                str(one.num_methods),
-                number_text(one.num_samples, "{:,.0f}"),
-                number_text(one.download_bytes, "{:.1f} GB", 1e9) + " + ?" * one.has_more_files,
-                number_text(one.memory_bytes, "{:.1f} GB", 1e9),
-                time_text(one.max_seconds),
-            ]
-        )
-    headings = ["run", "methods", "answers", "download", "memory", "decoding"]
-    note = (
-        "Decoding: all answers at full length and vanilla's speed, if only reading the weights "
-        "takes time; a small model takes longer. ?: unknown."
-    )
-    table = text_table(headings, rows, are_numbers=True)
-    SafeConsole().print(suite.title, table, *missing, *refused, note, sep="\n")
-    if refused:
-        raise typer.Exit(UserError.exit_code)
-    return is_here
-
-
-def _print_power(spec: RunSpec, *, is_offline: bool) -> None:
-    """Print what a run would do, about how long it would take, and what it could show."""
-    from specbench.measure.earlier_runs import expected_seconds
-    from specbench.measure.plan import make_plan
-
-    made = make_plan(spec, is_offline=is_offline)
-    counts = ", ".join(f"{task} {len(prompts)}" for task, prompts in made.prompts.items())
-    lines = [f"{made.setup.title}: {', '.join(made.setup.labels)}"]
-    if made.setup.no_checkpoint:
-        lines.append(f"No checkpoint: {', '.join(made.setup.no_checkpoint)}")
-    lines.append(
-        f"Prompts: {sum(map(len, made.prompts.values()))} ({counts}); passes: {made.repeats}; "
-        f"at most {made.max_new_tokens} tokens per answer; completions: {made.num_records}"
-    )
-    if seconds := expected_seconds(made, RUNS):
-        lines.append(_estimate(seconds))
-    for line in (*lines, _power(made)):
-        say(line, is_error=False)
-
-
-def _estimate(seconds: float) -> str:
-    return f"Estimated time: {time_text(seconds)}, from the latest run of this model."
-
-
-def _power(plan: Plan) -> str:
-    """The smallest difference that a run could show, by the newest run that can tell."""
-    from specbench.analysis.metrics import measure
-    from specbench.log.store import read_run
-    from specbench.measure.earlier_runs import earlier_runs
-    from specbench.measure.passes import has_interval, least_prompts
-    from specbench.report.power import pilot_of
-
-    prompts = [len(one) for one in plan.prompts.values()]
-    if not has_interval(prompts):
-        least = least_prompts(len(prompts))
-        return f"No difference can be shown: use --limit {least}, or more prompts."
-    for path, _ in earlier_runs(plan, RUNS):
-        if found := pilot_of(measure(read_run(path, is_lenient=True))):
-            shown = found.smallest(sum(prompts), max(plan.repeats, 2))
-            if shown < 1:
-                return f"It would show differences of {shown * 100:.1f} % and more."
-    return "No earlier run of this model tells which differences it would show."

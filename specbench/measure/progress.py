@@ -149,3 +149,8 @@ def time_text(seconds: float | None) -> str:
     if seconds >= 60:
         return number_text(seconds, "{:.1f} min", 60)
     return f"{seconds:.0f} s" if seconds >= 1 else "under 1 s"
+
+
+def estimated_time(seconds: float) -> str:
+    """The time that a run is expected to take, in words."""
+    return f"Estimated time: {time_text(seconds)}, from the latest run of this model."

@@ -1,0 +1,26 @@
+"""The messages of libraries, hidden while the API works."""
+
+from __future__ import annotations
+
+import logging as python_logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+
+@contextmanager
+def quiet_libraries() -> Iterator[None]:
+    """Hide progress bars of transformers and the Hub's client while the block runs.
+
+    Messages of torchao about kernels that it lacks are hidden, too.
+    """
+    with ExitStack() as undone:
+        for name in ("torchao", "torch.utils._pytree"):
+            logger = python_logging.getLogger(name)
+            undone.callback(logger.setLevel, logger.level)
+            logger.setLevel(python_logging.ERROR)
+        from transformers.utils import logging
+
+        if logging.is_progress_bar_enabled():
+            undone.callback(logging.enable_progress_bar)
+        logging.disable_progress_bar()  # the Hub's too
+        yield

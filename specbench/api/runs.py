@@ -1,0 +1,180 @@
+"""Runs, new or stored, as data frames."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from html import escape
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specbench.api.libraries import quiet_libraries
+from specbench.api.signatures import show_options
+from specbench.machine.threads import wait_briefly
+from specbench.types import RUNS
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from specbench.analysis.metrics import RunMetrics
+    from specbench.log.run import Load
+    from specbench.log.run import Run as LogRun
+
+
+_KEYS = ("method", "temperature", "concurrency", "request_rate")
+"""Columns that name a row of a table."""
+
+
+class Run:
+    """A stored run as data frames; see `read_run`."""
+
+    def __init__(self, run: LogRun) -> None:
+        self._run = run
+        self.path = run.folder
+        self.header = run.header
+        self.records = run.records
+
+    def __repr__(self) -> str:
+        from specbench.report.verdict import verdict
+
+        model, status = self.header.model.label, self.header.status
+        metrics = next(iter(self._metrics.values()))
+        sentences = [f"{self.header.id}: {model}, {len(self.records)} records, {status}"]
+        for temperature in metrics.temperatures:
+            if sentence := verdict(metrics, temperature):
+                sentences.append(sentence)
+        return f"<Run {'. '.join(sentences)}>"
+
+    def __str__(self) -> str:
+        return f"{self!r}\n{self.table.round(2).to_string()}"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self)[1:-1])}</p>{self.table.round(2).to_html()}"
+
+    @cached_property
+    def _metrics(self) -> Mapping[Load, RunMetrics]:
+        from specbench.analysis.metrics import measure
+
+        return {load: measure(self._run.at(load)) for load in self._run.loads}
+
+    @cached_property
+    def table(self) -> DataFrame:
+        """The part of `summary` that fits a screen: a row per method, the fastest first.
+
+        `tokens_per_s` and `num_samples` are of all tasks together, the rest are their means.
+        """
+        keys = [column for column in _KEYS if column in self.summary]
+        rows = self.summary.set_index(keys)
+        means = rows[rows["task"] == "mean"]
+        pooled = rows[rows["task"] == "pooled"]
+        speedups = ["speedup", "speedup_low", "speedup_high", "mat"]
+        table = means[speedups].join(pooled[["tokens_per_s", "num_samples"]])
+        return table.sort_values("speedup", ascending=False)
+
+    @cached_property
+    def samples(self) -> DataFrame:
+        """One row per record, in the order they ran.
+
+        `analysis.records.records_frame` has the columns. Seconds are floats; NaN stands for a time that was not measured.
+        """
+        from specbench.analysis.records import records_frame
+
+        return records_frame(self.records)
+
+    @cached_property
+    def summary(self) -> DataFrame:
+        """One row per cell (method, temperature, task), with intervals and reasons for gaps.
+
+        `analysis.frames.summary_frame` has the columns. A run on servers at several loads has
+        one row per cell and load, with the columns `concurrency` and `request_rate`.
+        """
+        import pandas as pd
+
+        from specbench.analysis.frames import summary_frame
+
+        frames = {load: summary_frame(metrics) for load, metrics in self._metrics.items()}
+        if len(frames) == 1:
+            return next(iter(frames.values()))
+        labelled = [frame.assign(**load._asdict()) for load, frame in frames.items()]
+        return pd.concat(labelled, ignore_index=True)
+
+
+def read_run(path: str | Path) -> Run:
+    """Read the run in a folder.
+
+    `read_run("results/runs/RUN").summary.query("task == 'mean'")[["method", "speedup", "mat"]]`
+
+    Raises:
+        RunFolderError: the folder has no run, or a file is damaged or of a newer schema.
+    """
+    from specbench.log.store import read_run as read_stored
+
+    return Run(read_stored(Path(path)))
+
+
+def run(
+    model: str = "tiny",
+    methods: str | Sequence[str] = (),
+    *,
+    output: str | Path | None = None,
+    resume: bool = False,
+    offline: bool = False,
+    ray: str = "",
+    say: Callable[[str], None] | None = None,
+    **values: Any,
+) -> Run:
+    """Measure methods on tasks, as `specbench run` does, and read the run.
+
+    `run("tiny", "eagle2,pld", tasks="gsm8k", limit=2, output="runs/mine").summary`
+
+    Args:
+        model: a known model, a folder or a Hub id.
+        methods: methods with options, in one text or several; by default as in the command.
+        output: the run's folder; by default a new one in `results/runs`.
+        resume: continue an unfinished run, with its own values.
+        offline: use no network.
+        ray: share the prompts among the GPUs of a Ray cluster: "auto", "local" or its address.
+        say: receives a line per finished sample and message, such as `print`; by default a
+            notebook shows the last one, and nothing is said elsewhere.
+        values: further fields of `specbench.log.spec.SpecValues`: `tasks`, `prompts`, `limit`,
+            `temperatures`, `max_new_tokens`, `repeats`, `seed`, `device`, `dtype`, and so on.
+
+    Raises:
+        UserError: a name, value, file or cluster that is unknown, wrong or missing.
+    """
+    wait_briefly()
+    from specbench.measure.elsewhere import setup_maker
+    from specbench.measure.plan import make_plan
+    from specbench.measure.progress import Lines
+    from specbench.measure.run_folder import claim_folder, new_run, resumed_run
+    from specbench.measure.session import run_plan
+    from specbench.measure.spec import make_spec
+
+    with quiet_libraries():
+        if model != "tiny":
+            values["model"] = model
+        if methods:
+            values["methods"] = methods
+        spec = make_spec(**{"repeats": None} | values)
+        choose = resumed_run if resume else new_run
+        chosen = choose(spec, [*values], Path(output) if output else None, RUNS)
+        progress = Lines(say or _notebook_line())
+        with setup_maker(ray) as maker:
+            plan = make_plan(chosen.spec, is_offline=offline, setup_maker=maker)
+            path = chosen.path if output or resume else claim_folder(chosen.path)
+            return Run(run_plan(plan, path, progress, given=chosen.given))
+
+
+show_options(run)
+
+
+def _notebook_line() -> Callable[[str], None]:
+    """Shows the last of several texts in a notebook, and nothing elsewhere."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if not hasattr(shell, "kernel"):
+        return lambda text: None
+    display = import_module("IPython.display").display  # there is no IPython elsewhere
+    handle = display({"text/plain": ""}, raw=True, display_id=True)
+    return lambda text: handle.update({"text/plain": text}, raw=True)

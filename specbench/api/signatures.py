@@ -1,0 +1,35 @@
+"""The options of a run in the signatures of functions that take them as further values."""
+
+from collections.abc import Callable
+from inspect import Parameter, signature
+from typing import Any
+
+from specbench.log.options import Option, options
+from specbench.log.spec import SpecValues
+
+
+def options_of(group: str = "") -> list[Option]:
+    """The options of a run, or those of one group."""
+    return [option for option in options(SpecValues) if group in ("", option.group)]
+
+
+def show_options(function: Callable[..., Any], group: str = "") -> None:
+    """Put the options that a function takes as further values into its signature, for help."""
+    declared = signature(function)
+    parameters = [
+        parameter
+        for parameter in declared.parameters.values()
+        if parameter.kind is not Parameter.VAR_KEYWORD
+    ]
+    names = {parameter.name for parameter in parameters}
+    for option in options_of(group):
+        if option.name not in names:
+            parameters.append(
+                Parameter(
+                    option.name,
+                    Parameter.KEYWORD_ONLY,
+                    default=option.default,
+                    annotation=option.kind,
+                )
+            )
+    function.__signature__ = declared.replace(parameters=parameters)  # type: ignore[attr-defined]

@@ -1,0 +1,103 @@
+"""`--dry-run`: what runs would take and do, and what they could show."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+import typer
+
+from specbench.cli.options import RUNS, say
+from specbench.errors import UserError
+from specbench.measure.progress import estimated_time, number_text, time_text
+
+if TYPE_CHECKING:
+    from specbench.measure.base import Plan
+    from specbench.measure.spec import RunSpec
+    from specbench.measure.suite.recipe import Suite
+
+
+def print_dry_run(suite: Suite) -> bool:
+    """Print what each run of a suite would take. True if nothing has to be downloaded."""
+    import torch
+
+    from specbench.machine.bandwidth import bandwidth
+    from specbench.measure.suite.preview import preview
+    from specbench.report.console import SafeConsole, text_table
+
+    # The first of several GPUs, which work one after the other: "cuda:0-3".
+    bytes_per_s = cache(lambda device: bandwidth(torch.device(device.partition("-")[0])))
+    rows: list[list[str]] = []
+    missing: list[str] = []
+    refused: list[str] = []
+    is_here = True
+    for run in suite.runs:
+        try:
+            expected = preview(run.spec, bytes_per_s)
+        except UserError as error:
+            refused.append(f"{run.name}: {error.message} {error.hint}")
+            continue
+        missing += [f"{run.name}: {sentence}" for sentence in expected.missing]
+        if expected.download_bytes or expected.has_more_files:
+            is_here = False
+        unknown_files = " + ?" if expected.has_more_files else ""
+        rows.append(
+            [
+                run.name,
+                str(expected.num_methods),
+                number_text(expected.num_samples, "{:,.0f}"),
+                number_text(expected.download_bytes, "{:.1f} GB", 1e9) + unknown_files,
+                number_text(expected.memory_bytes, "{:.1f} GB", 1e9),
+                time_text(expected.max_seconds),
+            ]
+        )
+    headings = ["run", "methods", "answers", "download", "memory", "decoding"]
+    note = (
+        "Decoding: all answers at full length and vanilla's speed, if only reading the weights "
+        "takes time; a small model takes longer. ?: unknown."
+    )
+    table = text_table(headings, rows, are_numbers=True)
+    SafeConsole().print(suite.title, table, *missing, *refused, note, sep="\n")
+    if refused:
+        raise typer.Exit(UserError.exit_code)
+    return is_here
+
+
+def print_power(spec: RunSpec, *, is_offline: bool) -> None:
+    """Print what a run would do, about how long it would take, and what it could show."""
+    from specbench.measure.earlier_runs import expected_seconds
+    from specbench.measure.plan import make_plan
+
+    plan = make_plan(spec, is_offline=is_offline)
+    counts = ", ".join(f"{task} {len(prompts)}" for task, prompts in plan.prompts.items())
+    lines = [f"{plan.setup.title}: {', '.join(plan.setup.labels)}"]
+    if plan.setup.no_checkpoint:
+        lines.append(f"No checkpoint: {', '.join(plan.setup.no_checkpoint)}")
+    lines.append(
+        f"Prompts: {sum(map(len, plan.prompts.values()))} ({counts}); passes: {plan.repeats}; "
+        f"at most {plan.max_new_tokens} tokens per answer; completions: {plan.num_records}"
+    )
+    if seconds := expected_seconds(plan, RUNS):
+        lines.append(estimated_time(seconds))
+    for line in (*lines, _power(plan)):
+        say(line, is_error=False)
+
+
+def _power(plan: Plan) -> str:
+    """The smallest difference that a run could show, by the newest run that can tell."""
+    from specbench.analysis.metrics import measure
+    from specbench.log.store import read_run
+    from specbench.measure.earlier_runs import earlier_runs
+    from specbench.measure.passes import has_interval, least_prompts
+    from specbench.report.power import pilot_of
+
+    num_prompts = [len(prompts) for prompts in plan.prompts.values()]
+    if not has_interval(num_prompts):
+        fewest = least_prompts(len(num_prompts))
+        return f"No difference can be shown: use --limit {fewest}, or more prompts."
+    for path, _ in earlier_runs(plan, RUNS):
+        if pilot := pilot_of(measure(read_run(path, is_lenient=True))):
+            smallest = pilot.smallest(sum(num_prompts), max(plan.repeats, 2))
+            if smallest < 1:
+                return f"It would show differences of {smallest * 100:.1f} % and more."
+    return "No earlier run of this model tells which differences it would show."
