@@ -86,9 +86,12 @@ class Client:
             try:
                 answer = await self._stream(protocol, body, ask.request.max_new_tokens)
             except RequestFailed as failure:
-                if not failure.is_refused or num_refused + 1 == MOST_ATTEMPTS:
-                    attempts = f" It was tried {num_refused + 1} times." if num_refused else ""
-                    raise RequestFailed(failure.message + attempts) from failure
+                num_attempts = num_refused + 1
+                if not failure.is_refused or num_attempts == MOST_ATTEMPTS:
+                    reason = failure.message
+                    if num_attempts > 1:
+                        reason += f" It was tried {num_attempts} times."
+                    raise RequestFailed(reason) from failure
                 wait_s = failure.retry_after_s
                 if wait_s is None:
                     wait_s = FIRST_WAIT_S * 2.0**num_refused

@@ -133,9 +133,11 @@ def _is_subsequence(ids: Sequence[int], whole: Sequence[int]) -> bool:
 
 def _with_end(ids: tuple[int, ...], answer: Answer, codec: ChatCodec) -> tuple[int, ...]:
     """Tokens of an answer, with its end token if they lack it."""
-    has_end = answer.stop != "eos" or (ids and ids[-1] in codec.eos_ids)
-    is_complete = answer.token_ids is not None and answer.num_tokens == len(ids)
-    if has_end or is_complete or codec.end_id is None:
+    if answer.stop != "eos" or codec.end_id is None:
+        return ids
+    has_end = bool(ids) and ids[-1] in codec.eos_ids
+    has_all_tokens = answer.token_ids is not None and answer.num_tokens == len(ids)
+    if has_end or has_all_tokens:
         return ids
     return (*ids, codec.end_id)
 

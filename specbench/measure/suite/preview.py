@@ -41,7 +41,7 @@ class Preview:
     num_methods: int
     """Methods that would run."""
     num_samples: int | None
-    """Answers of all methods in all passes."""
+    """Answers of all methods in all passes at all temperatures."""
     memory_bytes: int | None = None
     """Memory of the models with their caches."""
     max_seconds: float | None = None
@@ -90,8 +90,8 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
     num_samples = None
     num_answers = survey.num_answers()
     if num_answers is not None:
-        num_passes = len(spec.temperatures) * (spec.repeats or 1)
-        num_samples = num_answers * num_passes * num_methods
+        num_per_method = num_answers * len(spec.temperatures) * (spec.repeats or 1)
+        num_samples = num_per_method * num_methods
     memory_bytes = None
     max_seconds = None
     if need is not None:
@@ -177,7 +177,7 @@ class _Survey:
         return memory.num_parameters(self.card, source.on_card)
 
     def num_answers(self) -> int | None:
-        """Answers of one method in one pass; None if unknown.
+        """Answers of one method in one pass at one temperature; None if unknown.
 
         Prompts that are not on this machine count as having one turn.
         """

@@ -86,6 +86,7 @@ def run_limited(
     lines: list[str] = []
 
     def read(output: IO[bytes]) -> None:
+        """Keep and say each line that the process prints."""
         with output:
             for line in output:
                 lines.append(line.decode(errors="replace").rstrip())
