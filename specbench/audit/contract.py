@@ -6,17 +6,16 @@ in its trees.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio
-from specbench.analysis.stats.sign_test import sign_test
 from specbench.analysis.stats.significance import slower
 from specbench.analysis.stats.variance import EXACT
 from specbench.audit.drafters import Planted, WatchedDrafter
 from specbench.audit.evidence import Evidence, watched_evidence
+from specbench.audit.first_drafts import memory
 from specbench.audit.numbers import DraftNumbers, LogitNumbers, TokenNumbers
 from specbench.audit.results import ALPHA, PLANTED, allowed_deviation
 from specbench.audit.rule_cases import rule_outcomes
@@ -28,7 +27,7 @@ from specbench.audit.token_tests import (
     smallest_tv,
     token_tests,
 )
-from specbench.audit.white_box import corrected
+from specbench.audit.verdicts import corrected
 from specbench.engine.drafter import Drafter
 from specbench.engine.tree import padded_size
 from specbench.errors import SpecbenchError, containing, debug_traceback
@@ -43,13 +42,8 @@ NUM_OUTCOMES = 10_000
 """Outcomes of the acceptance rule that are drawn."""
 BUDGETS = (1, 2, 3, 7)
 """Short budgets, at which answers must end."""
-SHIFTS = (-1, 1)
-"""Distances by which a wrong draft vocabulary may move its tokens."""
 MOST_MAT_RATIO = 2.0
 """Largest ratio of MAT on task prompts to MAT on unseen prompts that an honest drafter reaches."""
-NUM_ROUNDS = 3
-"""Runs of each prompt with right tokens planted at other ranks, so that steps begin elsewhere."""
-
 ContractTest = Callable[[Subject], Iterator[AuditTest]]
 """A part of the contract. Its docstring begins with what it is about."""
 
@@ -228,62 +222,6 @@ def sizes(subject: Subject) -> Iterator[AuditTest]:
             num_wrong = len({*map(padded_size, drafted_sizes)} - recorded_sizes)
         name = f"sizes of trees, T={sampling.temperature:g}"
         yield _counted(name, len(drafted_sizes), num_wrong, "sizes")
-
-
-def memory(subject: Subject) -> Iterator[AuditTest]:
-    """The first drafts: as good after accepted paths as from a fresh start, and not shifted.
-
-    A drafter whose cache is wrong after an accepted path goes on drafting, only worse than a
-    fresh one after the same text. One with a wrong draft vocabulary hits tokens beside the
-    right ones.
-    """
-    steps = [*_steps_of_both(subject)]
-    used_hits = [step.right in step.used for step in steps]
-    fresh_hits = [step.right in step.fresh for step in steps]
-    yield _fewer_hits("guesses after accepted paths", used_hits, fresh_hits)
-    right_hits = [step.right in step.used[:1] for step in steps]
-    for shift in SHIFTS:
-        shifted_hits = [step.right + shift in step.used[:1] for step in steps]
-        yield _fewer_hits(f"guesses against those shifted by {shift}", right_hits, shifted_hits)
-
-
-class _FirstDrafts(NamedTuple):
-    """The first draft tokens of two drafters for one position."""
-
-    right: int
-    """The right token there."""
-    used: list[int]
-    """Of the drafter that came there over accepted paths."""
-    fresh: list[int]
-    """Of one that started on the same text."""
-
-
-def _steps_of_both(subject: Subject) -> Iterator[_FirstDrafts]:
-    """The steps of a used drafter, each with a fresh start of another one."""
-    starter = subject.build()
-    pairs = zip(subject.prompts, subject.answers, strict=True)
-    for (prompt, answer), first_step in product(pairs, range(NUM_ROUNDS)):
-        text = (*prompt, *answer)
-        used = Planted(subject.drafter, text, first_step)
-        subject.complete(used, prompt)
-        for position, first_drafts in used.first_drafts.items():
-            # A fresh start needs a prompt of its own, and there must be a token to draft.
-            if not len(prompt) + 1 < position < len(text):
-                continue
-            fresh = Planted(starter, text)
-            subject.complete(fresh, text[: position - 1], max_new_tokens=3)
-            if position in fresh.first_drafts:
-                yield _FirstDrafts(text[position], first_drafts, fresh.first_drafts[position])
-
-
-def _fewer_hits(name: str, hits: Sequence[bool], other_hits: Sequence[bool]) -> AuditTest:
-    """A sign test of "there are fewer hits than the others"."""
-    pairs = [*zip(hits, other_hits, strict=True)]
-    num_lost = sum(is_other and not is_hit for is_hit, is_other in pairs)
-    num_won = sum(is_hit and not is_other for is_hit, is_other in pairs)
-    share_lost = (num_lost - num_won) / max(len(hits), 1)
-    p_value = sign_test(num_lost, num_won)
-    return AuditTest("guesses", name, len(hits), share_lost, "hits lost", p_value)
 
 
 CONTRACT: tuple[ContractTest, ...] = (

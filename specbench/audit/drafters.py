@@ -48,8 +48,8 @@ class WatchedDrafter(Drafter):
     def propose(self, state: State) -> DraftTree:
         tree = self._drafter.propose(state)
         n = int(tree.num_verify)
-        tokens, parents = tree.tokens[:n].tolist(), tree.layout.parents[:n].tolist()
-        self.trees.append(ProposedTree(tokens, parents))
+        parents = tree.layout.parents[:n].tolist()
+        self.trees.append(ProposedTree(tree.tokens[:n].tolist(), parents))
         if tree.q is not None and n > 1:
             self.drafts.append(draft_numbers(tree.tokens[1:n], tree.q[1:n], self._generator))
         return tree
@@ -70,10 +70,10 @@ def draft_numbers(tokens: Tensor, q: Tensor, generator: torch.Generator) -> Draf
     """
     q, tokens = q.double().cpu(), tokens.cpu()
     mass = q.sum(-1)
-    own = q.gather(1, tokens[:, None])  # [draft tokens, 1]
-    likelier = q.masked_fill(q <= own, 0.0).sum(-1)
-    equally_likely = q.masked_fill(q != own, 0.0).sum(-1)
-    probability = own[:, 0]
+    token_q = q.gather(1, tokens[:, None])  # [draft tokens, 1]
+    likelier = q.masked_fill(q <= token_q, 0.0).sum(-1)
+    equally_likely = q.masked_fill(q != token_q, 0.0).sum(-1)
+    probability = token_q[:, 0]
     lower_ids = q.cumsum(-1).gather(1, tokens[:, None])[:, 0] - probability
     within = torch.rand(len(tokens), dtype=torch.float64, generator=generator)
     return DraftNumbers(
@@ -121,14 +121,17 @@ class Planted(Drafter):
         self.first_drafts = {}
         self.num_planted = []
         self.depths = []
-        self._drafter, self._answer, self._first_step = drafter, answer, first_step
+        self._drafter = drafter
+        self._answer = answer
+        self._first_step = first_step
 
     def start(self, state: State, prefill: Forward) -> None:
         self._drafter.start(state, prefill)
 
     def propose(self, state: State) -> DraftTree:
         tree = self._drafter.propose(state)
-        num_tokens, n = len(state.token_ids), int(tree.num_verify)
+        num_tokens = len(state.token_ids)
+        n = int(tree.num_verify)
         nodes = zip(tree.tokens[1:n].tolist(), tree.layout.parents[1:n].tolist(), strict=True)
         self.first_drafts[num_tokens] = [token for token, parent in nodes if parent == 0]
         right_tokens = self._answer[num_tokens : num_tokens + tree.layout.max_depth]

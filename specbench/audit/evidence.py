@@ -104,15 +104,15 @@ def _chunk(logits: Tensor, tokens: Tensor, within: Tensor, samplers: _Samplers) 
     `within` [tokens] places a token within its own share of the distribution.
     """
     p = samplers.sampler.probs(logits.double())  # [tokens, vocab]
-    own = p.gather(1, tokens)  # [tokens, 1]
-    own_p = own[:, 0]
+    token_p = p.gather(1, tokens)  # [tokens, 1]
+    own_p = token_p[:, 0]  # [tokens]
     # Surprise of each token of the vocabulary: -log p. Its mean is the entropy.
     surprises = -p.clamp_min(torch.finfo(p.dtype).tiny).log()
     entropy = (p * surprises).sum(-1)
     around = surprises - entropy[:, None]
     surprise = surprises.gather(1, tokens)[:, 0]
-    likelier = p.masked_fill(p <= own, 0.0).sum(-1)
-    equally_likely = p.masked_fill(p != own, 0.0).sum(-1)
+    likelier = p.masked_fill(p <= token_p, 0.0).sum(-1)
+    equally_likely = p.masked_fill(p != token_p, 0.0).sum(-1)
     rank = likelier + equally_likely / 2
     # The rank is the middle of the drawn token's own stretch of [0, 1), on which tokens lie end to
     # end by falling probability. A uniform point of [0, 1) has variance 1/12 and no third moment.
@@ -123,7 +123,7 @@ def _chunk(logits: Tensor, tokens: Tensor, within: Tensor, samplers: _Samplers) 
     around_half = ordered.cumsum(-1) - ordered / 2 - 0.5
     rank_variance = (1 - (ordered**3).sum(-1)) / 12
     rank_third = -(ordered**3 * around_half).sum(-1) / 4
-    tail = p.masked_fill(p > own, 0.0).sum(-1)
+    tail = p.masked_fill(p > token_p, 0.0).sum(-1)
     end = p.cumsum(-1).gather(1, tokens)[:, 0]
     position = end - own_p * (1 - within)
     middle = end - own_p / 2
@@ -154,7 +154,8 @@ def _chunk(logits: Tensor, tokens: Tensor, within: Tensor, samplers: _Samplers) 
 
 def logit_numbers(logits: Tensor, reference: Tensor) -> LogitNumbers:
     """Numbers about logits [rows, vocab] and their reference."""
-    logits, reference = logits.double(), reference.double()
+    logits = logits.double()
+    reference = reference.double()
     best_ids = reference.topk(min(NUM_BEST, reference.shape[1])).indices
     best = reference.gather(1, best_ids)  # [rows, NUM_BEST]
     deviation = (logits.gather(1, best_ids) - best).abs().amax(-1)

@@ -42,8 +42,8 @@ def agreement_with_ours(table: RecordTable, header: RunHeader, model: RunModel) 
     divergences = []
     for record in records:
         request = Request(model.prompt_ids(record), len(record.token_ids))
-        ours = model.complete(BASELINE, request)
-        for position, (expected, token) in enumerate(zip_longest(ours, record.token_ids)):
+        expected_ids = model.complete(BASELINE, request)
+        for position, (expected, token) in enumerate(zip_longest(expected_ids, record.token_ids)):
             if expected != token:
                 divergences.append(Divergence(record.key, position, expected, token))
                 break
@@ -66,7 +66,8 @@ class Examiner:
         self, table: RecordTable, header: RunHeader, model: RunModel, *, is_recheck: bool
     ) -> None:
         self._records = {record.key: record for record in table.records}
-        self._model, self._is_recheck = model, is_recheck
+        self._model = model
+        self._is_recheck = is_recheck
         run_dtype = header.model.dtype
         if run_dtype not in DTYPES:  # a server's may be unknown
             run_dtype = model.dtype

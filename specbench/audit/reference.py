@@ -44,5 +44,7 @@ def is_wrong(target: Target, prompt: Sequence[int], answer: Sequence[int], tie: 
     logits = plain_logits(target, prompt, answer)  # [tokens, vocab]
     best = logits.topk(min(NUM_BEST, logits.shape[1])).values
     scale = best.abs().amax(1, keepdim=True)  # [tokens, 1]
-    own = logits.gather(1, torch.tensor(answer, device=logits.device)[:, None])  # [tokens, 1]
-    return bool((best[:, :1] - own > tie * scale).any())
+    token_ids = torch.tensor(answer, device=logits.device)
+    of_answer = logits.gather(1, token_ids[:, None])  # [tokens, 1]
+    gaps = best[:, :1] - of_answer
+    return bool((gaps > tie * scale).any())

@@ -121,12 +121,12 @@ def store_audit(audit: Audit, run: Run, say: Callable[[str], None]) -> None:
 
 def to_stored(audit: Audit, num_records: int) -> StoredAudit:
     """The file's content. What was found in greedy answers is a test like the others."""
-    greedy = {result.agreement.method: result for result in audit.greedy}
+    greedy = {audited.agreement.method: audited for audited in audit.greedy}
     results = []
-    for result in audit.methods:
-        if not result.level and result.method in greedy:
-            result = _joined(result, greedy.pop(result.method))
-        results.append(result)
+    for audited in audit.methods:
+        if not audited.level and audited.method in greedy:
+            audited = _joined(audited, greedy.pop(audited.method))
+        results.append(audited)
     for method, greedy_result in greedy.items():
         results.append(_joined(MethodAudit(method, 0.0, 0.0), greedy_result))
     return StoredAudit(
@@ -139,9 +139,9 @@ def to_stored(audit: Audit, num_records: int) -> StoredAudit:
     )
 
 
-def _joined(result: MethodAudit, greedy: GreedyAudit) -> MethodAudit:
+def _joined(audited: MethodAudit, greedy: GreedyAudit) -> MethodAudit:
     """The result with the greedy answers' own; the worse status counts."""
-    statuses = {result.status, greedy.status}
+    statuses = {audited.status, greedy.status}
     status = greedy.status
     for worse in _WORST_FIRST:
         if worse in statuses:
@@ -155,11 +155,11 @@ def _joined(result: MethodAudit, greedy: GreedyAudit) -> MethodAudit:
         unit="answers",
         is_failed=greedy.status in _WORST_FIRST,
     )
-    return replace_part(result, status=status, tests=(test, *result.tests))
+    return replace_part(audited, status=status, tests=(test, *audited.tests))
 
 
-def _finite(result: MethodAudit) -> MethodAudit:
+def _finite(audited: MethodAudit) -> MethodAudit:
     """The result with effects that JSON can hold."""
     most = sys.float_info.max
-    tests = (replace_part(test, effect=min(test.effect, most)) for test in result.tests)
-    return replace_part(result, tests=tuple(tests))
+    tests = (replace_part(test, effect=min(test.effect, most)) for test in audited.tests)
+    return replace_part(audited, tests=tuple(tests))

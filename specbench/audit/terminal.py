@@ -40,38 +40,38 @@ def _audit_page(audit: Audit, header: RunHeader, *, is_full: bool) -> Iterator[P
         yield Line("Against the target's own distributions", style="bold")
         yield _methods_table(audit, header)
         labelled = [
-            (f"{header.method(result.method).label} at T={result.level:g}", result)
-            for result in audit.methods
+            (f"{header.method(audited.method).label} at T={audited.level:g}", audited)
+            for audited in audit.methods
         ]
         yield from _tests_table(labelled, is_full=is_full)
     for sentence in _sentences(audit):
         yield Line(sentence)
 
 
-def print_contract(result: MethodAudit, console: Console, *, is_full: bool) -> None:
+def print_contract(audited: MethodAudit, console: Console, *, is_full: bool) -> None:
     """Print the failed tests of a method, or all in full."""
-    print_page(_contract_page(result, is_full=is_full), console)
+    print_page(_contract_page(audited, is_full=is_full), console)
 
 
-def _contract_page(result: MethodAudit, *, is_full: bool) -> Iterator[Part]:
+def _contract_page(audited: MethodAudit, *, is_full: bool) -> Iterator[Part]:
     """The tests of a method, its faults, and the result in a sentence."""
     if is_full:
-        without_fault = replace(result, fault="")
-        yield from _tests_table([(result.method, without_fault)], is_full=True)
-    for fault in result.fault.splitlines():
+        without_fault = replace(audited, fault="")
+        yield from _tests_table([(audited.method, without_fault)], is_full=True)
+    for fault in audited.fault.splitlines():
         name, _, reason = fault.partition(": ")
         yield from _failure(name, reason)
     if not is_full:
-        for test in result.failures:
+        for test in audited.failures:
             texts = _TestTexts.of(test)
             bound = texts.bound if texts.bound.startswith("<") else f"p = {texts.bound}"
             yield from _failure(texts.name, f"{texts.effect} in {texts.num} ({bound})")
-    text, colour = _contract_result(result)
+    text, colour = _contract_result(audited)
     yield Line(text, style=f"bold {colour}")
-    if result.smallest_tv is not None:
+    if audited.smallest_tv is not None:
         yield Line(
-            f"Power: sampled tokens of {result.num_tokens} draws would have shown a mean total "
-            f"variation of {result.smallest_tv:.3f}, to or from the likeliest token, in "
+            f"Power: sampled tokens of {audited.num_tokens} draws would have shown a mean total "
+            f"variation of {audited.smallest_tv:.3f}, to or from the likeliest token, in "
             f"{POWER:.0%} of runs. --full shows every test."
         )
 
@@ -81,20 +81,20 @@ def _failure(name: str, reason: str) -> Iterator[Part]:
     yield Line(reason, indent=8)
 
 
-def _contract_result(result: MethodAudit) -> tuple[str, str]:
+def _contract_result(audited: MethodAudit) -> tuple[str, str]:
     """The result of a contract in a sentence, and the colour of it."""
-    num_faults = len(result.fault.splitlines())
-    num_tests = len(result.tests) + num_faults
-    num_failed = len(result.failures) + num_faults
-    counted = f"{num_failed} of {num_tests} tests of {result.method}"
-    if result.status == "lossy":
+    num_faults = len(audited.fault.splitlines())
+    num_tests = len(audited.tests) + num_faults
+    num_failed = len(audited.failures) + num_faults
+    counted = f"{num_failed} of {num_tests} tests of {audited.method}"
+    if audited.status == "lossy":
         return f"lossy, as declared: {counted} failed.", "yellow"
-    if result.status != "no difference":
+    if audited.status != "no difference":
         return f"FAILED: {counted}.", "red"
-    if is_idle(result):
-        text = f"Not judged: {result.method} proposed no draft token on the prompts of the audit."
+    if is_idle(audited):
+        text = f"Not judged: {audited.method} proposed no draft token on the prompts of the audit."
         return text, "yellow"
-    return f"Passed: {num_tests} tests of {result.method}.", "green"
+    return f"Passed: {num_tests} tests of {audited.method}.", "green"
 
 
 def _table(headings: Sequence[str], rows: Iterable[Row], heading: str = METHOD) -> Table:
@@ -111,22 +111,22 @@ def _row(method: str, label: str, texts: Iterable[str], status: AuditStatus) -> 
 def _greedy_table(audit: Audit, header: RunHeader) -> Table:
     """One row per method with greedy answers."""
     rows = []
-    for result in audit.greedy:
-        agreement = result.agreement
-        first, largest = agreement.first_position, result.largest_gap
+    for greedy in audit.greedy:
+        agreement = greedy.agreement
+        first, largest = agreement.first_position, greedy.largest_gap
         texts = (
             f"{agreement.num_identical} of {agreement.num_compared}",
             "" if first is None else f"token {first}",
             "" if largest is None else f"{largest:.3g}",
         )
         label = header.method(agreement.method).label
-        rows.append(_row(agreement.method, label, texts, result.status))
+        rows.append(_row(agreement.method, label, texts, greedy.status))
     return _table(["identical", "first\ndifference", "largest\ngap", "status"], rows)
 
 
 def _differences(audit: Audit, header: RunHeader) -> Iterator[Part]:
     """A table of the differences, bugs and largest gaps first."""
-    pairs = [(result, difference) for result in audit.greedy for difference in result.differences]
+    pairs = [(greedy, difference) for greedy in audit.greedy for difference in greedy.differences]
     if not pairs:
         return
     pairs.sort(key=lambda pair: _severity(pair[1]), reverse=True)
@@ -134,8 +134,8 @@ def _differences(audit: Audit, header: RunHeader) -> Iterator[Part]:
     if audit.recheck_dtype:
         headings.append(f"again in\n{audit.recheck_dtype}")
     rows = [
-        _difference_row(result, difference, header, has_recheck=bool(audit.recheck_dtype))
-        for result, difference in pairs[:MOST_DIFFERENCES]
+        _difference_row(greedy, difference, header, has_recheck=bool(audit.recheck_dtype))
+        for greedy, difference in pairs[:MOST_DIFFERENCES]
     ]
     yield _table([*headings, "status"], rows, heading="Difference")
     num_more = len(pairs) - MOST_DIFFERENCES
@@ -150,7 +150,7 @@ def _severity(difference: Difference) -> tuple[bool, float]:
 
 
 def _difference_row(
-    result: GreedyAudit, difference: Difference, header: RunHeader, *, has_recheck: bool
+    greedy: GreedyAudit, difference: Difference, header: RunHeader, *, has_recheck: bool
 ) -> Row:
     """One difference: where it is, both tokens, and their distance."""
     divergence = difference.divergence
@@ -171,45 +171,45 @@ def _difference_row(
         again = {None: formats.NONE, True: "same", False: "differs"}
         texts.append(again[difference.is_same_again])
     status = difference.status
-    if status == "bug" and not result.is_lossless:
+    if status == "bug" and not greedy.is_lossless:
         status = "lossy"
     return _row(key.method, label, texts, status)
 
 
 def _methods_table(audit: Audit, header: RunHeader) -> Table:
     """One row per method and temperature; columns that are empty in all rows are left out."""
-    texts_of_rows = [_method_texts(result) for result in audit.methods]
+    texts_of_rows = [_method_texts(audited) for audited in audit.methods]
     headings = [
         heading for heading in texts_of_rows[0] if any(texts[heading] for texts in texts_of_rows)
     ]
     rows = []
-    for result, texts in zip(audit.methods, texts_of_rows, strict=True):
-        label = header.method(result.method).label
+    for audited, texts in zip(audit.methods, texts_of_rows, strict=True):
+        label = header.method(audited.method).label
         shown = [texts[heading] for heading in headings]
-        rows.append(_row(result.method, label, shown, result.status))
+        rows.append(_row(audited.method, label, shown, audited.status))
     return _table([*headings, "status"], rows)
 
 
-def _method_texts(result: MethodAudit) -> dict[str, str]:
+def _method_texts(audited: MethodAudit) -> dict[str, str]:
     """The texts of a row by the headings of their columns."""
-    deviations = [test.effect for test in result.tests if test.name == "deviation"]
+    deviations = [test.effect for test in audited.tests if test.name == "deviation"]
     same_again = ""
-    if result.num_replayed:
-        same_again = f"{result.num_same} of {result.num_replayed}"
+    if audited.num_replayed:
+        same_again = f"{audited.num_same} of {audited.num_replayed}"
     return {
-        "T": f"{result.level:g}",
+        "T": f"{audited.level:g}",
         "same\nagain": same_again,
         "logits\n(epsilon)": f"{max(deviations):.3g}" if deviations else "",
-        **{f"p of\n{subject}": _p_value(result, subject) for subject in _P_SUBJECTS},
-        "tokens\ntested": str(result.num_tokens or ""),
-        "smallest\nTV": "" if result.smallest_tv is None else f"{result.smallest_tv:.3f}",
+        **{f"p of\n{subject}": _p_value(audited, subject) for subject in _P_SUBJECTS},
+        "tokens\ntested": str(audited.num_tokens or ""),
+        "smallest\nTV": "" if audited.smallest_tv is None else f"{audited.smallest_tv:.3f}",
     }
 
 
-def _p_value(result: MethodAudit, subject: str) -> str:
+def _p_value(audited: MethodAudit, subject: str) -> str:
     """The smallest p-value of a subject; a test that failed without one counts as 0."""
     p_values = []
-    for test in result.tests:
+    for test in audited.tests:
         if test.subject != subject:
             continue
         if test.p_value is not None:
@@ -222,13 +222,13 @@ def _p_value(result: MethodAudit, subject: str) -> str:
 def _tests_table(results: Iterable[tuple[str, MethodAudit]], *, is_full: bool) -> Iterator[Table]:
     """A table of failed tests, or of all; each result comes with its label."""
     rows = []
-    for label, result in results:
-        if result.fault:
-            texts = _TestTexts("answers", "", result.fault, "")
-            rows.append(_row(result.method, label, texts, result.status))
-        for test in result.tests if is_full else result.failures:
-            status: AuditStatus = result.status if test.is_failed else "no difference"
-            rows.append(_row(result.method, label, _TestTexts.of(test), status))
+    for label, audited in results:
+        if audited.fault:
+            texts = _TestTexts("answers", "", audited.fault, "")
+            rows.append(_row(audited.method, label, texts, audited.status))
+        for test in audited.tests if is_full else audited.failures:
+            status: AuditStatus = audited.status if test.is_failed else "no difference"
+            rows.append(_row(audited.method, label, _TestTexts.of(test), status))
     if rows:
         headings = ("test", "of", "effect", "p, or\nlimit", "status")
         yield _table(headings, rows, heading="Test")
@@ -275,14 +275,14 @@ def _sentences(audit: Audit) -> Iterator[str]:
                 "Use --dtype float32 to run these steps again: near-ties are a thousand times "
                 "rarer there."
             )
-    names = {test.name for result in audit.methods for test in result.tests}
+    names = {test.name for audited in audit.methods for test in audited.tests}
     dtype = audit.recheck_dtype or audit.dtype
     if dtype != "float32" and "deviation" in names and "bits" not in names:
         yield (
             f"In {dtype} rounding hides small differences of logits, such as those of one "
             "layer's stale keys. --dtype float32 finds them."
         )
-    if any(result.num_tokens for result in audit.methods):
+    if any(audited.num_tokens for audited in audit.methods):
         yield (
             f"p: corrected for all tests (Holm); a test fails below {ALPHA}. smallest TV: the mean "
             "total variation, to or from the likeliest token, that would have been found in "

@@ -32,11 +32,9 @@ _MASS_SLACK = 1e-3
 
 def token_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
     """Tests of sampled tokens: all, by depth in the step, after draft tokens and without any."""
-    num_tokens = len(tokens)
-    if not num_tokens:
+    if not (num_tokens := len(tokens)):
         return
-    num_impossible = int((~tokens.is_possible).sum())
-    if num_impossible:
+    if num_impossible := int((~tokens.is_possible).sum()):
         yield AuditTest(
             "tokens", "impossible tokens", num_tokens, num_impossible, "tokens", p_value=0.0
         )
@@ -197,13 +195,11 @@ def smallest_tv(tokens: TokenNumbers, error_rate: float) -> float:
 
 def draft_tests(drafts: DraftNumbers) -> Iterator[AuditTest]:
     """Tests of drawn draft tokens against the q that they claim."""
-    num_drafts = len(drafts)
-    if not num_drafts:
+    if not (num_drafts := len(drafts)):
         return
     gap = float(np.abs(drafts.mass - 1).max())
     yield AuditTest("guesses", "mass of q", num_drafts, gap, "from 1", limit=_MASS_SLACK)
-    num_impossible = int((drafts.probability <= 0).sum())
-    if num_impossible:
+    if num_impossible := int((drafts.probability <= 0).sum()):
         yield AuditTest(
             "guesses", "impossible guesses", num_drafts, num_impossible, "guesses", p_value=0.0
         )
@@ -225,8 +221,7 @@ def logit_tests(
     those of the engine's steps over plain chains: then the shape of a step does not change
     bits, and a difference is a bug.
     """
-    num_rows = len(logits)
-    if not num_rows:
+    if not (num_rows := len(logits)):
         return
     epsilons = logits.deviation / (EPSILON[dtype] * logits.scale)
     largest = float(epsilons.max())

@@ -16,10 +16,8 @@ from itertools import compress, cycle
 from typing import TypeAlias
 
 import numpy as np
-from msgspec.structs import replace as replace_part
 
 from specbench.analysis.records import BASELINE, RecordTable
-from specbench.analysis.stats.significance import holm
 from specbench.audit.evidence import Evidence
 from specbench.audit.model import RunModel
 from specbench.audit.numbers import DraftNumbers, LogitNumbers, TokenNumbers
@@ -31,6 +29,7 @@ from specbench.audit.token_tests import (
     smallest_tv,
     token_tests,
 )
+from specbench.audit.verdicts import corrected, with_verdict
 from specbench.errors import MethodFault, NonFiniteError
 from specbench.log.audit import AuditTest, MethodAudit
 from specbench.log.header import RunHeader
@@ -122,39 +121,7 @@ def audit_methods(
     """
     tester = _Tester(records, header, model, effort, say)
     results = tester.of_servers(header) if header.servers else tester.results()
-    return [_with_verdict(result, header) for result in corrected([*results])]
-
-
-def corrected(results: Sequence[MethodAudit]) -> list[MethodAudit]:
-    """The results with p-values corrected for the number of tests over all of them."""
-    p_values = holm(
-        {
-            (number, test_number): test.p_value
-            for number, result in enumerate(results)
-            for test_number, test in enumerate(result.tests)
-        }
-    )
-    corrected_results = []
-    for number, result in enumerate(results):
-        tests = [_judged(test, p_values[number, i]) for i, test in enumerate(result.tests)]
-        corrected_results.append(replace_part(result, tests=tuple(tests)))
-    return corrected_results
-
-
-def _judged(test: AuditTest, p_value: float | None) -> AuditTest:
-    """The test with its corrected p-value, or held against its limit if it has none."""
-    if p_value is not None:
-        is_failed = p_value < ALPHA
-    else:
-        is_failed = test.limit is not None and not test.effect <= test.limit
-    return replace_part(test, p_value=p_value, is_failed=is_failed)
-
-
-def _with_verdict(result: MethodAudit, header: RunHeader) -> MethodAudit:
-    if not result.failures and not result.fault:
-        return result
-    is_bug = bool(result.fault) or header.method(result.method).is_lossless
-    return replace_part(result, status="bug" if is_bug else "lossy")
+    return [with_verdict(method_audit, header) for method_audit in corrected([*results])]
 
 
 class _Tester:
@@ -164,9 +131,11 @@ class _Tester:
         self, records: Records, header: RunHeader, model: RunModel, effort: Effort,
         say: Callable[[str], None],
     ) -> None:  # fmt: skip
-        self._records, self._model = records, model
+        self._records = records
+        self._model = model
         self._dtype = header.model.rounding(model.dtype)
-        self._effort, self._say = effort, say
+        self._effort = effort
+        self._say = say
         num_cells = 0
         for temperature, methods in records.items():
             num_cells += len(methods) * len(levels(temperature))

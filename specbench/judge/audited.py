@@ -35,8 +35,7 @@ def _check(audit: StoredAudit | None, key: CellKey) -> Check | None:
             text += f" at T={failed[0].level:g}"
         return Check("audit", "failed", text, key)
     if audit and results:
-        reason = audit.unjudged(key.method, key.temperature)
-        if reason:
+        if reason := audit.unjudged(key.method, key.temperature):
             return Check("audit", "skipped", f"not judged: {reason}", key)
         return Check("audit", "passed", "no bug found", key)
     if key.temperature and key.method != BASELINE:

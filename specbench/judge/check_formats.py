@@ -39,14 +39,12 @@ def to_json(runs: Sequence[CheckedRun], kind: str) -> str:
 def _check_values(check: Check) -> dict[str, Any]:
     """The check as values of JSON, without what it lacks."""
     values: dict[str, Any] = {"name": check.name, "status": check.status, "text": check.text}
-    key = check.cell
-    if key:
+    if key := check.cell:
         values |= {"method": key.method, "temperature": key.temperature, "task": key.task}
         values |= {name: number for name, number in key.load._asdict().items() if number}
     if isinstance(check.value, Estimate):
         values["value"] = check.value.value
-        interval = check.value.interval
-        if interval:
+        if interval := check.value.interval:
             values["interval"] = [interval.low, interval.high]
     if check.allowed is not None:
         values["limit"] = check.allowed

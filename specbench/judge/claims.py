@@ -12,17 +12,17 @@ from specbench.analysis.cells import BASELINE, CellKey
 from specbench.analysis.metrics import POOLED
 from specbench.analysis.stats.estimates import Estimate
 from specbench.analysis.stats.significance import differs, holm
-from specbench.judge.pairs import CellPair, Number
+from specbench.judge.pairs import CellPair, Metric
 
 MEAN = "mean"
 """The task of a cell with the means over tasks."""
 
 
 class Claim(NamedTuple):
-    """The claim that a number of a cell differs between two runs."""
+    """The claim that a metric of a cell differs between two runs."""
 
     cell: CellKey
-    number: Number
+    metric: Metric
 
 
 def with_p_values(cells: Mapping[CellKey, CellPair], *, has_times: bool) -> dict[CellKey, CellPair]:
@@ -37,7 +37,7 @@ def with_p_values(cells: Mapping[CellKey, CellPair], *, has_times: bool) -> dict
         p_values = _p_values(cells, family, has_times=has_times)
         for claim, p_value in holm(p_values).items():
             cell = tested[claim.cell]
-            changed: Any = {claim.number: replace(cell.pair(claim.number), p_value=p_value)}
+            changed: Any = {claim.metric: replace(cell.pair(claim.metric), p_value=p_value)}
             tested[claim.cell] = replace(cell, **changed)
     return tested
 
@@ -48,15 +48,15 @@ def _p_values(
     """The p-values of a family of cells, not corrected."""
     p_values = {}
     for key in family:
-        for number in _tested_numbers(key.method, has_times=has_times):
-            pair = cells[key].pair(number)
+        for metric in _tested_metrics(key.method, has_times=has_times):
+            pair = cells[key].pair(metric)
             machine = pair.ratio.machine if isinstance(pair.ratio, Estimate) else None
-            p_values[Claim(key, number)] = differs(pair.subject, pair.reference, machine)
+            p_values[Claim(key, metric)] = differs(pair.subject, pair.reference, machine)
     return p_values
 
 
-def _tested_numbers(method: str, *, has_times: bool) -> tuple[Number, ...]:
-    """The numbers of a method that are tested: vanilla's speedup and MAT are 1 in every run."""
+def _tested_metrics(method: str, *, has_times: bool) -> tuple[Metric, ...]:
+    """The metrics of a method that are tested: vanilla's speedup and MAT are 1 in every run."""
     if method == BASELINE:
         return ("tokens_per_s",) if has_times else ()
     return ("mat", "tokens_per_s", "speedup") if has_times else ("mat",)

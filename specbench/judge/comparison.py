@@ -10,7 +10,7 @@ ratios may be above 1 although the subject's mean is below the reference's.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from statistics import median
@@ -18,24 +18,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specbench.analysis.cells import BASELINE, WITH_PHASES, CellKey
+from specbench.analysis.cells import WITH_PHASES, CellKey
 from specbench.analysis.metrics import POOLED, rows_by_cell
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws
 from specbench.analysis.stats.estimates import Estimate, unit_sd
 from specbench.analysis.stats.scope import Scope
 from specbench.analysis.tables import RunTables, TabledRun, tabled
-from specbench.errors.kinds import UserError, unknown_name
+from specbench.errors.kinds import UserError
 from specbench.judge.claims import MEAN as MEAN
 from specbench.judge.claims import with_p_values
 from specbench.judge.pairs import NO_SHARED as NO_SHARED
 from specbench.judge.pairs import CellPair, Repetition, mean_cell, pair_cell, pair_requests
 from specbench.judge.pairs import Pair as Pair
+from specbench.judge.sides import Side, make_side, require_method
 from specbench.log.differences import COMPARE, Difference, require_same_work
 from specbench.log.header import RunHeader
 from specbench.log.run import NO_LOAD, Load, Run, loads_of
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +78,7 @@ class Comparison:
         spreads = []
         for values in ([pair.reference for pair in pairs], [pair.subject for pair in pairs]):
             deviations = [unit_sd(value) for value in values]
-            measured = [deviation for deviation in deviations if deviation is not None]
-            if measured:
+            if measured := [deviation for deviation in deviations if deviation is not None]:
                 spreads.append(median(measured))
         return spreads
 
@@ -138,8 +138,7 @@ def _shared_loads(first: Run, second: Run) -> list[Load]:
     Raises:
         UserError: they have no load in common.
     """
-    shared = [load for load in first.loads if load in second.loads]
-    if not shared:
+    if not (shared := [load for load in first.loads if load in second.loads]):
         texts = (", ".join(load.text for load in run.loads) for run in (first, second))
         raise UserError(
             f"The runs {first.header.id} and {second.header.id} have no load in common: "
@@ -187,11 +186,11 @@ def compare_tabled(
     if not is_forced:
         require_same_work(reference.run.header, subject.run.header)
     are_pools = bool(reference.run.run_of_repeat and subject.run.run_of_repeat)
-    reference_side = _side(reference, are_pools=are_pools)
-    subject_side = _side(subject, are_pools=are_pools)
+    reference_side = make_side(reference, are_pools=are_pools)
+    subject_side = make_side(subject, are_pools=are_pools)
     if crossed:
-        _require_method(subject_side, crossed[0])
-        _require_method(reference_side, crossed[1])
+        require_method(subject_side, crossed[0])
+        require_method(reference_side, crossed[1])
         methods = {crossed[0]: crossed[1]}
     else:
         shared = (m for m in reference_side.methods if m in subject_side.methods)
@@ -208,73 +207,8 @@ def compare_tabled(
     return comparison
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Side:
-    """The measured records of one of two compared runs, and what they are of."""
-
-    run: Run
-    frame: DataFrame
-    """Measured rows of the run's table, with the columns `RUN_AND_PASS`."""
-    methods: tuple[str, ...]
-    """Methods as records spell them, vanilla first, then in the header's order."""
-    temperatures: tuple[float, ...]
-    tasks: Mapping[str, str]
-    """The name of each task with its title, in the header's order."""
-    num_units: int
-    """Passes of the run, or runs of the pool."""
-    num_runs: int
-    """Runs by which two pools are paired; 1 for anything else."""
-    num_passes: int
-    """Passes of each run."""
-    has_phases: bool
-    """The phases of steps were timed."""
-
-
-def _side(tabled_run: TabledRun, *, are_pools: bool) -> _Side:
-    """One side of a comparison. Two pools are paired run by run, and pass by pass of each run."""
-    run, table = tabled_run.run, tabled_run.table
-    repeats = table.frame["repeat"].to_numpy()
-    runs = np.zeros_like(repeats)
-    passes = repeats
-    if are_pools:
-        # The repeats of a pool are numbered on from run to run: with runs [0 0 1 1 1], the repeats
-        # [0 1 2 3 4] are the passes [0 1 0 1 2].
-        run_of_repeat = np.array(run.run_of_repeat)
-        first_repeat = np.searchsorted(run_of_repeat, run_of_repeat)
-        pass_of_repeat = np.arange(len(run_of_repeat)) - first_repeat
-        runs = run_of_repeat[repeats]
-        passes = pass_of_repeat[repeats]
-    frame = table.frame.assign(run=runs, pass_=passes)
-    measured = frame[frame["is_measured"]]
-    tasks = {*measured["task"]}
-    listed_tasks = dict.fromkeys([*run.header.columns, *measured["task"].unique()])
-    return _Side(
-        run=run,
-        frame=measured,
-        methods=_ordered_methods(run.header, measured["method"].unique()),
-        temperatures=tuple(sorted(measured["temperature"].unique().tolist())),
-        tasks={task: run.header.task_title(task) for task in listed_tasks if task in tasks},
-        num_units=table.num_units,
-        num_runs=len({*runs}),
-        num_passes=len({*passes}),
-        has_phases=bool(frame["draft_s"].notna().any()),
-    )
-
-
-def _ordered_methods(header: RunHeader, measured: Collection[str]) -> tuple[str, ...]:
-    """Vanilla, then the methods of the header in its order, then others."""
-    listed = [label.spelling for label in header.method_labels if label.spelling in measured]
-    ordered = dict.fromkeys([*listed, *measured])
-    return tuple(sorted(ordered, key=lambda method: method != BASELINE))
-
-
-def _require_method(side: _Side, method: str) -> None:
-    if method not in side.methods:
-        raise unknown_name(f"method in run {side.run.header.id}", method, side.methods)
-
-
 def _compare(
-    reference: _Side, subject: _Side, methods: Mapping[str, str], *, are_pools: bool
+    reference: Side, subject: Side, methods: Mapping[str, str], *, are_pools: bool
 ) -> Comparison:
     """The comparison of the methods of the subject, each mapped to one of the reference."""
     temperatures = [t for t in reference.temperatures if t in subject.temperatures]
@@ -316,12 +250,11 @@ def _compare(
 def _unshared_loads(first: Run, second: Run) -> Iterator[str]:
     """The loads that only one of two runs has, in words."""
     for run, other in ((first, second), (second, first)):
-        texts = [load.text for load in run.loads if load not in other.loads]
-        if texts:
+        if texts := [load.text for load in run.loads if load not in other.loads]:
             yield f"only in {run.header.id}: {', '.join(texts)}"
 
 
-def _unshared(reference: _Side, subject: _Side) -> Iterator[str]:
+def _unshared(reference: Side, subject: Side) -> Iterator[str]:
     """Methods, tasks, temperatures, runs and passes that only one side has, in words."""
     for side, other in ((reference, subject), (subject, reference)):
         header = side.run.header

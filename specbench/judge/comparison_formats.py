@@ -14,8 +14,8 @@ from specbench.analysis.frames import value_columns, value_or_none
 from specbench.analysis.metrics import POOLED
 from specbench.errors.kinds import unknown_name
 from specbench.judge.comparison import Comparison
+from specbench.judge.comparison_table import METRICS, ComparisonTable
 from specbench.judge.comparison_table import NOT_COMPARABLE as NOT_COMPARABLE
-from specbench.judge.comparison_table import NUMBERS, ComparisonTable
 from specbench.judge.comparison_table import build_comparison as build_comparison
 from specbench.judge.printer import BLANK, Line, Part, print_page
 from specbench.log.differences import Difference
@@ -126,8 +126,8 @@ def _rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
             "num_completions": cell.num_completions,
             "num_samples": cell.num_samples,
         }
-        for shown in NUMBERS:
-            name, pair = shown.number, cell.pair(shown.number)
+        for shown in METRICS:
+            name, pair = shown.metric, cell.pair(shown.metric)
             row[f"{name}_reference"] = value_or_none(pair.reference)
             row[f"{name}_subject"] = value_or_none(pair.subject)
             row |= value_columns(f"{name}_ratio", pair.ratio)

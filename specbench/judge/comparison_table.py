@@ -11,7 +11,7 @@ from specbench.analysis.cells import CellKey
 from specbench.analysis.ranking import ALONE
 from specbench.analysis.stats.estimates import Estimate, Value
 from specbench.judge.comparison import MEAN, Comparison
-from specbench.judge.pairs import Number, Pair
+from specbench.judge.pairs import Metric, Pair
 from specbench.judge.sentences import Letters, change_sentences, cross_sentence
 from specbench.log.header import RunHeader
 from specbench.report import facts, formats
@@ -21,21 +21,21 @@ from specbench.report.texts import Note
 NOT_COMPARABLE = "NOT COMPARABLE: these runs did not do the same work"
 
 
-class ShownNumber(NamedTuple):
-    """A number that is compared, as it is shown."""
+class ShownMetric(NamedTuple):
+    """A metric as it is shown."""
 
-    number: Number
+    metric: Metric
     heading: str
     write: Callable[[Value], str]
 
 
-RATE = ShownNumber("tokens_per_s", "tokens/s", formats.rate)
-NUMBERS = (
-    ShownNumber("speedup", "speedup", formats.speedup),
-    ShownNumber("mat", "MAT", formats.mat),
+RATE = ShownMetric("tokens_per_s", "tokens/s", formats.rate)
+METRICS = (
+    ShownMetric("speedup", "speedup", formats.speedup),
+    ShownMetric("mat", "MAT", formats.mat),
     RATE,
 )
-"""The compared numbers in their order."""
+"""The compared metrics in their order."""
 
 
 class ComparedBlock(NamedTuple):
@@ -93,7 +93,7 @@ def _letters(comparisons: Sequence[Comparison]) -> Sequence[str]:
     """The letters of the reference and of each subject, which sort in this order."""
     if comparisons[0].reference_method is not None:
         return "BA"
-    more = [f"Z{number:03}" for number in range(1, len(comparisons))]
+    more = [f"Z{i:03}" for i in range(1, len(comparisons))]
     return [*ascii_uppercase, *more]
 
 
@@ -118,7 +118,7 @@ def _block(comparison: Comparison, letters: Letters, temperature: float) -> Comp
 def _table(
     comparison: Comparison, letters: Letters, temperature: float, tasks: Mapping[str, str]
 ) -> Table:
-    """Both runs' values in the order of their letters, and their ratio, for each number.
+    """Both runs' values in the order of their letters, and their ratio, for each metric.
 
     Each task is a group of rows. Two different methods compare by time alone, one row per task.
     """
@@ -134,26 +134,26 @@ def _table(
         rows = []
         for method in comparison.methods:
             label = comparison.subject.method(method).label
-            cells = _cells(comparison, letters, CellKey(method, temperature, task), NUMBERS)
+            cells = _cells(comparison, letters, CellKey(method, temperature, task), METRICS)
             rows.append(Row(method, label, cells))
         groups.append(Group(title if len(tasks) > 1 else "", tuple(rows)))
-    return Table("", _columns(letters, NUMBERS), tuple(groups))
+    return Table("", _columns(letters, METRICS), tuple(groups))
 
 
-def _columns(letters: Letters, numbers: Sequence[ShownNumber]) -> tuple[Column, ...]:
-    """Three columns for each number: both runs, and the ratio."""
+def _columns(letters: Letters, metrics: Sequence[ShownMetric]) -> tuple[Column, ...]:
+    """Three columns for each metric: both runs, and the ratio."""
     headings = (*sorted(letters), " / ".join(letters))
-    return tuple(Column(heading, task=shown.heading) for shown in numbers for heading in headings)
+    return tuple(Column(heading, task=shown.heading) for shown in metrics for heading in headings)
 
 
 def _cells(
-    comparison: Comparison, letters: Letters, key: CellKey, numbers: Sequence[ShownNumber]
+    comparison: Comparison, letters: Letters, key: CellKey, metrics: Sequence[ShownMetric]
 ) -> tuple[Cell, ...]:
     """The cells of one row, as `_columns` heads them."""
     is_subject_first = letters.subject < letters.reference
     cells = []
-    for shown in numbers:
-        pair = comparison.cells[key].pair(shown.number)
+    for shown in metrics:
+        pair = comparison.cells[key].pair(shown.metric)
         subject, reference = Cell(shown.write(pair.subject)), Cell(shown.write(pair.reference))
         cells += [subject, reference] if is_subject_first else [reference, subject]
         mark = ALONE if pair.is_alone else ""

@@ -40,43 +40,41 @@ class _Findings:
 
     @property
     def all_faults(self) -> list[str]:
-        return [text for texts in self.faults.values() for text in texts]
+        return [fault for faults in self.faults.values() for fault in faults]
 
     @property
     def result(self) -> str:
         """The result in words."""
-        num_faults = len(self.all_faults)
-        if num_faults:
+        if num_faults := len(self.all_faults):
             return "1 fault" if num_faults == 1 else f"{num_faults} faults"
         if self.exclusions:
             return "sound, not for the leaderboard"
         return "sound, for the leaderboard"
 
     def checks(self, *, for_leaderboard: bool) -> Iterator[Check]:
-        for name, texts in self.faults.items():
-            for text in texts:
-                yield Check(name, "failed", text)
-            if not texts:
+        for name, faults in self.faults.items():
+            for fault in faults:
+                yield Check(name, "failed", fault)
+            if not faults:
                 yield Check(name, "passed", "")
-        for text in self.unchecked:
-            yield Check("hashes", "skipped", text)
+        for reason in self.unchecked:
+            yield Check("hashes", "skipped", reason)
         status: Status = "failed" if for_leaderboard else "skipped"
-        for text in self.exclusions:
-            yield Check("leaderboard", status, text)
+        for reason in self.exclusions:
+            yield Check("leaderboard", status, reason)
         for name in _NEED_A_BASELINE:
             yield Check(name, "skipped", "no baseline: files only")
 
     def notes(self) -> Iterator[Note]:
         faults = self.all_faults
-        for text in faults[:_MOST_FAULTS]:
-            yield Note("Fault", text, is_warning=True)
-        num_more = len(faults) - _MOST_FAULTS
-        if num_more > 0:
+        for fault in faults[:_MOST_FAULTS]:
+            yield Note("Fault", fault, is_warning=True)
+        if (num_more := len(faults) - _MOST_FAULTS) > 0:
             yield Note("Fault", f"{num_more} more: --json lists them.", is_warning=True)
-        for text in self.exclusions:
-            yield Note("Excluded", text, is_warning=True)
-        for text in self.unchecked:
-            yield Note("Unchecked", text)
+        for reason in self.exclusions:
+            yield Note("Excluded", reason, is_warning=True)
+        for reason in self.unchecked:
+            yield Note("Unchecked", reason)
         if self.audit:
             yield Note("Audit", self.audit)
         names = ", ".join(_NEED_A_BASELINE)
@@ -129,8 +127,10 @@ def _find(run: Run, *, has_cut_line: bool) -> _Findings:
     if run.audit:
         audit = audit_note(run.audit).text
     elif read_audit(run.folder):
-        text = "audit.json judged other records. Run `specbench audit` again."
-        unchecked = [*unchecked, text]
+        unchecked = [
+            *unchecked,
+            "audit.json judged other records. Run `specbench audit` again.",
+        ]
     return _Findings(
         faults={
             "lines": lines,

@@ -48,8 +48,7 @@ def check(
     Raises:
         UserError: two runs are not comparable, or there are two baselines.
     """
-    not_judged = _other_settings(run, baseline)
-    if not_judged:
+    if not_judged := _other_settings(run, baseline):
         return not_judged
     allowed = allowed or Allowed()
     baselines = [baseline, *more]

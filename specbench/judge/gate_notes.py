@@ -97,8 +97,7 @@ class GateResult:
 def _failures_text(failures: Sequence[Check]) -> str:
     """The failed checks of the whole run, then the number of those of cells with their methods."""
     reasons = [check.text for check in failures if not check.cell]
-    methods = [check.method for check in failures if check.cell]
-    if methods:
+    if methods := [check.method for check in failures if check.cell]:
         count = _count(len(methods), "failed check")
         reasons.append(f"{count}: {', '.join(dict.fromkeys(methods))}.")
     return " ".join(reasons)
@@ -107,8 +106,7 @@ def _failures_text(failures: Sequence[Check]) -> str:
 def _remedy(skipped: Sequence[Check]) -> str:
     """The number of samples that these numbers need, or the reason why more would not help."""
     means = [check for check in skipped if check.cell and check.cell.task == MEAN]
-    needs = [check.needs for check in means or skipped if check.needs]
-    if needs:
+    if needs := [check.needs for check in means or skipped if check.needs]:
         return f"Measure both runs with about {median_high(needs)} samples per task (--limit)."
     reasons = [*dict.fromkeys(check.text for check in skipped)]
     return f"The reason: {'; '.join(reasons[:2]) or 'the runs share no completion'}."

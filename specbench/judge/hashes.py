@@ -33,9 +33,9 @@ class HashFindings(NamedTuple):
 def check_hashes(header: RunHeader, records: Sequence[Record]) -> HashFindings:
     """Check the hashes of a run's weights and prompts, and what follows from them."""
     faults = [*_without_hash("The model", header.model.files)]
-    for spelling, about in header.methods.items():
-        if about.weights:
-            faults += _without_hash(spelling, about.weights.files)
+    for spelling, method in header.methods.items():
+        if method.weights:
+            faults += _without_hash(spelling, method.weights.files)
     unchecked = [*_unknown_weights(header)]
     for prompts in header.prompts:
         findings = _check_prompts(header, prompts, records)
@@ -46,24 +46,25 @@ def check_hashes(header: RunHeader, records: Sequence[Record]) -> HashFindings:
 
 
 def _check_prompts(
-    header: RunHeader, about: PromptsHeader, records: Sequence[Record]
+    header: RunHeader, stored: PromptsHeader, records: Sequence[Record]
 ) -> HashFindings:
     """Check one task's prompts. The hash of a merged run is that of several runs."""
     faults = []
-    if not _SHA256.fullmatch(about.sha256) and not header.origins:
-        faults.append(f"The prompts of {about.task} have no sha256.")
-    prompts = prompts_of_run(header, about)
+    if not _SHA256.fullmatch(stored.sha256) and not header.origins:
+        faults.append(f"The prompts of {stored.task} have no sha256.")
+    prompts = prompts_of_run(header, stored)
     if prompts is None:
-        text = f"The prompts of {about.task} are not on this machine: their hash is not checked."
-        return HashFindings(faults, [text])
-    if prompts.sha256 != about.sha256 and not header.origins:
-        text = f"Prompts of {about.task} do not match {about.origin} with the run's options."
-        faults.append(text)
+        unchecked = (
+            f"The prompts of {stored.task} are not on this machine: their hash is not checked."
+        )
+        return HashFindings(faults, [unchecked])
+    if prompts.sha256 != stored.sha256 and not header.origins:
+        fault = f"Prompts of {stored.task} do not match {stored.origin} with the run's options."
+        faults.append(fault)
     prompt_ids = {prompt.sample_id for prompt in prompts.prompts}
-    sample_ids = {record.key.sample_id for record in records if record.key.task == about.task}
-    strange = sorted(sample_ids - prompt_ids)
-    if strange:
-        faults.append(f"{about.origin} has no prompt {strange[0]!r}.")
+    sample_ids = {record.key.sample_id for record in records if record.key.task == stored.task}
+    if strange := sorted(sample_ids - prompt_ids):
+        faults.append(f"{stored.origin} has no prompt {strange[0]!r}.")
     return HashFindings(faults, [])
 
 
@@ -76,8 +77,7 @@ def _beyond_vocabulary(header: RunHeader, records: Sequence[Record]) -> Iterator
     else:
         return
     for record in records:
-        largest = max(record.token_ids, default=0)
-        if largest >= size:
+        if (largest := max(record.token_ids, default=0)) >= size:
             where = f"{record.key.method} on {record.key.sample_id}"
             yield f"{where}: token {largest}, but the vocabulary has {size}."
 
@@ -86,8 +86,7 @@ def _unknown_weights(header: RunHeader) -> Iterator[str]:
     """Hashes of weights that cannot be checked, or are others, on this machine."""
     if is_embedded(header):
         files = identify(TINY / "target").files
-        changed = [name for name in files if files[name] != header.model.files.get(name)]
-        if changed:
+        if changed := [name for name in files if files[name] != header.model.files.get(name)]:
             yield f"The embedded model is not this version's: {', '.join(sorted(changed))} differ."
     elif not header.model.files and not header.model.revision:
         yield UNKNOWN_WEIGHTS
@@ -107,10 +106,10 @@ def _folders_of_weights(header: RunHeader) -> dict[str, Mapping[str, FileHeader]
     folders: dict[str, Mapping[str, FileHeader]] = {}
     if not header.model.is_stand_in:
         folders[header.model.source] = header.model.files
-    for about in header.methods.values():
-        folder = about.options.get("weights")
-        if isinstance(folder, str) and about.weights and not about.weights.is_stand_in:
-            folders[folder] = about.weights.files
+    for method in header.methods.values():
+        folder, weights = method.options.get("weights"), method.weights
+        if isinstance(folder, str) and weights and not weights.is_stand_in:
+            folders[folder] = weights.files
     return folders
 
 

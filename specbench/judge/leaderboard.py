@@ -30,8 +30,7 @@ def find_exclusions(
     yield from _subject(header)
     if header.status != "complete":
         yield f"The run is {header.status}, not complete. Go on with --resume."
-    num_failed = sum(not record.is_ok for record in records)
-    if num_failed:
+    if num_failed := sum(not record.is_ok for record in records):
         yield f"{num_failed} of {len(records)} answers failed."
     yield from _machine(header)
     yield from _audit(header, audit)
@@ -53,24 +52,22 @@ def _subject(header: RunHeader) -> Iterator[str]:
         )
     elif not sizes and not header.model.revision:
         yield UNKNOWN_WEIGHTS
-    imitations = [prompts.title for prompts in header.prompts if prompts.is_imitation]
-    if imitations:
+    if imitations := [prompts.title for prompts in header.prompts if prompts.is_imitation]:
         yield (
             f"The prompts of {', '.join(imitations)} come with specbench, and are only in the "
             "style of the task. Use --prompts paper."
         )
     if BASELINE not in header.methods:
         yield "Vanilla was not run: there is no speedup. Leave out --no-baseline."
-    slowing = [name for name in _SLOWING if getattr(header.spec.values, name)]
-    if slowing:
+    if slowing := [name for name in _SLOWING if getattr(header.spec.values, name)]:
         flags = " and ".join(f"--{name.replace('_', '-')}" for name in slowing)
         yield f"The steps were timed with {flags}, which slows them."
 
 
 def _machine(header: RunHeader) -> Iterator[str]:
     """A checkout with changes, other programs on the machine, throttling, several machines."""
-    parts = _measured_parts(header)
-    environments = [part.environment for part in parts]
+    machines = _measured_parts(header)
+    environments = [machine.environment for machine in machines]
     environments += [segment.environment for segment in header.segments]
     if any(environment.git and environment.git.is_dirty for environment in environments):
         yield "The checkout had uncommitted changes. Commit them, and repeat the run."
@@ -78,20 +75,20 @@ def _machine(header: RunHeader) -> Iterator[str]:
         yield "The run was continued on another machine or with other versions."
     if header.servers:  # to the client, they are other programs themselves
         yield from (text for text in header.warnings if text.startswith(BUSY_AT_START))
-    for part in parts:
-        if part.cpu is None:
+    for machine in machines:
+        if machine.cpu is None:
             yield "The load of the machine was not recorded."
-        elif not header.servers and part.cpu.others_warning:
-            yield part.cpu.others_warning
-        if part.gpu is not None:
-            yield from part.gpu.warnings
+        elif not header.servers and machine.cpu.others_warning:
+            yield machine.cpu.others_warning
+        if machine.gpu is not None:
+            yield from machine.gpu.warnings
         elif is_on_gpu(header):
             yield "The state of the GPU was not recorded."
 
 
 def _measured_parts(header: RunHeader) -> Sequence[RunHeader | Origin | WorkerHeader]:
-    """The parts that were each measured on one machine: workers, runs that were merged without
-    any, or else the run itself.
+    """What was measured on one machine each: workers, runs that were merged without any, or else
+    the run itself.
     """
     merged_with_workers = {name.rpartition("/")[0] for name in header.workers}
     origins = [origin for origin in header.origins if origin.id not in merged_with_workers]

@@ -176,8 +176,7 @@ def _json_value(content: Any) -> Any:
     if not isinstance(content, Estimate):
         return content
     numbers = [content.value]
-    interval = interval_of(content)
-    if interval:
+    if interval := interval_of(content):
         numbers += [interval.low, interval.high]
     return [json.loads(f"{number:.6g}") for number in numbers]
 

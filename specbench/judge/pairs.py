@@ -27,17 +27,17 @@ from specbench.log.run import Load
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-Number: TypeAlias = Literal["tokens_per_s", "speedup", "mat"]
+Metric: TypeAlias = Literal["tokens_per_s", "speedup", "mat"]
 """A number of a cell that is compared."""
-NUMBERS: tuple[Number, ...] = get_args(Number)
+METRICS: tuple[Metric, ...] = get_args(Metric)
 
 NO_SHARED = Missing("no shared completions")
-_REASONS: Mapping[Number, Missing] = {
+_REASONS: Mapping[Metric, Missing] = {
     "tokens_per_s": NO_SHARED,
     "speedup": NO_BASELINE,
     "mat": NO_STEPS,
 }
-"""The reason if no completion has what the number needs."""
+"""The reason if no completion has what the metric needs."""
 
 RUN_AND_PASS = ["run", "pass_"]
 """Columns of a request's run in a pool (0 without one) and of its pass in that run."""
@@ -68,7 +68,7 @@ class Repetition:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One number in both runs, over the same samples."""
+    """One metric in both runs, over the same samples."""
 
     subject: Value
     reference: Value
@@ -101,9 +101,9 @@ class CellPair:
     num_samples: int = 0
     """Samples that these belong to."""
 
-    def pair(self, number: Number) -> Pair:
-        """One of the three numbers by its name."""
-        pair: Pair = getattr(self, number)
+    def pair(self, metric: Metric) -> Pair:
+        """One of the three metrics by its name."""
+        pair: Pair = getattr(self, metric)
         return pair
 
 
@@ -138,9 +138,9 @@ class _Side(NamedTuple):
     places: RowGroups
     """Where the rows belong: to the subject's samples on both sides, so that draws pair them."""
 
-    def value(self, number: Number, is_used: BoolArray, draws: Draws | None) -> Value:
-        """A number over the rows that are used, with an interval if there are draws."""
-        ratio = replace(self.ratios[number], where=is_used).summed(self.places)
+    def value(self, metric: Metric, is_used: BoolArray, draws: Draws | None) -> Value:
+        """A metric over the rows that are used, with an interval if there are draws."""
+        ratio = replace(self.ratios[metric], where=is_used).summed(self.places)
         return draws.estimate(ratio) if draws else ratio.estimate
 
 
@@ -168,17 +168,17 @@ def pair_cell(
         return CellPair(tokens_per_s=blank, speedup=blank, mat=blank)
     subject = _side(rows, "", repetition)
     reference = _side(rows, "_reference", repetition)
-    pairs: dict[Number, Pair] = {}
-    for number in NUMBERS:
-        is_used = subject.ratios[number].where & reference.ratios[number].where
-        if no_times and number != "mat":
-            pairs[number] = _pair(no_times, no_times)
+    pairs: dict[Metric, Pair] = {}
+    for metric in METRICS:
+        is_used = subject.ratios[metric].where & reference.ratios[metric].where
+        if no_times and metric != "mat":
+            pairs[metric] = _pair(no_times, no_times)
         elif not is_used.any():
-            pairs[number] = _pair(_REASONS[number], _REASONS[number])
+            pairs[metric] = _pair(_REASONS[metric], _REASONS[metric])
         else:
-            pairs[number] = _pair(
-                subject.value(number, is_used, draws),
-                reference.value(number, is_used, draws),
+            pairs[metric] = _pair(
+                subject.value(metric, is_used, draws),
+                reference.value(metric, is_used, draws),
                 is_one_run=repetition.is_one_run,
             )
     return CellPair(**pairs, num_completions=len(rows), num_samples=rows["cluster"].nunique())
@@ -186,12 +186,12 @@ def pair_cell(
 
 def mean_cell(cells: Sequence[CellPair], *, is_one_run: bool) -> CellPair:
     """Arithmetic means of the values over tasks, and their ratio; missing if a task is missing."""
-    means: dict[Number, Pair] = {}
-    for number in NUMBERS:
-        pairs = [cell.pair(number) for cell in cells]
+    means: dict[Metric, Pair] = {}
+    for metric in METRICS:
+        pairs = [cell.pair(metric) for cell in cells]
         subject = mean_over_tasks([pair.subject for pair in pairs])
         reference = mean_over_tasks([pair.reference for pair in pairs])
-        means[number] = _pair(subject, reference, is_one_run=is_one_run)
+        means[metric] = _pair(subject, reference, is_one_run=is_one_run)
     return CellPair(
         **means,
         num_completions=sum(cell.num_completions for cell in cells),

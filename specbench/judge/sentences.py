@@ -8,14 +8,14 @@ from specbench.analysis.cells import BASELINE, CellKey
 from specbench.analysis.stats.estimates import Estimate, Missing
 from specbench.errors.safe_text import few
 from specbench.judge.comparison import Comparison
-from specbench.judge.pairs import CellPair, Number, Pair
+from specbench.judge.pairs import CellPair, Metric, Pair
 from specbench.log.header import RunHeader
 from specbench.report import formats
 
 _EXACT = 1e-9
 """Rounding: an interval that ends this close to 1 includes 1."""
 _TOO_FEW_WHOLE = "not judged: fewer than two passes or runs are complete enough"
-_NAMES: Mapping[Number, str] = {
+_NAMES: Mapping[Metric, str] = {
     "speedup": "Speedup over vanilla",
     "tokens_per_s": "Tokens per second",
     "mat": "MAT",
@@ -42,14 +42,14 @@ def change_sentences(
         if is_compared and not cells and not comparison.repetition.is_judged:
             sentences.append(no_verdict(comparison))
     if cells:
-        speed: Number = "speedup" if vanilla else "tokens_per_s"
-        numbers: tuple[Number, ...] = (speed, "mat")
-        for number in numbers:
+        speed: Metric = "speedup" if vanilla else "tokens_per_s"
+        metrics: tuple[Metric, ...] = (speed, "mat")
+        for metric in metrics:
             pairs = {
-                comparison.subject.method(method).label: cell.pair(number)
+                comparison.subject.method(method).label: cell.pair(metric)
                 for method, cell in cells.items()
             }
-            sentences.append(_Changes(comparison, number, pairs).sentence(letters.subject))
+            sentences.append(_Changes(comparison, metric, pairs).sentence(letters.subject))
     return " ".join(sentences)
 
 
@@ -127,18 +127,18 @@ def _doubt(comparison: Comparison, pair: Pair) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Changes:
-    """One number of several methods in two runs."""
+    """One metric of several methods in two runs."""
 
     comparison: Comparison
-    number: Number
+    metric: Metric
     pairs: Mapping[str, Pair]
-    """The number's pair of each method, by the method's label."""
+    """The metric's pair of each method, by the method's label."""
 
     def sentence(self, subject: str) -> str:
         """The methods whose change is claimed, or why no change can be claimed. `subject` is the
         letter of the run that has changed.
         """
-        name = _NAMES[self.number]
+        name = _NAMES[self.metric]
         ratios = self._ratios
         if not ratios:
             return f"{name} is not compared: {', '.join(self._missing_reasons)}."
@@ -168,7 +168,7 @@ class _Changes:
 
     @property
     def _is_judged(self) -> bool:
-        return self.number == "mat" or self.comparison.repetition.is_judged
+        return self.metric == "mat" or self.comparison.repetition.is_judged
 
     @property
     def _ratios(self) -> dict[str, Estimate]:

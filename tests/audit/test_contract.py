@@ -14,7 +14,7 @@ from specbench.audit.results import PLANTED
 from specbench.audit.rule_cases import rule_outcomes
 from specbench.audit.subject import Subject
 from specbench.audit.token_tests import rule_tests
-from specbench.audit.white_box import corrected
+from specbench.audit.verdicts import corrected
 from specbench.engine.accept import lossless
 from specbench.engine.drafter import State
 from specbench.engine.planting import plant

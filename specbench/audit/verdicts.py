@@ -1,0 +1,43 @@
+"""Tests of an audit held against their limits, with p-values corrected for their number."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from specbench.analysis.stats.significance import holm
+from specbench.audit.results import ALPHA
+from specbench.log.audit import AuditTest, MethodAudit
+from specbench.log.header import RunHeader
+
+
+def corrected(results: Sequence[MethodAudit]) -> list[MethodAudit]:
+    """The results with p-values corrected for the number of tests over all of them."""
+    p_values = holm(
+        {
+            (number, test_number): test.p_value
+            for number, method_audit in enumerate(results)
+            for test_number, test in enumerate(method_audit.tests)
+        }
+    )
+    corrected_results = []
+    for number, method_audit in enumerate(results):
+        tests = [_judged(test, p_values[number, i]) for i, test in enumerate(method_audit.tests)]
+        corrected_results.append(replace(method_audit, tests=tuple(tests)))
+    return corrected_results
+
+
+def _judged(test: AuditTest, p_value: float | None) -> AuditTest:
+    """The test with its corrected p-value, or held against its limit if it has none."""
+    if p_value is not None:
+        is_failed = p_value < ALPHA
+    else:
+        is_failed = test.limit is not None and not test.effect <= test.limit
+    return replace(test, p_value=p_value, is_failed=is_failed)
+
+
+def with_verdict(method_audit: MethodAudit, header: RunHeader) -> MethodAudit:
+    """The result with the status of its failures."""
+    if not method_audit.failures and not method_audit.fault:
+        return method_audit
+    is_bug = bool(method_audit.fault) or header.method(method_audit.method).is_lossless
+    return replace(method_audit, status="bug" if is_bug else "lossy")

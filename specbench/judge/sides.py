@@ -1,0 +1,84 @@
+"""One side of a comparison: the measured records of a run, and what they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specbench.analysis.cells import BASELINE
+from specbench.analysis.tables import TabledRun
+from specbench.errors import unknown_name
+from specbench.log.header import RunHeader
+from specbench.log.run import Run
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Side:
+    """The measured records of one of two compared runs, and what they are of."""
+
+    run: Run
+    frame: DataFrame
+    """Measured rows of the run's table, with the columns `RUN_AND_PASS`."""
+    methods: tuple[str, ...]
+    """Methods as records spell them, vanilla first, then in the header's order."""
+    temperatures: tuple[float, ...]
+    tasks: Mapping[str, str]
+    """The name of each task with its title, in the header's order."""
+    num_units: int
+    """Passes of the run, or runs of the pool."""
+    num_runs: int
+    """Runs by which two pools are paired; 1 for anything else."""
+    num_passes: int
+    """Passes of each run."""
+    has_phases: bool
+    """The phases of steps were timed."""
+
+
+def make_side(tabled_run: TabledRun, *, are_pools: bool) -> Side:
+    """One side of a comparison. Two pools are paired run by run, and pass by pass of each run."""
+    run, table = tabled_run.run, tabled_run.table
+    repeats = table.frame["repeat"].to_numpy()
+    runs = np.zeros_like(repeats)
+    passes = repeats
+    if are_pools:
+        # The repeats of a pool are numbered on from run to run: with runs [0 0 1 1 1], the repeats
+        # [0 1 2 3 4] are the passes [0 1 0 1 2].
+        run_of_repeat = np.array(run.run_of_repeat)
+        first_repeat = np.searchsorted(run_of_repeat, run_of_repeat)
+        pass_of_repeat = np.arange(len(run_of_repeat)) - first_repeat
+        runs = run_of_repeat[repeats]
+        passes = pass_of_repeat[repeats]
+    frame = table.frame.assign(run=runs, pass_=passes)
+    measured = frame[frame["is_measured"]]
+    tasks = {*measured["task"]}
+    listed_tasks = dict.fromkeys([*run.header.columns, *measured["task"].unique()])
+    return Side(
+        run=run,
+        frame=measured,
+        methods=_ordered_methods(run.header, measured["method"].unique()),
+        temperatures=tuple(sorted(measured["temperature"].unique().tolist())),
+        tasks={task: run.header.task_title(task) for task in listed_tasks if task in tasks},
+        num_units=table.num_units,
+        num_runs=len({*runs}),
+        num_passes=len({*passes}),
+        has_phases=bool(frame["draft_s"].notna().any()),
+    )
+
+
+def _ordered_methods(header: RunHeader, measured: Collection[str]) -> tuple[str, ...]:
+    """Vanilla, then the methods of the header in its order, then others."""
+    listed = [label.spelling for label in header.method_labels if label.spelling in measured]
+    ordered = dict.fromkeys([*listed, *measured])
+    return tuple(sorted(ordered, key=lambda method: method != BASELINE))
+
+
+def require_method(side: Side, method: str) -> None:
+    """Raise `UserError` if the side lacks a method."""
+    if method not in side.methods:
+        raise unknown_name(f"method in run {side.run.header.id}", method, side.methods)
