@@ -30,6 +30,7 @@ from specbench.log.store import HEADER, SAMPLES, read_run
 from specbench.models.cards import known_models
 from specbench.report import facts, results
 from specbench.report.build import make_report, write_files
+from specbench.report.commands import full_command
 from specbench.report.export import load_format
 from specbench.report.export.html import page_template
 from specbench.report.formats import interval_of
@@ -125,6 +126,7 @@ def write_site(
     page = page_template("site.html", __package__).render(
         runs=runs,
         facts=facts,
+        full_command=full_command,
         data={
             "rows": [_plain(row) for row in rows],
             "runs": [
