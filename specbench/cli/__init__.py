@@ -27,7 +27,8 @@ def _main() -> None:
     for name in ("torchao", "torch.utils._pytree"):
         logging.getLogger(name).setLevel(logging.ERROR)
     from specbench.cli.app import app
-    from specbench.cli.interrupts import Interrupted, check_arguments, checked_streams
+    from specbench.cli.interrupts import Interrupted
+    from specbench.cli.streams import check_arguments, checked_streams
     from specbench.errors import SpecbenchError, debug_traceback, terminal_text
 
     words = sys.argv[1:]
@@ -42,8 +43,10 @@ def _main() -> None:
         from specbench.report.console import wrapped
 
         print(debug_traceback(error), end="", file=sys.stderr)
-        is_error = not isinstance(error, Interrupted)
-        text = f"Error: {error.message}" if is_error else error.message
-        told = terminal_text("\n".join(filter(None, (text, error.hint))))
-        print(wrapped(told, sys.stderr), file=sys.stderr)
+        message = error.message
+        if not isinstance(error, Interrupted):
+            message = f"Error: {message}"
+        if error.hint:
+            message = f"{message}\n{error.hint}"
+        print(wrapped(terminal_text(message), sys.stderr), file=sys.stderr)
         raise SystemExit(error.exit_code) from None

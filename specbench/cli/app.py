@@ -13,14 +13,14 @@ from specbench.types import VERSION
 
 
 class Listed(NamedTuple):
-    """A command before it is loaded. Without a group it is not listed, but still works.
-
-    `function` is its "module.name" in `cli`, where that differs from the command's name.
-    """
+    """A command before it is loaded."""
 
     group: str
-    text: str
+    """Heading that it is listed under; empty for a command that is not listed, but works."""
+    summary: str
+    """What it does."""
     function: str = ""
+    """Its "module.name" in `cli`, where that differs from the command's name."""
 
 
 COMMANDS = {
@@ -70,19 +70,21 @@ class Command(TyperCommand):
         for param in self.get_params(ctx):
             is_option = param.param_type_name == "option"
             heading = getattr(param, "rich_help_panel", None) or "Options"
-            if record := param.get_help_record(ctx):
-                sections.setdefault(heading if is_option else "Arguments", []).append(record)
+            help_row = param.get_help_record(ctx)
+            if help_row:
+                sections.setdefault(heading if is_option else "Arguments", []).append(help_row)
         _write_sections(formatter, sections)
 
 
 def with_address(words: Sequence[str]) -> list[str]:
     """The words of a command. A `--ray` without a value gets this machine's cluster."""
-    filled: list[str] = []
-    for word, after in pairwise([*words, ""]):
-        filled.append(word)
-        if word == "--ray" and after not in ("local", "auto") and ":" not in after:
-            filled.append("auto")
-    return filled
+    completed: list[str] = []
+    for word, next_word in pairwise([*words, ""]):
+        completed.append(word)
+        is_address = next_word in ("local", "auto") or ":" in next_word
+        if word == "--ray" and not is_address:
+            completed.append("auto")
+    return completed
 
 
 class Commands(InterruptibleGroup):
@@ -96,17 +98,18 @@ class Commands(InterruptibleGroup):
         return _load(cmd_name, COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if now := _OLD_NAMES.get(args[0]):
+        new_name = _OLD_NAMES.get(args[0])
+        if new_name:
             if not ctx.resilient_parsing:  # of a completion
-                typer.echo(f"`specbench {args[0]}` is now `specbench {now}`.", err=True)
-            args = [*now.split(), *args[1:]]
+                typer.echo(f"`specbench {args[0]}` is now `specbench {new_name}`.", err=True)
+            args = [*new_name.split(), *args[1:]]
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
-        for name, about in COMMANDS.items():
-            if about.group:
-                sections.setdefault(about.group, []).append((name, about.text))
+        for name, listed in COMMANDS.items():
+            if listed.group:
+                sections.setdefault(listed.group, []).append((name, listed.summary))
         _write_sections(formatter, sections)
 
 
@@ -116,17 +119,18 @@ def _write_sections(formatter: Any, sections: Mapping[str, Sequence[tuple[str, s
             formatter.write_dl(rows)
 
 
-def _load(name: str, about: Listed) -> Any:
+def _load(name: str, listed: Listed) -> Any:
     """The command, from its module."""
-    module, _, function = (about.function or f"{name}.{name}").partition(".")
-    made = getattr(import_module(f"specbench.cli.{module}"), function)
-    if not isinstance(made, typer.Typer):
+    module_name, _, attribute = (listed.function or f"{name}.{name}").partition(".")
+    declared = getattr(import_module(f"specbench.cli.{module_name}"), attribute)
+    if isinstance(declared, typer.Typer):  # with commands of its own
+        program = declared
+    else:
         program = typer.Typer(add_completion=False, rich_markup_mode=None)
-        program.command(name, cls=Command, hidden=not about.group)(made)
-        made = program
-    command: Any = typer.main.get_command(made)
-    for one in (command, *getattr(command, "commands", {}).values()):
-        _put_in_words(one)
+        program.command(name, cls=Command, hidden=not listed.group)(declared)
+    command: Any = typer.main.get_command(program)
+    for command_or_part in (command, *getattr(command, "commands", {}).values()):
+        _put_in_words(command_or_part)
     return command
 
 

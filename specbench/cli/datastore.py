@@ -51,15 +51,15 @@ def build(
         resolve_model(card, offline=call.offline), card, SpecValues(**values).template
     )
     longest = 1 << 40  # nothing is cut
-    texts = [row.ids for row in encode(codec, examples, longest, 1.0, left_out)]
-    if not texts:
+    token_ids = [row.ids for row in encode(codec, examples, longest, 1.0, left_out)]
+    if not token_ids:
         raise UserError(f"{data} holds no text of three tokens or more.", "Give more text.")
-    Datastore.build(texts).save(output)
-    for reason, count in left_out.items():
-        say(f"Left out: {count} {reason}")
-    num_tokens = sum(map(len, texts))
+    Datastore.build(token_ids).save(output)
+    for reason, num_left_out in left_out.items():
+        say(f"Left out: {num_left_out} {reason}")
+    num_tokens = sum(map(len, token_ids))
     say(
-        f"Datastore: {output} ({len(texts):,} texts, {num_tokens:,} tokens)\n"
+        f"Datastore: {output} ({len(token_ids):,} texts, {num_tokens:,} tokens)\n"
         f"Run it: specbench run --model {model} --method rest:datastore={output}",
         is_error=False,
     )

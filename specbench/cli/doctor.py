@@ -25,12 +25,14 @@ def doctor(values: dict[str, Any], call: Call) -> None:
     from specbench.measure.doctor import examine
     from specbench.report.console import Prose, SafeConsole
 
-    console, num_problems = SafeConsole(), 0
+    console = SafeConsole()
+    num_problems = 0
     for finding in examine(spec, is_offline=call.offline):
         mark = {True: "ok", False: "PROBLEM", None: "note"}[finding.is_ok]
         line = Prose(f"{finding.name}: {finding.text}", label=mark, indent=8)
         console.print(line, crop=False)
-        num_problems += finding.is_ok is False
+        if finding.is_ok is False:
+            num_problems += 1
     end = f"Not ready: {num_problems} of the above." if num_problems else "Ready."
     say(end, is_error=False)
     raise typer.Exit(1 if num_problems else 0)

@@ -26,9 +26,9 @@ def fetch(values: dict[str, Any]) -> None:
         except UserError as error:
             errors.append(error)
             say(error.message)
-    # A hint to fetch would lead back here.
-    for hint in dict.fromkeys(e.hint for e in errors if "specbench fetch" not in e.hint):
-        say(hint)
+    for hint in dict.fromkeys(error.hint for error in errors):
+        if "specbench fetch" not in hint:  # it would lead back here
+            say(hint)
     if errors:
         say("The same command fetches what is missing; what is there is kept.")
     raise typer.Exit(2 if errors else 0)

@@ -49,10 +49,12 @@ def init(
     typer.echo(f"Run it: specbench run --method {name}")
 
 
-def _renamed(text: str, name: str) -> str:
-    """The template's text for a method of this name."""
-    words = name.replace("_", " ").title()
-    text = text.replace(f"class {EXAMPLE.title()}", f"class {words.replace(' ', '')}")
-    text = text.replace(f"build={EXAMPLE.title()}", f"build={words.replace(' ', '')}")
-    text = text.replace(f"specbench-{EXAMPLE}", f"specbench-{name.replace('_', '-')}")
-    return text.replace(EXAMPLE.title(), words).replace(EXAMPLE, name)
+def _renamed(source: str, name: str) -> str:
+    """A file of the template, or its name, for a method of this name."""
+    title = name.replace("_", " ").title()
+    class_name = title.replace(" ", "")
+    example_title = EXAMPLE.title()
+    renamed = source.replace(f"class {example_title}", f"class {class_name}")
+    renamed = renamed.replace(f"build={example_title}", f"build={class_name}")
+    renamed = renamed.replace(f"specbench-{EXAMPLE}", f"specbench-{name.replace('_', '-')}")
+    return renamed.replace(example_title, title).replace(EXAMPLE, name)

@@ -3,9 +3,6 @@ continues the work.
 
 They end a command with exit code 130. Typer turns KeyboardInterrupt into a silent exit, so
 that it is caught before typer sees it.
-
-Also checks of arguments, and of stdout and stderr, which may be closed, full, or unable to
-hold every character.
 """
 
 import os
@@ -14,65 +11,14 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from io import TextIOWrapper
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from typer.core import TyperGroup
 
-from specbench.errors import SpecbenchError, UserError, printable
-
-
-def check_arguments(arguments: Sequence[str]) -> None:
-    """Refuse arguments that the run files (JSON) or a terminal cannot hold.
-
-    Raises:
-        UserError: an argument or the working folder is not UTF-8, or has control characters.
-    """
-    try:
-        folder = str(Path.cwd())
-    except OSError as error:
-        raise UserError("The working folder does not exist any more.", "Change to one.") from error
-    prose = "\n\t" if "race" in arguments[:2] else ""  # its argument is a prompt, not a name
-    for text in (*arguments, folder):
-        if printable(name := text.translate(dict.fromkeys(map(ord, prose)))) != name:
-            raise UserError(
-                f"{text!r} is not UTF-8, or has control characters.",
-                "Rename the file or folder, or correct the argument.",
-            )
-
-
-@contextmanager
-def checked_streams() -> Iterator[None]:
-    """Replace characters that stdout and stderr cannot hold, and write all of stdout at the end.
-
-    Raises:
-        UserError: stdout is closed or full.
-    """
-    if sys.stdout is None:
-        raise UserError("stdout is closed.", "Send it to a file, or to /dev/null.")
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")
-    try:
-        yield
-    finally:
-        with told_os_errors():
-            sys.stdout.flush()
-
-
-@contextmanager
-def told_os_errors() -> Iterator[None]:
-    """Turn an error of the system that was not handled before into a UserError."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None:  # Python would write again what stdout still holds
-            with suppress(OSError, ValueError), Path(os.devnull).open("w") as nowhere:
-                os.dup2(nowhere.fileno(), sys.stdout.fileno())
-        raise UserError(f"{error.filename or 'stdout'}: {error.strerror or error}.") from error
-
+from specbench.cli.streams import unhandled_os_errors
+from specbench.errors import SpecbenchError
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -87,28 +33,28 @@ class InterruptibleGroup(TyperGroup):
     """Commands that SIGTERM, SIGHUP and SIGQUIT end as Ctrl-C does."""
 
     def invoke(self, ctx: Any) -> Any:
-        handlers = {one: signal.getsignal(one) for one in _SIGNALS}
-        for one, previous in handlers.items():
-            if previous != signal.SIG_IGN:  # nohup
-                signal.signal(one, interrupt_once)
+        outer_handlers = {name: signal.getsignal(name) for name in _SIGNALS}
+        for signal_number, handler in outer_handlers.items():
+            if handler != signal.SIG_IGN:  # nohup
+                signal.signal(signal_number, interrupt_once)
         try:
-            with told_os_errors():  # before typer, which ends silently if a pipe is closed
+            with unhandled_os_errors():  # before typer, which ends silently if a pipe is closed
                 return super().invoke(ctx)
         except KeyboardInterrupt:
             raise Interrupted("Interrupted.") from None
         finally:
-            for one, previous in handlers.items():
-                signal.signal(one, previous)
+            for signal_number, handler in outer_handlers.items():
+                signal.signal(signal_number, handler)
 
 
-def interrupt_once(number: int, frame: Any) -> None:
+def interrupt_once(received: int, _frame: Any) -> None:
     """Ignore these signals from now on: a second one must not disturb the end.
 
     After a hang-up, what a command writes to its terminal is dropped: the terminal is gone.
     """
-    for one in _SIGNALS:
-        signal.signal(one, signal.SIG_IGN)
-    if number == signal.SIGHUP:
+    for signal_number in _SIGNALS:
+        signal.signal(signal_number, signal.SIG_IGN)
+    if received == signal.SIGHUP:
         for stream in (sys.stdout, sys.stderr):
             if stream.isatty():
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
@@ -142,9 +88,10 @@ def resume_command(arguments: Sequence[str], option: str, folder: Path) -> str:
 
 def _program() -> list[str]:
     """The words that start this program from the folder where it was started."""
-    called = Path(sys.argv[0])
-    if called.name == "__main__.py":
+    script = Path(sys.argv[0])
+    if script.name == "__main__.py":
         return [sys.executable, "-m", "specbench"]
-    found = shutil.which("specbench")
-    is_found = found is not None and Path(found).resolve() == called.resolve()
-    return [sys.argv[0] if called.is_file() and not is_found else "specbench"]
+    on_path = shutil.which("specbench")
+    is_on_path = on_path is not None and Path(on_path).resolve() == script.resolve()
+    is_known_by_path_alone = script.is_file() and not is_on_path
+    return [sys.argv[0] if is_known_by_path_alone else "specbench"]

@@ -28,9 +28,9 @@ _REDRAW_S = 0.1
 """Time between two drawings of the live view, at least: each takes milliseconds of the run."""
 
 
-def _say_in_debug(text: str) -> None:
+def _say_in_debug(message: str) -> None:
     if is_debugging():
-        print(terminal_text(text), file=sys.stderr)
+        print(terminal_text(message), file=sys.stderr)
 
 
 class ProgressView(Progress):
@@ -56,8 +56,9 @@ class PlainProgress(Lines, ProgressView):
     def _show(self, record: Record) -> None:
         self._print(sample_line(record, self._tally), style="" if record.is_ok else "red")
 
-    def _print(self, text: str, style: str = "") -> None:
-        self._console.print(Text(wrapped(text, self._console.file), style=style), soft_wrap=True)
+    def _print(self, message: str, style: str = "") -> None:
+        lines = wrapped(message, self._console.file)
+        self._console.print(Text(lines, style=style), soft_wrap=True)
 
 
 class LiveProgress(PlainProgress):
@@ -65,7 +66,8 @@ class LiveProgress(PlainProgress):
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
-        self._current, self._drawn = "", -math.inf
+        self._current = ""
+        self._drawn_at = -math.inf
         columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), "{task.fields[left]}"
         self._bar = RichProgress("samples", *columns, console=console, auto_refresh=False)
         self._task = self._bar.add_task("samples", total=None, left="")
@@ -85,9 +87,9 @@ class LiveProgress(PlainProgress):
     def sample_started(self, method: str, task: str, sample_id: str) -> None:
         shown = _short(method, self._tally.methods)
         self._current = first_line(f"{shown} on {task}, {sample_id}")
-        if perf_counter() - self._drawn >= _REDRAW_S:
+        if perf_counter() - self._drawn_at >= _REDRAW_S:
             self._live.refresh()
-            self._drawn = perf_counter()
+            self._drawn_at = perf_counter()
 
     def _show(self, record: Record) -> None:
         self._bar.update(self._task, advance=1, left=self._tally.time_left)
@@ -105,9 +107,11 @@ class LiveProgress(PlainProgress):
             table.add_column(name, justify="right", no_wrap=True)
         totals = self._tally.methods
         room = max(1, self._console.height - _OTHER_LINES)
-        fastest = sorted(totals.items(), key=lambda one: one[1].tokens_per_s or 0.0, reverse=True)
-        for method, total in fastest[:room]:
-            speed, mat = total.tokens_per_s, total.mat
+        fastest = sorted(totals, key=lambda name: totals[name].tokens_per_s or 0.0, reverse=True)
+        for method in fastest[:room]:
+            total = totals[method]
+            speed = total.tokens_per_s
+            mat = total.mat
             table.add_row(
                 Text(_short(method, totals)),
                 str(total.num_done),
@@ -116,18 +120,22 @@ class LiveProgress(PlainProgress):
                 Text(str(total.num_failed), style="bold red") if total.num_failed else "",
             )
         current = Text(f"now  {self._current}", no_wrap=True, overflow="ellipsis")
-        num_more = len(totals) - room
-        more = [Text(f"and {num_more} slower", style="dim")] if num_more > 0 else []
-        return Group(self._bar.get_renderable(), current, Text(), table, *more)
+        num_left_out = len(totals) - room
+        last_lines = []
+        if num_left_out > 0:
+            last_lines.append(Text(f"and {num_left_out} slower", style="dim"))
+        return Group(self._bar.get_renderable(), current, Text(), table, *last_lines)
 
 
 def _short(method: str, methods: Iterable[str]) -> str:
     """The method, with only the options in which it differs from its other variants."""
     name = method.partition(":")[0]
-    others = (one for one in methods if one != method and one.partition(":")[0] == name)
+    variants = tuple(
+        other for other in methods if other != method and other.partition(":")[0] == name
+    )
     from specbench.log.methods import MethodLabel
 
-    return MethodLabel(method, name, others=tuple(others)).label
+    return MethodLabel(method, name, others=variants).label
 
 
 def progress_view(*, is_quiet: bool = False, console: Console | None = None) -> ProgressView:

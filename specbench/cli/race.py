@@ -16,6 +16,7 @@ from specbench.cli.options import Call, quiet_libraries, say, takes
 from specbench.errors import UserError
 from specbench.log.options import options
 from specbench.log.spec import SpecValues
+from specbench.types import BASELINE
 
 if TYPE_CHECKING:
     from specbench.measure.local.engine_setup import EngineSetup
@@ -26,10 +27,13 @@ if TYPE_CHECKING:
 
 NOTE = "One prompt, once: a demonstration. `specbench run` measures."
 _REDRAW_S = 0.05
+"""Time between two drawings of the view, at least."""
 _OTHER_LINES = 4
 """Lines of a terminal that the live text leaves free."""
-_REPLAY_S, _LEAST_COLUMN = 6.0, 26
-"""Seconds of a replay, and the least characters of its columns."""
+_REPLAY_S = 6.0
+"""Seconds of a replay."""
+_LEAST_COLUMN = 26
+"""Characters of its columns, at least."""
 
 
 @takes(
@@ -106,55 +110,60 @@ class _View(Live):
 
     def __init__(self, console: Console, codec: ChatCodec) -> None:
         super().__init__(console=console, auto_refresh=False, transient=True)
-        self._codec, self._drawn = codec, 0.0
+        self._codec = codec
+        self._drawn_at = 0.0
 
     def draw(self, label: str, written: Written) -> None:
-        if not self.console.is_terminal or perf_counter() - self._drawn < _REDRAW_S:
+        if not self.console.is_terminal or perf_counter() - self._drawn_at < _REDRAW_S:
             return
-        text = self._text(written)
-        lines = text.wrap(self.console, self.console.width)
+        lines = self._text(written).wrap(self.console, self.console.width)
         tail = lines[-max(1, self.console.height - _OTHER_LINES) :]
         self.update(Group(_heading(label, written), *tail), refresh=True)
-        self._drawn = perf_counter()
+        self._drawn_at = perf_counter()
 
     def replay(self, recording: Recording) -> None:
         """Show all methods beside each other as they wrote, and leave the end of each answer."""
         from specbench.measure.race import Written
 
-        longest = max((one.wall_s for one in recording.done.values()), default=0.0)
-        pace = longest / _REPLAY_S or 1.0
+        longest_s = max((answer.wall_s for answer in recording.done.values()), default=0.0)
+        pace = longest_s / _REPLAY_S or 1.0  # recorded seconds per second of the replay
         latest: dict[str, Written | Completion] = {label: Written() for label in recording.done}
         began = perf_counter()
-        for seconds, label, written in recording.timeline() if self.console.is_terminal else ():
-            sleep(max(0.0, began + seconds / pace - perf_counter()))
+        events = recording.timeline() if self.console.is_terminal else []
+        for recorded_s, label, written in events:
+            sleep(max(0.0, began + recorded_s / pace - perf_counter()))
             latest[label] = written
-            if perf_counter() - self._drawn >= _REDRAW_S:
-                self.update(self._beside(latest), refresh=True)
-                self._drawn = perf_counter()
+            if perf_counter() - self._drawn_at >= _REDRAW_S:
+                self.update(self._side_by_side(latest), refresh=True)
+                self._drawn_at = perf_counter()
         self.update(Text(), refresh=True)
         self.stop()
-        times = f"{pace:.3g} times" if pace >= 1 else f"1/{1 / pace:.2g} of"
+        pace_text = f"{pace:.3g} times" if pace >= 1 else f"1/{1 / pace:.2g} of"
         self.console.print(
-            self._beside(recording.done), Text(f"Shown at {times} their speed.\n", "dim")
+            self._side_by_side(recording.done),
+            Text(f"Shown at {pace_text} their speed.\n", "dim"),
         )
 
-    def _beside(self, latest: Mapping[str, Written | Completion]) -> RenderableType:
+    def _side_by_side(self, latest: Mapping[str, Written | Completion]) -> RenderableType:
         """The end of each answer in a column of its own, in several rows if there are many."""
-        width = self.console.width
-        num = max(1, min(len(latest), width // _LEAST_COLUMN))
-        room = max(1, (self.console.height - _OTHER_LINES) // -(-len(latest) // num) - 4)
+        num_columns = max(1, min(len(latest), self.console.width // _LEAST_COLUMN))
+        num_rows = -(-len(latest) // num_columns)
+        width = self.console.width // num_columns - 2
+        # A cell has its name, settings, counts and a blank line besides the text.
+        num_lines = max(1, (self.console.height - _OTHER_LINES) // num_rows - 4)
         table = Table.grid(padding=(0, 2, 0, 0))
-        for _ in range(num):
-            table.add_column(width=width // num - 2, no_wrap=True, overflow="ellipsis")
+        for _ in range(num_columns):
+            table.add_column(width=width, no_wrap=True, overflow="ellipsis")
         cells = []
         for label, written in latest.items():
-            lines = self._text(written).wrap(self.console, width // num - 2)[-room:]
-            name, mark, settings = label.partition(" (")
-            counts = [Text(f"({settings}" * bool(mark), "dim"), Text(_counts(written), "dim")]
-            fill = [Text()] * (room - len(lines)) * self.is_started  # so that it stands still
-            cells.append(Group(Text(name, "bold"), *counts, *lines, *fill, Text()))
-        for start in range(0, len(cells), num):
-            table.add_row(*cells[start : start + num])
+            lines = self._text(written).wrap(self.console, width)[-num_lines:]
+            num_blank = num_lines - len(lines) if self.is_started else 0  # so that it stands still
+            name, bracket, settings = label.partition(" (")
+            settings_line = f"({settings}" if bracket else ""
+            heading = Text(name, "bold"), Text(settings_line, "dim"), Text(_counts(written), "dim")
+            cells.append(Group(*heading, *lines, *[Text()] * num_blank, Text()))
+        for start in range(0, len(cells), num_columns):
+            table.add_row(*cells[start : start + num_columns])
         return table
 
     def finish(self, label: str, written: Written | Completion) -> None:
@@ -168,12 +177,13 @@ class _View(Live):
 
         if not written.token_ids:
             return Text()
-        text = self._codec.text(written.token_ids)
-        ends = token_ends(self._codec, written.token_ids, text)
-        shown, start = Text(), 0
-        for kept, end in step_ends(ends, written.accept_lengths):
-            shown.append(text[start:kept], "green")
-            shown.append(text[max(start, kept) : end])
+        answer = self._codec.text(written.token_ids)
+        ends = token_ends(self._codec, written.token_ids, answer)
+        shown = Text()
+        start = 0
+        for accepted_end, end in step_ends(ends, written.accept_lengths):
+            shown.append(answer[start:accepted_end], "green")
+            shown.append(answer[max(start, accepted_end) : end])
             start = end
         return shown
 
@@ -192,13 +202,14 @@ def _results(done: Mapping[str, Completion]) -> TextTable:
     """
     from specbench.report.console import text_table
 
-    rows, first = [], None
+    tokens_per_s = {label: answer.num_tokens / answer.wall_s for label, answer in done.items()}
+    baseline = next(iter(done), "")
+    rows = []
     for label, completion in done.items():
-        rate, steps = completion.num_tokens / completion.wall_s, len(completion.steps)
-        first = first or rate
-        mat = f"{sum(completion.accept_lengths) / steps:.2f}" if steps else "-"
-        rows.append([label, f"{rate:.1f}", f"{rate / first:.2f}x", str(steps), mat])
-    base = next(iter(done), "")
-    speedup = "speedup" if base == "vanilla" else f"speedup over {base}"
-    headings = ["method", "tokens/s", speedup, "steps", "MAT"]
+        num_steps = len(completion.steps)
+        mat = f"{sum(completion.accept_lengths) / num_steps:.2f}" if num_steps else "-"
+        speedup = tokens_per_s[label] / tokens_per_s[baseline]
+        rows.append([label, f"{tokens_per_s[label]:.1f}", f"{speedup:.2f}x", str(num_steps), mat])
+    speedup_heading = "speedup" if baseline == BASELINE else f"speedup over {baseline}"
+    headings = ["method", "tokens/s", speedup_heading, "steps", "MAT"]
     return text_table(headings, rows, are_numbers=True)

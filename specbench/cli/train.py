@@ -23,20 +23,21 @@ Data = Annotated[
     typer.Option(metavar="FILE|self", help=f"{CORPUS} self: text that the model writes first."),
 ]
 _START = "A trained head whose weights the training begins with."
-_OPENINGS = "Beginnings of the requests of --data self, one a line."
+_OPENINGS = "Beginnings of the requests of --data self, one per line."
 _VOCABULARY = "Most frequent tokens, which eagle or eagle3 drafts; default: all, or 32000."
 
 
-def _number(text: str, least: int, most: int) -> Any:
+def _number(help_text: str, least: int, most: int) -> Any:
     """The declaration of an option that is a number from `least` to `most`."""
 
-    def check(param: typer.CallbackParam, value: int | None) -> int | None:
+    def check(param: typer.CallbackParam, given_number: int | None) -> int | None:
         name = str(param.name).replace("_", "-")
         hint = f"Give --{name} from {least} to {most}."
-        Option("measure", "note", name=name, least=least, most=most, hint=hint).check(value)
-        return value
+        option = Option("measure", "note", name=name, least=least, most=most, hint=hint)
+        option.check(given_number)
+        return given_number
 
-    return typer.Option(metavar="N", help=text, callback=check)
+    return typer.Option(metavar="N", help=help_text, callback=check)
 
 
 @takes(*options(SpecValues, "device", "template"), *options(Call, "resume", "offline"))
@@ -76,17 +77,32 @@ def train(
     check_method(method)
     device = pick_device(spec.device).name
     options = TrainingOptions(
-        num_steps=steps, num_rows=rows, length=length, seed=seed, num_unrolled=unroll,
-        draft_vocab=draft_vocab, num_tokens=tokens, is_mixed=has_fast_bfloat16(device),
+        num_steps=steps,
+        num_rows=rows,
+        length=length,
+        seed=seed,
+        num_unrolled=unroll,
+        draft_vocab=draft_vocab,
+        num_tokens=tokens,
+        is_mixed=has_fast_bfloat16(device),
         openings=read_openings(openings) if openings else None,
-    )  # fmt: skip
+    )
     path = resolve_model(card, offline=call.offline)
     quiet_libraries()
     with resumable(out, "--out", sys.argv[1:]):
         codec = load_codec(path, card, spec.template)
         train_head(
-            method, path, data, out, codec, options=options, source=card.repo, start=start,
-            device=device, is_resumed=call.resume, say=say,
-        )  # fmt: skip
+            method,
+            path,
+            data,
+            out,
+            codec,
+            options=options,
+            source=card.repo,
+            start=start,
+            device=device,
+            is_resumed=call.resume,
+            say=say,
+        )
     command = ["specbench", "run", "--model", model, "--method", f"{method}:weights={out}"]
     say(f"Head: {out}\nRun it: {shlex.join(command)}", is_error=False)

@@ -1,5 +1,6 @@
 """`specbench tune`: the fastest settings of methods here, and each part of finding them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +23,8 @@ _ENGINE = options(SpecValues, "prompts", "device", "threads", "dtype", "weights"
 _TIMED = options(SpecValues, "execution", "kernels")
 _DRAWN = options(SpecValues, "temperatures", "repeats")
 _OFFLINE = options(Call, "offline")
-_SHOWN = 5
+_NUM_SHOWN = 5
+"""Predictions that are printed per method and machine."""
 _OUT = typer.Option("--out", metavar="DIR", help="Folder for the result.")
 Out = Annotated[Path, _OUT]
 MaybeOut = Annotated[Path | None, _OUT]
@@ -44,8 +46,8 @@ def _tune(
     from specbench.tune import tune
 
     with progress_view() as view:
-        found = tune(output=out, minutes=minutes, offline=call.offline, progress=view, **values)
-    for choice in found:
+        choices = tune(output=out, minutes=minutes, offline=call.offline, progress=view, **values)
+    for choice in choices:
         for line in choice.lines:
             say(line, is_error=False)
     model = values.get("model", "tiny")
@@ -69,15 +71,16 @@ def profile(values: dict[str, Any], call: Call, out: Out) -> None:
     quiet_libraries()
     from specbench.settings.run_method import parse_methods
     from specbench.tune import mat, replay
-    from specbench.tune import profile as make
+    from specbench.tune import profile as record_profile
 
-    asked = parse_methods(values.get("methods", ()))
-    spelled = {one.label: str(one.asked) for one in asked}  # a label has no folders
-    found = make(output=out, offline=call.offline, say=say, **values)
-    for label in found.header.methods:
-        walks = replay(found, spelled.get(label, label))
-        if steps := sum(walk.num_steps for walk in walks):
-            say(f"{label}: MAT {mat(walks):.2f} in {steps:,.0f} steps", is_error=False)
+    methods = parse_methods(values.get("methods", ()))
+    spellings = {method.label: str(method.asked) for method in methods}  # a label has no folders
+    recorded = record_profile(output=out, offline=call.offline, say=say, **values)
+    for label in recorded.header.methods:
+        walks = replay(recorded, spellings.get(label, label))
+        num_steps = sum(walk.num_steps for walk in walks)
+        if num_steps:
+            say(f"{label}: MAT {mat(walks):.2f} in {num_steps:,.0f} steps", is_error=False)
     say(f"Profile: {out}", is_error=False)
 
 
@@ -87,10 +90,10 @@ def cost(values: dict[str, Any], call: Call, out: Out, minutes: Minutes = None) 
     """Measure the time of a step by rows and context, and of methods' drafts."""
     quiet_libraries()
     from specbench.report.build import plot_files, write_files
-    from specbench.tune import cost as make
+    from specbench.tune import cost as measure_cost
     from specbench.tune.plots import cost_curve
 
-    curve = make(output=out, minutes=minutes, offline=call.offline, say=say, **values)
+    curve = measure_cost(output=out, minutes=minutes, offline=call.offline, say=say, **values)
     write_files(out, plot_files([cost_curve(curve)]))
     say(f"A step of vanilla: {curve.vanilla_s * 1e3:.3g} ms", is_error=False)
     say(f"Cost curve: {out}", is_error=False)
@@ -106,24 +109,35 @@ def predict(
 ) -> None:
     """Predict the speedup of all settings, on the machine of each cost curve."""
     from specbench.report.build import plot_files, write_files
-    from specbench.tune import predict as make
+    from specbench.tune import predict as make_predictions
     from specbench.tune import prediction_frame, read_curve, read_profile
     from specbench.tune.plots import heat_map
 
-    stored, found = read_profile(profile), list["Prediction"]()
-    for number, folder in enumerate(cost, 1):
-        made = make(stored, read_curve(folder))
-        found += made
-        say(f"On {made[0].machine}:" if made else f"{folder}: no method", is_error=False)
-        for method in dict.fromkeys(one.method for one in made):
-            own = [one for one in made if one.method == method]
-            for one in sorted(own, key=lambda one: -one.speedup)[:_SHOWN]:
-                interval = f"({one.low:.2f} to {one.high:.2f})"
-                say(f"{one.speedup:.2f}x {interval}  {one.settings}", is_error=False)
-            if out and (plot := heat_map(own)):
-                name = f"{number}-{folder.name}" if len(cost) > 1 else folder.name
+    stored = read_profile(profile)
+    every_prediction: list[Prediction] = []
+    for curve_number, folder in enumerate(cost, start=1):
+        predictions = make_predictions(stored, read_curve(folder))
+        every_prediction += predictions
+        heading = f"On {predictions[0].machine}:" if predictions else f"{folder}: no method"
+        say(heading, is_error=False)
+        by_method: dict[str, list[Prediction]] = {}
+        for prediction in predictions:
+            by_method.setdefault(prediction.method, []).append(prediction)
+        for method_predictions in by_method.values():
+            _say_fastest(method_predictions)
+            plot = heat_map(method_predictions) if out else None
+            if out and plot:
+                name = f"{curve_number}-{folder.name}" if len(cost) > 1 else folder.name
                 write_files(out / name, plot_files([plot]))
     if out:
         out.mkdir(parents=True, exist_ok=True)
-        prediction_frame(found).to_csv(out / "predictions.csv", index=False)
+        prediction_frame(every_prediction).to_csv(out / "predictions.csv", index=False)
         say(f"Table and plots: {out}", is_error=False)
+
+
+def _say_fastest(predictions: "Sequence[Prediction]") -> None:
+    """Print the fastest settings of a method, with their intervals."""
+    fastest_first = sorted(predictions, key=lambda prediction: -prediction.speedup)
+    for prediction in fastest_first[:_NUM_SHOWN]:
+        interval = f"({prediction.low:.2f} to {prediction.high:.2f})"
+        say(f"{prediction.speedup:.2f}x {interval}  {prediction.settings}", is_error=False)

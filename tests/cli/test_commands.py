@@ -44,7 +44,7 @@ def test_a_help_begins_with_the_commands_line_and_has_words_instead_of_types(
     said = specbench(command, "-h")
     assert said.code == 0 and said.out == specbench(command, "--help").out
     if command not in ("datastore", "tune"):  # groups of commands
-        assert COMMANDS[command].text.removesuffix(".") in " ".join(said.out.split())
+        assert COMMANDS[command].summary.removesuffix(".") in " ".join(said.out.split())
     for word in ("<", "list[", "env var", "python -m"):
         assert word not in said.out
 

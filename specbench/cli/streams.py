@@ -1,0 +1,65 @@
+"""Checks of arguments, and of stdout and stderr, which may be closed, full, or unable to hold
+every character.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
+from pathlib import Path
+
+from specbench.errors import UserError, printable
+
+
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Refuse arguments that the run files (JSON) or a terminal cannot hold.
+
+    Raises:
+        UserError: an argument or the working folder is not UTF-8, or has control characters.
+    """
+    try:
+        folder = str(Path.cwd())
+    except OSError as error:
+        raise UserError("The working folder does not exist any more.", "Change to one.") from error
+    is_prompt = "race" in arguments[:2]  # else arguments are names
+    for argument in (*arguments, folder):
+        name = argument
+        if is_prompt:
+            name = argument.replace("\n", "").replace("\t", "")
+        if printable(name) != name:
+            raise UserError(
+                f"{argument!r} is not UTF-8, or has control characters.",
+                "Rename the file or folder, or correct the argument.",
+            )
+
+
+@contextmanager
+def checked_streams() -> Iterator[None]:
+    """Replace characters that stdout and stderr cannot hold, and write all of stdout at the end.
+
+    Raises:
+        UserError: stdout is closed or full.
+    """
+    if sys.stdout is None:
+        raise UserError("stdout is closed.", "Send it to a file, or to /dev/null.")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    try:
+        yield
+    finally:
+        with unhandled_os_errors():
+            sys.stdout.flush()
+
+
+@contextmanager
+def unhandled_os_errors() -> Iterator[None]:
+    """Turn an error of the system that was not handled before into a UserError."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:  # Python would write again what stdout still holds
+            with suppress(OSError, ValueError), Path(os.devnull).open("w") as nowhere:
+                os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        raise UserError(f"{error.filename or 'stdout'}: {error.strerror or error}.") from error
