@@ -225,7 +225,7 @@ def run_row(row: Row, folder: Path, left_s: float) -> dict[str, Any]:
                 run_tried(
                     [sys.executable, "-m", *words],
                     lambda line: print(line, file=out, flush=True),
-                    limit_s=row.limit_s,
+                    timeout_s=row.limit_s,
                     total_s=left_s,
                     only_killed=True,
                 )

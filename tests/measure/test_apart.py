@@ -1,4 +1,4 @@
-"""Runs in processes of their own: a limit ends them, and a second try goes on."""
+"""Runs in processes of their own: a timeout ends them, and a second try goes on."""
 
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,7 +10,7 @@ from specbench.log.store import read_run
 from specbench.measure.spec import RunSpec
 from specbench.measure.suite import process
 from specbench.measure.suite.apart import Order, complete_apart
-from specbench.measure.suite.process import Ended, run_limited, run_tried
+from specbench.measure.suite.process import Ended, run_command, run_tried
 from tests.support.ends import are_gone, wait_until
 from tests.support.watching import Watcher
 
@@ -18,33 +18,33 @@ FAMILY = "sleep 600 & echo $!; {}"
 
 
 @pytest.mark.parametrize(
-    ("then", "limit_s", "code"),
+    ("then", "timeout_s", "code"),
     [("sleep 600", 0.3, None), ("echo no; exit 3", None, 3)],
 )
-def test_a_process_ends_at_its_limit_and_all_that_it_started_with_it(
-    then: str, limit_s: float | None, code: int | None
+def test_a_process_ends_at_its_timeout_and_all_that_it_started_with_it(
+    then: str, timeout_s: float | None, code: int | None
 ) -> None:
     said: list[str] = []
-    ended = run_limited(("sh", "-c", FAMILY.format(then)), said.append, limit_s=limit_s)
+    ended = run_command(("sh", "-c", FAMILY.format(then)), said.append, timeout_s=timeout_s)
     assert ended.code == code and ended.last == said[-1]
     assert wait_until(lambda: are_gone(int(said[0])), 10)
 
 
 @pytest.mark.parametrize(
-    ("limit_s", "tries", "reason"),
+    ("timeout_s", "tries", "reason"),
     [
         (9.0, [Ended(None, ""), Ended(0, "")], None),
-        (9.0, [Ended(1, "out of memory"), Ended(None, "")], "stopped at its limit of 9 s"),
+        (9.0, [Ended(1, "out of memory"), Ended(None, "")], "stopped at its timeout of 9 s"),
         (9.0, [Ended(2, "No model 'x'.")], "No model 'x'."),
         (None, [Ended(-9, "")], "It ended with -9"),
     ],
 )
-def test_a_run_with_a_limit_has_a_second_try(
-    limit_s: float | None, tries: list[Ended], reason: str | None, monkeypatch: pytest.MonkeyPatch
+def test_a_run_with_a_timeout_has_a_second_try(
+    timeout_s: float | None, tries: list[Ended], reason: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "run_limited", lambda *given, **more: tries.pop(0))
+    monkeypatch.setattr(process, "run_command", lambda *given, **more: tries.pop(0))
     with pytest.raises(SpecbenchError, match=reason) if reason else nullcontext():
-        complete_apart(Order(RunSpec(), (), "nowhere"), Watcher(), limit_s)
+        complete_apart(Order(RunSpec(), (), "nowhere"), Watcher(), timeout_s)
     assert not tries
 
 
@@ -55,16 +55,16 @@ def test_a_run_with_a_limit_has_a_second_try(
 def test_a_command_has_a_second_try_if_it_was_killed_and_there_is_time(
     code: int | None, total_s: float, num_tries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits: list[float] = []
+    timeouts_s: list[float] = []
 
-    def killed(*given: object, limit_s: float, **more: object) -> Ended:
-        limits.append(limit_s)
+    def killed(*given: object, timeout_s: float, **more: object) -> Ended:
+        timeouts_s.append(timeout_s)
         return Ended(code, "")
 
-    monkeypatch.setattr(process, "run_limited", killed)
-    with pytest.raises(SpecbenchError, match=r"It ended with|limit of (9|-)"):
-        run_tried(("a",), print, limit_s=9.0, total_s=total_s, only_killed=True)
-    assert len(limits) == num_tries and max(limits) <= min(9.0, total_s)
+    monkeypatch.setattr(process, "run_command", killed)
+    with pytest.raises(SpecbenchError, match=r"It ended with|timeout of (9|-)"):
+        run_tried(("a",), print, timeout_s=9.0, total_s=total_s, only_killed=True)
+    assert len(timeouts_s) == num_tries and max(timeouts_s) <= min(9.0, total_s)
 
 
 @pytest.mark.slow

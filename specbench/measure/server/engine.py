@@ -33,7 +33,7 @@ class Launch:
     weights: Path | None
     """The folder of the draft weights, if the method has any."""
     num_tokens: int
-    """The most tokens of a draft; 0 without a limit."""
+    """The most tokens of a draft; 0 if the method decides."""
     context: int
     """Tokens of a prompt with its answer."""
     num_at_once: int
@@ -59,7 +59,7 @@ class EngineMethod:
     title: str
     """Title in tables."""
     num_tokens: int = 0
-    """Tokens per draft by default; 0 without a limit."""
+    """Tokens per draft by default; 0 if the method decides."""
     weights: str | None = None
     """Whose weights it reads, by the name on model cards; None if it has none."""
     scopes: tuple[Scope, ...] = ()

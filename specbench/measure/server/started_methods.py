@@ -127,10 +127,10 @@ def _weights(
 
 
 def _num_tokens(choice: MethodChoice, method: EngineMethod) -> int:
-    """The most tokens of a draft; 0 for a method without a limit."""
+    """The most tokens of a draft; 0 if the method decides."""
     num_tokens = choice.given.get(NUM_TOKENS, str(method.num_tokens))
-    has_limit = method.num_tokens > 0
-    if not num_tokens.isdigit() or (has_limit and int(num_tokens) == 0):
+    has_most_tokens = method.num_tokens > 0
+    if not num_tokens.isdigit() or (has_most_tokens and int(num_tokens) == 0):
         raise UserError(
             f"{choice}: {NUM_TOKENS} {num_tokens!r} is not a number of tokens.", "Give 1 or more."
         )

@@ -64,11 +64,11 @@ def complete(order: Order, progress: Progress, setup_maker: SetupMaker | None = 
 
 
 def complete_apart(
-    order: Order, progress: Progress, limit_s: float | None = None, total_s: float = math.inf
+    order: Order, progress: Progress, timeout_s: float | None = None, total_s: float = math.inf
 ) -> None:
-    """Complete a run in a process of its own, with a second try if it has a time limit.
+    """Complete a run in a process of its own, with a second try if it has a timeout.
 
-    A try ends after `limit_s` seconds, and all end after `total_s`.
+    A try ends after `timeout_s` seconds, and all end after `total_s`.
 
     Raises:
         SpecbenchError: it failed, or the user made a mistake.
@@ -76,7 +76,7 @@ def complete_apart(
     run_tried(
         (sys.executable, "-m", "specbench.measure.suite.apart"),
         progress.message,
-        limit_s=limit_s,
+        timeout_s=timeout_s,
         total_s=total_s,
         stdin=msgspec.json.encode(order),
     )

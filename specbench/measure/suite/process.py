@@ -1,4 +1,4 @@
-"""Commands in processes of their own, which a time limit can end."""
+"""Commands in processes of their own, which a timeout can end."""
 
 import math
 import os
@@ -20,7 +20,7 @@ class Ended(NamedTuple):
     """How a process ended."""
 
     code: int | None
-    """Its exit status; None if it was stopped at its time limit."""
+    """Its exit status; None if it was stopped at its timeout."""
     last: str
     """The last line that it printed."""
 
@@ -29,17 +29,17 @@ def run_tried(
     command: Sequence[str],
     say: Callable[[str], object],
     *,
-    limit_s: float | None,
+    timeout_s: float | None,
     total_s: float = math.inf,
     stdin: bytes = b"",
     only_killed: bool = False,
 ) -> None:
-    """Run a command, twice if it has a time limit and does not succeed; the second goes on.
+    """Run a command, twice if it has a timeout and does not succeed; the second goes on.
 
     Args:
         command: the words of the command line.
         say: receives the lines that it prints.
-        limit_s: seconds after which a try ends; None for no limit.
+        timeout_s: seconds after which a try ends; None for no timeout.
         total_s: seconds after which all tries end.
         stdin: the command's standard input.
         only_killed: a command that ended by itself is not tried again.
@@ -48,15 +48,17 @@ def run_tried(
         SpecbenchError: it did not succeed, or the user made a mistake.
     """
     deadline = time.monotonic() + total_s
-    most_tries = 1 if limit_s is None else 2
+    most_tries = 1 if timeout_s is None else 2
     for num_tries in range(1, most_tries + 1):
-        try_s = min(limit_s or math.inf, deadline - time.monotonic())
-        ended = run_limited(command, say, limit_s=None if try_s == math.inf else try_s, stdin=stdin)
+        try_s = min(timeout_s or math.inf, deadline - time.monotonic())
+        ended = run_command(
+            command, say, timeout_s=None if try_s == math.inf else try_s, stdin=stdin
+        )
         if ended.code == 0:
             return
         reason = ended.last or f"It ended with {ended.code}."
         if ended.code is None:
-            reason = f"It was stopped at its limit of {try_s:.3g} s."
+            reason = f"It was stopped at its timeout of {try_s:.3g} s."
         has_ended_by_itself = ended.code is not None and ended.code >= 0
         is_final = ended.code == UserError.exit_code or (only_killed and has_ended_by_itself)
         if num_tries == most_tries or is_final or time.monotonic() >= deadline:
@@ -64,16 +66,16 @@ def run_tried(
         say(f"{reason} Second try.")
 
 
-def run_limited(
+def run_command(
     command: Sequence[str],
     say: Callable[[str], object],
     *,
-    limit_s: float | None = None,
+    timeout_s: float | None = None,
     stdin: bytes = b"",
 ) -> Ended:
     """Run a command, and say its lines. All that it started ends with it.
 
-    At its time limit, or with this process, it is interrupted, and killed GRACE_S later.
+    At its timeout, or with this process, it is interrupted, and killed GRACE_S later.
     """
     process = subprocess.Popen(
         command,
@@ -98,7 +100,7 @@ def run_limited(
     try:
         with suppress(BrokenPipeError), process.stdin:
             process.stdin.write(stdin)
-        code = process.wait(limit_s)
+        code = process.wait(timeout_s)
     except BaseException as error:
         os.killpg(process.pid, signal.SIGTERM)  # background jobs ignore SIGINT
         with suppress(subprocess.TimeoutExpired):
