@@ -128,13 +128,13 @@ def _weights(
 
 def _num_tokens(choice: MethodChoice, method: EngineMethod) -> int:
     """The most tokens of a draft; 0 if the method decides."""
-    num_tokens = choice.given.get(NUM_TOKENS, str(method.num_tokens))
-    has_most_tokens = method.num_tokens > 0
-    if not num_tokens.isdigit() or (has_most_tokens and int(num_tokens) == 0):
+    asked = choice.given.get(NUM_TOKENS, str(method.num_tokens))
+    is_zero_allowed = method.num_tokens == 0
+    if not asked.isdigit() or (int(asked) == 0 and not is_zero_allowed):
         raise UserError(
-            f"{choice}: {NUM_TOKENS} {num_tokens!r} is not a number of tokens.", "Give 1 or more."
+            f"{choice}: {NUM_TOKENS} {asked!r} is not a number of tokens.", "Give 1 or more."
         )
-    return int(num_tokens)
+    return int(asked)
 
 
 def _scope(choice: MethodChoice, method: EngineMethod) -> Scope:
