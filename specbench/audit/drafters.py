@@ -33,7 +33,8 @@ class WatchedDrafter(Drafter):
     """
 
     def __init__(self, drafter: Drafter, seed: int = 0) -> None:
-        self.needs, self.rule = drafter.needs, drafter.rule
+        self.needs = drafter.needs
+        self.rule = drafter.rule
         self.tree_sizes = drafter.tree_sizes
         self.trees: list[ProposedTree] = []
         self.logits: list[Tensor] = []  # [nodes of the path, vocab] each; the prefill's first
@@ -116,7 +117,8 @@ class Planted(Drafter):
     """The depth of each tree, as far as the budget allows."""
 
     def __init__(self, drafter: Drafter, answer: Sequence[int], first_step: int = 0) -> None:
-        self.needs, self.rule = drafter.needs, drafter.rule
+        self.needs = drafter.needs
+        self.rule = drafter.rule
         self.tree_sizes = drafter.tree_sizes
         self.first_drafts = {}
         self.num_planted = []

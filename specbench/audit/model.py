@@ -169,7 +169,8 @@ class RunModel:
         rounding alone.
         """
         target = self.target
-        prompt_ids, token_ids = self.prompt_ids(record), record.token_ids
+        prompt_ids = self.prompt_ids(record)
+        token_ids = record.token_ids
         reference = plain_logits(target, prompt_ids, token_ids)
         parts = []
         distance = max(num_rows, len(token_ids) // 4)

@@ -208,8 +208,8 @@ def draft_tests(drafts: DraftNumbers) -> Iterator[AuditTest]:
         return
     for name, positions in (("rank", drawn.by_rank), ("position", drawn.by_id)):
         test = kstest(positions, "uniform")
-        distance, p_value = float(test.statistic), float(test.pvalue)
-        yield AuditTest("guesses", name, len(drawn), distance, "distance", p_value)
+        distance = float(test.statistic)
+        yield AuditTest("guesses", name, len(drawn), distance, "distance", float(test.pvalue))
 
 
 def logit_tests(

@@ -200,7 +200,8 @@ class _Tester:
         return answers
 
     def _is_enough(self, answers: Answers) -> bool:
-        tokens, power = answers.tokens, self._effort.power
+        tokens = answers.tokens
+        power = self._effort.power
         if len(tokens) < self._effort.num_tokens:
             return False
         if not power or not answers.level or not answers.parts:

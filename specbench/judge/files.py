@@ -94,7 +94,8 @@ def check_files(path: Path, *, for_leaderboard: bool = False) -> CheckedRun:
     except RunFolderError as error:
         findings = _Findings({"lines": [error.message]})
     else:
-        name, num_records = run.header.id, len(run.records)
+        name = run.header.id
+        num_records = len(run.records)
         findings = _find(run, has_cut_line=has_cut_line)
     faults = findings.all_faults
     return CheckedRun(

@@ -107,7 +107,8 @@ def _folders_of_weights(header: RunHeader) -> dict[str, Mapping[str, FileHeader]
     if not header.model.is_stand_in:
         folders[header.model.source] = header.model.files
     for method in header.methods.values():
-        folder, weights = method.options.get("weights"), method.weights
+        folder = method.options.get("weights")
+        weights = method.weights
         if isinstance(folder, str) and weights and not weights.is_stand_in:
             folders[folder] = weights.files
     return folders
@@ -122,6 +123,7 @@ def _without_hash(whose: str, files: Mapping[str, FileHeader]) -> Iterator[str]:
 
 def is_embedded(header: RunHeader) -> bool:
     """True if the target is the model that ships with this program, by its name or its weights."""
-    model, weights = header.model, identify(TINY / "target").files["model.safetensors"]
+    model = header.model
+    weights = identify(TINY / "target").files["model.safetensors"]
     is_named = model.is_embedded or model.source == "embedded"
     return is_named or weights in model.files.values()

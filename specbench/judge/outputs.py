@@ -10,6 +10,7 @@ import numpy as np
 
 from specbench.analysis.cells import BASELINE, CellKey
 from specbench.analysis.records import CELL_KEY, REQUEST_KEY, RecordTable
+from specbench.analysis.stats.arrays import FloatArray
 from specbench.analysis.stats.sign_test import sign_test
 from specbench.analysis.stats.significance import GATE_ALPHA
 from specbench.analysis.tables import TabledRun
@@ -53,7 +54,7 @@ def join_completions(run: TabledRun, baseline: TabledRun) -> DataFrame:
     - `is_present`, `is_measured`, `error`: of the completion in this run.
     - `has_cell`: the run has a record of the cell; `is_asked`: some method of it has the request.
     - `gain`: 1 if the answer became vanilla's, -1 if it stopped being vanilla's, else 0; NaN if a
-      run has nothing to compare. For vanilla itself, -1 if the answer changed.
+      run has nothing to compare (`is_compared`). For vanilla itself, -1 if the answer changed.
     - `lead`: the tokens that the answer follows vanilla's, less those of the baseline run; or NaN.
     """
     before, after = _completions(baseline.table), _completions(run.table)
@@ -64,20 +65,31 @@ def join_completions(run: TabledRun, baseline: TabledRun) -> DataFrame:
     joined["is_present"] = joined["row"].notna()
     joined["is_measured"] = joined["is_measured"].eq(True)  # False where this run has no record
     has_vanilla = (joined["baseline_row_before"] >= 0) & (joined["baseline_row"] >= 0)
-    is_compared = joined["is_measured"] & has_vanilla
-    is_vanilla = (joined["method"] == BASELINE).to_numpy()
-    is_same = joined["is_same"].eq(True).to_numpy(copy=True)
-    lead = np.full(len(joined), np.nan)
-    for i in np.flatnonzero(is_compared):
-        old_row, new_row = int(joined["row_before"].iat[i]), int(joined["row"].iat[i])
-        if is_vanilla[i]:  # compared with itself in the baseline run
-            old_record = baseline.table.records[old_row]
-            is_same[i] = old_record.token_ids == run.table.records[new_row].token_ids
-        num_before = _num_shared_tokens(baseline.table, old_row)
-        lead[i] = _num_shared_tokens(run.table, new_row) - num_before
-    joined["gain"] = (is_same.astype(float) - joined["is_same_before"]).where(is_compared)
-    joined["lead"] = lead
+    joined["is_compared"] = joined["is_measured"] & has_vanilla
+    joined["gain"] = _gains(joined, run.table, baseline.table)
+    joined["lead"] = _leads(joined, run.table, baseline.table)
     return joined
+
+
+def _gains(joined: DataFrame, table: RecordTable, baseline: RecordTable) -> Series:
+    """The column `gain` of joined completions: [rows]."""
+    is_same = joined["is_same"].eq(True).to_numpy(copy=True)
+    # Vanilla is compared with itself in the baseline run, where it is always the same.
+    for i in np.flatnonzero(joined["is_compared"] & (joined["method"] == BASELINE)):
+        old_record = baseline.records[joined["row_before"].iat[i]]
+        new_record = table.records[int(joined["row"].iat[i])]
+        is_same[i] = old_record.token_ids == new_record.token_ids
+    gains: Series = is_same.astype(float) - joined["is_same_before"]
+    return gains.where(joined["is_compared"])
+
+
+def _leads(joined: DataFrame, table: RecordTable, baseline: RecordTable) -> FloatArray:
+    """The column `lead` of joined completions: [rows]."""
+    leads = np.full(len(joined), np.nan)
+    for i in np.flatnonzero(joined["is_compared"]):
+        num_before = _num_shared_tokens(baseline, joined["row_before"].iat[i])
+        leads[i] = _num_shared_tokens(table, int(joined["row"].iat[i])) - num_before
+    return leads
 
 
 def _completions(table: RecordTable) -> DataFrame:

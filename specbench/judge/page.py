@@ -239,7 +239,8 @@ def _mean_title(run: RunMetrics, temperature: float, num_tasks: int) -> str:
 
 def published_rows() -> Iterator[SiteRow]:
     """Every published value."""
-    models, cards = known_models(), load_cards().values()
+    models = known_models()
+    cards = load_cards().values()
     titles = {task.name: task.title for card in cards for task in card.tasks}
     titles |= {card.name: card.title for card in cards}  # of a suite: of all its questions
     for published in published_values():
