@@ -25,7 +25,7 @@ from specbench.measure.header import make_header, now
 from specbench.measure.passes import finished_header, width_after
 from specbench.measure.requests import warm_up_requests
 from specbench.measure.resume import check_records, resumed_header
-from specbench.settings.files import TUNED
+from specbench.settings.tuned_settings import TUNED
 from specbench.types import Record
 
 

@@ -3,50 +3,56 @@
 `--settings auto` multiplies them with times of steps. `tools/zoo/acceptance.py` makes the files.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from specbench.log.model import FileHeader
 
 FOLDER = Path(__file__).parent / "accepted"
+"""A file per known model."""
 
 
-class Acceptance(Struct, frozen=True):
-    """Mean rows of a step and mean accepted tokens with these options; the rest is the paper's."""
+class Acceptance(msgspec.Struct, frozen=True):
+    """What a method accepted with some settings."""
 
     options: dict[str, Any]
+    """The settings; the rest is the paper's."""
     rows: float
+    """Mean rows of a step."""
     mat: float
+    """Mean accepted tokens."""
 
 
-class AcceptanceFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """The settings of each method that were tried, the paper's first.
-
-    `weights` maps "target" and kinds of draft weights to the sha256 of their tensors.
-    """
+class AcceptanceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The shipped acceptance of a model's methods."""
 
     model: str
+    """Its name."""
     prompts: str
+    """What it answered."""
     weights: dict[str, str]
+    """From "target" and kinds of draft weights to the sha256 of their tensors."""
     methods: dict[str, tuple[Acceptance, ...]]
+    """The settings of each method that were tried, the paper's first."""
 
     def of(
-        self, method: str, kind: str | None, files: dict[str, FileHeader]
+        self, method: str, kind: str | None, files: Mapping[str, FileHeader]
     ) -> tuple[Acceptance, ...]:
         """The settings of a method whose weights, of a kind, are these files; none for others."""
-        hashes = {one.sha256 for one in files.values()}
-        is_known = kind is None or self.weights.get(kind) in hashes
-        return self.methods.get(method, ()) if is_known else ()
+        hashes = {file.sha256 for file in files.values()}
+        if kind is not None and self.weights.get(kind) not in hashes:
+            return ()
+        return self.methods.get(method, ())
 
 
-def find_acceptance(model: str, files: dict[str, FileHeader]) -> AcceptanceFile | None:
+def find_acceptance(model: str, files: Mapping[str, FileHeader]) -> AcceptanceFile | None:
     """The file of a model by its name; None without one for these weights."""
     path = FOLDER / f"{model}.json"
     if not path.is_file():
         return None
-    found = msgspec.json.decode(path.read_bytes(), type=AcceptanceFile)
-    is_same = found.weights["target"] in {one.sha256 for one in files.values()}
-    return found if is_same else None
+    acceptance = msgspec.json.decode(path.read_bytes(), type=AcceptanceFile)
+    hashes = {file.sha256 for file in files.values()}
+    return acceptance if acceptance.weights["target"] in hashes else None

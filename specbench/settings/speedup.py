@@ -18,7 +18,7 @@ from specbench.analysis.stats.bootstrap import Bootstrap, Draws
 from specbench.analysis.stats.confidence import quantile
 from specbench.analysis.stats.variance import Variance, total
 from specbench.settings.cost_model import CostModel
-from specbench.settings.quick_rule import FASTER
+from specbench.settings.step_times import FASTER
 from specbench.settings.walk import Walk
 
 if TYPE_CHECKING:

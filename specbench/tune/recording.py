@@ -17,7 +17,7 @@ from specbench.measure.base import Plan, Progress
 from specbench.measure.local.engine import EngineBackend
 from specbench.measure.local.engine_load import load_engine
 from specbench.measure.runner import Runner
-from specbench.settings.files import versions
+from specbench.settings.tuned_settings import versions
 from specbench.tune import profile_file
 from specbench.tune.engine_plan import EnginePlan, kinds_of
 from specbench.tune.kind import find_kind

@@ -9,8 +9,9 @@ from typing import Any
 from specbench.log.files import write_whole
 from specbench.log.run import Run
 from specbench.measure.local.engine_setup import EngineSetup
-from specbench.settings import files
+from specbench.settings.files import SettingsFile, hash_of, toml_text
 from specbench.settings.run_method import parse_methods
+from specbench.settings.tuned_settings import keep_settings
 from specbench.tune.choice import NO_SETTINGS, Choice, Tried
 from specbench.tune.plots import MeasuredPrediction, agreement
 
@@ -25,9 +26,9 @@ def write_results(folder: Path, choices: Sequence[Choice], setup: EngineSetup, r
     tried = [setting for choice in choices for setting in choice.tried]
     write_whole(folder / "predictions.csv", _table(tried).encode())
     settings = _settings_file(choices, setup, run)
-    write_whole(folder / "settings.toml", files.toml_text(settings).encode())
+    write_whole(folder / "settings.toml", toml_text(settings).encode())
     if not setup.stand_in:  # the times of a stand-in's answers are nobody's
-        files.keep_settings(settings)
+        keep_settings(settings)
     pairs = [
         MeasuredPrediction(setting.predicted, setting.measured.value)
         for setting in tried
@@ -56,7 +57,7 @@ def _table(tried: Sequence[Tried]) -> str:
     return pd.DataFrame(rows, columns=[*COLUMNS]).to_csv(index=False, float_format="%.4f")
 
 
-def _settings_file(choices: Sequence[Choice], setup: EngineSetup, run: Run) -> files.SettingsFile:
+def _settings_file(choices: Sequence[Choice], setup: EngineSetup, run: Run) -> SettingsFile:
     """The chosen settings, with what they were measured on."""
     options: dict[str, dict[str, Any]] = {}
     weights: dict[str, str] = {}
@@ -66,8 +67,8 @@ def _settings_file(choices: Sequence[Choice], setup: EngineSetup, run: Run) -> f
         tuned = [option for option in method.asked.given if option not in NO_SETTINGS]
         options[name] = {option: getattr(method.options, option) for option in tuned}
         run_weights = run.header.methods[method.label].weights
-        weights[name] = files.hash_of(run_weights.files) if run_weights else ""
-    return files.SettingsFile(
+        weights[name] = hash_of(run_weights.files) if run_weights else ""
+    return SettingsFile(
         methods=options,
         title=f"tuned {run.header.created[:10]}",
         model=setup.card.name,

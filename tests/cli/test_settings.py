@@ -23,7 +23,7 @@ def test_settings_are_chosen_once_and_everybody_reads_them(
     specbench: Specbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SPECBENCH_RUN_SETTINGS")
-    monkeypatch.setattr("specbench.settings.files._stored", lambda *_: Path("no tune"))
+    monkeypatch.setattr("specbench.settings.tuned_settings._path_of", lambda *_: Path("no tune"))
     said = specbench(*CALL, "--output", "tuned")
     assert said.code == 0, said.err
     header = read_run(Path("tuned")).header
@@ -40,7 +40,7 @@ def test_settings_are_chosen_once_and_everybody_reads_them(
     assert used == {nodes}
 
     # Another process could choose others: a resumed run goes on with its own.
-    monkeypatch.setattr("specbench.measure.local.choices.tuned", lambda *_: pytest.fail("chosen"))
+    monkeypatch.setattr("specbench.settings.quick_rule.choose_settings", lambda *_: pytest.fail("chosen"))
     cut(Path("tuned"), -3)
     said = specbench("run", "--output", "tuned", "--resume")
     assert said.code == 0, said.err

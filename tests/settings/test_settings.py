@@ -14,16 +14,12 @@ from specbench.measure.spec import RunSpec
 from specbench.models.checkpoints import identify
 from specbench.registry import get, make_options
 from specbench.settings.acceptance import Acceptance, find_acceptance
-from specbench.settings.files import (
-    TUNED,
-    SettingsFile,
-    keep_settings,
-    read_settings,
-    with_stored,
-)
+from specbench.settings.files import SettingsFile, read_settings
 from specbench.settings.grids import ROWS
-from specbench.settings.quick_rule import StepTimes, rows_to_time, tuned
+from specbench.settings.quick_rule import choose_settings, rows_to_time
 from specbench.settings.run_method import RunMethod, parse_methods
+from specbench.settings.step_times import StepTimes
+from specbench.settings.tuned_settings import TUNED, keep_settings, with_tuned
 from specbench.zoo import TINY
 from tests.support.headers import make_header
 
@@ -55,7 +51,7 @@ def chosen(
         factors = iter(dict(noise).get(nodes, ()))
         return lambda: (LINEAR.at(nodes) + drafts) * next(factors, 1.0)
 
-    found = tuned([method], {}, LINEAR, lambda one: entries, prepare)
+    found = choose_settings([method], {}, LINEAR, lambda one: entries, prepare)
     return (found[0].describe() if found else None), tried
 
 
@@ -109,7 +105,9 @@ def test_without_known_acceptance_a_draft_is_cut_to_cheap_rows(
     steep = times({1: 1.0, 4: 1.4, 20: 2.0, 40: 3.0, 60: 9.0})
     (method,) = parse_methods([spelling])
     drafters: Any = {method.label: SimpleNamespace(tree_sizes=sizes)}
-    found = tuned([method], drafters, steep, lambda one: (), lambda one, threads: lambda: 0.0)
+    found = choose_settings(
+        [method], drafters, steep, lambda one: (), lambda one, threads: lambda: 0.0
+    )
     if expected is None:
         assert found == []
         return
@@ -201,7 +199,7 @@ def test_tuned_settings_whose_tree_is_gone_are_left_out(
 
     def chosen() -> Any:
         methods, temperatures = parse_methods(["medusa"]), RunSpec().samplings_text()
-        (one,) = with_stored(methods, "tiny", temperatures, lambda: fits)
+        (one,) = with_tuned(methods, "tiny", temperatures, lambda: fits)
         return one.options.tree if one.settings else None
 
     assert chosen() == str(tree)

@@ -18,8 +18,9 @@ from specbench.errors import UserError
 from specbench.log.store import read_run
 from specbench.measure.local.engine_setup import make_engine_setup
 from specbench.measure.spec import make_spec
-from specbench.settings.files import TUNED, SettingsFile, keep_settings, read_settings
+from specbench.settings.files import SettingsFile, read_settings
 from specbench.settings.run_method import RunMethod
+from specbench.settings.tuned_settings import TUNED, keep_settings
 from specbench.tune import Choice, read_profile, tune
 from specbench.tune.choice import choose, paper_of
 from specbench.tune.results import COLUMNS

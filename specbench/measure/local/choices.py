@@ -21,8 +21,8 @@ from specbench.measure.local.threads import choose_for_methods, reading, step_ti
 from specbench.measure.local.trial import set_threads
 from specbench.measure.spec import AUTO
 from specbench.models.checkpoints import identify
+from specbench.settings import quick_rule
 from specbench.settings.acceptance import find_acceptance
-from specbench.settings.quick_rule import Steps, acceptance_of, rows_to_time, tuned
 from specbench.settings.run_method import RunMethod
 from specbench.types import BASELINE, Request
 
@@ -99,17 +99,17 @@ def choose_settings(
         request: it is completed with each setting that is tried.
     """
     files = identify(setup.path).files
-    acceptance = partial(acceptance_of, find_acceptance(setup.card.name, files))
-    rows = rows_to_time(methods, drafters, acceptance)
+    acceptance = partial(quick_rule.acceptance_of, find_acceptance(setup.card.name, files))
+    rows = quick_rule.rows_to_time(methods, drafters, acceptance)
     times = step_times(target, request.prompt_ids, threads, rows)
     prepare = partial(_prepare_trial, target, request, threads.num)
-    changed = tuned(methods, drafters, times, acceptance, prepare)
-    return SettingsChoice(changed, replace_part(threads, row_step_s=times.shown()))
+    changed = quick_rule.choose_settings(methods, drafters, times, acceptance, prepare)
+    return SettingsChoice(changed, replace_part(threads, row_step_s=times.for_header()))
 
 
 def _prepare_trial(
     target: Target, request: Request, usual_threads: int, method: RunMethod, threads: int
-) -> Steps:
+) -> quick_rule.TimeStep:
     """A function that answers a request, and returns the mean seconds of a step."""
     from specbench.engine.decode import decode
 

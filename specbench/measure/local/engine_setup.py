@@ -31,8 +31,9 @@ from specbench.models.cards import (
 from specbench.models.chat import load_codec
 from specbench.models.hub import resolve_model
 from specbench.models.tokenizers import load_tokenizer
-from specbench.settings.files import fits_of, read_settings, with_stored
+from specbench.settings.files import read_settings
 from specbench.settings.run_method import RunMethod
+from specbench.settings.tuned_settings import fits_of, with_tuned
 
 FLOAT16_WARNING = (
     "The model ran in float16: GPUs below compute capability 8.0 emulate bfloat16, several times "
@@ -182,7 +183,7 @@ def _with_settings(setup: EngineSetup, spec: RunSpec) -> EngineSetup:
         methods = read_settings(settings, spec.card.name).of(setup.methods)
         setup = replace(setup, methods=methods)
     if spec.settings == AUTO and spec.weights == "hub":
-        methods = with_stored(setup.methods, spec.card.name, spec.samplings_text(), setup.fits)
+        methods = with_tuned(setup.methods, spec.card.name, spec.samplings_text(), setup.fits)
         setup = replace(setup, methods=methods)
     return replace(setup, settings=settings)
 

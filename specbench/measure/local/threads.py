@@ -21,7 +21,7 @@ from specbench.machine.threads import is_number_given, thread_counts, waiting
 from specbench.measure.local.trial import Trial, TrialOver, TrialWatch
 from specbench.measure.local.trial import set_threads as set_threads
 from specbench.settings.grids import ROWS
-from specbench.settings.quick_rule import StepTimes, shown
+from specbench.settings.step_times import StepTimes, rounded_times
 
 if TYPE_CHECKING:
     from specbench.engine.target import Target
@@ -68,7 +68,7 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
     step_s = token_step(target)
     trial = _confirmed(lambda: Trial(counts, largest, VANILLA_S).measure(step_s), largest)
     set_threads(trial.best)
-    return Threads(trial.best, "measured", waiting(), shown(trial.medians))
+    return Threads(trial.best, "measured", waiting(), rounded_times(trial.medians))
 
 
 def step_times(
@@ -130,10 +130,10 @@ def choose_for_methods(
     return replace(
         chosen,
         prefill=prefills.best,
-        prefill_s=shown(prefills.medians),
+        prefill_s=rounded_times(prefills.medians),
         methods={method: trials[num_rows].best for method, num_rows in rows.items()},
         method_step_s={
-            method: shown(trials[num_rows].medians) for method, num_rows in rows.items()
+            method: rounded_times(trials[num_rows].medians) for method, num_rows in rows.items()
         },
     )
 

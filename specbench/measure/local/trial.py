@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from specbench.engine.clock import Phase, Stopwatch
-from specbench.settings.quick_rule import FASTER
+from specbench.settings.step_times import FASTER
 
 FAR = 1.5
 """A number is dropped if it takes this many times as long as the best..."""

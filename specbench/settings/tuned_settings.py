@@ -1,0 +1,117 @@
+"""The settings that this user tuned last, which `--settings auto` takes where they fit.
+
+They are kept per model and temperature, and used only where machine, model, weights and versions
+are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from specbench.data.toml_files import read_toml
+from specbench.log.files import folder_errors, write_whole
+from specbench.log.model import ModelHeader
+from specbench.settings.files import SettingsFile, checked_options, hash_of, toml_text
+from specbench.settings.run_method import RunMethod
+from specbench.types import VERSION
+
+TUNED = "tuned"
+"""Source of these settings in a header."""
+
+
+def fits_of(
+    model: ModelHeader, *, device: str, execution: str, threads: int | None, temperatures: str
+) -> dict[str, str]:
+    """Machine, model, temperatures and versions that settings measured here are for."""
+    from specbench.machine import environment
+
+    return {
+        "machine": environment.capture().device_phrase(device, None),
+        "threads": str(threads or "auto"),
+        "execution": execution,
+        "target": hash_of(model.files),
+        "dtype": model.dtype,
+        "quantization": model.quantization,
+        "temperature": temperatures,
+        **versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions that profiles, cost curves and settings are made with."""
+    from importlib.metadata import version
+
+    packages = {name: version(name) for name in ("torch", "transformers")}
+    return {"specbench": VERSION, **packages}
+
+
+def keep_settings(file: SettingsFile) -> Path:
+    """Keep tuned settings, in place of earlier ones of the same model and temperatures."""
+    path = _path_of(file.model, file.fits["temperature"])
+    with folder_errors(path, "XDG_CACHE_HOME"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, toml_text(file).encode())
+    return path
+
+
+def with_tuned(
+    methods: Sequence[RunMethod],
+    model: str,
+    temperatures: str,
+    fits: Callable[[], Mapping[str, str]],
+) -> tuple[RunMethod, ...]:
+    """The methods, with the tuned settings of this model if they were made here and fit.
+
+    A method keeps its options if its weights differ, if the user set a tuned option, or if the
+    file of a tuned tree is missing.
+
+    Args:
+        methods: with the paper's options.
+        model: its name.
+        temperatures: as `fits_of` has them.
+        fits: returns what settings have to fit here; called only if some are kept.
+    """
+    path = _path_of(model, temperatures)
+    if not path.is_file():
+        return tuple(methods)
+    file = read_toml(path, SettingsFile, what="Settings", hint=f"Remove {path}.")
+    if file.fits != dict(fits()):
+        return tuple(methods)
+    digest = sha256(path.read_bytes()).hexdigest()
+    chosen = []
+    for method in methods:
+        if _reason_not_to_use(file, method):
+            chosen.append(method)
+        else:
+            name = method.method.name
+            options = checked_options(name, file.methods[name])
+            chosen.append(method.tuned(options, TUNED, digest))
+    return tuple(chosen)
+
+
+def _reason_not_to_use(file: SettingsFile, method: RunMethod) -> str:
+    """Why a method keeps its options; nothing if it gets the tuned ones."""
+    name = method.method.name
+    if name not in file.methods:
+        return "it was not tuned"
+    options = checked_options(name, file.methods[name])
+    if set(options) & set(method.asked.given):
+        return "the user set a tuned option"
+    tree = str(options.get("tree", ""))
+    if tree.endswith(".json") and not Path(tree).is_file():
+        return f"the tree {tree} is missing"
+    weights = method.describe().weights
+    weights_hash = hash_of(weights.files) if weights else ""
+    if file.weights.get(name, "") != weights_hash:
+        return "it was tuned with other weights"
+    return ""
+
+
+def _path_of(model: str, temperatures: str) -> Path:
+    """The file with the last tuned settings of a model at some temperatures."""
+    from specbench.engine.kernels.native_build import user_folder
+
+    digest = sha256((model + temperatures).encode()).hexdigest()
+    return user_folder().parent / "tunes" / f"{Path(model).name}-{digest[:8]}.toml"
