@@ -176,7 +176,8 @@ def _datasets() -> TextTable:
 
 
 def _dataset(card: TaskCard) -> TextTable:
-    paper, hub = card.paper, card.hub
+    paper = card.paper
+    hub = card.hub
     facts = {
         "column": card.title,
         "description": card.description,

@@ -35,7 +35,8 @@ def model_text(info: RunHeader) -> str:
 
     Never a folder: a report is published, and its title would show the machine's own paths.
     """
-    label, model = model_label(info), info.model
+    label = model_label(info)
+    model = info.model
     if model.source == model.label or not HUB_ID.fullmatch(model.source):
         return label
     commit = f" at {model.revision[:8]}" if model.revision else ""

@@ -80,7 +80,8 @@ class _Sentence:
 
     def _number(self, match: re.Match[str], numbers: Numbers) -> str | None:
         """The number that the markup names, in its form; None if there is none."""
-        name, form = match["name"], match["form"] or ""
+        name = match["name"]
+        form = match["form"] or ""
         number = _bare(numbers.get(name))
         if number is None:
             return None

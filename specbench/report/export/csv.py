@@ -52,7 +52,8 @@ def _cells(run: RunMetrics, metrics: RunMetrics) -> DataFrame:
     frame = summary_frame(metrics)
     if frame.empty:
         return frame
-    info, model = run.info, run.info.model
+    info = run.info
+    model = info.model
     about = {
         "run": info.id,
         "model": model.name,

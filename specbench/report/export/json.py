@@ -43,6 +43,7 @@ def files(report: Report) -> Mapping[str, str]:
 
 
 def _text(value: Any, level: int) -> str:
+    """The value as JSON: indented lines down to a depth, and one line from there on."""
     if not value or level == _COMPACT_FROM or not isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     if isinstance(value, list):
@@ -106,7 +107,8 @@ def _rounded(number: float) -> Any:
 
 def _run(source: Source) -> dict[str, Any]:
     """One run: how it was made, then its numbers."""
-    metrics, info = source.metrics, source.info
+    metrics = source.metrics
+    info = source.info
     header = plain(header_values(info))
     return {
         "id": info.id,

@@ -82,6 +82,7 @@ _Panels: TypeAlias = Mapping[str, Sequence[_Line]]
 
 def sweeps(report: Report) -> list[Plot]:
     """A plot for each option of a method that a run has with several numbers."""
+    # the lines of each plot, by title and option, and of each of its panels, by heading
     plots: dict[tuple[str, str], dict[str, list[_Line]]] = defaultdict(lambda: defaultdict(list))
     for heading, run in report.panels:
         for sweep, points in _points(run).items():
