@@ -301,7 +301,8 @@ class TritonOps(Ops):
         scoring: Scoring = PLAIN, window: int | None = None,
     ) -> Tensor:  # fmt: skip
         dim, rows, num_heads = heads.dim, cached.all, heads.num_kv * heads.group
-        has_kernel = dim >= 16 and not dim & (dim - 1) and dim * queries.itemsize <= WIDEST_KEY
+        is_power_of_2 = dim & (dim - 1) == 0
+        has_kernel = dim >= 16 and is_power_of_2 and dim * queries.itemsize <= WIDEST_KEY
         if tree_mask is None or not has_kernel:
             return super().attend(queries, cached, tree_mask, heads, scoring, window)
         tree_mask = tree_mask.within(window)

@@ -18,8 +18,9 @@ longer ones, or a window over such keys, a processor holds one program. `benchma
 compares it with the compiler's report.
 """
 LONGEST_KEY = 256
+"""Bytes of a head's key up to which a processor holds several programs (see `RESIDENT`)."""
 WIDEST_KEY = 512
-"""Bytes of a head from which on a program would spill most of its registers: torch is faster."""
+"""Bytes of a head's key up to which a program spills few registers; beyond, torch is faster."""
 MOST_SPLITS = 32
 """Largest number of splits: one program adds their sums."""
 
@@ -28,11 +29,11 @@ MOST_SPLITS = 32
 class AttentionPlan:
     """Attention's launch: `num_blocks` of queries by `num_splits` of the cache, per key head."""
 
-    block_rows: int
+    block_rows: int  # queries per program
     num_blocks: int
     split_size: int  # rows of the cache, at most
     num_splits: int
-    waves: int
+    waves: int  # programs that a processor runs one after the other
 
 
 @cache
@@ -44,19 +45,26 @@ def plan_attention(
 
     As many queries of one key head as fit share a program, which reads the keys once for them.
     """
-    num_queries, key = num_rows * heads.group, heads.dim * itemsize
-    is_tight = key > LONGEST_KEY or (has_window and key == LONGEST_KEY)
-    widest = 64 if itemsize == 2 and not (has_window and is_tight) else 32
-    block_rows = min(max(1 << (num_queries - 1).bit_length(), 16), widest)
+    num_queries = num_rows * heads.group
+    key_bytes = heads.dim * itemsize
+    is_tight = key_bytes > LONGEST_KEY or (has_window and key_bytes == LONGEST_KEY)
+    most_queries = 64 if itemsize == 2 and not (has_window and is_tight) else 32
+    next_power_of_2 = 1 << (num_queries - 1).bit_length()
+    block_rows = min(max(next_power_of_2, 16), most_queries)
     num_blocks = -(-num_queries // block_rows)
-    resident = 1 if is_tight and (key > LONGEST_KEY or block_rows > 16) else RESIDENT[block_rows]
-    num_steps, num_programs = -(-span // CACHE_ROWS), heads.num_kv * num_blocks
+    resident = RESIDENT[block_rows]
+    if is_tight and (key_bytes > LONGEST_KEY or block_rows > 16):
+        resident = 1
+    num_steps = -(-span // CACHE_ROWS)
+    num_programs = heads.num_kv * num_blocks  # per split
 
-    def divided(wanted: int) -> AttentionPlan:
-        steps = -(-num_steps // wanted)
-        splits = -(-num_steps // steps)
-        waves = -(-num_programs * splits // (num_processors * resident))
-        return AttentionPlan(block_rows, num_blocks, CACHE_ROWS * steps, splits, waves)
+    def divided(most_splits: int) -> AttentionPlan:
+        """The plan of at most that many splits of equal size, except the last."""
+        steps_per_split = -(-num_steps // most_splits)
+        num_splits = -(-num_steps // steps_per_split)
+        waves = -(-num_programs * num_splits // (num_processors * resident))
+        split_size = CACHE_ROWS * steps_per_split
+        return AttentionPlan(block_rows, num_blocks, split_size, num_splits, waves)
 
     # A program takes the time of its steps, plus one. Of equals, the one with the fewest splits.
     plans = map(divided, range(1, min(num_steps, MOST_SPLITS) + 1))
