@@ -77,7 +77,8 @@ class Run:
     def samples(self) -> DataFrame:
         """One row per record, in the order they ran.
 
-        `analysis.records.records_frame` has the columns. Seconds are floats; NaN stands for a time that was not measured.
+        `analysis.records.records_frame` has the columns. Seconds are floats; NaN stands for a
+        time that was not measured.
         """
         from specbench.analysis.records import records_frame
 
