@@ -26,9 +26,9 @@ from specbench.engine.drafter import Drafter
 from specbench.engine.layers.torch_attention import without_cudnn_attention
 from specbench.engine.tree import DraftTree
 from specbench.errors import UserError, containing
-from specbench.log.differences import REPLAY
 from specbench.log.header import RunHeader
 from specbench.log.options import options
+from specbench.log.policies import REPLAY
 from specbench.log.run import Run
 from specbench.log.spec import SpecValues
 from specbench.measure.base import Plan

@@ -29,8 +29,9 @@ from specbench.judge.gate_notes import GateResult
 from specbench.judge.outputs import check_outputs
 from specbench.judge.performance import check_performance
 from specbench.judge.sources import check_sources
-from specbench.log.differences import CHECK, Difference, require_same_work
+from specbench.log.differences import Difference
 from specbench.log.header import RunHeader
+from specbench.log.policies import CHECK, require_same_work
 from specbench.log.run import NO_LOAD, Load, Run
 
 _SIDES = ("the baseline", "this run")

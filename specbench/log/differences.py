@@ -1,19 +1,16 @@
-"""Differences between two runs, from their headers, and what each operation makes of them.
+"""Differences between two runs, from their headers.
 
-Runs that differ in the work are not comparable. Machine, versions and methods' options are
-often the very thing that a comparison is for, so differences in them are only mentioned. Each
-field declares which of these it is (see `options`).
+Each field declares its role (see `options`): `policies` says what a difference in it means.
 """
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct, to_builtins
 
-from specbench.errors import UserError
 from specbench.log.header import PromptsHeader, RunHeader
 from specbench.log.machine import UNKNOWN, Gpu
 from specbench.log.model import FileHeader, ModelHeader
@@ -48,81 +45,6 @@ class Difference:
             self.role == role_or_pattern or fnmatchcase(self.field, role_or_pattern)
             for role_or_pattern in selected
         )
-
-
-class Policy(NamedTuple):
-    """The differences that block an operation (resume, merge, compare …), and those to report."""
-
-    blocking: tuple[RoleOrPattern, ...]
-    """Runs that differ in these do not fit together."""
-    reported: tuple[RoleOrPattern, ...] = ()
-    """Runs that differ in these fit together, but the differences are mentioned."""
-    ignored: tuple[RoleOrPattern, ...] = ()
-    """Exceptions from both: these may differ, as may all that no set names."""
-    is_exact: bool = False
-    """Void fields, and fields without a name for readers, are compared too."""
-
-    def conflicts(self, first: Struct, second: Struct) -> tuple[Difference, ...]:
-        """The differences for which two runs do not fit together."""
-        return self._differences("blocking", first, second)
-
-    def cautions(self, first: RunHeader, second: RunHeader) -> tuple[Difference, ...]:
-        """The differences of runs that fit together, which may explain one in their numbers."""
-        return self._differences("reported", first, second)
-
-    def _differences(
-        self, effect: Literal["blocking", "reported"], first: Struct, second: Struct
-    ) -> tuple[Difference, ...]:
-        every = differences(first, second, is_exact=self.is_exact)
-        return tuple(difference for difference in every if self._effect_of(difference) == effect)
-
-    def _effect_of(self, difference: Difference) -> Literal["ignored", "blocking", "reported"]:
-        if difference.is_any_of(self.ignored):
-            return "ignored"
-        if difference.is_any_of(self.blocking):
-            return "blocking"
-        return "reported" if difference.is_any_of(self.reported) else "ignored"
-
-
-_CELLS = ("spec.methods", "spec.temperatures", "spec.concurrency", "spec.request_rates",
-          "spec.backend", "spec.serving_engine")  # fmt: skip
-"""Of these, compared runs need to have only a part in common."""
-_VERSIONS = ("specbench", "git.commit", "torch.version", "transformers")
-"""Versions in the environment that decide what the machines of one run compute."""
-
-COMPARE = Policy(
-    blocking=("work",), reported=("method", "draw", "machine"), ignored=("hardware", *_CELLS)
-)
-CHECK = Policy(blocking=("work", "methods.*.options"), reported=("hardware",), ignored=_CELLS)
-"""Speed is checked on equal hardware only, and nothing if settings were chosen differently."""
-POOL = Policy(blocking=("work", "spec.methods", "hardware"), reported=("method", "draw", "machine"))
-MERGE = Policy(blocking=("work", "method", "draw"), reported=("machine",))
-RESUME = Policy(blocking=("spec.*", "work", "method", "draw"), reported=("machine",), is_exact=True)
-"""Another machine needs --force."""
-REPLAY = Policy(blocking=("model.files.*", "prompts.*.sha256"), is_exact=True)
-WORKERS = Policy(
-    blocking=("work", "method", *(f"environment.{name}" for name in _VERSIONS)), is_exact=True
-)
-"""Of setups, not headers: the files and versions that the machines of one run share."""
-PROFILE = Policy(
-    blocking=("model.*", "methods.*.weights.*"),
-    ignored=("model.name", "model.label", "model.source", "model.revision", "*.weights.revision"),
-    is_exact=True,
-)
-"""Of setups: what an acceptance profile belongs to."""
-
-
-def require_same_work(first: RunHeader, second: RunHeader) -> None:
-    """Raise UserError, naming every difference, unless both runs did the same work."""
-    conflicts = COMPARE.conflicts(first, second)
-    if not conflicts:
-        return
-    listed = "\n".join(f"  {sentence}" for sentence in in_words(conflicts, first, second))
-    raise UserError(
-        f"The runs {first.id} and {second.id} did not do the same work:\n{listed}",
-        "Repeat one of them with the other's options. `specbench compare --force` shows them side "
-        "by side all the same, marked as not comparable.",
-    )
 
 
 def in_words(conflicts: Iterable[Difference], first: RunHeader, second: RunHeader) -> list[str]:

@@ -16,12 +16,14 @@ from msgspec import structs
 from specbench.errors import RunFolderError, UserError
 from specbench.log import store
 from specbench.log.backend import BlockHeader
-from specbench.log.differences import MERGE, in_words
+from specbench.log.differences import in_words
 from specbench.log.files import folder_errors, sync
 from specbench.log.folders import is_being_written
 from specbench.log.header import Origin, PromptsHeader, RunHeader
+from specbench.log.merge_problems import merge_problems
+from specbench.log.policies import MERGE
 from specbench.log.run import Run, added_hooks, changed_print, joint_status, renumbered
-from specbench.types import Record, RecordKey
+from specbench.types import Record
 
 
 class Prompt(NamedTuple):
@@ -36,9 +38,6 @@ class Prompt(NamedTuple):
 Offsets = Mapping[Prompt, int]
 """By prompt, the number of passes over it in earlier runs."""
 
-SAME_S = 2e-6
-"""Two times that differ by no more are one: servers' times are rounded to microseconds."""
-
 
 def merged(runs: Sequence[Run]) -> Run:
     """Runs of the same work joined: a prompt that several have gets further passes, in their order.
@@ -51,7 +50,7 @@ def merged(runs: Sequence[Run]) -> Run:
     """
     if len(runs) < 2:
         raise UserError("One run cannot be merged.", "Give several runs.")
-    problems = [*_problems(runs)]
+    problems = [*merge_problems(runs)]
     if problems:
         raise UserError(
             "The runs cannot be merged:\n" + "\n".join(f"  {problem}" for problem in problems),
@@ -136,85 +135,6 @@ def _make_room(folder: Path, scratch: Path) -> None:
                 (folder / name).unlink(missing_ok=True)
         if folder.exists() and any(folder.iterdir()):
             raise UserError(f"{folder} holds other files.", "Give another --out.")
-
-
-def _problems(runs: Sequence[Run]) -> Iterator[str]:
-    """Everything that keeps the runs from being joined, a sentence each."""
-    first_header = runs[0].header
-    for run_index, run in enumerate(runs):
-        header = run.header
-        if header.status == "running":
-            yield f"{header.id} is not finished: merge it when it is."
-        if run.missing_text:
-            yield f"{header.id} says that it is complete, but {run.missing_text}."
-        earlier_runs = runs[:run_index]
-        for earlier_run in earlier_runs:
-            if _is_measured_twice(run, earlier_run):
-                yield (
-                    f"{header.id} has measurements of {earlier_run.header.id}: it is given twice, "
-                    "or one is a copy, a part or a pass of the other."
-                )
-        if any(header.id == earlier_run.header.id for earlier_run in earlier_runs):
-            yield f"Two runs are named {header.id}: rename a folder, so that origins differ."
-        conflicts = MERGE.conflicts(first_header, header)
-        for sentence in in_words(conflicts, first_header, header):
-            yield f"{sentence}."
-
-
-class _Times(NamedTuple):
-    """The times of an answer."""
-
-    prefill_s: float
-    """Seconds until the first token."""
-    decode_s: float
-    """Seconds of the others."""
-
-    def is_same(self, other_times: "_Times") -> bool:
-        """True if both are equal within `SAME_S`."""
-        prefill_change_s = abs(self.prefill_s - other_times.prefill_s)
-        decode_change_s = abs(self.decode_s - other_times.decode_s)
-        return prefill_change_s <= SAME_S and decode_change_s <= SAME_S
-
-
-class _Answer(NamedTuple):
-    """An answer that passes over one prompt have in common."""
-
-    key: RecordKey
-    """Key of the record, with repeat 0."""
-    token_ids: tuple[int, ...]
-    """Tokens."""
-
-
-def _is_measured_twice(run: Run, earlier_run: Run) -> bool:
-    """True if two runs share measurements: one is a copy, a part or a pass of the other.
-
-    Files of older versions have no `uid`, and copies can lose it: two records are one if they
-    differ in the repeat alone, and both times agree within `SAME_S`. In two honest passes, at
-    most one of the times agrees.
-    """
-    if run.header.uids & earlier_run.header.uids:
-        return True
-    answers = _times_of_answers(run)
-    earlier_answers = _times_of_answers(earlier_run)
-    num_shared = 0
-    for answer, earlier_times in earlier_answers.items():
-        times_of_answer = answers.get(answer, [])
-        num_shared += sum(
-            any(times.is_same(earlier) for times in times_of_answer) for earlier in earlier_times
-        )
-    num_answers = sum(map(len, answers.values()))
-    num_earlier_answers = sum(map(len, earlier_answers.values()))
-    return num_shared >= max(1, min(2, num_answers, num_earlier_answers))
-
-
-def _times_of_answers(run: Run) -> Mapping[_Answer, Sequence[_Times]]:
-    """The times of the answers that took steps, in all passes that gave the same answer."""
-    times_of_answers: dict[_Answer, list[_Times]] = defaultdict(list)
-    for record in run.records:
-        if record.prefill_s is not None and record.decode_s:
-            answer = _Answer(replace(record.key, repeat=0), record.token_ids)
-            times_of_answers[answer].append(_Times(record.prefill_s, record.decode_s))
-    return times_of_answers
 
 
 def _header(

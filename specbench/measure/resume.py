@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from specbench.errors import RunFolderError, few
-from specbench.log.differences import RESUME, Difference
+from specbench.log.differences import Difference
 from specbench.log.header import RunHeader, Segment
 from specbench.log.methods import MethodHeader
+from specbench.log.policies import RESUME
 from specbench.log.run import Run
 from specbench.measure.base import Plan
 from specbench.settings.run_method import kept_options

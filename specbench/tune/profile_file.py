@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbench.errors import UserError, reading
-from specbench.log.differences import PROFILE
 from specbench.log.files import write_whole
 from specbench.log.header import PromptsHeader
 from specbench.log.methods import MethodHeader
 from specbench.log.model import ModelHeader
+from specbench.log.policies import PROFILE
 from specbench.measure.base import SetupInfo
 from specbench.settings.json_files import SCHEMA, Compared, check_free, check_same, read_json
 from specbench.types import ProfileKind, Sampling, StopReason

@@ -6,18 +6,10 @@ import pytest
 from msgspec import Struct, structs
 
 from specbench.errors import UserError
-from specbench.log.differences import (
-    CHECK,
-    COMPARE,
-    MERGE,
-    POOL,
-    REPLAY,
-    RESUME,
-    differences,
-    require_same_work,
-)
+from specbench.log.differences import differences
 from specbench.log.header import RunHeader
 from specbench.log.options import Role, field_roles
+from specbench.log.policies import CHECK, COMPARE, MERGE, POOL, REPLAY, RESUME, require_same_work
 from specbench.log.spec import SpecHeader, SpecValues
 from tests.analysis.run_factory import full_run
 from tests.judge.changing import with_header

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from specbench.errors import UserError
-from specbench.log.differences import MERGE
+from specbench.log.policies import MERGE
 from specbench.measure.resume import as_before
 from specbench.measure.spec import RunSpec
 from specbench.models.checkpoints import identify

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from specbench.errors import UserError
-from specbench.log.differences import WORKERS
+from specbench.log.policies import WORKERS
 from specbench.measure.base import BackendInfo, Sample, SetupInfo
 from specbench.models.chat import ChatCodec
 from specbench.types import Record, RecordKey, Request
