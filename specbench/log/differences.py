@@ -219,7 +219,7 @@ def _texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
         return None
     if isinstance(first, PromptsHeader):
         return _prompt_texts(first, second)
-    return (_in_words(first), _in_words(second)) if first != second else None
+    return (_content_text(first), _content_text(second)) if first != second else None
 
 
 def _exact_texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
@@ -261,11 +261,11 @@ def _hash_and_origin(prompts: PromptsHeader) -> str:
     return f"sha256 {prompts.sha256[:12]}… from {prompts.origin}"
 
 
-def _in_words(content: Any) -> str:
+def _content_text(content: Any) -> str:
     if isinstance(content, Mapping):
         return ", ".join(f"{key}={content[key]}" for key in sorted(content)) or "none"
     if isinstance(content, tuple):
-        return ",".join(map(_in_words, content)) or "none"
+        return ",".join(map(_content_text, content)) or "none"
     if isinstance(content, bool):
         return "yes" if content else "no"
     if isinstance(content, float):

@@ -96,11 +96,11 @@ def write_run(run: Run, folder: Path) -> None:
     scratch = folder.with_name(f".{folder.name}.merging")
     header = structs.replace(run.header, id=folder.name)
     _make_room(folder, scratch)
-    with store.RunFolder(scratch) as opened, folder_errors(folder):
+    with store.RunFolder(scratch) as run_folder, folder_errors(folder):
         try:
-            opened.write_header(structs.replace(header, status="running"))
+            run_folder.write_header(structs.replace(header, status="running"))
             for record in run.records:
-                opened.append(record)
+                run_folder.append(record)
             for path in (*scratch.iterdir(), scratch):
                 sync(path)
             scratch.rename(folder)
@@ -108,8 +108,8 @@ def write_run(run: Run, folder: Path) -> None:
             rmtree(scratch, ignore_errors=True)
             raise
         sync(folder.parent)
-    with store.RunFolder(folder) as opened:
-        opened.write_header(header)
+    with store.RunFolder(folder) as run_folder:
+        run_folder.write_header(header)
 
 
 def _make_room(folder: Path, scratch: Path) -> None:
