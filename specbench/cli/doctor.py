@@ -33,6 +33,5 @@ def doctor(values: dict[str, Any], call: Call) -> None:
         console.print(line, crop=False)
         if finding.is_ok is False:
             num_problems += 1
-    end = f"Not ready: {num_problems} of the above." if num_problems else "Ready."
-    say(end, is_error=False)
+    say(f"Not ready: {num_problems} of the above." if num_problems else "Ready.", is_error=False)
     raise typer.Exit(1 if num_problems else 0)

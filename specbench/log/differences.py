@@ -60,11 +60,16 @@ def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tup
     Unless `is_exact`, fields without a name for readers and void ones are left out: a seed
     that nothing was drawn with, the name of a model whose files are the same.
     """
-    headers: tuple[Any, Any] = first, second
     fields_of: Callable[[Any], Iterator[_Field]] = _exact_fields if is_exact else _named_fields
-    first_fields, second_fields = ({f.path: f for f in fields_of(header)} for header in headers)
-    known_parts = {f.part for f in first_fields.values()} & {f.part for f in second_fields.values()}
-    void_patterns = [] if is_exact else [*_void_patterns(*headers)]
+    first_fields = {field.path: field for field in fields_of(first)}
+    second_fields = {field.path: field for field in fields_of(second)}
+    first_parts = {field.part for field in first_fields.values()}
+    second_parts = {field.part for field in second_fields.values()}
+    known_parts = first_parts & second_parts
+    void_patterns: list[str] = []
+    if not is_exact:
+        assert isinstance(first, RunHeader) and isinstance(second, RunHeader)
+        void_patterns = [*_void_patterns(first, second)]
     describe = _exact_texts if is_exact else _texts
 
     different: list[Difference] = []

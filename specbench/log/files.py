@@ -21,7 +21,8 @@ class LineFile:
     """
 
     def __init__(self, path: Path, option: str = "--output") -> None:
-        self.path, self._option = path, option  # the option that names the folder
+        self.path = path
+        self._option = option  # the one that names the folder
         with folder_errors(path, option):
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._descriptor = os.open(path, flags, 0o644)
@@ -40,14 +41,15 @@ class LineFile:
             RunFolderError: the disk is full, or the file is no longer where it was.
         """
         self.check_in_place()
-        end = os.fstat(self._descriptor).st_size
+        size_before = os.fstat(self._descriptor).st_size
         with folder_errors(self.path, self._option):
             try:
-                rest = memoryview(line)
-                while rest:
-                    rest = rest[os.write(self._descriptor, rest) :]
+                unwritten = memoryview(line)
+                while unwritten:
+                    num_written = os.write(self._descriptor, unwritten)
+                    unwritten = unwritten[num_written:]
             except BaseException:
-                os.ftruncate(self._descriptor, end)
+                os.ftruncate(self._descriptor, size_before)
                 raise
 
     def cut(self, size: int) -> None:
@@ -122,11 +124,12 @@ def folder_errors(path: Path, option: str = "--output") -> Iterator[None]:
 
 def end_of_last_line(descriptor: int) -> int:
     """The number of bytes up to the last newline."""
-    end = os.fstat(descriptor).st_size
-    while end:
-        start = max(0, end - 65536)
-        newline = os.pread(descriptor, end - start, start).rfind(b"\n")
+    block_end = os.fstat(descriptor).st_size
+    while block_end:  # blocks of the file, from its end to its beginning
+        block_start = max(0, block_end - 65536)
+        block = os.pread(descriptor, block_end - block_start, block_start)
+        newline = block.rfind(b"\n")
         if newline >= 0:
-            return start + newline + 1
-        end = start
+            return block_start + newline + 1
+        block_end = block_start
     return 0

@@ -22,10 +22,12 @@ def free_bytes(device: str) -> int:
 def _container_bytes() -> float:
     """Bytes left below a container's limit, if there is one; the machine's figure ignores it."""
     try:
-        most = (_CGROUP / "memory.max").read_text().strip()
-        used = int((_CGROUP / "memory.current").read_text())
+        most_bytes = (_CGROUP / "memory.max").read_text().strip()
+        used_bytes = int((_CGROUP / "memory.current").read_text())
         stats = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
     except (OSError, ValueError):
         return math.inf
-    reclaimable = int(stats.get("inactive_file", 0))
-    return math.inf if most == "max" else int(most) - used + reclaimable
+    if most_bytes == "max":
+        return math.inf
+    reclaimable_bytes = int(stats.get("inactive_file", 0))
+    return int(most_bytes) - used_bytes + reclaimable_bytes

@@ -170,7 +170,9 @@ def check_need(need: MemoryNeed, dtype: Dtype, device: str, *, what: str) -> Non
         "for the methods' own weights": need.draft_bytes,
         "in reserve for CUDA graphs": need.reserve_bytes,
     }
-    uses = ", ".join(f"{_gb(used)} {use}" for use, used in bytes_by_use.items() if used)
+    uses = ", ".join(
+        f"{_gb(num_bytes)} {use}" for use, num_bytes in bytes_by_use.items() if num_bytes
+    )
     num_gpus = len(gpu_numbers(device))
     num_needed = -(-need.total_bytes * num_gpus // max(num_free, 1))  # 0 on a CPU
     owner = f"the {num_gpus} GPUs {device} have" if num_gpus > 1 else f"{device} has"

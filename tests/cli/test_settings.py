@@ -40,7 +40,9 @@ def test_settings_are_chosen_once_and_everybody_reads_them(
     assert used == {nodes}
 
     # Another process could choose others: a resumed run goes on with its own.
-    monkeypatch.setattr("specbench.settings.quick_rule.choose_settings", lambda *_: pytest.fail("chosen"))
+    monkeypatch.setattr(
+        "specbench.settings.quick_rule.choose_settings", lambda *_: pytest.fail("chosen")
+    )
     cut(Path("tuned"), -3)
     said = specbench("run", "--output", "tuned", "--resume")
     assert said.code == 0, said.err
