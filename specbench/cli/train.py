@@ -12,7 +12,7 @@ from specbench.cli.options import CORPUS, Call, TargetModel, quiet_libraries, sa
 from specbench.errors import UserError
 from specbench.log.options import Option, options
 from specbench.log.spec import SpecValues
-from specbench.models.cards import find_model
+from specbench.models.cards import ModelCard, find_model
 
 Method = Annotated[
     str,
@@ -40,6 +40,21 @@ def _number(help_text: str, least: int, most: int) -> Any:
     return typer.Option(metavar="N", help=help_text, callback=check)
 
 
+def _checked_card(model: str, data: Path, openings: Path | None) -> ModelCard:
+    """The card of the model, after a check of the files that the training is to read.
+
+    Raises:
+        UserError: a file does not exist, or nothing uses the openings.
+    """
+    card = find_model(model)
+    is_written_by_model = str(data) == "self"
+    if openings and not is_written_by_model:
+        raise UserError("--openings are for --data self.", f"Leave them out with {data}.")
+    if not is_written_by_model and not data.exists():
+        raise UserError(f"There is no file {data}.", "Give --data a JSONL file of chats or text.")
+    return card
+
+
 @takes(*options(SpecValues, "device", "template"), *options(Call, "resume", "offline"))
 def train(
     values: dict[str, Any],
@@ -61,11 +76,7 @@ def train(
     """Train a method's head for a model that has none."""
     spec = SpecValues(model=model, **values)
     say(f"Starting: {method} for {model}")
-    card = find_model(model)
-    if openings and str(data) != "self":
-        raise UserError("--openings are for --data self.", f"Leave them out with {data}.")
-    if str(data) != "self" and not data.exists():
-        raise UserError(f"There is no file {data}.", "Give --data a JSONL file of chats or text.")
+    card = _checked_card(model, data, openings)
     from specbench.measure.local.device import pick_device
     from specbench.models.chat import load_codec
     from specbench.models.hub import resolve_model
@@ -104,5 +115,10 @@ def train(
             is_resumed=call.resume,
             say=say,
         )
-    command = ["specbench", "run", "--model", model, "--method", f"{method}:weights={out}"]
-    say(f"Head: {out}\nRun it: {shlex.join(command)}", is_error=False)
+    say(f"Head: {out}\nRun it: {_run_command(model, method, out)}", is_error=False)
+
+
+def _run_command(model: str, method: str, head: Path) -> str:
+    """The command that measures a method with a trained head."""
+    words = ["specbench", "run", "--model", model, "--method", f"{method}:weights={head}"]
+    return shlex.join(words)
