@@ -136,7 +136,7 @@ def test_a_sweep_of_thirty_shows_bar_time_and_current_sample_on_24_lines() -> No
         view.sample_started(label, "gsm8k", "gsm8k/1")
         view.sample_finished(record(label, decode_s=1.0 + number))
     before = shown(stream)
-    view._drawn = -1.0  # type: ignore[attr-defined]
+    view._drawn_at = -1.0  # type: ignore[attr-defined]
     view.sample_started("pld:ngram=7,min_ngram=1", "gsm8k", "gsm8k/2")
     lines = lines_of(shown(stream)[len(before) :])
     view.finished()
