@@ -52,11 +52,11 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--target", type=Path, help="the model's folder, for a head")
     parser.add_argument("--type", default="BF16", help="of matrices")
-    given = parser.parse_args()
-    if given.source.is_file():
-        write_dequantised(given.source, given.out)
+    arguments = parser.parse_args()
+    if arguments.source.is_file():
+        write_dequantised(arguments.source, arguments.out)
     else:
-        write_folder(given.source, given.out, target=given.target, kind=given.type)
+        write_folder(arguments.source, arguments.out, target=arguments.target, kind=arguments.type)
 
 
 def write_dequantised(file: Path, out: Path) -> None:
@@ -68,15 +68,15 @@ def write_dequantised(file: Path, out: Path) -> None:
             writer.add_file_type(LlamaFileType.MOSTLY_BF16)
         elif name != "general.architecture" and not name.startswith("GGUF."):
             kind = field.types[0]
-            item = field.types[-1] if kind == GGUFValueType.ARRAY else None
-            writer.add_key_value(name, field.contents(), kind, item)
+            element_kind = field.types[-1] if kind == GGUFValueType.ARRAY else None
+            writer.add_key_value(name, field.contents(), kind, element_kind)
     for tensor in reader.tensors:
         if tensor.tensor_type.name in _PLAIN:
             writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
         else:
             shape = tuple(int(size) for size in reversed(tensor.shape))
-            values = dequantize(tensor.data, tensor.tensor_type).reshape(shape)
-            _add(writer, tensor.name, values, "BF16")
+            weights = dequantize(tensor.data, tensor.tensor_type).reshape(shape)
+            _add(writer, tensor.name, weights, "BF16")
     _finish(writer)
 
 
@@ -99,16 +99,25 @@ def write_folder(folder: Path, out: Path, *, target: Path | None = None, kind: s
             writer.add_tensor("d2t", tensor.numpy().astype(np.int64) + np.arange(len(tensor)))
         if name in ("d2t", "t2d"):
             continue
-        values = tensor.float().numpy()
-        for ours, theirs in _HEAD_NAMES.items() if target else ():
-            name = theirs + name.removeprefix(ours) if name.startswith(ours) else name
-        stored = _OWN_NAMES.get(name) or names.get_name(name, try_suffixes=(".weight",))
-        if not stored:
+        if target:
+            name = _name_in_a_llama(name)
+        gguf_name = _OWN_NAMES.get(name) or names.get_name(name, try_suffixes=(".weight",))
+        if not gguf_name:
             raise SystemExit(f"{folder}: llama.cpp has no name for the tensor {name}.")
-        if num_heads := heads.get(stored.split(".", 2)[-1]):
-            values = _rotary_pairs(values, num_heads)
-        _add(writer, stored, values, kind)
+        weights = tensor.float().numpy()
+        num_heads = heads.get(gguf_name.split(".", 2)[-1])
+        if num_heads:
+            weights = _rotary_pairs(weights, num_heads)
+        _add(writer, gguf_name, weights, kind)
     _finish(writer)
+
+
+def _name_in_a_llama(name: str) -> str:
+    """The name that a Llama has for this tensor of a head."""
+    for head_prefix, prefix in _HEAD_NAMES.items():
+        if name.startswith(head_prefix):
+            return prefix + name.removeprefix(head_prefix)
+    return name
 
 
 def _add_sizes(writer: GGUFWriter, config: dict[str, Any]) -> None:
@@ -150,15 +159,18 @@ def _add_head(writer: GGUFWriter, config: dict[str, Any], target: dict[str, Any]
     writer.add_bool("eagle3.norm_before_residual", config.get("norm_before_residual", False))
 
 
-def _rotary_pairs(values: np.ndarray, num_heads: int) -> np.ndarray:
+def _rotary_pairs(weights: np.ndarray, num_heads: int) -> np.ndarray:
     """Rotary halves as neighbours, as `permute` in convert_hf_to_gguf.py."""
-    split = values.reshape(num_heads, 2, values.shape[0] // num_heads // 2, -1)
-    return split.swapaxes(1, 2).reshape(values.shape)
+    half_head_dim = weights.shape[0] // num_heads // 2
+    halves = weights.reshape(num_heads, 2, half_head_dim, -1)
+    return halves.swapaxes(1, 2).reshape(weights.shape)
 
 
-def _add(writer: GGUFWriter, name: str, values: np.ndarray, kind: str) -> None:
-    stored = GGMLQuantizationType["F32" if values.ndim == 1 else kind]
-    writer.add_tensor(name, quantize(np.ascontiguousarray(values), stored), raw_dtype=stored)
+def _add(writer: GGUFWriter, name: str, weights: np.ndarray, kind: str) -> None:
+    """Add a tensor; a vector stays in float32."""
+    stored_type = GGMLQuantizationType["F32" if weights.ndim == 1 else kind]
+    packed = quantize(np.ascontiguousarray(weights), stored_type)
+    writer.add_tensor(name, packed, raw_dtype=stored_type)
 
 
 def _finish(writer: GGUFWriter) -> None:

@@ -3,8 +3,9 @@
 from specbench.types import Shape
 
 NUM_MEDUSA_HEADS = 5
+"""Of the published heads of every target."""
 EAGLE3_DRAFT_VOCAB = 32_000
-"""Common to the published heads of every target."""
+"""Of the published heads of every target."""
 CONFIG_KEY = "eagle_aux_hidden_state_layer_ids"
 """Name in a head's config.json of the target layers whose inputs are EAGLE-3's features."""
 
@@ -24,14 +25,18 @@ def num_head_parameters(kind: str, shape: Shape) -> int | None:
 
     None if unknown, as for Hydra, whose published heads differ in depth.
     """
-    hidden, inner, vocab = shape.hidden_size, shape.intermediate_size, shape.vocab_size
-    queries, keys = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
-    mlp = 3 * hidden * inner
+    hidden = shape.hidden_size
+    queries = shape.num_heads * shape.head_dim
+    keys = shape.num_kv_heads * shape.head_dim
+    mlp = 3 * hidden * shape.intermediate_size
     if kind == "eagle":
-        return 2 * hidden**2 + 2 * hidden * (queries + keys) + mlp
+        fc = 2 * hidden**2
+        attention = 2 * hidden * (queries + keys)
+        return fc + attention + mlp
     if kind == "eagle3" and shape.num_experts == 1:  # else its MLP has a size of its own
+        fc = 3 * hidden**2
         attention = 2 * hidden * (queries + 2 * keys) + queries * hidden
-        return 3 * hidden**2 + attention + mlp + EAGLE3_DRAFT_VOCAB * hidden
+        return fc + attention + mlp + EAGLE3_DRAFT_VOCAB * hidden
     if kind == "medusa":
-        return NUM_MEDUSA_HEADS * hidden * (hidden + vocab)
+        return NUM_MEDUSA_HEADS * hidden * (hidden + shape.vocab_size)
     return None

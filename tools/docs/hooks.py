@@ -53,11 +53,15 @@ def _with_links(markdown: str, path: str) -> str:
         if "://" in target or target.startswith("#"):
             return match[0]
         target, hash_sign, anchor = target.partition("#")
-        place = normpath(f"{path.rpartition('/')[0] or '.'}/{target}")
-        page = PAGES.get(place) or (
-            place.removeprefix("docs/") if place.startswith("docs/") else ""
-        )
+        folder = path.rpartition("/")[0] or "."
+        file = normpath(f"{folder}/{target}")
+        page = PAGES.get(file, "")
+        if not page and file.startswith("docs/"):
+            page = file.removeprefix("docs/")
         return f"[{words}]({page}{hash_sign}{anchor})" if page else words
 
-    parts = _FENCE.split(markdown)
-    return "".join(part if part.startswith("```") else _LINK.sub(link, part) for part in parts)
+    sections = _FENCE.split(markdown)
+    for index, section in enumerate(sections):
+        if not section.startswith("```"):
+            sections[index] = _LINK.sub(link, section)
+    return "".join(sections)

@@ -22,7 +22,7 @@ from specbench.report.table import Cell, Column, Group, Table
 from specbench.report.task_tables import MAT, SPEEDUP, by_task
 
 ROOT = Path(__file__).parents[2]
-_PLACE = re.compile(r"(<!-- table -->\n).*?(\n<!-- /table -->)", re.DOTALL)
+_TABLES = re.compile(r"(<!-- table -->\n).*?(\n<!-- /table -->)", re.DOTALL)
 
 
 def main(arguments: list[str]) -> int:
@@ -38,18 +38,22 @@ def main(arguments: list[str]) -> int:
 def with_tables(text: str, reports: list[Report]) -> str:
     """The text with the tables of these reports in place of those that it has."""
     tables = "\n\n".join(map(table_of, reports))
-    return _PLACE.sub(lambda place: f"{place[1]}{tables}{place[2]}", text)
+    return _TABLES.sub(lambda match: f"{match[1]}{tables}{match[2]}", text)
 
 
 def table_of(report: Report) -> str:
     """Speedups and accepted tokens of a run, or costs of steps of a stand-in, and how measured."""
     (source,) = report.sources
-    block, values, name = report.blocks[0], source.info.spec.values, source.run.folder.name
-    what, table = "Speedup by task and of decoding alone, and MAT", _speedups(report)
-    if values.weights == "stand-in":
-        what, table = "The cost of a step", step_costs(report, block)
+    block = report.blocks[0]
+    spec = source.info.spec.values
+    name = source.run.folder.name
+    what = "Speedup by task and of decoding alone, and MAT"
+    table = _speedups(report)
+    if spec.weights == "stand-in":
+        what = "The cost of a step"
+        table = step_costs(report, block)
     return "\n".join([
-        f"{escape(report.title)}. {escape(report.prompts)}, passes: {values.repeats}, "
+        f"{escape(report.title)}. {escape(report.prompts)}, passes: {spec.repeats}, "
         f"temperature {block.temperature:g}. {what}:\n",
         *table_lines(table),
         "",
@@ -60,12 +64,14 @@ def table_of(report: Report) -> str:
 def _speedups(report: Report) -> Table:
     block = report.blocks[0]
     table = by_task(report, block, [SPEEDUP])
-    names = [Column("", one.task) for one in table.columns]
-    decode = [Cell(formats.speedup(one.overall.decode_speedup)) for one in block.methods]
-    rows = zip(table.groups[0].rows, decode, block.methods, strict=True)
-    wider = [replace(row, cells=(*row.cells, one, MAT.cell(m.tasks[-1]))) for row, one, m in rows]
-    columns = (*names, Column("Decode only"), Column("MAT"))
-    return Table("", columns, (Group("", tuple(wider)),))
+    columns = [Column("", column.task) for column in table.columns]
+    columns += [Column("Decode only"), Column("MAT")]
+    rows = []
+    for row, method in zip(table.groups[0].rows, block.methods, strict=True):
+        decode_speedup = Cell(formats.speedup(method.overall.decode_speedup))
+        mat = MAT.cell(method.tasks[-1])
+        rows.append(replace(row, cells=(*row.cells, decode_speedup, mat)))
+    return Table("", tuple(columns), (Group("", tuple(rows)),))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ ordinary greedy answers to held-out requests that neither training nor any run u
 measured.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from specbench.models.hub import resolve_model
 from specbench.registry import get
 from specbench.settings import grids
 from specbench.settings.acceptance import FOLDER, Acceptance, AcceptanceFile
-from specbench.types import Request
+from specbench.types import Completion, Request
 from specbench.zoo import TINY
 from tools.zoo.held_out import bundled_requests, held_out_dialogues
 from tools.zoo.text import FAMILIES
@@ -62,34 +62,44 @@ def acceptance(card: ModelCard, folder: Path) -> AcceptanceFile:
     execution = make_execution(EAGER, device, dtype)
     target = load_target(folder, dtype=dtype, device=device, execution=execution)
     codec = load_codec(folder, card, "auto")
-    prompts = [codec.render([{"role": "user", "content": text}]) for text in _requests()]
+    prompts = [codec.render([{"role": "user", "content": request}]) for request in _requests()]
     requests = [Request(ids, _MAX_NEW_TOKENS, eos_ids=codec.eos_ids) for ids in prompts]
-    weights = {one.method: Path(one.repo) for one in card.draft_weights if one.is_shipped}
+    weights = {draft.method: Path(draft.repo) for draft in card.draft_weights if draft.is_shipped}
     hashes = {kind: _hash(path) for kind, path in {"target": folder, **weights}.items()}
-    methods = {}
+    methods: dict[str, tuple[Acceptance, ...]] = {}
     for name, settings in SETTINGS.items():
-        method, found = get(name), []
+        method = get(name)
         if method.weights and method.weights not in weights:
             continue
-        for given in ({}, *settings):
-            context = BuildContext(target, weights.get(method.weights or ""))
-            drafter = method.build(method.options(**given), context)
-            done = [decode(target, drafter, request) for request in requests]
-            steps = [n for one in done for n in one.accept_lengths]
-            rows = [n for one in done for n in one.num_nodes]
-            mat, mean = sum(steps) / len(steps), sum(rows) / len(rows)
-            found.append(Acceptance(given, round(mean, 2), round(mat, 3)))
-            print(name, given, round(mean, 2), round(mat, 3), flush=True)
-        methods[name] = tuple(found)
+        context = BuildContext(target, weights.get(method.weights or ""))
+        measured = []
+        for options in ({}, *settings):
+            drafter = method.build(method.options(**options), context)
+            completions = [decode(target, drafter, request) for request in requests]
+            accepted = _accepted(options, completions)
+            measured.append(accepted)
+            print(name, options, accepted.rows, accepted.mat, flush=True)
+        methods[name] = tuple(measured)
     about = f"{len(requests)} held-out requests of {len(FAMILIES)} families, T=0"
     return AcceptanceFile(card.name, about, hashes, methods)
+
+
+def _accepted(options: dict[str, Any], completions: Sequence[Completion]) -> Acceptance:
+    """The mean nodes and accepted tokens of the steps of all completions."""
+    lengths = [length for completion in completions for length in completion.accept_lengths]
+    num_nodes = [nodes for completion in completions for nodes in completion.num_nodes]
+    mean_nodes = sum(num_nodes) / len(num_nodes)
+    mat = sum(lengths) / len(lengths)
+    return Acceptance(options, round(mean_nodes, 2), round(mat, 3))
 
 
 def _requests() -> Iterator[str]:
     """First turns of two dialogues of each family that no bundled prompt has."""
     for family in FAMILIES:
-        texts = [one.turns[0].user for one in held_out_dialogues(family, 100, SETTINGS_SEED)]
-        yield from [text for text in texts if text not in bundled_requests()][:2]
+        dialogues = held_out_dialogues(family, 100, SETTINGS_SEED)
+        requests = [dialogue.turns[0].user for dialogue in dialogues]
+        unbundled = [request for request in requests if request not in bundled_requests()]
+        yield from unbundled[:2]
 
 
 def _hash(folder: Path) -> str:
@@ -98,9 +108,9 @@ def _hash(folder: Path) -> str:
 
 
 def write_acceptance(model: str, path: Path | None) -> None:
-    """Write the file of a known model, one number a line; by default in its place."""
+    """Write the file of a known model, one number per line; by default in its place."""
     card = find_model(model)
     path = path or FOLDER / f"{card.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    found = acceptance(card, resolve_model(card, offline=False))
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+    content = msgspec.json.encode(acceptance(card, resolve_model(card, offline=False)))
+    path.write_bytes(msgspec.json.format(content, indent=1) + b"\n")

@@ -34,23 +34,28 @@ class ChatBatches:
     @property
     def rows(self) -> list[Row]:
         """The rows of the first batches of an endless sequence."""
-        first = (self[index] for index in range(_COUNTED))
-        pairs = (pair for batch in first for pair in zip(batch.ids, batch.weights, strict=True))
-        return [Row(ids.tolist(), weights.tolist()) for ids, weights in pairs]
+        rows = []
+        for index in range(_COUNTED):
+            batch = self[index]
+            for ids, weights in zip(batch.ids, batch.weights, strict=True):
+                rows.append(Row(ids.tolist(), weights.tolist()))
+        return rows
 
     def __getitem__(self, index: int) -> Batch:
-        given = self.options
-        rows: list[tuple[list[int], list[float]]] = [([], []) for _ in range(given.num_rows)]
-        misses = 0
-        for dialogue in stream(given.seed, index * _DIALOGUES_PER_BATCH, bundled_requests()):
-            chat = _encode(self.core, dialogue, given.request_weight)
-            row = next((row for row in rows if len(row[0]) + len(chat.ids) <= given.length), None)
-            if row is not None:
-                row[0].extend(chat.ids)
-                row[1].extend(chat.weights)
-            elif (misses := misses + 1) == _MISSES:
+        options = self.options
+        rows = [Row([], []) for _ in range(options.num_rows)]
+        num_misses = 0
+        for dialogue in stream(options.seed, index * _DIALOGUES_PER_BATCH, bundled_requests()):
+            chat = _encode(self.core, dialogue, options.request_weight)
+            for number, row in enumerate(rows):
+                if len(row.ids) + len(chat.ids) <= options.length:
+                    rows[number] = Row([*row.ids, *chat.ids], [*row.weights, *chat.weights])
+                    break
+            else:
+                num_misses += 1
+            if num_misses == _MISSES:
                 break
-        return stack([Row(*row) for row in rows], EOS_ID, given.length)
+        return stack(rows, EOS_ID, options.length)
 
 
 def held_out_rows(core: Tokenizer, family: str, num: int, seed: int) -> list[Row]:
@@ -60,4 +65,5 @@ def held_out_rows(core: Tokenizer, family: str, num: int, seed: int) -> list[Row
 
 def _encode(core: Tokenizer, dialogue: Dialogue, request_weight: float) -> Row:
     ids, is_answer = encode_dialogue(core, dialogue)
-    return Row(ids, [0.0, *(1.0 if answer else request_weight for answer in is_answer[1:])])
+    weights = [1.0 if is_answered else request_weight for is_answered in is_answer[1:]]
+    return Row(ids, [0.0, *weights])

@@ -24,18 +24,20 @@ _BUILTINS = {
 
 def equations_hold(answer: str) -> bool:
     """True if every `a op b = c` of the answer is."""
-    for left, sign, right, result in _EQUATION.findall(answer):
-        a, b = int(left), int(right)
-        truth = {"+": a + b, "-": a - b, "*": a * b, "/": a / b if b else None}[sign]
-        if truth != int(result):
+    for left, sign, right, stated in _EQUATION.findall(answer):
+        a = int(left)
+        b = int(right)
+        quotient = a / b if b else None
+        results = {"+": a + b, "-": a - b, "*": a * b, "/": quotient}
+        if results[sign] != int(stated):
             return False
     return True
 
 
 def final_number(answer: str) -> int | None:
     """The number after `####`, or None if the answer does not end in one."""
-    found = _FINAL.search(answer)
-    return int(found[1]) if found else None
+    match = _FINAL.search(answer)
+    return int(match[1]) if match else None
 
 
 def examples_pass(request: str, body: str) -> bool:
@@ -49,7 +51,7 @@ def examples_pass(request: str, body: str) -> bool:
         exec(source.removeprefix("from typing import List") + body + "\n", names)
         examples = re.findall(r">>> (.*)\n    (.*)\n", source)
         return bool(examples) and all(
-            eval(call, names) == ast.literal_eval(value) for call, value in examples
+            eval(call, names) == ast.literal_eval(result) for call, result in examples
         )
     except Exception:
         return False
@@ -82,26 +84,28 @@ def evaluate() -> dict[str, dict[str, float]]:
 
 
 def _figures(model: LoadedModel, dialogues: list[Dialogue]) -> dict[str, float]:
-    given = [(one, answer) for one in dialogues for answer in answers(model, one)]
+    family = dialogues[0].family
+    pairs = [(dialogue, answer) for dialogue in dialogues for answer in answers(model, dialogue)]
     figures = {
-        "eos": fmean(is_ended(answer) for _, answer in given),
-        "form": fmean(is_ended(a) and has_form(d.family, a.text) for d, a in given),
-        "answer_tokens": fmean(answer.completion.num_tokens - 1 for _, answer in given),
+        "eos": fmean(is_ended(answer) for _, answer in pairs),
+        "form": fmean(is_ended(answer) and has_form(family, answer.text) for _, answer in pairs),
+        "answer_tokens": fmean(answer.completion.num_tokens - 1 for _, answer in pairs),
     }
-    if dialogues[0].family in ("gsm8k", "humaneval", "natural_questions"):
-        figures["right"] = fmean(_is_right(d, a.text) for d, a in given)
-    return {name: round(value, 3) for name, value in figures.items()}
+    if family in ("gsm8k", "humaneval", "natural_questions"):
+        figures["right"] = fmean(_is_right(dialogue, answer.text) for dialogue, answer in pairs)
+    return {name: round(figure, 3) for name, figure in figures.items()}
 
 
 def answers(model: LoadedModel, dialogue: Dialogue) -> list[Generation]:
     """The model's greedy answers to the turns of a chat, each after its own answers before."""
     chat: list[dict[str, str]] = []
-    given = []
+    generations = []
     for turn in dialogue.turns:
         chat.append({"role": "user", "content": turn.user})
-        given.append(model.generate(chat, max_new_tokens=200))
-        chat.append({"role": "assistant", "content": given[-1].text})
-    return given
+        generation = model.generate(chat, max_new_tokens=200)
+        generations.append(generation)
+        chat.append({"role": "assistant", "content": generation.text})
+    return generations
 
 
 def is_ended(answer: Generation) -> bool:

@@ -36,16 +36,16 @@ Draw = Callable[[tuple[int, ...]], Tensor]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Channels:
-    """The channels of one activation.
-
-    `used` [small] are the positions of the small model's channels, in its order. `live` [size]
-    is true for channels that may be other than zero; the others are silent, always exactly
-    zero. `constant` is the position of the channel that no input changes, if there is one.
-    """
+    """The channels of one activation."""
 
     used: Tensor
+    """The positions of the small model's channels, in its order [small]."""
+
     live: Tensor
+    """True for channels that may be other than zero [size]; the others are silent, always zero."""
+
     constant: int | None = None
+    """The position of the channel that no input changes, if there is one."""
 
     @property
     def size(self) -> int:
@@ -79,11 +79,15 @@ def placed(used: Tensor, size: int, *, is_rest_live: bool) -> Channels:
     return Channels(used, live)
 
 
-def concat(parts: Sequence[Channels]) -> Channels:
-    """The parts one after the other; the constant is the first one's."""
-    starts = [sum(part.size for part in parts[:i]) for i in range(len(parts))]
-    used = torch.cat([start + part.used for start, part in zip(starts, parts, strict=True)])
-    return Channels(used, torch.cat([part.live for part in parts]), parts[0].constant)
+def concat(activations: Sequence[Channels]) -> Channels:
+    """The channels of activations side by side; the constant is that of the first."""
+    used: list[Tensor] = []
+    start = 0
+    for channels in activations:
+        used.append(start + channels.used)
+        start += channels.size
+    live = torch.cat([channels.live for channels in activations])
+    return Channels(torch.cat(used), live, activations[0].constant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +103,12 @@ Pieces = dict[str, Piece]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Entry:
-    """A value at all of `rows` by all of `columns`."""
+class Block:
+    """A number at all of `rows` by all of `columns`."""
 
     rows: Tensor
     columns: Tensor
-    value: float
+    number: float
 
 
 def matrix(
@@ -113,13 +117,13 @@ def matrix(
     source: str | None = None,
     *,
     scale: float = 1.0,
-    entry: Entry | None = None,
+    block: Block | None = None,
     is_embedding: bool = False,
 ) -> Piece:
     """A linear map [out, into] that does to the small channels what the small matrix does.
 
     Rows whose result is prescribed are zero in the live columns; then come the small matrix
-    `source` times `scale`, and `entry`. The rest is noise. An embedding is stored transposed.
+    `source` times `scale`, and `block`. The rest is noise. An embedding is stored transposed.
     """
     shape = (into.size, out.size) if is_embedding else (out.size, into.size)
 
@@ -128,10 +132,10 @@ def matrix(
         rows = tensor.T if is_embedding else tensor
         _put(rows, out.prescribed, into.live.nonzero()[:, 0], 0.0)
         if source is not None:
-            block = small[source].float() * scale
-            _put(rows, out.used, into.used, block.T if is_embedding else block)
-        if entry is not None:
-            _put(rows, entry.rows, entry.columns, entry.value)
+            weights = small[source].float() * scale
+            _put(rows, out.used, into.used, weights.T if is_embedding else weights)
+        if block is not None:
+            _put(rows, block.rows, block.columns, block.number)
         return tensor
 
     return Piece(shape, make)
@@ -145,10 +149,11 @@ def vector(
 
     def make(draw: Draw, small: Small) -> Tensor:
         tensor = draw(shape)
-        tensor[channels.prescribed.to(tensor.device)] = 0.0
+        device = tensor.device
+        tensor[channels.prescribed.to(device)] = 0.0
         if source is not None:
             numbers = small[source].float() * scale
-            tensor[channels.used.to(tensor.device)] = numbers.to(tensor.device, tensor.dtype)
+            tensor[channels.used.to(device)] = numbers.to(device, tensor.dtype)
         if channels.constant is not None:
             tensor[channels.constant] = constant
         return tensor
@@ -201,17 +206,20 @@ class Blueprint:
             yield name, piece.make(draw, small)
 
 
+_WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt")
+
+
 def _read_weights(folder: Path) -> Small:
     """The tensors in a folder of the embedded models."""
-    (path,) = (path for path in folder.iterdir() if path.suffix in (".safetensors", ".bin", ".pt"))
+    (path,) = (path for path in folder.iterdir() if path.suffix in _WEIGHT_SUFFIXES)
     if path.suffix == ".safetensors":
         return load_file(path)
     return torch.load(path, map_location="cpu", weights_only=True)
 
 
-def _put(matrix: Tensor, rows: Tensor, columns: Tensor, values: Tensor | float) -> None:
-    """Write `values` [rows, columns], or one for all, at those rows and columns."""
-    device = matrix.device
-    if isinstance(values, Tensor):
-        values = values.to(device, matrix.dtype)
-    matrix[rows.to(device)[:, None], columns.to(device)] = values
+def _put(tensor: Tensor, rows: Tensor, columns: Tensor, numbers: Tensor | float) -> None:
+    """Write `numbers` [rows, columns], or one for all, at those rows and columns."""
+    device = tensor.device
+    if isinstance(numbers, Tensor):
+        numbers = numbers.to(device, tensor.dtype)
+    tensor[rows.to(device)[:, None], columns.to(device)] = numbers

@@ -8,7 +8,7 @@ paper's plain heads, as tiny's are: published ones differ in depth.
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from specbench.zoo.heads import (
 from specbench.zoo.stand_in.blueprint import (
     Blueprint,
     Channels,
+    Draw,
     Piece,
     Pieces,
     Small,
@@ -34,10 +35,14 @@ from specbench.zoo.stand_in.blueprint import (
 )
 from specbench.zoo.stand_in.placement import Placement, place, read_config
 
-TARGET_GAIN, SPS_GAIN, EAGLE3_GAIN = 1024.0, 1.0, 4096.0
-"""The constant after the last norm times the norm of what enters it, which is 320 to 3700 in
-tiny, 0.6 to 2.7 in its draft model and 2100 to 7900 in EAGLE-3's head: the added vocabulary's
-logits are then -1000 to -50000."""
+# The gains: the constant after the last norm times the norm of what enters it. The added
+# vocabulary's logits are then -1000 to -50000.
+TARGET_GAIN = 1024.0
+"""The norm of what enters it is 320 to 3700 in tiny."""
+SPS_GAIN = 1.0
+"""The norm of what enters it is 0.6 to 2.7 in tiny's draft model."""
+EAGLE3_GAIN = 4096.0
+"""The norm of what enters it is 2100 to 7900 in the head."""
 
 
 def language_model(
@@ -51,17 +56,17 @@ def language_model(
     placement = place(folder, big)
     pieces = {"model.embed_tokens.weight": placement.embedding("model.embed_tokens.weight")}
     sources = spread_layers(placement.small.num_layers, big.num_layers, taps)
-    for index, number in enumerate(sources):
+    for index, small_index in enumerate(sources):
         layer = f"model.layers.{index}"
-        source = None if number is None else f"model.layers.{number}"
+        source = None if small_index is None else f"model.layers.{small_index}"
         norm = placement.norm(_key(source, "input_layernorm"))
         pieces[f"{layer}.input_layernorm.weight"] = norm
         pieces |= _decoder_layer(placement, layer, source, placement.update)
         if big.architecture == "qwen2":
             inner = placement.layer(is_added=source is None)
             biases = {"q_proj": inner.queries, "k_proj": inner.keys, "v_proj": inner.values}
-            for part, channels in biases.items():
-                pieces[f"{layer}.self_attn.{part}.bias"] = vector(channels)
+            for projection, channels in biases.items():
+                pieces[f"{layer}.self_attn.{projection}.bias"] = vector(channels)
     pieces["model.norm.weight"] = placement.norm("model.norm.weight", gain)
     pieces["lm_head.weight"] = placement.head("lm_head.weight")
     return Blueprint(name, folder, _config(placement, folder), pieces, seed)
@@ -75,10 +80,12 @@ def spread_layers(
     The inputs of tapped layers agree: as many small layers are before them as in the small model.
     """
     layers: list[int | None] = [None] * num_big
-    for (small, big), (next_small, next_big) in pairwise([(0, 0), *taps, (num_small, num_big)]):
-        if next_small - small > next_big - big:
+    ends = [(0, 0), *taps, (num_small, num_big)]
+    for (small, big), (next_small, next_big) in pairwise(ends):
+        num_between = next_small - small
+        if num_between > next_big - big:
             raise ValueError(f"{num_small} layers do not fit into {num_big} at {taps}")
-        layers[big : big + next_small - small] = range(small, next_small)
+        layers[big : big + num_between] = range(small, next_small)
     return layers
 
 
@@ -97,13 +104,15 @@ def medusa(folder: Path, target: Placement, *, name: str, seed: int) -> Blueprin
 def hydra(folder: Path, target: Placement, *, name: str, seed: int) -> Blueprint:
     """res(x) carries the hidden state's constant to the projection."""
     config = read_config(folder)
-    update, stream = target.update, target.stream
+    update = target.update
     pieces: Pieces = {}
     for head in range(config["hydra_num_heads"]):
-        parts, first = [stream] * (head + 2), f"hydra_mlp.{head}.0"
-        residual, projection = f"{first}.res_connection", f"hydra_lm_head.{head}"
-        pieces |= linear(f"{first}.linear", update, concat(parts))
-        pieces[f"{residual}.weight"] = target.to_stream(f"{residual}.weight", *parts)
+        inputs = [target.stream] * (head + 2)  # the hidden state, and the tokens before
+        block = f"hydra_mlp.{head}.0"
+        residual = f"{block}.res_connection"
+        projection = f"hydra_lm_head.{head}"
+        pieces |= linear(f"{block}.linear", update, concat(inputs))
+        pieces[f"{residual}.weight"] = target.to_stream(f"{residual}.weight", *inputs)
         pieces[f"{residual}.bias"] = vector(update, f"{residual}.bias")
         pieces[f"{projection}.weight"] = target.head(f"{projection}.weight")
         pieces[f"{projection}.bias"] = vector(target.vocabulary, f"{projection}.bias")
@@ -116,32 +125,59 @@ def eagle(folder: Path, big: Shape, *, name: str, seed: int) -> Blueprint:
     The target's own head reads the output, constant included. The embedding is the target's.
     """
     placement = place(folder, big)
+    stream = placement.stream
     pieces: Pieces = {
-        "fc.weight": placement.to_stream("fc.weight", placement.stream, placement.stream),
+        "fc.weight": placement.to_stream("fc.weight", stream, stream),
         "fc.bias": vector(placement.update, "fc.bias"),
-        **_decoder_layer(placement, "layers.0", "layers.0", placement.stream),
+        **_decoder_layer(placement, "layers.0", "layers.0", stream),
     }
-    return Blueprint(name, folder, {**_layer_config(placement), "bias": True}, pieces, seed)
+    config = {**_layer_config(placement), "bias": True}
+    return Blueprint(name, folder, config, pieces, seed)
 
 
 def eagle3(folder: Path, big: Shape, *, name: str, seed: int) -> Blueprint:
     """fc carries the constant of the first layer's input; every norm then allows for it."""
-    placement, small = place(folder, big), read_config(folder)
-    size = min(EAGLE3_DRAFT_VOCAB, big.vocab_size)
+    placement = place(folder, big)
+    small_config = read_config(folder)
+    vocab_size = min(EAGLE3_DRAFT_VOCAB, big.vocab_size)
     layers = feature_layers(big.num_layers)
-    tokens = leading(small["draft_vocab_size"], size)
-    inputs = concat([placement.update, placement.update])
-    norms = ("midlayer.input_layernorm.weight", "midlayer.hidden_norm.weight")
+    tokens = leading(small_config["draft_vocab_size"], vocab_size)
+    features = [placement.stream] * len(layers)
+    attention_input = concat([placement.update, placement.update])
+    input_norm = "midlayer.input_layernorm.weight"
+    hidden_norm = "midlayer.hidden_norm.weight"
+
+    def make_offsets(draw: Draw, small: Small) -> Tensor:
+        return _offsets(small, vocab_size, big.vocab_size)
+
     pieces: Pieces = {
-        "d2t": Piece((size,), lambda draw, tensors: _offsets(tensors, size, big.vocab_size)),
-        "fc.weight": placement.to_stream("fc.weight", *[placement.stream] * len(layers)),
-        **{norm: placement.norm(norm) for norm in norms},
-        **_decoder_layer(placement, "midlayer", "midlayer", inputs),
+        "d2t": Piece((vocab_size,), make_offsets),
+        "fc.weight": placement.to_stream("fc.weight", *features),
+        input_norm: placement.norm(input_norm),
+        hidden_norm: placement.norm(hidden_norm),
+        **_decoder_layer(placement, "midlayer", "midlayer", attention_input),
         "norm.weight": placement.norm("norm.weight", EAGLE3_GAIN),
         "lm_head.weight": placement.head("lm_head.weight", tokens),
     }
-    fields = {"draft_vocab_size": size, CONFIG_KEY: list(layers)}
-    return Blueprint(name, folder, _layer_config(placement) | fields, pieces, seed)
+    config = {
+        **_layer_config(placement),
+        "draft_vocab_size": vocab_size,
+        CONFIG_KEY: list(layers),
+    }
+    return Blueprint(name, folder, config, pieces, seed)
+
+
+class Projection(NamedTuple):
+    """A matrix of a decoder layer."""
+
+    out: Channels
+    """What it writes."""
+
+    into: Channels
+    """What it reads."""
+
+    scale: float = 1.0
+    """The factor on the small model's matrix."""
 
 
 def _decoder_layer(
@@ -151,24 +187,25 @@ def _decoder_layer(
     inner = placement.layer(is_added=source is None)
     update = placement.update
     projections = {
-        "self_attn.q_proj": (inner.queries, attention_input, placement.query_scale),
-        "self_attn.k_proj": (inner.keys, attention_input, 1.0),
-        "self_attn.v_proj": (inner.values, attention_input, 1.0),
-        "self_attn.o_proj": (update, inner.attended, 1.0),
-        "mlp.gate_proj": (inner.gates, update, 1.0),
-        "mlp.up_proj": (inner.neurons, update, 1.0),
-        "mlp.down_proj": (update, inner.neurons, 1.0),
+        "self_attn.q_proj": Projection(inner.queries, attention_input, placement.query_scale),
+        "self_attn.k_proj": Projection(inner.keys, attention_input),
+        "self_attn.v_proj": Projection(inner.values, attention_input),
+        "self_attn.o_proj": Projection(update, inner.attended),
+        "mlp.gate_proj": Projection(inner.gates, update),
+        "mlp.up_proj": Projection(inner.neurons, update),
+        "mlp.down_proj": Projection(update, inner.neurons),
     }
-    pieces = {
-        f"{name}.{part}.weight": matrix(out, into, _key(source, part), scale=scale)
-        for part, (out, into, scale) in projections.items()
-    }
+    pieces = {}
+    for module, (out, into, scale) in projections.items():
+        pieces[f"{name}.{module}.weight"] = matrix(out, into, _key(source, module), scale=scale)
     norm = "post_attention_layernorm"
-    return pieces | {f"{name}.{norm}.weight": placement.norm(_key(source, norm))}
+    pieces[f"{name}.{norm}.weight"] = placement.norm(_key(source, norm))
+    return pieces
 
 
-def _key(source: str | None, part: str) -> str | None:
-    return None if source is None else f"{source}.{part}.weight"
+def _key(source: str | None, module: str) -> str | None:
+    """The name of a module's weight in the small model; None for an added layer."""
+    return None if source is None else f"{source}.{module}.weight"
 
 
 def _shape_fields(placement: Placement) -> dict[str, Any]:
@@ -182,15 +219,19 @@ def _shape_fields(placement: Placement) -> dict[str, Any]:
 
 
 def _config(placement: Placement, folder: Path) -> dict[str, Any]:
-    big, small = placement.big, read_config(folder)
-    return {
-        "model_type": big.architecture,
+    architecture = placement.big.architecture
+    config = {
+        "model_type": architecture,
         **_shape_fields(placement),
         "rope_parameters": {"rope_type": "default", "rope_theta": placement.rope_theta},
         "tie_word_embeddings": False,
-        **({} if big.architecture == "llama" else {"sliding_window": None}),
-        **{key: small[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id")},
     }
+    if architecture != "llama":
+        config["sliding_window"] = None
+    small_config = read_config(folder)
+    for key in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        config[key] = small_config[key]
+    return config
 
 
 def _layer_config(placement: Placement) -> dict[str, Any]:
@@ -205,9 +246,9 @@ def _layer_config(placement: Placement) -> dict[str, Any]:
 
 def _offsets(small: Small, size: int, vocab_size: int) -> Tensor:
     """d2t [size]: the small draft vocabulary's tokens, then the first ones that are left."""
-    known = small["d2t"].long()
-    known = known + torch.arange(known.shape[0])
+    small_offsets = small["d2t"].long()
+    small_ids = small_offsets + torch.arange(small_offsets.shape[0])
     is_left = torch.ones(vocab_size, dtype=torch.bool)
-    is_left[known] = False
-    ids = torch.cat([known, is_left.nonzero()[:, 0]])[:size]
+    is_left[small_ids] = False
+    ids = torch.cat([small_ids, is_left.nonzero()[:, 0]])[:size]
     return ids - torch.arange(size)

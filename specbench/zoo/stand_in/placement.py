@@ -13,8 +13,8 @@ import torch
 
 from specbench.types import CONFIG_NAMES, Shape
 from specbench.zoo.stand_in.blueprint import (
+    Block,
     Channels,
-    Entry,
     Piece,
     concat,
     leading,
@@ -88,45 +88,58 @@ class Placement:
 
     def embedding(self, source: str) -> Piece:
         """Rows with the small channels and the constant, the rest silent."""
-        stream, tokens = self.stream, self.vocabulary
-        entry = Entry(torch.tensor([stream.constant]), tokens.used, self.constant)
-        return matrix(stream, tokens, source, entry=entry, is_embedding=True)
+        stream = self.stream
+        tokens = self.vocabulary
+        block = Block(torch.tensor([stream.constant]), tokens.used, self.constant)
+        return matrix(stream, tokens, source, block=block, is_embedding=True)
 
     def head(self, source: str, tokens: Channels | None = None) -> Piece:
         """A projection to a vocabulary, with a very low logit for every added token."""
-        tokens, stream = tokens or self.vocabulary, self.stream
-        entry = Entry(tokens.silent, torch.tensor([stream.constant]), ADDED_TOKEN_WEIGHT)
-        return matrix(tokens, stream, source, entry=entry)
+        tokens = tokens or self.vocabulary
+        stream = self.stream
+        block = Block(tokens.silent, torch.tensor([stream.constant]), ADDED_TOKEN_WEIGHT)
+        return matrix(tokens, stream, source, block=block)
 
-    def to_stream(self, source: str, *parts: Channels) -> Piece:
+    def to_stream(self, source: str, *inputs: Channels) -> Piece:
         """A projection of several inputs to a stream that has the constant of the first."""
-        into, stream = concat(parts), self.stream
-        entry = Entry(torch.tensor([stream.constant]), torch.tensor([into.constant]), 1.0)
-        return matrix(stream, into, source, entry=entry)
+        into = concat(inputs)
+        stream = self.stream
+        block = Block(torch.tensor([stream.constant]), torch.tensor([into.constant]), 1.0)
+        return matrix(stream, into, source, block=block)
 
     def layer(self, *, is_added: bool = False) -> LayerChannels:
         """The channels of a layer; an added one has no heads and neurons of the small model's."""
-        big, small = self.big, self.small
-        dim, group = big.head_dim, big.num_heads // big.num_kv_heads
-        num_queries, num_keys = big.num_heads * dim, big.num_kv_heads * dim
+        big = self.big
+        small = self.small
+        big_dim = big.head_dim
+        group_size = big.num_heads // big.num_kv_heads
+        num_queries = big.num_heads * big_dim
+        num_keys = big.num_kv_heads * big_dim
         num_heads = 0 if is_added else small.num_heads
         num_neurons = 0 if is_added else small.intermediate_size
-        heads, width = torch.arange(num_heads), torch.arange(small.head_dim)
-        query_heads, key_heads = (heads * group * dim)[:, None], (heads * dim)[:, None]
-        half, big_half = small.head_dim // 2, dim // 2
-        first = torch.arange(half) * (big_half // half)
-        pairs = torch.cat([first, first + big_half])  # rotary pair i is at i and i + half
-        queries = placed((query_heads + pairs).flatten(), num_queries, is_rest_live=True)
-        own = (query_heads + torch.arange(dim)).flatten()  # unused channels of used heads: silent
-        queries.live[own] = False
+
+        # Small head h is the first query head of group h: [heads, 1] each.
+        first_key = torch.arange(num_heads)[:, None] * big_dim
+        first_query = first_key * group_size
+        # Rotary pair i of a head is at i and i + half: [small head_dim].
+        half = small.head_dim // 2
+        big_half = big_dim // 2
+        spread = torch.arange(half) * (big_half // half)
+        pairs = torch.cat([spread, spread + big_half])
+        queries = placed((first_query + pairs).flatten(), num_queries, is_rest_live=True)
+        # The other channels of used heads are silent.
+        queries.live[(first_query + torch.arange(big_dim)).flatten()] = False
         queries.live[queries.used] = True
-        attended = placed((query_heads + width).flatten(), num_queries, is_rest_live=False)
-        readers = torch.arange(num_heads * group)[:, None] * dim  # all heads of the used groups
-        attended.live[(readers + width).flatten()] = True
+
+        width = torch.arange(small.head_dim)
+        attended = placed((first_query + width).flatten(), num_queries, is_rest_live=False)
+        # All query heads of a used group read its values.
+        first_of_reader = torch.arange(num_heads * group_size)[:, None] * big_dim
+        attended.live[(first_of_reader + width).flatten()] = True
         return LayerChannels(
             queries=queries,
-            keys=placed((key_heads + pairs).flatten(), num_keys, is_rest_live=True),
-            values=placed((key_heads + width).flatten(), num_keys, is_rest_live=False),
+            keys=placed((first_key + pairs).flatten(), num_keys, is_rest_live=True),
+            values=placed((first_key + width).flatten(), num_keys, is_rest_live=False),
             attended=attended,
             gates=placed(torch.arange(num_neurons), big.intermediate_size, is_rest_live=True),
             neurons=leading(num_neurons, big.intermediate_size),

@@ -33,22 +33,25 @@ def plan_stand_in(name: str, shape: Shape, draft: Shape | None = None, *, seed: 
     Raises:
         UserError: it is not a Llama-like model's shape, or too small to hold tiny.
     """
-    placement, of = place(TINY / "target", shape), f"the stand-in of {name}"
+    placement = place(TINY / "target", shape)
+    title = f"the stand-in of {name}"
     _check(f"A stand-in of {name}", placement)
     small_layers = read_config(TINY / "eagle3")[CONFIG_KEY]
     taps = list(zip(small_layers, feature_layers(shape.num_layers), strict=True))
     gain = models.TARGET_GAIN
-    target = models.language_model(TINY / "target", shape, name=of, gain=gain, taps=taps, seed=seed)
+    target = models.language_model(
+        TINY / "target", shape, name=title, gain=gain, taps=taps, seed=seed
+    )
     drafters = {
-        "medusa": models.medusa(TINY / "medusa", placement, name=of, seed=seed + 1),
-        "hydra": models.hydra(TINY / "hydra", placement, name=of, seed=seed + 2),
-        "eagle": models.eagle(TINY / "eagle", shape, name=of, seed=seed + 3),
-        "eagle3": models.eagle3(TINY / "eagle3", shape, name=of, seed=seed + 4),
+        "medusa": models.medusa(TINY / "medusa", placement, name=title, seed=seed + 1),
+        "hydra": models.hydra(TINY / "hydra", placement, name=title, seed=seed + 2),
+        "eagle": models.eagle(TINY / "eagle", shape, name=title, seed=seed + 3),
+        "eagle3": models.eagle3(TINY / "eagle3", shape, name=title, seed=seed + 4),
     }
     if draft is not None:
         _check(f"A stand-in of the SpS draft model of {name}", place(TINY / "sps", draft))
         drafters["sps"] = models.language_model(
-            TINY / "sps", draft, name=of, gain=models.SPS_GAIN, taps=(), seed=seed + 5
+            TINY / "sps", draft, name=title, gain=models.SPS_GAIN, taps=(), seed=seed + 5
         )
     return StandIn(name, shape, target, drafters)
 
@@ -62,8 +65,11 @@ def _check(what: str, placement: Placement) -> None:
             f"{what} cannot be made: it is a {big.architecture} model{experts}.",
             f"Stand-ins are made in the shape of {', '.join(ARCHITECTURES)} models.",
         )
-    width, num_heads = big.hidden_size, big.num_heads
-    if num_heads % big.num_kv_heads or big.head_dim % small.head_dim or width % num_heads:
+    width = big.hidden_size
+    num_heads = big.num_heads
+    has_even_groups = num_heads % big.num_kv_heads == 0
+    has_whole_pairs = big.head_dim % small.head_dim == 0
+    if not has_even_groups or not has_whole_pairs or width % num_heads:
         raise UserError(
             f"{what} cannot be made: it has {num_heads} heads of {big.head_dim} in "
             f"{big.num_kv_heads} groups, and is {width:,} wide.",
