@@ -55,9 +55,9 @@ from specbench.tune.cost import measured_curve
 from specbench.tune.engine_plan import EnginePlan
 from specbench.tune.predict import curve_label
 from specbench.tune.profile_file import PROFILE_FILE, Profile, read_profile
+from specbench.tune.ranking import halves
 from specbench.tune.recording import recorded_plan
 from specbench.tune.replay import replay
-from specbench.tune.tuner import halves
 from specbench.types import Record
 
 METHODS = "eagle2,eagle3,medusa,hydra,eagle,sps,pld,suffix"

@@ -152,20 +152,20 @@ class Bench:
         order = self.random.sample(range(num_sizes), num_sizes)
         first_step = Turn(1, usual_threads, num_steps=1)  # is left out
         vanilla_turns = [Turn(1, usual_threads, VANILLA_STEPS) for _ in range(num_sizes + 1)]
-        own_turns = [
+        timed_turns = [
             Turn(grids.STEP_ROWS[size], self.thread_counts[thread_index], STEPS_PER_TURN)
             for size in order
         ]
         turns = [first_step, vanilla_turns[0]]
-        for own, vanilla in zip(own_turns, vanilla_turns[1:], strict=True):
-            turns += [own, vanilla]
+        for timed, vanilla in zip(timed_turns, vanilla_turns[1:], strict=True):
+            turns += [timed, vanilla]
         drafter = TurnDrafter(turns, self.vanilla, self.clock, self.target)
         self._complete(drafter, length_index, usual_threads)
         ratios = np.empty(num_sizes)
         neighbours = pairwise(vanilla_turns)
-        for size, own, (before, after) in zip(order, own_turns, neighbours, strict=True):
+        for size, timed, (before, after) in zip(order, timed_turns, neighbours, strict=True):
             unit_s = median([*before.settled_seconds, *after.settled_seconds])
-            ratios[size] = median(own.settled_seconds) / unit_s
+            ratios[size] = median(timed.settled_seconds) / unit_s
         if thread_index == 0:
             ratios[0] = 1.0  # one row with vanilla's threads is vanilla, by definition
         vanilla_seconds = [seconds for turn in vanilla_turns for seconds in turn.settled_seconds]
@@ -181,20 +181,20 @@ class Bench:
         before = self._visit(self.vanilla, length_index, 0)
         prefills = [before.prefill_s / median(before.seconds)]
         for knot, thread_index in self.random.sample(pairs, len(pairs)):
-            own = self._visit(knot.drafter, length_index, thread_index)
+            timed = self._visit(knot.drafter, length_index, thread_index)
             after = self._visit(self.vanilla, length_index, 0)
             prefills.append(after.prefill_s / median(after.seconds))
             unit_s = median([*before.seconds, *after.seconds])
             vanilla_prefill_s = (before.prefill_s + after.prefill_s) / 2
-            start_s = own.prefill_s - vanilla_prefill_s + own.start_s
+            start_s = timed.prefill_s - vanilla_prefill_s + timed.start_s
             visit = Visit(
                 block=len(self.steps),
                 thread_index=thread_index,
                 length_index=length_index,
                 knot=knot,
-                ratios=[step_s / unit_s for step_s in own.seconds],
-                rows=own.rows,
-                contexts=own.contexts,
+                ratios=[step_s / unit_s for step_s in timed.seconds],
+                rows=timed.rows,
+                contexts=timed.contexts,
                 start=start_s / unit_s,
             )
             self.visits.append(visit)

@@ -22,7 +22,7 @@ from specbench.settings.cost_curve import CURVE_FILE, Curve
 from specbench.settings.json_files import check_free
 from specbench.settings.run_method import RunMethod
 from specbench.tune.bench import STEPS_PER_TURN, STEPS_PER_VISIT, VANILLA_STEPS, Bench, Knot
-from specbench.tune.engine_plan import EnginePlan, Say, engine_plan, kinds_of
+from specbench.tune.engine_plan import EnginePlan, Say, kinds_of, make_engine_plan
 from specbench.tune.fit_curve import MeasuredKind, fit_curve
 from specbench.tune.kind import SizedDraft, find_kind
 from specbench.tune.timed import PLANTED_TOKENS
@@ -73,21 +73,21 @@ def cost(
     Raises:
         UserError: an unknown name, a wrong value, or several temperatures.
     """
-    made = engine_plan(model, methods, values, offline=offline)
+    engine_plan = make_engine_plan(model, methods, values, offline=offline)
     check_free(output, CURVE_FILE, "cost curve")
     progress = Lines(say or (lambda text: None))
-    curve = measured_curve(made, minutes, progress)
+    curve = measured_curve(engine_plan, minutes, progress)
     if output is not None:
         curve.write(Path(output))
     return curve
 
 
-def measured_curve(made: EnginePlan, minutes: float | None, progress: Progress) -> Curve:
+def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Progress) -> Curve:
     """The cost curve of a plan's model and methods on this machine."""
-    setup = made.setup
+    setup = engine_plan.setup
     loaded = load_engine(setup)
     target, vanilla = loaded.target, loaded.drafters[BASELINE]
-    kinds = kinds_of(setup, loaded.drafters, made.sampling, progress.message)
+    kinds = kinds_of(setup, loaded.drafters, engine_plan.sampling, progress.message)
     knots: list[Knot] = []
     methods: dict[str, MeasuredKind] = {}
     for method in setup.methods:
@@ -99,7 +99,7 @@ def measured_curve(made: EnginePlan, minutes: float | None, progress: Progress) 
     drafters = {BASELINE: vanilla}
     drafters |= {str(number): knot.drafter for number, knot in enumerate(knots)}
     with EngineBackend(setup, loaded=replace(loaded, drafters=drafters)) as backend:
-        requests = _requests(made.plan, target)
+        requests = _requests(engine_plan.plan, target)
         backend.warm_up(requests[len(requests) // 2 :])  # a usual one, and the longest
         threads = backend.describe().threads
         assert threads is not None

@@ -26,7 +26,11 @@ class EnginePlan(NamedTuple):
     """A plan for the engine in this process, with its setup."""
 
     plan: Plan
+    """What is completed."""
     setup: EngineSetup
+    """Its setup, with the type that plans of the engine have."""
+    is_offline: bool = False
+    """True if no network may be used."""
 
     @property
     def sampling(self) -> Sampling:
@@ -35,7 +39,7 @@ class EnginePlan(NamedTuple):
         return spec.sampling(spec.temperatures[0])
 
 
-def engine_plan(
+def make_engine_plan(
     model: str, methods: str | Sequence[str], values: Mapping[str, Any], *, offline: bool
 ) -> EnginePlan:
     """The plan of values from Python, with the paper's settings: one pass of greedy answers.
@@ -57,7 +61,7 @@ def engine_plan(
     plan = make_plan(spec, is_offline=offline)
     if not isinstance(plan.setup, EngineSetup):
         raise UserError("A server has neither profile nor cost curve.", "Leave --url out.")
-    return EnginePlan(plan, plan.setup)
+    return EnginePlan(plan, plan.setup, offline)
 
 
 def kinds_of(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from statistics import median
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,6 +19,9 @@ from specbench.settings.cost_curve import Curve, MethodCost
 from specbench.settings.cost_model import CostModel
 from specbench.tune.bench import NUM_WARMUP_STEPS, STEPS_PER_VISIT, Bench, Visit
 from specbench.tune.kind import Kind
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 NUM_DIGITS = 6
 """Digits of the times in a file."""
@@ -88,19 +91,7 @@ def _method_cost(
     label = visits[0].knot.label
     drafter = next(knot.drafter for knot in bench.knots if knot.label == label)
     is_padded = bench.target.execution.is_static and not drafter.has_fixed_size
-    # A row per step of all visits.
-    steps_per_visit = [len(visit.ratios) for visit in visits]
-    steps = pd.DataFrame(
-        {
-            "block": np.repeat([visit.block for visit in visits], steps_per_visit),
-            "thread": np.repeat([visit.thread_index for visit in visits], steps_per_visit),
-            "length": np.repeat([visit.length_index for visit in visits], steps_per_visit),
-            "size": np.repeat([visit.knot.number for visit in visits], steps_per_visit),
-            "ratio": [*chain.from_iterable(visit.ratios for visit in visits)],
-            "rows": [*chain.from_iterable(visit.rows for visit in visits)],
-            "context": [*chain.from_iterable(visit.contexts for visit in visits)],
-        }
-    )
+    steps = _steps_of(visits)
     rows = steps["rows"].to_numpy()
     steps["knot"] = measured.kind.knot_numbers(steps["size"].to_numpy(), rows)
     # draft = step - target's part, in the curve's unit
@@ -134,6 +125,24 @@ def _method_cost(
         knots=tuple(measured.knots),
         draft=_nested(np.reshape(drafts.to_numpy(), shape)),
         start=_nested(start.to_numpy()),
+    )
+
+
+def _steps_of(visits: Sequence[Visit]) -> DataFrame:
+    """One row per measured step, with its visit's block, indices and size."""
+    import pandas as pd
+
+    num_steps = [len(visit.ratios) for visit in visits]
+    return pd.DataFrame(
+        {
+            "block": np.repeat([visit.block for visit in visits], num_steps),
+            "thread": np.repeat([visit.thread_index for visit in visits], num_steps),
+            "length": np.repeat([visit.length_index for visit in visits], num_steps),
+            "size": np.repeat([visit.knot.number for visit in visits], num_steps),
+            "ratio": [*chain.from_iterable(visit.ratios for visit in visits)],
+            "rows": [*chain.from_iterable(visit.rows for visit in visits)],
+            "context": [*chain.from_iterable(visit.contexts for visit in visits)],
+        }
     )
 
 

@@ -72,8 +72,8 @@ class Kind:
         """
         raise TypeError(f"{type(self).__name__} does not implement grid()")
 
-    def longest_path(self, answer: Answer, label: str, at: int) -> int:
-        """Tokens of the answer from `at` on that a path of the candidates has."""
+    def longest_path(self, answer: Answer, label: str, position: int) -> int:
+        """Tokens of the answer from a position on that a path of the candidates has."""
         raise TypeError(f"{type(self).__name__} does not implement longest_path()")
 
     def best_trees(

@@ -160,5 +160,5 @@ def curve_label(curve: Curve, method: RunMethod) -> str:
         is_same_method = measured.method.name == method.method.name
         if is_same_method and Path(measured.options.weights).name == weights_name:
             return label
-    known = ", ".join(curve.methods) or "none"
-    raise UserError(f"The cost curve has no {method.label}, only {known}.", MEASURE_HINT)
+    measured_labels = ", ".join(curve.methods) or "none"
+    raise UserError(f"The cost curve has no {method.label}, only {measured_labels}.", MEASURE_HINT)

@@ -8,7 +8,7 @@ from typing import Any
 
 from specbench.measure.progress import Lines
 from specbench.settings.json_files import check_free
-from specbench.tune.engine_plan import Say, engine_plan
+from specbench.tune.engine_plan import Say, make_engine_plan
 from specbench.tune.profile_file import PROFILE_FILE, Profile
 from specbench.tune.recording import recorded_plan
 
@@ -42,10 +42,10 @@ def profile(
         UserError: an unknown name or wrong value, several temperatures, a method without a
             profile, or a profile that is too large.
     """
-    made = engine_plan(model, methods, values, offline=offline)
+    engine_plan = make_engine_plan(model, methods, values, offline=offline)
     check_free(output, PROFILE_FILE, "profile")
     progress = Lines(say or (lambda text: None))
-    recorded = recorded_plan(made, progress, is_named=bool(methods))
+    recorded = recorded_plan(engine_plan, progress, is_named=bool(methods))
     if output is not None:
         recorded.write(Path(output))
     return recorded

@@ -59,18 +59,20 @@ class _NoRecords:
         """Drop a record."""
 
 
-def recorded_plan(made: EnginePlan, progress: Progress, *, is_named: bool) -> Profile:
+def recorded_plan(engine_plan: EnginePlan, progress: Progress, *, is_named: bool) -> Profile:
     """Complete all requests with vanilla, then each with a recorder of each method.
 
     A method without a profile is refused if the user named it, else left out.
     """
-    plan = made.plan
-    methods = tuple(method.with_options(method.options.profiled()) for method in made.setup.methods)
-    setup = replace(made.setup, methods=methods)
+    plan = engine_plan.plan
+    methods = tuple(
+        method.with_options(method.options.profiled()) for method in engine_plan.setup.methods
+    )
+    setup = replace(engine_plan.setup, methods=methods)
     loaded = load_engine(setup)
     drafters = loaded.drafters
     say = None if is_named else progress.message
-    kinds = kinds_of(setup, drafters, made.sampling, say)
+    kinds = kinds_of(setup, drafters, engine_plan.sampling, say)
     profiled = {
         method.label: ProfiledMethod(
             kind=kinds[method.label],
@@ -99,7 +101,7 @@ def recorded_plan(made: EnginePlan, progress: Progress, *, is_named: bool) -> Pr
     header = ProfileHeader(
         model=plan.about.model,
         methods=profiled,
-        sampling=made.sampling,
+        sampling=engine_plan.sampling,
         max_new_tokens=plan.max_new_tokens,
         vocab_size=loaded.target.vocab_size,
         prompts=tuple(prompt_set.describe() for prompt_set in plan.prompt_sets),

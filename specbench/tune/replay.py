@@ -30,10 +30,10 @@ def replay(profile: Profile, method_key: str, *, otherwise: str = "") -> list[Wa
     first = _drafts_of(profile, method_key)
     second = _drafts_of(profile, otherwise) if otherwise else None
 
-    def draft_at(answer: Answer, at: int, wanted: int | None) -> Draft:
-        draft = first(answer, at, wanted)
+    def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
+        draft = first(answer, position, wanted_length)
         if second is not None and draft.num_nodes == 1:
-            return second(answer, at, wanted)
+            return second(answer, position, wanted_length)
         return draft
 
     return [walk_of(answer, draft_at) for answer in profile.answers]
@@ -53,8 +53,8 @@ def oracle(profile: Profile, label: str) -> list[Walk]:
     if kind is None or not kind.has_candidates:
         raise UserError(f"{label} has no recorded tree.", "Methods with heads have one.")
 
-    def draft_at(answer: Answer, at: int, wanted: int | None) -> Draft:
-        depth = kind.longest_path(answer, label, at)
+    def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
+        depth = kind.longest_path(answer, label, position)
         return certain(1 + depth, depth)
 
     return [walk_of(answer, draft_at) for answer in profile.answers]
@@ -66,25 +66,29 @@ def walk_of(answer: Answer, draft_at: DraftAt) -> Walk:
     A position is visited as often as the steps before it are expected to end there. With a
     schedule, its visits are counted apart per length that the schedule asks for.
     """
-    # visits(1) = 1,  visits(t + a + 1) += visits(t) * P(a accepted | t)
+    # visits(1) = 1,  visits(t + a + 1) += visits(t) * P(a tokens are accepted at t)
     num_tokens = answer.about.num_tokens
     visits: list[defaultdict[int | None, float]] = [
         defaultdict(float) for _ in range(num_tokens + 1)
-    ]  # [tokens before] by wanted length
+    ]  # [tokens before] by wanted_length length
     visits[1][None] = 1
     steps: list[Step] = []
     num_expanded = 0
     num_missed = 0
-    for at in range(1, num_tokens):
-        for wanted, times in visits[at].items():
-            draft = draft_at(answer, at, wanted)
+    for position in range(1, num_tokens):
+        for wanted_length, times in visits[position].items():
+            draft = draft_at(answer, position, wanted_length)
             mean_emitted = 0.0
             for outcome in draft.outcomes:
-                emitted = min(outcome.num_accepted + 1, num_tokens - at)
+                emitted = min(outcome.num_accepted + 1, num_tokens - position)
                 mean_emitted += outcome.chance * emitted
-                next_wanted = wanted if outcome.next_length is None else outcome.next_length
-                visits[at + emitted][next_wanted] += times * outcome.chance
-            step = Step(emitted=mean_emitted, rows=draft.num_nodes, before=at - 1, times=times)
+                next_length = outcome.next_length
+                if next_length is None:
+                    next_length = wanted_length
+                visits[position + emitted][next_length] += times * outcome.chance
+            step = Step(
+                emitted=mean_emitted, rows=draft.num_nodes, before=position - 1, times=times
+            )
             steps.append(step)
             num_expanded += draft.num_expanded
             num_missed += draft.num_missed

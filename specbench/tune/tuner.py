@@ -6,22 +6,20 @@ half.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.stats.estimates import Estimate
 from specbench.errors import UserError
-from specbench.log.files import write_whole
 from specbench.log.run import Run
 from specbench.log.store import HEADER, read_run
-from specbench.measure.base import Plan, Progress
+from specbench.measure.base import Progress
 from specbench.measure.local.engine_load import load_model
 from specbench.measure.plan import make_plan
 from specbench.measure.progress import Lines
@@ -30,25 +28,18 @@ from specbench.settings.cost_curve import CURVE_FILE, Curve, read_curve
 from specbench.settings.cost_model import CostModel
 from specbench.settings.run_method import parse_methods
 from specbench.settings.speedup import NUM_RESAMPLES
-from specbench.tune.candidates import candidates, spelling
 from specbench.tune.choice import Choice, choose, paper_of
 from specbench.tune.cost import about_of, measured_curve
-from specbench.tune.engine_plan import EnginePlan, Say, engine_plan
-from specbench.tune.kind import find_kind
+from specbench.tune.engine_plan import EnginePlan, Say, make_engine_plan
 from specbench.tune.predict import predict_with
 from specbench.tune.profile_file import PROFILE_FILE, Profile, read_profile
+from specbench.tune.ranking import halves, ranked_settings, settings_to_measure
 from specbench.tune.recording import recorded_plan
 from specbench.tune.results import write_results
 from specbench.types import BASELINE
 
 DEFAULT_NUM_PROMPTS = 4
 """Prompts of a task without --limit: two for each half, so that a tune takes minutes."""
-NUM_SCREENING_ANSWERS = 6
-"""Answers that all settings of a method are predicted for."""
-NUM_KEPT = 12
-"""Settings that are then predicted for all answers of the first half, the fastest of those."""
-NUM_BEST = 2
-"""Settings of a method that are measured since they are the fastest by prediction."""
 NUM_DRAWN = 2
 """Settings that are drawn from the rest and measured, which shows how good predictions are."""
 SHORT_MINUTES = 2
@@ -60,13 +51,6 @@ CHANGED = 1.2
 CHANGED_WARNING = (
     "Vanilla's step took {:.0%} of its time in the cost curve: the machine's speed changed."
 )
-
-
-class Halves(NamedTuple):
-    """Names of the answers to choose settings by, and of those to measure them on."""
-
-    first: set[str]
-    second: set[str]
 
 
 def tune(
@@ -105,29 +89,26 @@ def tune(
     progress = progress or Lines(say or (lambda text: None))
     if "limit" not in values and "sample" not in values:
         values["limit"] = DEFAULT_NUM_PROMPTS
-    made = engine_plan(model, methods, values, offline=offline)
-    profile = _profile_in(folder / "profile", made, progress)
-    curve = _curve_in(folder / "cost", made, minutes / CURVE_SHARE if minutes else None, progress)
+    engine_plan = make_engine_plan(model, methods, values, offline=offline)
+    profile = _profile_in(folder / "profile", engine_plan, progress)
+    curve_minutes = minutes / CURVE_SHARE if minutes else None
+    curve = _curve_in(folder / "cost", engine_plan, curve_minutes, progress)
     _check_methods(folder, profile, curve)
     cost_model = CostModel(curve, NUM_RESAMPLES)
     prompts = halves(profile)
     progress.message("Predicting …")
-    draw = Random(0)
     num_drawn = 1 if minutes is not None and minutes <= SHORT_MINUTES else NUM_DRAWN
+    draw = Random(0)
     settings: dict[str, list[str]] = {}
-    for method in made.setup.methods:
-        if method.label == BASELINE:
-            continue
-        ranked: list[str] = []
-        if method.label in curve.methods:
-            trees = folder / "trees"
-            ranked = ranked_settings(profile, cost_model, method.label, prompts.first, trees)
-        asked = str(method.asked)
-        settings[asked] = _measured_settings(ranked, paper_of(asked), draw, num_drawn)
-    all_settings = tuple(setting for of_method in settings.values() for setting in of_method)
-    spec = msgspec.structs.replace(made.plan.spec, methods=all_settings, repeats=2)
-    run_of_settings = make_plan(spec, is_offline=offline)
-    run = _run_in(folder / "run", run_of_settings, prompts.second, progress)
+    for method in engine_plan.setup.methods:
+        if method.label != BASELINE:
+            ranked: list[str] = []
+            if method.label in curve.methods:
+                trees = folder / "trees"
+                ranked = ranked_settings(profile, cost_model, method.label, prompts.first, trees)
+            asked = str(method.asked)
+            settings[asked] = settings_to_measure(ranked, paper_of(asked), draw, num_drawn)
+    run = _run_settings(folder / "run", engine_plan, settings, prompts.second, progress)
     metrics = measure(run)
     _compare_steps(metrics, curve, progress)
     choices = []
@@ -136,49 +117,51 @@ def tune(
             cost_model, profile, tried, prompts=prompts.second, is_strict=False
         )
         choices.append(choose(label, tried, predictions, metrics))
-    write_results(folder, choices, made.setup, run)
+    write_results(folder, choices, engine_plan.setup, run)
     return choices
 
 
-def _profile_in(folder: Path, made: EnginePlan, progress: Progress) -> Profile:
+def _profile_in(folder: Path, engine_plan: EnginePlan, progress: Progress) -> Profile:
     """The profile stored in a folder, or a new one of all methods that can have one."""
     if (folder / PROFILE_FILE).is_file():
         profile = read_profile(folder)
-        _check_profile(folder, profile, made)
+        _check_profile(folder, profile, engine_plan)
         progress.message(f"Profile: that in {folder}")
         return profile
     progress.message("Profile …")
-    profile = recorded_plan(made, progress, is_named=False)
+    profile = recorded_plan(engine_plan, progress, is_named=False)
     profile.write(folder)
     return profile
 
 
-def _check_profile(folder: Path, profile: Profile, made: EnginePlan) -> None:
+def _check_profile(folder: Path, profile: Profile, engine_plan: EnginePlan) -> None:
     """Refuse a stored profile of another model or of other work.
 
     Raises:
         UserError: model, weights, prompts, lengths or methods differ.
     """
-    plan = made.plan
+    plan = engine_plan.plan
     profile.check(plan.about.model, plan.about.methods)
     stored_prompts = [prompts.sha256 for prompts in profile.header.prompts]
     prompts = [prompt_set.describe().sha256 for prompt_set in plan.prompt_sets]
     is_same = stored_prompts == prompts
     is_same = is_same and profile.header.max_new_tokens == plan.max_new_tokens
-    if not is_same or {*profile.header.methods} - {*made.setup.labels}:
+    if not is_same or {*profile.header.methods} - {*engine_plan.setup.labels}:
         message = f"{folder} has a profile of other prompts, lengths or methods."
         raise UserError(message, "Give --out another folder.")
 
 
-def _curve_in(folder: Path, made: EnginePlan, minutes: float | None, progress: Progress) -> Curve:
+def _curve_in(
+    folder: Path, engine_plan: EnginePlan, minutes: float | None, progress: Progress
+) -> Curve:
     """The cost curve stored in a folder, or a new one."""
     if (folder / CURVE_FILE).is_file():
         curve = read_curve(folder)
-        curve.check(about_of(made.setup, load_model(made.setup)))
+        curve.check(about_of(engine_plan.setup, load_model(engine_plan.setup)))
         progress.message(f"Cost curve: that in {folder}")
         return curve
     progress.message("Cost curve …")
-    curve = measured_curve(made, minutes, progress)
+    curve = measured_curve(engine_plan, minutes, progress)
     curve.write(folder)
     return curve
 
@@ -196,80 +179,28 @@ def _check_methods(folder: Path, profile: Profile, curve: Curve) -> None:
         raise UserError(message, "Give --out another folder.")
 
 
-def halves(profile: Profile) -> Halves:
-    """The names of the answers to every other sample of each task, and of the rest.
-
-    With a single sample per task, both halves are the same.
-    """
-    parts = Halves(set(), set())
-    numbers_by_task: dict[str, dict[str, int]] = {}
-    for answer in profile.answers:
-        name = answer.about.prompt
-        task, sample = name.partition("/")[0], name.rpartition("/")[0]
-        numbers = numbers_by_task.setdefault(task, {})
-        number = numbers.setdefault(sample, len(numbers))
-        parts[number % 2].add(name)
-    return parts if parts.second else Halves(parts.first, parts.first)
-
-
-def ranked_settings(
-    profile: Profile, model: CostModel, label: str, prompts: Collection[str], trees: Path
-) -> list[str]:
-    """The candidates of a method in profile and curve, the fastest on these prompts first.
-
-    All are predicted for a few answers, and the fastest of those for all.
+def _run_settings(
+    folder: Path,
+    engine_plan: EnginePlan,
+    settings: Mapping[str, Sequence[str]],
+    prompts: Collection[str],
+    progress: Progress,
+) -> Run:
+    """An ordinary run of all settings on some prompts; a stored one is continued.
 
     Args:
-        profile: has the method.
-        model: of a curve that has it too.
-        label: the method as it was profiled.
-        prompts: names of the answers to choose by.
-        trees: the folder of files of trees that are made for the method.
-    """
-
-    def by_speed(settings: Sequence[str], answers: Collection[str]) -> list[str]:
-        predictions = predict_with(model, profile, settings, prompts=answers, is_strict=False)
-        fastest_first = sorted(predictions, key=lambda prediction: -prediction.speedup)
-        return [prediction.settings for prediction in fastest_first]
-
-    stride = max(1, len(prompts) // NUM_SCREENING_ANSWERS)
-    few = set(sorted(prompts)[::stride])
-    settings = [*candidates(profile, label), *_tree_settings(profile, label, prompts, trees)]
-    ranked = by_speed(settings, few)
-    return by_speed(ranked[:NUM_KEPT], prompts) + ranked[NUM_KEPT:]
-
-
-def _measured_settings(
-    ranked: Sequence[str], paper: str, draw: Random, num_drawn: int
-) -> list[str]:
-    """The settings of a method that are measured: the best, the paper's, and drawn ones."""
-    chosen = [*ranked[:NUM_BEST], paper]
-    rest = [setting for setting in ranked if setting not in chosen]
-    drawn = draw.sample(rest, min(num_drawn, len(rest)))
-    return [*dict.fromkeys([*chosen, *drawn])]
-
-
-def _tree_settings(
-    profile: Profile, label: str, prompts: Collection[str], folder: Path
-) -> list[str]:
-    """The best static trees of several sizes, as settings; their files are written."""
-    kind = find_kind(profile.header.methods[label].kind)
-    settings = []
-    for rows, paths in kind.best_trees(profile, label, prompts).items():
-        if paths:
-            folder.mkdir(parents=True, exist_ok=True)
-            path = (folder / f"{label.partition(':')[0]}-{rows}.json").resolve()
-            write_whole(path, json.dumps(paths).encode())
-            settings.append(spelling(profile, label, {"tree": path}))
-    return settings
-
-
-def _run_in(folder: Path, plan: Plan, prompts: Collection[str], progress: Progress) -> Run:
-    """An ordinary run of a plan on some of its prompts; a stored one is continued.
+        folder: of the run.
+        engine_plan: names the model and the prompts.
+        settings: by method.
+        prompts: names of the answers whose samples are measured.
+        progress: receives the events.
 
     Raises:
         UserError: the folder has a complete run of other settings.
     """
+    all_settings = tuple(setting for of_method in settings.values() for setting in of_method)
+    spec = msgspec.structs.replace(engine_plan.plan.spec, methods=all_settings, repeats=2)
+    plan = make_plan(spec, is_offline=engine_plan.is_offline)
     if (folder / HEADER).is_file():
         stored = read_run(folder)
         if stored.header.status == "complete":

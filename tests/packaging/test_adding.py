@@ -29,6 +29,19 @@ MODEL = """
 title = "Seed OSS 36B"
 repo = "ByteDance-Seed/Seed-OSS-36B-Instruct"
 """
+KIND = '''"""Copies: chains from text that are recorded, not made again."""
+
+from specbench.tune.kinds.path import PathKind
+
+
+class CopiesKind(PathKind):
+    """As a path."""
+
+    name = "copies"
+
+
+KIND = CopiesKind()
+'''
 ADDED: dict[str, dict[str, list[tuple[str, str]]]] = {
     "an output format": {"specbench/report/export/title.py": [("", FORMAT)]},
     "a plot": {"specbench/report/plots/dot.py": [("", PLOT)]},
@@ -49,6 +62,13 @@ ADDED: dict[str, dict[str, list[tuple[str, str]]]] = {
     "a family of models on the fused stack": {
         "specbench/engine/layers/models.py": [('"Qwen3For', '"SeedOssForCausalLM", "Qwen3For')]
     },
+    "a kind of profile": {
+        "specbench/tune/kinds/copies.py": [("", KIND)],
+        "methods/pld.py": [('profile = "text"', 'profile = "copies"')],
+    },
+    "a grid of settings": {
+        "specbench/settings/grids.py": [("TRIED_CHAINS = (", "TRIED_CHAINS = (5, ")],
+    },
     "a model": {"specbench/models/models.toml": [("# The models", f"{MODEL}# The models")]},
 }
 """The changes that each recipe makes in its files: old text and new text."""
@@ -60,6 +80,14 @@ small = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_atte
              num_key_value_heads=2, head_dim=8, vocab_size=50)
 model = AutoModelForCausalLM.from_config(AutoConfig.for_model("seed_oss", **small))
 print(find_model("seed-oss-36b").title, unsupported_reason(model))
+"""
+PROFILED = """
+from specbench.tune import mat, profile, replay
+from specbench.tune.candidates import candidates
+made = profile("tiny", "pld", tasks="gsm8k", limit=1, max_new_tokens=24, dtype="float32", threads=1)
+setting = "pld:num_tokens=5"
+is_tried = setting in candidates(made, "pld")
+print(made.header.methods["pld"].kind, is_tried, mat(replay(made, setting)) >= 1)
 """
 
 
@@ -86,3 +114,5 @@ def test_each_thing_is_added_in_the_files_that_contributing_names(
     assert ",most," in (out / "table.csv").read_text().splitlines()[0]
     assert '"most"' in (out / "report.json").read_text()
     assert output([sys.executable, "-c", FUSED], copy).splitlines()[-1] == "Seed OSS 36B None"
+    profiled = output([sys.executable, "-c", PROFILED], copy).splitlines()[-1]
+    assert profiled == "copies True True"

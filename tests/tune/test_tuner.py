@@ -23,8 +23,8 @@ from specbench.settings.run_method import RunMethod
 from specbench.settings.tuned_settings import TUNED, keep_settings
 from specbench.tune import Choice, read_profile, tune
 from specbench.tune.choice import choose, paper_of
+from specbench.tune.ranking import halves
 from specbench.tune.results import COLUMNS
-from specbench.tune.tuner import halves
 from specbench.zoo import TINY
 from tests.tune import WORK, time_few_rows
 

@@ -110,12 +110,12 @@ class PathKind(Kind):
         options = method.options
         has_fixed_size = profile.header.methods[label].has_fixed_size
 
-        def draft_at(answer: Answer, at: int, wanted: int | None) -> Draft:
-            length = wanted or options.num_tokens
+        def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
+            length = wanted_length or options.num_tokens
             num_drafted = length
             if not has_fixed_size:  # shorter at the end of the budget
-                num_drafted = min(length, answer.about.limit - at - 1)
-            chances = self.chances(answer.drafts[label], at, num_drafted)
+                num_drafted = min(length, answer.about.limit - position - 1)
+            chances = self.chances(answer.drafts[label], position, num_drafted)
             outcomes = [
                 Outcome(accepted, chance, next_length(options.schedule, length, accepted))
                 for accepted, chance in shares(chances[:num_drafted])
@@ -124,12 +124,12 @@ class PathKind(Kind):
 
         return draft_at
 
-    def chances(self, arrays: Arrays, at: int, num_drafted: int) -> list[float]:
+    def chances(self, arrays: Arrays, position: int, num_drafted: int) -> list[float]:
         """The chance that each token of a chain is accepted, if those before it are."""
         path = arrays["path"]
         if path.ndim == 1:  # a chain that is not drawn: its right tokens, and a wrong one
-            return [1.0] * int(path[at - 1]) + [0.0]
-        chances: list[float] = path[at - 1].tolist()
+            return [1.0] * int(path[position - 1]) + [0.0]
+        chances: list[float] = path[position - 1].tolist()
         return chances
 
     def sizes(self, options: Any, drafter: Drafter) -> Iterator[SizedDraft]:

@@ -60,12 +60,12 @@ class PoolKind(Kind):
         options = method.options
         pool_of = cache(HostPool)
 
-        def draft_at(answer: Answer, at: int, wanted: int | None) -> Draft:
-            stored = _stored_pool(answer, label, at)
+        def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
+            stored = _stored_pool(answer, label, position)
             top_k = min(options.top_k, stored.token_ids.shape[-1])
             pool = pool_of(options.total_tokens, options.depth, top_k)
             tree = smaller_tree(stored, pool, options.depth)
-            accepted = num_accepted(tree.tokens, tree.parents, answer.token_ids[at:])
+            accepted = num_accepted(tree.tokens, tree.parents, answer.token_ids[position:])
             return Draft(
                 num_nodes=len(tree.tokens),
                 outcomes=[Outcome(accepted)],
@@ -90,13 +90,13 @@ class PoolKind(Kind):
             if depth + 2 <= rows <= num_candidates(depth, top_k):
                 yield {"total_tokens": rows, "depth": depth, "top_k": top_k}
 
-    def longest_path(self, answer: Answer, label: str, at: int) -> int:
-        return _stored_pool(answer, label, at).depth_of(answer.token_ids[at:])
+    def longest_path(self, answer: Answer, label: str, position: int) -> int:
+        return _stored_pool(answer, label, position).depth_of(answer.token_ids[position:])
 
 
-def _stored_pool(answer: Answer, label: str, at: int) -> StoredPool:
-    """The pool that was recorded after `at` tokens of an answer."""
-    return StoredPool(**{name: rows[at - 1] for name, rows in answer.drafts[label].items()})
+def _stored_pool(answer: Answer, label: str, position: int) -> StoredPool:
+    """The pool that was recorded at a position of an answer."""
+    return StoredPool(**{name: rows[position - 1] for name, rows in answer.drafts[label].items()})
 
 
 KIND = PoolKind()

@@ -50,8 +50,8 @@ class RanksKind(Kind):
         ranks = tree.ranks.tolist()
         parents = tree.layout.parents.tolist()
 
-        def draft_at(answer: Answer, at: int, wanted: int | None) -> Draft:
-            following = answer.drafts[label]["ranks"][at - 1].tolist()
+        def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
+            following = answer.drafts[label]["ranks"][position - 1].tolist()
             return certain(len(ranks), num_accepted(ranks, parents, following))
 
         return draft_at
@@ -65,8 +65,8 @@ class RanksKind(Kind):
             if rows > 1:
                 yield {"nodes": rows}
 
-    def longest_path(self, answer: Answer, label: str, at: int) -> int:
-        return len(ranked_path(answer, label, at))
+    def longest_path(self, answer: Answer, label: str, position: int) -> int:
+        return len(ranked_path(answer, label, position))
 
     def best_trees(
         self, profile: Profile, label: str, prompts: Collection[str]

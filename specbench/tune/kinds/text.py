@@ -34,9 +34,9 @@ class TextKind(Kind):
     def replay(self, profile: Profile, label: str, method: RunMethod) -> DraftAt:
         drafter = _build(profile, method)
         if drafter is None or drafter.profile != self.name:
-            known = ", ".join(profile.header.methods)
+            profiled = ", ".join(profile.header.methods)
             raise UserError(
-                f"{method.label} is not in the profile, which has {known}.",
+                f"{method.label} is not in the profile, which has {profiled}.",
                 f"Add it: specbench tune profile --method '{method.label}' --out DIR",
             )
         return _Redrafting(drafter, host_target(profile).device).draft_at
@@ -82,17 +82,17 @@ class _Redrafting:
         self._answer: Answer | None = None
         self._state: State
 
-    def draft_at(self, answer: Answer, at: int, wanted: int | None) -> Draft:
-        """The draft after `at` tokens of an answer; `at` rises until the next answer."""
+    def draft_at(self, answer: Answer, position: int, wanted_length: int | None) -> Draft:
+        """The draft at a position of an answer. Positions rise until the next answer."""
         if answer is not self._answer:
             self._begin(answer)
         num_emitted = len(self._state.token_ids) - len(answer.prompt_ids)
-        for token_id in answer.token_ids[num_emitted:at]:
+        for token_id in answer.token_ids[num_emitted:position]:
             self._state.append(token_id)
         tree = self._drafter.propose(self._state)
         tokens = tree.tokens[: tree.num_verify].tolist()
         parents = tree.layout.parents.tolist()
-        accepted = num_accepted(tokens, parents, answer.token_ids[at:])
+        accepted = num_accepted(tokens, parents, answer.token_ids[position:])
         return certain(tree.num_nodes, accepted)
 
     def _begin(self, answer: Answer) -> None:

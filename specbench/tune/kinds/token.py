@@ -38,8 +38,8 @@ class TokenKind(PathKind):
     def record(self, drafter: Drafter, answer: Sequence[int]) -> Recorder:
         return TokenRecorder(drafter, answer)
 
-    def chances(self, arrays: Arrays, at: int, num_drafted: int) -> list[float]:
-        first = at - 1
+    def chances(self, arrays: Arrays, position: int, num_drafted: int) -> list[float]:
+        first = position - 1
         chances: list[float] = arrays["token"][first : first + num_drafted].tolist()
         return chances
 
