@@ -5,9 +5,8 @@ They judge methods of the engine in this process, not those of servers.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio
 from specbench.analysis.stats.estimates import without_spread
 from specbench.analysis.stats.significance import GATE_ALPHA, holm, slower
 from specbench.analysis.stats.variance import EXACT
+from specbench.analysis.unclocked import Subject, hidden_time, untimed_work
 from specbench.analysis.warnings import RunWarning
 from specbench.log.header import RunHeader
 
@@ -28,9 +28,6 @@ FAST_STEP = "fast_step"
 """Key of the warning about steps of one method that are faster than vanilla's."""
 SLOW_VANILLA = "slow_vanilla"
 """Key of the same warning about several methods: vanilla is then the likely cause."""
-
-Subject: TypeAlias = tuple[str, float]
-"""A method and a temperature."""
 
 LEAST_STEPS = 0.95
 """Least steps for as many tokens, in later passes / in the first, without a hidden memory."""
@@ -46,20 +43,6 @@ MOST_AFTER = 0.1
 """Vanilla's steps may take longer by this share after a method than after others."""
 LEAST_PAIRS = 8
 """Vanilla's completions after a method, and after others, that the rule needs."""
-MOST_HIDDEN = 0.1
-"""Share of its own time by which an outer clock may see more of a completion."""
-HIDDEN_S = 1e-3
-"""Seconds by which an outer clock may see more, besides that share."""
-LEAST_HIDDEN = 0.2
-"""The share of completions in which the outer clock has to see more than allowed."""
-MOST_UNTIMED = 0.05
-"""Untimed work of a method / its decode time, up to which there is no warning."""
-BUILD_S = 0.5
-"""Seconds that building a method may take, besides loading its weights."""
-LOADED_BYTES_PER_S = 50e6
-"""Bytes of weights that building a method may load per second."""
-_BYTES_PER_NUMBER = 4
-"""Of weights that are made in memory."""
 _GROUP = ["temperature", "task", "turn"]
 """Columns of vanilla's completions whose steps should take equally long."""
 
@@ -85,8 +68,8 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
     used = frame[is_used & (frame["method"] != BASELINE)]
     first_pass = used[used["repeat"] == 0]
     named: dict[str, dict[Subject, float]] = {
-        "untimed_work": _untimed(frame, header),
-        "hidden_time": {} if spec.trace else _hidden(table),
+        "untimed_work": untimed_work(frame, header),
+        "hidden_time": {} if spec.trace else hidden_time(table),
         "remembered_answers": _claimed(_later_passes(used)),
         "known_answers": _claimed(_by_order(first_pass)),
     }
@@ -112,51 +95,6 @@ def _warning(key: str, ratios: Mapping[Subject, float]) -> RunWarning:
         for (method, temperature), ratio in ratios.items()
     ]
     return RunWarning(key, {"methods": methods})
-
-
-def _hidden(table: RecordTable) -> dict[Subject, float]:
-    """Seconds of completions by the outer clock / by their own times, where it saw far more.
-
-    It counts if the sum and many completions show it: bursts of other programs hit only a few.
-    """
-    times: dict[Subject, list[tuple[float, float]]] = defaultdict(list)
-    for record in table.records:
-        if record.outer_s is not None and record.wall_s is not None:
-            subject = record.key.method, record.key.temperature
-            times[subject].append((record.outer_s, record.wall_s))
-    ratios = {}
-    for subject, pairs in times.items():
-        outer_s, own_s = np.array(pairs).T  # [completions]
-        is_more = outer_s > own_s * (1 + MOST_HIDDEN) + HIDDEN_S
-        allowed_s = own_s.sum() * (1 + MOST_HIDDEN) + HIDDEN_S * len(pairs)
-        if outer_s.sum() > allowed_s and is_more.mean() > LEAST_HIDDEN:
-            ratios[subject] = float(outer_s.sum() / own_s.sum())
-    return ratios
-
-
-def _untimed(frame: DataFrame, header: RunHeader) -> dict[Subject, float]:
-    """Untimed work of methods / their decode times, where it is more than loading explains."""
-    measured = frame[frame["is_measured"]]
-    decode_s_of_method = measured.groupby("method", observed=True)["decode_s"].sum()
-    ratios = {}
-    for method, hooks in header.hooks.items():
-        load_s = _weight_bytes(header, method) / LOADED_BYTES_PER_S
-        build_s = max(hooks.build_s - BUILD_S - load_s, 0.0)
-        untimed_s = build_s + hooks.remember_s + hooks.forget_s
-        decode_s = float(decode_s_of_method.get(method, 0.0))
-        if decode_s and untimed_s > MOST_UNTIMED * decode_s:
-            ratios[method, 0.0] = untimed_s / decode_s
-    return ratios
-
-
-def _weight_bytes(header: RunHeader, method: str) -> int:
-    """The bytes of a method's weights, in files and made in memory."""
-    method_header = header.methods.get(method)
-    weights = method_header.weights if method_header else None
-    if weights is None:
-        return 0
-    file_bytes = sum(file.bytes for file in weights.files.values())
-    return file_bytes + _BYTES_PER_NUMBER * (weights.num_numbers or 0)
 
 
 def _claimed(compared: Compared, allowed: float = 1 / LEAST_STEPS - 1) -> dict[Subject, float]:

@@ -8,7 +8,7 @@ Means over tasks are arithmetic, as in the papers' tables; `pooled` takes all ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -19,7 +19,7 @@ from specbench.analysis.cells import rows_by_cell as rows_by_cell
 from specbench.analysis.cheats import find_cheats
 from specbench.analysis.costs import NO_COST, Cost, Roofline, measure_cost, read_roofline
 from specbench.analysis.divergence import Agreement, find_agreements
-from specbench.analysis.means import means_of_methods, reason_if_partial
+from specbench.analysis.overall import Axes, MethodMetrics, axes_of, measure_overall
 from specbench.analysis.ranking import Ranking, rank
 from specbench.analysis.records import BASELINE as BASELINE
 from specbench.analysis.records import POOLED as POOLED
@@ -27,7 +27,7 @@ from specbench.analysis.records import RecordTable, make_table
 from specbench.analysis.server_counters import mat_of_blocks
 from specbench.analysis.serving import ServingMetrics, measure_serving
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws
-from specbench.analysis.stats.estimates import Estimate, Missing, Value
+from specbench.analysis.stats.estimates import Estimate, Missing
 from specbench.analysis.stats.scope import ONE_PASS, Scope
 from specbench.analysis.survivors import find_survivors
 from specbench.analysis.warnings import RunWarning, find_idle_drafts, find_warnings
@@ -38,24 +38,7 @@ from specbench.log.run import BETWEEN, BlockKey, Run, block_key
 from specbench.log.spec import parse_goodput
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-
-
-@dataclass(frozen=True, slots=True)
-class MethodMetrics:
-    """A method at one temperature over all tasks. The values are means of its cells."""
-
-    speedup: Value
-    decode_speedup: Value
-    mat: Value
-
-    pooled: CellMetrics
-    """All tasks as one cell, without intervals. Its MAT is over the completions that vanilla
-    finished too, as costs are.
-    """
-
-    partial: Missing | None = None
-    """The reason if the method lacks tasks, so that its numbers compare with no others."""
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,42 +100,27 @@ def measure(
     table = make_table(run.records, run.run_of_repeat, header.blocks)
     frame = table.frame
     survivors = find_survivors(frame)
-    methods = _methods(header, frame)
-    temperatures = tuple(sorted({*spec.temperatures, *frame["temperature"].unique().tolist()}))
-    tasks = tuple(dict.fromkeys([*header.columns, *frame["task"].unique()]))
-
-    has_phases = spec.phases or frame["draft_s"].notna().any()
-    no_times = WITH_PHASES if has_phases else None
+    axes = axes_of(header, frame)
+    no_times = WITH_PHASES if spec.phases or frame["draft_s"].notna().any() else None
     source = CellSource(table, header, survivors, no_times)
     roofline = read_roofline(header.roofline, run.records, header.threads)
-    costs = {
-        key: measure_cost(key, table, rows, roofline, no_times)
-        for key, rows in source.shared_rows.items()
-    }
+    costs: dict[CellKey, Cost] = {}
+    for key, rows in source.shared_rows.items():
+        costs[key] = measure_cost(key, table, rows, roofline, no_times)
     cells: dict[CellKey, CellMetrics] = {}
-    overall: dict[tuple[str, float], MethodMetrics] = {}
-    for temperature in temperatures:
-        for task in (*tasks, POOLED):
+    for temperature in axes.temperatures:
+        for task in (*axes.tasks, POOLED):
             draws = None if task == POOLED else Draws(bootstrap, task)
-            for method in methods:
+            for method in axes.methods:
                 key = CellKey(method, temperature, task)
                 cell = source.measure_cell(key, draws, arithmetic)
                 cell = _with_counters(cell, key, header, table.served.contradictions)
                 if task == POOLED:
                     cell = _with_mat_of_costs(cell, costs.get(key))
                 cells[key] = cell
-        overall |= _overall(cells, methods, temperature, tasks=tasks)
-
-    # Ranking replaces speedups in `overall` and `cells` by those with the intervals of its tests.
-    rankings: dict[float, Ranking] = {}
-    task_rankings: dict[tuple[float, str], Ranking] = {}
-    for temperature in temperatures:
-        keys = {method: (method, temperature) for method in methods}
-        rankings[temperature] = _rank(overall, keys)
-        for task in tasks:
-            cell_keys = {method: CellKey(method, temperature, task) for method in methods}
-            task_rankings[temperature, task] = _rank(cells, cell_keys)
-
+    overall = measure_overall(cells, axes)
+    rankings = _rank_methods(overall, axes)
+    task_rankings = _rank_on_tasks(cells, axes)
     agreements = find_agreements(table, spec.history)
     serving = measure_serving(header, table, bootstrap, parse_goodput(spec.goodput))
     has_clocks = bool(header.gpu and header.gpu.sm_clock_mhz)
@@ -163,9 +131,9 @@ def measure(
     )
     return RunMetrics(
         info=header,
-        methods=methods,
-        temperatures=temperatures,
-        tasks=tasks,
+        methods=axes.methods,
+        temperatures=axes.temperatures,
+        tasks=axes.tasks,
         cells=cells,
         overall=overall,
         bootstrap=bootstrap,
@@ -175,7 +143,7 @@ def measure(
         missing_text=run.missing_text,
         costs=costs,
         roofline=roofline,
-        agreements={method: agreements[method] for method in methods if method in agreements},
+        agreements={method: agreements[method] for method in axes.methods if method in agreements},
         audit=run.audit,
         serving={key: numbers for key, numbers in serving.items() if key in overall},
         scope=Scope("runs" if run.run_of_repeat else "passes", _num_covered(overall, table)),
@@ -193,6 +161,29 @@ def _num_covered(overall: Mapping[Any, MethodMetrics], table: RecordTable) -> in
             unit_logs = speedup.units[0]
             nums_covered.append(int(np.isfinite(unit_logs).sum()))
     return max(1, min(nums_covered, default=table.num_units))
+
+
+def _rank_methods(
+    overall: dict[tuple[str, float], MethodMetrics], axes: Axes
+) -> dict[float, Ranking]:
+    """The ranking over all tasks at each temperature; `overall` gets the intervals of its tests."""
+    rankings = {}
+    for temperature in axes.temperatures:
+        keys = {method: (method, temperature) for method in axes.methods}
+        rankings[temperature] = _rank(overall, keys)
+    return rankings
+
+
+def _rank_on_tasks(
+    cells: dict[CellKey, CellMetrics], axes: Axes
+) -> dict[tuple[float, str], Ranking]:
+    """The ranking by temperature and task; `cells` get the intervals of its tests."""
+    rankings = {}
+    for temperature in axes.temperatures:
+        for task in axes.tasks:
+            keys = {method: CellKey(method, temperature, task) for method in axes.methods}
+            rankings[temperature, task] = _rank(cells, keys)
+    return rankings
 
 
 def _rank(metrics: dict[Any, Any], keys: Mapping[str, Any]) -> Ranking:
@@ -247,42 +238,3 @@ def check_arithmetic(name: str) -> Arithmetic:
         if name == arithmetic:
             return arithmetic
     raise unknown_name("arithmetic", name, get_args(Arithmetic))
-
-
-def _methods(header: RunHeader, frame: DataFrame) -> tuple[str, ...]:
-    """The baseline, then the methods asked for, then those that only the records have."""
-    asked = [method.spelling for method in header.method_labels]
-    methods = dict.fromkeys([*asked, *frame["method"].unique()])
-    return tuple(sorted(methods, key=lambda method: method != BASELINE))
-
-
-def _overall(
-    cells: Mapping[CellKey, CellMetrics],
-    methods: Sequence[str],
-    temperature: float,
-    tasks: Sequence[str],
-) -> dict[tuple[str, float], MethodMetrics]:
-    """The metrics over all tasks of each method at a temperature."""
-    rows: dict[str, list[CellMetrics]] = {}
-    for method in methods:
-        rows[method] = [cells[CellKey(method, temperature, task)] for task in tasks]
-
-    def means(number: Callable[[CellMetrics], Value]) -> dict[str, Value]:
-        return means_of_methods({m: [number(cell) for cell in row] for m, row in rows.items()})
-
-    speedups = means(lambda cell: cell.speedup)
-    decode_speedups = means(lambda cell: cell.decode_speedup)
-    mats = means(lambda cell: cell.mat)
-    columns = zip(*rows.values(), strict=True)
-    num_tasks = sum(any(cell.num_done for cell in column) for column in columns)
-    overall = {}
-    for method, row in rows.items():
-        num_measured = sum(cell.num_done > 0 for cell in row)
-        overall[method, temperature] = MethodMetrics(
-            speedup=speedups[method],
-            decode_speedup=decode_speedups[method],
-            mat=mats[method],
-            pooled=cells[CellKey(method, temperature, POOLED)],
-            partial=reason_if_partial(num_measured, num_tasks),
-        )
-    return overall

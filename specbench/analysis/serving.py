@@ -10,15 +10,16 @@ counts imply (see `served_steps`).
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, chain
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from specbench.analysis.cells import NOT_RUN
+from specbench.analysis.in_flight import NONE_IN_FLIGHT, InFlight, requests_in_flight
 from specbench.analysis.latency import Percentiles, percentiles
 from specbench.analysis.records import BASELINE, CELL_KEY, RecordTable
 from specbench.analysis.server_counters import (
@@ -32,8 +33,7 @@ from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio
 from specbench.analysis.stats.estimates import Estimate, Missing, Value
 from specbench.log.backend import BlockHeader
 from specbench.log.header import RunHeader
-from specbench.log.run import BlockKey, block_key
-from specbench.types import Record
+from specbench.log.run import block_key
 
 NO_GOODPUT = Missing("no --goodput")
 NO_BLOCKS = Missing("no block of vanilla at this load")
@@ -56,19 +56,6 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class InFlight:
-    """Requests that a server worked on at once."""
-
-    mean: float = 0.0
-    """Over time."""
-
-    most: int = 0
-
-    least_most: int = 0
-    """The most in the block that had the fewest."""
-
-
-@dataclass(frozen=True, slots=True)
 class ServingMetrics:
     """A method at one load, over all tasks. Throughputs are per second."""
 
@@ -85,7 +72,7 @@ class ServingMetrics:
     """Output throughput / vanilla's."""
 
     engine_mat: Value
-    in_flight: InFlight = InFlight()
+    in_flight: InFlight = NONE_IN_FLIGHT
 
     least_mat: Value = NO_COUNTS
     """The MAT if every answer that may have taken one step more has."""
@@ -171,7 +158,7 @@ def _measure(
         goodput=goodput,
         throughput_ratio=_throughput_ratio(blocks, baseline_blocks, draws),
         engine_mat=engine_mat(blocks, done),
-        in_flight=_in_flight(blocks, done),
+        in_flight=requests_in_flight(blocks, done),
         least_mat=_least_mat(table, rows),
         draft_length=num_draft_tokens / num_drafts if num_drafts else 0.0,
         acceptance_rates=acceptance_rates(blocks),
@@ -246,31 +233,6 @@ def _throughput(
     durations_s = np.array([[block.duration_s] for block in timed])
     ratio = Ratio(amounts, durations_s)
     return draws.estimate(ratio) if amounts.all() else ratio.estimate
-
-
-def _in_flight(blocks: Sequence[BlockHeader], done: Iterable[Record]) -> InFlight:
-    """The requests at once in blocks that were measured in one go."""
-    duration_of_block = {
-        block_key(block): block.duration_s for block in blocks if not block.num_before
-    }
-    # Per block, pairs of a time and the change of the number of requests in flight.
-    events_of_block: dict[BlockKey, list[tuple[float, int]]] = defaultdict(list)
-    for record in done:
-        key = block_key(record.key)
-        if record.serving and record.wall_s and key in duration_of_block:
-            start_s = record.serving.began_s
-            events_of_block[key] += [(start_s, 1), (start_s + record.wall_s, -1)]
-    most = []
-    request_s = 0.0  # the sum of ends - the sum of starts
-    for events in events_of_block.values():
-        changes = (change for _, change in sorted(events))
-        most.append(max(accumulate(changes)))
-        for time_s, change in events:
-            request_s -= time_s * change
-    duration_s = sum(duration_of_block[key] for key in events_of_block)
-    if not duration_s:
-        return InFlight()
-    return InFlight(request_s / duration_s, max(most), min(most))
 
 
 def _throughput_ratio(

@@ -11,7 +11,8 @@ from typing import Literal
 from specbench.analysis.cells import CellKey
 from specbench.analysis.frames import value_or_none
 from specbench.analysis.means import reason_if_partial
-from specbench.analysis.metrics import BASELINE, MethodMetrics, RunMetrics
+from specbench.analysis.metrics import BASELINE, RunMetrics
+from specbench.analysis.overall import MethodMetrics
 from specbench.analysis.stats.estimates import Estimate, Missing, Value
 from specbench.log.run import Run
 from specbench.report import facts

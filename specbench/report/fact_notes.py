@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from msgspec import structs
 
 from specbench.analysis.costs import EXPERTS, IN_CACHE, Roofline
-from specbench.analysis.metrics import BASELINE, MethodMetrics, RunMetrics
+from specbench.analysis.metrics import BASELINE, RunMetrics
+from specbench.analysis.overall import MethodMetrics
 from specbench.analysis.stats.estimates import Estimate
 from specbench.log.audit import StoredAudit
 from specbench.log.header import RunHeader

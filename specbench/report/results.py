@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from specbench.analysis.cells import NOT_RUN, CellKey
 from specbench.analysis.costs import NO_COST, Cost
-from specbench.analysis.metrics import MethodMetrics, RunMetrics, measure
+from specbench.analysis.metrics import RunMetrics, measure
+from specbench.analysis.overall import MethodMetrics
 from specbench.analysis.ranking import ALONE, is_alone
 from specbench.analysis.serving import ServingMetrics
 from specbench.analysis.stats.estimates import Missing, Value

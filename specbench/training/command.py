@@ -84,20 +84,13 @@ def train_head(
         head = new_head(method, target.model, options, batches)
         if start:
             read_head(head, start)
-        about_training = _about_training(head, batches, held_out, options)
-        say(about_training)
+        say(about_training := _about_training(head, batches, held_out, options))
         write_settings(log, settings)
         plan = TrainingPlan(
             options.schedule, log, on_log=lambda line: say(_progress(line, options))
         )
         rates = fit(head, target.model, options, batches, held_out, plan, out)
-        card = _CARD.format(
-            method=method,
-            name=source or str(model_dir),
-            training=about_training,
-            text=about_text,
-            rates=_rates_text(rates),
-        )
+        card = _card(method, source or str(model_dir), about_training, about_text, rates)
         write_whole(out / "README.md", card.encode())
 
 
@@ -109,6 +102,19 @@ Made by `specbench train {method}`. {training}
 
 On the examples that are held out: {rates}.
 """
+
+
+def _card(
+    method: str, name: str, about_training: str, about_text: str, rates: Mapping[str, float]
+) -> str:
+    """The README.md of a head for the model of this name."""
+    return _CARD.format(
+        method=method,
+        name=name,
+        training=about_training,
+        text=about_text,
+        rates=_rates_text(rates),
+    )
 
 
 def _settings(

@@ -1,0 +1,51 @@
+"""The requests that a server worked on at once, from the starts and ends of its answers."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from specbench.log.backend import BlockHeader
+from specbench.log.run import BlockKey, block_key
+from specbench.types import Record
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """Requests that a server worked on at once."""
+
+    mean: float = 0.0
+    """Over time."""
+
+    most: int = 0
+
+    least_most: int = 0
+    """The most in the block that had the fewest."""
+
+
+NONE_IN_FLIGHT = InFlight()
+
+
+def requests_in_flight(blocks: Sequence[BlockHeader], done: Iterable[Record]) -> InFlight:
+    """The requests at once in blocks that were measured in one go."""
+    duration_of_block = {
+        block_key(block): block.duration_s for block in blocks if not block.num_before
+    }
+    # Per block, pairs of a time and the change of the number of requests in flight.
+    events_of_block: dict[BlockKey, list[tuple[float, int]]] = defaultdict(list)
+    for record in done:
+        key = block_key(record.key)
+        if record.serving and record.wall_s and key in duration_of_block:
+            start_s = record.serving.began_s
+            events_of_block[key] += [(start_s, 1), (start_s + record.wall_s, -1)]
+    most = []
+    request_s = 0.0  # the sum of ends - the sum of starts
+    for events in events_of_block.values():
+        changes = (change for _, change in sorted(events))
+        most.append(max(accumulate(changes)))
+        for time_s, change in events:
+            request_s -= time_s * change
+    duration_s = sum(duration_of_block[key] for key in events_of_block)
+    if not duration_s:
+        return NONE_IN_FLIGHT
+    return InFlight(request_s / duration_s, max(most), min(most))

@@ -1,0 +1,98 @@
+"""The numbers of methods over all tasks, and the methods, temperatures and tasks that a run has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from specbench.analysis.cells import CellKey, CellMetrics
+from specbench.analysis.means import means_of_methods, reason_if_partial
+from specbench.analysis.records import BASELINE, POOLED
+from specbench.analysis.stats.estimates import Missing, Value
+from specbench.log.header import RunHeader
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+class Axes(NamedTuple):
+    """What the cells of a run differ in."""
+
+    methods: tuple[str, ...]
+    """The baseline, then the methods asked for, then those that only the records have."""
+
+    temperatures: tuple[float, ...]
+    """In increasing order."""
+
+    tasks: tuple[str, ...]
+    """Those asked for, then those that only the records have."""
+
+
+def axes_of(header: RunHeader, frame: DataFrame) -> Axes:
+    """The axes of a run's cells: what was asked for, and what its records have."""
+    asked = [method.spelling for method in header.method_labels]
+    methods = dict.fromkeys([*asked, *frame["method"].unique()])
+    temperatures = {*header.spec.values.temperatures, *frame["temperature"].unique().tolist()}
+    tasks = dict.fromkeys([*header.columns, *frame["task"].unique()])
+    return Axes(
+        methods=tuple(sorted(methods, key=lambda method: method != BASELINE)),
+        temperatures=tuple(sorted(temperatures)),
+        tasks=tuple(tasks),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MethodMetrics:
+    """A method at one temperature over all tasks. The values are means of its cells."""
+
+    speedup: Value
+    decode_speedup: Value
+    mat: Value
+
+    pooled: CellMetrics
+    """All tasks as one cell, without intervals. Its MAT is over the completions that vanilla
+    finished too, as costs are.
+    """
+
+    partial: Missing | None = None
+    """The reason if the method lacks tasks, so that its numbers compare with no others."""
+
+
+def measure_overall(
+    cells: Mapping[CellKey, CellMetrics], axes: Axes
+) -> dict[tuple[str, float], MethodMetrics]:
+    """The metrics over all tasks, by method and temperature."""
+    overall: dict[tuple[str, float], MethodMetrics] = {}
+    for temperature in axes.temperatures:
+        overall |= _overall_at(cells, axes, temperature)
+    return overall
+
+
+def _overall_at(
+    cells: Mapping[CellKey, CellMetrics], axes: Axes, temperature: float
+) -> dict[tuple[str, float], MethodMetrics]:
+    """The metrics over all tasks of each method at a temperature."""
+    rows: dict[str, list[CellMetrics]] = {}
+    for method in axes.methods:
+        rows[method] = [cells[CellKey(method, temperature, task)] for task in axes.tasks]
+
+    def means(number: Callable[[CellMetrics], Value]) -> dict[str, Value]:
+        return means_of_methods({m: [number(cell) for cell in row] for m, row in rows.items()})
+
+    speedups = means(lambda cell: cell.speedup)
+    decode_speedups = means(lambda cell: cell.decode_speedup)
+    mats = means(lambda cell: cell.mat)
+    columns = zip(*rows.values(), strict=True)
+    num_tasks = sum(any(cell.num_done for cell in column) for column in columns)
+    overall = {}
+    for method, row in rows.items():
+        num_measured = sum(cell.num_done > 0 for cell in row)
+        overall[method, temperature] = MethodMetrics(
+            speedup=speedups[method],
+            decode_speedup=decode_speedups[method],
+            mat=mats[method],
+            pooled=cells[CellKey(method, temperature, POOLED)],
+            partial=reason_if_partial(num_measured, num_tasks),
+        )
+    return overall
