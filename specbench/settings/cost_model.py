@@ -127,32 +127,61 @@ def fit_steps(steps: FloatArray, curve: Curve) -> FloatArray:
     """A step by rows at the middle context, and its slopes by context and rows times context.
 
     `steps` are [resamples, lengths, rows]; the result is [resamples, rows + 2]. Only the slopes
-    are fitted, by least squares of the differences from the middle, relative to its step.
+    are fitted.
     """
-    # t(rows, c) = t0(rows) + (c - middle) * (a + b * rows)
-    rows = np.array(curve.rows, float)
+    # t(rows, c) = t0(rows) + (c - middle) * (slope + slope_per_row * rows)
     middle = len(curve.lengths) // 2
     distances = np.array(curve.lengths, float) - curve.middle_context  # c - middle [lengths]
     if not distances.any():
         no_slopes = np.zeros((len(steps), 2))
         return np.hstack([steps[:, middle], no_slopes])
-    at_middle = steps[:, middle : middle + 1]  # [resamples, 1, rows]
-    scale = 1 / np.median(at_middle, 0)  # [1, rows] errors count relative to the step
-    factors = [(distances[:, None] * scale * factor).ravel() for factor in (1, rows)]
-    design = np.stack(factors, 1)  # [lengths * rows, 2] of a and b
-    changes = ((steps - at_middle) * scale).reshape(len(steps), -1)  # [resamples, lengths * rows]
-    slopes = changes @ np.linalg.pinv(design).T  # [resamples, 2] a and b
+    rows = np.array(curve.rows, float)
+    at_middle = steps[:, middle]  # [resamples, rows]
+    slopes = _fit_slopes(steps, at_middle, distances, rows)
+    # All lengths estimate t0: each step is taken back to the middle by the fitted line.
+    by_rows = _rise_per_token(slopes, rows)[:, None]  # [resamples, 1, rows]
+    rise = distances[:, None] * by_rows  # [resamples, lengths, rows]
+    measured = at_middle[:, None]
+    base = (steps * measured / (measured + rise)).mean(1)  # t0 [resamples, rows]
+    base = np.maximum(base, LEAST_STEP * at_middle)
+    return np.hstack([base, slopes])
+
+
+def _fit_slopes(
+    steps: FloatArray, at_middle: FloatArray, distances: FloatArray, rows: FloatArray
+) -> FloatArray:
+    """The slopes by context, and by rows times context [resamples, 2].
+
+    They are fitted by least squares of the differences from the middle, relative to its step.
+
+    Args:
+        steps: [resamples, lengths, rows].
+        at_middle: those at the middle length [resamples, rows].
+        distances: tokens from the middle length [lengths].
+        rows: numbers of rows [rows].
+    """
+    num_resamples = len(steps)
+    scale = 1 / np.median(at_middle[:, None], 0)  # [1, rows]
+    per_token = distances[:, None] * scale  # [lengths, rows]
+    of_slope = per_token.ravel()
+    of_slope_per_row = (per_token * rows).ravel()
+    design = np.stack([of_slope, of_slope_per_row], 1)  # [lengths * rows, 2]
+    changes = (steps - at_middle[:, None]) * scale  # [resamples, lengths, rows]
+    changes = changes.reshape(num_resamples, -1)  # [resamples, lengths * rows]
+    slopes = changes @ np.linalg.pinv(design).T
     slopes = slopes.clip(0)  # a step does not become faster with more context
     # Both slopes shrink together, until no step falls by more than MOST_FALL to the shortest.
-    fall = -distances[0] * (slopes[:, :1] + slopes[:, 1:] * rows)  # [resamples, rows]
-    most_fall = MOST_FALL * at_middle[:, 0]
-    shrink = (most_fall / np.maximum(fall, 1e-9)).min(1, keepdims=True)
-    slopes *= shrink.clip(max=1)
-    # All lengths estimate t0: each step is taken back to the middle by the fitted line.
-    rise = distances[:, None] * (slopes[:, :1, None] + slopes[:, 1:, None] * rows)
-    base = (steps * at_middle / (at_middle + rise)).mean(1)  # t0 [resamples, rows]
-    base = np.maximum(base, LEAST_STEP * at_middle[:, 0])
-    return np.hstack([base, slopes])
+    fall = -distances[0] * _rise_per_token(slopes, rows)  # [resamples, rows]
+    most_fall = MOST_FALL * at_middle
+    shrink = most_fall / np.maximum(fall, 1e-9)  # 1e-9: without a slope there is no fall
+    shrink = shrink.min(1, keepdims=True).clip(max=1)
+    return slopes * shrink
+
+
+def _rise_per_token(slopes: FloatArray, rows: FloatArray) -> FloatArray:
+    """What a step of each number of rows takes more per token of context [resamples, rows]."""
+    slope, slope_per_row = slopes[:, :1], slopes[:, 1:]
+    return slope + slope_per_row * rows
 
 
 def interpolation(knots: Sequence[int], values: Any, what: str) -> FloatArray:

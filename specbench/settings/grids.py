@@ -33,21 +33,26 @@ SHIPPED_NODES = (2, 3, 4, 6, 8, 12, 16)
 """Nodes of the static trees with shipped acceptance: up to what is cheap on a CPU."""
 SHIPPED_CHAINS = (1, 2, 3, 4, 6)
 """Draft tokens of the chains with shipped acceptance."""
-SHIPPED_TREES = (
-    {"total_tokens": 2, "depth": 0, "top_k": 1},
-    {"total_tokens": 3, "depth": 1, "top_k": 1},
-    {"total_tokens": 4, "depth": 2, "top_k": 1},
-    {"total_tokens": 5, "depth": 3, "top_k": 1},
-    {"total_tokens": 4, "depth": 1, "top_k": 2},
-    {"total_tokens": 5, "depth": 1, "top_k": 3},
-    {"total_tokens": 6, "depth": 2, "top_k": 2},
-    {"total_tokens": 8, "depth": 3, "top_k": 2},
-    {"total_tokens": 8, "depth": 2, "top_k": 4},
-    {"total_tokens": 12, "depth": 3, "top_k": 4},
-    {"total_tokens": 12, "depth": 2, "top_k": 6},
-    {"total_tokens": 16, "depth": 2, "top_k": 8},
-    {"total_tokens": 16, "depth": 4, "top_k": 4},
-    {"total_tokens": 24, "depth": 5, "top_k": 6},
+_SHIPPED_SHAPES = (
+    (2, 0, 1),
+    (3, 1, 1),
+    (4, 2, 1),
+    (5, 3, 1),
+    (4, 1, 2),
+    (5, 1, 3),
+    (6, 2, 2),
+    (8, 3, 2),
+    (8, 2, 4),
+    (12, 3, 4),
+    (12, 2, 6),
+    (16, 2, 8),
+    (16, 4, 4),
+    (24, 5, 6),
+)
+"""Nodes, depth and top-k of the dynamic trees below."""
+SHIPPED_TREES = tuple(
+    {"total_tokens": num_nodes, "depth": depth, "top_k": top_k}
+    for num_nodes, depth, top_k in _SHIPPED_SHAPES
 )
 """Dynamic trees with shipped acceptance: first chains, then wider trees."""
 

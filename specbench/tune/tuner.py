@@ -97,17 +97,15 @@ def tune(
     cost_model = CostModel(curve, NUM_RESAMPLES)
     prompts = halves(profile)
     progress.message("Predicting …")
+    ranked = {
+        method.label: ranked_settings(
+            profile, cost_model, method.label, prompts.first, folder / "trees"
+        )
+        for method in engine_plan.setup.methods
+        if method.label in curve.methods
+    }
     num_drawn = 1 if minutes is not None and minutes <= SHORT_MINUTES else NUM_DRAWN
-    draw = Random(0)
-    settings: dict[str, list[str]] = {}
-    for method in engine_plan.setup.methods:
-        if method.label != BASELINE:
-            ranked: list[str] = []
-            if method.label in curve.methods:
-                trees = folder / "trees"
-                ranked = ranked_settings(profile, cost_model, method.label, prompts.first, trees)
-            asked = str(method.asked)
-            settings[asked] = settings_to_measure(ranked, paper_of(asked), draw, num_drawn)
+    settings = _settings_by_method(engine_plan, ranked, num_drawn)
     run = _run_settings(folder / "run", engine_plan, settings, prompts.second, progress)
     metrics = measure(run)
     _compare_steps(metrics, curve, progress)
@@ -177,6 +175,24 @@ def _check_methods(folder: Path, profile: Profile, curve: Curve) -> None:
         measured = ", ".join(curve.methods)
         message = f"{folder} has a profile of {profiled} and a cost curve of {measured}."
         raise UserError(message, "Give --out another folder.")
+
+
+def _settings_by_method(
+    engine_plan: EnginePlan, ranked: Mapping[str, Sequence[str]], num_drawn: int
+) -> dict[str, list[str]]:
+    """The settings to measure, by the spelling of each method that was asked for.
+
+    `ranked` has the settings of methods with a profile by label, the fastest first. Of other
+    methods only the paper's are measured.
+    """
+    draw = Random(0)
+    settings = {}
+    for method in engine_plan.setup.methods:
+        if method.label != BASELINE:
+            asked = str(method.asked)
+            of_method = ranked.get(method.label, ())
+            settings[asked] = settings_to_measure(of_method, paper_of(asked), draw, num_drawn)
+    return settings
 
 
 def _run_settings(
