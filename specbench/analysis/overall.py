@@ -77,8 +77,9 @@ def _overall_at(
     for method in axes.methods:
         rows[method] = [cells[CellKey(method, temperature, task)] for task in axes.tasks]
 
-    def means(number: Callable[[CellMetrics], Value]) -> dict[str, Value]:
-        return means_of_methods({m: [number(cell) for cell in row] for m, row in rows.items()})
+    def means(pick: Callable[[CellMetrics], Value]) -> dict[str, Value]:
+        values = {method: [pick(cell) for cell in row] for method, row in rows.items()}
+        return means_of_methods(values)
 
     speedups = means(lambda cell: cell.speedup)
     decode_speedups = means(lambda cell: cell.decode_speedup)

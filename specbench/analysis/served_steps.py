@@ -67,15 +67,15 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
         if contradiction:
             contradictions[key] = contradiction
     for key, rows in unlisted_rows.items():
+        # Answers that ended with a draft token, each of which may have taken a step more.
         end_rows = [row for row in rows if _may_have_more(records[row])]
         num_unseen = _num_unseen(records, rows, emitted, steps, blocks_of[key])
         if num_unseen is None or num_unseen < 0:
             for row in end_rows:
                 more[row] = 1
+        elif num_unseen > len(end_rows):
+            contradictions.setdefault(key, _TOO_MANY.format(num_unseen, len(end_rows)))
         else:
-            if num_unseen > len(end_rows):
-                text = _TOO_MANY.format(num_unseen, len(end_rows))
-                contradictions.setdefault(key, text)
             for row in end_rows:
                 steps[row] += num_unseen / len(end_rows)
         if key in contradictions:

@@ -43,6 +43,7 @@ class EagleHead(VocabularyHead):
         return [F.linear(self.features(ids, target.hidden), *self.projection())]
 
     def loss(self, batch: Batch, target: TargetOutputs) -> Tensor:
+        """The regression to the target's next features, plus a share of the cross entropy []."""
         noisy_features = add_noise(target.hidden, int(batch.ids.sum()))
         features = self.features(batch.ids, noisy_features)
         expected = ahead(target.hidden, 1).float()

@@ -39,6 +39,7 @@ class Eagle3Head(VocabularyHead):
     first_decay = 0
 
     def __init__(self, model: PreTrainedModel, draft_ids: Tensor, num_unrolled: int = 6) -> None:
+        """A head for this target. Training unrolls it over `num_unrolled` depths."""
         super().__init__(model, draft_ids)
         config = layer_config(self._fields)
         self.layer_ids = feature_layers(model.config.get_text_config().num_hidden_layers)

@@ -34,6 +34,7 @@ class HydraHeads(Head):
     file_name = "hydra_lm_head.pt"
 
     def __init__(self, model: PreTrainedModel, num_heads: int = 4) -> None:
+        """Heads for this target, whose projections start as its own."""
         super().__init__()
         weight = model.get_output_embeddings().weight  # [vocab, hidden]
         hidden_size = weight.shape[1]
@@ -48,6 +49,7 @@ class HydraHeads(Head):
         self.to(weight.device)
 
     def draft_logits(self, ids: Tensor, target: TargetOutputs) -> list[Tensor]:
+        """Logits of each depth [rows, length, vocab], given the text's tokens before it."""
         embedded = F.embedding(ids, self._embedding)
         path = target.hidden  # [rows, length, (1 + depth) * hidden]
         logits = []

@@ -65,6 +65,7 @@ class Layer(nn.Module):
     """Attention and MLP of one decoder layer, without a norm before the attention."""
 
     def __init__(self, config: LlamaConfig, input_size: int) -> None:
+        """A layer whose attention reads `input_size` channels."""
         super().__init__()
         self.self_attn = LlamaAttention(config, layer_idx=0)
         if input_size != config.hidden_size:

@@ -30,6 +30,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Change the matrices by their gradients."""
         for group in self.param_groups:
             for param in group["params"]:
                 state = self.state[param]

@@ -69,6 +69,7 @@ class OwnText:
         return True
 
     def _reason_against(self, request: str) -> str | None:
+        """The rule that a request breaks; None if it keeps all."""
         words = words_of(request)
         if len(words) < _OPENING_WORDS:
             return f"requests of fewer than {_OPENING_WORDS} words"

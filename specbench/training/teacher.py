@@ -33,6 +33,7 @@ class Teacher:
     """The frozen target that heads learn from."""
 
     def __init__(self, model: PreTrainedModel, layer_ids: tuple[int, ...] = ()) -> None:
+        """Freeze the model, and collect the inputs of these layers."""
         self.model = model.eval().requires_grad_(False)
         self.layer_ids = layer_ids
         self._inputs: dict[int, Tensor] = {}
@@ -82,6 +83,7 @@ class Features:
     """
 
     def __init__(self, path: Path, rows: Sequence[Row], teacher: Teacher) -> None:
+        """Open the file at `path`, which may have the records of these rows already."""
         self._path = path
         self._teacher = teacher
         self._dtype = teacher.model.dtype
@@ -132,6 +134,7 @@ class Features:
             self._write(row, id_bytes + feature_bytes.numpy().tobytes() + _DONE)
 
     def _write(self, row: int, record: bytes) -> None:
+        """Write a row's record at its position in the file."""
         rest = memoryview(record)
         position = self._starts[row]
         while rest:

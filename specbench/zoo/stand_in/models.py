@@ -219,6 +219,7 @@ def _shape_fields(placement: Placement) -> dict[str, Any]:
 
 
 def _config(placement: Placement, folder: Path) -> dict[str, Any]:
+    """The config.json of a language model; special tokens are those of the model in `folder`."""
     architecture = placement.big.architecture
     config = {
         "model_type": architecture,
