@@ -19,10 +19,10 @@ import math
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -63,27 +63,68 @@ from specbench.types import Record
 METHODS = "eagle2,eagle3,medusa,hydra,eagle,sps,pld,suffix"
 PAIRS = {"pld": "ngram=3", "suffix": "factor=1.0", "sps": "schedule=heuristic"}
 """An option of a method at its default: naming it enters the same setting again."""
-GOAL, TIMES_AA, SPLITS = 0.05, 1.5, 200
-PARTS = "of the speedup", "by other prompts", "by the cost", "of the MAT on the same prompts"
+GOAL = 0.05
+"""Error of a prediction that is good enough."""
+TIMES_AA = 1.5
+"""Share of the error of an A/A pair that is good enough, where that is more."""
+NUM_SPLITS = 200
+"""Random halves of the prompts for the coverage of intervals."""
+LEAST_AGAIN_S = 60.0
+"""Seconds of the second measurement, if the first took all the time."""
+ERRORS = ("of the speedup", "by other prompts", "by the cost", "of the MAT on the same prompts")
+"""What the errors of a row are."""
+
+Times = Mapping[str, Mapping[str, tuple[float, float]]]
+"""Seconds of vanilla and of a setting by task and sample: the sums over turns and passes."""
 
 
 class Row(NamedTuple):
     """A setting: predicted from one half of the prompts, measured on the other."""
 
     label: str
+    """The method as the curve spells it."""
     setting: str
+    """The method with its options."""
     predicted: float
-    same: float
-    """Predicted from the prompts that are measured."""
+    """Speedup, from the first half."""
+    predicted_there: float
+    """Speedup, from the prompts that are measured."""
     measured: float
-    mats: tuple[float, float]
-    """Replayed and measured on these."""
+    """Speedup."""
+    replayed_mat: float
+    """On the prompts that are measured."""
+    measured_mat: float
+    """On the same."""
 
     @property
     def errors(self) -> tuple[float, ...]:
         """Logarithms: of the speedup, of what prompts and cost add to it, and of the MAT."""
-        found = (self.predicted, self.measured), (self.predicted, self.same)
-        return tuple(math.log(b / a) for a, b in (*found, (self.same, self.measured), self.mats))
+        return (
+            math.log(self.measured / self.predicted),
+            math.log(self.predicted_there / self.predicted),
+            math.log(self.measured / self.predicted_there),
+            math.log(self.measured_mat / self.replayed_mat),
+        )
+
+
+class Picks(NamedTuple):
+    """Settings of a method that are measured again, interleaved."""
+
+    by_prediction: str
+    """The best by prediction."""
+    of_sweep: str
+    """The best that was measured."""
+    paper: str
+    """The paper's."""
+
+
+class Speedup(NamedTuple):
+    """A measured speedup over tasks."""
+
+    mean: float
+    """Mean over tasks."""
+    variance: float
+    """Variance of its logarithm."""
 
 
 def main() -> int:
@@ -98,233 +139,326 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=20.0, help="of each process")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--process", type=int, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.process is None:
-        for number in range(1, given.processes + 1):
-            command = [sys.executable, "-m", "benchmarks.tune_check", *sys.argv[1:]]
-            subprocess.run([*command, "--process", str(number)], check=True)
+    arguments = parser.parse_args()
+    if arguments.process is not None:
+        check_predictions(arguments)
         return 0
-    return _process(given)
-
-
-def _process(given: argparse.Namespace) -> int:
-    began, folder = time.perf_counter(), given.out / str(given.process)
-    plan = _plan(given, given.method.split(","), 1)
-    assert isinstance(plan.setup, EngineSetup)
-    say = Lines(lambda text: print(text, file=sys.stderr, flush=True))
-    if (given.out / "profile" / PROFILE_FILE).is_file():
-        profile = read_profile(given.out / "profile")
-    else:
-        profile = recorded_plan(EnginePlan(plan, plan.setup), say, is_named=False)
-        profile.write(given.out / "profile")
-    if (folder / CURVE_FILE).is_file():
-        curve = read_curve(folder)
-    else:
-        curve = measured_curve(EnginePlan(plan, plan.setup), given.minutes / 4, say)
-        curve.write(folder)
-    model = CostModel(curve, NUM_RESAMPLES)
-    weighed = _settings(profile, model, given.settings)
-    labels = [*weighed, *(f"{one}:{PAIRS[one]}" for one in PAIRS if one in weighed)]
-    seconds = sum(estimate(v, model, _label(curve, k)).seconds for k, v in weighed.items())
-    passes = given.minutes * 60 / 2 / (seconds * curve.vanilla_s)
-    run = _run(_plan(given, labels, max(1, min(5, round(passes)))), folder / "run", say)
-    lines, picks = _table(profile, model, weighed, run)
-    again = [*dict.fromkeys(one for pick in picks.values() for one in pick)]
-    left = max(60.0, given.minutes * 60 - (time.perf_counter() - began))
-    passes = left / (seconds * curve.vanilla_s * len(again) / len(weighed))
-    second = _run(_plan(given, again, max(2, min(9, round(passes)))), folder / "again", say)
-    lines += _regret(second, picks)
-    print(f"\n{given.model}, process {given.process}, {curve.about['machine']}:\n")
-    print("\n".join(lines), flush=True)
-    (folder / "table.md").write_text("\n".join(lines) + "\n")
+    command = [sys.executable, "-m", "benchmarks.tune_check", *sys.argv[1:]]
+    for number in range(1, arguments.processes + 1):
+        subprocess.run([*command, "--process", str(number)], check=True)
     return 0
 
 
-def _plan(given: argparse.Namespace, methods: Sequence[str], repeats: int) -> Plan:
+def check_predictions(arguments: argparse.Namespace) -> None:
+    """Predict and measure in this process, then print and write the table."""
+    began = time.perf_counter()
+    folder = arguments.out / str(arguments.process)
+    progress = Lines(lambda line: print(line, file=sys.stderr, flush=True))
+    plan = make_check_plan(arguments, arguments.method.split(","), num_passes=1)
+    assert isinstance(plan.setup, EngineSetup)
+    engine_plan = EnginePlan(plan, plan.setup, is_offline=True)
+    profile = profile_in(arguments.out / "profile", engine_plan, progress)
+    curve = curve_in(folder, engine_plan, arguments.minutes / 4, progress)
+    model = CostModel(curve, NUM_RESAMPLES)
+    weighed = weighed_settings(profile, model, arguments.settings)
+    twins = twins_of(weighed).values()
+    vanilla_steps = sum(
+        estimate(weights, model, label_in(curve, setting)).seconds
+        for setting, weights in weighed.items()
+    )
+    pass_s = vanilla_steps * curve.vanilla_s
+    num_passes = round(arguments.minutes * 60 / 2 / pass_s)
+    plan = make_check_plan(arguments, [*weighed, *twins], max(1, min(5, num_passes)))
+    run = run_in(folder / "run", plan, progress)
+    rows = measured_rows(profile, model, weighed, run)
+    picks = picks_of(rows)
+    lines = table_lines(profile, model, weighed, run, rows)
+    again = [*dict.fromkeys(setting for of_method in picks.values() for setting in of_method)]
+    left_s = max(LEAST_AGAIN_S, arguments.minutes * 60 - (time.perf_counter() - began))
+    num_passes = round(left_s / (pass_s * len(again) / len(weighed)))
+    plan = make_check_plan(arguments, again, max(2, min(9, num_passes)))
+    lines += regret_lines(run_in(folder / "again", plan, progress), picks)
+    print(f"\n{arguments.model}, process {arguments.process}, {curve.about['machine']}:\n")
+    print("\n".join(lines), flush=True)
+    (folder / "table.md").write_text("\n".join(lines) + "\n")
+
+
+def make_check_plan(arguments: argparse.Namespace, methods: Sequence[str], num_passes: int) -> Plan:
+    """The plan of a run of these methods on all prompts."""
     spec = make_spec(
-        model=given.model, methods=list(methods), limit=given.limit,
-        max_new_tokens=given.max_new_tokens, prompts="bundled", repeats=repeats,
-    )  # fmt: skip
+        model=arguments.model,
+        methods=list(methods),
+        limit=arguments.limit,
+        max_new_tokens=arguments.max_new_tokens,
+        prompts="bundled",
+        repeats=num_passes,
+    )
     return make_plan(spec, is_offline=True)
 
 
-def _run(plan: Plan, folder: Path, say: Lines) -> Run:
+def profile_in(folder: Path, engine_plan: EnginePlan, progress: Lines) -> Profile:
+    """The profile stored in a folder, or a new one."""
+    if (folder / PROFILE_FILE).is_file():
+        return read_profile(folder)
+    profile = recorded_plan(engine_plan, progress, is_named=False)
+    profile.write(folder)
+    return profile
+
+
+def curve_in(folder: Path, engine_plan: EnginePlan, minutes: float, progress: Lines) -> Curve:
+    """The cost curve stored in a folder, or a new one."""
+    if (folder / CURVE_FILE).is_file():
+        return read_curve(folder)
+    curve = measured_curve(engine_plan, minutes, progress)
+    curve.write(folder)
+    return curve
+
+
+def run_in(folder: Path, plan: Plan, progress: Lines) -> Run:
     """An ordinary run of all prompts; a stored one is continued, with its number of passes."""
     if (folder / HEADER).is_file():
         stored = read_run(folder)
         if stored.header.status == "complete":
             return stored
-        repeats = stored.header.spec.values.repeats
-        plan = replace(plan, spec=replace_part(plan.spec, repeats=repeats))
-    return run_plan(plan, folder, say, given=())
+        num_passes = stored.header.spec.values.repeats
+        plan = replace(plan, spec=replace_part(plan.spec, repeats=num_passes))
+    return run_plan(plan, folder, progress, given=())
 
 
-def _settings(profile: Profile, model: CostModel, number: int) -> dict[str, DataFrame]:
-    """Settings of all methods: the paper's where they are known, and drawn ones."""
-    draw, per = Random(0), -(-number // max(1, len(model.curve.methods)))
-    found: dict[str, DataFrame] = {}
+def weighed_settings(profile: Profile, model: CostModel, num_settings: int) -> dict[str, DataFrame]:
+    """The weights of settings of all methods: the paper's where they are known, and drawn ones."""
+    draw = Random(0)
+    num_per_method = math.ceil(num_settings / max(1, len(model.curve.methods)))
+    weighed: dict[str, DataFrame] = {}
     for label in model.curve.methods:
         paper, *others = candidates(profile, label)
-        own: dict[str, DataFrame] = {}
-        for one in [paper, *draw.sample(others, len(others))]:
-            options = asdict(parse_methods([one])[0].options)
+        of_method: dict[str, DataFrame] = {}
+        for setting in [paper, *draw.sample(others, len(others))]:
+            (method,) = parse_methods([setting])
             with suppress(UserError):  # the curve ends before it
-                own |= {one: weigh(replay(profile, one), model, label, options)}
-            if len(own) == per:
+                walks = replay(profile, setting)
+                of_method[setting] = weigh(walks, model, label, method.options.as_dict())
+            if len(of_method) == num_per_method:
                 break
-        found |= own
-    return found
+        weighed |= of_method
+    return weighed
 
 
-def _label(curve: Curve, setting: str) -> str:
+def twins_of(settings: Collection[str]) -> dict[str, str]:
+    """The settings that are entered twice, with their other spelling."""
+    return {
+        setting: f"{setting}:{option}" for setting, option in PAIRS.items() if setting in settings
+    }
+
+
+def label_in(curve: Curve, setting: str) -> str:
+    """The spelling of a setting's method in a curve."""
     return curve_label(curve, *parse_methods([setting]))
 
 
-Times = Mapping[str, Mapping[str, tuple[float, float]]]
-"""Seconds of vanilla and of a setting by task and sample: the sums over turns and passes."""
-
-
-def _speedup(times: Times, samples: Collection[str]) -> tuple[float, float]:
-    """The mean over tasks on some samples, and the variance of its logarithm."""
-    values, variances = [], []
-    for of_task in times.values():
-        pairs = np.array([pair for name, pair in of_task.items() if name in samples])
-        if len(pairs):
-            sums = pairs.sum(0)
-            away = (pairs[:, 0] / sums[0] - pairs[:, 1] / sums[1]) ** 2
-            values.append(sums[0] / sums[1])
-            variances.append(away.sum() * len(pairs) / max(1, len(pairs) - 1))
-    weights = np.array(values) / sum(values)
-    return float(np.mean(values)), float((weights**2 * variances).sum())
-
-
-def _times(run: Run, setting: str) -> Times:
-    wall, tasks = Counter[tuple[str, str, str]](), dict[str, dict[str, tuple[float, float]]]()
-    for one in run.records:
-        if one.is_ok:
-            place = one.key.method, one.key.task, _sample(one)
-            wall[place] += (one.prefill_s or 0) + (one.decode_s or 0)  # type: ignore
-    label = _key(setting)
-    for method, task, sample in wall:
-        if method == label:
-            pair = wall[BASELINE, task, sample], wall[method, task, sample]
-            tasks.setdefault(task, {})[sample] = pair
-    return tasks
-
-
-def _key(setting: str) -> str:
+def record_label(setting: str) -> str:
     """The name of a setting in records."""
-    return parse_methods([setting])[0].label
+    (method,) = parse_methods([setting])
+    return method.label
 
 
-def _sample(record: Record) -> str:
+def sample_of(record: Record) -> str:
+    """The name of a record's sample, "task/sample_id"."""
     return f"{record.key.task}/{record.key.sample_id}"
 
 
-def _mats(
-    profile: Profile, run: Run, setting: str, samples: Collection[str]
-) -> tuple[float, float]:
-    walks = [one for one in replay(profile, setting) if one.prompt.rpartition("/")[0] in samples]
-    label = _key(setting)
-    records = [one for one in run.records if one.is_ok and one.key.method == label]
-    counts = [n for one in records if _sample(one) in samples for n in one.accept_lengths]
-    return mat(walks), sum(counts) / len(counts)
+def times_of(run: Run, setting: str) -> Times:
+    """The times of a setting, and vanilla's for the same samples."""
+    wall_s: defaultdict[tuple[str, str, str], float] = defaultdict(float)
+    for record in run.records:
+        if record.is_ok:
+            key = record.key
+            wall_s[key.method, key.task, sample_of(record)] += record.wall_s or 0
+    label = record_label(setting)
+    by_task: dict[str, dict[str, tuple[float, float]]] = {}
+    for (method, task, sample), setting_s in wall_s.items():
+        if method == label:
+            pair = (wall_s[BASELINE, task, sample], setting_s)
+            by_task.setdefault(task, {})[sample] = pair
+    return by_task
 
 
-def _table(
-    profile: Profile, model: CostModel, weighed: Mapping[str, DataFrame], run: Run
-) -> tuple[list[str], dict[str, list[str]]]:
-    """The lines of the table; of each method the pick, the sweep's best, and the paper's."""
-    first, second = ({one.rpartition("/")[0] for one in names} for names in halves(profile))
-    times = {one: _times(run, one) for one in weighed}
-    rows, left = [], []
-    curve = model.curve
-    state = _step_s(run) / curve.vanilla_s
-    longer = CostModel(_longer(curve, state), NUM_RESAMPLES)
-    for one, tasks in weighed.items():
-        label, value = _label(curve, one), _speedup(times[one], second)[0]
-        halves_of = [tasks[tasks.index.isin(half)] for half in (first, second)]
-        predicted, same = (estimate(half, model, label).speedup for half in halves_of)
-        rows.append(Row(label, one, predicted, same, value, _mats(profile, run, one, second)))
-        left.append(abs(math.log(value / estimate(halves_of[1], longer, label).speedup)))
-    pairs = {name: f"{name}:{option}" for name, option in PAIRS.items() if name in weighed}
-    twice = [
-        abs(math.log(_speedup(times[a], second)[0] / _speedup(_times(run, b), second)[0]))
-        for a, b in pairs.items()
+def speedup_on(times: Times, samples: Collection[str]) -> Speedup:
+    """The speedup on some samples, without the noise of the machine in its variance."""
+    ratios = []
+    variances = []
+    for by_sample in times.values():
+        pairs = np.array([pair for sample, pair in by_sample.items() if sample in samples])
+        if len(pairs):
+            # The logarithm of a ratio of sums, to first order: sum of (a_i / A - b_i / B)
+            baseline_s, setting_s = pairs.sum(0)
+            terms = pairs[:, 0] / baseline_s - pairs[:, 1] / setting_s
+            unbiased = len(pairs) / max(1, len(pairs) - 1)
+            ratios.append(baseline_s / setting_s)
+            variances.append((terms**2).sum() * unbiased)
+    weights = np.array(ratios) / sum(ratios)  # of each task's logarithm in that of the mean
+    return Speedup(float(np.mean(ratios)), float((weights**2 * variances).sum()))
+
+
+def replayed_mat(profile: Profile, setting: str, samples: Collection[str]) -> float:
+    """The MAT of a setting on some samples, by the profile."""
+    walks = replay(profile, setting)
+    return mat([walk for walk in walks if walk.prompt.rpartition("/")[0] in samples])
+
+
+def measured_mat(run: Run, setting: str, samples: Collection[str]) -> float:
+    """The MAT of a setting on some samples, by a run."""
+    label = record_label(setting)
+    records = [record for record in run.records if record.is_ok and record.key.method == label]
+    lengths = [
+        length
+        for record in records
+        if sample_of(record) in samples
+        for length in record.accept_lengths
     ]
-    aa = median(twice) if twice else math.nan
-    away = np.abs([one.errors for one in rows])  # [settings, 4]
-    goal = max(GOAL, TIMES_AA * aa) if twice else GOAL
-    covered = [*_coverage(model, weighed, times, sorted(first | second))]
-    lines = [
-        "| what | value |", "|---|---:|",
-        f"| settings, methods | {len(rows)}, {len({one.label for one in rows})} |",
-        *(f"| median error {what} | {error:.1%} |"
-          for what, error in zip(PARTS, np.median(away, 0), strict=True)),
-        f"| vanilla's step, run / curve | {state:.2f} |",
-        f"| median error by the cost, with all steps longer like vanilla's | {median(left):.1%} |",
-        f"| error of an A/A pair | {aa:.1%} |",
-        f"| goal | {goal:.1%} |",
-        f"| within twice the goal | {(away[:, 0] <= 2 * goal).mean():.0%} |",
-        f"| coverage over {SPLITS} splits: mean, least, most of the settings | "
-        f"{np.mean(covered):.0%}, {min(covered):.0%}, {max(covered):.0%} |",
-        "", "| setting | predicted | measured | error | prompts | cost | MAT |",
-        "|---" + "|---:" * 6 + "|",
-        *(f"| {one.setting} | {one.predicted:.2f} | {one.measured:.2f} | "
-          + " | ".join(f"{error:+.1%}" for error in one.errors) + " |"
-          for one in sorted(rows, key=lambda one: one.errors)),
-    ]  # fmt: skip
+    return sum(lengths) / len(lengths)
+
+
+def sample_halves(profile: Profile) -> tuple[set[str], set[str]]:
+    """The samples that are predicted from, and those that are measured."""
+    first, second = halves(profile)
+    return {name.rpartition("/")[0] for name in first}, {name.rpartition("/")[0] for name in second}
+
+
+def measured_rows(
+    profile: Profile, model: CostModel, weighed: Mapping[str, DataFrame], run: Run
+) -> list[Row]:
+    """A row per setting."""
+    first, second = sample_halves(profile)
+    rows = []
+    for setting, weights in weighed.items():
+        label = label_in(model.curve, setting)
+        of_first = weights[weights.index.isin(first)]
+        of_second = weights[weights.index.isin(second)]
+        row = Row(
+            label=label,
+            setting=setting,
+            predicted=estimate(of_first, model, label).speedup,
+            predicted_there=estimate(of_second, model, label).speedup,
+            measured=speedup_on(times_of(run, setting), second).mean,
+            replayed_mat=replayed_mat(profile, setting, second),
+            measured_mat=measured_mat(run, setting, second),
+        )
+        rows.append(row)
+    return rows
+
+
+def picks_of(rows: Sequence[Row]) -> dict[str, Picks]:
+    """The settings of each method that are measured again."""
     picks = {}
-    for label in dict.fromkeys(one.label for one in rows):
-        own = [one for one in rows if one.label == label]
-        pick = max(own, key=lambda one: one.predicted).setting
-        best = max(own, key=lambda one: one.measured).setting
-        picks[label] = [pick, best, paper_of(pick)]
-    return lines, picks
+    for label in dict.fromkeys(row.label for row in rows):
+        of_method = [row for row in rows if row.label == label]
+        predicted_best = max(of_method, key=lambda row: row.predicted).setting
+        measured_best = max(of_method, key=lambda row: row.measured).setting
+        picks[label] = Picks(predicted_best, measured_best, paper_of(predicted_best))
+    return picks
 
 
-def _longer(curve: Curve, state: float) -> Curve:
-    """The curve where each step takes as many seconds more as vanilla's, which takes `state` times
+def table_lines(
+    profile: Profile,
+    model: CostModel,
+    weighed: Mapping[str, DataFrame],
+    run: Run,
+    rows: Sequence[Row],
+) -> list[str]:
+    """The lines of the table."""
+    first, second = sample_halves(profile)
+    curve = model.curve
+    ratio = step_s(run) / curve.vanilla_s
+    longer_model = CostModel(longer_curve(curve, ratio), NUM_RESAMPLES)
+    longer_errors = []
+    for row in rows:
+        weights = weighed[row.setting]
+        of_second = weights[weights.index.isin(second)]
+        expected = estimate(of_second, longer_model, row.label).speedup
+        longer_errors.append(abs(math.log(row.measured / expected)))
+    aa_errors = []
+    for setting, twin in twins_of(weighed).items():
+        of_setting = speedup_on(times_of(run, setting), second).mean
+        of_twin = speedup_on(times_of(run, twin), second).mean
+        aa_errors.append(abs(math.log(of_setting / of_twin)))
+    aa_error = median(aa_errors) if aa_errors else math.nan
+    goal = max(GOAL, TIMES_AA * aa_error) if aa_errors else GOAL
+    errors = np.abs([row.errors for row in rows])  # [settings, 4]
+    is_within = errors[:, 0] <= 2 * goal
+    times = {setting: times_of(run, setting) for setting in weighed}
+    covered = [*coverage(model, weighed, times, sorted(first | second))]
+    shares = f"{np.mean(covered):.0%}, {min(covered):.0%}, {max(covered):.0%}"
+    longer_error = f"{median(longer_errors):.1%}"
+    lines = ["| what | value |", "|---|---:|"]
+    lines.append(f"| settings, methods | {len(rows)}, {len({row.label for row in rows})} |")
+    for what, error in zip(ERRORS, np.median(errors, 0), strict=True):
+        lines.append(f"| median error {what} | {error:.1%} |")
+    lines += [
+        f"| vanilla's step, run / curve | {ratio:.2f} |",
+        f"| median error by the cost, with all steps longer like vanilla's | {longer_error} |",
+        f"| error of an A/A pair | {aa_error:.1%} |",
+        f"| goal | {goal:.1%} |",
+        f"| within twice the goal | {is_within.mean():.0%} |",
+        f"| coverage over {NUM_SPLITS} splits: mean, least, most of the settings | {shares} |",
+        "",
+        "| setting | predicted | measured | error | prompts | cost | MAT |",
+        "|---" + "|---:" * 6 + "|",
+    ]
+    for row in sorted(rows, key=lambda row: row.errors):
+        row_errors = " | ".join(f"{error:+.1%}" for error in row.errors)
+        lines.append(f"| {row.setting} | {row.predicted:.2f} | {row.measured:.2f} | {row_errors} |")
+    return lines
+
+
+def longer_curve(curve: Curve, ratio: float) -> Curve:
+    """The curve where each step takes as many seconds more as vanilla's, which takes `ratio` times
     as long: memory became slower or faster, and each step reads the weights once.
     """
-    steps = (np.array(curve.steps) + state - 1) / state
+    steps = (np.array(curve.steps) + ratio - 1) / ratio
     return replace_part(curve, steps=steps.tolist())
 
 
-def _coverage(
+def coverage(
     model: CostModel,
     weighed: Mapping[str, DataFrame],
     times: Mapping[str, Times],
     samples: Sequence[str],
 ) -> Iterator[float]:
-    """Of each setting, the share of splits whose interval has what the other half measured."""
+    """The share of splits whose interval has what the other half measured, per setting."""
     draw = Random(1)
-    splits = [{*draw.sample(samples, len(samples) // 2)} for _ in range(SPLITS)]
-    for setting, tasks in weighed.items():
-        hits, label = 0, _label(model.curve, setting)
+    splits = [{*draw.sample(samples, len(samples) // 2)} for _ in range(NUM_SPLITS)]
+    for setting, weights in weighed.items():
+        label = label_in(model.curve, setting)
+        num_covered = 0
         for split in splits:
-            one = estimate(tasks[tasks.index.isin(split)], model, label)
-            value, variance = _speedup(times[setting], {*samples} - split)
-            half = math.hypot(one.half_width, 1.96 * math.sqrt(variance))
-            hits += abs(math.log(value / one.speedup)) <= half
-        yield hits / len(splits)
+            predicted = estimate(weights[weights.index.isin(split)], model, label)
+            measured = speedup_on(times[setting], {*samples} - split)
+            half_width = math.hypot(predicted.half_width, 1.96 * math.sqrt(measured.variance))
+            num_covered += abs(math.log(measured.mean / predicted.speedup)) <= half_width
+        yield num_covered / len(splits)
 
 
-def _step_s(run: Run) -> float:
+def step_s(run: Run) -> float:
     """Seconds of a step of vanilla."""
-    step_s = measure(run).cost(BASELINE, 0.0).step_s
-    return step_s.value if isinstance(step_s, Estimate) else math.nan
+    seconds = measure(run).cost(BASELINE, 0.0).step_s
+    return seconds.value if isinstance(seconds, Estimate) else math.nan
 
 
-def _regret(run: Run, picks: Mapping[str, Sequence[str]]) -> list[str]:
+def regret_lines(run: Run, picks: Mapping[str, Picks]) -> list[str]:
     """Lines of the second measurement: the pick against the sweep's best and the paper's."""
-    found = measure(run).overall
+    overall = measure(run).overall
+
+    def speedup(setting: str) -> float:
+        estimated = overall[record_label(setting), 0.0].speedup
+        return estimated.value if isinstance(estimated, Estimate) else math.nan
+
     lines = ["", "| method | pick | of the sweep's best | of the paper's |", "|---|---|---:|---:|"]
-    for label, settings in picks.items():
-        speedups = [found[_key(one), 0.0].speedup for one in settings]
-        values = [one.value if isinstance(one, Estimate) else math.nan for one in speedups]
-        ratios = f"{values[0] / values[1]:.1%} | {values[0] / values[2]:.0%}"
-        lines.append(f"| {label} | {settings[0]} | {ratios} |")
+    for label, of_method in picks.items():
+        picked = speedup(of_method.by_prediction)
+        of_best = f"{picked / speedup(of_method.of_sweep):.1%}"
+        of_paper = f"{picked / speedup(of_method.paper):.0%}"
+        lines.append(f"| {label} | {of_method.by_prediction} | {of_best} | {of_paper} |")
     return lines
 
 

@@ -33,6 +33,10 @@ SHIPPED_NODES = (2, 3, 4, 6, 8, 12, 16)
 """Nodes of the static trees with shipped acceptance: up to what is cheap on a CPU."""
 SHIPPED_CHAINS = (1, 2, 3, 4, 6)
 """Draft tokens of the chains with shipped acceptance."""
+SHIPPED_WINDOWS = ((3, 1), (3, 2), (3, 3), (4, 3), (5, 3))
+"""N-gram sizes and windows of lookahead with shipped acceptance, the cheapest first."""
+SHIPPED_COPIES = ((2, 2), (4, 2), (4, 3), (6, 4), (8, 6), (12, 12))
+"""Draft tokens of copies and nodes of trees of SAM with shipped acceptance."""
 _SHIPPED_SHAPES = (
     (2, 0, 1),
     (3, 1, 1),

@@ -38,7 +38,7 @@ SETTINGS: Mapping[str, tuple[dict[str, Any], ...]] = {
     "pld": _CHAINS,
     "lookahead": tuple(
         {"level": level, "window": width, "guesses": width}
-        for level, width in ((3, 1), (3, 2), (3, 3), (4, 3), (5, 3))
+        for level, width in grids.SHIPPED_WINDOWS
     ),
     "medusa": _STATIC,
     "hydra": _STATIC,
@@ -48,7 +48,7 @@ SETTINGS: Mapping[str, tuple[dict[str, Any], ...]] = {
     "recycling": _STATIC,
     "sam": tuple(
         {"num_tokens": copied, "nodes": nodes}
-        for copied, nodes in ((2, 2), (4, 2), (4, 3), (6, 4), (8, 6), (12, 12))
+        for copied, nodes in grids.SHIPPED_COPIES
     ),
     "suffix": _CHAINS,
 }
