@@ -70,7 +70,7 @@ def walk_of(answer: Answer, draft_at: DraftAt) -> Walk:
     num_tokens = answer.about.num_tokens
     visits: list[defaultdict[int | None, float]] = [
         defaultdict(float) for _ in range(num_tokens + 1)
-    ]  # [tokens before] by wanted_length length
+    ]  # per position, by wanted length
     visits[1][None] = 1
     steps: list[Step] = []
     num_expanded = 0
