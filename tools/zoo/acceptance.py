@@ -46,10 +46,7 @@ SETTINGS: Mapping[str, tuple[dict[str, Any], ...]] = {
     "eagle2": grids.SHIPPED_TREES,
     "eagle3": grids.SHIPPED_TREES,
     "recycling": _STATIC,
-    "sam": tuple(
-        {"num_tokens": copied, "nodes": nodes}
-        for copied, nodes in grids.SHIPPED_COPIES
-    ),
+    "sam": tuple({"num_tokens": copied, "nodes": nodes} for copied, nodes in grids.SHIPPED_COPIES),
     "suffix": _CHAINS,
 }
 """The settings by method, beside the paper's."""
