@@ -109,14 +109,28 @@ def tune(
     run = _run_settings(folder / "run", engine_plan, settings, prompts.second, progress)
     metrics = measure(run)
     _compare_steps(metrics, curve, progress)
-    choices = []
-    for label, tried in settings.items():
-        predictions = predict_with(
-            cost_model, profile, tried, prompts=prompts.second, is_strict=False
-        )
-        choices.append(choose(label, tried, predictions, metrics))
+    choices = _choices(cost_model, profile, settings, prompts.second, metrics)
     write_results(folder, choices, engine_plan.setup, run)
     return choices
+
+
+def _choices(
+    cost_model: CostModel,
+    profile: Profile,
+    settings_by_method: Mapping[str, Sequence[str]],
+    answers: Collection[str],
+    metrics: RunMetrics,
+) -> list[Choice]:
+    """The choice of each method among its measured settings, with predictions of these answers."""
+    return [
+        choose(
+            label,
+            settings,
+            predict_with(cost_model, profile, settings, prompts=answers, is_strict=False),
+            metrics,
+        )
+        for label, settings in settings_by_method.items()
+    ]
 
 
 def _profile_in(folder: Path, engine_plan: EnginePlan, progress: Progress) -> Profile:

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.packaging.budgets import functions_over_60_lines, over_budget, skipped_by_the_formatter
+from tests.packaging.budgets import (
+    functions_over_60_lines,
+    long_files,
+    over_budget,
+    skipped_by_the_formatter,
+    wrong_reasons,
+)
 from tests.packaging.readability import count
+from tests.packaging.rooms import HOUSE
 
 SOURCE = '''"""A module.
 
@@ -25,6 +32,19 @@ lines"""
 
 def test_the_code_is_within_its_budgets() -> None:
     assert over_budget() == []
+
+
+def test_each_file_of_over_300_lines_has_its_reason() -> None:
+    assert wrong_reasons(long_files(), HOUSE["long_files"]) == []
+
+
+def test_a_long_file_without_a_reason_and_a_reason_without_a_file_are_told() -> None:
+    lines = {"long.py": 301, "empty.py": 302}
+    assert wrong_reasons(lines, {"empty.py": "", "short.py": "one class"}) == [
+        "long.py has 301 lines, and [long_files] of house.toml gives no reason",
+        "empty.py has 302 lines, and [long_files] of house.toml gives no reason",
+        "short.py is in [long_files] of house.toml, and has at most 300 lines",
+    ]
 
 
 def test_comments_docstrings_and_imports_are_no_statements() -> None:

@@ -28,7 +28,7 @@ from specbench.models.cards import (
     find_model,
     pick_dtype,
 )
-from specbench.models.chat import load_codec
+from specbench.models.chat import ChatCodec, load_codec
 from specbench.models.hub import resolve_model
 from specbench.models.tokenizers import load_tokenizer
 from specbench.settings.files import read_settings
@@ -226,10 +226,7 @@ def _setup(
         errors.append(error)
     find = partial(find_checkpoint, card, is_offline=is_offline)
     selected = select_methods(spec, card, named, resolve_weights=find)
-    errors += selected.errors
-    if errors:
-        messages = dict.fromkeys(error.message for error in errors)
-        raise CheckpointError("\n".join(messages), errors[0].hint) from errors[0]
+    _raise_all([*errors, *selected.errors])
     dtype = _dtype(spec, device, path)
     checkpoints_found = [method.weights for method in selected.methods]
     drafts = [
@@ -245,11 +242,7 @@ def _setup(
         is_dequantized=stored.is_dequantized,
     )
     codec = load_codec(path, card, spec.template)
-    for draft in drafts:
-        if (draft / "tokenizer_config.json").is_file():
-            checkpoints.check_same_vocabulary(
-                codec.tokenizer, load_tokenizer(draft), what=str(draft)
-            )
+    _check_vocabularies(codec, drafts)
     return EngineSetup(
         spec,
         card,
@@ -263,6 +256,22 @@ def _setup(
         quantization=stored.format,
         need=need,
     )
+
+
+def _raise_all(errors: Sequence[CheckpointError]) -> None:
+    """Raise the errors, if there are any, as one that says each message once."""
+    if errors:
+        messages = dict.fromkeys(error.message for error in errors)
+        raise CheckpointError("\n".join(messages), errors[0].hint) from errors[0]
+
+
+def _check_vocabularies(codec: ChatCodec, drafts: Sequence[Path]) -> None:
+    """Refuse draft models whose own tokenizer differs from the target's."""
+    for draft in drafts:
+        if (draft / "tokenizer_config.json").is_file():
+            checkpoints.check_same_vocabulary(
+                codec.tokenizer, load_tokenizer(draft), what=str(draft)
+            )
 
 
 def _dtype(spec: RunSpec, device: Device, path: Path | None = None) -> Dtype:
