@@ -3,9 +3,9 @@
 from typing import Any
 
 from specbench.errors import UserError
-from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._head_config import LAYERS, HeadConfig
 from specbench.methods._head_fields import one_value
+from specbench.methods.shared.checkpoint import Checkpoint
 
 LAYERS_HELP = "target layers it reads the inputs of: 2+16+29; empty: its config names them"
 """Help of an option `layers`, which overrides the config."""

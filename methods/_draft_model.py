@@ -12,7 +12,7 @@ from specbench.engine.load import load_target
 from specbench.engine.sampler import Sampler
 from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree, padded_size
-from specbench.methods._checkpoint import given_weights
+from specbench.methods.shared.checkpoint import given_weights
 
 
 class DraftModelDrafter(Drafter):

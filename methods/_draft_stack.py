@@ -15,7 +15,7 @@ from specbench.engine.layers.mlp import DenseMlp
 from specbench.engine.layers.operands import CacheRows, CacheSlots, CacheSpan, Norm, TreeMask
 from specbench.engine.layers.ops import JoinedHead, Ops
 from specbench.engine.tree import additive
-from specbench.methods._checkpoint import Checkpoint
+from specbench.methods.shared.checkpoint import Checkpoint
 
 _FIELDS = (
     "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "hidden_act",

@@ -13,7 +13,6 @@ from specbench.engine.layers.ops import DraftHead
 from specbench.engine.layers.weights import weight_bytes
 from specbench.engine.target import Needs
 from specbench.methods._captured_layers import captured_layers
-from specbench.methods._checkpoint import FILES, Checkpoint
 from specbench.methods._draft_stack import DraftStack, layer_config, rms_norm
 from specbench.methods._features import FeatureDrafter, FeatureModel
 from specbench.methods._head_config import (
@@ -25,6 +24,7 @@ from specbench.methods._head_config import (
     read_config,
 )
 from specbench.methods._head_parts import check_width, embedding_of, head_of, in_vocabulary
+from specbench.methods.shared.checkpoint import FILES, Checkpoint
 
 EAGLE3_READS = (LAYERS, "num_aux_hidden_states", "parallel_draft_heads_num_layers")
 """Fields that heads of EAGLE-3 have besides the common ones."""

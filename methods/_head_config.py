@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from transformers import LlamaConfig, Qwen3Config
 
-from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._head_fields import (
     COMPUTED,
     READ,
@@ -23,6 +22,7 @@ from specbench.methods._head_fields import (
     one_value,
     unknown_fields,
 )
+from specbench.methods.shared.checkpoint import Checkpoint
 
 LAYERS = "eagle_aux_hidden_state_layer_ids"
 """The field of a config that names the target layers whose inputs form EAGLE-3's features."""

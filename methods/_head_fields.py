@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from specbench.methods._checkpoint import Checkpoint
+from specbench.methods.shared.checkpoint import Checkpoint
 
 INERT = {
     "transformers": """

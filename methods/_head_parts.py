@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor, nn
 
-from specbench.methods._checkpoint import Checkpoint, frozen
 from specbench.methods._head_config import HeadConfig
 from specbench.methods._head_fields import one_value
+from specbench.methods.shared.checkpoint import Checkpoint, frozen
 
 _EMBEDDING = "embed_tokens.weight"
 

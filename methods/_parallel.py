@@ -9,9 +9,9 @@ from torch import Tensor
 from specbench.engine.drafter import State
 from specbench.engine.sampler import Sampler
 from specbench.engine.tree import DraftTree
-from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._features import FeatureDrafter, ModelT
 from specbench.methods._head_fields import one_value
+from specbench.methods.shared.checkpoint import Checkpoint
 
 
 def draw_chain(root: Tensor, logits: Tensor, sampler: Sampler) -> tuple[Tensor, ...]:

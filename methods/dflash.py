@@ -12,12 +12,12 @@ from specbench.engine.layers.weights import weight_bytes
 from specbench.engine.method_options import MethodOptions
 from specbench.engine.sampler import Sampler
 from specbench.engine.target import Needs
-from specbench.methods._checkpoint import FILES, Checkpoint
 from specbench.methods._draft_stack import DraftStack, layer_config, rms_norm
 from specbench.methods._features import FeatureModel
 from specbench.methods._head_config import HeadConfig, HeadFormat, read_config
 from specbench.methods._head_parts import embedding_of, head_of, in_vocabulary
 from specbench.methods._parallel import ParallelDrafter, draw_chain, mask_token
+from specbench.methods.shared.checkpoint import FILES, Checkpoint
 from specbench.types import option
 
 _INPUT_IDS = "aux_hidden_state_layer_ids"

@@ -17,8 +17,8 @@ from specbench.engine.method_options import MethodOptions
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree, additive
 from specbench.methods._chain import draft_chain
-from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._features import FeatureDrafter, FeatureModel
+from specbench.methods.shared.checkpoint import Checkpoint
 from specbench.types import option
 
 

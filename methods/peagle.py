@@ -11,11 +11,11 @@ from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.method_options import MethodOptions
 from specbench.engine.sampler import Sampler
 from specbench.methods._captured_layers import LAYERS_HELP
-from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._eagle import EAGLE3_READS, AnyModel, Eagle3Model, EagleDrafter
 from specbench.methods._head_config import SWITCHES, HeadConfig, HeadFormat
 from specbench.methods._head_parts import in_vocabulary
 from specbench.methods._parallel import ParallelDrafter, draw_chain, mask_token
+from specbench.methods.shared.checkpoint import Checkpoint
 from specbench.types import option
 
 _MASK_TOKENS = ("mask_token_id", "ptd_token_id", "pard_token")

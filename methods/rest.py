@@ -7,7 +7,7 @@ from specbench.engine.drafter import BuildContext, Drafter, Method, State
 from specbench.engine.method_options import MethodOptions
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.errors import UserError
-from specbench.methods._datastore import SORTED_BY, read_datastore
+from specbench.methods.shared.datastore import SORTED_BY, read_datastore
 from specbench.types import option
 
 NUM_MATCHES = 5000

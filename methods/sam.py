@@ -10,9 +10,9 @@ from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree
 from specbench.errors import UserError
 from specbench.methods import _dynamic_tree, eagle2, eagle3, recycling
-from specbench.methods._datastore import read_datastore
 from specbench.methods._eagle import EagleDrafter
 from specbench.methods._occurrences import Occurrences
+from specbench.methods.shared.datastore import read_datastore
 from specbench.types import option
 
 

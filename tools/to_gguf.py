@@ -28,8 +28,8 @@ from gguf import (
 )
 from gguf.quants import dequantize, quantize
 
-from specbench.methods._checkpoint import read_tensors
 from specbench.methods._eagle import FILES
+from specbench.methods.shared.checkpoint import read_tensors
 from specbench.models.checkpoints import read_config
 from specbench.models.tokenizers import load_tokenizer
 

@@ -1,1 +1,1 @@
-"""Modules of methods that other rooms use too, such as acceptance profiles."""
+"""What other rooms use of the methods too: checkpoints, datastores, static trees, stored pools."""

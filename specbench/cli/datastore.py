@@ -33,7 +33,7 @@ def build(
 ) -> None:
     """Sort the tokens of a corpus into a datastore."""
     from specbench.errors import UserError
-    from specbench.methods._datastore import Datastore
+    from specbench.methods.shared.datastore import Datastore
     from specbench.models.cards import find_model
     from specbench.models.chat import load_codec
     from specbench.models.hub import resolve_model

@@ -28,7 +28,7 @@ from specbench.errors import (
     unknown_name,
 )
 from specbench.methods import described
-from specbench.methods._source import read_options
+from specbench.methods.shared.source import read_options
 from specbench.registry.choices import MethodChoice, parse_choices
 from specbench.registry.options import describe_options, make_options, read_values
 

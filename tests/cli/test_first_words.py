@@ -17,7 +17,7 @@ import pytest
 
 from specbench import registry
 from specbench.methods import described
-from specbench.methods._source import read_options
+from specbench.methods.shared.source import read_options
 from tests.cli.conftest import Specbench
 from tests.packaging.shell import ROOT
 

@@ -28,7 +28,7 @@ from specbench.engine.sampler import Sampler
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
 from specbench.errors import NonFiniteError
-from specbench.methods._checkpoint import Checkpoint
+from specbench.methods.shared.checkpoint import Checkpoint
 from specbench.registry import get
 from specbench.types import Phases, Request, Sampling
 from tests.support.models import prompts, random_llama, random_target

@@ -22,8 +22,8 @@ from specbench.engine.drafter import BuildContext, State, StepResult
 from specbench.errors import CheckpointError, UserError
 from specbench.measure.weights import find_datastore
 from specbench.methods import recycling
-from specbench.methods._datastore import Datastore
 from specbench.methods.rest import Options, Tokens
+from specbench.methods.shared.datastore import Datastore
 from specbench.registry import get, make_options
 from specbench.types import Request, Sampling
 from tests.methods.building import build_in

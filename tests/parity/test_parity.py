@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from specbench.methods._datastore import Datastore
+from specbench.methods.shared.datastore import Datastore
 from specbench.models.cards import find_model
 from specbench.models.chat import load_codec
 from specbench.types import Completion

@@ -7,7 +7,7 @@ from typing import Any
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext, Drafter
 from specbench.engine.target import Target
-from specbench.methods._datastore import Datastore
+from specbench.methods.shared.datastore import Datastore
 from specbench.registry import get, make_options
 from specbench.types import Request
 from tests.methods.checkpoints import MAKERS

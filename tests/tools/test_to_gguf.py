@@ -8,8 +8,8 @@ import torch
 from gguf import GGUFReader
 from safetensors.torch import load_file
 
-from specbench.methods._checkpoint import read_tensors
 from specbench.methods._eagle import FILES
+from specbench.methods.shared.checkpoint import read_tensors
 from specbench.models.cards import find_model
 from specbench.models.hub import resolve_model
 from specbench.zoo import TINY

@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from methods._datastore import Datastore
+from methods.shared.datastore import Datastore
 from specbench.data.tasks import find_tasks
 from specbench.errors import UserError
 from specbench.measure.suite.recipe import read_recipe

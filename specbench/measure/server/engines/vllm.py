@@ -88,7 +88,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 def _check_folder(folder: Path, method: str) -> None:
     """Refuse an EAGLE head with a bias in its first layer, which vLLM 0.32 ignores."""
-    from specbench.methods._checkpoint import FILES, read_tensors
+    from specbench.methods.shared.checkpoint import FILES, read_tensors
 
     if method == "eagle" and "fc.bias" in read_tensors(method, folder, FILES):
         raise CheckpointError(

@@ -9,7 +9,7 @@ _PACKAGE = "specbench.methods"
 
 
 def read_options(method: str) -> Any:
-    """The dataclass of options of a method of this folder, with fields only.
+    """The dataclass of options of a built-in method, with fields only.
 
     None if its file cannot be read: importing it will say why.
     """
@@ -22,11 +22,11 @@ def read_options(method: str) -> Any:
 
 
 def _bindings(module: str) -> dict[str, Any]:
-    """The statements of a module of this folder by the name that they bind.
+    """The statements of a module of the methods by the name that they bind.
 
     An imported name has a pair instead: its module, and its name there.
     """
-    path = Path(__file__).parent.joinpath(*module.split(".")).with_suffix(".py")
+    path = Path(__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py")
     bindings: dict[str, Any] = {}
     for node in ast.parse(path.read_text("utf-8")).body:
         if isinstance(node, ast.ImportFrom):
