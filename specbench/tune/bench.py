@@ -108,14 +108,18 @@ class Bench:
     """Per request, the tokens of prompt and answer; made when the bench is made."""
 
     def __post_init__(self) -> None:
-        """Choose the numbers of threads, and let vanilla answer the requests."""
+        """Choose the numbers of threads to measure, and let vanilla answer the requests.
+
+        Vanilla's number is always measured. The best one for the largest steps is measured too, if
+        it is another, and if runs choose their threads by measuring.
+        """
         self.thread_counts = (self.threads.num,)
         if self.threads.chosen_by == "measured":
-            usual_prompt = self.requests[self.middle_index].prompt_ids
-            times = cores.step_times(self.target, usual_prompt, self.threads)
-            best_for_most_rows = times.threads_at(max(grids.ROWS))
-            if best_for_most_rows != self.threads.num:
-                self.thread_counts += (best_for_most_rows,)
+            middle_prompt_ids = self.requests[self.middle_index].prompt_ids
+            step_times = cores.step_times(self.target, middle_prompt_ids, self.threads)
+            num_threads_of_largest = step_times.threads_at(max(grids.ROWS))
+            if num_threads_of_largest != self.threads.num:
+                self.thread_counts += (num_threads_of_largest,)
         for request in self.requests:
             completion = decode(self.target, self.vanilla, request)
             self.answers.append((*request.prompt_ids, *completion.token_ids))
@@ -126,80 +130,97 @@ class Bench:
         return len(self.requests) // 2
 
     def measure_block(self) -> None:
-        """Measure everything once, at each length."""
+        """Measure one block: at each prompt length, the target's steps and all drafts, once.
+
+        Lengths come in a random order. Appends the results to `self.steps`, `self.prefill` and
+        `self.vanilla_s`.
+        """
         num_lengths = len(self.requests)
-        num_threads = len(self.thread_counts)
-        steps = np.empty((num_threads, num_lengths, len(grids.STEP_ROWS)))
-        vanilla_s = np.empty(num_lengths)  # with vanilla's number of threads
-        prefill = np.empty(num_lengths)
+        num_thread_counts = len(self.thread_counts)
+        # [threads, lengths, rows] time of a step / vanilla's step at the same length
+        step_ratios = np.empty((num_thread_counts, num_lengths, len(grids.STEP_ROWS)))
+        vanilla_s = np.empty(num_lengths)  # seconds of a step, with vanilla's number of threads
+        prefill_ratios = np.empty(num_lengths)  # vanilla's prefill / its step at the same length
         for length_index in self.random.sample(range(num_lengths), num_lengths):
-            for thread_index in range(num_threads):
-                times = self._time_rows(length_index, thread_index)
-                steps[thread_index, length_index] = times.ratios
+            for thread_index in range(num_thread_counts):
+                row_times = self._time_rows(length_index, thread_index)
+                step_ratios[thread_index, length_index] = row_times.ratios
                 if thread_index == 0:
-                    vanilla_s[length_index] = times.vanilla_s
-            prefill[length_index] = self._time_drafts(length_index)
-        # Ratios are to vanilla at the same length; the unit is vanilla at the middle one.
-        middle_s = vanilla_s[self.middle_index]
-        self.steps.append(steps * (vanilla_s / middle_s)[:, None])
-        self.prefill.append(prefill)
-        self.vanilla_s.append(float(middle_s))
+                    vanilla_s[length_index] = row_times.vanilla_s
+            prefill_ratios[length_index] = self._time_drafts(length_index)
+        # Steps are stored as ratios to vanilla's step at the middle length, not at their own.
+        middle_vanilla_s = vanilla_s[self.middle_index]
+        self.steps.append(step_ratios * (vanilla_s / middle_vanilla_s)[:, None])
+        self.prefill.append(prefill_ratios)
+        self.vanilla_s.append(float(middle_vanilla_s))
 
     def _time_rows(self, length_index: int, thread_index: int) -> RowTimes:
-        """Steps by rows, each number of rows between turns of vanilla."""
-        usual_threads = self.thread_counts[0]
+        """Time the target's steps over each number of rows of `grids.STEP_ROWS`.
+
+        All steps run in one completion. A turn takes a few steps over one number of rows; turns
+        of vanilla come before and after it: vanilla, 12 rows, vanilla, 4 rows, vanilla, and so on.
+
+        Args:
+            length_index: of the request, in `self.requests`.
+            thread_index: of the number of threads, in `self.thread_counts`.
+        """
+        vanilla_threads = self.thread_counts[0]
+        num_threads = self.thread_counts[thread_index]
         num_sizes = len(grids.STEP_ROWS)
-        order = self.random.sample(range(num_sizes), num_sizes)
-        first_step = Turn(1, usual_threads, num_steps=1)  # is left out
-        vanilla_turns = [Turn(1, usual_threads, VANILLA_STEPS) for _ in range(num_sizes + 1)]
+        size_indices = self.random.sample(range(num_sizes), num_sizes)  # in a random order
+        first_turn = Turn(1, vanilla_threads, num_steps=1)  # its time is not used
+        vanilla_turns = [Turn(1, vanilla_threads, VANILLA_STEPS) for _ in range(num_sizes + 1)]
         timed_turns = [
-            Turn(grids.STEP_ROWS[size], self.thread_counts[thread_index], STEPS_PER_TURN)
-            for size in order
+            Turn(grids.STEP_ROWS[size_index], num_threads, STEPS_PER_TURN)
+            for size_index in size_indices
         ]
-        turns = [first_step, vanilla_turns[0]]
-        for timed, vanilla in zip(timed_turns, vanilla_turns[1:], strict=True):
-            turns += [timed, vanilla]
-        drafter = TurnDrafter(turns, self.vanilla, self.clock, self.target)
-        self._complete(drafter, length_index, usual_threads)
-        ratios = np.empty(num_sizes)
-        neighbours = pairwise(vanilla_turns)
-        for size, timed, (before, after) in zip(order, timed_turns, neighbours, strict=True):
-            unit_s = median([*before.settled_seconds, *after.settled_seconds])
-            ratios[size] = median(timed.settled_seconds) / unit_s
+        turns = [first_turn, vanilla_turns[0]]
+        for timed_turn, vanilla_turn in zip(timed_turns, vanilla_turns[1:], strict=True):
+            turns += [timed_turn, vanilla_turn]
+        turn_drafter = TurnDrafter(turns, self.vanilla, self.clock, self.target)
+        self._complete(turn_drafter, length_index, vanilla_threads)
+        ratios = np.empty(num_sizes)  # time of a step / vanilla's, by index in STEP_ROWS
+        turns_and_neighbours = zip(size_indices, timed_turns, pairwise(vanilla_turns), strict=True)
+        for size_index, timed_turn, (vanilla_before, vanilla_after) in turns_and_neighbours:
+            vanilla_s = median([*vanilla_before.settled_seconds, *vanilla_after.settled_seconds])
+            ratios[size_index] = median(timed_turn.settled_seconds) / vanilla_s
         if thread_index == 0:
             ratios[0] = 1.0  # one row with vanilla's threads is vanilla, by definition
         vanilla_seconds = [seconds for turn in vanilla_turns for seconds in turn.settled_seconds]
         return RowTimes(ratios, median(vanilla_seconds))
 
     def _time_drafts(self, length_index: int) -> float:
-        """Visit each knot with each number of threads, between visits of vanilla.
+        """Time each knot (a size of a method's draft) with each number of threads.
 
-        Returns the time of vanilla's prefill in its steps.
+        A visit is a completion of the request with one drafter. Visits of vanilla come before and
+        after each, and a knot's steps are divided by theirs. Appends to `self.visits`; returns the
+        median over vanilla's visits of the time of its prefill / of its step.
         """
         thread_indices = range(len(self.thread_counts))
         pairs = [(knot, thread_index) for knot in self.knots for thread_index in thread_indices]
-        before = self._visit(self.vanilla, length_index, 0)
-        prefills = [before.prefill_s / median(before.seconds)]
+        vanilla_before = self._visit(self.vanilla, length_index, 0)
+        prefill_ratios = [vanilla_before.prefill_s / median(vanilla_before.seconds)]
         for knot, thread_index in self.random.sample(pairs, len(pairs)):
             timed = self._visit(knot.drafter, length_index, thread_index)
-            after = self._visit(self.vanilla, length_index, 0)
-            prefills.append(after.prefill_s / median(after.seconds))
-            unit_s = median([*before.seconds, *after.seconds])
-            vanilla_prefill_s = (before.prefill_s + after.prefill_s) / 2
+            vanilla_after = self._visit(self.vanilla, length_index, 0)
+            prefill_ratios.append(vanilla_after.prefill_s / median(vanilla_after.seconds))
+            vanilla_s = median([*vanilla_before.seconds, *vanilla_after.seconds])
+            vanilla_prefill_s = (vanilla_before.prefill_s + vanilla_after.prefill_s) / 2
+            # What the method's prefill takes longer: the target's part, and the drafter's own.
             start_s = timed.prefill_s - vanilla_prefill_s + timed.start_s
             visit = Visit(
                 block=len(self.steps),
                 thread_index=thread_index,
                 length_index=length_index,
                 knot=knot,
-                ratios=[step_s / unit_s for step_s in timed.seconds],
+                ratios=[step_s / vanilla_s for step_s in timed.seconds],
                 rows=timed.rows,
                 contexts=timed.contexts,
-                start=start_s / unit_s,
+                start=start_s / vanilla_s,
             )
             self.visits.append(visit)
-            before = after
-        return median(prefills)
+            vanilla_before = vanilla_after
+        return median(prefill_ratios)
 
     def _visit(self, drafter: Drafter, length_index: int, thread_index: int) -> TimedDrafter:
         """Time the steps of a drafter, without the warm-up steps."""
@@ -211,9 +232,14 @@ class Bench:
         return timed
 
     def _complete(self, drafter: Drafter, length_index: int, num_threads: int) -> float:
-        """Complete a request until the drafter has enough; returns seconds of the prefill.
+        """Complete a request; returns the seconds of the target's prefill.
 
-        The steps have `num_threads` threads, and the prefill has its own number.
+        A drafter that has timed its steps ends the completion with `EnoughSteps`.
+
+        Args:
+            drafter: drafts, and times the steps.
+            length_index: of the request, in `self.requests`.
+            num_threads: CPU threads of the steps; the prefill has `self.threads.of_prefill`.
         """
         cores.set_threads(self.threads.of_prefill)
         began_s = self.clock.now()

@@ -24,40 +24,45 @@ class _TriedTree(NamedTuple):
 def best_tree(
     profile: Profile, label: str, num_nodes: int, prompts: Container[str] | None = None
 ) -> list[Ranks]:
-    """The paths of the static tree of `num_nodes` rows that gets most draft tokens accepted.
+    """The static tree of `num_nodes` nodes that gets most draft tokens accepted.
 
-    They are the most frequent ranks of the answers' tokens over the steps of a walk. No path
-    is more frequent than its parent's, so that they form a tree. The steps depend on the tree
-    in turn, so that this takes some rounds; the tree with the fewest steps counts.
+    Returns the paths of all nodes but the root. A path has the rank of the draft token at each
+    depth: (0, 2) is the third best token after the best one.
+
+    The tree has the paths that the answers take most often, counted at the steps of a decode.
+    No path is more frequent than its parent's, so that they form a tree. Where steps begin
+    depends on the tree in turn, so that this takes some rounds; the tree with the fewest steps
+    wins.
 
     Args:
-        profile: has the method's ranks.
+        profile: has the method's ranks of the answers' tokens.
         label: the method as it was profiled.
-        num_nodes: rows, the root included.
+        num_nodes: nodes of the tree, the root included.
         prompts: names of the answers to choose by; by default all.
 
     Raises:
         UserError: no ranks are recorded under this label.
     """
-    method = profile.header.methods.get(label)
-    if method is None or method.kind != "ranks":
+    profiled = profile.header.methods.get(label)
+    if profiled is None or profiled.kind != "ranks":
         raise UserError(f"{label} has no recorded ranks.", "Profile medusa, eagle or hydra.")
     paths_by_answer = [
         [ranked_path(answer, label, position) for position in range(1, len(answer.token_ids))]
         for answer in profile.answers
         if prompts is None or answer.about.prompt in prompts
     ]
-    paths: list[Ranks] = []
-    tried: list[_TriedTree] = []
+    tree_paths: list[Ranks] = []  # the first round has no draft tokens
+    tried_trees: list[_TriedTree] = []
     for _ in range(TREE_ROUNDS + 1):
-        in_tree = set(paths)
-        steps = [step for answer in paths_by_answer for step in _paths_at_steps(answer, in_tree)]
-        tried.append(_TriedTree(len(steps), paths))
-        counts = Counter(path[:depth] for path in steps for depth in range(1, len(path) + 1))
-        by_count = sorted(counts, key=lambda path: (-counts[path], len(path), path))
-        paths = by_count[: num_nodes - 1]
-    without_empty_tree = tried[1:]
-    return min(without_empty_tree, key=lambda tree: tree.num_steps).paths
+        tree = set(tree_paths)
+        step_paths = [path for paths in paths_by_answer for path in _paths_at_steps(paths, tree)]
+        tried_trees.append(_TriedTree(len(step_paths), tree_paths))
+        # How often the answers take each path: the path of a step and all its beginnings.
+        counts = Counter(path[:depth] for path in step_paths for depth in range(1, len(path) + 1))
+        most_frequent = sorted(counts, key=lambda path: (-counts[path], len(path), path))
+        tree_paths = most_frequent[: num_nodes - 1]
+    without_empty_tree = tried_trees[1:]
+    return min(without_empty_tree, key=lambda tried: tried.num_steps).paths
 
 
 def ranked_path(answer: Answer, label: str, position: int) -> Ranks:
@@ -69,7 +74,12 @@ def ranked_path(answer: Answer, label: str, position: int) -> Ranks:
 
 
 def _paths_at_steps(paths: Sequence[Ranks], tree: Container[Ranks]) -> Iterator[Ranks]:
-    """Those of an answer's paths, one per position, at which steps with a tree begin."""
+    """The paths of an answer at the positions where steps begin, if all steps draft `tree`.
+
+    Args:
+        paths: per position of the answer, the ranks of its next tokens among the draft tokens.
+        tree: the paths of the tree's nodes.
+    """
     position = 0
     while position < len(paths):
         path = paths[position]

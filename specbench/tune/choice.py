@@ -42,7 +42,9 @@ class Choice:
 
     @property
     def lines(self) -> list[str]:
-        """The result in words."""
+        """The result in one to three lines of text: the chosen settings, the paper's if they
+        differ, and the arguments of EAGLE's own scripts if the method is one of EAGLE's.
+        """
         lines = [f"{self.best.settings}: {_speedup_texts(self.best)}"]
         if self.best.settings != self.paper.settings:
             lines.append(f"  the paper's {self.paper.settings}: {_speedup_texts(self.paper)}")
@@ -54,7 +56,10 @@ class Choice:
 
 
 def _speedup_texts(tried: Tried) -> str:
-    """Expected and measured speedup: "1.92x expected (1.80 to 2.04), 1.95x measured"."""
+    """The speedup of a setting in words: "1.92x expected (1.80 to 2.04), 1.95x measured".
+
+    The interval is that of the prediction. A setting outside of the profile has no prediction.
+    """
     texts = []
     predicted = tried.predicted
     if predicted is not None:
@@ -74,22 +79,24 @@ def choose(
 
     Args:
         label: the method as it was asked for.
-        settings: those that were measured, the best by prediction first, the paper's included.
+        settings: spellings on the command line ("eagle2:depth=3") of those that were measured,
+            the best by prediction first, the paper's included.
         predictions: of those that profile and curve have.
-        metrics: of the run.
+        metrics: of the run that measured them, at one temperature.
     """
     (temperature,) = metrics.temperatures
-    predicted = {prediction.settings: prediction for prediction in predictions}
-    tried = []
+    prediction_by_setting = {prediction.settings: prediction for prediction in predictions}
+    all_tried = []
     for setting, method in zip(settings, parse_methods(settings), strict=True):
         speedup = metrics.overall[method.label, temperature].speedup
         measured = speedup if isinstance(speedup, Estimate) else None
-        tried.append(Tried(setting, predicted.get(setting), measured))
-    best = tried[0]
-    paper = next(setting for setting in tried if setting.settings == paper_of(label))
+        all_tried.append(Tried(setting, prediction_by_setting.get(setting), measured))
+    best = all_tried[0]
+    paper_setting = paper_of(label)
+    paper = next(tried for tried in all_tried if tried.settings == paper_setting)
     if _is_faster(paper, best):
         best = paper
-    return Choice(label, best, paper, tuple(tried))
+    return Choice(label, best, paper, tuple(all_tried))
 
 
 def _is_faster(setting: Tried, other: Tried) -> bool:

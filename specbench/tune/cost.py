@@ -83,40 +83,52 @@ def cost(
 
 
 def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Progress) -> Curve:
-    """The cost curve of a plan's model and methods on this machine."""
+    """Measure the cost curve of a plan's model and methods on this machine.
+
+    A method without a kind of acceptance profile is left out.
+
+    Args:
+        engine_plan: the model, the methods and the prompts.
+        minutes: no further block begins after this time; None: as many as are useful.
+        progress: receives messages.
+    """
     setup = engine_plan.setup
     loaded = load_engine(setup)
     target, vanilla = loaded.target, loaded.drafters[BASELINE]
-    kinds = kinds_of(setup, loaded.drafters, engine_plan.sampling, progress.message)
-    knots: list[Knot] = []
-    methods: dict[str, MeasuredKind] = {}
+    kind_names = kinds_of(setup, loaded.drafters, engine_plan.sampling, progress.message)
+    knots: list[Knot] = []  # sizes of drafts to time, with a drafter each, of all methods
+    measured_kinds: dict[str, MeasuredKind] = {}  # by label
     for method in setup.methods:
-        if method.label in kinds and method.label != BASELINE:
-            kind = find_kind(kinds[method.label])
+        if method.label in kind_names and method.label != BASELINE:
+            kind = find_kind(kind_names[method.label])
             sizes = [*kind.sizes(method.options, loaded.drafters[method.label])]
-            methods[method.label] = MeasuredKind(kind, kind.knots(sizes))
+            measured_kinds[method.label] = MeasuredKind(kind, kind.knots(sizes))
             knots += _knots(method, sizes, loaded)
+    # The backend warms up every drafter that is timed; numbers serve as their labels.
     drafters = {BASELINE: vanilla}
     drafters |= {str(number): knot.drafter for number, knot in enumerate(knots)}
     with EngineBackend(setup, loaded=replace(loaded, drafters=drafters)) as backend:
         requests = _requests(engine_plan.plan, target)
-        backend.warm_up(requests[len(requests) // 2 :])  # a usual one, and the longest
+        backend.warm_up(requests[len(requests) // 2 :])  # the median one, and the longest
         threads = backend.describe().threads
         assert threads is not None
         bench = Bench(target, DeviceClock(target.device), vanilla, knots, requests, threads)
         _measure_blocks(bench, minutes, progress)
-    return fit_curve(bench, about_of(setup, target), methods)
+    return fit_curve(bench, about_of(setup, target), measured_kinds)
 
 
 def _measure_blocks(bench: Bench, minutes: float | None, progress: Progress) -> None:
-    """Measure blocks until there are enough, or the time is over."""
-    began = perf_counter()
+    """Measure `MOST_BLOCKS` blocks, or as many as begin in `minutes`, at least `LEAST_BLOCKS`.
+
+    The bench keeps what it measured.
+    """
+    began_s = perf_counter()
     most_s = 60 * minutes if minutes else float("inf")
-    for number in range(1, MOST_BLOCKS + 1):
+    for block_number in range(1, MOST_BLOCKS + 1):
         bench.measure_block()
-        seconds = perf_counter() - began
-        progress.message(f"Block {number}/{MOST_BLOCKS}: {seconds:.0f} s")
-        if number >= LEAST_BLOCKS and seconds > most_s:
+        elapsed_s = perf_counter() - began_s
+        progress.message(f"Block {block_number}/{MOST_BLOCKS}: {elapsed_s:.0f} s")
+        if block_number >= LEAST_BLOCKS and elapsed_s > most_s:
             break
 
 
@@ -133,27 +145,34 @@ def about_of(setup: EngineSetup, target: Target) -> dict[str, str]:
 
 
 def _requests(plan: Plan, target: Target) -> list[Request]:
-    """The shortest prompt, the median one, and one as long as the longest answer's context."""
-    render = plan.setup.codec.render
+    """The requests that steps are timed in, the shortest prompt first. None ends at EOS.
+
+    They are the shortest prompt of the plan, the median one, and the longest, repeated until it
+    is as long as the longest context of an answer: all turns of a chat with their answers.
+    Prompts of equal length count once.
+    """
+    render = plan.setup.codec.render  # from chat messages to token ids
     prompts = [prompt for prompt_set in plan.prompt_sets for prompt in prompt_set.prompts]
-    first_turns = sorted((render([user(prompt.turns[0])]) for prompt in prompts), key=len)
-    shortest, usual, long = first_turns[0], first_turns[len(first_turns) // 2], first_turns[-1]
-    most_turns = max(len(prompt.turns) for prompt in prompts)
+    prompt_ids = sorted((render([user(prompt.turns[0])]) for prompt in prompts), key=len)
+    shortest_ids, longest_ids = prompt_ids[0], prompt_ids[-1]
+    median_ids = prompt_ids[len(prompt_ids) // 2]
+    most_chat_turns = max(len(prompt.turns) for prompt in prompts)
     most_prompt_tokens = max(len(render([user(" ".join(prompt.turns))])) for prompt in prompts)
-    most_context = most_prompt_tokens + most_turns * plan.max_new_tokens
-    # Tokens of the answers that are timed, and of the context that they need.
-    num_turns = len(grids.STEP_ROWS) + 1
+    most_context = most_prompt_tokens + most_chat_turns * plan.max_new_tokens
+    # Tokens for the steps that are timed: turns of the target by rows, or visits of drafts.
+    num_timed_turns = len(grids.STEP_ROWS) + 1
     most_step_tokens = max(PLANTED_TOKENS) + 2
     num_new_tokens = (
-        num_turns * (VANILLA_STEPS + STEPS_PER_TURN) + STEPS_PER_VISIT * most_step_tokens
+        num_timed_turns * (VANILLA_STEPS + STEPS_PER_TURN) + STEPS_PER_VISIT * most_step_tokens
     )
-    longest = min(most_context, target.context - num_new_tokens)
-    repeated = long * (longest // len(long) + 1)
-    prompts_by_length = {len(ids): ids for ids in (shortest, usual, repeated[:longest])}
+    num_repeated_ids = min(most_context, target.context - num_new_tokens)
+    num_copies = num_repeated_ids // len(longest_ids) + 1
+    repeated_ids = (longest_ids * num_copies)[:num_repeated_ids]
+    ids_by_length = {len(ids): ids for ids in (shortest_ids, median_ids, repeated_ids)}
     sampling = plan.spec.sampling(plan.spec.temperatures[0])
     return [
         Request(ids, num_new_tokens, sampling, eos_ids=frozenset())
-        for _, ids in sorted(prompts_by_length.items())
+        for _, ids in sorted(ids_by_length.items())
     ]
 
 

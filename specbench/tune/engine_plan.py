@@ -42,16 +42,25 @@ class EnginePlan(NamedTuple):
 def make_engine_plan(
     model: str, methods: str | Sequence[str], values: Mapping[str, Any], *, offline: bool
 ) -> EnginePlan:
-    """The plan of values from Python, with the paper's settings: one pass of greedy answers.
+    """The plan of a profile or cost curve, with the paper's settings for all methods.
+
+    Greedy answers are made once. Above temperature 0 there are `SEEDS` answers to each prompt,
+    unless `values` has `repeats`.
+
+    Args:
+        model: a known model, a folder or a Hub id.
+        methods: methods with options, in one text or several; by default those of the spec.
+        values: further fields of the run's spec by name, such as `tasks` and `temperatures`.
+        offline: use no network.
 
     Raises:
         UserError: an unknown name or wrong value, a server, or several temperatures.
     """
-    given = {"repeats": SEEDS, **values}
+    spec_fields = {"repeats": SEEDS, **values}
     if methods:
-        given["methods"] = methods
-    given |= {"model": model, "settings": "paper", "is_baseline_run": True}
-    spec = make_spec(**given)
+        spec_fields["methods"] = methods
+    spec_fields |= {"model": model, "settings": "paper", "is_baseline_run": True}
+    spec = make_spec(**spec_fields)
     if len(spec.temperatures) > 1:
         temperatures = ",".join(f"{temperature:g}" for temperature in spec.temperatures)
         message = f"A profile and a cost curve have one temperature, not {temperatures}."
@@ -67,7 +76,15 @@ def make_engine_plan(
 def kinds_of(
     setup: EngineSetup, drafters: Mapping[str, Drafter], sampling: Sampling, say: Say | None
 ) -> dict[str, ProfileKind]:
-    """The kind of profile of each method. `say` gets a line for each method without one.
+    """The name of each method's kind of profile, such as "pool", by label.
+
+    Methods that can have no profile are left out.
+
+    Args:
+        setup: names the methods (`labels`).
+        drafters: by label.
+        sampling: of the answers.
+        say: receives a line for each method without a profile; None refuses such methods.
 
     Raises:
         UserError: without `say`, a method has no profile.
@@ -88,9 +105,9 @@ def kinds_of(
 
 
 def _reason_for_no_profile(drafter: Drafter, sampling: Sampling) -> str:
-    """Why a drafter has no profile at a temperature; nothing if it has one."""
+    """Why a drafter can have no acceptance profile with this sampling; "" if it can have one."""
     if drafter.profile is None:
-        _ = drafter.needs  # a broken one says why
+        _ = drafter.needs  # a method that failed to load raises its own error here
         return "its drafts depend on earlier trees or answers, or the method does not say"
     if sampling.is_greedy:
         return ""
