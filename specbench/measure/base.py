@@ -179,15 +179,19 @@ class Plan:
 
     @cached_property
     def samples(self) -> tuple[Sample, ...]:
-        """The samples of the run in order: pass by pass over all tasks."""
-        num_turns = Counter[tuple[float, Load]]()
+        """The samples of the run in order: pass by pass over all tasks.
+
+        A sample's `num_before` counts the turns of earlier samples at its temperature and load.
+        """
+        num_turns = Counter[tuple[float, Load]]()  # so far, by temperature and load
         temperatures = self.spec.temperatures
         loads = loads_of_run(self.spec)
         samples = []
-        for repeat, (task, prompts) in product(range(self.repeats), self.prompts.items()):
+        passes = range(self.repeats)
+        for pass_number, (task, prompts) in product(passes, self.prompts.items()):
             for prompt, temperature, load in product(prompts, temperatures, loads):
                 num_before = num_turns[temperature, load]
-                samples.append(Sample(task, prompt, temperature, repeat, load, num_before))
+                samples.append(Sample(task, prompt, temperature, pass_number, load, num_before))
                 num_turns[temperature, load] += len(prompt.turns)
         return tuple(samples)
 

@@ -49,15 +49,18 @@ class Diagnosis(NamedTuple):
 
 
 def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
-    """The lines of `specbench doctor`, for the model, device, threads and weights of a spec."""
-    facts = environment.capture()
-    versions = f"Python {facts.python}, torch {facts.torch.version}"
-    yield Diagnosis("software", f"specbench {facts.specbench}, {versions}")
+    """The lines of `specbench doctor`, for the model, device, threads and weights of a spec.
+
+    A line comes as soon as its check is done. The software comes first, the kernels last.
+    """
+    installed = environment.capture()  # the versions of Python, torch and specbench
+    versions = f"Python {installed.python}, torch {installed.torch.version}"
+    yield Diagnosis("software", f"specbench {installed.specbench}, {versions}")
     spec = structs.replace(spec, methods=(BASELINE,))
     if spec.dtype == "auto" and spec.card.is_embedded:
         spec = structs.replace(spec, dtype="float32")  # in float16, ties may go either way
     setup = make_engine_setup(spec, is_offline=is_offline)
-    if setup.device.num_gpus and _version(facts.torch.version) < (2, 9):
+    if setup.device.num_gpus and _version(installed.torch.version) < (2, 9):
         advice = "torch 2.9 or newer is better on a GPU: launches overlap, and captures are faster"
         yield Diagnosis("torch", advice)
     device = setup.device
@@ -70,41 +73,49 @@ def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
         yield _threads(backend.describe().threads)
         yield _tree(backend.target)
         yield from _baseline(setup, backend)
-        kinds = setup.device.kernels if spec.kernels == "auto" else ()
-        if (reason := backend.target.unfused_reason) and kinds:
+        # The kinds of kernels that the device can run, by name; none if the user chose one.
+        kernel_kinds = setup.device.kernels if spec.kernels == "auto" else ()
+        if (reason := backend.target.unfused_reason) and kernel_kinds:
             yield Diagnosis("kernels", f"transformers computes the layers: {reason}")
             return
     del backend
-    yield from _kernels(spec, kinds, is_offline=is_offline)
+    yield from _kernels(spec, kernel_kinds, is_offline=is_offline)
 
 
 def _kernels(spec: RunSpec, kinds: Sequence[str], *, is_offline: bool) -> Iterator[Diagnosis]:
-    """Compare vanilla's tokens and times with each kind of kernels, one after the other."""
-    by_torch: list[tuple[int, ...]] = []
+    """Compare vanilla's tokens and times with each kind of kernels, one after the other.
+
+    `kinds` are names of kernels. The first is torch, whose tokens the others must give too.
+    """
+    torch_token_ids: list[tuple[int, ...]] = []  # the token ids of each answer
     for kind in kinds:
         _release()
         setup = make_engine_setup(structs.replace(spec, kernels=kind), is_offline=is_offline)
         with EngineBackend(setup) as backend:
             kernels = describe_kernels(backend.target)
             tree = _tree(backend.target)
-            rounds = [
+            answers_by_request = [
                 [_timed(backend.complete, BASELINE, request) for _ in range(NUM_KIND_ROUNDS + 1)]
                 for request in _requests(setup)
             ]
         del backend
-        tokens = [answer.result.token_ids for answers in rounds for answer in answers]
-        is_same = tokens == (by_torch or tokens)
+        token_ids = [
+            answer.result.token_ids for answers in answers_by_request for answer in answers
+        ]
+        is_torch = not torch_token_ids
+        if is_torch:
+            torch_token_ids = token_ids
+        is_same = token_ids == torch_token_ids
         answer_s = statistics.median(
             answer.seconds
-            for answers in rounds
+            for answers in answers_by_request
             for answer in answers[1:]  # the first round warms up
         )
         token_ms = 1e3 * answer_s / NUM_TOKENS
         reason = f", because {kernels.reason}" if kernels.reason else ""
         diagnosis = f"{token_ms:.2f} ms per token by {kernels.name}{reason}; {tree.text}"
-        if by_torch:
+        if not is_torch:
             diagnosis += f"; {'the same' if is_same else 'OTHER'} tokens as with torch"
-        by_torch = by_torch or tokens
         is_ok = tree.is_ok
         if not is_same:  # in half precision, rounding may turn near-ties
             is_ok = False if setup.dtype == "float32" else None
@@ -146,24 +157,28 @@ def _threads(threads: Threads | None) -> Diagnosis:
 
 
 def _tree(target: Target) -> Diagnosis:
-    """Compare a branch of a tree with a plain sequence: the logits must agree."""
+    """Compare a branch of a draft tree with a plain sequence: their last logits must agree.
+
+    Node 0 is the prompt's last token. Node 1 is another branch, and nodes 2 to 4 are `branch`.
+    """
     import torch
 
     from specbench.engine.layers.torch_attention import without_cudnn_attention
     from specbench.engine.tree import DraftTree, TreeLayout
 
-    prompt, branch = (1, 5, 6, 7), (8, 9, 10)
+    prompt, branch = (1, 5, 6, 7), (8, 9, 10)  # token ids
     with torch.inference_mode(), without_cudnn_attention():
         target.prefill(prompt)
         layout = TreeLayout.from_parents([0, 0, 0, 2, 3], target.device)
-        tokens = torch.tensor([7, 11, *branch], device=target.device)
-        tree = DraftTree(tokens, layout, num_verify=5)
+        node_ids = torch.tensor([7, 11, *branch], device=target.device)
+        tree = DraftTree(node_ids, layout, num_verify=5)
         target.crop(len(prompt) - 1)
-        on_tree = target.forward(tree).logits[-1].float()
-        plain = target.prefill((*prompt, *branch)).logits[-1].float()
-        difference = (on_tree - plain).abs().max().item()
-    scale = plain.abs().max().item()
-    is_ok = difference <= scale * 40 * torch.finfo(target.dtype).eps
+        tree_logits = target.forward(tree).logits[-1].float()  # [vocab]
+        plain_logits = target.prefill((*prompt, *branch)).logits[-1].float()  # [vocab]
+        difference = (tree_logits - plain_logits).abs().max().item()
+    largest_logit = plain_logits.abs().max().item()
+    allowed = largest_logit * 40 * torch.finfo(target.dtype).eps  # 40 rounding errors
+    is_ok = difference <= allowed
     return Diagnosis("tree", f"a branch differs from a plain forward by {difference:.1e}", is_ok)
 
 
@@ -178,19 +193,20 @@ def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]
     generate_s: list[float] = []
     for request in _requests(setup):
         for round_ in range(NUM_ROUNDS + 1):
-            by_loop = _timed(backend.complete, BASELINE, request)
-            by_generate = _timed(generate, target, request.prompt_ids, NUM_TOKENS)
-            do_tokens_agree &= tuple(by_loop.result.token_ids) == tuple(by_generate.result)
+            loop_answer = _timed(backend.complete, BASELINE, request)
+            generate_answer = _timed(generate, target, request.prompt_ids, NUM_TOKENS)
+            loop_ids = tuple(loop_answer.result.token_ids)
+            do_tokens_agree &= loop_ids == tuple(generate_answer.result)
             if round_ > 0:  # the first round warms up
-                loop_s.append(by_loop.seconds)
-                generate_s.append(by_generate.seconds)
+                loop_s.append(loop_answer.seconds)
+                generate_s.append(generate_answer.seconds)
     verb = "equals" if do_tokens_agree else "DIFFERS from"
     yield Diagnosis("baseline tokens", f"vanilla in our loop {verb} generate", do_tokens_agree)
-    ratio = statistics.median(loop_s) / statistics.median(generate_s)
+    time_ratio = statistics.median(loop_s) / statistics.median(generate_s)
     tokens_per_s = NUM_TOKENS / statistics.median(loop_s)
-    speed = f"{tokens_per_s:.0f} tokens/s, {1 / ratio:.1f} times as fast as generate"
-    yield Diagnosis("baseline speed", speed, ratio <= MARGIN)
-    traffic = measure_traffic(target)
+    speed = f"{tokens_per_s:.0f} tokens/s, {1 / time_ratio:.1f} times as fast as generate"
+    yield Diagnosis("baseline speed", speed, time_ratio <= MARGIN)
+    traffic = measure_traffic(target)  # bytes that a step reads, and the memory's bandwidth
     yield Diagnosis(
         "memory bandwidth",
         f"{traffic.bandwidth_bytes_per_s / 1e9:.1f} GB/s; vanilla reads its weights "

@@ -21,15 +21,18 @@ def earlier_runs(plan: Plan, root: Path) -> Iterator[tuple[Path, RunHeader]]:
 
 
 def expected_seconds(plan: Plan, root: Path) -> float | None:
-    """Seconds that a plan takes, by the latest run that was made in one go; None without one."""
-    for _, header in earlier_runs(plan, root):
-        if not (header.finished and header.num_records) or header.segments:
+    """Seconds that a plan takes, by the latest run that was made in one go; None without one.
+
+    `root` is the folder of all runs. The earlier run's time is scaled by the most tokens that
+    this run and the earlier one can make.
+    """
+    for _, earlier in earlier_runs(plan, root):  # paths and headers, the newest first
+        if not (earlier.finished and earlier.num_records) or earlier.segments:
             continue
-        began = datetime.fromisoformat(header.created)
-        ended = datetime.fromisoformat(header.finished)
-        budget = header.spec.values.max_new_tokens or plan.max_new_tokens
-        # Tokens at most, in this run and in the earlier one.
+        began = datetime.fromisoformat(earlier.created)
+        ended = datetime.fromisoformat(earlier.finished)
+        earlier_max_new_tokens = earlier.spec.values.max_new_tokens or plan.max_new_tokens
         most_tokens = plan.num_records * plan.max_new_tokens
-        most_tokens_then = header.num_records * budget
-        return max(1.0, (ended - began).total_seconds() * most_tokens / most_tokens_then)
+        earlier_most_tokens = earlier.num_records * earlier_max_new_tokens
+        return max(1.0, (ended - began).total_seconds() * most_tokens / earlier_most_tokens)
     return None

@@ -16,23 +16,25 @@ def downloads(
 ) -> Iterator[tuple[str, Callable[..., Path]]]:
     """Paper prompts (of `tasks`; all with None, none with ()), then a model with its drafters.
 
-    Each has its name, and a function that downloads it, or finds it if it is here already. It
-    takes `offline`, and raises UserError. Unknown names raise UserError at the first step.
+    Yields a title for each, and a function that downloads it, or finds it if it is here already.
+    The function takes `offline`, returns the path, and raises UserError. Unknown names raise
+    UserError at the first step.
     """
     if tasks is None:
-        cards = [card for card in load_cards().values() if card.paper is not None]
+        task_cards = [card for card in load_cards().values() if card.paper is not None]
     else:
-        task_cards = [task.card for task in find_tasks(tasks) if task.card is not None]
-        cards = [*{card.name: card for card in task_cards}.values()]
-    card = find_model(model) if model is not None else None
-    for task in cards:
-        count = f"{task.paper.num_prompts} " if task.paper else ""
-        yield f"{count}prompts of {task.name}", partial(_prompts, task)
-    if card is None:
+        cards = [task.card for task in find_tasks(tasks) if task.card is not None]
+        task_cards = [*{card.name: card for card in cards}.values()]  # without duplicates
+    model_card = find_model(model) if model is not None else None
+    for task_card in task_cards:
+        count_text = f"{task_card.paper.num_prompts} " if task_card.paper else ""
+        yield f"{count_text}prompts of {task_card.name}", partial(_prompts, task_card)
+    if model_card is None:
         return
-    yield f"model {card.name}", partial(resolve_model, card)
-    for weights in card.draft_weights:
-        yield f"{weights.method} drafter of {card.name}", partial(resolve_weights, card, weights)
+    yield f"model {model_card.name}", partial(resolve_model, model_card)
+    for weights in model_card.draft_weights:
+        title = f"{weights.method} drafter of {model_card.name}"
+        yield title, partial(resolve_weights, model_card, weights)
 
 
 def _prompts(card: TaskCard, *, offline: bool) -> Path:

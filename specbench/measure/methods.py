@@ -47,13 +47,13 @@ def check_choices(choices: Sequence[MethodChoice]) -> None:
 
 
 def check_sources(card: ModelCard, choices: Sequence[MethodChoice]) -> None:
-    """Check the local files of methods, and that one of them has weights, before torch is imported.
+    """Check the local files of methods, before torch is imported. At least one must have weights.
 
     Raises:
         UserError: no method has weights, or a file is missing or damaged.
     """
     methods = [choice for choice in choices if choice.name != BASELINE]
-    missing = []
+    missing = []  # names of methods without weights
     for choice in methods:
         source = declared_source(card, choice)
         source.check_local()
@@ -90,6 +90,9 @@ def select_methods(
 ) -> SelectedMethods:
     """The methods of a run with their weights: those that are named, or the default ones.
 
+    Returns the methods that run, those without weights, a sentence about each default method that
+    cannot be imported, and the errors of weights that are damaged.
+
     Args:
         spec: whether the baseline runs too, and the kind of weights.
         card: the model.
@@ -109,6 +112,7 @@ def select_methods(
         except CheckpointError as error:
             errors.append(error)
             resolved = ResolvedWeights(None)
+        # The model's card may say which layers' hidden states the method reads.
         if resolved.layers and method.options.layers == "":
             method = method.with_options(method.options.replaced(layers=resolved.layers))
         method = replace(method, weights=resolved.weights)
@@ -125,8 +129,8 @@ def select_methods(
     if not named and not card.is_known:  # no card says what there could be
         missing = []
     # `all,dflash:weights=DIR` names dflash twice.
-    names = {method.method.name for method in running}
-    missing = [method for method in missing if method.method.name not in names]
+    running_names = {method.method.name for method in running}
+    missing = [method for method in missing if method.method.name not in running_names]
     return SelectedMethods(tuple(running), tuple(missing), broken, tuple(errors))
 
 
@@ -149,7 +153,10 @@ class _Wanted(NamedTuple):
 
 
 def _wanted(spec: RunSpec, named: Sequence[RunMethod]) -> _Wanted:
-    """The named methods, or the default ones, with the baseline first unless it is turned off."""
+    """The named methods, or the default ones, with the baseline first unless it is turned off.
+
+    With them a sentence about each default method that cannot be imported (`broken`).
+    """
     methods = list(named)
     broken: tuple[str, ...] = ()
     if not named:

@@ -59,7 +59,11 @@ class Width:
 
 
 def width_after(header: RunHeader, records: Sequence[Record]) -> Width | None:
-    """The width after the records of whole passes; None without --until-ci."""
+    """The width of the speedups' intervals after whole passes; None without --until-ci.
+
+    It is relative: the half width of an interval divided by its speedup. The widest interval
+    counts. There is no width while a speedup has no interval.
+    """
     from specbench.analysis.metrics import measure  # imports numpy
 
     goal = header.spec.values.until_ci
@@ -74,32 +78,33 @@ def width_after(header: RunHeader, records: Sequence[Record]) -> Width | None:
         for speedup in speedups
         if speedup.interval is not None
     ]
-    largest = None
+    largest_half_width = None
     if half_widths and len(half_widths) == len(speedups):
-        largest = max(half_widths)
-    return Width(metrics.scope.number, goal, largest)
+        largest_half_width = max(half_widths)
+    num_passes = metrics.scope.number
+    return Width(num_passes, goal, largest_half_width)
 
 
 def check_goal(spec: RunSpec, num_methods: int, num_prompts: Sequence[int]) -> None:
-    """Refuse --until-ci where no interval can come. `num_prompts` has a number per task.
+    """Refuse --until-ci where no interval can come. `num_prompts` has the prompts per task [tasks].
 
     Raises:
         UserError: no method to compare with vanilla, too few prompts, or too few passes.
     """
     if spec.until_ci is None:
         return
-    asked = f"--until-ci {100 * spec.until_ci:g}%"
+    goal_text = f"--until-ci {100 * spec.until_ci:g}%"
     if num_methods < 2 or not spec.is_baseline_run:
-        raise UserError(f"{asked} needs vanilla and another method.", "Name one: --method pld.")
+        raise UserError(f"{goal_text} needs vanilla and another method.", "Name one: --method pld.")
     if spec.repeats and spec.repeats < MIN_PASSES:
         raise UserError(
-            f"{asked} needs {MIN_PASSES} passes, and --repeats {spec.repeats} allows fewer.",
+            f"{goal_text} needs {MIN_PASSES} passes, and --repeats {spec.repeats} allows fewer.",
             f"Leave out --repeats, or give the most passes: {MIN_PASSES} or more.",
         )
     if not has_interval(num_prompts):
         total = sum(num_prompts)
         raise UserError(
-            f"{asked} cannot be reached: too few prompts for an interval ({total} in all).",
+            f"{goal_text} cannot be reached: too few prompts for an interval ({total} in all).",
             f"Use {least_prompts(len(num_prompts))} prompts per task or more (--limit, --dataset).",
         )
 
@@ -119,9 +124,10 @@ def finished_header(header: RunHeader, records: Sequence[Record]) -> RunHeader:
     spec = header.spec
     if spec.values.until_ci is None:
         return header
-    repeats = 1 + max((record.key.repeat for record in records), default=0)
-    asked = spec.asked and replace(spec.asked, repeats=repeats)
-    spec = replace(spec, values=replace(spec.values, repeats=repeats), asked=asked)
+    num_passes = 1 + max((record.key.repeat for record in records), default=0)
+    # `values` are in effect; `asked` are those that were asked for, if the header has them.
+    asked = spec.asked and replace(spec.asked, repeats=num_passes)
+    spec = replace(spec, values=replace(spec.values, repeats=num_passes), asked=asked)
     warnings = header.warnings
     width = width_after(header, records)
     if width and not width.is_enough:
