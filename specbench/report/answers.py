@@ -93,27 +93,32 @@ def _token_ends(record: Record) -> Sequence[int]:
 
 
 def pick_answers(run: Run) -> tuple[Answers, ...]:
-    """The answers of a run's first samples of each task, in the order in which they ran."""
+    """The answers to the first samples of each task: an `Answers` per request.
+
+    They are those of the first pass, in the order in which the requests ran.
+    """
+    # request (sample, turn, temperature) -> method spelling -> its record
     records_by_request: dict[RequestKey, dict[str, Record]] = defaultdict(dict)
-    samples_by_task: dict[str, set[str]] = defaultdict(set)
+    shown_ids_by_task: dict[str, set[str]] = defaultdict(set)  # sample ids
     for record in run.records:
-        key = record.key
-        samples = samples_by_task[key.task]
-        is_shown = key.sample_id in samples or len(samples) < SAMPLES_PER_TASK
+        key = record.key  # the request, its pass (`repeat`) and the method
+        shown_ids = shown_ids_by_task[key.task]
+        is_shown = key.sample_id in shown_ids or len(shown_ids) < SAMPLES_PER_TASK
         if key.repeat == 0 and is_shown:
-            samples.add(key.sample_id)
-            shown = replace(record, text=visible(record.text))
-            records_by_request[key.request][key.method] = shown
-    turns = _turns(run)
+            shown_ids.add(key.sample_id)
+            printable_record = replace(record, text=visible(record.text))
+            records_by_request[key.request][key.method] = printable_record
+    turns_by_sample = _turns(run)
     answers = []
     for request, records in records_by_request.items():
-        prompt = "".join(turns.get(request.sample_id, ())[request.turn : request.turn + 1])
+        turns = turns_by_sample.get(request.sample_id, ())  # none if the prompts are not here
+        prompt = "".join(turns[request.turn : request.turn + 1])
         answers.append(_answers(run, request, visible(prompt), records))
     return tuple(answers)
 
 
 def _turns(run: Run) -> dict[str, Sequence[str]]:
-    """The texts of the turns by sample, of the prompts that this machine has."""
+    """The texts of the turns by sample id, of the prompts that this machine has."""
     turns: dict[str, Sequence[str]] = {}
     for header in run.header.prompts:
         prompt_set = prompts_of_run(run.header, header)
@@ -123,18 +128,23 @@ def _turns(run: Run) -> dict[str, Sequence[str]]:
 
 
 def _answers(run: Run, request: RequestKey, prompt: str, records: Mapping[str, Record]) -> Answers:
-    """The answers of all methods to a request, in the order of the run's methods."""
-    done = {}
-    failed = {}
+    """The answers of all methods to a request, in the order of the run's methods.
+
+    `prompt` is the text of the request's turn. `records` are the request's by method spelling
+    ("pld:ngram=2"); a method without a record is left out.
+    """
+    records_by_label = {}
+    errors_by_label = {}
     for method in run.header.method_labels:
         record = records.get(method.spelling)
         if record is None:
             continue
         if record.is_ok:
-            done[method.label] = record
+            records_by_label[method.label] = record
         else:
-            failed[method.label] = record.error or "no reason given"
-    return Answers(_title(run, request), prompt, done, failed)
+            errors_by_label[method.label] = record.error or "no reason given"
+    title = _title(run, request)
+    return Answers(title, prompt, done=records_by_label, failed=errors_by_label)
 
 
 def _title(run: Run, key: RequestKey) -> str:

@@ -89,36 +89,44 @@ def _tasks(runs: Sequence[RunMetrics]) -> tuple[Task, ...]:
 
 
 def _num_samples(runs: Sequence[RunMetrics], task: str) -> str:
-    """The samples that methods are compared on: "8", or "6-8" if runs or temperatures differ."""
-    counts: set[int] = set()
+    """The number of samples of a task that methods are compared on, as text.
+
+    "8", "6-8" if runs or temperatures differ, or "" if there are none. At one temperature of a
+    run, the method with the most samples counts.
+    """
+    nums_samples: set[int] = set()
     for run in runs:
-        most_of_methods: dict[float, int] = defaultdict(int)  # by temperature
+        most_by_temperature: dict[float, int] = defaultdict(int)  # most samples of any method
         for key, cell in run.cells.items():
             if key.task == task:
-                most = max(most_of_methods[key.temperature], cell.num_samples)
-                most_of_methods[key.temperature] = most
-        counts.update(most_of_methods.values())
-    counts.discard(0)
-    if not counts:
+                most = max(most_by_temperature[key.temperature], cell.num_samples)
+                most_by_temperature[key.temperature] = most
+        nums_samples.update(most_by_temperature.values())
+    nums_samples.discard(0)
+    if not nums_samples:
         return ""
-    fewest = min(counts)
-    largest = max(counts)
+    fewest = min(nums_samples)
+    largest = max(nums_samples)
     return str(fewest) if fewest == largest else f"{fewest}-{largest}"
 
 
 def _block(
     sources: Sequence[Source], temperature: float, tasks: Sequence[Task], sort: Sort
 ) -> Block:
-    """The results of the runs that have this temperature."""
+    """The results at one temperature, of the runs (`sources`) that have it.
+
+    A run's methods are in its own order, or the fastest first if `sort` is "speedup".
+    """
     sources = [source for source in sources if temperature in source.metrics.temperatures]
-    comparable = _comparable([source.metrics for source in sources])
-    runs = []
-    for source, metrics in zip(sources, comparable, strict=True):
+    metrics_of_runs = _comparable([source.metrics for source in sources])
+    results_of_runs = []
+    for source, metrics in zip(sources, metrics_of_runs, strict=True):
         methods = _methods(metrics, temperature, tasks)
         if sort == "speedup":
             methods.sort(key=_speed, reverse=True)
-        runs.append(RunResults(source, tuple(methods), verdict(metrics, temperature)))
-    return Block(temperature, tuple(runs))
+        results = RunResults(source, tuple(methods), verdict(metrics, temperature))
+        results_of_runs.append(results)
+    return Block(temperature, tuple(results_of_runs))
 
 
 def _speed(method: MethodResults) -> list[float]:
@@ -128,24 +136,30 @@ def _speed(method: MethodResults) -> list[float]:
 
 
 def _comparable(runs: Sequence[RunMetrics]) -> list[RunMetrics]:
-    """The runs, without means where one lacks tasks that others have."""
-    tasks_by_run = [
+    """The numbers of the runs, in the same order, with means that compare between them.
+
+    A run that lacks tasks of the others has a mean over fewer tasks: it is replaced by the
+    reason why it is missing.
+    """
+    # of each run, the tasks with a measured completion; "" is the task of all tasks together
+    tasks_of_runs = [
         {key.task for key, cell in run.cells.items() if cell.num_done and key.task} for run in runs
     ]
-    all_tasks = set[str]().union(*tasks_by_run)
-    comparable = []
-    for run, tasks in zip(runs, tasks_by_run, strict=True):
-        if missing := reason_if_partial(len(tasks), len(all_tasks)):
+    all_tasks = set[str]().union(*tasks_of_runs)
+    comparable_runs = []
+    for run, tasks in zip(runs, tasks_of_runs, strict=True):
+        if missing_mean := reason_if_partial(len(tasks), len(all_tasks)):
             overall = {
-                key: _without_means(numbers, missing) for key, numbers in run.overall.items()
+                (method, temperature): _without_means(metrics, missing_mean)
+                for (method, temperature), metrics in run.overall.items()
             }
             run = replace(run, overall=overall)
-        comparable.append(run)
-    return comparable
+        comparable_runs.append(run)
+    return comparable_runs
 
 
-def _without_means(numbers: MethodMetrics, missing: Missing) -> MethodMetrics:
-    return replace(numbers, speedup=missing, decode_speedup=missing, mat=missing, partial=missing)
+def _without_means(metrics: MethodMetrics, missing: Missing) -> MethodMetrics:
+    return replace(metrics, speedup=missing, decode_speedup=missing, mat=missing, partial=missing)
 
 
 def _methods(run: RunMetrics, temperature: float, tasks: Sequence[Task]) -> list[MethodResults]:

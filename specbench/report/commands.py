@@ -23,62 +23,67 @@ def typed_command(info: RunHeader) -> str:
 
 
 def full_command(info: RunHeader) -> str:
-    """The command with every setting written out, so that no default can change it.
+    """The command of a run with every setting written out, so that no default can change it.
 
-    The number of passes is the one that was taken, so that `--until-ci` is left out.
+    `info` is the header of the run. The number of passes is the one that was taken, so that
+    `--until-ci` is left out.
     """
-    values = info.spec.values
-    asked = info.spec.asked or values
-    cards = [name for name in asked.tasks if name.endswith(".toml")]
+    spec = info.spec.values  # the settings in effect
+    asked = info.spec.asked or spec  # the settings as the user gave them
+    cards = [task for task in asked.tasks if task.endswith(".toml")]  # files that define tasks
     tasks_of_cards = {Path(card).stem for card in cards}
-    tasks = [task for task in values.tasks if task.partition("/")[0] not in tasks_of_cards]
-    written = structs.replace(values, template=asked.template, tasks=tuple(tasks))
-    words_of_option = _words_of_special_options(values)
-    words = ["specbench run"]
+    tasks = [task for task in spec.tasks if task.partition("/")[0] not in tasks_of_cards]
+    written_spec = structs.replace(spec, template=asked.template, tasks=tuple(tasks))
+    special_arguments = _special_arguments(spec)  # by field of the settings
+    arguments = ["specbench run"]
     for option in options(SpecValues):
-        if option.name in words_of_option:
-            words += words_of_option[option.name]
+        if option.name in special_arguments:
+            arguments += special_arguments[option.name]
         else:
-            words += _words(option, getattr(written, option.name))
+            arguments += _arguments(option, getattr(written_spec, option.name))
         if option.name == "tasks":
-            words += [f"--task {shlex.quote(card)}" for card in cards]
-    return _wrapped(words)
+            arguments += [f"--task {shlex.quote(card)}" for card in cards]
+    return _wrapped(arguments)
 
 
-def _words_of_special_options(values: SpecValues) -> dict[str, list[str]]:
-    """The words of the options that are not written as a flag and its value, by field."""
-    is_plain_server = values.backend and not values.serving_engine
+def _special_arguments(spec: SpecValues) -> dict[str, list[str]]:
+    """The arguments of options that are not written as a flag and its value, by field."""
+    is_plain_server = spec.backend and not spec.serving_engine
     urls = [
         f"--url {shlex.quote(url)} --label {shlex.quote(label)}"
-        for url, label in zip(values.urls, values.labels or ("server",), strict=False)
+        for url, label in zip(spec.urls, spec.labels or ("server",), strict=False)
     ]
     return {
-        "methods": [] if values.urls else _methods(values),
+        "methods": [] if spec.urls else _methods(spec),
         "until_ci": [],
-        "is_baseline_run": [] if values.is_baseline_run else ["--no-baseline"],
+        "is_baseline_run": [] if spec.is_baseline_run else ["--no-baseline"],
         "backend": ["--backend server"] if is_plain_server else [],
         "urls": urls,
         "labels": [],
     }
 
 
-def _methods(values: SpecValues) -> list[str]:
-    """The methods in their order: one with options for itself, others with their neighbours."""
-    methods = list(values.methods)
-    if values.is_baseline_run and methods != [BASELINE]:
+def _methods(spec: SpecValues) -> list[str]:
+    """The `--method` arguments for the methods of a run, in their order.
+
+    A method with options ("pld:ngram=2") has an argument for itself, since its options have
+    commas. Neighbours without options share an argument: "--method sps,eagle2".
+    """
+    methods = list(spec.methods)
+    if spec.is_baseline_run and methods != [BASELINE]:
         methods = [method for method in methods if method != BASELINE]  # it runs by default
-    words: list[str] = []
+    lists_of_methods: list[str] = []  # separated by commas
     for has_options, group in groupby(methods, key=_has_options):
         neighbours = list(group)
-        words += neighbours if has_options else [",".join(neighbours)]
-    return [f"--method {shlex.quote(word)}" for word in words]
+        lists_of_methods += neighbours if has_options else [",".join(neighbours)]
+    return [f"--method {shlex.quote(methods_text)}" for methods_text in lists_of_methods]
 
 
 def _has_options(method: str) -> bool:
     return ":" in method
 
 
-def _words(option: Option, setting: Any) -> list[str]:
+def _arguments(option: Option, setting: Any) -> list[str]:
     """The flag with its value; nothing if it has none, or is off."""
     if option.item is bool:
         return [option.flag] if setting else []
@@ -89,14 +94,17 @@ def _words(option: Option, setting: Any) -> list[str]:
     return [f"{option.flag} {shlex.quote(option.write(setting))}"]
 
 
-def _wrapped(words: Iterable[str]) -> str:
-    """The words on as few lines as they need, joined by backslashes."""
+def _wrapped(arguments: Iterable[str]) -> str:
+    """A shell command on lines of `_WIDTH` characters, each but the last with a backslash.
+
+    An argument is a flag with its value, "--task mtbench", and stays on one line.
+    """
     lines: list[str] = []
-    for word in words:
-        if lines and len(lines[-1]) + 1 + len(word) <= _WIDTH:
-            lines[-1] += f" {word}"
+    for argument in arguments:
+        if lines and len(lines[-1]) + 1 + len(argument) <= _WIDTH:
+            lines[-1] += f" {argument}"
         elif lines:
-            lines.append(f"  {word}")
+            lines.append(f"  {argument}")
         else:
-            lines.append(word)
+            lines.append(argument)
     return " \\\n".join(lines)

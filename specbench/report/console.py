@@ -91,16 +91,20 @@ class Prose:
     """Characters left of each line, for the label."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        """Yield the lines of the text for rich, each after a margin of `indent` characters.
+
+        The margin of the first line holds the label, others are blank.
+        """
         style = console.get_style(self.style)
         if console.is_terminal:
             lines = list(_lines(self.text, options.max_width - self.indent))
         else:
             lines = self.text.split("\n")
-        left = self.label.ljust(self.indent)
+        margin = self.label.ljust(self.indent)
         for line in lines:
-            yield Segment((left + line).rstrip(), style)
+            yield Segment((margin + line).rstrip(), style)
             yield Segment.line()
-            left = " " * self.indent
+            margin = " " * self.indent
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +140,22 @@ class TextTable:
             padded.append(blanks + text if is_number else text + blanks)
         return "  ".join(padded).rstrip()
 
-    def _widths(self, most: int) -> list[int]:
-        """The columns' widths. The widest shrinks first, the last to less than its words."""
-        columns = list(zip(self.headings, *self.rows, strict=True))
+    def _widths(self, max_width: int) -> list[int]:
+        """The width of each column in characters, such that a line fits `max_width` if it can.
+
+        The widest column shrinks first, down to its longest word; the last column may become
+        narrower than that. The first column and columns of numbers do not shrink.
+        """
+        columns = list(zip(self.headings, *self.rows, strict=True))  # texts of each column
         widths = [max(map(cell_len, texts)) for texts in columns]
-        least = [max(map(_longest_word, texts)) for texts in columns]
-        least[-1] = min(least[-1], _NARROWEST)
-        num_kept = len(columns) if self.are_numbers else 1
-        least[:num_kept] = widths[:num_kept]
-        gaps = 2 * (len(widths) - 1)
-        while sum(widths) + gaps > most:
-            can_shrink = [i for i in range(len(widths)) if widths[i] > least[i]]
+        least_widths = [max(map(_longest_word, texts)) for texts in columns]
+        least_widths[-1] = min(least_widths[-1], _NARROWEST)
+        num_fixed = len(columns) if self.are_numbers else 1  # columns that do not shrink
+        least_widths[:num_fixed] = widths[:num_fixed]
+        gaps_width = 2 * (len(widths) - 1)  # two blanks between columns
+        while sum(widths) + gaps_width > max_width:
+            # indices of columns
+            can_shrink = [i for i in range(len(widths)) if widths[i] > least_widths[i]]
             if not can_shrink:
                 break
             widest = max(can_shrink, key=lambda i: widths[i])

@@ -22,7 +22,10 @@ def scope_text(runs: Sequence[RunMetrics]) -> str:
 
 
 def definitions(runs: Sequence[RunMetrics]) -> Iterator[Note]:
-    """What the numbers and marks of a report mean."""
+    """The notes that define the numbers and marks of a report on these runs.
+
+    A note is a sentence of `texts.toml` under its key, filled with the numbers given.
+    """
     for arithmetic in dict.fromkeys(run.arithmetic for run in runs):
         yield make_note(f"speedup_{arithmetic}")
     yield _intervals(runs)
@@ -32,8 +35,8 @@ def definitions(runs: Sequence[RunMetrics]) -> Iterator[Note]:
     for goodput in dict.fromkeys(run.info.spec.values.goodput for run in runs):
         if has_servers and goodput:
             yield make_note("goodput", limits=goodput)
-    if num_tests := _tests_of_marked(runs):
-        yield make_note("alone", tests=num_tests)
+    if tests_by_column := _tests_of_marked(runs):
+        yield make_note("alone", tests=tests_by_column)
     for run in runs:
         if not all(method.is_lossless for method in run.info.method_labels):
             yield make_note("lossy", run.info, decoding=_lossy_decoding(run))
@@ -51,20 +54,20 @@ def _intervals(runs: Sequence[RunMetrics]) -> Note:
 
 
 def _shown_numbers(runs: Sequence[RunMetrics]) -> Iterator[str]:
-    """The keys of the definitions whose numbers the report shows."""
-    servers = [metrics for run in runs for metrics in run.serving.values()]
-    costs = [cost.relative for run in runs for cost in run.costs.values()]
+    """The keys of the notes that define the numbers which a report on these runs shows."""
+    metrics_of_servers = [metrics for run in runs for metrics in run.serving.values()]
+    step_costs = [cost.relative for run in runs for cost in run.costs.values()]  # vanilla's is 1
     rooflines = [run.roofline for run in runs if isinstance(run.roofline, Roofline)]
     yield "mat"
-    if any(isinstance(cost, Estimate) for cost in costs):
+    if any(isinstance(cost, Estimate) for cost in step_costs):
         yield "cost"
     if any(roofline.no_bound is None for roofline in rooflines):
-        yield "limit"
+        yield "limit"  # the bandwidth bound
     if any(len(run.tasks) > 1 for run in runs):
         yield "mean"
-    if servers:
+    if metrics_of_servers:
         yield "load"
-    if any(isinstance(server.engine_mat, Estimate) for server in servers):
+    if any(isinstance(metrics.engine_mat, Estimate) for metrics in metrics_of_servers):
         yield "engine_mat"
 
 
@@ -79,14 +82,14 @@ def bounds(run: RunMetrics) -> Iterator[Note]:
 
 
 def _tests_of_marked(runs: Sequence[RunMetrics]) -> list[int]:
-    """The numbers of tests in columns where an interval alone shows a difference."""
-    num_tests = []
+    """The number of tests in each column where an interval alone shows a difference."""
+    tests_by_column = []
     for run in runs:
         for ranking in (*run.rankings.values(), *run.task_rankings.values()):
             if _has_mark(ranking):
                 p_values = ranking.against_baseline.values()
-                num_tests.append(sum(p_value is not None for p_value in p_values))
-    return num_tests
+                tests_by_column.append(sum(p_value is not None for p_value in p_values))
+    return tests_by_column
 
 
 def _has_mark(ranking: Ranking) -> bool:
@@ -111,22 +114,26 @@ def _lossy_decoding(run: RunMetrics) -> list[Numbers]:
 
 
 def gaps(run: RunMetrics) -> Iterable[Note]:
-    """One note per reason. A reason that all cells of a method share names the method alone."""
-    cells_by_reason: dict[str, list[Numbers]] = defaultdict(list)
+    """Notes on missing MATs and speedups: one per reason, which names the cells that lack one.
+
+    A cell is a method on a task at a temperature. If all cells of a method lack a number for the
+    same reason, the note names the method alone.
+    """
+    names_by_reason: dict[str, list[Numbers]] = defaultdict(list)  # reason -> names of its cells
     for method in run.methods:
         cells = {key: cell for key, cell in run.cells.items() if key.method == method and key.task}
-        reasons = {
+        reason_by_cell = {
             key: number.reason
             for key, cell in cells.items()
             for number in (cell.mat, cell.speedup)
             if isinstance(number, Missing)
         }
-        distinct = set(reasons.values())
-        if len(reasons) == len(cells) and len(distinct) == 1:
-            cells_by_reason[distinct.pop()].append({"method": method})
+        distinct_reasons = set(reason_by_cell.values())
+        if len(reason_by_cell) == len(cells) and len(distinct_reasons) == 1:
+            names_by_reason[distinct_reasons.pop()].append({"method": method})
             continue
-        for key, reason in reasons.items():
-            cell = {"method": method, "task": key.task, "temperature": key.temperature}
-            cells_by_reason[reason].append(cell)
-    for reason, cells_without in cells_by_reason.items():
-        yield make_note("missing", run.info, reason=reason, cells=cells_without)
+        for key, reason in reason_by_cell.items():
+            names = {"method": method, "task": key.task, "temperature": key.temperature}
+            names_by_reason[reason].append(names)
+    for reason, names_of_cells in names_by_reason.items():
+        yield make_note("missing", run.info, reason=reason, cells=names_of_cells)
