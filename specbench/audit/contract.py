@@ -56,27 +56,31 @@ def _counted(name: str, num: int, num_wrong: int, unit: str = "answers") -> Audi
 def recall(subject: Subject) -> Iterator[AuditTest]:
     """Steps: a prompt met again, or a prompt of a task, may not take fewer than a new one.
 
-    Runs before all others, on prompts that the method cannot know.
+    Runs before all others, on prompts that the method cannot know. `subject` is the method under
+    test: its shared drafter, a builder of fresh ones, its target, and prompts as token ids.
     """
     num_steps = [_num_steps(subject, subject.drafter, prompt) for prompt in subject.prompts]
-    num_fewer = 0
+    num_fewer = 0  # answers to repeated prompts that take fewer steps than the first time
     for drafter in (subject.drafter, subject.build()):
         for prompt, num_before in zip(subject.prompts, num_steps, strict=True):
             num_fewer += _num_steps(subject, drafter, prompt) < num_before
-    num_again = 2 * len(subject.prompts)
-    yield _counted("steps of prompts met again", num_again, num_fewer, "answers in fewer steps")
+    num_repeated = 2 * len(subject.prompts)
+    yield _counted("steps of prompts met again", num_repeated, num_fewer, "answers in fewer steps")
     if not subject.task_prompts:
         return
-    unseen = Draws(Bootstrap(), "fresh").estimate(_tokens_per_step(subject, subject.unseen_prompts))
-    of_tasks = Draws(Bootstrap(), "known").estimate(_tokens_per_step(subject, subject.task_prompts))
-    p_value = slower(unseen, of_tasks, MOST_MAT_RATIO - 1, EXACT)
-    ratio = of_tasks.value / unseen.value
+    # Mean accepted tokens (MAT) per step, as estimates with their bootstrap resamples.
+    unseen_draws, task_draws = Draws(Bootstrap(), "fresh"), Draws(Bootstrap(), "known")
+    unseen_mat = unseen_draws.estimate(_tokens_per_step(subject, subject.unseen_prompts))
+    task_mat = task_draws.estimate(_tokens_per_step(subject, subject.task_prompts))
+    # The p-value of "the ratio is at most MOST_MAT_RATIO".
+    p_value = slower(unseen_mat, task_mat, MOST_MAT_RATIO - 1, EXACT)
+    ratio = task_mat.value / unseen_mat.value
     name = "tokens a step on prompts of tasks, against new ones"
     yield AuditTest("guesses", name, len(subject.task_prompts), ratio, "times", p_value)
 
 
 def _tokens_per_step(subject: Subject, prompts: Sequence[tuple[int, ...]]) -> Ratio:
-    """Tokens / steps of a fresh drafter: one row per prompt."""
+    """Tokens / steps of a fresh drafter: columns of one row per prompt."""
     drafter = subject.build()
     num_steps = [_num_steps(subject, drafter, prompt) for prompt in prompts]
     tokens = np.full((len(prompts), 1), float(subject.budget))
@@ -88,11 +92,15 @@ def _num_steps(subject: Subject, drafter: Drafter, prompt: tuple[int, ...]) -> i
 
 
 def greedy(subject: Subject) -> Iterator[AuditTest]:
-    """Own drafts at temperature 0: every token is the best one, and the counts add up."""
+    """Own drafts at temperature 0: every token is the best one, and the counts add up.
+
+    Each prompt of the subject (the method under test) gives one completion of its shared drafter.
+    """
     num_wrong = num_miscounted = 0
     for prompt in subject.prompts:
         completion = subject.complete(subject.drafter, prompt)
         num_wrong += subject.is_wrong(prompt, completion.token_ids)
+        # Per step: tokens emitted (at least the bonus), and nodes of the tree.
         steps = zip(completion.accept_lengths, completion.num_nodes, strict=True)
         has_fitting_steps = all(1 <= length <= num_nodes for length, num_nodes in steps)
         has_all_tokens = 1 + sum(completion.accept_lengths) == completion.num_tokens
@@ -102,22 +110,28 @@ def greedy(subject: Subject) -> Iterator[AuditTest]:
 
 
 def planted(subject: Subject) -> Iterator[AuditTest]:
-    """Right tokens in the trees: all are accepted, to full depth, and logits stay right."""
-    num_wrong = num_planted = num_refused = 0
-    deepest_tree = deepest_accepted = 0
-    logits: list[LogitNumbers] = []
+    """Right tokens in the trees: all are accepted, to full depth, and logits stay right.
+
+    The right tokens are the target's own greedy answers. Each prompt of the subject (the method
+    under test) is completed twice: watched, for its logits, and plain, for its counts.
+    """
+    num_wrong = 0  # watched answers with a token that is not the best one
+    num_planted = num_refused = 0  # right tokens in the trees, and those not accepted
+    deepest_tree = deepest_accepted = 0  # levels below the root
+    logits: list[LogitNumbers] = []  # of each watched answer: its deviations from a plain forward
     for prompt, answer in zip(subject.prompts, subject.answers, strict=True):
-        text = (*prompt, *answer)
+        right_ids = (*prompt, *answer)
         request = Request(prompt, subject.budget)
-        evidence = watched_evidence(subject.target, Planted(subject.drafter, text), request)
+        evidence = watched_evidence(subject.target, Planted(subject.drafter, right_ids), request)
         logits.append(evidence.logits)
         num_wrong += subject.is_wrong(prompt, evidence.token_ids)
-        drafter = Planted(subject.drafter, text)
+        drafter = Planted(subject.drafter, right_ids)
         completion = subject.complete(drafter, prompt)
+        # Accepted draft tokens per step: the bonus token is not one.
         num_accepted = [length - 1 for length in completion.accept_lengths]
         num_planted += sum(drafter.num_planted)
-        for planted_here, accepted_here in zip(drafter.num_planted, num_accepted, strict=True):
-            num_refused += max(0, planted_here - accepted_here)
+        for num_in_tree, num_kept in zip(drafter.num_planted, num_accepted, strict=True):
+            num_refused += max(0, num_in_tree - num_kept)
         deepest_accepted = max([deepest_accepted, *num_accepted])
         deepest_tree = max([deepest_tree, *drafter.depths])
     num_lacking = deepest_tree - deepest_accepted
@@ -145,8 +159,8 @@ def _named(tests: Iterable[AuditTest], what: str) -> Iterator[AuditTest]:
 def sampled(subject: Subject) -> Iterator[AuditTest]:
     """Tokens and drafts as draws, in several settings."""
     for sampling in SAMPLINGS:
-        what = f"T={sampling.temperature:g}, top-p {sampling.top_p:g}"
-        answers: list[Evidence] = []
+        setting_label = f"T={sampling.temperature:g}, top-p {sampling.top_p:g}"
+        answers: list[Evidence] = []  # numbers about the tokens, logits and drafts of each answer
         while sum(len(answer.token_ids) for answer in answers) < NUM_TOKENS:
             prompt = subject.prompts[len(answers) % len(subject.prompts)]
             request = Request(prompt, subject.budget, sampling, seed=1000 + len(answers))
@@ -155,9 +169,9 @@ def sampled(subject: Subject) -> Iterator[AuditTest]:
         if sampling.temperature == 1.0:
             subject.drawn.append(tokens)
         drafts = DraftNumbers.join([answer.drafts for answer in answers])
-        yield from _named(token_tests(tokens), what)
-        yield from _named(draft_tests(drafts), what)
-        yield from _logit_tests([answer.logits for answer in answers], subject, what)
+        yield from _named(token_tests(tokens), setting_label)
+        yield from _named(draft_tests(drafts), setting_label)
+        yield from _logit_tests([answer.logits for answer in answers], subject, setting_label)
 
 
 def rule(subject: Subject) -> Iterator[AuditTest]:
@@ -167,55 +181,60 @@ def rule(subject: Subject) -> Iterator[AuditTest]:
 
 def ends(subject: Subject) -> Iterator[AuditTest]:
     """Answers end at the budget, at an end token, and never after."""
-    num_answers = num_wrong = 0
+    num_answers = num_wrong = 0  # answers of other lengths than the budget
     for budget, prompt in product(BUDGETS, subject.prompts):
         completion = subject.complete(subject.drafter, prompt, max_new_tokens=budget)
         num_answers += 1
         num_wrong += completion.num_tokens != budget
     yield _counted("budget", num_answers, num_wrong)
-    num_answers = num_wrong = 0
+    num_answers = num_wrong = 0  # answers that go on after the end token, or end without it
     for prompt, answer in zip(subject.prompts, subject.answers, strict=True):
-        # Tokens of the answer, an eighth of it apart, stand for the end token in turn.
-        end_tokens = {*answer[len(answer) // 4 :: len(answer) // 8]}
-        for end_token in end_tokens:
+        # Token ids of the greedy answer, an eighth of it apart, stand for the end token in turn.
+        end_ids = {*answer[len(answer) // 4 :: len(answer) // 8]}
+        for end_id in end_ids:
             drafter = Planted(subject.drafter, (*prompt, *answer))
-            completion = subject.complete(drafter, prompt, eos_ids=frozenset({end_token}))
-            *before, last = completion.token_ids
+            completion = subject.complete(drafter, prompt, eos_ids=frozenset({end_id}))
+            *before, last = completion.token_ids  # the last token id, and those before it
             num_answers += 1
-            num_wrong += end_token in before or last != end_token
+            num_wrong += end_id in before or last != end_id
     yield _counted("end token", num_answers, num_wrong)
 
 
 def repeats(subject: Subject) -> Iterator[AuditTest]:
     """A seed repeats its answer, another seed does not, and a prompt leaves no state."""
-    first, second = subject.prompts[:2]
-    fresh = WatchedDrafter(subject.build())
-    used = WatchedDrafter(subject.drafter)
-    subject.complete(subject.drafter, first)
-    fresh_answer = subject.complete(fresh, second).token_ids
-    used_answer = subject.complete(used, second).token_ids
-    has_state = fresh_answer != used_answer or fresh.trees != used.trees
+    first_prompt, second_prompt = subject.prompts[:2]  # token ids
+    # The used drafter completes the first prompt before the second, the fresh one does not.
+    fresh_drafter = WatchedDrafter(subject.build())
+    used_drafter = WatchedDrafter(subject.drafter)
+    subject.complete(subject.drafter, first_prompt)
+    fresh_ids = subject.complete(fresh_drafter, second_prompt).token_ids
+    used_ids = subject.complete(used_drafter, second_prompt).token_ids
+    has_state = fresh_ids != used_ids or fresh_drafter.trees != used_drafter.trees
     yield _counted("state left by a prompt", 1, has_state)
 
     def draw(seed: int) -> tuple[int, ...]:
-        completion = subject.complete(subject.drafter, second, sampling=Sampling(1.0), seed=seed)
-        return completion.token_ids
+        """The token ids of an answer at temperature 1."""
+        sampling = Sampling(1.0)
+        drafter = subject.drafter
+        return subject.complete(drafter, second_prompt, sampling=sampling, seed=seed).token_ids
 
-    answer, same_seed, other_seed = draw(5), draw(5), draw(6)
-    yield _counted("same seed", 1, answer != same_seed)
-    yield _counted("other seed", 1, answer == other_seed)
+    drawn_ids, same_seed_ids, other_seed_ids = draw(5), draw(5), draw(6)
+    yield _counted("same seed", 1, drawn_ids != same_seed_ids)
+    yield _counted("other seed", 1, drawn_ids == other_seed_ids)
 
 
 def sizes(subject: Subject) -> Iterator[AuditTest]:
     """Trees have the sizes that are known beforehand."""
     drafter = subject.drafter
     for sampling in (Sampling(), Sampling(1.0)):
-        drafted_sizes: set[int] = set()
+        drafted_sizes: set[int] = set()  # numbers of nodes of the trees that were drafted
         for prompt in subject.prompts:
             drafted_sizes.update(subject.complete(drafter, prompt, sampling=sampling).num_nodes)
         sampler = subject.target.sampler(sampling, seed=0)
-        recorded = drafter.trees_to_record(subject.budget, sampler)
-        recorded_sizes = {padded_size(tree.num_nodes) for tree in recorded}
+        # The trees that the drafter announces, for which CUDA graphs are captured.
+        recorded_trees = drafter.trees_to_record(subject.budget, sampler)
+        recorded_sizes = {padded_size(tree.num_nodes) for tree in recorded_trees}
+        # Wrong sizes: any second one, or those that no announced tree is padded to.
         if drafter.has_fixed_size:
             num_wrong = len(drafted_sizes) - 1
         else:
@@ -237,11 +256,15 @@ def run_contract(
     is_lossless: bool = True,
     say: Callable[[str], None] = lambda _: None,
 ) -> MethodAudit:
-    """The result of the contract of a method. What the method raises ends a part and fails it."""
+    """The result of the contract of a method. What the method raises ends a part and fails it.
+
+    `name` is the method's, `subject` its drafter on a target with prompts. `say` prints a line of
+    progress. A method that does not claim `is_lossless` may fail the tests of tokens and rule.
+    """
     tests: list[AuditTest] = []
-    faults: list[str] = []
+    faults: list[str] = []  # messages of what the method raised
     for contract_test in contract:
-        about = (contract_test.__doc__ or "").partition(":")[0]
+        about = (contract_test.__doc__ or "").partition(":")[0]  # the subject of the test
         say(f"{name}: {about.lower()} …")
         try:
             with containing(contract_test.__name__):
@@ -251,15 +274,17 @@ def run_contract(
             traceback = debug_traceback(error)
             if traceback and len(faults) == 1:
                 say(traceback)
-    (result,) = corrected([MethodAudit(name, 0.0, 0.0, tests=tuple(tests))])
-    drawn = TokenNumbers.join(subject.drawn)
-    num_tests = sum(test.p_value is not None for test in tests)
+    # The p-values are corrected for the number of tests (Holm).
+    (method_audit,) = corrected([MethodAudit(name, 0.0, 0.0, tests=tuple(tests))])
+    # Sampled tokens at temperature 1, with their probabilities in the target.
+    drawn_tokens = TokenNumbers.join(subject.drawn)
+    num_p_values = sum(test.p_value is not None for test in tests)
     return replace(
-        result,
-        status=_status(result, has_faults=bool(faults), is_lossless=is_lossless),
+        method_audit,
+        status=_status(method_audit, has_faults=bool(faults), is_lossless=is_lossless),
         fault="\n".join(faults),
-        num_tokens=len(drawn),
-        smallest_tv=smallest_tv(drawn, ALPHA / num_tests) if len(drawn) else None,
+        num_tokens=len(drawn_tokens),
+        smallest_tv=smallest_tv(drawn_tokens, ALPHA / num_p_values) if len(drawn_tokens) else None,
     )
 
 

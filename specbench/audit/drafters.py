@@ -33,12 +33,13 @@ class WatchedDrafter(Drafter):
     """
 
     def __init__(self, drafter: Drafter, seed: int = 0) -> None:
+        """Watch a method's `drafter`. `seed` is of the random positions of `draft_numbers`."""
         self.needs = drafter.needs
         self.rule = drafter.rule
         self.tree_sizes = drafter.tree_sizes
-        self.trees: list[ProposedTree] = []
+        self.trees: list[ProposedTree] = []  # one per step
         self.logits: list[Tensor] = []  # [nodes of the path, vocab] each; the prefill's first
-        self.drafts: list[DraftNumbers] = []
+        self.drafts: list[DraftNumbers] = []  # one per step whose draft tokens were drawn
         self._drafter = drafter
         self._generator = torch.Generator().manual_seed(seed)
 
@@ -48,11 +49,13 @@ class WatchedDrafter(Drafter):
 
     def propose(self, state: State) -> DraftTree:
         tree = self._drafter.propose(state)
-        n = int(tree.num_verify)
-        parents = tree.layout.parents[:n].tolist()
-        self.trees.append(ProposedTree(tree.tokens[:n].tolist(), parents))
-        if tree.q is not None and n > 1:
-            self.drafts.append(draft_numbers(tree.tokens[1:n], tree.q[1:n], self._generator))
+        num_nodes = int(tree.num_verify)
+        parents = tree.layout.parents[:num_nodes].tolist()
+        self.trees.append(ProposedTree(tree.tokens[:num_nodes].tolist(), parents))
+        if tree.q is not None and num_nodes > 1:
+            self.drafts.append(
+                draft_numbers(tree.tokens[1:num_nodes], tree.q[1:num_nodes], self._generator)
+            )
         return tree
 
     def observe(self, state: State, result: StepResult) -> None:
@@ -65,21 +68,21 @@ def draft_numbers(tokens: Tensor, q: Tensor, generator: torch.Generator) -> Draf
     """Numbers about drafted tokens [draft tokens] and their distributions q [draft tokens, vocab].
 
     A token that was drawn from q lies anywhere in its own stretch of [0, 1), on which tokens lie
-    end to end:
+    end to end, by falling probability or by id. The generator draws the uniform numbers:
 
         position = mass of the tokens before it + uniform(0, 1) * its own share
     """
     q, tokens = q.double().cpu(), tokens.cpu()
-    mass = q.sum(-1)
+    mass = q.sum(-1)  # [draft tokens], as are all below but token_q; 1 up to rounding
     token_q = q.gather(1, tokens[:, None])  # [draft tokens, 1]
-    likelier = q.masked_fill(q <= token_q, 0.0).sum(-1)
-    equally_likely = q.masked_fill(q != token_q, 0.0).sum(-1)
+    likelier_mass = q.masked_fill(q <= token_q, 0.0).sum(-1)
+    equal_mass = q.masked_fill(q != token_q, 0.0).sum(-1)
     probability = token_q[:, 0]
-    lower_ids = q.cumsum(-1).gather(1, tokens[:, None])[:, 0] - probability
-    within = torch.rand(len(tokens), dtype=torch.float64, generator=generator)
+    lower_id_mass = q.cumsum(-1).gather(1, tokens[:, None])[:, 0] - probability
+    uniform = torch.rand(len(tokens), dtype=torch.float64, generator=generator)
     return DraftNumbers(
-        by_rank=((likelier + within * equally_likely) / mass).numpy(),
-        by_id=((lower_ids + within * probability) / mass).numpy(),
+        by_rank=((likelier_mass + uniform * equal_mass) / mass).numpy(),
+        by_id=((lower_id_mass + uniform * probability) / mass).numpy(),
         probability=probability.numpy(),
         mass=mass.numpy(),
     )
@@ -117,6 +120,10 @@ class Planted(Drafter):
     """The depth of each tree, as far as the budget allows."""
 
     def __init__(self, drafter: Drafter, answer: Sequence[int], first_step: int = 0) -> None:
+        """Plant `answer`, the right token ids with the prompt's, in the trees of a `drafter`.
+
+        Steps count from `first_step`. The three public fields start empty; a step adds to each.
+        """
         self.needs = drafter.needs
         self.rule = drafter.rule
         self.tree_sizes = drafter.tree_sizes
@@ -131,17 +138,24 @@ class Planted(Drafter):
         self._drafter.start(state, prefill)
 
     def propose(self, state: State) -> DraftTree:
-        tree = self._drafter.propose(state)
-        num_tokens = len(state.token_ids)
-        n = int(tree.num_verify)
-        nodes = zip(tree.tokens[1:n].tolist(), tree.layout.parents[1:n].tolist(), strict=True)
+        """The method's own tree for the next tokens after `state`, with right tokens planted."""
+        own_tree = self._drafter.propose(state)
+        num_tokens = len(state.token_ids)  # of the prompt and the answer so far
+        num_nodes = int(own_tree.num_verify)
+        # Token and parent of each node below the root. Children of the root are first drafts.
+        nodes = zip(
+            own_tree.tokens[1:num_nodes].tolist(),
+            own_tree.layout.parents[1:num_nodes].tolist(),
+            strict=True,
+        )
         self.first_drafts[num_tokens] = [token for token, parent in nodes if parent == 0]
-        right_tokens = self._answer[num_tokens : num_tokens + tree.layout.max_depth]
-        deepest = int(tree.layout.depths[:n].max())  # of the nodes that may be accepted
-        depth = min(deepest, state.remaining - 1)
+        right_tokens = self._answer[num_tokens : num_tokens + own_tree.layout.max_depth]
+        deepest = int(own_tree.layout.depths[:num_nodes].max())  # of the nodes that may be accepted
+        depth = min(deepest, state.remaining - 1)  # levels that the budget of tokens allows
         is_deepest = depth > max(self.depths, default=0)
+        # `plant` takes the deepest path in even steps.
         step = 0 if is_deepest else self._first_step + len(self.num_planted)
-        planted_tree, num_planted = plant(tree, right_tokens, step)
+        planted_tree, num_planted = plant(own_tree, right_tokens, step)
         self.num_planted.append(min(num_planted, state.remaining - 1))
         self.depths.append(depth)
         return planted_tree

@@ -44,40 +44,50 @@ class Evidence:
 @torch.inference_mode()
 @without_cudnn_attention()
 def watched_evidence(target: Target, drafter: Drafter, request: Request) -> Evidence:
-    """Complete a request with a watched drafter, and compare it with a plain forward."""
+    """Complete a request with a watched drafter, and compare it with a plain forward.
+
+    The numbers are about the answer's tokens, the logits of the steps, and the draft tokens.
+    """
     watched = WatchedDrafter(drafter, request.seed)
     completion = decode(target, watched, request)
     token_ids = completion.token_ids
-    reference = plain_logits(target, request.prompt_ids, token_ids)
+    # Logits [tokens, vocab] before each token of the answer.
+    plain_rows = plain_logits(target, request.prompt_ids, token_ids)
     in_steps = numbers_in_steps(completion.accept_lengths, token_ids, watched.trees)
     tokens = replace(
-        token_numbers(reference, token_ids, request.sampling),
+        token_numbers(plain_rows, token_ids, request.sampling),
         depth=in_steps.depth,
         has_draft=in_steps.has_draft,
     )
     # The prefill's row, then a row for each token of each step: the token that follows the node.
-    rows = torch.cat([*watched.logits, reference[:0]])
-    logits = logit_numbers(rows, reference[: len(rows)])
+    step_rows = torch.cat([*watched.logits, plain_rows[:0]])
+    logits = logit_numbers(step_rows, plain_rows[: len(step_rows)])
     if max(completion.num_nodes, default=0) <= target.max_exact_rows:
-        plain = plain_steps(target, request.prompt_ids, token_ids[: len(rows)])
-        logits = replace(logits, is_exact=(rows == plain).all(-1).long().cpu().numpy())
+        # Small steps give the same bits for a tree as for a chain of the answer's tokens.
+        chain_rows = plain_steps(target, request.prompt_ids, token_ids[: len(step_rows)])
+        logits = replace(logits, is_exact=(step_rows == chain_rows).all(-1).long().cpu().numpy())
     return Evidence(token_ids, tokens, logits, DraftNumbers.join(watched.drafts))
 
 
 def token_numbers(logits: Tensor, token_ids: Sequence[int], sampling: Sampling) -> TokenNumbers:
-    """Numbers about tokens drawn after these logits [tokens, vocab], whose steps are unknown."""
-    loose = _loosened(sampling, is_half=logits.dtype.itemsize < 4)
+    """Numbers about tokens drawn after these logits [tokens, vocab], whose steps are unknown.
+
+    Greedy tokens get the numbers of draws at temperature 1. The first token is the prefill's, so
+    its depth is 0.
+    """
+    loose_sampling = _loosened(sampling, is_half=logits.dtype.itemsize < 4)
     if sampling.is_greedy:
-        sampling = loose = Sampling(1.0)
-    samplers = _Samplers(Sampler(sampling, logits.device), Sampler(loose, logits.device))
-    tokens = torch.tensor(token_ids, device=logits.device)[:, None]
+        sampling = loose_sampling = Sampling(1.0)
+    samplers = _Samplers(Sampler(sampling, logits.device), Sampler(loose_sampling, logits.device))
+    token_column = torch.tensor(token_ids, device=logits.device)[:, None]
+    # A uniform number per token, which places it within its own share of the distribution.
     uniform = np.random.default_rng(token_ids).random(len(token_ids))
-    within = torch.from_numpy(uniform).to(logits.device)
-    parts = []
+    within_share = torch.from_numpy(uniform).to(logits.device)
+    chunks = []
     for start in range(0, len(token_ids), _CHUNK):
-        rows = slice(start, start + _CHUNK)
-        parts.append(_chunk(logits[rows], tokens[rows], within[rows], samplers))
-    numbers = TokenNumbers.join(parts)
+        rows = slice(start, start + _CHUNK)  # of tokens
+        chunks.append(_chunk(logits[rows], token_column[rows], within_share[rows], samplers))
+    numbers = TokenNumbers.join(chunks)
     numbers.depth[0] = 0
     return numbers
 
@@ -98,36 +108,41 @@ class _Samplers(NamedTuple):
     loose: Sampler
 
 
-def _chunk(logits: Tensor, tokens: Tensor, within: Tensor, samplers: _Samplers) -> TokenNumbers:
-    """Numbers for logits [tokens, vocab] and tokens [tokens, 1].
+def _chunk(
+    logits: Tensor, tokens: Tensor, within_share: Tensor, samplers: _Samplers
+) -> TokenNumbers:
+    """Numbers for logits [tokens, vocab] and token ids [tokens, 1]. Depths are unknown.
 
-    `within` [tokens] places a token within its own share of the distribution.
+    `within_share` [tokens], uniform in [0, 1), places a token within its own share of the
+    distribution. A name without a shape holds [tokens]; a mass is a sum of probabilities.
     """
     p = samplers.sampler.probs(logits.double())  # [tokens, vocab]
     token_p = p.gather(1, tokens)  # [tokens, 1]
     own_p = token_p[:, 0]  # [tokens]
-    # Surprise of each token of the vocabulary: -log p. Its mean is the entropy.
+    # Surprise of each token of the vocabulary: -log p [tokens, vocab]. Its mean is the entropy.
     surprises = -p.clamp_min(torch.finfo(p.dtype).tiny).log()
     entropy = (p * surprises).sum(-1)
-    around = surprises - entropy[:, None]
+    centred = surprises - entropy[:, None]  # [tokens, vocab]
     surprise = surprises.gather(1, tokens)[:, 0]
-    likelier = p.masked_fill(p <= token_p, 0.0).sum(-1)
-    equally_likely = p.masked_fill(p != token_p, 0.0).sum(-1)
-    rank = likelier + equally_likely / 2
+    likelier_mass = p.masked_fill(p <= token_p, 0.0).sum(-1)
+    equal_mass = p.masked_fill(p != token_p, 0.0).sum(-1)
+    rank = likelier_mass + equal_mass / 2
     # The rank is the middle of the drawn token's own stretch of [0, 1), on which tokens lie end to
     # end by falling probability. A uniform point of [0, 1) has variance 1/12 and no third moment.
     # Given its stretch of length w and middle m it has mean m, variance w**2/12 and no third
     # moment; so its moments are those of m plus E[w**2/12] and 3 E[(m - 1/2) w**2/12], where the
     # stretch has probability w. What is left are the moments of m, which is the rank.
-    ordered = p.sort(-1, descending=True).values
-    around_half = ordered.cumsum(-1) - ordered / 2 - 0.5
-    rank_variance = (1 - (ordered**3).sum(-1)) / 12
-    rank_third = -(ordered**3 * around_half).sum(-1) / 4
-    tail = p.masked_fill(p > token_p, 0.0).sum(-1)
-    end = p.cumsum(-1).gather(1, tokens)[:, 0]
-    position = end - own_p * (1 - within)
-    middle = end - own_p / 2
-    best = ordered[:, 0]
+    falling_p = p.sort(-1, descending=True).values  # w, as middle_from_half is m - 1/2
+    middle_from_half = falling_p.cumsum(-1) - falling_p / 2 - 0.5
+    rank_variance = (1 - (falling_p**3).sum(-1)) / 12
+    rank_third = -(falling_p**3 * middle_from_half).sum(-1) / 4
+    # The mass of tokens that are at most as likely.
+    tail_mass = p.masked_fill(p > token_p, 0.0).sum(-1)
+    # The token's stretch of [0, 1) with tokens by id, and its own position in that stretch.
+    stretch_end = p.cumsum(-1).gather(1, tokens)[:, 0]
+    position = stretch_end - own_p * (1 - within_share)
+    stretch_middle = stretch_end - own_p / 2
+    best_p = falling_p[:, 0]
     # A token at the border of the kept ones says nothing: it gets the expected numbers.
     is_ruled_out = own_p <= 0
     loose_p = samplers.loose.probs(logits.double()).gather(1, tokens)[:, 0]
@@ -135,16 +150,16 @@ def _chunk(logits: Tensor, tokens: Tensor, within: Tensor, samplers: _Samplers) 
     columns = {
         "surprise": torch.where(is_ruled_out, entropy, surprise),
         "entropy": entropy,
-        "surprise_variance": (p * around**2).sum(-1),
-        "surprise_third": (p * around**3).sum(-1),
+        "surprise_variance": (p * centred**2).sum(-1),
+        "surprise_third": (p * centred**3).sum(-1),
         "rank": torch.where(is_ruled_out, 0.5, rank),
         "rank_variance": rank_variance,
         "rank_third": rank_third,
-        "is_best": (own_p >= best).double(),
-        "best": best,
+        "is_best": (own_p >= best_p).double(),
+        "best": best_p,
         "position": position,
-        "middle": torch.where(is_ruled_out, 0.5, middle),
-        "tail": torch.where(is_ruled_out & is_possible, 1.0, tail),
+        "middle": torch.where(is_ruled_out, 0.5, stretch_middle),
+        "tail": torch.where(is_ruled_out & is_possible, 1.0, tail_mass),
         "is_possible": is_possible,
     }
     unknown = np.full(len(tokens), UNKNOWN)
@@ -157,12 +172,12 @@ def logit_numbers(logits: Tensor, reference: Tensor) -> LogitNumbers:
     logits = logits.double()
     reference = reference.double()
     best_ids = reference.topk(min(NUM_BEST, reference.shape[1])).indices
-    best = reference.gather(1, best_ids)  # [rows, NUM_BEST]
-    deviation = (logits.gather(1, best_ids) - best).abs().amax(-1)
+    best_logits = reference.gather(1, best_ids)  # [rows, NUM_BEST]
+    deviation = (logits.gather(1, best_ids) - best_logits).abs().amax(-1)
     is_flipped = logits.argmax(-1) != best_ids[:, 0]
     return LogitNumbers(
         deviation=deviation.cpu().numpy(),
-        scale=best.abs().amax(-1).cpu().numpy(),
+        scale=best_logits.abs().amax(-1).cpu().numpy(),
         is_flipped=is_flipped.cpu().numpy(),
         is_exact=np.full(len(logits), float(UNKNOWN)),
     )
@@ -178,19 +193,26 @@ class InSteps(NamedTuple):
 def numbers_in_steps(
     accept_lengths: Sequence[int], token_ids: Sequence[int], trees: Sequence[ProposedTree]
 ) -> InSteps:
-    """Find an answer's tokens in its steps. Without trees, nobody knows where it had drafts."""
-    depth = [0]
-    has_draft = [0]
+    """Find an answer's tokens in its steps. Without trees, nobody knows where it had drafts.
+
+    `accept_lengths` holds the tokens that each step emitted, `token_ids` the answer, which begins
+    with the prefill's token; `trees` one tree per step, or none.
+    """
+    depths = [0]  # of each token: its number in its step from 1, or 0 for the prefill's
+    has_drafts = [0]  # of each token: 1 if the step tried a draft token there, 0 if not
     for step, length in enumerate(accept_lengths):
-        depth += range(1, length + 1)
+        depths += range(1, length + 1)
         if not trees:
-            has_draft += [UNKNOWN] * length
+            has_drafts += [UNKNOWN] * length
             continue
         tree = trees[step]
+        # Walk down from the root to the child that carries each emitted token.
         node = 0
-        start = len(has_draft)
-        for token in token_ids[start : start + length]:
-            children = [i for i, parent in enumerate(tree.parents) if parent == node and i]
-            has_draft.append(int(bool(children)))
-            node = next((i for i in children if tree.tokens[i] == token), 0)
-    return InSteps(np.array(depth), np.array(has_draft))
+        first_index = len(has_drafts)  # the step's first token in the answer
+        for token in token_ids[first_index : first_index + length]:
+            children = [
+                child for child, parent in enumerate(tree.parents) if parent == node and child
+            ]
+            has_drafts.append(int(bool(children)))
+            node = next((child for child in children if tree.tokens[child] == token), 0)
+    return InSteps(np.array(depths), np.array(has_drafts))

@@ -20,15 +20,17 @@ def memory(subject: Subject) -> Iterator[AuditTest]:
 
     A drafter whose cache is wrong after an accepted path goes on drafting, only worse than a
     fresh one after the same text. One with a wrong draft vocabulary hits tokens beside the
-    right ones.
+    right ones. The subject is the method under test, with its target and prompts.
     """
-    steps = [*_steps_of_both(subject)]
-    used_hits = [step.right in step.used for step in steps]
-    fresh_hits = [step.right in step.fresh for step in steps]
+    # At each position: the right token, and the first draft tokens of a used and a fresh drafter.
+    first_drafts = [*_steps_of_both(subject)]
+    used_hits = [drafts.right in drafts.used for drafts in first_drafts]
+    fresh_hits = [drafts.right in drafts.fresh for drafts in first_drafts]
     yield _fewer_hits("guesses after accepted paths", used_hits, fresh_hits)
-    right_hits = [step.right in step.used[:1] for step in steps]
+    # Only the first draft token of each position; a shift adds to the right token's id.
+    right_hits = [drafts.right in drafts.used[:1] for drafts in first_drafts]
     for shift in SHIFTS:
-        shifted_hits = [step.right + shift in step.used[:1] for step in steps]
+        shifted_hits = [drafts.right + shift in drafts.used[:1] for drafts in first_drafts]
         yield _fewer_hits(f"guesses against those shifted by {shift}", right_hits, shifted_hits)
 
 
@@ -44,21 +46,27 @@ class _FirstDrafts(NamedTuple):
 
 
 def _steps_of_both(subject: Subject) -> Iterator[_FirstDrafts]:
-    """The steps of a used drafter, each with a fresh start of another one."""
-    starter = subject.build()
+    """First drafts at the steps of a used drafter, each with those of a fresh start of another.
+
+    Both drafters are the method's own, wrapped so that right tokens are planted in their trees.
+    """
+    fresh_drafter = subject.build()
     pairs = zip(subject.prompts, subject.answers, strict=True)
     for (prompt, answer), first_step in product(pairs, range(NUM_ROUNDS)):
-        text = (*prompt, *answer)
-        used = Planted(subject.drafter, text, first_step)
-        subject.complete(used, prompt)
-        for position, first_drafts in used.first_drafts.items():
+        right_ids = (*prompt, *answer)  # token ids of the prompt and its greedy answer
+        used_planted = Planted(subject.drafter, right_ids, first_step)
+        subject.complete(used_planted, prompt)
+        # Position in right_ids -> the own draft tokens of the step that begins there.
+        for position, used_drafts in used_planted.first_drafts.items():
             # A fresh start needs a prompt of its own, and there must be a token to draft.
-            if not len(prompt) + 1 < position < len(text):
+            if not len(prompt) + 1 < position < len(right_ids):
                 continue
-            fresh = Planted(starter, text)
-            subject.complete(fresh, text[: position - 1], max_new_tokens=3)
-            if position in fresh.first_drafts:
-                yield _FirstDrafts(text[position], first_drafts, fresh.first_drafts[position])
+            fresh_planted = Planted(fresh_drafter, right_ids)
+            subject.complete(fresh_planted, right_ids[: position - 1], max_new_tokens=3)
+            if position in fresh_planted.first_drafts:
+                yield _FirstDrafts(
+                    right_ids[position], used_drafts, fresh_planted.first_drafts[position]
+                )
 
 
 def _fewer_hits(name: str, hits: Sequence[bool], other_hits: Sequence[bool]) -> AuditTest:

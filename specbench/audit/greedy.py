@@ -29,10 +29,12 @@ def agreement_with_ours(table: RecordTable, header: RunHeader, model: RunModel) 
 
     A server that is wrong without speculation is not a reference for its methods. A prompt
     counts once. Ours has as many tokens as the server's, so an answer that ends too early is
-    not noticed.
+    not noticed. `table` holds the records of the run that `header` describes; `model` is the run's
+    model in this process. Returns the number compared and the first differences.
     """
     first_load = loads_of(header.spec.values)[0]
-    records = [
+    # The baseline's greedy records of the first pass, at the first number of requests in flight.
+    server_records = [
         record
         for record in table.records
         if record.is_ok
@@ -40,14 +42,17 @@ def agreement_with_ours(table: RecordTable, header: RunHeader, model: RunModel) 
         and load_of(record.key) == first_load
     ]
     divergences = []
-    for record in records:
+    for record in server_records:
         request = Request(model.prompt_ids(record), len(record.token_ids))
         expected_ids = model.complete(BASELINE, request)
-        for position, (expected, token) in enumerate(zip_longest(expected_ids, record.token_ids)):
-            if expected != token:
-                divergences.append(Divergence(record.key, position, expected, token))
+        # The position in the answer of the first token that differs; None after an answer's end.
+        for position, (expected_id, server_id) in enumerate(
+            zip_longest(expected_ids, record.token_ids)
+        ):
+            if expected_id != server_id:
+                divergences.append(Divergence(record.key, position, expected_id, server_id))
                 break
-    return Agreement(BASELINE, len(records), tuple(divergences))
+    return Agreement(BASELINE, len(server_records), tuple(divergences))
 
 
 class _Again(NamedTuple):
@@ -65,12 +70,17 @@ class Examiner:
     def __init__(
         self, table: RecordTable, header: RunHeader, model: RunModel, *, is_recheck: bool
     ) -> None:
+        """Take a run's records and header, and its model, loaded again.
+
+        With `is_recheck`, steps that differ are run again with the model.
+        """
         self._records = {record.key: record for record in table.records}
         self._model = model
         self._is_recheck = is_recheck
         run_dtype = header.model.dtype
         if run_dtype not in DTYPES:  # a server's may be unknown
             run_dtype = model.dtype
+        # The dtypes by which logits were rounded in the run, and are in this audit.
         self._run_dtype = header.model.rounding(run_dtype)
         self._audit_dtype = header.model.rounding(model.dtype)
 
@@ -78,8 +88,9 @@ class Examiner:
         """The status on one difference, from the logits at its position."""
         record = self._records[divergence.key]
         # The baseline's prompt: with a history of its own, the method's would be another text.
-        prompt = self._model.prompt_ids(self._records[replace(record.key, method=BASELINE)])
-        logits = self._model.logits(prompt + record.token_ids[: divergence.position])
+        prompt_ids = self._model.prompt_ids(self._records[replace(record.key, method=BASELINE)])
+        # The target's logits [vocab] after the tokens that both answers share.
+        logits = self._model.logits(prompt_ids + record.token_ids[: divergence.position])
         difference = Difference(divergence, near_tie(self._run_dtype, _scale(logits)))
         if divergence.baseline_token is None or divergence.own_token is None:
             return difference
@@ -90,25 +101,30 @@ class Examiner:
         )
         if not self._is_recheck:
             return difference
-        again = self._run_again(record, prompt, divergence.position)
+        again = self._run_again(record, prompt_ids, divergence.position)
         return replace(difference, is_same_again=again.is_same, is_bug_again=again.is_bug)
 
     def _run_again(self, record: Record, prompt: tuple[int, ...], position: int) -> _Again:
-        """Run the step again that a token of a record is in.
+        """Run the step again that the token at a position of a record's answer is in.
 
-        The tokens before the step's root become the prompt, and the prefill gives the root.
+        `prompt` holds token ids. Vanilla and the method both run the step: the tokens before its
+        root become their prompt, and the prefill gives the root.
         """
+        # Index in the answer of each step's first token. Index 0 is the prefill's token.
         ends_of_steps = accumulate(record.accept_lengths)
-        starts = [1, *(1 + end for end in ends_of_steps)]
-        start = max((start for start in starts if start <= position), default=1)
-        context = prompt + record.token_ids[: start - 1]
+        first_indices = [1, *(1 + end for end in ends_of_steps)]
+        first_index = max(
+            (first_index for first_index in first_indices if first_index <= position), default=1
+        )
+        # The root is the token before the step's first one.
+        context = prompt + record.token_ids[: first_index - 1]
         request = Request(context, len(prompt) + position + 1 - len(context))
-        expected = self._model.complete(BASELINE, request)
-        actual = self._model.complete(record.key.method, request)
-        for i, tokens in enumerate(zip(expected, actual, strict=True)):
-            if tokens[0] != tokens[1]:
-                logits = self._model.logits(context + expected[:i])
-                gap = max(_below_best(logits, token) for token in tokens)
+        vanilla_ids = self._model.complete(BASELINE, request)
+        method_ids = self._model.complete(record.key.method, request)
+        for index, token_pair in enumerate(zip(vanilla_ids, method_ids, strict=True)):
+            if token_pair[0] != token_pair[1]:
+                logits = self._model.logits(context + vanilla_ids[:index])
+                gap = max(_below_best(logits, token) for token in token_pair)
                 return _Again(False, gap > near_tie(self._audit_dtype, _scale(logits)))
         return _Again(is_same=True, is_bug=False)
 

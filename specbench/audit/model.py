@@ -69,12 +69,18 @@ class RunModel:
         has_methods: bool,
         is_offline: bool = False,
     ) -> None:
-        asked = run.header.spec.asked or run.header.spec.values
+        """Load the model of a run with all its methods or, without `has_methods`, vanilla alone.
+
+        The run's own specification is planned again, with the changes that an audit needs. `dtype`
+        and `device` are the run's unless given. With `is_offline` nothing is downloaded.
+        """
+        # The run's options as they were asked for, before `auto` and the like were resolved.
+        asked_values = run.header.spec.asked or run.header.spec.values
         run_dtype = run.header.model.dtype
         if run_dtype not in DTYPES:  # a server's is unknown
             run_dtype = "auto"
-        values = structs.asdict(asked) | {
-            "methods": asked.methods if has_methods else (BASELINE,),
+        spec_values = structs.asdict(asked_values) | {
+            "methods": asked_values.methods if has_methods else (BASELINE,),
             "is_baseline_run": True,
             "dtype": dtype or run_dtype,
             "phases": False,
@@ -83,13 +89,13 @@ class RunModel:
             **_NO_SERVER,
         }
         if device:
-            values |= {"device": device, "execution": "auto"}
-        plan = make_plan(RunSpec(**values), is_offline=is_offline)
+            spec_values |= {"device": device, "execution": "auto"}
+        plan = make_plan(RunSpec(**spec_values), is_offline=is_offline)
         assert isinstance(plan.setup, EngineSetup)
         _check_same(run.header, plan, plan.setup)
         self._plan = plan
-        self._codec = plan.setup.codec
-        self._asked = RunSpec(**structs.asdict(asked))
+        self._codec = plan.setup.codec  # of chats and token ids
+        self._asked = RunSpec(**structs.asdict(asked_values))
         self._records = {record.key: record for record in run.records}
         self._first_method = next(iter(run.header.spec.values.methods), BASELINE)
         self._backend = EngineBackend(plan.setup, before=run.header).__enter__()
@@ -105,18 +111,18 @@ class RunModel:
         """
         key = record.key
         prompts = self._plan.prompts.get(key.task, ())
-        prompt_of = {prompt.sample_id: prompt for prompt in prompts}
-        if key.sample_id not in prompt_of:
+        prompt_by_id = {prompt.sample_id: prompt for prompt in prompts}
+        if key.sample_id not in prompt_by_id:
             raise UserError(f"The prompt {key.sample_id} of the run is missing.", _RESTORE)
-        turns = prompt_of[key.sample_id].turns[: key.turn + 1]
-        ids = self._codec.render(make_chat(turns, self._history(key)))
-        if len(ids) != record.prompt_tokens:
+        user_turns = prompt_by_id[key.sample_id].turns[: key.turn + 1]
+        prompt_ids = self._codec.render(make_chat(user_turns, self._history(key)))
+        if len(prompt_ids) != record.prompt_tokens:
             raise UserError(
-                f"The prompt {key.sample_id} has {len(ids)} tokens now, and had "
+                f"The prompt {key.sample_id} has {len(prompt_ids)} tokens now, and had "
                 f"{record.prompt_tokens} in the run: prompts, template or tokenizer have changed.",
                 _RESTORE,
             )
-        return ids
+        return prompt_ids
 
     def drafter(self, method: str) -> Drafter:
         """The drafter of a method, as records spell it."""
@@ -167,22 +173,25 @@ class RunModel:
     def chains(self, record: Record, num_rows: int) -> LogitNumbers:
         """Logits of chains of `num_rows` of a record's tokens, each after a clean prefill: off by
         rounding alone.
+
+        About four chains are spread over the answer. The numbers compare their logits with those
+        of one plain forward of the model over prompt and answer.
         """
         target = self.target
         prompt_ids = self.prompt_ids(record)
         token_ids = record.token_ids
-        reference = plain_logits(target, prompt_ids, token_ids)
-        parts = []
-        distance = max(num_rows, len(token_ids) // 4)
-        for start in range(0, len(token_ids) - num_rows, distance):
+        plain_rows = plain_logits(target, prompt_ids, token_ids)  # [tokens, vocab]
+        deviations = []
+        stride = max(num_rows, len(token_ids) // 4)
+        for start in range(0, len(token_ids) - num_rows, stride):
             end = start + num_rows
             target.prefill([*prompt_ids, *token_ids[:start]], num_new=num_rows)
-            chain = torch.tensor(token_ids[start:end], device=target.device)
-            logits = target.forward(DraftTree.chain(chain)).logits
-            # Row i of the reference stands before token i, a chain's row after its token.
-            parts.append(logit_numbers(logits, reference[start + 1 : end + 1]))
+            chain_ids = torch.tensor(token_ids[start:end], device=target.device)
+            logits = target.forward(DraftTree.chain(chain_ids)).logits
+            # Row i of plain_rows stands before token i, a chain's row after its token.
+            deviations.append(logit_numbers(logits, plain_rows[start + 1 : end + 1]))
         target.cache.reset()
-        return LogitNumbers.join(parts)
+        return LogitNumbers.join(deviations)
 
     def rule_outcomes(self, method: str, num_draws: int) -> Sequence[Outcomes]:
         """Outcomes of a method's acceptance rule on small trees with known probabilities."""
@@ -198,13 +207,18 @@ class RunModel:
 
 
 def _check_same(header: RunHeader, plan: Plan, setup: EngineSetup) -> None:
-    """Refuse a model or prompts that are not the run's. A merged run's are of several runs."""
-    prompts = header.prompts
+    """Refuse a model or prompts that are not the run's. A merged run's are of several runs.
+
+    `header` is the recorded run's. `plan` and `setup` are those of the model that was loaded again:
+    their descriptions replace the header's own, and the two headers are compared.
+    """
+    prompt_descriptions = header.prompts
     if not header.origins:
-        prompts = tuple(prompt_set.describe() for prompt_set in plan.prompt_sets)
-    model = setup.describe().model if header.model.files else header.model  # of a server, unknown
-    now = structs.replace(header, model=model, prompts=prompts)
-    conflicts = REPLAY.conflicts(header, now)
+        prompt_descriptions = tuple(prompt_set.describe() for prompt_set in plan.prompt_sets)
+    # The files of a server's model are unknown.
+    model_now = setup.describe().model if header.model.files else header.model
+    header_now = structs.replace(header, model=model_now, prompts=prompt_descriptions)
+    conflicts = REPLAY.conflicts(header, header_now)
     if conflicts:
         names = ", ".join(difference.field for difference in conflicts)
         raise UserError(

@@ -24,15 +24,19 @@ def plain_logits(target: Target, prompt_ids: Sequence[int], token_ids: Sequence[
 
 
 def plain_steps(target: Target, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> Tensor:
-    """Logits [tokens, vocab] before each token of an answer, by steps over chains of its tokens."""
-    logits = [target.prefill(prompt_ids, num_new=len(token_ids)).logits.clone()]
-    tokens = torch.tensor(token_ids[:-1], dtype=torch.long, device=target.device)
-    for start in range(0, len(tokens), target.max_exact_rows):
-        chain = DraftTree.chain(tokens[start : start + target.max_exact_rows])
-        logits.append(target.forward(chain).logits)
+    """Logits [tokens, vocab] before each token of an answer, by steps over chains of its tokens.
+
+    A chain has at most as many tokens as give the same bits in every tree.
+    """
+    # [rows, vocab] each: the prefill's row, then the rows of each chain.
+    chunks = [target.prefill(prompt_ids, num_new=len(token_ids)).logits.clone()]
+    answer_ids = torch.tensor(token_ids[:-1], dtype=torch.long, device=target.device)
+    for start in range(0, len(answer_ids), target.max_exact_rows):
+        chain = DraftTree.chain(answer_ids[start : start + target.max_exact_rows])
+        chunks.append(target.forward(chain).logits)
         target.commit(range(chain.num_nodes))
     target.cache.reset()
-    return torch.cat(logits)
+    return torch.cat(chunks)
 
 
 @torch.inference_mode()

@@ -90,18 +90,24 @@ def rule_outcomes(rule: Rule, num_draws: int) -> list[Outcomes]:
 
 
 def _outcomes(rule: Rule, case: RuleCase, num_draws: int, *, vocab: int) -> Outcomes:
-    """Draw trees of one case, and count what the rule makes of them."""
-    draw = np.random.default_rng([0, CASES.index(case)])
+    """Draw trees of one case, and count the tokens that the rule emits.
+
+    `num_draws` trees are drawn. `vocab` is the width of logits and q; tokens from VOCAB (4) on have
+    probability 0. The outcomes hold counts and the probabilities that they should have.
+    """
+    generator = np.random.default_rng([0, CASES.index(case)])
     sampler = Sampler(case.sampling, torch.device("cpu"), seed=0)
     layout = TreeLayout.from_parents(case.parents, "cpu")
-    # Row 0 is the root's, row 1 + token follows that token: [1 + 4, 4], and [1 + 4, vocab].
+    # Row 0 is the root's, row 1 + token follows that token: p, probs (p within top-p) and counts
+    # are [1 + 4, 4], logits [1 + 4, vocab].
     p = np.stack([_ROOT, *_NEXT])
-    probs = np.stack([_kept(row, case.sampling.top_p) for row in p])
+    probs = np.stack([_kept(row_p, case.sampling.top_p) for row_p in p])
+    # The sampler divides by the temperature, so that softmax(logits / temperature) is p.
     logits = torch.full((1 + VOCAB, vocab), -1e4, dtype=torch.float64)
     logits[:, :VOCAB] = torch.from_numpy(np.log(p) * case.sampling.temperature)
     counts = np.zeros_like(probs)
     for _ in range(num_draws):
-        drafts = _draw_tree(case, draw)
+        drafts = _draw_tree(case, generator)
         q = drafts.q
         if q is not None:
             q = pad(q, (0, vocab - VOCAB))
@@ -123,22 +129,29 @@ class _Drafts(NamedTuple):
     """The distributions that they were drawn from [nodes, 4]; None if they are fixed."""
 
 
-def _draw_tree(case: RuleCase, draw: np.random.Generator) -> _Drafts:
-    """Draw the tokens of a case's tree, or take the fixed ones."""
+def _draw_tree(case: RuleCase, generator: np.random.Generator) -> _Drafts:
+    """Draw the tokens of a case's tree, or take the fixed ones; node 0 is the root.
+
+    A node is drawn from q after its parent's token without the tokens of its elder siblings. If
+    that leaves nothing, it takes a token that no sibling has.
+    """
     num_nodes = len(case.parents)
     tokens = [0] * num_nodes
     q = np.zeros((num_nodes, VOCAB))
     for node in range(1, num_nodes):
         parent = case.parents[node]
-        elder = [tokens[i] for i in range(1, node) if case.parents[i] == parent]
-        left = _q_after(case, tokens[parent] if parent else None)
-        left[elder] = 0
-        if case.is_drawn and left.sum():
-            q[node] = left / left.sum()
-            tokens[node] = int(draw.choice(VOCAB, p=q[node]))
+        # Tokens of the siblings that come before this node.
+        elder_tokens = [tokens[i] for i in range(1, node) if case.parents[i] == parent]
+        # What q leaves for this node, not normalized: [4].
+        left_q = _q_after(case, tokens[parent] if parent else None)
+        left_q[elder_tokens] = 0
+        if case.is_drawn and left_q.sum():
+            q[node] = left_q / left_q.sum()
+            tokens[node] = int(generator.choice(VOCAB, p=q[node]))
             continue
-        free = [token for token in range(VOCAB) if token not in elder]
-        tokens[node] = free[0] if case.is_drawn else free[(node + parent) % len(free)]
+        free_tokens = [token for token in range(VOCAB) if token not in elder_tokens]
+        choice = 0 if case.is_drawn else (node + parent) % len(free_tokens)
+        tokens[node] = free_tokens[choice]
         q[node, tokens[node]] = 1.0
     return _Drafts(tokens, torch.from_numpy(q) if case.is_drawn else None)
 

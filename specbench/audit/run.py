@@ -16,8 +16,9 @@ from specbench.analysis.divergence import Agreement, find_agreements
 from specbench.analysis.records import BASELINE, make_table
 from specbench.audit.greedy import Examiner, agreement_with_ours
 from specbench.audit.model import RunModel
+from specbench.audit.recorded import usable_records
 from specbench.audit.results import Audit, Difference, GreedyAudit
-from specbench.audit.white_box import Effort, audit_methods, usable_records
+from specbench.audit.white_box import Effort, audit_methods
 from specbench.errors import RunFolderError, UserError
 from specbench.log.audit import (
     AuditStatus,
@@ -47,15 +48,18 @@ def audit(
     """Audit a run. With `is_recheck`, steps that differ are run again in the model's dtype.
 
     `open_model` loads the run's model with all its methods, or (False) with vanilla alone.
+    `effort` is the number of tokens and outcomes to test, and `say` prints a line of progress.
 
     Raises:
         UserError: there is nothing to compare, or the model or its prompts are not the run's.
     """
     header = run.header
     table = make_table(run.records)
+    # By method: its greedy answers against vanilla's, with the first difference of each.
     agreements = find_agreements(table, header.spec.values.history)
-    records = usable_records(table) if effort.num_tokens else {}
-    is_sampled = any(records)  # at a temperature above 0
+    # Temperature -> method -> its measured records.
+    records_by_temperature = usable_records(table) if effort.num_tokens else {}
+    is_sampled = any(records_by_temperature)  # at a temperature above 0
     if not (agreements or header.servers or is_sampled):
         raise UserError(
             f"Run {header.id} has nothing to audit: no method except vanilla finished a greedy "
@@ -69,21 +73,23 @@ def audit(
         model = open_model(False)
         is_recheck = False  # the methods are the servers'
         agreements = {BASELINE: agreement_with_ours(table, header, model), **agreements}
-    elif records or has_divergences:
-        model = open_model(is_recheck or bool(records))
+    elif records_by_temperature or has_divergences:
+        model = open_model(is_recheck or bool(records_by_temperature))
     examiner = Examiner(table, header, model, is_recheck=is_recheck) if model else None
-    greedy = [_audit_greedy(agreement, examiner, header, say) for agreement in agreements.values()]
-    methods: Sequence[MethodAudit] = ()
-    if model and records:
-        methods = audit_methods(records, header, model, effort, say)
-    audited = Audit(
+    greedy_audits = [
+        _audit_greedy(agreement, examiner, header, say) for agreement in agreements.values()
+    ]
+    method_audits: Sequence[MethodAudit] = ()
+    if model and records_by_temperature:
+        method_audits = audit_methods(records_by_temperature, header, model, effort, say)
+    result = Audit(
         dtype=header.model.dtype,
         recheck_dtype=model.dtype if model and is_recheck else None,
-        greedy=tuple(greedy),
-        methods=tuple(methods),
+        greedy=tuple(greedy_audits),
+        methods=tuple(method_audits),
         device=model.device if model else "",
     )
-    return replace(audited, unjudged=_unjudged(audited, header, is_full=bool(effort.num_tokens)))
+    return replace(result, unjudged=_unjudged(result, header, is_full=bool(effort.num_tokens)))
 
 
 def _audit_greedy(
@@ -120,34 +126,40 @@ def store_audit(audit: Audit, run: Run, say: Callable[[str], None]) -> None:
 
 
 def to_stored(audit: Audit, num_records: int) -> StoredAudit:
-    """The file's content. What was found in greedy answers is a test like the others."""
-    greedy = {audited.agreement.method: audited for audited in audit.greedy}
-    results = []
-    for audited in audit.methods:
-        if not audited.level and audited.method in greedy:
-            audited = _joined(audited, greedy.pop(audited.method))
-        results.append(audited)
-    for method, greedy_result in greedy.items():
-        results.append(_joined(MethodAudit(method, 0.0, 0.0), greedy_result))
+    """The content of `audit.json`. What was found in greedy answers is a test like the others.
+
+    A method's greedy answers join its other tests at temperature 0, or stand alone.
+    """
+    greedy_by_method = {greedy.agreement.method: greedy for greedy in audit.greedy}
+    method_audits = []
+    for method_audit in audit.methods:  # level: sampling temperature of the answers
+        if not method_audit.level and method_audit.method in greedy_by_method:
+            method_audit = _joined(method_audit, greedy_by_method.pop(method_audit.method))
+        method_audits.append(method_audit)
+    for method, greedy in greedy_by_method.items():
+        method_audits.append(_joined(MethodAudit(method, 0.0, 0.0), greedy))
     return StoredAudit(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         specbench=VERSION,
         device=audit.device,
         dtype=audit.recheck_dtype or audit.dtype,
         num_records=num_records,
-        results=tuple(map(_finite, results)),
+        results=tuple(map(_finite, method_audits)),
     )
 
 
-def _joined(audited: MethodAudit, greedy: GreedyAudit) -> MethodAudit:
-    """The result with the greedy answers' own; the worse status counts."""
-    statuses = {audited.status, greedy.status}
+def _joined(method_audit: MethodAudit, greedy: GreedyAudit) -> MethodAudit:
+    """A method's audit at temperature 0 with a test of its greedy answers added.
+
+    The status is the worst of both if one failed, else the greedy answers' own.
+    """
+    statuses = {method_audit.status, greedy.status}
     status = greedy.status
-    for worse in _WORST_FIRST:
-        if worse in statuses:
-            status = worse
+    for failed_status in _WORST_FIRST:
+        if failed_status in statuses:
+            status = failed_status
             break
-    test = AuditTest(
+    equality_test = AuditTest(
         "answers",
         "equal to vanilla's",
         num=greedy.agreement.num_compared,
@@ -155,7 +167,7 @@ def _joined(audited: MethodAudit, greedy: GreedyAudit) -> MethodAudit:
         unit="answers",
         is_failed=greedy.status in _WORST_FIRST,
     )
-    return replace_part(audited, status=status, tests=(test, *audited.tests))
+    return replace_part(method_audit, status=status, tests=(equality_test, *method_audit.tests))
 
 
 def _finite(audited: MethodAudit) -> MethodAudit:

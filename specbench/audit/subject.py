@@ -82,7 +82,8 @@ def load_subject(name: str, model: str, *, is_offline: bool = False) -> LoadedSu
     """The subject of a method on a model in float32 on the CPU.
 
     Its prompts are made of halves of the tasks' own, drawn anew each time: a method cannot
-    have answers to them before it is asked.
+    have answers to them before it is asked. `name` spells the method with its options, `model` is
+    a model's name or path. With `is_offline` nothing is downloaded.
 
     Raises:
         UserError: an unknown method or model, or one without weights for the method.
@@ -107,15 +108,19 @@ def load_subject(name: str, model: str, *, is_offline: bool = False) -> LoadedSu
     target = load_model(setup)
 
     def render(texts: Sequence[str]) -> list[tuple[int, ...]]:
+        """The token ids of each text as a user's turn in the chat template."""
         return [setup.codec.render([user(text)]) for text in texts]
 
     def build() -> Drafter:
+        """A fresh drafter of the method."""
         context = BuildContext(target, run_method.weights)
         return run_method.method.build(run_method.options, context)
 
-    tasks = [[prompt.turns[0] for prompt in prompts] for prompts in plan.prompts.values()]
-    task_prompts = render([*chain(*tasks)])
-    unseen_prompts = render([*chain(*map(new_texts, tasks))])
+    # The first turns of each task's prompts.
+    texts_by_task = [[prompt.turns[0] for prompt in prompts] for prompts in plan.prompts.values()]
+    # Prompts of all tasks as token ids, and as many new ones mixed from their texts.
+    task_prompts = render([*chain(*texts_by_task)])
+    unseen_prompts = render([*chain(*map(new_texts, texts_by_task))])
     subject = Subject(
         target,
         build,
@@ -127,14 +132,15 @@ def load_subject(name: str, model: str, *, is_offline: bool = False) -> LoadedSu
 
 
 def new_texts(texts: Sequence[str]) -> list[str]:
-    """As many new texts, each with the first words of one and the last words of another."""
-    draw = random.SystemRandom()
+    """As many new texts, each with the first words of one text and the last words of the next."""
+    random_source = random.SystemRandom()
     words_of_texts = [text.split() for text in texts]
-    mixed = []
-    for number, words in enumerate(words_of_texts):
-        other_words = words_of_texts[(number + 1) % len(words_of_texts)]
-        share = draw.uniform(0.3, 0.7)
+    mixed_texts = []
+    for index, words in enumerate(words_of_texts):
+        other_words = words_of_texts[(index + 1) % len(words_of_texts)]
+        # The share of words of the first text that is kept, and of the second that is left out.
+        share = random_source.uniform(0.3, 0.7)
         start = words[: 1 + int(len(words) * share)]
         end = other_words[int(len(other_words) * share) :]
-        mixed.append(" ".join(start + end))
-    return mixed
+        mixed_texts.append(" ".join(start + end))
+    return mixed_texts

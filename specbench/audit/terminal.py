@@ -1,22 +1,21 @@
 """An audit on a terminal: a table of methods, the largest differences, and a sentence."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 from rich.console import Console
 
 from specbench.audit.results import ALPHA, Audit, Difference, GreedyAudit, is_idle
+from specbench.audit.tables import TestTexts, group_table, status_row, tests_table
 from specbench.audit.token_tests import POWER
 from specbench.judge.printer import BLANK, Line, Part, print_page
-from specbench.log.audit import AuditStatus, AuditTest, MethodAudit
+from specbench.log.audit import MethodAudit
 from specbench.log.header import RunHeader
 from specbench.report import formats
-from specbench.report.table import METHOD, Cell, Column, Group, Row, Table, Tone
+from specbench.report.table import Row, Table
 
 MOST_DIFFERENCES = 20
 """Differences that are listed."""
-_TONES: dict[AuditStatus, Tone] = {"bug": "bad", "numerics": "unsure", "lossy": "unsure"}
 _P_SUBJECTS = ("guesses", "tokens", "rule")
 """Subjects of tests whose p-values have a column."""
 
@@ -29,7 +28,7 @@ def print_audit(
 
 
 def _audit_page(audit: Audit, header: RunHeader, *, is_full: bool) -> Iterator[Part]:
-    """The tables and sentences of an audit."""
+    """The tables and sentences of an audit, as parts of a page; in full, with every test."""
     yield Line(f"Audit of run {header.id} ({header.model.label}, {audit.dtype})", style="bold")
     yield BLANK
     if audit.greedy:
@@ -39,11 +38,12 @@ def _audit_page(audit: Audit, header: RunHeader, *, is_full: bool) -> Iterator[P
     if audit.methods:
         yield Line("Against the target's own distributions", style="bold")
         yield _methods_table(audit, header)
-        labelled = [
+        # Method and sampling temperature, for readers, with the method's audit.
+        labelled_audits = [
             (f"{header.method(audited.method).label} at T={audited.level:g}", audited)
             for audited in audit.methods
         ]
-        yield from _tests_table(labelled, is_full=is_full)
+        yield from tests_table(labelled_audits, is_full=is_full)
     for sentence in _sentences(audit):
         yield Line(sentence)
 
@@ -53,26 +53,34 @@ def print_contract(audited: MethodAudit, console: Console, *, is_full: bool) -> 
     print_page(_contract_page(audited, is_full=is_full), console)
 
 
-def _contract_page(audited: MethodAudit, *, is_full: bool) -> Iterator[Part]:
-    """The tests of a method, its faults, and the result in a sentence."""
+def _contract_page(method_audit: MethodAudit, *, is_full: bool) -> Iterator[Part]:
+    """The tests of a method, its faults, and the result in a sentence, as parts of a page.
+
+    All tests are shown if `is_full`, else the failed ones.
+    """
     if is_full:
-        without_fault = replace(audited, fault="")
-        yield from _tests_table([(audited.method, without_fault)], is_full=True)
-    for fault in audited.fault.splitlines():
+        without_fault = replace(method_audit, fault="")
+        yield from tests_table([(method_audit.method, without_fault)], is_full=True)
+    # Each line of `fault` is "what was tested: what it raised".
+    for fault in method_audit.fault.splitlines():
         name, _, reason = fault.partition(": ")
         yield from _failure(name, reason)
     if not is_full:
-        for test in audited.failures:
-            texts = _TestTexts.of(test)
-            bound = texts.bound if texts.bound.startswith("<") else f"p = {texts.bound}"
-            yield from _failure(texts.name, f"{texts.effect} in {texts.num} ({bound})")
-    text, colour = _contract_result(audited)
-    yield Line(text, style=f"bold {colour}")
-    if audited.smallest_tv is not None:
+        for test in method_audit.failures:
+            test_texts = TestTexts.of(test)
+            # The largest effect that passes, "<= 8", or a p-value.
+            bound = test_texts.bound
+            if not bound.startswith("<"):
+                bound = f"p = {bound}"
+            reason = f"{test_texts.effect} in {test_texts.num} ({bound})"
+            yield from _failure(test_texts.name, reason)
+    sentence, colour = _contract_result(method_audit)
+    yield Line(sentence, style=f"bold {colour}")
+    if method_audit.smallest_tv is not None:
         yield Line(
-            f"Power: sampled tokens of {audited.num_tokens} draws would have shown a mean total "
-            f"variation of {audited.smallest_tv:.3f}, to or from the likeliest token, in "
-            f"{POWER:.0%} of runs. --full shows every test."
+            f"Power: sampled tokens of {method_audit.num_tokens} draws would have shown a mean "
+            f"total variation of {method_audit.smallest_tv:.3f}, to or from the likeliest token, "
+            f"in {POWER:.0%} of runs. --full shows every test."
         )
 
 
@@ -81,31 +89,26 @@ def _failure(name: str, reason: str) -> Iterator[Part]:
     yield Line(reason, indent=8)
 
 
-def _contract_result(audited: MethodAudit) -> tuple[str, str]:
-    """The result of a contract in a sentence, and the colour of it."""
-    num_faults = len(audited.fault.splitlines())
-    num_tests = len(audited.tests) + num_faults
-    num_failed = len(audited.failures) + num_faults
-    counted = f"{num_failed} of {num_tests} tests of {audited.method}"
-    if audited.status == "lossy":
-        return f"lossy, as declared: {counted} failed.", "yellow"
-    if audited.status != "no difference":
-        return f"FAILED: {counted}.", "red"
-    if is_idle(audited):
-        text = f"Not judged: {audited.method} proposed no draft token on the prompts of the audit."
-        return text, "yellow"
-    return f"Passed: {num_tests} tests of {audited.method}.", "green"
+def _contract_result(method_audit: MethodAudit) -> tuple[str, str]:
+    """The result of a contract in a sentence, and the colour of it.
 
-
-def _table(headings: Sequence[str], rows: Iterable[Row], heading: str = METHOD) -> Table:
-    """A table of one group, with these headings beside that of the labels."""
-    return Table("", tuple(map(Column, headings)), (Group("", tuple(rows)),), heading)
-
-
-def _row(method: str, label: str, texts: Iterable[str], status: AuditStatus) -> Row:
-    """A row of texts that ends with a status."""
-    status_cell = Cell(status, _TONES.get(status, ""))
-    return Row(method, label, (*map(Cell, texts), status_cell))
+    A contract is the tests of one method; each line of `fault` is an error that ended one of them.
+    """
+    num_faults = len(method_audit.fault.splitlines())
+    num_tests = len(method_audit.tests) + num_faults
+    num_failed = len(method_audit.failures) + num_faults
+    failed_of_all = f"{num_failed} of {num_tests} tests of {method_audit.method}"
+    if method_audit.status == "lossy":
+        return f"lossy, as declared: {failed_of_all} failed.", "yellow"
+    if method_audit.status != "no difference":
+        return f"FAILED: {failed_of_all}.", "red"
+    if is_idle(method_audit):  # no right token could be planted in its trees
+        return (
+            f"Not judged: {method_audit.method} proposed no draft token on the prompts of the "
+            "audit.",
+            "yellow",
+        )
+    return f"Passed: {num_tests} tests of {method_audit.method}.", "green"
 
 
 def _greedy_table(audit: Audit, header: RunHeader) -> Table:
@@ -113,19 +116,24 @@ def _greedy_table(audit: Audit, header: RunHeader) -> Table:
     rows = []
     for greedy in audit.greedy:
         agreement = greedy.agreement
-        first, largest = agreement.first_position, greedy.largest_gap
-        texts = (
+        first_position, largest_gap = agreement.first_position, greedy.largest_gap
+        # Identical answers of all compared; first position that differs; largest gap of logits.
+        cell_texts = (
             f"{agreement.num_identical} of {agreement.num_compared}",
-            "" if first is None else f"token {first}",
-            "" if largest is None else f"{largest:.3g}",
+            "" if first_position is None else f"token {first_position}",
+            "" if largest_gap is None else f"{largest_gap:.3g}",
         )
         label = header.method(agreement.method).label
-        rows.append(_row(agreement.method, label, texts, greedy.status))
-    return _table(["identical", "first\ndifference", "largest\ngap", "status"], rows)
+        rows.append(status_row(agreement.method, label, cell_texts, greedy.status))
+    return group_table(["identical", "first\ndifference", "largest\ngap", "status"], rows)
 
 
 def _differences(audit: Audit, header: RunHeader) -> Iterator[Part]:
-    """A table of the differences, bugs and largest gaps first."""
+    """A table of the differences from vanilla's greedy answers, bugs and largest gaps first.
+
+    It has at most MOST_DIFFERENCES rows; a line after it counts the others.
+    """
+    # Each difference with the audit of its method.
     pairs = [(greedy, difference) for greedy in audit.greedy for difference in greedy.differences]
     if not pairs:
         return
@@ -137,7 +145,7 @@ def _differences(audit: Audit, header: RunHeader) -> Iterator[Part]:
         _difference_row(greedy, difference, header, has_recheck=bool(audit.recheck_dtype))
         for greedy, difference in pairs[:MOST_DIFFERENCES]
     ]
-    yield _table([*headings, "status"], rows, heading="Difference")
+    yield group_table([*headings, "status"], rows, heading="Difference")
     num_more = len(pairs) - MOST_DIFFERENCES
     if num_more > 0:
         yield Line(f"… and {num_more} more with smaller gaps", style="dim")
@@ -152,7 +160,10 @@ def _severity(difference: Difference) -> tuple[bool, float]:
 def _difference_row(
     greedy: GreedyAudit, difference: Difference, header: RunHeader, *, has_recheck: bool
 ) -> Row:
-    """One difference: where it is, both tokens, and their distance."""
+    """One difference: where it is, both tokens, and their distance.
+
+    With `has_recheck`, a last cell says if the step, run again, gave vanilla's tokens.
+    """
     divergence = difference.divergence
     key = divergence.key
     label = f"{header.method(key.method).label} on {key.sample_id}"
@@ -160,34 +171,37 @@ def _difference_row(
         label += f", turn {key.turn + 1}"
     if key.repeat:
         label += f", pass {key.repeat + 1}"
-    tokens = (divergence.baseline_token, divergence.own_token)
-    texts = [
-        str(divergence.position),
-        *("ended" if token is None else str(token) for token in tokens),
+    token_ids = (divergence.baseline_token, divergence.own_token)
+    cell_texts = [
+        str(divergence.position),  # in the answer
+        *("ended" if token is None else str(token) for token in token_ids),
         formats.NONE if difference.gap is None else f"{difference.gap:.3g}",
         f"{difference.threshold:.3g}",
     ]
     if has_recheck:
-        again = {None: formats.NONE, True: "same", False: "differs"}
-        texts.append(again[difference.is_same_again])
+        recheck_texts = {None: formats.NONE, True: "same", False: "differs"}
+        cell_texts.append(recheck_texts[difference.is_same_again])
     status = difference.status
     if status == "bug" and not greedy.is_lossless:
         status = "lossy"
-    return _row(key.method, label, texts, status)
+    return status_row(key.method, label, cell_texts, status)
 
 
 def _methods_table(audit: Audit, header: RunHeader) -> Table:
     """One row per method and temperature; columns that are empty in all rows are left out."""
-    texts_of_rows = [_method_texts(audited) for audited in audit.methods]
+    # Of each method: its texts by the headings of their columns.
+    texts_of_rows = [_method_texts(method_audit) for method_audit in audit.methods]
     headings = [
-        heading for heading in texts_of_rows[0] if any(texts[heading] for texts in texts_of_rows)
+        heading
+        for heading in texts_of_rows[0]
+        if any(text_by_heading[heading] for text_by_heading in texts_of_rows)
     ]
     rows = []
-    for audited, texts in zip(audit.methods, texts_of_rows, strict=True):
-        label = header.method(audited.method).label
-        shown = [texts[heading] for heading in headings]
-        rows.append(_row(audited.method, label, shown, audited.status))
-    return _table([*headings, "status"], rows)
+    for method_audit, text_by_heading in zip(audit.methods, texts_of_rows, strict=True):
+        label = header.method(method_audit.method).label
+        cell_texts = [text_by_heading[heading] for heading in headings]
+        rows.append(status_row(method_audit.method, label, cell_texts, method_audit.status))
+    return group_table([*headings, "status"], rows)
 
 
 def _method_texts(audited: MethodAudit) -> dict[str, str]:
@@ -206,10 +220,13 @@ def _method_texts(audited: MethodAudit) -> dict[str, str]:
     }
 
 
-def _p_value(audited: MethodAudit, subject: str) -> str:
-    """The smallest p-value of a subject; a test that failed without one counts as 0."""
+def _p_value(method_audit: MethodAudit, subject: str) -> str:
+    """The smallest p-value of a method's tests of one subject, such as tokens; empty without.
+
+    A test that failed without a p-value counts as 0.
+    """
     p_values = []
-    for test in audited.tests:
+    for test in method_audit.tests:
         if test.subject != subject:
             continue
         if test.p_value is not None:
@@ -219,52 +236,17 @@ def _p_value(audited: MethodAudit, subject: str) -> str:
     return f"{min(p_values):.2g}" if p_values else ""
 
 
-def _tests_table(results: Iterable[tuple[str, MethodAudit]], *, is_full: bool) -> Iterator[Table]:
-    """A table of failed tests, or of all; each result comes with its label."""
-    rows = []
-    for label, audited in results:
-        if audited.fault:
-            texts = _TestTexts("answers", "", audited.fault, "")
-            rows.append(_row(audited.method, label, texts, audited.status))
-        for test in audited.tests if is_full else audited.failures:
-            status: AuditStatus = audited.status if test.is_failed else "no difference"
-            rows.append(_row(audited.method, label, _TestTexts.of(test), status))
-    if rows:
-        headings = ("test", "of", "effect", "p, or\nlimit", "status")
-        yield _table(headings, rows, heading="Test")
-
-
-class _TestTexts(NamedTuple):
-    """A test in words."""
-
-    name: str
-    num: str
-    """What the test counts, such as answers."""
-    effect: str
-    bound: str
-    """The p-value, or the largest effect that passes."""
-
-    @classmethod
-    def of(cls, test: AuditTest) -> "_TestTexts":
-        bound = ""
-        if test.p_value is not None:
-            bound = f"{test.p_value:.2g}"
-        elif test.limit is not None:
-            bound = f"<= {test.limit:.3g}"
-        effect = f"{test.effect:.3g} {test.unit}".strip()
-        return cls(f"{test.subject}: {test.name}", str(test.num), effect, bound)
-
-
 def _sentences(audit: Audit) -> Iterator[str]:
-    """The result, then how to read the columns."""
+    """The result of an audit, then how to read the columns of its tables."""
     if audit.has_bug:
         yield "A method that claims to be lossless is not: see the rows with status bug."
     elif audit.unjudged:
         yield "No bug found, but not all of what was asked for could be judged."
     else:
         yield "No bug found: every method that claims to be lossless passed."
-    for text in audit.unjudged:
-        yield f"Not judged: {text}."
+    # What was asked for and has no verdict: methods and the reason.
+    for label_and_reason in audit.unjudged:
+        yield f"Not judged: {label_and_reason}."
     if audit.greedy and audit.statuses & {"numerics", "bug"}:
         yield (
             "gap: how far the method's token lies below the best one in the target's logits. "
@@ -275,9 +257,9 @@ def _sentences(audit: Audit) -> Iterator[str]:
                 "Use --dtype float32 to run these steps again: near-ties are a thousand times "
                 "rarer there."
             )
-    names = {test.name for audited in audit.methods for test in audited.tests}
-    dtype = audit.recheck_dtype or audit.dtype
-    if dtype != "float32" and "deviation" in names and "bits" not in names:
+    test_names = {test.name for audited in audit.methods for test in audited.tests}
+    dtype = audit.recheck_dtype or audit.dtype  # of the audit's own logits
+    if dtype != "float32" and "deviation" in test_names and "bits" not in test_names:
         yield (
             f"In {dtype} rounding hides small differences of logits, such as those of one "
             "layer's stale keys. --dtype float32 finds them."

@@ -31,18 +31,22 @@ _MASS_SLACK = 1e-3
 
 
 def token_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
-    """Tests of sampled tokens: all, by depth in the step, after draft tokens and without any."""
+    """Tests of sampled tokens: all, by depth in the step, after draft tokens and without any.
+
+    `tokens` has a column [tokens] for each number that is known about a token and its distribution.
+    """
     if not (num_tokens := len(tokens)):
         return
     if num_impossible := int((~tokens.is_possible).sum()):
         yield AuditTest(
             "tokens", "impossible tokens", num_tokens, num_impossible, "tokens", p_value=0.0
         )
-    smallest = float(tokens.tail.min())
-    p_value = min(1.0, num_tokens * smallest)  # the least of so many tails
-    yield AuditTest("tokens", "least likely token", num_tokens, smallest, "tail mass", p_value)
-    for name, is_kept in _strata(tokens).items():
-        yield from _mean_tests(tokens.where(is_kept), name)
+    # A token's tail is the mass of the tokens that are at most as likely: its own p-value.
+    smallest_tail = float(tokens.tail.min())
+    p_value = min(1.0, num_tokens * smallest_tail)  # the least of so many tails
+    yield AuditTest("tokens", "least likely token", num_tokens, smallest_tail, "tail mass", p_value)
+    for stratum, is_kept in _strata(tokens).items():
+        yield from _mean_tests(tokens.where(is_kept), stratum)
     yield from _serial_tests(tokens)
 
 
@@ -74,20 +78,26 @@ class Residuals(NamedTuple):
 
 
 def _mean_tests(tokens: TokenNumbers, stratum: str) -> Iterator[AuditTest]:
-    """Tests that the means of surprises, ranks and likeliest tokens are the expected ones."""
+    """Tests that the means [tokens] of surprises, ranks and likeliest tokens are the expected ones.
+
+    `stratum` names the group of tokens, as the end of a test's name. A surprise is -log p(token),
+    and a rank the mass of the likelier tokens plus half of the token's own.
+    """
     best = tokens.best
-    # The likeliest token is drawn with probability b: a Bernoulli number.
+    # The likeliest token is drawn with probability b, `best`: a Bernoulli number, with variance
+    # b (1 - b) and third central moment b (1 - b) (1 - 2 b).
     best_variance = best * (1 - best)
     best_third = best_variance * (1 - 2 * best)
-    surprises = Residuals(
+    surprise_residuals = Residuals(
         tokens.surprise - tokens.entropy, tokens.surprise_variance, tokens.surprise_third
     )
-    ranks = Residuals(tokens.rank - 0.5, tokens.rank_variance, tokens.rank_third)
-    likeliest = Residuals(tokens.is_best - best, best_variance, best_third)
+    rank_residuals = Residuals(tokens.rank - 0.5, tokens.rank_variance, tokens.rank_third)
+    best_residuals = Residuals(tokens.is_best - best, best_variance, best_third)
+    # `step` is the distance between neighbouring values of a sum; 0 if it is continuous.
     for name, residuals, unit, step in (
-        ("surprise", surprises, "nats", 0.0),
-        ("rank", ranks, "mass", 0.0),
-        ("likeliest token", likeliest, "share", 1.0),
+        ("surprise", surprise_residuals, "nats", 0.0),
+        ("rank", rank_residuals, "mass", 0.0),
+        ("likeliest token", best_residuals, "share", 1.0),
     ):
         p_value = sum_test(*residuals, step)
         if p_value is not None:
@@ -98,8 +108,8 @@ def _mean_tests(tokens: TokenNumbers, stratum: str) -> Iterator[AuditTest]:
 def sum_test(residual: Array, variance: Array, third: Array, step: float = 0.0) -> float | None:
     """The two-sided p-value of a sum of independent residuals [n] with known moments.
 
-    `step` is the distance between neighbouring values of the sum. None if there is too little
-    to test.
+    Each residual has mean 0, its own variance [n] and third central moment [n]. `step` is the
+    distance between neighbouring values of the sum. None if there is too little to test.
     """
     total_variance = variance.sum()
     if total_variance <= 0:
@@ -108,11 +118,11 @@ def sum_test(residual: Array, variance: Array, third: Array, step: float = 0.0) 
     if abs(skew) > _MAX_SKEW:
         return None
     # Half a step is the correction for continuity.
-    total = residual.sum()
-    distance = max(0.0, abs(total) - step / 2) * np.sign(total)
-    law = pearson3(skew if abs(skew) > 1e-3 else 0.0)
-    side = law.sf if distance > 0 else law.cdf
-    return float(min(1.0, 2 * side(distance / np.sqrt(total_variance))))
+    residual_sum = residual.sum()
+    corrected_sum = max(0.0, abs(residual_sum) - step / 2) * np.sign(residual_sum)
+    standard_law = pearson3(skew if abs(skew) > 1e-3 else 0.0)  # of sum / standard deviation
+    tail = standard_law.sf if corrected_sum > 0 else standard_law.cdf
+    return float(min(1.0, 2 * tail(corrected_sum / np.sqrt(total_variance))))
 
 
 def _serial_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
@@ -130,25 +140,32 @@ def _test_of_neighbours(
 ) -> Iterator[AuditTest]:
     """Correlation of the positions of each of these rows and of the one before in its answer.
 
+    `rows` are indices of tokens, in order; `number_of_answer` [tokens] is the answer of each token,
+    from 1. `name` is the test's.
+
     A position is uniform in [0, 1), so sqrt(12) * (position - 1/2) has mean 0 and variance 1:
 
         effect = sum(now * before) / sum(before**2)
-        score = sum(now * before) / sqrt(sum(before**2)), which is normal
+        z = sum(now * before) / sqrt(sum(before**2)), which is normal
     """
-    is_open = tokens.best[rows] < _SURE
+    is_unsure = tokens.best[rows] < _SURE
     answers = number_of_answer[rows]
-    is_pair = is_open[1:] & is_open[:-1] & (answers[1:] == answers[:-1])
+    # A pair is a row and the one before, in one answer, neither of which p made nearly certain.
+    is_pair = is_unsure[1:] & is_unsure[:-1] & (answers[1:] == answers[:-1])
     scores = np.sqrt(12) * (tokens.position[rows] - 0.5)
-    now, before = scores[1:][is_pair], scores[:-1][is_pair]
-    if len(now) < _LEAST:
+    scores_now, scores_before = scores[1:][is_pair], scores[:-1][is_pair]
+    if len(scores_now) < _LEAST:
         return
-    products, squares = float((now * before).sum()), float((before**2).sum())
-    p_value = float(2 * norm.sf(abs(products / np.sqrt(squares))))
-    yield AuditTest("tokens", name, len(now), products / squares, "", p_value)
+    product_sum = float((scores_now * scores_before).sum())
+    square_sum = float((scores_before**2).sum())
+    p_value = float(2 * norm.sf(abs(product_sum / np.sqrt(square_sum))))
+    yield AuditTest("tokens", name, len(scores_now), product_sum / square_sum, "", p_value)
 
 
 def _test_of_answers(tokens: TokenNumbers, number_of_answer: Array) -> Iterator[AuditTest]:
     """Correlation of each answer's steps with the same steps of the answer before.
+
+    `number_of_answer` [tokens] is the answer of each token, from 1; 0 before the first answer.
 
     One seed for all answers gives each the same random numbers. The middles of tokens have no
     noise of their own here: two short answers may be equal, and would get the same.
@@ -158,26 +175,28 @@ def _test_of_answers(tokens: TokenNumbers, number_of_answer: Array) -> Iterator[
         sum(products) = sum((m_before - 1/2) * (m_now - 1/2))
         variance = sum((m_before - 1/2)**2 * rank_variance_now)
     """
-    # First tokens of steps, and the prefill's token as step 0: [steps of all answers].
+    # First tokens of steps, and the prefill's token as step 0: [steps of all answers]. `rows` are
+    # their indices in `tokens`; step_number is the step's number in its answer.
     is_first = (tokens.depth == 0) | (tokens.depth == 1)
     rows = np.flatnonzero((number_of_answer > 0) & is_first)
     answers = number_of_answer[rows]
     first_of_answer = np.flatnonzero(tokens.depth[rows] == 0)
-    step = np.arange(len(rows)) - first_of_answer[answers - 1]
+    step_number = np.arange(len(rows)) - first_of_answer[answers - 1]
     # By step and then by answer: the same step of the answer before is the neighbour above.
-    order = np.lexsort((answers, step))
-    rows, answers, step = rows[order], answers[order], step[order]
+    order = np.lexsort((answers, step_number))
+    rows, answers, step_number = rows[order], answers[order], step_number[order]
     before, now = rows[:-1], rows[1:]
-    is_pair = (step[1:] == step[:-1]) & (answers[1:] == answers[:-1] + 1)
+    # A pair is the same step of two answers in a row, neither of which p made nearly certain.
+    is_pair = (step_number[1:] == step_number[:-1]) & (answers[1:] == answers[:-1] + 1)
     is_pair &= (tokens.best[now] < _SURE) & (tokens.best[before] < _SURE)
     before, now = before[is_pair], now[is_pair]
-    around = tokens.middle[before] - 0.5
-    products = around * (tokens.middle[now] - 0.5)
-    variance = (around**2 * tokens.rank_variance[now]).sum()
-    if len(around) >= _LEAST and variance > 0:
+    centred = tokens.middle[before] - 0.5
+    products = centred * (tokens.middle[now] - 0.5)
+    variance = (centred**2 * tokens.rank_variance[now]).sum()
+    if len(centred) >= _LEAST and variance > 0:
         effect = float(12 * products.mean())  # 1 for equal uniform numbers
         p_value = float(2 * norm.sf(abs(products.sum() / np.sqrt(variance))))
-        yield AuditTest("tokens", "correlation of answers", len(around), effect, "", p_value)
+        yield AuditTest("tokens", "correlation of answers", len(centred), effect, "", p_value)
 
 
 def smallest_tv(tokens: TokenNumbers, error_rate: float) -> float:
@@ -194,11 +213,15 @@ def smallest_tv(tokens: TokenNumbers, error_rate: float) -> float:
 
 
 def draft_tests(drafts: DraftNumbers) -> Iterator[AuditTest]:
-    """Tests of drawn draft tokens against the q that they claim."""
+    """Tests of drawn draft tokens against the distributions q that they claim.
+
+    `drafts` has columns [draft tokens]. A token's positions in q, by rank and by id, are uniform in
+    [0, 1) if it was drawn from q (Kolmogorov-Smirnov test).
+    """
     if not (num_drafts := len(drafts)):
         return
-    gap = float(np.abs(drafts.mass - 1).max())
-    yield AuditTest("guesses", "mass of q", num_drafts, gap, "from 1", limit=_MASS_SLACK)
+    largest_gap = float(np.abs(drafts.mass - 1).max())  # mass: the sum of q
+    yield AuditTest("guesses", "mass of q", num_drafts, largest_gap, "from 1", limit=_MASS_SLACK)
     if num_impossible := int((drafts.probability <= 0).sum()):
         yield AuditTest(
             "guesses", "impossible guesses", num_drafts, num_impossible, "guesses", p_value=0.0
@@ -207,9 +230,9 @@ def draft_tests(drafts: DraftNumbers) -> Iterator[AuditTest]:
     if len(drawn) < _LEAST:
         return
     for name, positions in (("rank", drawn.by_rank), ("position", drawn.by_id)):
-        test = kstest(positions, "uniform")
-        distance = float(test.statistic)
-        yield AuditTest("guesses", name, len(drawn), distance, "distance", float(test.pvalue))
+        ks_test = kstest(positions, "uniform")
+        distance = float(ks_test.statistic)
+        yield AuditTest("guesses", name, len(drawn), distance, "distance", float(ks_test.pvalue))
 
 
 def logit_tests(
@@ -219,26 +242,30 @@ def logit_tests(
 
     Flips are compared with vanilla's. Bits are tested if all of vanilla's equal
     those of the engine's steps over plain chains: then the shape of a step does not change
-    bits, and a difference is a bug.
+    bits, and a difference is a bug. A flip is a row [vocab] whose best token is not the plain
+    forward's. `allowed` is the largest deviation that passes, in epsilons of the dtype times the
+    scale of the logits. `logits` and `baseline` (vanilla's) have columns [rows].
     """
     if not (num_rows := len(logits)):
         return
-    epsilons = logits.deviation / (EPSILON[dtype] * logits.scale)
-    largest = float(epsilons.max())
-    yield AuditTest("logits", "deviation", num_rows, largest, "epsilon", limit=allowed)
+    deviations = logits.deviation / (EPSILON[dtype] * logits.scale)
+    largest_deviation = float(deviations.max())
+    yield AuditTest("logits", "deviation", num_rows, largest_deviation, "epsilon", limit=allowed)
     if baseline is None or not len(baseline):
         return
     num_flips, baseline_flips = int(logits.is_flipped.sum()), int(baseline.is_flipped.sum())
-    table = [
+    # Rows: the method, vanilla. Columns: flipped, not flipped.
+    flip_table = [
         [num_flips, num_rows - num_flips],
         [baseline_flips, len(baseline) - baseline_flips],
     ]
-    p_value = float(fisher_exact(table, alternative="greater").pvalue)
+    p_value = float(fisher_exact(flip_table, alternative="greater").pvalue)
     yield AuditTest("logits", "flips", num_rows, num_flips / num_rows, "share", p_value)
-    is_known = logits.is_exact >= 0
-    if (baseline.is_exact == 1).all() and is_known.any():
+    # is_exact is 1 if all bits of a row are equal, 0 if not, and -1 where that is unknown.
+    has_bits = logits.is_exact >= 0
+    if (baseline.is_exact == 1).all() and has_bits.any():
         num_different = int((logits.is_exact == 0).sum())
-        num_known = int(is_known.sum())
+        num_known = int(has_bits.sum())
         yield AuditTest("logits", "bits", num_known, num_different, "rows that differ", limit=0.0)
 
 
@@ -249,23 +276,25 @@ def rule_tests(trees: Sequence[Outcomes]) -> list[AuditTest]:
 
 
 def rule_test(outcomes: Outcomes) -> AuditTest:
-    """A chi-square test of a rule's outcomes on one tree.
+    """A chi-square test of an acceptance rule's outcomes on one tree.
 
-    Over the rows with draws, each with as many degrees of freedom as possible tokens less one:
+    `counts` and `probs` [1 + 4, 4] are the emitted tokens and their probabilities: the first row is
+    of the first token after the root, the others of the token after each accepted one. The sum is
+    over the rows with draws, each with as many degrees of freedom as possible tokens less one:
 
         chi2 = sum((counts - expected)**2 / expected)
     """
     is_used = outcomes.counts.sum(1) > 0
     counts, probs = outcomes.counts[is_used], outcomes.probs[is_used]
-    num_draws = counts.sum(1, keepdims=True)
-    expected = probs * num_draws
+    draws_of_rows = counts.sum(1, keepdims=True)  # [rows, 1]; below [rows, 4] or [rows]
+    expected = probs * draws_of_rows
     is_possible = expected > 0
-    gaps = (counts - expected) ** 2 / np.where(is_possible, expected, 1.0)
-    degrees = (is_possible.sum(1) - 1).sum()
-    variations = np.abs(counts / num_draws - probs).sum(1) / 2
-    p_value = float(chi2.sf(gaps.sum(), degrees))
-    if counts[expected == 0].any():
+    chi2_terms = (counts - expected) ** 2 / np.where(is_possible, expected, 1.0)
+    num_degrees = (is_possible.sum(1) - 1).sum()
+    total_variations = np.abs(counts / draws_of_rows - probs).sum(1) / 2
+    p_value = float(chi2.sf(chi2_terms.sum(), num_degrees))
+    if counts[expected == 0].any():  # impossible tokens
         p_value = 0.0
     num_trees = int(outcomes.counts[0].sum())
-    effect = float(variations.max())
+    effect = float(total_variations.max())
     return AuditTest("rule", outcomes.name, num_trees, effect, "total variation", p_value)

@@ -10,17 +10,15 @@ run. Its recorded tokens are tested even if other tokens come out now.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress, cycle
-from typing import TypeAlias
+from itertools import cycle
 
-import numpy as np
-
-from specbench.analysis.records import BASELINE, RecordTable
+from specbench.analysis.records import BASELINE
 from specbench.audit.evidence import Evidence
 from specbench.audit.model import RunModel
 from specbench.audit.numbers import DraftNumbers, LogitNumbers, TokenNumbers
+from specbench.audit.recorded import Records, spread
 from specbench.audit.results import ALPHA, EPSILON, allowed_deviation
 from specbench.audit.token_tests import (
     draft_tests,
@@ -45,8 +43,6 @@ RAISED = 2.0
 """Raised temperature: residuals and bonus tokens are rare where the target is sure."""
 TESTS_PER_CELL = 40
 """Number of tests that the size of a sample is planned for."""
-_GOLDEN = (np.sqrt(5) - 1) / 2
-"""0.618...: multiples of it, mod 1, fill [0, 1) evenly however many there are."""
 
 
 @dataclass(slots=True)
@@ -74,23 +70,6 @@ class Answers:
         return TokenNumbers.join(self.parts)
 
 
-def spread(records: Sequence[Record]) -> list[Record]:
-    """The records shuffled, so that the first few are spread evenly over the whole run.
-
-    Point k is k * 0.618 mod 1: each new point falls into one of the widest gaps between the
-    points before. Its rank among all points is the number of the k-th record.
-    """
-    num_records = len(records)
-    points = np.arange(num_records) * _GOLDEN % 1
-    ranks = np.empty(num_records, dtype=np.intp)
-    ranks[np.argsort(points)] = np.arange(num_records)  # the smallest point has rank 0
-    return [records[rank] for rank in ranks.tolist()]
-
-
-Records: TypeAlias = Mapping[float, Mapping[str, Sequence[Record]]]
-"""Temperature -> method -> its measured records."""
-
-
 @dataclass(frozen=True, slots=True)
 class Effort:
     """Size of an audit."""
@@ -101,15 +80,6 @@ class Effort:
     """A total variation to be found, with as many more tokens as that needs."""
     num_outcomes: int = 20_000
     """Outcomes that are drawn of each acceptance rule."""
-
-
-def usable_records(table: RecordTable) -> Records:
-    """The measured records of a run."""
-    by_temperature: dict[float, dict[str, list[Record]]] = {}
-    for record in compress(table.records, table.frame["is_measured"]):
-        methods = by_temperature.setdefault(record.key.temperature, {})
-        methods.setdefault(record.key.method, []).append(record)
-    return dict(sorted(by_temperature.items()))
 
 
 def audit_methods(
@@ -131,36 +101,48 @@ class _Tester:
         self, records: Records, header: RunHeader, model: RunModel, effort: Effort,
         say: Callable[[str], None],
     ) -> None:  # fmt: skip
+        """Take a run's records by temperature and method, its header, and its model, loaded again.
+
+        `effort` is the number of tokens to test, and `say` prints a line of progress.
+        """
         self._records = records
         self._model = model
         self._dtype = header.model.rounding(model.dtype)
         self._effort = effort
         self._say = say
-        num_cells = 0
+        num_cells = 0  # pairs of a method and a sampling temperature
         for temperature, methods in records.items():
             num_cells += len(methods) * len(levels(temperature))
+        # The share of false alarms of a single test, for which the size of a sample is planned.
         self._error_rate = ALPHA / (TESTS_PER_CELL * max(num_cells, 1))
 
     def results(self) -> Iterator[MethodAudit]:
-        """The results of every method at every level, vanilla's first."""
-        allowed = self._allowed_deviation()
+        """The results of every method at every level, vanilla's first.
+
+        A level is a sampling temperature: the run's own, or a raised one.
+        """
+        allowed_deviation = self._allowed_deviation()
         for temperature, methods in self._records.items():
             for level in levels(temperature):
-                baseline = None
+                baseline_logits = None
                 for method in sorted(methods, key=lambda name: name != BASELINE):
                     self._say(f"T={level:g}: {method} …")
+                    # Answers completed again or drawn, with numbers about their logits.
                     answers = self._gathered(method, temperature, level)
                     logits = LogitNumbers.join([answer.logits for answer in answers.watched])
                     tests = [
-                        *logit_tests(logits, self._dtype, allowed, baseline),
+                        *logit_tests(logits, self._dtype, allowed_deviation, baseline_logits),
                         *self._sampling_tests(answers),
                     ]
                     if method == BASELINE:
-                        baseline = logits
+                        baseline_logits = logits
                     yield self._result(answers, tests)
 
     def _sampling_tests(self, answers: Answers) -> Iterator[AuditTest]:
-        """The tests of drafts and tokens as draws and, at the run's temperature, of the rule."""
+        """The tests of drafts and tokens as draws and, at the run's temperature, of the rule.
+
+        `answers` are of one method at one level, its sampling temperature. Nothing is drawn at 0.
+        """
         if not answers.level:
             return
         yield from draft_tests(DraftNumbers.join([answer.drafts for answer in answers.watched]))
@@ -171,7 +153,10 @@ class _Tester:
             yield from rule_tests(self._model.rule_outcomes(answers.method, num_outcomes))
 
     def of_servers(self, header: RunHeader) -> Iterator[MethodAudit]:
-        """The results of servers' sampled answers that came as token ids."""
+        """The results of servers' sampled answers that came as token ids.
+
+        There are none at temperature 0, and none for a server that sends only text.
+        """
         for temperature, methods in self._records.items():
             if not temperature:
                 continue
@@ -187,7 +172,11 @@ class _Tester:
                 yield self._result(answers, [*token_tests(answers.tokens)])
 
     def _gathered(self, method: str, temperature: float, level: float) -> Answers:
-        """Recorded answers and, above temperature 0, drawn ones; drawn ones alone if raised."""
+        """Recorded answers and, above temperature 0, drawn ones; drawn ones alone if raised.
+
+        `temperature` is the run's and `level` the sampling temperature: the same, or a raised one.
+        An error of the method ends its answers.
+        """
         answers = Answers(method, temperature, level)
         records = self._records[temperature][method]
         try:
@@ -209,14 +198,17 @@ class _Tester:
         return smallest_tv(tokens, self._error_rate) <= power
 
     def _replay(self, answers: Answers, records: Sequence[Record]) -> None:
-        """Complete records again, spread over the run, until they are enough.
+        """Complete records again, spread over the run, and add the results to `answers`.
 
-        Runs with one seed that were merged have an answer twice, which is one draw.
+        It stops when they are enough. Runs with one seed that were merged have an answer twice,
+        which is one draw.
         """
-        distinct = {_draw_key(record.key, record.seed): record for record in records}
-        for record in spread([*distinct.values()]):
+        # Prompt and seed -> a record.
+        record_by_draw = {_draw_key(record.key, record.seed): record for record in records}
+        for record in spread([*record_by_draw.values()]):
             if self._is_enough(answers):
                 return
+            # The new answer, with numbers about its tokens and logits.
             evidence = self._model.watch(answers.method, self._model.request(record))
             is_same = evidence.token_ids == record.token_ids
             answers.num_replayed += 1
@@ -225,24 +217,25 @@ class _Tester:
             answers.watched.append(evidence)
 
     def _draw(self, answers: Answers, records: Sequence[Record]) -> None:
-        """Draw new answers to the prompts of records, on new seeds, until they are enough.
+        """Draw new answers to the prompts of records, on new seeds, and add them to `answers`.
 
-        They do not end at an end token. The seeds of two methods differ.
+        It stops when they are enough. The answers do not end at an end token. The seeds of two
+        methods differ.
         """
         run_sampling = self._model.sampling(answers.temperature)
         sampling = replace(run_sampling, temperature=answers.level)
-        order = spread(records)
-        for number, record in enumerate(cycle(order)):
+        spread_records = spread(records)
+        for draw_number, record in enumerate(cycle(spread_records)):
             if self._is_enough(answers):
                 return
-            asked = self._model.request(record)
+            recorded_request = self._model.request(record)
             request = replace(
-                asked,
+                recorded_request,
                 sampling=sampling,
-                max_new_tokens=min(asked.max_new_tokens, LONGEST),
+                max_new_tokens=min(recorded_request.max_new_tokens, LONGEST),
                 eos_ids=frozenset(),
             )
-            round_number = number // len(order)
+            round_number = draw_number // len(spread_records)
             seed = _new_seed(answers.method, request, round_number)
             evidence = self._model.watch(answers.method, replace(request, seed=seed))
             answers.parts.append(evidence.tokens)
@@ -265,16 +258,20 @@ class _Tester:
         )
 
     def _allowed_deviation(self) -> float:
-        """The largest deviation of logits that rounding explains on this model."""
-        methods = next(iter(self._records.values()))
-        records = spread(methods.get(BASELINE) or next(iter(methods.values())))
-        largest = 0.0
+        """The largest deviation of logits that rounding explains on this model.
+
+        In epsilons of the dtype times the logits' scale, measured on chains of recorded tokens.
+        """
+        # At the lowest temperature; vanilla's if there are any.
+        records_by_method = next(iter(self._records.values()))
+        records = spread(records_by_method.get(BASELINE) or next(iter(records_by_method.values())))
+        largest_epsilons = 0.0
         for record in records[:NUM_CALIBRATED]:
             for num_rows in CHAINS:
                 logits = self._model.chains(record, num_rows)
-                epsilons = logits.deviation / (EPSILON[self._dtype] * logits.scale)
-                largest = max([largest, *epsilons.tolist()])
-        return allowed_deviation(self._dtype, largest)
+                deviations = logits.deviation / (EPSILON[self._dtype] * logits.scale)
+                largest_epsilons = max([largest_epsilons, *deviations.tolist()])
+        return allowed_deviation(self._dtype, largest_epsilons)
 
 
 def _draw_key(key: RecordKey, seed: int) -> tuple[str, str, int, int]:

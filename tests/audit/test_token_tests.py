@@ -16,9 +16,10 @@ from specbench.analysis.records import make_table
 from specbench.audit.drafters import Plain, draft_numbers
 from specbench.audit.evidence import token_numbers
 from specbench.audit.numbers import DraftNumbers, TokenNumbers
+from specbench.audit.recorded import usable_records
 from specbench.audit.rule_cases import CASES, rule_outcomes
 from specbench.audit.token_tests import draft_tests, rule_test, smallest_tv, sum_test, token_tests
-from specbench.audit.white_box import Effort, audit_methods, usable_records
+from specbench.audit.white_box import Effort, audit_methods
 from specbench.engine.accept import lossless
 from specbench.engine.target import Target
 from specbench.log.audit import MethodAudit

@@ -1,0 +1,38 @@
+"""The measured records of a run, and the order in which an audit takes them."""
+
+from collections.abc import Mapping, Sequence
+from itertools import compress
+from typing import TypeAlias
+
+import numpy as np
+
+from specbench.analysis.records import RecordTable
+from specbench.types import Record
+
+_GOLDEN = (np.sqrt(5) - 1) / 2
+"""0.618...: multiples of it, mod 1, fill [0, 1) evenly however many there are."""
+
+Records: TypeAlias = Mapping[float, Mapping[str, Sequence[Record]]]
+"""Temperature -> method -> its measured records."""
+
+
+def usable_records(table: RecordTable) -> Records:
+    """The measured records of a run, by temperature from low to high, and by method."""
+    by_temperature: dict[float, dict[str, list[Record]]] = {}
+    for record in compress(table.records, table.frame["is_measured"]):
+        methods = by_temperature.setdefault(record.key.temperature, {})
+        methods.setdefault(record.key.method, []).append(record)
+    return dict(sorted(by_temperature.items()))
+
+
+def spread(records: Sequence[Record]) -> list[Record]:
+    """The records shuffled, so that the first few are spread evenly over the whole run.
+
+    Point k is k * 0.618 mod 1: each new point falls into one of the widest gaps between the
+    points before. Its rank among all points is the number of the k-th record.
+    """
+    num_records = len(records)
+    points = np.arange(num_records) * _GOLDEN % 1
+    ranks = np.empty(num_records, dtype=np.intp)
+    ranks[np.argsort(points)] = np.arange(num_records)  # the smallest point has rank 0
+    return [records[rank] for rank in ranks.tolist()]

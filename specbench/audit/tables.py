@@ -1,0 +1,56 @@
+"""Tables of an audit on a terminal, with a status in the last column of each row."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from specbench.log.audit import AuditStatus, AuditTest, MethodAudit
+from specbench.report.table import METHOD, Cell, Column, Group, Row, Table, Tone
+
+_TONES: dict[AuditStatus, Tone] = {"bug": "bad", "numerics": "unsure", "lossy": "unsure"}
+
+
+def group_table(headings: Sequence[str], rows: Iterable[Row], heading: str = METHOD) -> Table:
+    """A table of one group, with these headings beside that of the labels."""
+    return Table("", tuple(map(Column, headings)), (Group("", tuple(rows)),), heading)
+
+
+def status_row(method: str, label: str, texts: Iterable[str], status: AuditStatus) -> Row:
+    """A row of texts that ends with a status."""
+    status_cell = Cell(status, _TONES.get(status, ""))
+    return Row(method, label, (*map(Cell, texts), status_cell))
+
+
+def tests_table(results: Iterable[tuple[str, MethodAudit]], *, is_full: bool) -> Iterator[Table]:
+    """A table of failed tests, or of all; each result comes with its label."""
+    rows = []
+    for label, method_audit in results:
+        if method_audit.fault:
+            fault_texts = TestTexts("answers", "", method_audit.fault, "")
+            rows.append(status_row(method_audit.method, label, fault_texts, method_audit.status))
+        for test in method_audit.tests if is_full else method_audit.failures:
+            status: AuditStatus = method_audit.status if test.is_failed else "no difference"
+            rows.append(status_row(method_audit.method, label, TestTexts.of(test), status))
+    if rows:
+        headings = ("test", "of", "effect", "p, or\nlimit", "status")
+        yield group_table(headings, rows, heading="Test")
+
+
+class TestTexts(NamedTuple):
+    """A test in words."""
+
+    name: str
+    num: str
+    """What the test counts, such as answers."""
+    effect: str
+    bound: str
+    """The p-value, or the largest effect that passes."""
+
+    @classmethod
+    def of(cls, test: AuditTest) -> "TestTexts":
+        bound = ""
+        if test.p_value is not None:
+            bound = f"{test.p_value:.2g}"
+        elif test.limit is not None:
+            bound = f"<= {test.limit:.3g}"
+        effect = f"{test.effect:.3g} {test.unit}".strip()
+        return cls(f"{test.subject}: {test.name}", str(test.num), effect, bound)
