@@ -57,7 +57,9 @@ def make_plan(
 ) -> Plan:
     """Resolve and check everything that `spec` names, the cheap things first.
 
-    `setup_maker` is for setups that are elsewhere; by default the spec's backend is set up here.
+    `setup_maker` makes the setup of a run on other machines; by default the spec's backend is set
+    up here. The plan has the spec with its defaults, the setup, the prompts of each task, and the
+    most new tokens of an answer.
 
     Raises:
         UserError: an unknown name, a wrong value, or a missing or broken file.
@@ -69,6 +71,7 @@ def make_plan(
     tasks = plan_tasks(spec.tasks, spec.prompts)
     # Before torch is imported, with as many prompts and methods as there may be.
     max_prompts = min(spec.limit or MAX_PROMPTS, spec.sample or MAX_PROMPTS)
+    # With none named: vanilla and another, which is enough for the check.
     max_methods = len({*spec.methods, BASELINE}) if spec.methods else 2
     check_goal(spec, max_methods, [max_prompts] * len(tasks))
     if is_here and not spec.backend:  # rules between options, before anything is downloaded
@@ -82,8 +85,8 @@ def make_plan(
     check_goal(spec, len(setup.labels), [len(prompt_set.prompts) for prompt_set in prompt_sets])
     budget = new_tokens(spec)
     # A server refuses a request that could outgrow its context, so that its whole budget counts.
-    reserved = budget if spec.backend == "server" else 1
-    check_lengths(setup, prompt_sets, spec, num_reserved=reserved)
+    num_reserved = budget if spec.backend == "server" else 1
+    check_lengths(setup, prompt_sets, spec, num_reserved=num_reserved)
     if isinstance(setup, ChecksMemory):
         setup.check_memory(longest_chat(setup, prompt_sets, budget))
     return Plan(spec, setup, prompt_sets, budget)
@@ -124,7 +127,7 @@ def with_defaults(spec: RunSpec) -> RunSpec:
     Raises:
         UserError: an unknown model or method.
     """
-    is_ours = _is_ours(spec)
+    is_ours = _is_ours(spec)  # the embedded model, or stand-in weights
     prompts = spec.prompts
     if prompts == "auto":  # what only exercises specbench takes the prompts of specbench
         prompts = "bundled" if is_ours else "paper"

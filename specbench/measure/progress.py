@@ -24,6 +24,7 @@ class MethodTotal:
     """Steps by task."""
 
     def add(self, record: Record) -> None:
+        """Add a record. One that failed is counted, and its tokens and times are not."""
         if not record.is_ok:
             self.num_failed += 1
             return
@@ -107,20 +108,24 @@ class Lines(Progress):
 
 
 def sample_line(record: Record, tally: Tally) -> str:
-    """One finished sample: [12/336] gsm8k/3 pld 128 tokens 410 tok/s MAT 1.62, 0:04:10 left."""
+    """One finished sample: [12/336] gsm8k/3 pld 128 tokens 410 tok/s MAT 1.62, 0:04:10 left.
+
+    The tally has the number of finished and of all samples, and the time left.
+    """
     key = record.key
-    start = f"[{tally.num_finished}/{tally.total}] {_sample_name(record)} {key.method}"
+    prefix = f"[{tally.num_finished}/{tally.total}] {_sample_name(record)} {key.method}"
     if not record.is_ok:
-        return f"{start} failed: {first_line(record.error or 'no reason given')}"
-    total = MethodTotal()
+        return f"{prefix} failed: {first_line(record.error or 'no reason given')}"
+    total = MethodTotal()  # of this record alone
     total.add(record)
-    speed = f" {total.tokens_per_s:.0f} tok/s" if total.tokens_per_s is not None else ""
-    mat = f" MAT {total.mat:.2f}" if total.mat is not None else ""
-    left = f", {time_left}" if (time_left := tally.time_left) else ""
-    return f"{start} {record.num_tokens} tokens{speed}{mat}{left}"
+    speed_text = f" {total.tokens_per_s:.0f} tok/s" if total.tokens_per_s is not None else ""
+    mat_text = f" MAT {total.mat:.2f}" if total.mat is not None else ""
+    left_text = f", {tally.time_left}" if tally.time_left else ""
+    return f"{prefix} {record.num_tokens} tokens{speed_text}{mat_text}{left_text}"
 
 
 def _sample_name(record: Record) -> str:
+    """A record's sample in words: "gsm8k/3 turn 2 pass 2 T=0.7"."""
     key = record.key
     has_task = key.sample_id.startswith(f"{key.task}/")
     words = [key.sample_id if has_task else f"{key.task}/{key.sample_id}"]

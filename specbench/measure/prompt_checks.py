@@ -30,6 +30,8 @@ def check_lengths(
 ) -> None:
     """Refuse a prompt whose first turn leaves no room for `num_reserved` tokens in the context.
 
+    All lengths are in tokens.
+
     Raises:
         UserError: a prompt is too long.
     """

@@ -32,20 +32,22 @@ Watch = Callable[[str, Written], None]
 def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[str, Completion]]:
     """Complete a request with each method of a setup, and yield its completion when it is done.
 
-    The label of a method has its settings, if these were chosen for the machine.
+    Each comes with the method's label, which has the settings in parentheses if these were chosen
+    for the machine. `watch` receives the tokens as they come; its time is not part of `decode_s`.
     """
     with EngineBackend(setup) as backend:
         backend.warm_up([request])
-        chosen = backend.describe().methods
-        streamed: dict[str, _StreamedDrafter] = {}
+        tuned_methods = backend.describe().methods  # by label: those with chosen settings
+        drafters: dict[str, _StreamedDrafter] = {}
         for label, drafter in backend.drafters.items():
-            settings = chosen[label].settings_text if label in chosen else ""
-            shown = f"{label} ({settings})" if settings else label
-            streamed[label] = _StreamedDrafter(drafter, shown, watch)
-        backend.drafters = cast("dict[str, Drafter]", streamed)
-        for label, streamed_drafter in streamed.items():
+            settings = tuned_methods[label].settings_text if label in tuned_methods else ""
+            shown_label = f"{label} ({settings})" if settings else label
+            drafters[label] = _StreamedDrafter(drafter, shown_label, watch)
+        backend.drafters = cast("dict[str, Drafter]", drafters)
+        for label, streamed_drafter in drafters.items():
             completion = backend.complete(label, request)
-            decode_s = completion.decode_s - streamed_drafter.seconds
+            watching_s = streamed_drafter.seconds
+            decode_s = completion.decode_s - watching_s
             yield streamed_drafter.shown, replace(completion, decode_s=decode_s)
 
 

@@ -73,12 +73,14 @@ def reply_key(spec: RunSpec, first: str, key: RecordKey) -> RecordKey:
 def make_chat(turns: Sequence[str], replies: Sequence[Record]) -> list[Message]:
     """The chat up to the last of these turns, with a reply after each earlier one.
 
+    `turns` are texts of the user; `replies[turn]` is the record of the answer to a turn.
+
     Raises:
         SpecbenchError: a reply is missing.
     """
     messages: list[Message] = []
-    for turn, text in enumerate(turns):
-        messages.append(user(text))
+    for turn, user_text in enumerate(turns):
+        messages.append(user(user_text))
         if turn < len(turns) - 1:
             if turn >= len(replies) or not replies[turn].is_ok:
                 raise SpecbenchError(f"Turn {turn}, which this turn follows, has failed.")
@@ -102,17 +104,17 @@ def token_ends(codec: ChatCodec, token_ids: Sequence[int], text: str) -> tuple[i
     windows: decoding the whole text for every token would take longer than the answer did.
     """
 
-    def length(window_ids: Sequence[int]) -> int:
+    def num_characters(window_ids: Sequence[int]) -> int:
         """Whole characters of some tokens."""
         if not window_ids:
             return 0
         return len(codec.text(window_ids).rstrip("\N{REPLACEMENT CHARACTER}"))
 
-    lengths = []
+    num_added = []  # characters that a token adds to the text [tokens]
     for i in range(len(token_ids)):
         window_ids = token_ids[max(0, i - _WINDOW) : i + 1]
-        lengths.append(length(window_ids) - length(window_ids[:-1]))
-    ends = [min(end, len(text)) for end in accumulate(lengths)]
+        num_added.append(num_characters(window_ids) - num_characters(window_ids[:-1]))
+    ends = [min(end, len(text)) for end in accumulate(num_added)]
     if ends:
         ends[-1] = len(text)
     # No end lies after a later one: from the back, each is at most the next.

@@ -17,6 +17,7 @@ from specbench.settings.run_method import kept_options
 def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader:
     """The header of a stored run that goes on, where a new run would have the header `new`.
 
+    `conflicts` are the fields that forbid it, `cautions` those that `is_forced` allows to differ.
     All fields keep the values of the first part. With `is_forced`, another machine or other
     versions are kept as a segment of the run.
 
@@ -29,8 +30,11 @@ def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader
             f"The run in {stored.path} was merged from {len(before.origins)} runs.",
             "Go on with one of those, and merge them again.",
         )
-    machine = before.segments[-1].environment if before.segments else before.environment
-    latest = replace(before, environment=machine)
+    # Compare with the machine and the versions of the run's last part.
+    latest_environment = before.environment
+    if before.segments:
+        latest_environment = before.segments[-1].environment
+    latest = replace(before, environment=latest_environment)
     methods = {
         label: as_before(method, before.methods.get(label)) for label, method in new.methods.items()
     }
@@ -43,18 +47,18 @@ def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader
     segments = before.segments
     warnings = before.warnings
     if cautions := RESUME.cautions(latest, new):
-        what = f"on another machine or with other versions: {_listed(cautions)}"
+        how_measured = f"on another machine or with other versions: {_listed(cautions)}"
         if not is_forced:
             raise RunFolderError(
-                f"The run in {stored.path} was measured {what}.",
+                f"The run in {stored.path} was measured {how_measured}.",
                 "Restore them, start a new run without --resume, or go on with --force: reports "
                 "then warn.",
             )
         num_records = len(stored.records)
         segments += (Segment(num_records, new.created, new.environment),)
         warnings += (
-            f"Records after the first {num_records} were measured {what} (--resume --force). "
-            "Totals mix both. Measure anew on one machine before you use them.",
+            f"Records after the first {num_records} were measured {how_measured} "
+            "(--resume --force). Totals mix both. Measure anew on one machine before you use them.",
         )
     return replace(
         before,

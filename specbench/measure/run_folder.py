@@ -33,7 +33,9 @@ class ChosenRun(NamedTuple):
 
 
 def new_run(spec: RunSpec, given: Collection[str], output: Path | None, root: Path) -> ChosenRun:
-    """A run in the folder `output`, or in a new one in `root`.
+    """A run in the folder `output`, or in a new one in `root`, named by the time and the model.
+
+    `given` has the names of the options that the user gave.
 
     Raises:
         RunFolderError: the folder has a run already, or cannot be written.
@@ -41,17 +43,17 @@ def new_run(spec: RunSpec, given: Collection[str], output: Path | None, root: Pa
     if output is None:
         now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         is_folder = Path(spec.model).expanduser().exists()
-        model = spec.card.title if is_folder else Path(spec.model).name
-        output = root / f"{now}-{re.sub(r'[^A-Za-z0-9._-]+', '-', model)}"
+        model_name = spec.card.title if is_folder else Path(spec.model).name
+        output = root / f"{now}-{re.sub(r'[^A-Za-z0-9._-]+', '-', model_name)}"
     elif (output / HEADER).exists():
         raise RunFolderError(
             f"{output} holds a run already.",
             "Go on with it by --resume, or give another --output.",
         )
     folders = (output, *output.absolute().parents)
-    existing = next(folder for folder in folders if os.access(folder, os.F_OK))
-    if not os.access(f"{existing}/.", os.W_OK | os.X_OK):
-        raise RunFolderError(f"{existing} cannot be written to.", "Choose another --output.")
+    nearest = next(folder for folder in folders if os.access(folder, os.F_OK))  # that exists
+    if not os.access(f"{nearest}/.", os.W_OK | os.X_OK):
+        raise RunFolderError(f"{nearest} cannot be written to.", "Choose another --output.")
     return ChosenRun(output, spec, tuple(given))
 
 
@@ -99,16 +101,20 @@ def _newest_unfinished(spec: RunSpec, given: Collection[str], root: Path) -> Pat
 
 
 def _mismatches(spec: RunSpec, given: Collection[str], header: RunHeader) -> list[str]:
-    """The given options that agree neither with what the run was asked nor with what it did."""
+    """The given options that agree neither with what the run was asked nor with what it did.
+
+    A sentence for each. `given` has the names of the options that the user gave, `spec` their
+    values, and `header` those of the stored run.
+    """
     mismatches = []
     for option in options(SpecValues):
         if not {option.name, option.parameter} & {*given}:
             continue
-        here = _comparable(spec, option.name)
+        given_now = _comparable(spec, option.name)
         asked = _comparable(header.spec.asked or header.spec.values, option.name)
         in_effect = _comparable(header.spec.values, option.name)
-        if here not in (asked, in_effect):
-            mismatches.append(f"{option.name} is {asked!r} there and {here!r} here")
+        if given_now not in (asked, in_effect):
+            mismatches.append(f"{option.name} is {asked!r} there and {given_now!r} here")
     return mismatches
 
 

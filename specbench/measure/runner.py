@@ -28,19 +28,23 @@ class SampleRunner:
     """The errors whose traceback --debug has shown."""
 
     def run_sample(self, sample: Sample, stored: Mapping[RecordKey, Record]) -> Iterator[Record]:
-        """Run what is not stored of a sample: its turns, and in each the methods in their order."""
+        """Run what is not stored of a sample: its turns, and in each the methods in their order.
+
+        Yields each new record. Its `place` is the method's position in the order of the turn.
+        """
         labels = self.work.labels
         spec = self.work.spec
-        replies: dict[str, list[Record]] = {label: [] for label in labels}
+        replies: dict[str, list[Record]] = {label: [] for label in labels}  # [turns] per method
         for turn in range(len(sample.prompt.turns)):
-            number = sample.num_before + turn
-            order = method_order(labels, spec.seed, number, sample.temperature, sample.load)
+            turn_number = sample.num_before + turn  # at the sample's temperature and load
+            order = method_order(labels, spec.seed, turn_number, sample.temperature, sample.load)
             for place, label in enumerate(order):
                 key = RecordKey(label, *sample.key(turn))
                 record = stored.get(key)
                 if record is None:
-                    speaker = labels[0] if spec.history == "shared" else label
-                    history = replies[speaker][:turn]
+                    # With a shared history, all methods continue the chat of the first.
+                    history_label = labels[0] if spec.history == "shared" else label
+                    history = replies[history_label][:turn]
                     self.progress.sample_started(label, key.task, key.sample_id)
                     record = self._complete(key, sample.prompt, history)
                     record = replace(record, place=place)
@@ -50,14 +54,17 @@ class SampleRunner:
                 replies[label].append(record)
 
     def _complete(self, key: RecordKey, prompt: Prompt, history: Sequence[Record]) -> Record:
-        """One record. Whatever a method raises becomes an error record, and the run goes on."""
+        """One record. Whatever a method raises becomes an error record, and the run goes on.
+
+        `history` has the records of the replies to the prompt's earlier turns.
+        """
         codec = self.work.codec
         seed = seed_of(self.work.spec.seed, key.request)
         prompt_ids: tuple[int, ...] = ()
         try:
             prompt_ids = codec.render(make_chat(prompt.turns[: key.turn + 1], history))
             request = make_request(self.work, prompt_ids, key.request)
-            self.watch.take()
+            self.watch.take()  # drops the seconds of pauses until now
             completion = self.backend.complete(key.method, request)
             is_paused = self.watch.take() > 0
             self.backend.remember(key.method)
@@ -95,10 +102,14 @@ class Runner:
     watch: PauseWatch = field(default_factory=PauseWatch)
 
     def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
-        """Run all samples. Yields each new record after it is stored."""
+        """Run all samples. Yields each new record after it is stored.
+
+        `done` has the records of earlier parts of the run. Methods forget their memory when a pass
+        begins.
+        """
         runner = SampleRunner(self.plan.work, self.backend, self.sink, self.progress, self.watch)
         stored = {record.key: record for record in done}
-        repeat = -1
+        repeat = -1  # the pass of the sample before
         with self.watch:
             for sample in self.plan.samples:
                 if sample.repeat != repeat:

@@ -51,10 +51,11 @@ def run_plan(
     An interrupt leaves the status `interrupted` and is raised again; an error leaves `failed`.
     """
     with RunFolder(path) as folder:
-        new = make_header(plan, path, given=given, command=command)
-        start = _Start(new, before=None, done=())
+        new_header = make_header(plan, path, given=given, command=command)
+        # The header to write first, that of the run that goes on, and the records that are there.
+        start = _Start(new_header, before=None, done=())
         if folder.has_run():
-            start = _resumed_start(plan, path, new, is_forced=is_forced)
+            start = _resumed_start(plan, path, new_header, is_forced=is_forced)
         backend = plan.setup.open(path, start.before)
         log = _FolderLog(folder, backend, start.header, start.done)
         try:
@@ -127,13 +128,16 @@ class _FolderLog:
         self.folder.write_header(self.backend.describe(self.done).added_to(self.header))
 
     def end(self, status: Status) -> Run:
-        """Write the last header; the only time that the run's own records are read."""
+        """Write the last header, and return the run as it is stored.
+
+        This is the only time that the run's own records are read.
+        """
         stored = read_run(self.folder.path)
         header = self.backend.describe(stored.records).added_to(self.header)
-        cpu = self.sampler.describe() or self.header.cpu
+        cpu_use = self.sampler.describe() or self.header.cpu
         if header.workers:  # they run elsewhere, and are sampled there
-            cpu = None
-        header = replace(header, status=status, finished=now(), cpu=cpu)
+            cpu_use = None
+        header = replace(header, status=status, finished=now(), cpu=cpu_use)
         if status == "complete":
             header = finished_header(header, stored.records)
         self.folder.write_header(header)
@@ -153,10 +157,14 @@ def _check_unchanged(plan: Plan) -> None:
 
 
 def _measure(plan: Plan, log: _FolderLog, progress: Progress) -> None:
-    """Warm up and measure the missing records, until intervals are narrow enough."""
-    pass_size = plan.num_records // plan.repeats
+    """Warm up and measure the missing records, until intervals are narrow enough.
+
+    `log.done` has the records of earlier parts of the run. A width is that of the speedups'
+    intervals after a whole pass; None without --until-ci.
+    """
+    records_per_pass = plan.num_records // plan.repeats
     num_missing = plan.num_records - len(log.done)
-    is_whole_pass = len(log.done) % pass_size == 0
+    is_whole_pass = len(log.done) % records_per_pass == 0
     width = width_after(log.header, log.done) if is_whole_pass else None
     if not num_missing or (width and width.is_enough):
         return
@@ -170,7 +178,7 @@ def _measure(plan: Plan, log: _FolderLog, progress: Progress) -> None:
         for num_done, record in enumerate(runner.run(log.done), len(log.done) + 1):
             if plan.spec.until_ci:  # else a run of any length needs no more memory
                 records.append(record)
-            if num_done % pass_size != 0:
+            if num_done % records_per_pass != 0:
                 continue
             if width := width_after(log.header, records):
                 progress.message(str(width).capitalize())

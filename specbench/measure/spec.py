@@ -35,13 +35,20 @@ class RunSpec(SpecValues, frozen=True, dict=True):
     """
 
     def __post_init__(self) -> None:
+        """Drop duplicates from lists of numbers, and check each option and how they agree.
+
+        Raises:
+            UserError: an unknown name, or values out of range or in conflict.
+        """
         for name in ("temperatures", "concurrency", "request_rates"):
             force_setattr(self, name, tuple(dict.fromkeys(getattr(self, name))))
         if self.device in _NO_DEVICES:
             raise UserError(f"No device {self.device!r}.", "For an NVIDIA GPU: --device cuda.")
         for option in options(SpecValues):
-            value = getattr(self, option.name)
-            option.check(value.partition(":")[0] if option.name == "device" else value)
+            setting = getattr(self, option.name)
+            if option.name == "device":
+                setting = setting.partition(":")[0]  # "cuda:1" is a "cuda"
+            option.check(setting)
         if self.serving_engine:
             from specbench.measure.server import NAMES
 
@@ -114,51 +121,55 @@ def starting(spec: RunSpec, *, has_tasks: bool = True) -> str:
 
 
 def _check_backend(values: SpecValues) -> None:
-    """Refuse options of servers without one, and options of the engine with one."""
-    used = [
+    """Refuse options of servers without one, and options of the engine with one.
+
+    Only options count that differ from their defaults.
+    """
+    used_options = [
         option for option in options(SpecValues) if getattr(values, option.name) != option.default
     ]
-    of_servers = [option.flag for option in used if option.backend == "server"]
-    of_engine = [
+    server_flags = [option.flag for option in used_options if option.backend == "server"]
+    engine_flags = [
         option.flag
-        for option in used
+        for option in used_options
         if option.backend == "engine" and not (option.name == "threads" and values.serving_engine)
     ]
-    if not values.backend and of_servers:
-        are = "is" if len(of_servers) == 1 else "are"
+    if not values.backend and server_flags:
+        verb = "is" if len(server_flags) == 1 else "are"
         raise UserError(
-            f"{', '.join(of_servers)} {are} for servers.",
+            f"{', '.join(server_flags)} {verb} for servers.",
             "Add --url, --engine or --backend server, or leave it out.",
         )
-    if values.backend and of_engine:
+    if values.backend and engine_flags:
         raise UserError(
-            f"{', '.join(of_engine)} is for methods in this process, not for servers.",
+            f"{', '.join(engine_flags)} is for methods in this process, not for servers.",
             "Leave it out.",
         )
 
 
 def make_spec(**values: Any) -> RunSpec:
-    """The spec of values from Python; a single value stands for a list of one.
+    """The spec of values from Python, by option; a single value stands for a list of one.
 
     Raises:
         UserError: an unknown name, or a value of the wrong type or out of range.
     """
-    by_name = {option.name: option for option in options(SpecValues)}
-    for name, given in values.items():
-        if name not in by_name:
-            raise unknown_name("value", name, by_name)
-        is_many = by_name[name].is_many
-        if isinstance(given, Path):
-            values[name] = str(given)
-        elif is_many and isinstance(given, str):
-            values[name] = by_name[name].read([given])
-        elif is_many and isinstance(given, int | float):
-            values[name] = [given]
+    options_by_name = {option.name: option for option in options(SpecValues)}
+    for name, argument in values.items():
+        if name not in options_by_name:
+            raise unknown_name("value", name, options_by_name)
+        is_many = options_by_name[name].is_many
+        if isinstance(argument, Path):
+            values[name] = str(argument)
+        elif is_many and isinstance(argument, str):
+            values[name] = options_by_name[name].read([argument])
+        elif is_many and isinstance(argument, int | float):
+            values[name] = [argument]
     try:
         return convert(values, RunSpec)
     except ValidationError as error:
-        reason, _, path = str(error).partition(" - at ")
-        name = path.strip("`$.").partition("[")[0]
+        # msgspec says: Expected `int`, got `str` - at `$.seed`
+        reason, _, json_path = str(error).partition(" - at ")
+        name = json_path.strip("`$.").partition("[")[0]
         raise UserError(
             f"{name}={values[name]!r} has the wrong type.", f"{reason.replace('`', '')}."
         ) from error

@@ -109,6 +109,9 @@ def find_checkpoint(
 ) -> ResolvedWeights:
     """A method's weights: a datastore, the user's folder, the card's checkpoint, a stand-in's.
 
+    The weights are a path, or what makes a stand-in's; None if the method needs none. `exists` is
+    False if the model has none for the method.
+
     Raises:
         UserError: a stand-in is given other weights.
         CheckpointError: a file is missing or damaged.
@@ -158,28 +161,33 @@ def find_datastore(given: str) -> Path | None:
     if not given:
         return None
     path = Path(given).expanduser()
-    hint = "specbench datastore build FILE.jsonl --model M --output F."
+    build_command = "specbench datastore build FILE.jsonl --model M --output F."
     if not path.is_file():
-        raise CheckpointError(f"Datastore {given} is not a file.", f"Make one: {hint}")
+        raise CheckpointError(f"Datastore {given} is not a file.", f"Make one: {build_command}")
     try:
-        missing = {"token_ids", "order"} - {*safetensors_header(path, "it")}
+        tensor_names = {*safetensors_header(path, "it")}  # messages call the file "it"
+        missing = {"token_ids", "order"} - tensor_names
         problem = f"it has no {', '.join(sorted(missing))}." if missing else ""
     except CheckpointError as error:
         problem = error.message
     if problem:
-        raise CheckpointError(f"{given} is not a datastore: {problem}", hint)
+        raise CheckpointError(f"{given} is not a datastore: {problem}", build_command)
     return path
 
 
 def no_weights(card: ModelCard, methods: Sequence[str]) -> UserError:
-    """The error for methods, by name, whose weights the user has to name."""
+    """The error for methods, by name, whose weights the user has to name.
+
+    The hint shows how to name the weights, or the datastore, of the first method.
+    """
     message = f"{card.name} has no checkpoint for {', '.join(methods)}."
-    options = option_names(methods[0])
-    if "datastore" in options and "weights" not in options:
-        make = f"specbench datastore build FILE.jsonl --model {card.name} --output FILE"
+    options_of_first = option_names(methods[0])
+    if "datastore" in options_of_first and "weights" not in options_of_first:
+        command = f"specbench datastore build FILE.jsonl --model {card.name} --output FILE"
         noun = "datastore" if len(methods) == 1 else "weights"
         message = message.replace("checkpoint", noun)
-        return UserError(message, f"Make one: {make}\nThen: --method {methods[0]}:datastore=FILE")
+        usage = f"--method {methods[0]}:datastore=FILE"
+        return UserError(message, f"Make one: {command}\nThen: {usage}")
     hint = f"Name one: --method {methods[0]}:weights=DIR_OR_HUB_ID."
     if card.is_known:
         hint += f" `specbench show {card.name}` lists what there is."
