@@ -33,7 +33,10 @@ def fact_notes(run: RunMetrics) -> Iterable[Note]:
 
 
 def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
-    """The key of each note with its numbers, in the order of a report."""
+    """Pairs of a note's key in `texts.toml` and the numbers of its sentence, in a report's order.
+
+    `fact_notes` leaves out a note whose numbers are all empty.
+    """
     info = run.info
     environment = info.environment
     spec = info.spec.values
@@ -88,11 +91,18 @@ def _servers(info: RunHeader) -> list[Numbers]:
 
 
 def _execution(info: RunHeader) -> Numbers:
-    """The execution of the steps, the commonest first, and the kernels, with the reasons."""
-    methods: dict[tuple[str, str | None], list[str]] = defaultdict(list)
+    """How the methods' steps were executed, and the kernels of the layers, for a note.
+
+    `modes` has a mode ("graph" or "eager"), its reason and its methods, the mode of the most
+    methods first. `kernels` and `reason` are left out if they are not in the header.
+    """
+    # (mode, reason for it) -> spellings of the methods
+    methods_by_mode: dict[tuple[str, str | None], list[str]] = defaultdict(list)
     for spelling, execution in info.execution.items():
-        methods[execution.mode, execution.reason].append(spelling)
-    commonest_first = sorted(methods.items(), key=lambda pair: len(pair[1]), reverse=True)
+        methods_by_mode[execution.mode, execution.reason].append(spelling)
+    commonest_first = sorted(
+        methods_by_mode.items(), key=lambda mode_and_methods: len(mode_and_methods[1]), reverse=True
+    )
     modes: list[Numbers] = []
     for (mode, reason), spellings in commonest_first:
         is_commonest = not modes  # it needs no names: it is that of all methods not named
@@ -177,16 +187,21 @@ def _audit(audit: StoredAudit) -> tuple[str, Numbers]:
 
 
 def _formula(run: RunMetrics) -> list[Numbers]:
-    """The smallest and the largest change that the other speedup formula would make."""
+    """The smallest and the largest relative change that the other speedup formula would make.
+
+    There is a change for each method and task: other speedup / speedup of the run's formula - 1.
+    `our_speedup` is the ratio of times per token, `paper_speedup` the ratio of mean tokens/s.
+    """
     changes: list[Numbers] = []
     for key, cell in run.cells.items():
         if not key.task or key.method == BASELINE:
             continue
-        ours = cell.our_speedup
-        paper = cell.paper_speedup
-        if isinstance(ours, Estimate) and isinstance(paper, Estimate):
-            ratio = paper.value / ours.value
-            change = (1 / ratio if run.arithmetic == "paper" else ratio) - 1
+        our_speedup = cell.our_speedup
+        paper_speedup = cell.paper_speedup
+        if isinstance(our_speedup, Estimate) and isinstance(paper_speedup, Estimate):
+            paper_to_our = paper_speedup.value / our_speedup.value
+            other_to_used = 1 / paper_to_our if run.arithmetic == "paper" else paper_to_our
+            change = other_to_used - 1
             changes.append({"method": key.method, "task": key.task, "change": change})
     changes.sort(key=lambda numbers: numbers["change"])
     return changes if len(changes) < 2 else [changes[0], changes[-1]]
@@ -205,16 +220,23 @@ def _memory(run: RunMetrics, roofline: Roofline) -> tuple[str, Numbers]:
 
 
 def _slow_on_cpu(run: RunMetrics) -> Numbers:
-    """True if a method is slower than vanilla on a CPU although it accepts more, not on
-    servers, with those of them that say why they are slow there whatever their settings.
+    """Methods that a CPU makes slower than vanilla although they accept draft tokens, for a note.
+
+    `is_slower` is true if there is any. `methods` are those whose description has a reason why
+    a CPU slows them whatever their settings. Empty on a GPU and for servers.
     """
     if facts.is_on_gpu(run.info) or run.info.servers:
         return {}
-    slow = [key for key, overall in run.overall.items() if _is_slow_though_accepting(overall)]
-    reasons = {name: method.slow_on_cpu for name, method in described().items()}
+    slow = [
+        (method, temperature)
+        for (method, temperature), overall in run.overall.items()
+        if _is_slow_though_accepting(overall)
+    ]
+    reason_by_name = {name: method.slow_on_cpu for name, method in described().items()}
     slow_by_design: list[Numbers] = []
     for method, temperature in slow:
-        reason = reasons.get(method.partition(":")[0])
+        name = method.partition(":")[0]  # without options
+        reason = reason_by_name.get(name)
         if not reason:
             continue
         cost = run.cost(method, temperature)
@@ -224,7 +246,7 @@ def _slow_on_cpu(run: RunMetrics) -> Numbers:
                 "temperature": temperature,
                 "why": reason,
                 "mat": cost.mat,
-                "cost": cost.relative,
+                "cost": cost.relative,  # seconds of a step / vanilla's
             }
         )
     return {"is_slower": bool(slow), "methods": slow_by_design}

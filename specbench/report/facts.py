@@ -132,12 +132,15 @@ def options_text(method: MethodHeader | None) -> str:
 
 
 def weights_text(weights: WeightsHeader | None) -> str:
-    """The revision of draft weights, or the hash of their largest file."""
+    """The version of a method's draft weights in words.
+
+    The revision on the Hub, else the largest file with the beginning of its hash.
+    """
     if weights is None:
         return "none"
     if weights.revision:
         return f"revision {weights.revision[:12]}"
     if not weights.files:
         return UNKNOWN
-    name, largest = max(weights.files.items(), key=lambda file: file[1].bytes)
-    return f"{name}, sha256 {(largest.sha256 or UNKNOWN)[:12]}"
+    name, largest_file = max(weights.files.items(), key=lambda named_file: named_file[1].bytes)
+    return f"{name}, sha256 {(largest_file.sha256 or UNKNOWN)[:12]}"

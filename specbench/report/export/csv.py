@@ -81,15 +81,19 @@ def _no_intervals(frame: DataFrame) -> Series:
     return is_bare.map({True: "too few samples", False: None})
 
 
-def _category_cells(run: RunMetrics, metrics: RunMetrics) -> DataFrame:
-    """A line per category: `task` is split in two, and the lines over all are left out."""
-    frame = _cells(run, metrics)
+def _category_cells(run: RunMetrics, categories: RunMetrics) -> DataFrame:
+    """A line per method, temperature, task and category: the columns of `_cells` and `category`.
+
+    `categories` are the numbers of the run with "task / category" in place of each task. The
+    lines over all tasks are left out.
+    """
+    frame = _cells(run, categories)
     if frame.empty:
         return frame
-    frame = frame[frame["task"].isin(metrics.tasks)]
-    names = frame["task"].str.partition(BETWEEN)  # task, separator, category
+    frame = frame[frame["task"].isin(categories.tasks)]
+    names = frame["task"].str.partition(BETWEEN)  # columns: 0 task, 1 separator, 2 category
     frame = frame.assign(task=names[0])
-    after_task = frame.columns.get_loc("task") + 1
+    after_task = frame.columns.get_loc("task") + 1  # position of the new column
     frame.insert(after_task, "category", names[2])
     return frame
 

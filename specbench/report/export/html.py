@@ -114,7 +114,10 @@ class Highlight:
 
 
 def _highlights(report: Report) -> list[Highlight]:
-    """The numbers to remember; none for several runs or temperatures."""
+    """The numbers at the top of the page: highest speedup, highest MAT, vanilla's speed, samples.
+
+    Empty for several runs or temperatures.
+    """
     if not report.is_one_run or len(report.blocks) != 1:
         return []
     methods = report.blocks[0].methods
@@ -123,18 +126,21 @@ def _highlights(report: Report) -> list[Highlight]:
     fastest = max(drafting, key=_speedup, default=None)
     if fastest and isinstance(speedup := fastest.overall.speedup, Estimate):
         interval = formats.interval_of(speedup)
-        span = f", {formats.ends(interval)} ({report.scope})" if interval else ""
+        interval_text = f", {formats.ends(interval)} ({report.scope})" if interval else ""
         title = "Highest speedup" if speedup.value > 1 else "Closest to vanilla"
-        highlights.append(Highlight(title, formats.speedup(speedup), fastest.label + span))
-    longest = max(drafting, key=_mat, default=None)
-    if longest and isinstance(mat := longest.overall.mat, Estimate):
-        highlights.append(Highlight("Most tokens per step", formats.mat(mat), longest.label))
-    vanilla = next((m.overall.pooled for m in methods if m.method == BASELINE), None)
+        label = fastest.label + interval_text
+        highlights.append(Highlight(title, formats.speedup(speedup), label))
+    most_accepting = max(drafting, key=_mat, default=None)  # the method of the highest MAT
+    if most_accepting and isinstance(mat := most_accepting.overall.mat, Estimate):
+        label = most_accepting.label
+        highlights.append(Highlight("Most tokens per step", formats.mat(mat), label))
+    of_vanilla = (method.overall.pooled for method in methods if method.method == BASELINE)
+    vanilla = next(of_vanilla, None)  # its numbers over all tasks
     if vanilla and vanilla.num_done:
         highlights.append(Highlight("Vanilla", formats.rate(vanilla.tokens_per_s), "tokens/s"))
         num_tasks = len(report.sources[0].metrics.tasks)
-        tasks = "1 task" if num_tasks == 1 else f"{num_tasks} tasks"
-        highlights.append(Highlight("Samples", str(vanilla.num_samples), tasks))
+        tasks_text = "1 task" if num_tasks == 1 else f"{num_tasks} tasks"
+        highlights.append(Highlight("Samples", str(vanilla.num_samples), tasks_text))
     return highlights
 
 

@@ -81,13 +81,17 @@ def _document(report: Report) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses, estimates, mappings and sequences as values of JSON."""
+    """The value in types of JSON: dict, list, str, int, float, bool or None.
+
+    A dataclass is an object of its fields, an estimate `{"value", "low", "high"}` and a missing
+    number `{"missing": reason}`. Floats are rounded.
+    """
     if isinstance(value, Missing):
         return {"missing": value.reason}
     if isinstance(value, Estimate):
-        number = {"value": plain(value.value)}
+        estimate = {"value": plain(value.value)}
         interval = value.interval
-        return {**number, "low": interval.low, "high": interval.high} if interval else number
+        return {**estimate, "low": interval.low, "high": interval.high} if interval else estimate
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
@@ -168,14 +172,18 @@ def _overall(metrics: RunMetrics) -> list[dict[str, Any]]:
 
 
 def _costs(metrics: RunMetrics) -> list[dict[str, Any]]:
-    """One object per cell, with the costs of its steps; `task` is null for all tasks as one."""
+    """One object per method, temperature and task: its names, then the costs of a step.
+
+    `task` is null for all tasks as one. The fields of `Cost` are the keys, but `bound` is
+    written as "limit".
+    """
     costs = []
     for key, cost in metrics.costs.items():
         numbers = _renamed(plain(cost), bound="limit")
         if not key.task:
             numbers = _all_steps(numbers)
-        where = {"temperature": key.temperature, "method": key.method, "task": key.task or None}
-        costs.append({**where, **numbers})
+        names = {"temperature": key.temperature, "method": key.method, "task": key.task or None}
+        costs.append({**names, **numbers})
     return costs
 
 

@@ -97,12 +97,15 @@ def _line(text: str) -> str:
 
 
 def _caption(report: Report) -> str:
-    """The title and the definitions; intervals are explained where they are shown."""
-    defined = {note.label: note.text for note in report.notes}
-    speedup = defined.get("Speedup", "").partition(" Intervals")[0].rstrip(".")
+    """The caption in LaTeX: the report's title, and what the numbers and bold ones mean.
+
+    Sentences on intervals are cut from the definition of the speedup: the table hides them.
+    """
+    text_by_label = {note.label: note.text for note in report.notes}
+    speedup_definition = text_by_label.get("Speedup", "").partition(" Intervals")[0].rstrip(".")
     sentences = [
         f"{escape(report.caption)}.",
-        f"Speedup: {escape(speedup)}.",
+        f"Speedup: {escape(speedup_definition)}.",
         r"$\tau$: mean accepted tokens, emitted per step of the target model.",
     ]
     if len(report.tasks) > 1:
@@ -113,17 +116,20 @@ def _caption(report: Report) -> str:
 
 
 def _header(tasks: Sequence[Task]) -> Iterable[str]:
-    """Each title above a speedup and a tau, and between them its number of samples, if any."""
+    """The rows of the head in LaTeX: task titles, numbers of samples if any, then headings.
+
+    Column 1 is the method's. Each task has two more, its speedup and its tau (MAT).
+    """
     if not tasks:
         yield rf"{METHOD} \\"
         return
     yield _above_pairs([task.title for task in tasks])
     if any(task.n for task in tasks):
         yield _above_pairs([f"n={task.n}" if task.n else "" for task in tasks])
-    first_columns = range(2, 2 + 2 * len(tasks), 2)
+    first_columns = range(2, 2 + 2 * len(tasks), 2)  # the speedup's column of each task, from 1
     yield " ".join(rf"\cmidrule(lr){{{column}-{column + 1}}}" for column in first_columns)
-    pair = r"Speedup & \multicolumn{1}{c}{$\tau$}"
-    yield " & ".join([METHOD, *[pair] * len(tasks)]) + r" \\"
+    headings = r"Speedup & \multicolumn{1}{c}{$\tau$}"  # of a task's two columns
+    yield " & ".join([METHOD, *[headings] * len(tasks)]) + r" \\"
 
 
 def _above_pairs(words: Sequence[str]) -> str:
@@ -133,14 +139,16 @@ def _above_pairs(words: Sequence[str]) -> str:
 
 
 def _block(report: Report, block: Block) -> Iterable[str]:
+    """The lines of LaTeX for one temperature: its heading, then a row per method of each run."""
     table = task_tables.by_task(report, block)
-    width = 1 + len(table.columns)
+    num_columns = 1 + len(table.columns)  # with the column of methods
     yield r"\midrule"
-    yield rf"\multicolumn{{{width}}}{{c}}{{{escape(block.heading)}}} \\"
+    yield rf"\multicolumn{{{num_columns}}}{{c}}{{{escape(block.heading)}}} \\"
     for group in table.groups:
         yield r"\midrule"
         if group.label:
-            yield rf"\multicolumn{{{width}}}{{@{{}}l}}{{\emph{{{escape(group.label)}}}}} \\"
+            label = rf"\emph{{{escape(group.label)}}}"
+            yield rf"\multicolumn{{{num_columns}}}{{@{{}}l}}{{{label}}} \\"
         for row in group.rows:
             yield " & ".join([escape(row.label), *_cells(table, row)]) + r" \\"
 
@@ -168,12 +176,15 @@ def _cell(cell: Cell) -> str:
 
 
 def _remarks(notes: Sequence[Note]) -> Iterable[str]:
-    """The notes that a reader of the table needs. Warnings are comments for the author."""
-    shown = [note for note in notes if note.label in ("*", "~", "Missing")]
-    if not shown:
+    """A paragraph of LaTeX below the table, or nothing: the notes that its readers need.
+
+    They explain the marks "*" and "~" and missing numbers. Warnings are for the author alone.
+    """
+    shown_notes = [note for note in notes if note.label in ("*", "~", "Missing")]
+    if not shown_notes:
         return
     remarks = []
-    for note in shown:
+    for note in shown_notes:
         is_mark = note.label in ("*", "~")
         remarks.append(f"{note.label}: {note.text}" if is_mark else note.text)
     yield rf"\par\smallskip {escape(' '.join(remarks))}"

@@ -13,7 +13,7 @@ _SPECIAL = re.compile(r"[\\|*_`<$]|~(?=~)|&(?=#?\w+;)|\](?=[(\[:])|(?<=:)[:/]|(?
 
 
 def render(report: Report) -> str:
-    """The whole report as one text, best values in bold."""
+    """The whole report as a text of Markdown, with the best number of each column in bold."""
     lines = [f"# {escape(report.title)}", ""]
     if report.prompts:
         lines += [f"{escape(report.prompts)}.", ""]
@@ -45,9 +45,11 @@ def note_lines(notes: Iterable[Note]) -> Iterable[str]:
 
 
 def _block(report: Report, block: Block) -> Iterable[str]:
+    """The lines of Markdown for one temperature: its tables, then each run's verdict."""
     yield f"## {block.heading}"
-    main = task_tables.by_task(report, block, (task_tables.PLUS_MINUS, task_tables.MAT))
-    for table in sections.tables(report, block, main):
+    parts = (task_tables.PLUS_MINUS, task_tables.MAT)  # the columns of each task
+    main_table = task_tables.by_task(report, block, parts)
+    for table in sections.tables(report, block, main_table):
         yield ""
         if table.title:
             yield from (f"{table.title}:", "")
@@ -59,7 +61,7 @@ def _block(report: Report, block: Block) -> Iterable[str]:
 
 
 def table_lines(table: Table) -> Iterable[str]:
-    """The table in lines of Markdown; the label of a group is a row of its own."""
+    """The lines of a table in Markdown. A group of rows with a label begins with a row for it."""
     yield _line([table.heading, *(escape(column.title) for column in table.columns)])
     yield f"| --- |{' ---: |' * len(table.columns)}"
     for group in table.groups:

@@ -32,24 +32,27 @@ def files(report: Report) -> Mapping[str, str]:
 
 
 def print_report(report: Report, console: Console | None = None, *, is_full: bool = False) -> None:
-    """Table, verdict and warnings, or everything; on stdout unless a console is given."""
+    """Print a report on the console, which is stdout if none is given.
+
+    Short: table, verdict, warnings. Full (`is_full`): all tables and notes.
+    """
     console = console or report_console()
     width = console.width
-    lines: list[RenderableType] = [Text(report.title, style="bold")]
+    renderables: list[RenderableType] = [Text(report.title, style="bold")]
     if report.prompts:
-        lines.append(Text(report.prompts))
-    lines.append(Text())
-    for block in report.blocks:
+        renderables.append(Text(report.prompts))
+    renderables.append(Text())
+    for block in report.blocks:  # one per temperature
         if not block.methods or not report.tasks:
-            lines.append(Text(f"{block.heading}: nothing was run.\n"))
+            renderables.append(Text(f"{block.heading}: nothing was run.\n"))
         elif is_full:
-            lines += _block(report, block, width)
+            renderables += _block(report, block, width)
         else:
-            lines += _short_block(report, block, width)
+            renderables += _short_block(report, block, width)
     if is_full:
-        lines += _titled(task_tables.by_category(report), width)
-    lines.append(notes_grid(_shown_notes(report, console, is_full=is_full)))
-    print_parts(lines, console)
+        renderables += _titled(task_tables.by_category(report), width)
+    renderables.append(notes_grid(_shown_notes(report, console, is_full=is_full)))
+    print_parts(renderables, console)
 
 
 def _shown_notes(report: Report, console: Console, *, is_full: bool) -> Sequence[Note]:
@@ -86,22 +89,26 @@ def notes_grid(notes: Sequence[Note]) -> Group:
 
 
 def _short_block(report: Report, block: Block, width: int) -> Iterable[RenderableType]:
-    screens = [
-        sections.screen(report, block, task_tables.ON_SCREEN),
-        sections.screen(report, block, task_tables.SPEEDUP),
+    """What the short report prints of one temperature, in `width` characters: tables, verdicts.
+
+    The first table has intervals if they fit, and leaves out tasks if it does not fit without.
+    """
+    candidates = [
+        sections.screen(report, block, task_tables.ON_SCREEN),  # with intervals
+        sections.screen(report, block, task_tables.SPEEDUP),  # without
     ]
-    fitting = first_in_full(screens, width)
-    title = f"{fitting.title}, {block.heading}"
-    if num_more := len(screens[0].columns) - len(fitting.columns):
-        tasks = "1 more task" if num_more == 1 else f"{num_more} more tasks"
-        title += f" ({tasks}: --full)"
+    table = first_in_full(candidates, width)
+    title = f"{table.title}, {block.heading}"
+    if num_hidden := len(candidates[0].columns) - len(table.columns):  # a column per task
+        hidden_text = "1 more task" if num_hidden == 1 else f"{num_hidden} more tasks"
+        title += f" ({hidden_text}: --full)"
     yield Text(title, style="bold")
-    yield from draw(fitting, width)
+    yield from draw(table, width)
     if any(method.cost.relative_phases for method in block.methods):
         yield from draw(sections.step_costs(report, block), width)
     if sections.served(block).methods:
-        tables = (sections.throughput(report, block), sections.latency(report, block))
-        yield from _titled((table for table in tables if table.columns), width)
+        server_tables = (sections.throughput(report, block), sections.latency(report, block))
+        yield from _titled((table for table in server_tables if table.columns), width)
     yield from _verdicts(report, block)
 
 
