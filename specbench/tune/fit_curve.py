@@ -84,47 +84,56 @@ def _method_cost(
     units: FloatArray,
     visits: Sequence[Visit],
 ) -> MethodCost:
-    """The time that a method adds to the target's steps and prefills."""
+    """The time that a method adds to the target's steps and prefills, in the curve's unit.
+
+    Args:
+        measured: the method's kind of profile, and the knots (sizes of drafts) of its cost.
+        bench: was measured; has the target, the drafters and the numbers of threads.
+        model: times of the target's steps by rows and context.
+        units: time of vanilla's step by prompt length [lengths]; visits are ratios to it.
+        visits: completions of all blocks with the method's drafters.
+    """
     import pandas as pd
     from scipy.stats import trim_mean
 
     label = visits[0].knot.label
     drafter = next(knot.drafter for knot in bench.knots if knot.label == label)
     is_padded = bench.target.execution.is_static and not drafter.has_fixed_size
-    steps = _steps_of(visits)
-    rows = steps["rows"].to_numpy()
-    steps["knot"] = measured.kind.knot_numbers(steps["size"].to_numpy(), rows)
-    # draft = step - target's part, in the curve's unit
-    computed_rows = [padded_size(num_nodes) for num_nodes in rows] if is_padded else rows
+    steps = _steps_of(visits)  # a row per step: block, thread, length, size, ratio, rows, context
+    tree_sizes = steps["rows"].to_numpy()  # nodes [steps]
+    steps["knot"] = measured.kind.knot_numbers(steps["size"].to_numpy(), tree_sizes)
+    # draft = step - the target's part of it: its forward over the rows of the (padded) tree
+    padded_rows = [padded_size(num_nodes) for num_nodes in tree_sizes] if is_padded else tree_sizes
     thread_indices = range(len(bench.thread_counts))
     target_times = np.array(
         [
-            model.step(model.costs(None, index), computed_rows, steps["context"])
-            for index in thread_indices
+            model.step(model.costs(None, thread_index), padded_rows, steps["context"])
+            for thread_index in thread_indices
         ]
     )  # [threads, steps]
-    of_target = target_times[steps["thread"], range(len(steps))]
-    steps["draft"] = steps["ratio"] * units[steps["length"]] - of_target
+    target_parts = target_times[steps["thread"], range(len(steps))]  # with its threads [steps]
+    steps["draft"] = steps["ratio"] * units[steps["length"]] - target_parts
     trimmed_mean = partial(trim_mean, proportiontocut=TRIMMED)
     drafts = steps.pivot_table("draft", ["block", "thread"], "knot", aggfunc=trimmed_mean)
-    # In a block without any draft from text, or with nothing else, both count the same.
+    # A block may lack a knot: drafts from text with a match, or those without. It then gets the
+    # other knot's time.
     num_knots = len(measured.knots)
     drafts = drafts.reindex(columns=range(num_knots)).bfill(axis=1).ffill(axis=1)
     shape = (len(bench.steps), len(thread_indices), num_knots)
-    starts = pd.DataFrame(
+    prefills = pd.DataFrame(  # a row per visit
         {
             "block": [visit.block for visit in visits],
             "length": [visit.length_index for visit in visits],
             "start": [visit.start * units[visit.length_index] for visit in visits],
         }
     )
-    start = starts.pivot_table("start", "block", "length", aggfunc="median")
+    starts = prefills.pivot_table("start", "block", "length", aggfunc="median")
     return MethodCost(
         kind=measured.kind.name,
         is_padded=is_padded,
         knots=tuple(measured.knots),
         draft=_nested(np.reshape(drafts.to_numpy(), shape)),
-        start=_nested(start.to_numpy()),
+        start=_nested(starts.to_numpy()),
     )
 
 

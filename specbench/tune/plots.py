@@ -25,63 +25,76 @@ class MeasuredPrediction(NamedTuple):
 
 
 def cost_curve(curve: Curve) -> Plot:
-    """The time of a step by rows, with a line per number of threads and length."""
+    """A line chart of the time of a step by rows, a line per number of threads and length.
+
+    Times are in steps of vanilla, the median of the curve's blocks. It is drawn when it is saved.
+    """
     title = "Time of a step by rows"
-    steps = np.median(np.array(curve.steps), 0)  # [threads, lengths, rows]
+    step_times = np.median(np.array(curve.steps), 0)  # [threads, lengths, rows]
 
     def draw() -> Figure:
-        lines = [*product(range(len(curve.threads)), range(len(curve.lengths)))]
-        names = [
+        lines = [*product(range(len(curve.threads)), range(len(curve.lengths)))]  # pairs of indices
+        legend = [
             f"{curve.threads[thread_index]} threads, {curve.lengths[length_index]} tokens before"
             for thread_index, length_index in lines
         ]
-        looks = shades(names).values()
+        looks = shades(legend).values()  # colour and marker per line
         subtitle = ", ".join(curve.about[name] for name in ("model", "dtype", "machine"))
         figure, (axes,) = tiles(title, subtitle, 1, height=3.6, handles=points(looks))
         for (thread_index, length_index), look in zip(lines, looks, strict=True):
-            axes.plot(curve.rows, steps[thread_index, length_index], markersize=4, **look.point)
+            times = step_times[thread_index, length_index]  # [rows]
+            axes.plot(curve.rows, times, markersize=4, **look.point)
         axes.set_ylim(bottom=0)
         frame(axes, x="rows", y="steps of vanilla", grid="both")
         return figure
 
-    largest_step = steps[0, len(curve.lengths) // 2, -1]
+    most_rows_time = step_times[0, len(curve.lengths) // 2, -1]  # vanilla's threads, middle length
     return Plot(
         "cost_curve",
         title,
-        f"Line chart. {largest_step:.2f} at {curve.rows[-1]} rows.",
+        f"Line chart. {most_rows_time:.2f} at {curve.rows[-1]} rows.",
         "Time of a step of the target by rows; 1 is a step of vanilla at the middle length.",
         draw,
     )
 
 
 def heat_map(predictions: Sequence[Prediction]) -> Plot | None:
-    """The best speedup of one method by nodes and depth, over all top-k; None without trees."""
+    """A heat map of one method's best predicted speedup by depth and nodes, over all top-k.
+
+    Settings without the options `depth` and `total_tokens` are left out; None if no others are
+    left. It is drawn when it is saved.
+    """
     import pandas as pd
 
     axis_options = ("depth", "total_tokens")
-    trees = [tree for tree in predictions if {*axis_options} <= {*tree.options}]
-    if not trees:
+    of_trees = [
+        prediction for prediction in predictions if {*axis_options} <= {*prediction.options}
+    ]
+    if not of_trees:
         return None
-    table = pd.DataFrame([{**tree.options, "speedup": tree.speedup} for tree in trees])
-    speedups = table.pivot_table("speedup", *axis_options, aggfunc="max")
+    speedup_table = pd.DataFrame(  # a row per setting: its options and its speedup
+        [{**prediction.options, "speedup": prediction.speedup} for prediction in of_trees]
+    )
+    # best speedup [depths, nodes], indexed by depth, a column per number of nodes
+    best_speedups = speedup_table.pivot_table("speedup", *axis_options, aggfunc="max")
     method, machine = predictions[0].method, predictions[0].machine
     title = f"Predicted speedup of {method}"
 
     def draw() -> Figure:
         figure, (axes,) = tiles(title, machine, 1, height=3.4)
-        _draw_cells(axes, speedups.to_numpy())
-        axes.set_xticks(range(len(speedups.columns)), speedups.columns.map(str))
-        axes.set_yticks(range(len(speedups)), speedups.index.map(str))
+        _draw_cells(axes, best_speedups.to_numpy())
+        axes.set_xticks(range(len(best_speedups.columns)), best_speedups.columns.map(str))
+        axes.set_yticks(range(len(best_speedups)), best_speedups.index.map(str))
         frame(axes, x="nodes", y="depth")
         axes.grid(visible=False)
         return figure
 
-    best = max(trees, key=lambda tree: tree.speedup)
-    shape = f"{best.options['total_tokens']} nodes and depth {best.options['depth']}"
+    best = max(of_trees, key=lambda prediction: prediction.speedup)
+    best_shape = f"{best.options['total_tokens']} nodes and depth {best.options['depth']}"
     return Plot(
         f"heat_map_{method}",
         title,
-        f"Heat map. The best is {best.speedup:.2f} with {shape}.",
+        f"Heat map. The best is {best.speedup:.2f} with {best_shape}.",
         "Each cell has the top-k that is best there.",
         draw,
     )
@@ -99,29 +112,34 @@ def _draw_cells(axes: Axes, speedups: np.ndarray[Any, Any]) -> None:
 
 
 def agreement(pairs: Sequence[MeasuredPrediction]) -> Plot | None:
-    """Measured speedups against predictions, with a point per setting; None without any."""
+    """A scatter plot of measured against predicted speedups, a point per setting.
+
+    None without any settings. It is drawn when it is saved.
+    """
     if not pairs:
         return None
     title = "Predicted and measured speedup"
 
     def draw() -> Figure:
-        looks = shades(sorted(prediction.method for prediction, _ in pairs))
+        looks = shades(sorted(prediction.method for prediction, _ in pairs))  # by method
         handles = points(looks.values(), has_line=False)
         machine = pairs[0].prediction.machine
         figure, (axes,) = tiles(title, machine, 1, height=4.2, handles=handles)
         for prediction, measured in pairs:
             predicted = prediction.speedup
-            interval = [[predicted - prediction.low], [prediction.high - predicted]]
-            axes.errorbar(predicted, measured, xerr=interval, color=EDGE, elinewidth=0.8)
+            # distances to the ends of the 95 % interval [2, 1], as `errorbar` takes them
+            distances = [[predicted - prediction.low], [prediction.high - predicted]]
+            axes.errorbar(predicted, measured, xerr=distances, color=EDGE, elinewidth=0.8)
             look = looks[prediction.method]
             axes.plot(predicted, measured, linestyle="", markersize=7, **look.point)
-        largest = max(max(prediction.high, measured) for prediction, measured in pairs)
-        end = largest * 1.05
-        axes.plot([0, end], [0, end], **LINE)
-        axes.axis((0, end, 0, end))
+        largest_speedup = max(max(prediction.high, measured) for prediction, measured in pairs)
+        axis_end = largest_speedup * 1.05
+        axes.plot([0, axis_end], [0, axis_end], **LINE)  # the diagonal: measured as predicted
+        axes.axis((0, axis_end, 0, axis_end))
         frame(axes, x="predicted", y="measured", grid="both")
         return figure
 
+    # relative errors |measured / predicted - 1|, the smallest first
     errors = sorted(abs(measured / prediction.speedup - 1) for prediction, measured in pairs)
     median_error = errors[len(errors) // 2]
     return Plot(

@@ -82,12 +82,23 @@ def predict_with(
     prompts: Collection[str] | None = None,
     is_strict: bool = True,
 ) -> list[Prediction]:
-    """As `predict`, with the model of a curve, which is made once for several calls."""
+    """The predicted speedup of settings on the machine of a cost curve, in their order.
+
+    As `predict`, with the cost model of a curve, which is made once for several calls.
+
+    Args:
+        model: computes the time of steps and prefills from the curve.
+        profile: has what methods draft at each position of vanilla's answers.
+        settings: methods with options, as on the command line; by default all candidates of the
+            curve's methods.
+        prompts: names of the answers to predict for; by default all.
+        is_strict: raise for a setting outside of profile or curve; False leaves it out.
+    """
     _check_fit(profile, model.curve)
     answers = tuple(
         answer for answer in profile.answers if prompts is None or answer.about.prompt in prompts
     )
-    chosen = replace(profile, answers=answers)
+    profile_of_prompts = replace(profile, answers=answers)
     if settings is None:
         is_strict = False
         settings = [
@@ -96,7 +107,7 @@ def predict_with(
     predictions = []
     for setting in settings:
         try:
-            predictions.append(_predict_setting(chosen, model, setting))
+            predictions.append(_predict_setting(profile_of_prompts, model, setting))
         except UserError:
             if is_strict:
                 raise
@@ -125,12 +136,20 @@ def _check_fit(profile: Profile, curve: Curve) -> None:
 
 
 def _predict_setting(profile: Profile, model: CostModel, setting: str) -> Prediction:
+    """The predicted speedup of a setting over all answers of a profile.
+
+    Args:
+        profile: has the drafts that the setting's steps are replayed from.
+        model: computes the steps' time from a cost curve.
+        setting: a method with options, as on the command line.
+    """
     (method,) = parse_methods([setting])
     curve = model.curve
     label = curve_label(curve, method)
     options = asdict(method.options)
-    walks = replay(profile, setting)
-    estimated = estimate(weigh(walks, model, label, options), model, label)
+    walks = replay(profile, setting)  # the setting's steps, an answer each
+    cost_weights = weigh(walks, model, label, options)  # how often the answers pay each cost
+    estimated = estimate(cost_weights, model, label)
     num_expanded = sum(walk.num_expanded for walk in walks)
     num_missed = sum(walk.num_missed for walk in walks)
     return Prediction(
@@ -149,16 +168,18 @@ def _predict_setting(profile: Profile, model: CostModel, setting: str) -> Predic
 
 
 def curve_label(curve: Curve, method: RunMethod) -> str:
-    """The spelling under which a curve has a method.
+    """The label of a method in a cost curve: its spelling with the options that were measured.
+
+    Method and weights have to be the same, by the last name of their path; options may differ.
 
     Raises:
         UserError: the curve lacks the method, or has it with other weights.
     """
     weights_name = Path(method.options.weights).name
     for label in curve.methods:
-        (measured,) = parse_methods([label])
-        is_same_method = measured.method.name == method.method.name
-        if is_same_method and Path(measured.options.weights).name == weights_name:
+        (measured_method,) = parse_methods([label])
+        is_same_method = measured_method.method.name == method.method.name
+        if is_same_method and Path(measured_method.options.weights).name == weights_name:
             return label
     measured_labels = ", ".join(curve.methods) or "none"
     raise UserError(f"The cost curve has no {method.label}, only {measured_labels}.", MEASURE_HINT)

@@ -140,27 +140,31 @@ class Profile:
             UserError: the folder holds a profile, or the arrays are too large.
         """
         check_free(folder, PROFILE_FILE, "profile")
-        content = packed(self._arrays())
-        if len(content) > MOST_BYTES:
-            raise too_large(len(content))
+        npz_bytes = packed(self._arrays())
+        if len(npz_bytes) > MOST_BYTES:
+            raise too_large(len(npz_bytes))
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / ARRAYS_FILE, content)
-        digest = sha256(content).hexdigest()
+        write_whole(folder / ARRAYS_FILE, npz_bytes)
+        digest = sha256(npz_bytes).hexdigest()
         header = msgspec.structs.replace(self.header, arrays_sha256=digest)
         write_whole(folder / PROFILE_FILE, msgspec.json.format(msgspec.json.encode(header)))
 
     def _arrays(self) -> Arrays:
-        """The file's arrays, with the rows of all answers: "label/name", and the tokens."""
-        of_answers: dict[str, list[NDArray[Any]]] = {}
+        """The arrays of `profile.npz` by name, each with the rows of all answers in turn.
+
+        They are "label/name" for the arrays of each method's drafts, and the token ids of prompts
+        ("prompt_ids") and answers ("token_ids").
+        """
+        per_answer: dict[str, list[NDArray[Any]]] = {}  # by name, an array per answer
         for answer in self.answers:
             for label, arrays in answer.drafts.items():
-                for name, array in arrays.items():
-                    of_answers.setdefault(f"{label}/{name}", []).append(array)
-        of_answers["prompt_ids"] = [
+                for array_name, array in arrays.items():
+                    per_answer.setdefault(f"{label}/{array_name}", []).append(array)
+        per_answer["prompt_ids"] = [
             np.array(answer.prompt_ids, np.int32) for answer in self.answers
         ]
-        of_answers["token_ids"] = [np.array(answer.token_ids, np.int32) for answer in self.answers]
-        return {name: _joined(arrays) for name, arrays in of_answers.items()}
+        per_answer["token_ids"] = [np.array(answer.token_ids, np.int32) for answer in self.answers]
+        return {name: _joined(arrays) for name, arrays in per_answer.items()}
 
 
 def too_large(size: int) -> UserError:
@@ -188,7 +192,7 @@ def packed(arrays: Arrays) -> bytes:
 
 
 def read_profile(folder: str | Path) -> Profile:
-    """Read the profile in a folder.
+    """Read the profile in a folder: its JSON header, and the answers from its arrays.
 
     Raises:
         UserError: the folder has no profile, or it is damaged or of a newer version.
@@ -198,23 +202,30 @@ def read_profile(folder: str | Path) -> Profile:
     arrays_path = Path(folder) / ARRAYS_FILE
     header = read_json(header_path, ProfileHeader, "Profile", hint)
     with reading(arrays_path, "Profile", hint):
-        content = arrays_path.read_bytes()
-        digest = sha256(content).hexdigest()
+        npz_bytes = arrays_path.read_bytes()
+        digest = sha256(npz_bytes).hexdigest()
         if digest != header.arrays_sha256:
-            wanted = f"{PROFILE_FILE} names {header.arrays_sha256[:12]}…"
-            raise UserError(f"{arrays_path} has sha256 {digest[:12]}…, and {wanted}.", hint)
-        answers = _split_by_answer(header, dict(np.load(BytesIO(content), allow_pickle=False)))
+            expected = f"{PROFILE_FILE} names {header.arrays_sha256[:12]}…"
+            raise UserError(f"{arrays_path} has sha256 {digest[:12]}…, and {expected}.", hint)
+        arrays = dict(np.load(BytesIO(npz_bytes), allow_pickle=False))
+        answers = _split_by_answer(header, arrays)
     return Profile(header, answers)
 
 
 def _split_by_answer(header: ProfileHeader, arrays: Arrays) -> tuple[Answer, ...]:
-    """The answers of a profile, from the file's arrays with the rows of all answers."""
+    """The answers of a profile, from the arrays of its file.
+
+    Args:
+        header: has the length of each prompt and answer.
+        arrays: by name, each with the rows of all answers in turn: token ids "prompt_ids" and
+            "token_ids", and drafts "label/name" with a row per position of an answer.
+    """
     ends_of_prompts = np.cumsum([about.prompt_tokens for about in header.answers])
     ends_of_answers = np.cumsum([about.num_tokens for about in header.answers])
     ends_of_drafts = np.cumsum([about.num_tokens - 1 for about in header.answers])
     prompt_ids = np.split(arrays["prompt_ids"], ends_of_prompts[:-1])
     token_ids = np.split(arrays["token_ids"], ends_of_answers[:-1])
-    parts = {
+    draft_arrays = {  # by "label/name", an array per answer
         name: np.split(array, ends_of_drafts[:-1])
         for name, array in arrays.items()
         if name not in ("prompt_ids", "token_ids")
@@ -222,9 +233,9 @@ def _split_by_answer(header: ProfileHeader, arrays: Arrays) -> tuple[Answer, ...
     answers = []
     for number, about in enumerate(header.answers):
         drafts: dict[str, dict[str, NDArray[Any]]] = {label: {} for label in header.methods}
-        for name, by_answer in parts.items():
+        for name, arrays_by_answer in draft_arrays.items():
             label, _, array_name = name.rpartition("/")
-            drafts[label][array_name] = by_answer[number]
+            drafts[label][array_name] = arrays_by_answer[number]
         answers.append(
             Answer(
                 about=about,

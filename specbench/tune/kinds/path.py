@@ -60,13 +60,18 @@ class ChainRecorder(Recorder):
         self._target_probs: list[float] = []  # p of the answer's next token, by position
 
     def record(self, state: State, following: Sequence[int]) -> None:
+        """Draft a chain, and keep how well it agrees with `following`, the answer's next tokens.
+
+        A greedy chain leaves the number of its right tokens. A drawn one is drawn along the
+        answer, and leaves the draft's probability q of each token of it.
+        """
         if state.sampler.sampling.is_greedy:
             self._num_right.append(_num_right(self.drafter.propose(state), following))
             return
         sampler = AlongAnswer(state.sampler, following)
-        tree = self.drafter.propose(_with_sampler(state, sampler))
-        if tree.q is None:  # its tokens are not drawn, and the right ones are always accepted
-            self._draft_probs.append([np.inf] * _num_right(tree, following))
+        chain = self.drafter.propose(_with_sampler(state, sampler))
+        if chain.q is None:  # its tokens are not drawn, and the right ones are always accepted
+            self._draft_probs.append([np.inf] * _num_right(chain, following))
         else:
             self._draft_probs.append(sampler.probs_of_drawn)
 
@@ -107,10 +112,21 @@ class PathKind(Kind):
         return ChainRecorder(drafter, answer)
 
     def replay(self, profile: Profile, label: str, method: RunMethod) -> DraftAt:
+        """The chains of a setting along stored answers, as a function of answer and position.
+
+        Args:
+            profile: has the recorded chains.
+            label: the method as it was profiled.
+            method: the method with the options of the setting, such as `num_tokens`.
+        """
         options = method.options
         has_fixed_size = profile.header.methods[label].has_fixed_size
 
         def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
+            """The chain after `position` tokens of an answer, and how much of it is accepted.
+
+            `wanted_length` is in draft tokens, as a schedule asks for; None: `num_tokens`.
+            """
             length = wanted_length or options.num_tokens
             num_drafted = length
             if not has_fixed_size:  # shorter at the end of the budget

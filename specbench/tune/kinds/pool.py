@@ -57,13 +57,21 @@ class PoolKind(Kind):
         return PoolRecorder(drafter, answer)
 
     def replay(self, profile: Profile, label: str, method: RunMethod) -> DraftAt:
+        """The trees of a setting along stored answers, as a function of answer and position.
+
+        Args:
+            profile: its answers have the recorded candidates.
+            label: the method as it was profiled.
+            method: the method with the options of the setting: `total_tokens`, `depth`, `top_k`.
+        """
         options = method.options
-        pool_of = cache(HostPool)
+        empty_pool = cache(HostPool)  # made once per size: the pool that trees grow in
 
         def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
-            stored = _stored_pool(answer, label, position)
+            """The tree after `position` tokens of an answer; `wanted_length` is for chains."""
+            stored = _stored_pool(answer, label, position)  # all candidates there
             top_k = min(options.top_k, stored.token_ids.shape[-1])
-            pool = pool_of(options.total_tokens, options.depth, top_k)
+            pool = empty_pool(options.total_tokens, options.depth, top_k)
             tree = smaller_tree(stored, pool, options.depth)
             accepted = num_accepted(tree.tokens, tree.parents, answer.token_ids[position:])
             return Draft(

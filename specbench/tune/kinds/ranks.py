@@ -75,19 +75,26 @@ class RanksKind(Kind):
 
 
 def _tree_within(profile: Profile, label: str, options: Any) -> StaticTree:
-    """The static tree of a setting.
+    """The static tree of a setting, checked against the ranks that a profile has.
+
+    Args:
+        profile: has ranks of the answers' tokens [positions, depths] per answer.
+        label: the method as it was profiled.
+        options: of the setting; `tree` and `nodes` name the tree.
 
     Raises:
-        UserError: it is deeper than the recorded ranks, or has more of them.
+        UserError: the tree is deeper than the recorded ranks, or needs higher ranks.
     """
     recorded = [answer.drafts[label]["ranks"] for answer in profile.answers if answer.drafts[label]]
-    depth = max((ranks.shape[1] for ranks in recorded), default=0)
-    # Fewer depths than a profile has are those of the heads, which cut the tree in a run too.
-    most_depth = depth if depth < PROFILE_DEPTH else None
-    tree = StaticTree.load(options, host_target(profile), max_depth=most_depth)
-    if tree.layout.max_depth > depth or tree.num_candidates > NUM_RANKS:
+    recorded_depth = max((ranks.shape[1] for ranks in recorded), default=0)
+    # A method with few heads has fewer depths than PROFILE_DEPTH. Its heads cut the tree in a run
+    # too, so the tree is cut here.
+    num_heads = recorded_depth if recorded_depth < PROFILE_DEPTH else None
+    tree = StaticTree.load(options, host_target(profile), max_depth=num_heads)
+    if tree.layout.max_depth > recorded_depth or tree.num_candidates > NUM_RANKS:
         needed = f"depth {tree.layout.max_depth} and {tree.num_candidates} ranks"
-        message = f"Tree {options.tree} has {needed}, and the profile {depth} and {NUM_RANKS}."
+        available = f"{recorded_depth} and {NUM_RANKS}"
+        message = f"Tree {options.tree} has {needed}, and the profile {available}."
         raise UserError(message, "Choose a smaller tree.")
     return tree
 

@@ -57,7 +57,10 @@ class TextKind(Kind):
 
 
 def _build(profile: Profile, method: RunMethod) -> Drafter | None:
-    """A method's drafter without a target; None if it reads a model."""
+    """A method's drafter, made without the target's weights; None if it reads a model.
+
+    A datastore counts as weights (its path), and may be read.
+    """
     weights = None
     if method.checkpoint is not None:
         if not method.options.datastore:
@@ -68,7 +71,7 @@ def _build(profile: Profile, method: RunMethod) -> Drafter | None:
         if not weights:
             return None
     context = BuildContext(host_target(profile), weights)
-    with suppress(AttributeError):  # it reads the target, which has no weights
+    with suppress(AttributeError):  # raised if it reads the target, of which there is only a size
         return method.method.build(method.options, context)
     return None
 
@@ -83,17 +86,20 @@ class _Redrafting:
         self._state: State
 
     def draft_at(self, answer: Answer, position: int, wanted_length: int | None) -> Draft:
-        """The draft at a position of an answer. Positions rise until the next answer."""
+        """The draft after `position` tokens of an answer; `wanted_length` is for chains.
+
+        Within an answer, each call has a larger position than the last.
+        """
         if answer is not self._answer:
             self._begin(answer)
         num_emitted = len(self._state.token_ids) - len(answer.prompt_ids)
         for token_id in answer.token_ids[num_emitted:position]:
             self._state.append(token_id)
         tree = self._drafter.propose(self._state)
-        tokens = tree.tokens[: tree.num_verify].tolist()
+        node_ids = tree.tokens[: tree.num_verify].tolist()  # token ids, the root first
         parents = tree.layout.parents.tolist()
-        accepted = num_accepted(tokens, parents, answer.token_ids[position:])
-        return certain(tree.num_nodes, accepted)
+        num_accepted_tokens = num_accepted(node_ids, parents, answer.token_ids[position:])
+        return certain(tree.num_nodes, num_accepted_tokens)
 
     def _begin(self, answer: Answer) -> None:
         limit = answer.about.limit
