@@ -76,14 +76,19 @@ class _Layout:
     """A table in a given width: which columns stand side by side, and how wide they are."""
 
     def __init__(self, table: Table, width: int) -> None:
+        """Measure the table for lines of `width` characters: a `_Unit` per task, then the labels.
+
+        A unit has the columns of a task, or a single column without a task.
+        """
         self._table = table
         self._width = width
+        # [rows of the table][units]: a pair of the task's title and the row's cells for it
         tasks_by_row = [table.by_task(row.cells) for row in table.rows]
         self._units = []
-        for i, (task, columns) in enumerate(table.by_task(table.columns)):
-            cells_by_row = []
+        for unit_index, (task, columns) in enumerate(table.by_task(table.columns)):
+            cells_by_row = []  # [rows of the table][columns of the unit]
             for tasks in tasks_by_row:
-                _, cells = tasks[i]
+                _, cells = tasks[unit_index]
                 cells_by_row.append(cells)
             self._units.append(_unit(task, columns, cells_by_row))
         self._label_width = self._best_label_width()
@@ -125,24 +130,29 @@ class _Layout:
         yield pending
 
     def lines(self, units: Sequence[_Unit]) -> Iterable[RenderableType]:
-        """The header, then each group below its label, which may be wide."""
-        height = max((len(unit.heading) for unit in units), default=1)
-        for from_below in range(height, 0, -1):
+        """The lines of a table of these columns: its head, a rule, then the rows of each group.
+
+        A group begins with its label, if it has one, which may be wider than the table. A row
+        whose label takes several lines has its numbers on the last.
+        """
+        num_head_lines = max((len(unit.heading) for unit in units), default=1)
+        for from_below in range(num_head_lines, 0, -1):
             label = self._table.heading if from_below == 1 else ""
-            headings = [unit.heading_line(from_below) for unit in units]
-            yield self._line(Text(label, "bold"), headings)
+            heading_texts = [unit.heading_line(from_below) for unit in units]
+            yield self._line(Text(label, "bold"), heading_texts)
         yield Text("─" * self._width_of(units, self._gap))
-        row_numbers = count()
+        row_indices = count()  # over all groups
         for group in self._table.groups:
             if group.label:
                 yield Prose(group.label, "italic")
             for row in group.rows:
                 style = "bold red" if row.has_failed else ""
-                *label_lines, last = _fold_label(_label(row), self._label_width)
-                for line in label_lines:
-                    yield Text(line, style)
-                number = next(row_numbers)
-                yield self._line(Text(last, style), [unit.rows[number] for unit in units])
+                *first_lines, last_line = _fold_label(_label(row), self._label_width)
+                for label_line in first_lines:
+                    yield Text(label_line, style)
+                row_index = next(row_indices)
+                cell_texts = [unit.rows[row_index] for unit in units]
+                yield self._line(Text(last_line, style), cell_texts)
 
     def _line(self, label: Text, texts: Iterable[Text]) -> Text:
         """A label and the texts right of it."""
@@ -154,28 +164,35 @@ class _Layout:
 
 
 def _unit(task: str, columns: Sequence[Column], cells_by_row: Sequence[Sequence[Cell]]) -> _Unit:
-    """The columns of a task side by side, below the lines of its title."""
+    """The columns of a task side by side, below the lines of its title.
+
+    `task` is the title, empty for a single column without a task. `cells_by_row` are the cells
+    [rows of the table][columns]. Widths are in characters.
+    """
+    # [columns][lines]
     headings = [(column.short or column.heading).splitlines() or [""] for column in columns]
-    widths = []
-    for i, heading_lines in enumerate(headings):
-        texts = [cells[i].text for cells in cells_by_row]
-        widths.append(max(map(cell_len, [*heading_lines, *texts])))
-    num_gaps = len(widths) - 1
-    width = max([sum(widths) + num_gaps, *map(cell_len, _wrap(task, 1))])
+    column_widths = []
+    for column_index, heading_lines in enumerate(headings):
+        cell_texts = [cells[column_index].text for cells in cells_by_row]
+        column_widths.append(max(map(cell_len, [*heading_lines, *cell_texts])))
+    num_gaps = len(column_widths) - 1
+    title_words = _wrap(task, 1)  # the unit is as wide as the longest word of the title
+    width = max([sum(column_widths) + num_gaps, *map(cell_len, title_words)])
     if task:
         first_lines = [heading_lines[0] for heading_lines in headings]
-        heading = _wrap(task, width)
-        below = " ".join(
-            line.rjust(column_width) for line, column_width in zip(first_lines, widths, strict=True)
+        unit_heading = _wrap(task, width)  # lines
+        column_headings = " ".join(
+            line.rjust(column_width)
+            for line, column_width in zip(first_lines, column_widths, strict=True)
         )
-        if below.strip():
-            heading.append(below)
+        if column_headings.strip():
+            unit_heading.append(column_headings)
     else:
-        heading = headings[0]
+        unit_heading = headings[0]
     return _Unit(
         width,
-        heading=[_aligned(Text(line, "bold"), width) for line in heading],
-        rows=[_aligned(_side_by_side(cells, widths), width) for cells in cells_by_row],
+        heading=[_aligned(Text(line, "bold"), width) for line in unit_heading],
+        rows=[_aligned(_side_by_side(cells, column_widths), width) for cells in cells_by_row],
     )
 
 
@@ -204,18 +221,18 @@ def _wrap(task: str, width: int) -> list[str]:
 
 
 def _fold_label(label: str, width: int) -> list[str]:
-    """The label in lines; parentheses stay whole where they fit."""
+    """The label in lines of `width` characters; parentheses stay on one line where they fit."""
     lines = [""]
-    for word in _LABEL_WORD.findall(label):
-        longer = f"{lines[-1]} {word}".strip()
-        if cell_len(longer) <= width:
-            lines[-1] = longer
+    for word in _LABEL_WORD.findall(label):  # a text in parentheses is one word
+        longer_line = f"{lines[-1]} {word}".strip()
+        if cell_len(longer_line) <= width:
+            lines[-1] = longer_line
         else:
             lines.append(word)
-    folded = []
+    folded_lines = []
     for line in lines:
-        folded += wrap(line, width, break_on_hyphens=False)
-    return folded or [""]
+        folded_lines += wrap(line, width, break_on_hyphens=False)  # breaks words that are too wide
+    return folded_lines or [""]
 
 
 def _label(row: Row) -> str:

@@ -16,21 +16,24 @@ _GIST = 150
 
 
 def notes(runs: Sequence[RunMetrics], labels: Sequence[str]) -> tuple[Note, ...]:
-    """Facts, definitions, then gaps and warnings per run. What not all runs share begins with
-    the run's label.
+    """The notes of a report on these runs: facts, definitions, missing numbers, warnings.
+
+    `labels` are the runs' names. Of several runs, a note that is not of all begins with the
+    run's name. No note stands twice.
     """
-    facts_by_run = [[*fact_notes(run), *bounds(run)] for run in runs]
-    shared = set(facts_by_run[0]).intersection(*facts_by_run) if facts_by_run else set()
+    facts_of_runs = [[*fact_notes(run), *bounds(run)] for run in runs]
+    common_facts = set(facts_of_runs[0]).intersection(*facts_of_runs) if facts_of_runs else set()
     facts: list[Note] = []
-    doubts: list[Note] = []
-    for run, label, facts_of_run in zip(runs, labels, facts_by_run, strict=True):
+    gaps_and_warnings: list[Note] = []
+    for run, label, facts_of_run in zip(runs, labels, facts_of_runs, strict=True):
         prefix = f"{label}: " if len(runs) > 1 else ""
         for note in facts_of_run:
-            is_common = note.key == "run" or note in shared
-            facts.append(note if is_common else _with_prefix(note, prefix))
-        doubts += [_with_prefix(note, prefix) for note in (*gaps(run), *warnings(run))]
-    doubts.sort(key=lambda note: note.is_warning)
-    return tuple(dict.fromkeys([*facts, *definitions(runs), *doubts]))
+            is_unprefixed = note.key == "run" or note in common_facts  # "run" has the run's id
+            facts.append(note if is_unprefixed else _with_prefix(note, prefix))
+        for note in (*gaps(run), *warnings(run)):
+            gaps_and_warnings.append(_with_prefix(note, prefix))
+    gaps_and_warnings.sort(key=lambda note: note.is_warning)  # gaps first
+    return tuple(dict.fromkeys([*facts, *definitions(runs), *gaps_and_warnings]))
 
 
 def _with_prefix(note: Note, prefix: str) -> Note:
@@ -38,30 +41,39 @@ def _with_prefix(note: Note, prefix: str) -> Note:
 
 
 def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
-    """Notes of the default screen: gaps, definitions, and the first sentence of each warning."""
-    gaps = [note for note in notes if note.key in ("cpu_trees", "alone", "missing", "lossy")]
+    """The notes of the default screen, from all notes of a report, each cut to its gist.
+
+    Two definitions, the notes on CPUs, marks and missing numbers, the first warnings, and the
+    number of warnings that are left out.
+    """
+    kept_keys = ("cpu_trees", "alone", "missing", "lossy")
+    kept_notes = [note for note in notes if note.key in kept_keys]
     warnings = [note for note in notes if note.is_warning]
+    # what the intervals cover: "over prompts and 3 passes"
     scopes = [note.numbers["scope"] for note in notes if note.key == "intervals"]
-    shown = [
+    shown_notes = [
         make_note("short_speedup", scope=scopes[0] if scopes else ""),
         make_note("short_mat"),
     ]
-    for note in (*gaps, *warnings[:_MOST_WARNINGS]):
-        shown.append(replace(note, text=_gist(note)))
-    num_more = len(warnings) - _MOST_WARNINGS
-    if num_more > 0:
-        shown.append(make_note("more_warnings", number=num_more))
-    return tuple(shown)
+    for note in (*kept_notes, *warnings[:_MOST_WARNINGS]):
+        shown_notes.append(replace(note, text=_gist(note)))
+    num_left_out = len(warnings) - _MOST_WARNINGS
+    if num_left_out > 0:
+        shown_notes.append(make_note("more_warnings", number=num_left_out))
+    return tuple(shown_notes)
 
 
 def _gist(note: Note) -> str:
-    """The first sentence, and those after it as long as there is room; of failures all."""
+    """The note's first sentence, and those after it that end within `_GIST` characters.
+
+    The note on failed completions stays whole.
+    """
     text = note.text
     if len(text) <= _GIST or note.key == "failed_completions":
         return text
-    end = text.find(". ")
-    if end < 0:
+    full_stop = text.find(". ")  # index of the last sentence's full stop
+    if full_stop < 0:
         return text
-    while 0 <= (following := text.find(". ", end + 1)) < _GIST:
-        end = following
-    return text[: end + 1]
+    while 0 <= (next_full_stop := text.find(". ", full_stop + 1)) < _GIST:
+        full_stop = next_full_stop
+    return text[: full_stop + 1]

@@ -14,16 +14,20 @@ Maker = Callable[[Report], Plot | Sequence[Plot] | None]
 
 
 def make_plots(report: Report) -> tuple[Plot, ...]:
-    """Every plot that there is data for, in the order in which a report shows them."""
-    ranked_makers: list[tuple[float, Maker]] = []
-    for _, module, _ in pkgutil.iter_modules(__path__):
-        ranked_makers += getattr(import_module(f"{__name__}.{module}"), "PLOTS", ())
-    ranked_makers.sort(key=lambda pair: pair[0])
+    """Every plot that there is data for, in the order in which a report shows them.
+
+    Each module of this package lists its functions in `PLOTS`, with their places in the order.
+    """
+    ranked_makers: list[tuple[float, Maker]] = []  # (place in the order, function)
+    for _, module_name, _ in pkgutil.iter_modules(__path__):
+        module = import_module(f"{__name__}.{module_name}")
+        ranked_makers += getattr(module, "PLOTS", ())
+    ranked_makers.sort(key=lambda place_and_maker: place_and_maker[0])
     plots: list[Plot] = []
     for _, make in ranked_makers:
-        drawn = make(report)
-        if isinstance(drawn, Plot):
-            plots.append(drawn)
-        elif drawn:
-            plots += drawn
+        plot_or_plots = make(report)
+        if isinstance(plot_or_plots, Plot):
+            plots.append(plot_or_plots)
+        elif plot_or_plots:
+            plots += plot_or_plots
     return tuple(plots)

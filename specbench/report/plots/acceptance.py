@@ -30,14 +30,19 @@ class _Panel(NamedTuple):
 
 
 def positions(report: Report) -> Plot | None:
-    """Acceptance by depth of the draft: given that all above was accepted, and of all steps."""
+    """The plot of acceptance by depth of the draft, two panels per run and temperature.
+
+    One has the share accepted given that all above was, the other the share of all steps. None
+    if no method accepted a draft token.
+    """
     panels = []
     for title, run in report.panels:
-        pooled = {method.method: method.overall.pooled for method in run.methods}
+        # numbers over all tasks, by method
+        pooled_cells = {method.method: method.overall.pooled for method in run.methods}
         cells = {
-            name: cell
-            for name, cell in pooled.items()
-            if name != BASELINE and cell.acceptance_by_depth
+            method: cell
+            for method, cell in pooled_cells.items()
+            if method != BASELINE and cell.acceptance_by_depth
         }
         if cells:
             panels.append(_Panel(title, cells))
@@ -67,37 +72,48 @@ def _described(report: Report, panels: list[_Panel]) -> list[str]:
 
 
 def _draw_positions(report: Report, panels: list[_Panel]) -> Figure:
+    """The figure: a row of two axes per panel, with a line per method over the depths."""
     drafting = {method for panel in panels for method in panel.cells}
-    shown = {method: look for method, look in looks(report.labels).items() if method in drafting}
-    drawn, axes_list = tiles(
+    all_looks = looks(report.labels)  # colours and markers by method
+    shown_looks = {method: look for method, look in all_looks.items() if method in drafting}
+    figure, axes_list = tiles(
         _TITLE,
         report.caption,
         2 * len(panels),
         height=2.9,
-        handles=points(shown.values()),
+        handles=points(shown_looks.values()),
         sharey=True,
         sharex="row",
     )
     for i, panel in enumerate(panels):
         left, right = axes_list[2 * i : 2 * i + 2]
-        _draw_shares(left, panel.cells, shown, share="conditional")
+        _draw_shares(left, panel.cells, shown_looks, share="conditional")
         frame(left, panel.title, x=_DEPTH, y="accepted, if all above were")
-        _draw_shares(right, panel.cells, shown, share="unconditional")
+        _draw_shares(right, panel.cells, shown_looks, share="unconditional")
         frame(right, x=_DEPTH, y="of all steps")
-    return drawn
+    return figure
 
 
 def _draw_shares(
-    axes: Axes, cells: dict[str, CellMetrics], shown: dict[str, Look], *, share: str
+    axes: Axes, cells: dict[str, CellMetrics], look_of: dict[str, Look], *, share: str
 ) -> None:
-    """A line per method: the field `share` of its acceptance over the depths."""
+    """Draw a line per method: a share of accepted draft tokens over the depths of the draft.
+
+    `share` is the field of a `DepthAcceptance`: "conditional" (given that all above was
+    accepted) or "unconditional" (of all steps). `cells`, of all tasks as one, and `look_of` are
+    by method.
+    """
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     for method, cell in cells.items():
-        reached = [d for d in cell.acceptance_by_depth if d.num_reached >= _LEAST_STEPS]
-        depths = [acceptance.depth for acceptance in reached]
-        shares = [getattr(acceptance, share).value for acceptance in reached]
-        style: dict[str, Any] = {**shown[method].point, "markersize": 5.5, "linewidth": 1.3}
+        acceptances = [
+            acceptance
+            for acceptance in cell.acceptance_by_depth
+            if acceptance.num_reached >= _LEAST_STEPS
+        ]
+        depths = [acceptance.depth for acceptance in acceptances]
+        shares = [getattr(acceptance, share).value for acceptance in acceptances]
+        style: dict[str, Any] = {**look_of[method].point, "markersize": 5.5, "linewidth": 1.3}
         axes.plot(depths, shares, **style)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))

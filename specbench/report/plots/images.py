@@ -26,8 +26,8 @@ class Images(NamedTuple):
     png: bytes
 
 
-def save(drawn: Figure) -> Images:
-    """The figure as SVG and PNG, with one layout. The same figure gives the same bytes."""
+def save(figure: Figure) -> Images:
+    """The figure's bytes as SVG and PNG, with one layout. The same figure gives the same bytes."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -44,8 +44,8 @@ def save(drawn: Figure) -> Images:
         # A character that the machine's fonts lack is drawn as a box.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         # `savefig` would lay the figure out and draw it twice for each format.
-        FigureCanvasAgg(drawn).print_png(png, metadata={"Software": None})
-        drawn.set_layout_engine("none")
-        FigureCanvasSVG(drawn).print_svg(svg, metadata={"Date": None})
-    drawn.set_dpi(DPI)  # an SVG is drawn in points
+        FigureCanvasAgg(figure).print_png(png, metadata={"Software": None})
+        figure.set_layout_engine("none")
+        FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
+    figure.set_dpi(DPI)  # an SVG is drawn in points
     return Images(svg.getvalue(), png.getvalue())
