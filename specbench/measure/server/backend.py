@@ -49,7 +49,11 @@ class BlockRunner:
     """The records among them that are not in the log yet."""
 
     def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
-        """Run all blocks. Yields each new record after its block is stored."""
+        """Run all blocks. Yields each new record after its block is stored.
+
+        `done` has the records of earlier parts of the run. `backend.run` runs a coroutine to its
+        end.
+        """
         self._records = {record.key: record for record in done}
         repeat = 0  # the pass that runs
         for block in blocks(self.plan, is_one_at_a_time=self.backend.source.is_one_at_a_time):
@@ -67,7 +71,11 @@ class BlockRunner:
             yield from (self._records[key] for key in missing)
 
     async def _run_block(self, block: Block) -> None:
-        """Complete what is missing of a block, and describe it."""
+        """Complete what is missing of a block, and describe it in the header.
+
+        The description has the block's time, its new requests and tokens, and the growth of the
+        server's counters, by name. If the server does not answer, all records are errors.
+        """
         try:
             server = await self.backend.open(block.method)
         except SpecbenchError as error:
@@ -84,10 +92,10 @@ class BlockRunner:
         counters_before = await server.counters()
         clock = BlockClock(has_rate=bool(load.request_rate))
         await self._complete_samples(block, unfinished, server, clock)
-        client_s = clock.client_s
+        client_s = clock.client_s  # CPU seconds of this process
         counters: dict[str, float] = {}
         if counters_before:
-            await asyncio.sleep(SETTLE_S)
+            await asyncio.sleep(SETTLE_S)  # the counters come after the answers
             counters = increase(counters_before, await server.counters())
         new_records = list(self._records.values())[num_records_before:]
         self.backend.blocks.append(
@@ -111,11 +119,17 @@ class BlockRunner:
     async def _complete_samples(
         self, block: Block, samples: Sequence[Sample], server: OpenServer, clock: BlockClock
     ) -> None:
-        """Complete samples of a block at its load, and write their records."""
-        num_active = 0
+        """Complete samples of a block at its load, and write their records.
+
+        `server` is that of the block's method. The clock leaves out the time of writing.
+        """
+        num_active = 0  # samples under way
 
         async def complete_turns(sample: Sample) -> None:
-            """The turns of a sample, one after the other."""
+            """Complete the missing turns of a sample, one after the other.
+
+            The records of all samples are written when none is under way (`num_active` is 0).
+            """
             nonlocal num_active
             if num_active == 0:
                 self.progress.sample_started(block.method, sample.task, sample.prompt.sample_id)
@@ -140,7 +154,8 @@ class BlockRunner:
     ) -> Record:
         """One record. Whatever goes wrong becomes an error record, and the run goes on.
 
-        `began` is the time at which the block began.
+        `began` is the time of `perf_counter` at which the block began. If the server's process
+        ended, the error says so too.
         """
         num_prompt_tokens = 0
         try:
@@ -160,9 +175,10 @@ class BlockRunner:
             )
         except Exception as error:  # of a server, a template or a tokenizer
             record = self._error_record(key, num_prompt_tokens, error)
-            death = await server.wait_for_death() if server.client.dead_reason else server.death()
-            if death:
-                return replace(record, error=f"{record.error} {death}")
+            is_dead = server.client.dead_reason is not None
+            death_text = await server.wait_for_death() if is_dead else server.death()
+            if death_text:
+                return replace(record, error=f"{record.error} {death_text}")
             return record
 
     def _fail_block(self, block: Block, error: SpecbenchError) -> None:
@@ -194,6 +210,7 @@ class BlockRunner:
         records = self._unwritten
         self._unwritten = []
         for record in records:
+            # Characters of the text up to the end of each token.
             ends = token_ends(self.plan.setup.codec, record.token_ids, record.text)
             whole_record = replace(record, token_ends=ends)
             self._records[record.key] = whole_record
@@ -263,13 +280,17 @@ class ServerBackend:
         return server
 
     async def _warm_up(self, server: OpenServer) -> None:
-        """Send every request once, and the usual one as many times at once as the run will."""
+        """Send every request of the warm-up, with a short answer.
+
+        The first is a usual request. It is sent as many times at once as the run will; the others
+        once each.
+        """
         for i, request in enumerate(self._warm_up_requests):
             budget = min(WARM_UP_TOKENS, request.max_new_tokens)
             short_request = replace(request, max_new_tokens=budget)
-            ask = ChatRequest(short_request, [{"role": "user", "content": "Hello"}])
+            chat_request = ChatRequest(short_request, [{"role": "user", "content": "Hello"}])
             num_at_once = self._num_at_once if i == 0 else 1
             with suppress(RequestFailed, ExceptionGroup):  # samples will fail too
                 async with asyncio.TaskGroup() as group:
                     for _ in range(num_at_once):
-                        group.create_task(server.complete(ask))
+                        group.create_task(server.complete(chat_request))

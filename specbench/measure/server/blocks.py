@@ -77,21 +77,27 @@ class BlockClock:
 
 
 def blocks(plan: Plan, *, is_one_at_a_time: bool) -> Iterator[Block]:
-    """All blocks in order.
+    """All blocks in order. A block has the samples of one cell, for one method.
+
+    A cell is a pass, a temperature, a task and a load. With `is_one_at_a_time`, servers are started
+    in turn, and only one runs.
 
     The methods take turns: on each task and load if their servers run side by side, else once
     per pass, since a server that has to be started answers all tasks.
     """
     labels = list(plan.setup.labels)
-    cells: dict[tuple[object, ...], list[Sample]] = {}
+    samples_by_cell: dict[tuple[object, ...], list[Sample]] = {}
     for sample in plan.samples:
         cell = (sample.repeat, sample.temperature, sample.task, sample.load)
-        cells.setdefault(cell, []).append(sample)
-    for repeat in range(plan.repeats):
+        samples_by_cell.setdefault(cell, []).append(sample)
+    for pass_number in range(plan.repeats):
         cells_of_pass = [
-            tuple(samples) for samples in cells.values() if samples[0].repeat == repeat
+            tuple(samples)
+            for samples in samples_by_cell.values()
+            if samples[0].repeat == pass_number
         ]
-        num_moved = -repeat % len(labels)  # pass 1 begins with the last label
+        # The labels in turn: pass 0 begins with the first, pass 1 with the last.
+        num_moved = -pass_number % len(labels)
         order = labels[num_moved:] + labels[:num_moved]
         if is_one_at_a_time:
             for label in order:
@@ -119,13 +125,14 @@ async def closed_loop(samples: Sequence[Sample], concurrency: int, work: Work) -
 async def at_rate(samples: Sequence[Sample], rate: float, seed: int, work: Work) -> None:
     """Begin `rate` samples per second on average, without waiting for earlier ones to finish.
 
-    The times between them are exponential (a Poisson process), drawn with the seed.
+    The times between them are exponential (a Poisson process), drawn with the seed. `work`
+    completes a sample.
     """
-    draws = random.Random(seed)
+    generator = random.Random(seed)
     began = perf_counter()
     due_s = 0.0  # after `began`
     async with asyncio.TaskGroup() as group:
         for sample in samples:
-            due_s += draws.expovariate(rate)
+            due_s += generator.expovariate(rate)
             await asyncio.sleep(max(0.0, began + due_s - perf_counter()))
             group.create_task(work(sample))

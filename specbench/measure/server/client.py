@@ -75,6 +75,9 @@ class Client:
     async def complete(self, protocol: StreamProtocol, model: str, ask: ChatRequest) -> Answer:
         """The answer to a request, timed from its first attempt.
 
+        `model` is the model's name at the server. A request that the server refuses is sent again
+        after a wait, which the server may name.
+
         Raises:
             RequestFailed: there is none. If the server no longer answers at all, `dead_reason` says
                 so, and later requests fail at once until `check_alive` finds it again.
@@ -141,7 +144,10 @@ class Client:
             raise RequestFailed(_connection_text(error)) from error
 
     async def _stream(self, protocol: StreamProtocol, body: bytes, budget: int) -> Answer:
-        """One attempt. Time runs from the moment before the request is sent."""
+        """The answer to one attempt. Time runs from the moment before the request is sent.
+
+        `body` is the request in JSON; `budget` is the most tokens that it asks for.
+        """
         from aiohttp import ClientConnectorError, ClientError, ConnectionTimeoutError
 
         url = self.root + protocol.path
@@ -192,8 +198,8 @@ async def _start_of(response: ClientResponse) -> str:
     content = await response.content.read(_MOST_ERROR)
     text = without_key(content.decode("utf-8", "replace"))
     try:
-        answer: Any = msgspec.json.decode(text)
-        error = answer.get("error", answer)
+        body: Any = msgspec.json.decode(text)
+        error = body.get("error", body)  # a text, or an object with a message
         text = error if isinstance(error, str) else str(error["message"])
     except (msgspec.DecodeError, RecursionError, AttributeError, KeyError, TypeError):
         pass  # it is not JSON, or has no message: the start of the text says what it is

@@ -18,11 +18,13 @@ _POSITION = re.compile(r'position="(\d{1,3})"', re.A)
 
 
 def read_counters(text: str) -> dict[str, float]:
-    """The counters known here, by our names: `accepted_at_1` is the first draft position.
+    """The counters of a server, by our names: `accepted_at_1` is the first draft position.
 
-    Empty for a text that is not a list of metrics.
+    `text` has Prometheus' format: lines such as `vllm:name_total{position="0"} 12`. Counters of
+    other names are left out, and those of one name are added up. Empty for a text that is not a
+    list of metrics.
     """
-    our_names = {
+    our_names = {  # by metric
         f"{engine}:{metric}": counter
         for engine in NAMES
         for metric, counter in load_engine(engine).counters.items()

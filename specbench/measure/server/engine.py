@@ -127,15 +127,15 @@ def load_engine(name: str) -> Engine:
 
 
 def set_flags(**values: Any) -> list[str]:
-    """Flags of a command line: `max_len=5` is `--max-len 5`; True is a flag without a value.
+    """Flags as words of a command line: `max_len=5` is `--max-len 5`.
 
-    A flag is left out if its value is None, False or empty.
+    True is a flag without a value. A flag is left out if its value is None, False or empty.
     """
     words: list[str] = []
-    for name, value in values.items():
+    for name, argument in values.items():
         flag = f"--{name.replace('_', '-')}"
-        if value is True:
+        if argument is True:
             words.append(flag)
-        elif value not in (None, False, ""):
-            words += [flag, str(value)]
+        elif argument not in (None, False, ""):
+            words += [flag, str(argument)]
     return words

@@ -22,6 +22,8 @@ class Executable(NamedTuple):
 def find_executable(spec: RunSpec, engine: Engine) -> Executable:
     """The engine's command: the given one, the one on the PATH, or the wheel's.
 
+    A wheel has no command of its own, and is served by the script `launcher`.
+
     Raises:
         UserError: there is none, or it cannot be given what the user asks for.
     """

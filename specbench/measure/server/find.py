@@ -52,18 +52,21 @@ async def find_server(
 ) -> FoundServer:
     """Ask a server what it is and whether it serves a model, with a short answer to a prompt.
 
+    `served_model` is the model's name at the server, if the user gave it; else empty. The forms of
+    requests (protocols) are tried in order until one works.
+
     Raises:
         UserError: nothing answers there, the model is not served, or no form of request works.
     """
     try:
-        listed = await client.get("/v1/models")
+        models_json = await client.get("/v1/models")
     except RequestFailed as failure:
         raise UserError(
             f"There is no server at {client.root}: GET {client.root}/v1/models failed. "
             f"{failure.message}",
             _HOW_TO_START,
         ) from failure
-    model = _served_model(listed, client.root, card, served_model)
+    model = _served_model(models_json, client.root, card, served_model)
     software = await _software(client)
     probe = ChatRequest(Request(codec.render(HELLO), PROBE_TOKENS), HELLO)
     failures: list[str] = []
@@ -113,11 +116,11 @@ class _ServedModel(NamedTuple):
     """Tokens of its context; None if the server does not tell."""
 
 
-def _served_model(listed: str, root: str, card: ModelCard, served_model: str) -> _ServedModel:
-    """The model of a card in the list of a server.
+def _served_model(models_json: str, root: str, card: ModelCard, served_model: str) -> _ServedModel:
+    """The model of a card in the list of a server: its name there, and its context.
 
     Args:
-        listed: the server's answer at `/v1/models`.
+        models_json: the server's answer at `/v1/models`.
         root: the server's address, for messages.
         card: the model.
         served_model: the model's name at the server, if the user gave it; else empty.
@@ -126,10 +129,11 @@ def _served_model(listed: str, root: str, card: ModelCard, served_model: str) ->
         UserError: the answer is not a list of models, or the model is not in it.
     """
     try:
-        models = msgspec.json.decode(listed, type=_ListedModels).data
+        models = msgspec.json.decode(models_json, type=_ListedModels).data
     except (msgspec.DecodeError, RecursionError) as error:
         raise UserError(
-            f"{root}/v1/models is not a list of models: {printable(listed[:80])}", _HOW_TO_START
+            f"{root}/v1/models is not a list of models: {printable(models_json[:80])}",
+            _HOW_TO_START,
         ) from error
     names = {card.name, card.repo, card.repo.rpartition("/")[2]}
     if served_model:
@@ -165,8 +169,11 @@ class _Software(NamedTuple):
 
 
 async def _software(client: Client) -> _Software:
-    """Ask a server for its version as each engine would give it."""
-    general = (
+    """The engine of a server with its version, and the forms of requests to try with it.
+
+    Each engine gives its version at a path of its own, as JSON with a key.
+    """
+    openai_protocols = (
         completions(),
         completions(returns_ids=False),
         completions(is_chat=True),
@@ -176,13 +183,13 @@ async def _software(client: Client) -> _Software:
         engine = load_engine(name)
         path, key = engine.version
         try:
-            answer: Any = msgspec.json.decode(await client.get(path))
+            version_json: Any = msgspec.json.decode(await client.get(path))
         except (RequestFailed, msgspec.DecodeError, RecursionError):
             continue
-        version = answer.get(key) if isinstance(answer, dict) else None
+        version = version_json.get(key) if isinstance(version_json, dict) else None
         if isinstance(version, str):
             title = first_line(f"{engine.title} {version or UNKNOWN}")
             if engine.protocol:
-                return _Software(title, (engine.protocol, *general))
-            return _Software(title, general)
-    return _Software(UNKNOWN, general)
+                return _Software(title, (engine.protocol, *openai_protocols))
+            return _Software(title, openai_protocols)
+    return _Software(UNKNOWN, openai_protocols)

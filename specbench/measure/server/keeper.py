@@ -22,7 +22,11 @@ _POLL_S = 0.02
 
 
 def main() -> int:
-    """Run the command; its exit status, or 1 if it was ended."""
+    """Run the command; its exit status, or 1 if it was ended.
+
+    The first argument is the file of the command's output, the others are the command. A signal,
+    or the end of standard input, ends the command.
+    """
     stop = threading.Event()
     for signal_number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(signal_number, lambda _number, _frame: stop.set())
@@ -47,7 +51,10 @@ def main() -> int:
 
 
 def end_all(child_pid: int) -> None:
-    """End a child, its descendants and its process group, and kill those that do not end."""
+    """End a child, its descendants and its process group, and kill those that do not end.
+
+    The child is this process's only one.
+    """
     processes = psutil.Process().children(recursive=True)
     for process in processes:
         with contextlib.suppress(psutil.Error):

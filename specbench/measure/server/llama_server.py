@@ -126,7 +126,7 @@ def _parser(flags: Mapping[str, _Flag]) -> argparse.ArgumentParser:
 
 def main() -> None:
     """Load the model, serve it, and wait for the end."""
-    flags = _flags()
+    flags = _flags()  # by name; each sets fields of the wheel's parameters
     parser = _parser(flags)
     for name in ("--metrics", "--no-cache-prompt"):  # both are always in effect
         parser.add_argument(name, action="store_true")
@@ -140,8 +140,8 @@ def main() -> None:
         argument = arguments[name]
         if argument in ("", "none"):
             continue
-        setting = flag.convert(xllamacpp, argument)
-        for field in flag.fields:
+        setting = flag.convert(xllamacpp, argument)  # in the type of the wheel
+        for field in flag.fields:  # such as "speculative.draft.n_max"
             *parents, attribute = field.split(".")
             holder = reduce(getattr, parents, params)
             setattr(holder, attribute, setting)

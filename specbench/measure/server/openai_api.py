@@ -30,6 +30,7 @@ def completions(*, is_chat: bool = False, returns_ids: bool = True) -> StreamPro
     """
 
     def body(model: str, ask: ChatRequest) -> dict[str, Any]:
+        """A request in JSON; `model` is the model's name at the server."""
         prompt: dict[str, Any] = {"prompt": list(ask.request.prompt_ids)}
         if is_chat:
             prompt = {"messages": list(ask.messages)}

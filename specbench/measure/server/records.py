@@ -117,12 +117,12 @@ def _token_ids(answer: Answer, codec: ChatCodec) -> tuple[int, ...]:
     """
     if answer.token_ids is None:
         return _with_end(codec.token_ids(answer.text), answer, codec)
-    ids = _with_end(answer.token_ids, answer, codec)
-    if answer.num_tokens is not None and len(ids) < answer.num_tokens:
+    sent_ids = _with_end(answer.token_ids, answer, codec)
+    if answer.num_tokens is not None and len(sent_ids) < answer.num_tokens:
         ids_of_text = _with_end(codec.token_ids(answer.text), answer, codec)
-        if len(ids_of_text) == answer.num_tokens and _is_subsequence(ids, ids_of_text):
+        if len(ids_of_text) == answer.num_tokens and _is_subsequence(sent_ids, ids_of_text):
             return ids_of_text
-    return ids
+    return sent_ids
 
 
 def _is_subsequence(ids: Sequence[int], whole: Sequence[int]) -> bool:
@@ -151,12 +151,16 @@ def _problems(
     *,
     is_prompt_sent: bool,
 ) -> Iterator[str]:
-    """Describe how an answer differs from what was sent or asked for."""
+    """Describe how an answer differs from what was sent or asked for, a sentence for each.
+
+    `num_tokens` is the number of the answer's tokens: of its `token_ids` if the server sent them,
+    else as the server counted them, and `token_ids` are then those of the text.
+    """
     if answer.num_tokens is not None and answer.num_tokens != num_tokens:
         yield f"The server counted {answer.num_tokens} tokens and sent {num_tokens}."
-    num_off = abs(num_tokens - len(token_ids))
-    most_off = max(_MOST_TOKENS_OFF, _MOST_SHARE_OFF * len(token_ids))
-    if answer.token_ids is None and num_off > most_off:
+    num_tokens_off = abs(num_tokens - len(token_ids))
+    most_tokens_off = max(_MOST_TOKENS_OFF, _MOST_SHARE_OFF * len(token_ids))
+    if answer.token_ids is None and num_tokens_off > most_tokens_off:
         yield f"The server counted {num_tokens} tokens, but its text has about {len(token_ids)}."
     if num_tokens > request.max_new_tokens:
         yield (
@@ -176,7 +180,11 @@ def _problems(
 
 
 def _contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Iterator[str]:
-    """Describe an impossible value among the counts of an answer's drafts."""
+    """Describe impossible counts of an answer's drafts, a sentence for each.
+
+    `num_tokens` is the number of the answer's tokens, `draft_length` the most tokens of a draft; 0
+    if unknown. A draft may go on after the end of the answer.
+    """
     num_drafts = counts.num_drafts
     num_drafted = counts.num_drafted
     num_accepted = counts.num_accepted or 0

@@ -68,26 +68,28 @@ class RunningSetup(ServedSetup):
         return ServerBackend(servers, max(self.spec.concurrency, default=1))
 
     def _warnings(self) -> list[str]:
-        """What the servers lack for a whole comparison."""
-        takes_chats: list[str] = []
-        sends_text: list[str] = []
+        """A sentence about each thing that the servers lack for a whole comparison."""
+        chat_labels: list[str] = []  # servers that take no token ids
+        text_labels: list[str] = []  # servers that send no token ids
         for label, server in self.servers.items():
             if not server.protocol.takes_tokens:
-                takes_chats.append(label)
+                chat_labels.append(label)
             if not server.header.sends_token_ids:
-                sends_text.append(label)
+                text_labels.append(label)
         warnings: list[str] = []
         if BASELINE not in self.servers:
             warnings.append(NO_BASELINE_WARNING)
-        if takes_chats:
-            warnings.append(CHAT_WARNING.format(f"The servers of {', '.join(takes_chats)}"))
-        if sends_text:
-            warnings.append(TEXT_WARNING.format(f"The servers of {', '.join(sends_text)}"))
+        if chat_labels:
+            warnings.append(CHAT_WARNING.format(f"The servers of {', '.join(chat_labels)}"))
+        if text_labels:
+            warnings.append(TEXT_WARNING.format(f"The servers of {', '.join(text_labels)}"))
         return warnings
 
 
 def make_running_setup(spec: RunSpec, *, is_offline: bool = False) -> RunningSetup:
     """Find the model's tokenizer and ask every server what it is.
+
+    The setup has the servers by the label that the user gave for each address.
 
     Raises:
         UserError: labels and addresses do not match, a server does not answer, or it does not serve

@@ -95,7 +95,7 @@ class RunningServers:
             SpecbenchError: it does not answer.
         """
         if method not in self._open_servers:
-            running = self._servers[method]
+            running = self._servers[method]  # its address, and what it is
             client = Client(running.header.url, request_s=self._request_s)
             await self._stack.enter_async_context(client)
             self._open_servers[method] = OpenServer(client, running)
@@ -192,6 +192,9 @@ class StartedServers:
     async def _start(self, method: str) -> OpenServer:
         """Start the server of a method, and wait until it answers.
 
+        A launch has the model, the method and its draft weights; `command` makes a command line of
+        it. The description of the server goes into the header of the run.
+
         Raises:
             SpecbenchError: it ended, did not answer in time, or is not the server of the model.
         """
@@ -206,18 +209,18 @@ class StartedServers:
         await self._stack.enter_async_context(client)
         try:
             await _wait_until_ready(client, process)
-            started = await self.find(client)
+            found_server = await self.find(client)
         except UserError as error:
             raise SpecbenchError(f"{error.message} {process.death()}".strip()) from error
-        software = started.header.software
+        software = found_server.header.software
         if self.wheel:
             software = f"{software.removesuffix('-unknown')} ({self.wheel})"
         self._headers[method] = replace_header(
-            started.header,
+            found_server.header,
             software=software,
             command=tuple(without_folders(argument) for argument in command),
         )
-        return OpenServer(client, started, process.death, launch.num_tokens)
+        return OpenServer(client, found_server, process.death, launch.num_tokens)
 
 
 def without_folders(argument: str) -> str:

@@ -43,12 +43,12 @@ def _check_choice(choice: MethodChoice, engine: Engine) -> None:
     """Raise UserError if an engine lacks a method or one of its options."""
     if choice.name not in engine.methods:
         raise unknown_name("method", choice.name, engine.methods, of=engine.title)
-    options = [NUM_TOKENS, WEIGHTS]
+    allowed = [NUM_TOKENS, WEIGHTS]  # names of options
     if engine.methods[choice.name].scopes:
-        options.append(SCOPE)
+        allowed.append(SCOPE)
     for option in choice.given:
-        if option not in options:
-            raise unknown_name("option", option, options, of=f"{engine.title}'s {choice.name}")
+        if option not in allowed:
+            raise unknown_name("option", option, allowed, of=f"{engine.title}'s {choice.name}")
 
 
 class Launches(NamedTuple):
@@ -71,7 +71,10 @@ def make_launches(
     is_named: bool,
     is_offline: bool,
 ) -> Launches:
-    """The servers of a run's methods, made from the one without speculation.
+    """The servers of a run's methods by label, made from the one without speculation.
+
+    Methods without draft weights are `missing`; a sentence about each method whose weights the
+    engine cannot read is in `refused`.
 
     Args:
         choices: the methods with the options that the user gave.
@@ -114,16 +117,19 @@ def make_launches(
 def _weights(
     card: ModelCard, choice: MethodChoice, method: EngineMethod, *, is_offline: bool
 ) -> Path | None:
-    """The folder of a method's draft weights: the given one, or the model card's."""
+    """The folder of a method's draft weights: the given one, or the model card's.
+
+    None if the method reads no weights, or the card has none for it.
+    """
     if method.weights is None:
         return None
-    if folder := choice.given.get(WEIGHTS, ""):
+    if given_folder := choice.given.get(WEIGHTS, ""):  # or an id of the Hub
         what = f"The {choice.name} checkpoint"
-        return resolve(folder, offline=is_offline, what=what, needs_tokenizer=False)
-    weights = card.weights_of(method.weights)
-    if weights is None:
+        return resolve(given_folder, offline=is_offline, what=what, needs_tokenizer=False)
+    weights_on_card = card.weights_of(method.weights)
+    if weights_on_card is None:
         return None
-    return resolve_weights(card, weights, offline=is_offline)
+    return resolve_weights(card, weights_on_card, offline=is_offline)
 
 
 def _num_tokens(choice: MethodChoice, method: EngineMethod) -> int:

@@ -169,7 +169,9 @@ class AnswerReader(Struct):
     _prompt_tokens: int | None = None
 
     def feed(self, piece: bytes, now: float) -> None:
-        """Read what arrived at the time `now`.
+        """Read the bytes that arrived at the time `now` of `perf_counter`.
+
+        They are lines of server-sent events, `data: JSON`; a line may come in several pieces.
 
         Raises:
             RequestFailed: an error event, or something else than an event of the protocol.
@@ -180,7 +182,7 @@ class AnswerReader(Struct):
         self._num_bytes += len(piece)
         if self._num_bytes > MOST_BYTES:
             raise RequestFailed(f"The server sent an answer of more than {MOST_BYTES >> 20} MiB.")
-        num_before = self.num_events
+        num_events_before = self.num_events
         for line in lines:
             name, _, data = line.partition(b":")
             data = data.strip()
@@ -188,7 +190,7 @@ class AnswerReader(Struct):
                 self.num_events += self._take(data)
             elif name == b"error" and data:  # llama.cpp names the event so
                 raise RequestFailed(f"The server reported an error: {_shown(data)}")
-        if self.num_events > num_before:
+        if self.num_events > num_events_before:
             self._arrivals.append(now)
         # A few tokens too many are left to the check of the record, which says how many.
         most_tokens = 2 * self.budget + 64
@@ -228,7 +230,10 @@ class AnswerReader(Struct):
         )
 
     def _take(self, data: bytes) -> bool:
-        """Add an event; True if it has new tokens."""
+        """Add an event, in JSON, to the answer; True if it has new tokens.
+
+        The text and the ids of an event are new, or all so far if `is_whole`.
+        """
         try:
             event = self.protocol.read(data)
         except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:

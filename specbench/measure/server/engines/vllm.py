@@ -37,7 +37,7 @@ def _arguments(launch: engine.Launch) -> list[str]:
 
 
 def _speculation(launch: engine.Launch) -> str:
-    """The value of --speculative-config; empty for vanilla."""
+    """The value of --speculative-config, in JSON; empty for vanilla."""
     if launch.method == "vanilla":
         return ""
     config: dict[str, Any] = {"method": _NAMES.get(launch.method, launch.method)}
@@ -55,9 +55,10 @@ def _speculation(launch: engine.Launch) -> str:
 
 
 def medusa_folder(weights: Path, model: Path, scratch: Path) -> Path:
-    """Medusa heads with the settings that vLLM asks for: `weights` itself if it is in its layout.
+    """The folder of Medusa heads with the settings that vLLM asks for.
 
-    Otherwise `scratch` becomes a folder with these settings and links to the weights.
+    That is `weights` itself if it is in vLLM's layout. Otherwise `scratch` becomes a folder with
+    these settings and links to the weights. `model` is the folder of the target model.
     """
     config = _read_config(weights)
     if "medusa_num_heads" not in config:
