@@ -33,25 +33,28 @@ class Halves(NamedTuple):
 def halves(profile: Profile) -> Halves:
     """The names of the answers to every other sample of each task, and of the rest.
 
-    With a single sample per task, both halves are the same.
+    A name is "task/sample_id/turn"; all turns of a sample are in one half. With a single sample
+    per task, both halves are the same.
     """
-    parts = Halves(set(), set())
-    numbers_by_task: dict[str, dict[str, int]] = {}
+    split = Halves(set(), set())
+    numbers_by_task: dict[str, dict[str, int]] = {}  # of each task's samples, in order, from 0
     for answer in profile.answers:
-        name = answer.about.prompt
-        task, sample = name.partition("/")[0], name.rpartition("/")[0]
-        numbers = numbers_by_task.setdefault(task, {})
-        number = numbers.setdefault(sample, len(numbers))
-        parts[number % 2].add(name)
-    return parts if parts.second else Halves(parts.first, parts.first)
+        answer_name = answer.about.prompt
+        task = answer_name.partition("/")[0]
+        sample = answer_name.rpartition("/")[0]
+        sample_numbers = numbers_by_task.setdefault(task, {})
+        sample_number = sample_numbers.setdefault(sample, len(sample_numbers))
+        split[sample_number % 2].add(answer_name)
+    return split if split.second else Halves(split.first, split.first)
 
 
 def ranked_settings(
     profile: Profile, model: CostModel, label: str, prompts: Collection[str], trees: Path
 ) -> list[str]:
-    """The candidates of a method in profile and curve, the fastest on these prompts first.
+    """The settings of a method that can be tried, the fastest by prediction first.
 
-    All are predicted for a few answers, and the fastest of those for all.
+    They are spelled as on the command line. All are predicted for a few answers, and the fastest
+    of those then for all answers to `prompts`. Settings outside of profile or curve are left out.
 
     Args:
         profile: has the method.
@@ -61,15 +64,16 @@ def ranked_settings(
         trees: the folder of files of trees that are made for the method.
     """
 
-    def by_speed(settings: Sequence[str], answers: Collection[str]) -> list[str]:
-        predictions = predict_with(model, profile, settings, prompts=answers, is_strict=False)
+    def by_speed(settings: Sequence[str], answer_names: Collection[str]) -> list[str]:
+        """The settings, the fastest by prediction for these answers first."""
+        predictions = predict_with(model, profile, settings, prompts=answer_names, is_strict=False)
         fastest_first = sorted(predictions, key=lambda prediction: -prediction.speedup)
         return [prediction.settings for prediction in fastest_first]
 
     stride = max(1, len(prompts) // NUM_SCREENING_ANSWERS)
-    few = set(sorted(prompts)[::stride])
+    screening_prompts = set(sorted(prompts)[::stride])
     settings = [*candidates(profile, label), *_tree_settings(profile, label, prompts, trees)]
-    ranked = by_speed(settings, few)
+    ranked = by_speed(settings, screening_prompts)
     return by_speed(ranked[:NUM_KEPT], prompts) + ranked[NUM_KEPT:]
 
 
@@ -86,13 +90,20 @@ def settings_to_measure(
 def _tree_settings(
     profile: Profile, label: str, prompts: Collection[str], folder: Path
 ) -> list[str]:
-    """The best static trees of several sizes, as settings; their files are written."""
+    """Settings with the best static trees of several sizes; writes a JSON file per tree.
+
+    Args:
+        profile: has the method.
+        label: the method as it was profiled.
+        prompts: names of the answers that the trees are made for.
+        folder: of the files.
+    """
     kind = find_kind(profile.header.methods[label].kind)
     settings = []
-    for rows, paths in kind.best_trees(profile, label, prompts).items():
+    for rows, paths in kind.best_trees(profile, label, prompts).items():  # paths: the nodes
         if paths:
             folder.mkdir(parents=True, exist_ok=True)
-            path = (folder / f"{label.partition(':')[0]}-{rows}.json").resolve()
-            write_whole(path, json.dumps(paths).encode())
-            settings.append(spelling(profile, label, {"tree": path}))
+            tree_file = (folder / f"{label.partition(':')[0]}-{rows}.json").resolve()
+            write_whole(tree_file, json.dumps(paths).encode())
+            settings.append(spelling(profile, label, {"tree": tree_file}))
     return settings

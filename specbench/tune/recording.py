@@ -60,9 +60,17 @@ class _NoRecords:
 
 
 def recorded_plan(engine_plan: EnginePlan, progress: Progress, *, is_named: bool) -> Profile:
-    """Complete all requests with vanilla, then each with a recorder of each method.
+    """Record an acceptance profile: vanilla answers all prompts, and methods draft along.
 
-    A method without a profile is refused if the user named it, else left out.
+    Args:
+        engine_plan: the model, the methods and the prompts.
+        progress: receives the events and messages.
+        is_named: True if the user named the methods: one that can have no profile is then
+            refused, else left out.
+
+    Raises:
+        UserError: a named method can have no profile, or the profile would be too large.
+        SpecbenchError: vanilla failed, or no answer was reproduced by all methods.
     """
     plan = engine_plan.plan
     methods = tuple(
@@ -72,25 +80,26 @@ def recorded_plan(engine_plan: EnginePlan, progress: Progress, *, is_named: bool
     loaded = load_engine(setup)
     drafters = loaded.drafters
     say = None if is_named else progress.message
-    kinds = kinds_of(setup, drafters, engine_plan.sampling, say)
-    profiled = {
+    kind_names = kinds_of(setup, drafters, engine_plan.sampling, say)  # by label
+    profiled_methods = {
         method.label: ProfiledMethod(
-            kind=kinds[method.label],
+            kind=kind_names[method.label],
             has_fixed_size=drafters[method.label].has_fixed_size,
             about=method.describe(),
         )
         for method in methods
-        if method.label in kinds
+        if method.label in kind_names
     }
-    recorded = {
-        label: drafters[label] for label, kind in kinds.items() if find_kind(kind).is_recorded
+    # Methods that draft from text alone have a profile, but nothing is recorded of them.
+    recorded_drafters = {
+        label: drafters[label] for label, kind in kind_names.items() if find_kind(kind).is_recorded
     }
-    baseline = tuple(method for method in methods if method.label == BASELINE)
-    setup = replace(setup, methods=baseline)
+    vanilla_alone = tuple(method for method in methods if method.label == BASELINE)
+    setup = replace(setup, methods=vanilla_alone)
     plan = replace(plan, setup=setup)
     with _AnswerBackend(setup, loaded=loaded) as backend:
         progress.started(plan.num_records)
-        answers = tuple(_record_answers(backend, plan, recorded, progress))
+        answers = tuple(_record_answers(backend, plan, recorded_drafters, progress))
         progress.finished()
     num_left_out = plan.num_records - len(answers)
     if num_left_out:
@@ -100,7 +109,7 @@ def recorded_plan(engine_plan: EnginePlan, progress: Progress, *, is_named: bool
         raise SpecbenchError("No method reproduced any of vanilla's answers.")
     header = ProfileHeader(
         model=plan.about.model,
-        methods=profiled,
+        methods=profiled_methods,
         sampling=engine_plan.sampling,
         max_new_tokens=plan.max_new_tokens,
         vocab_size=loaded.target.vocab_size,
@@ -115,20 +124,33 @@ def recorded_plan(engine_plan: EnginePlan, progress: Progress, *, is_named: bool
 def _record_answers(
     backend: _AnswerBackend, plan: Plan, drafters: Mapping[str, Drafter], progress: Progress
 ) -> Iterator[Answer]:
-    """Vanilla's answers with all methods' drafts, but for those that rounding changes."""
+    """Vanilla's answers with the drafts of all methods along them, in the order of the plan.
+
+    Answers that a method does not reproduce, by rounding, are left out.
+
+    Args:
+        backend: completes requests with vanilla, and keeps the last one.
+        plan: the requests, of vanilla alone.
+        drafters: of the methods that are recorded, by label.
+        progress: receives the events.
+
+    Raises:
+        UserError: the profile will be far too large.
+        SpecbenchError: vanilla failed.
+    """
     runner = Runner(plan, backend, _NoRecords(), progress)
-    num_bytes = 0
-    for number, record in enumerate(runner.run(), start=1):
-        name = f"{record.key.task}/{record.key.sample_id}/{record.key.turn}"
+    total_bytes = 0  # of the drafts so far, compressed
+    for num_done, record in enumerate(runner.run(), start=1):
+        prompt_name = f"{record.key.task}/{record.key.sample_id}/{record.key.turn}"
         if not record.is_ok:
-            raise SpecbenchError(f"Vanilla failed at {name}: {record.error}")
+            raise SpecbenchError(f"Vanilla failed at {prompt_name}: {record.error}")
         answer = recorded_answer(
-            name, backend.target, drafters, backend.last_request, backend.last_completion
+            prompt_name, backend.target, drafters, backend.last_request, backend.last_completion
         )
         if answer is not None:
-            num_bytes += sum(_num_bytes(label, arrays) for label, arrays in answer.drafts.items())
+            total_bytes += sum(_num_bytes(label, arrays) for label, arrays in answer.drafts.items())
             yield answer
-        expected_bytes = num_bytes * plan.num_records // number
+        expected_bytes = total_bytes * plan.num_records // num_done
         if expected_bytes > 2 * profile_file.MOST_BYTES:  # answers may get shorter
             raise profile_file.too_large(expected_bytes)
 
@@ -143,17 +165,17 @@ def recorded_answer(
     """An answer with the drafts of all methods; None if rounding changes the answer of any.
 
     Args:
-        prompt: its name.
+        prompt: its name, "task/sample_id/turn".
         target: decodes the answer again, per method.
         drafters: of the methods, by label.
         request: the prompt, with its sampling.
         vanilla: the answer.
     """
-    drafts: dict[str, Arrays] = {}
+    drafts: dict[str, Arrays] = {}  # by label: what the method's kind of profile keeps
     is_reproduced = True
-    is_drawn = not request.sampling.is_greedy
+    is_sampled = not request.sampling.is_greedy
     # Captured graphs would keep the answer's tokens in place of drawn ones.
-    with target.execution.paused() if is_drawn else nullcontext():
+    with target.execution.paused() if is_sampled else nullcontext():
         for label, drafter in drafters.items():
             kind = find_kind(str(drafter.profile))
             recorder = kind.record(drafter, vanilla.token_ids)
@@ -175,7 +197,11 @@ def recorded_answer(
 
 
 def _num_bytes(label: str, arrays: Arrays) -> int:
-    """Bytes of a method's drafts on an answer.
+    """Bytes of a method's drafts along one answer, compressed.
+
+    Args:
+        label: the method, for the error.
+        arrays: by name, each with a row per position of the answer.
 
     Raises:
         UserError: they are too many per position.

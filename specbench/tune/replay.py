@@ -24,38 +24,49 @@ def replay(profile: Profile, method_key: str, *, otherwise: str = "") -> list[Wa
     With `otherwise`, that setting drafts in the steps for which the first has no draft token:
     `replay(profile, "pld:min_ngram=3", otherwise="sps:num_tokens=4")`.
 
+    Args:
+        profile: has vanilla's answers, and what methods draft at each position.
+        method_key: a method with options, as on the command line.
+        otherwise: another one; none by default.
+
     Raises:
         UserError: an unknown method or option, or a setting outside the profile.
     """
-    first = _drafts_of(profile, method_key)
-    second = _drafts_of(profile, otherwise) if otherwise else None
+    main_draft_at = _drafts_of(profile, method_key)
+    other_draft_at = _drafts_of(profile, otherwise) if otherwise else None
 
     def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
-        draft = first(answer, position, wanted_length)
-        if second is not None and draft.num_nodes == 1:
-            return second(answer, position, wanted_length)
+        """The draft after `position` tokens; `wanted_length` is what a schedule asks for."""
+        draft = main_draft_at(answer, position, wanted_length)
+        if other_draft_at is not None and draft.num_nodes == 1:  # the root alone
+            return other_draft_at(answer, position, wanted_length)
         return draft
 
     return [walk_of(answer, draft_at) for answer in profile.answers]
 
 
 def oracle(profile: Profile, label: str) -> list[Walk]:
-    """The steps of a tree that always holds the longest right path of its candidates.
+    """The steps of a method if its draft were always the longest right path of its candidates.
 
-    No tree of the candidates recorded under this label has a higher MAT. Rows count
-    the path alone.
+    No tree of the recorded candidates has a higher MAT. The rows of a step are that path and the
+    root alone. There is a walk per answer of the profile.
+
+    Args:
+        profile: has the candidates of the method's trees.
+        label: the method as it was profiled.
 
     Raises:
         UserError: the label has no recorded candidates of trees.
     """
-    method = profile.header.methods.get(label)
-    kind = find_kind(method.kind) if method is not None else None
+    profiled = profile.header.methods.get(label)
+    kind = find_kind(profiled.kind) if profiled is not None else None
     if kind is None or not kind.has_candidates:
         raise UserError(f"{label} has no recorded tree.", "Methods with heads have one.")
 
     def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
-        depth = kind.longest_path(answer, label, position)
-        return certain(1 + depth, depth)
+        """The draft after `position` tokens of an answer; `wanted_length` is for chains."""
+        num_right = kind.longest_path(answer, label, position)
+        return certain(1 + num_right, num_right)
 
     return [walk_of(answer, draft_at) for answer in profile.answers]
 
@@ -63,14 +74,20 @@ def oracle(profile: Profile, label: str) -> list[Walk]:
 def walk_of(answer: Answer, draft_at: DraftAt) -> Walk:
     """The steps over an answer, whose first token is the prefill's.
 
-    A position is visited as often as the steps before it are expected to end there. With a
-    schedule, its visits are counted apart per length that the schedule asks for.
+    A step is expected at a position (a number of answer tokens so far) as often as the steps
+    before it are expected to end there: once or never, unless draft tokens are drawn. With a
+    schedule of draft lengths, each length at a position has a step of its own.
+
+    Args:
+        answer: one of vanilla's.
+        draft_at: returns the draft at a position of the answer, of the length that a schedule
+            asks for (None: the setting's), with the chance of each number of accepted tokens.
     """
     # visits(1) = 1,  visits(t + a + 1) += visits(t) * P(a tokens are accepted at t)
     num_tokens = answer.about.num_tokens
     visits: list[defaultdict[int | None, float]] = [
         defaultdict(float) for _ in range(num_tokens + 1)
-    ]  # per position, by wanted length
+    ]  # expected number of steps per position, by the draft length that is wanted there
     visits[1][None] = 1
     steps: list[Step] = []
     num_expanded = 0
@@ -102,7 +119,7 @@ def walk_of(answer: Answer, draft_at: DraftAt) -> Walk:
 
 
 def misfit(label: str, recorded: ProfiledMethod, method: RunMethod) -> str:
-    """The first option that a profile does not cover, with both values; or nothing.
+    """The first option of a setting that a profile does not cover, in words; "" if it covers all.
 
     Args:
         label: a method as it was profiled.
@@ -110,26 +127,32 @@ def misfit(label: str, recorded: ProfiledMethod, method: RunMethod) -> str:
         method: the same method with the options of a setting.
     """
     kind = find_kind(recorded.kind)
-    (profiled,) = parse_methods([label])
-    given = {*method.asked.given, *profiled.asked.given}
+    (profiled_method,) = parse_methods([label])
+    given_names = {*method.asked.given, *profiled_method.asked.given}  # options given on either
     for name, recorded_value in recorded.about.options.items():
-        value = getattr(method.options, name)
-        if name in kind.bounded_options and value > recorded_value:
-            return f"{name} is {value}, and at most {recorded_value} in the profile"
-        is_fixed = name not in kind.free_options and name in given
-        if is_fixed and value != recorded_value:
-            return f"{name} is {value!r}, and {recorded_value!r} in the profile"
+        wanted_value = getattr(method.options, name)
+        if name in kind.bounded_options and wanted_value > recorded_value:
+            return f"{name} is {wanted_value}, and at most {recorded_value} in the profile"
+        is_fixed = name not in kind.free_options and name in given_names
+        if is_fixed and wanted_value != recorded_value:
+            return f"{name} is {wanted_value!r}, and {recorded_value!r} in the profile"
     return ""
 
 
 def _drafts_of(profile: Profile, setting: str) -> DraftAt:
-    """The drafts of a setting: recorded ones, or of a method that reads only tokens.
+    """A function that returns the draft of a setting at a position of a stored answer.
+
+    Drafts come from the profile, or from running a method that reads only tokens.
+
+    Args:
+        profile: has vanilla's answers, and what methods draft at each position.
+        setting: a method with options, as on the command line.
 
     Raises:
         UserError: they are not recorded, or with other options.
     """
     (method,) = parse_methods([setting])
-    misfits = []
+    misfits = []  # an option per profiled method that does not cover the setting, in words
     for label, recorded in profile.header.methods.items():
         kind = find_kind(recorded.kind)
         if recorded.about.name == method.method.name and kind.is_recorded:

@@ -20,58 +20,75 @@ COLUMNS = ("method", "settings", "predicted_speedup", "low", "high", "measured_s
 
 
 def write_results(folder: Path, choices: Sequence[Choice], setup: EngineSetup, run: Run) -> None:
-    """Write `predictions.csv`, `settings.toml` and the plot, and keep the settings."""
+    """Write `predictions.csv`, `settings.toml` and the plot into the folder of a tune.
+
+    The chosen settings are also kept for later runs with `--settings auto`, unless the weights
+    are a stand-in's.
+
+    Args:
+        folder: of the tune.
+        choices: the settings that were measured and chosen, per method.
+        setup: the model and the machine.
+        run: measured the settings.
+    """
     from specbench.report.build import plot_files, write_files
 
-    tried = [setting for choice in choices for setting in choice.tried]
-    write_whole(folder / "predictions.csv", _table(tried).encode())
-    settings = _settings_file(choices, setup, run)
-    write_whole(folder / "settings.toml", toml_text(settings).encode())
+    all_tried = [tried for choice in choices for tried in choice.tried]
+    write_whole(folder / "predictions.csv", _table(all_tried).encode())
+    settings_file = _settings_file(choices, setup, run)
+    write_whole(folder / "settings.toml", toml_text(settings_file).encode())
     if not setup.stand_in:  # the times of a stand-in's answers are nobody's
-        keep_settings(settings)
-    pairs = [
-        MeasuredPrediction(setting.predicted, setting.measured.value)
-        for setting in tried
-        if setting.predicted is not None and setting.measured is not None
+        keep_settings(settings_file)
+    measured_predictions = [
+        MeasuredPrediction(tried.predicted, tried.measured.value)
+        for tried in all_tried
+        if tried.predicted is not None and tried.measured is not None
     ]
-    plot = agreement(pairs)
+    plot = agreement(measured_predictions)
     if plot is not None:
         write_files(folder, plot_files([plot]))
 
 
-def _table(tried: Sequence[Tried]) -> str:
-    """One row per setting, in CSV. What is not known stays empty."""
+def _table(all_tried: Sequence[Tried]) -> str:
+    """The CSV text of predicted and measured speedups, a row per setting, with `COLUMNS`.
+
+    A cell is empty if the setting was not predicted or not measured.
+    """
     import pandas as pd
 
     rows = []
-    for setting in tried:
-        (method,) = parse_methods([setting.settings])
-        row: dict[str, Any] = {"method": method.method.name, "settings": setting.settings}
-        if setting.predicted is not None:
-            row["predicted_speedup"] = setting.predicted.speedup
-            row["low"] = setting.predicted.low
-            row["high"] = setting.predicted.high
-        if setting.measured is not None:
-            row["measured_speedup"] = setting.measured.value
+    for tried in all_tried:
+        (method,) = parse_methods([tried.settings])
+        row: dict[str, Any] = {"method": method.method.name, "settings": tried.settings}
+        if tried.predicted is not None:
+            row["predicted_speedup"] = tried.predicted.speedup
+            row["low"] = tried.predicted.low
+            row["high"] = tried.predicted.high
+        if tried.measured is not None:
+            row["measured_speedup"] = tried.measured.value
         rows.append(row)
     return pd.DataFrame(rows, columns=[*COLUMNS]).to_csv(index=False, float_format="%.4f")
 
 
 def _settings_file(choices: Sequence[Choice], setup: EngineSetup, run: Run) -> SettingsFile:
-    """The chosen settings, with what they were measured on."""
-    options: dict[str, dict[str, Any]] = {}
-    weights: dict[str, str] = {}
+    """The chosen settings of each method, as a file, with the machine, model and weights that
+    they were measured with.
+    """
+    tuned_options: dict[str, dict[str, Any]] = {}  # by method's registered name, then by option
+    weights_hashes: dict[str, str] = {}  # by method's registered name; "" for no draft weights
     for choice in choices:
         (method,) = parse_methods([choice.best.settings])
-        name = method.method.name
-        tuned = [option for option in method.asked.given if option not in NO_SETTINGS]
-        options[name] = {option: getattr(method.options, option) for option in tuned}
-        run_weights = run.header.methods[method.label].weights
-        weights[name] = hash_of(run_weights.files) if run_weights else ""
+        method_name = method.method.name
+        option_names = [option for option in method.asked.given if option not in NO_SETTINGS]
+        tuned_options[method_name] = {
+            option: getattr(method.options, option) for option in option_names
+        }
+        draft_weights = run.header.methods[method.label].weights
+        weights_hashes[method_name] = hash_of(draft_weights.files) if draft_weights else ""
     return SettingsFile(
-        methods=options,
+        methods=tuned_options,
         title=f"tuned {run.header.created[:10]}",
         model=setup.card.name,
         fits=setup.fits(),
-        weights=weights,
+        weights=weights_hashes,
     )

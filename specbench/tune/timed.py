@@ -31,7 +31,14 @@ class TimedDrafter(Drafter):
     def __init__(
         self, drafter: Drafter, clock: DeviceClock, num_steps: int, answer: Sequence[int]
     ) -> None:
-        """`answer` are the tokens of the prompt and of vanilla's answer to it."""
+        """Wrap a drafter.
+
+        Args:
+            drafter: makes the drafts.
+            clock: of the target's device.
+            num_steps: steps to time before the completion ends.
+            answer: token ids of the prompt and of vanilla's answer to it.
+        """
         self.needs = drafter.needs
         self.rule = drafter.rule
         self.tree_sizes = drafter.tree_sizes
@@ -40,16 +47,16 @@ class TimedDrafter(Drafter):
         self.start_s = 0.0
         """Seconds of the drafter's own prefill."""
         self.seconds: list[float] = []
-        """Of each step."""
+        """Seconds of each step."""
         self.rows: list[int] = []
         """Nodes of each step's tree."""
         self.contexts: list[int] = []
         """Tokens before each step."""
         self._drafter = drafter
         self._answer = answer
-        self._now = clock.now
+        self._now = clock.now  # returns seconds
         self._num_steps = num_steps
-        self._began_s = 0.0
+        self._began_s = 0.0  # when the current step began
 
     def start(self, state: State, prefill: Forward) -> None:
         began_s = self._now()
@@ -57,6 +64,10 @@ class TimedDrafter(Drafter):
         self.start_s = self._now() - began_s
 
     def propose(self, state: State) -> DraftTree:
+        """End the timing of the last step, begin that of the next, and return its draft.
+
+        The draft is the drafter's, with right tokens planted in it.
+        """
         self._end_step()
         self.contexts.append(state.num_committed)
         self._began_s = self._now()
@@ -112,26 +123,38 @@ class TurnDrafter(Drafter):
     """
 
     def __init__(self, turns: Sequence[Turn], vanilla: Drafter, clock: DeviceClock, target: Target):
+        """Prepare the turns, whose steps follow each other in one completion.
+
+        Args:
+            turns: numbers of rows to time, in order; they receive the seconds of their steps.
+            vanilla: gives its needs, rule and tree size.
+            clock: of the target's device.
+            target: computes the steps.
+        """
         self.needs = vanilla.needs
         self.rule = vanilla.rule
         self.tree_sizes = vanilla.tree_sizes
         self._turns_by_step = [turn for turn in turns for _ in range(turn.num_steps)]
-        self._num_begun = 0
-        self._now = clock.now
+        self._num_begun = 0  # steps so far
+        self._now = clock.now  # returns seconds
         self._target = target
-        self._wrong_token = target.vocab_size - 2
-        self._began_s = 0.0
+        self._wrong_token_id = target.vocab_size - 2  # seldom, if ever, the target's choice
+        self._began_s = 0.0  # when the current step began
 
     def propose(self, state: State) -> DraftTree:
+        """End the timing of the last step, begin that of the next, and return its draft.
+
+        The draft is a chain of wrong tokens with as many nodes as the step's turn has rows.
+        """
         if self._num_begun:
-            previous = self._turns_by_step[self._num_begun - 1]
-            previous.seconds.append(self._now() - self._began_s)
+            previous_turn = self._turns_by_step[self._num_begun - 1]
+            previous_turn.seconds.append(self._now() - self._began_s)
         if self._num_begun == len(self._turns_by_step):
             raise EnoughSteps
         turn = self._turns_by_step[self._num_begun]
         self._num_begun += 1
         cores.set_threads(turn.num_threads)
-        self._target.crop(len(state.request.prompt_ids))
-        chain = state.chain([self._wrong_token] * (turn.rows - 1))
+        self._target.crop(len(state.request.prompt_ids))  # all steps have the same context
+        chain = state.chain([self._wrong_token_id] * (turn.rows - 1))
         self._began_s = self._now()
         return chain

@@ -95,9 +95,9 @@ def tune(
     curve = _curve_in(folder / "cost", engine_plan, curve_minutes, progress)
     _check_methods(folder, profile, curve)
     cost_model = CostModel(curve, NUM_RESAMPLES)
-    prompts = halves(profile)
+    prompts = halves(profile)  # names of the answers to choose by (first) and to measure (second)
     progress.message("Predicting …")
-    ranked = {
+    ranked_by_label = {  # settings of each method, the fastest by prediction first
         method.label: ranked_settings(
             profile, cost_model, method.label, prompts.first, folder / "trees"
         )
@@ -105,11 +105,11 @@ def tune(
         if method.label in curve.methods
     }
     num_drawn = 1 if minutes is not None and minutes <= SHORT_MINUTES else NUM_DRAWN
-    settings = _settings_by_method(engine_plan, ranked, num_drawn)
-    run = _run_settings(folder / "run", engine_plan, settings, prompts.second, progress)
+    settings_by_method = _settings_by_method(engine_plan, ranked_by_label, num_drawn)
+    run = _run_settings(folder / "run", engine_plan, settings_by_method, prompts.second, progress)
     metrics = measure(run)
     _compare_steps(metrics, curve, progress)
-    choices = _choices(cost_model, profile, settings, prompts.second, metrics)
+    choices = _choices(cost_model, profile, settings_by_method, prompts.second, metrics)
     write_results(folder, choices, engine_plan.setup, run)
     return choices
 
@@ -134,7 +134,13 @@ def _choices(
 
 
 def _profile_in(folder: Path, engine_plan: EnginePlan, progress: Progress) -> Profile:
-    """The profile stored in a folder, or a new one of all methods that can have one."""
+    """The profile stored in a folder, or a new one of all methods that can have one.
+
+    A new one is stored.
+
+    Raises:
+        UserError: the stored profile is of another model or of other work.
+    """
     if (folder / PROFILE_FILE).is_file():
         profile = read_profile(folder)
         _check_profile(folder, profile, engine_plan)
@@ -154,11 +160,12 @@ def _check_profile(folder: Path, profile: Profile, engine_plan: EnginePlan) -> N
     """
     plan = engine_plan.plan
     profile.check(plan.about.model, plan.about.methods)
-    stored_prompts = [prompts.sha256 for prompts in profile.header.prompts]
-    prompts = [prompt_set.describe().sha256 for prompt_set in plan.prompt_sets]
-    is_same = stored_prompts == prompts
+    stored_hashes = [prompts.sha256 for prompts in profile.header.prompts]
+    planned_hashes = [prompt_set.describe().sha256 for prompt_set in plan.prompt_sets]
+    is_same = stored_hashes == planned_hashes
     is_same = is_same and profile.header.max_new_tokens == plan.max_new_tokens
-    if not is_same or {*profile.header.methods} - {*engine_plan.setup.labels}:
+    unplanned_labels = {*profile.header.methods} - {*engine_plan.setup.labels}
+    if not is_same or unplanned_labels:
         message = f"{folder} has a profile of other prompts, lengths or methods."
         raise UserError(message, "Give --out another folder.")
 
@@ -166,7 +173,17 @@ def _check_profile(folder: Path, profile: Profile, engine_plan: EnginePlan) -> N
 def _curve_in(
     folder: Path, engine_plan: EnginePlan, minutes: float | None, progress: Progress
 ) -> Curve:
-    """The cost curve stored in a folder, or a new one."""
+    """The cost curve stored in a folder, or a new one, which is then stored.
+
+    Args:
+        folder: of the curve.
+        engine_plan: the model, the methods and the prompts.
+        minutes: a goal for the time of a new one; None for no bound.
+        progress: receives messages.
+
+    Raises:
+        UserError: the stored curve is of another machine, model or version.
+    """
     if (folder / CURVE_FILE).is_file():
         curve = read_curve(folder)
         curve.check(about_of(engine_plan.setup, load_model(engine_plan.setup)))
@@ -196,17 +213,22 @@ def _settings_by_method(
 ) -> dict[str, list[str]]:
     """The settings to measure, by the spelling of each method that was asked for.
 
-    `ranked` has the settings of methods with a profile by label, the fastest first. Of other
-    methods only the paper's are measured.
+    Args:
+        engine_plan: names the methods.
+        ranked: settings by label, the fastest by prediction first, of methods with a profile. Of
+            other methods only the paper's settings are measured.
+        num_drawn: settings per method that are drawn at random from the rest.
     """
     draw = Random(0)
-    settings = {}
+    settings_by_method = {}
     for method in engine_plan.setup.methods:
         if method.label != BASELINE:
-            asked = str(method.asked)
+            asked = str(method.asked)  # the method with options, as the user spelled it
             of_method = ranked.get(method.label, ())
-            settings[asked] = settings_to_measure(of_method, paper_of(asked), draw, num_drawn)
-    return settings
+            settings_by_method[asked] = settings_to_measure(
+                of_method, paper_of(asked), draw, num_drawn
+            )
+    return settings_by_method
 
 
 def _run_settings(
@@ -221,8 +243,8 @@ def _run_settings(
     Args:
         folder: of the run.
         engine_plan: names the model and the prompts.
-        settings: by method.
-        prompts: names of the answers whose samples are measured.
+        settings: methods with options, as on the command line, by method.
+        prompts: names "task/sample_id/turn" of the answers whose samples are measured.
         progress: receives the events.
 
     Raises:
@@ -234,15 +256,15 @@ def _run_settings(
     if (folder / HEADER).is_file():
         stored = read_run(folder)
         if stored.header.status == "complete":
-            stored_methods = [label for label in stored.header.methods if label != BASELINE]
-            labels = {method.label for method in parse_methods(plan.spec.methods)}
-            if {*stored_methods} != labels:
-                message = f"{folder} has a run of {', '.join(stored_methods)}."
+            stored_labels = [label for label in stored.header.methods if label != BASELINE]
+            planned_labels = {method.label for method in parse_methods(plan.spec.methods)}
+            if {*stored_labels} != planned_labels:
+                message = f"{folder} has a run of {', '.join(stored_labels)}."
                 raise UserError(message, "Give another --out.")
             return stored
     progress.message("Measuring …")
-    samples = {name.rpartition("/")[0] for name in prompts}
-    prompt_sets = []
+    samples = {name.rpartition("/")[0] for name in prompts}  # "task/sample_id"
+    prompt_sets = []  # those of the plan, with the prompts of these samples alone
     for prompt_set in plan.prompt_sets:
         task = prompt_set.task.name
         kept = [prompt for prompt in prompt_set.prompts if f"{task}/{prompt.sample_id}" in samples]
@@ -252,7 +274,7 @@ def _run_settings(
 
 
 def _compare_steps(metrics: RunMetrics, curve: Curve, progress: Progress) -> None:
-    """Say if vanilla's steps took another time in the run than in the curve."""
+    """Report if vanilla's steps took another time in the run than in the curve."""
     step_s = metrics.cost(BASELINE, metrics.temperatures[0]).step_s
     if not isinstance(step_s, Estimate):
         return
