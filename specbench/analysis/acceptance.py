@@ -79,7 +79,11 @@ def _count_pairs(rows: IntArray, columns: IntArray, shape: tuple[int, int]) -> I
 
 
 def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthAcceptance, ...]:
-    """Every depth at which anything was accepted, with intervals if there are draws."""
+    """Every depth at which anything was accepted, with intervals if there are draws.
+
+    `counts` holds numbers of steps by emitted tokens, per cluster (all turns of a sample); `draws`
+    resamples the clusters.
+    """
     # [clusters, longest + 1], column a: steps that emitted at least a tokens
     at_least = counts.steps[:, ::-1].cumsum(1)[:, ::-1].astype(np.float64)
     # A step came to depth d if it emitted d tokens or more: d - 1 draft tokens and the target's
@@ -93,20 +97,25 @@ def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthA
     reached = (at_least[:, depths] - counts.cut[:, depths])[:, :num_depths]
     num_accepted = accepted.sum(0)  # [depths]
     num_reached = reached.sum(0)
-    conditional = num_accepted / num_reached
-    unconditional = conditional.cumprod()
-    resamples = _resample(accepted, reached, draws)  # [num_resamples, depths]
-    products = resamples.cumprod(1)
-    effective = effective_number(reached[:, :1])
+    conditional_shares = num_accepted / num_reached
+    unconditional_shares = conditional_shares.cumprod()  # Kaplan and Meier: [depths]
+    conditional_resamples = _resample(accepted, reached, draws)  # [num_resamples, depths]
+    unconditional_resamples = conditional_resamples.cumprod(1)
+    # The number of clusters of equal weight that would be as informative.
+    num_effective = effective_number(reached[:, :1])
     return tuple(
         DepthAcceptance(
-            depth=i + 1,
-            num_reached=int(num_reached[i]),
-            num_accepted=int(num_accepted[i]),
-            conditional=_share(float(conditional[i]), resamples[:, i], effective),
-            unconditional=_share(float(unconditional[i]), products[:, i], effective),
+            depth=index + 1,
+            num_reached=int(num_reached[index]),
+            num_accepted=int(num_accepted[index]),
+            conditional=_share(
+                float(conditional_shares[index]), conditional_resamples[:, index], num_effective
+            ),
+            unconditional=_share(
+                float(unconditional_shares[index]), unconditional_resamples[:, index], num_effective
+            ),
         )
-        for i in range(num_depths)
+        for index in range(num_depths)
     )
 
 

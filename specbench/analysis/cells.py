@@ -102,9 +102,12 @@ class CellMetrics:
 
 
 def _estimates(table: RecordTable, rows: IntArray, draws: Draws | None) -> dict[str, Estimate]:
-    """The ratios that can be computed from at least one completion."""
+    """The ratios that can be computed from at least one completion of these rows, by their names.
+
+    With `draws`, which resample the clusters of rows, each has an interval.
+    """
     columns = dict(zip(COLUMNS, table.values(rows, *COLUMNS), strict=True))
-    groups = table.groups(rows)
+    groups = table.groups(rows)  # the sample, the pass and the request of each row
     ratios: dict[str, Ratio] = {}
     for name, row_ratio in row_ratios(columns).items():
         if not row_ratio.where.any():
@@ -118,20 +121,25 @@ def _estimates(table: RecordTable, rows: IntArray, draws: Draws | None) -> dict[
 
 
 def _paper_ratio(table: RecordTable, rows: IntArray) -> Ratio:
-    """The ratio of the samples' tokens/s. A rate is over all turns, of each pass alone."""
-    clusters, units, passes = table.values(rows, "cluster", "unit", "repeat")
+    """The ratio of the samples' tokens/s to vanilla's, of these rows of the table.
+
+    A rate is over all turns of a sample, of each pass alone.
+    """
+    clusters, unit_of_row, passes = table.values(rows, "cluster", "unit", "repeat")
     # A visit is a sample in a pass: clusters and passes are its two coordinates.
     shape = (1 + clusters.max(), 1 + passes.max())
-    row_visits = np.ravel_multi_index((clusters, passes), shape)  # [rows]
+    row_visits = np.ravel_multi_index((clusters, passes), shape)  # numbers of visits: [rows]
     visits, first_rows, visit_of_row = np.unique(row_visits, return_index=True, return_inverse=True)
-    samples, _ = np.unravel_index(visits, shape)  # [visits]
+    cluster_of_visit, _ = np.unravel_index(visits, shape)  # [visits]
 
     columns = table.values(rows, "num_tokens", "wall_s", "baseline_num_tokens", "baseline_wall_s")
-    tokens, wall_s, base_tokens, base_wall_s = cluster_sums(visit_of_row, columns).T  # [visits]
-    tokens_per_s = tokens / wall_s
-    base_tokens_per_s = base_tokens / base_wall_s
+    sums = cluster_sums(visit_of_row, columns)  # [visits, 4]
+    num_tokens, wall_s, base_num_tokens, base_wall_s = sums.T
+    tokens_per_s = num_tokens / wall_s
+    base_tokens_per_s = base_num_tokens / base_wall_s
     is_counted = np.ones(len(visits), dtype=bool)
-    groups = RowGroups(samples, units[first_rows], samples, table.num_units)
+    # Of each visit: its cluster, its unit (the pass, or the run of a pool), and its request.
+    groups = RowGroups(cluster_of_visit, unit_of_row[first_rows], cluster_of_visit, table.num_units)
     return RowRatio(is_counted, (tokens_per_s,), (base_tokens_per_s,)).summed(groups)
 
 
@@ -158,7 +166,8 @@ class CellSource:
     ) -> CellMetrics:
         """The numbers of a cell, which may have no rows; with intervals if there are draws.
 
-        They are of the rows that methods are compared on (see `Survivors`).
+        They are of the rows that methods are compared on (see `Survivors`): numbers of records in
+        the table. `arithmetic` chooses which of two formulas gives the speedup.
         """
         table = self._table
         all_rows = self._rows_of(key)
@@ -167,10 +176,10 @@ class CellSource:
         rows = all_rows[self._survivors.is_shared[all_rows]]
         num_done = int(is_measured.sum())
 
-        clusters, num_tokens, baseline_rows, is_same = table.values(
+        sample_numbers, num_tokens, baseline_rows, is_equal = table.values(
             rows, "cluster", "num_tokens", "baseline_row", "is_same"
-        )
-        steps = count_steps(table, rows)
+        )  # [rows] each; baseline_row is vanilla's record of the request, or -1
+        step_counts = count_steps(table, rows)
         num_pairs = int((baseline_rows >= 0).sum())
 
         # The reasons for missing numbers: of all, of times, and of ratios to vanilla.
@@ -178,34 +187,34 @@ class CellSource:
         no_times = no_rows or self._no_times
         no_pairs = self._reason_for_no_pairs(key)
 
-        estimates = _estimates(table, rows, draws)
-        our_speedup = no_times or estimates.get("speedup") or no_pairs
-        paper_speedup = no_times or estimates.get("paper_speedup") or no_pairs
+        estimate_by_name = _estimates(table, rows, draws)
+        our_speedup = no_times or estimate_by_name.get("speedup") or no_pairs
+        paper_speedup = no_times or estimate_by_name.get("paper_speedup") or no_pairs
         no_decode_speedup = NO_STEPS if num_pairs else no_pairs
         match_rate: Value = no_pairs
         if key.temperature > 0:
             match_rate = NOT_GREEDY
         elif num_pairs:
-            match_rate = Estimate(float(is_same.sum()) / num_pairs)
+            match_rate = Estimate(float(is_equal.sum()) / num_pairs)
         errors = (table.records[row].error for row in failed_rows)
         return CellMetrics(
             speedup=paper_speedup if arithmetic == "paper" else our_speedup,
             our_speedup=our_speedup,
             paper_speedup=paper_speedup,
-            decode_speedup=no_times or estimates.get("decode_speedup") or no_decode_speedup,
-            mat=estimates.get("mat") or no_rows or NO_STEPS,
-            mat_macro=estimates.get("mat_macro") or no_rows or NO_STEPS,
-            tokens_per_s=no_times or estimates.get("tokens_per_s") or ALL_FAILED,
+            decode_speedup=no_times or estimate_by_name.get("decode_speedup") or no_decode_speedup,
+            mat=estimate_by_name.get("mat") or no_rows or NO_STEPS,
+            mat_macro=estimate_by_name.get("mat_macro") or no_rows or NO_STEPS,
+            tokens_per_s=no_times or estimate_by_name.get("tokens_per_s") or ALL_FAILED,
             match_rate=no_rows or match_rate,
-            accept_histogram=steps.histogram,
-            acceptance_by_depth=acceptance_by_depth(steps, draws),
+            accept_histogram=step_counts.histogram,
+            acceptance_by_depth=acceptance_by_depth(step_counts, draws),
             latency=latency(table, rows, no_times),
-            num_samples=len(np.unique(clusters)),
+            num_samples=len(np.unique(sample_numbers)),
             num_pairs=num_pairs,
             num_done=num_done,
             num_failed=len(failed_rows),
             num_tokens=int(num_tokens.sum()),
-            num_steps=int(steps.steps.sum()),
+            num_steps=int(step_counts.steps.sum()),
             first_error=next(filter(None, errors), None),
         )
 
@@ -229,11 +238,15 @@ class CellSource:
         return NO_SHARED
 
     def _reason_for_no_rows(self, key: CellKey, all_rows: IntArray, num_done: int) -> Missing:
-        """The reason why none of the cell's rows are compared."""
+        """The reason why none of the cell's rows are compared.
+
+        `all_rows` are the cell's rows in the table, of which `num_done` were measured.
+        """
         if not len(all_rows):
             return NO_CHECKPOINT if key.method in self._no_checkpoint else NOT_RUN
         if not num_done:
             return ALL_FAILED
+        # The requests that the method finished, if they are too few for a comparison.
         finished = self._survivors.unranked.get((key.method, key.temperature, key.task))
         if finished is None:
             return NO_SHARED
@@ -243,13 +256,18 @@ class CellSource:
 def rows_by_cell(frame: DataFrame) -> dict[CellKey, IntArray]:
     """The rows of every cell with records, and of all tasks together under `POOLED`.
 
-    Cells stand in the order of their first records.
+    `frame` has one row per record. Cells stand in the order of their first records. Rows are the
+    numbers of records [rows].
     """
-    by_task: dict[Any, IntArray] = frame.groupby(CELL_KEY, observed=True, sort=False).indices
+    # (method, temperature, task) -> rows
+    rows_by_names: dict[Any, IntArray] = frame.groupby(CELL_KEY, observed=True, sort=False).indices
     over_tasks = CELL_KEY[:2]  # method and temperature
-    pooled: dict[Any, IntArray] = frame.groupby(over_tasks, observed=True, sort=False).indices
-    cells = {CellKey(*names): rows for names, rows in by_task.items()}
-    for (method, temperature), rows in pooled.items():
-        cells[CellKey(method, temperature, POOLED)] = rows
-    order = sorted(cells, key=lambda cell: (cells[cell][0], cell.task == POOLED))
-    return {cell: cells[cell] for cell in order}
+    pooled_rows: dict[Any, IntArray] = frame.groupby(over_tasks, observed=True, sort=False).indices
+    rows_of_cell = {CellKey(*names): rows for names, rows in rows_by_names.items()}
+    for (method, temperature), rows in pooled_rows.items():
+        rows_of_cell[CellKey(method, temperature, POOLED)] = rows
+    # By first record; the pooled cell after the task's cell with the same first record.
+    cells_in_order = sorted(
+        rows_of_cell, key=lambda cell: (rows_of_cell[cell][0], cell.task == POOLED)
+    )
+    return {cell: rows_of_cell[cell] for cell in cells_in_order}

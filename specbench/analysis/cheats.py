@@ -57,17 +57,19 @@ class Compared(NamedTuple):
 def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]:
     """A warning for each rule that names methods.
 
-    Its numbers are ratios of steps or of times. The records of `table` stand in the order in
-    which they ran.
+    Its numbers are ratios of steps or of times, by method and temperature. The records of `table`
+    stand in the order in which they ran; `header` describes their run.
     """
     spec = header.spec.values
     frame = table.frame
     if spec.backend or header.servers or not len(frame):
         return ()
     is_used = frame["is_measured"] & ~frame["is_paused"] & (frame["num_steps"] > 0)
+    # Completions of methods: those measured without a pause of the machine that have steps.
     used = frame[is_used & (frame["method"] != BASELINE)]
     first_pass = used[used["repeat"] == 0]
-    named: dict[str, dict[Subject, float]] = {
+    # Key of the warning -> the methods that the rule names, with their ratios.
+    ratios_by_rule: dict[str, dict[Subject, float]] = {
         "untimed_work": untimed_work(frame, header),
         "hidden_time": {} if spec.trace else hidden_time(table),
         "remembered_answers": _claimed(_later_passes(used)),
@@ -75,13 +77,15 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
     }
     has_phases = spec.phases or frame["draft_s"].notna().any()
     if not has_phases:  # timing phases slows steps
-        fast = _fast_steps(table, used, header)
-        fast_methods = {method for method, _ in fast}
-        named[FAST_STEP if len(fast_methods) < 2 else SLOW_VANILLA] = fast
-        named["fast_prefill"] = _below(table, used, LEAST_PREFILL, "prefill_s")
-        slowed = _claimed(_by_neighbour(frame, is_used), MOST_AFTER)
-        named["slowed_vanilla"] = {subject: 1 / speed for subject, speed in slowed.items()}
-    warnings = [_warning(key, ratios) for key, ratios in named.items() if ratios]
+        fast_ratios = _fast_steps(table, used, header)
+        fast_methods = {method for method, _ in fast_ratios}
+        ratios_by_rule[FAST_STEP if len(fast_methods) < 2 else SLOW_VANILLA] = fast_ratios
+        ratios_by_rule["fast_prefill"] = _below(table, used, LEAST_PREFILL, "prefill_s")
+        slowed_speeds = _claimed(_by_neighbour(frame, is_used), MOST_AFTER)
+        ratios_by_rule["slowed_vanilla"] = {
+            subject: 1 / speed for subject, speed in slowed_speeds.items()
+        }
+    warnings = [_warning(key, ratios) for key, ratios in ratios_by_rule.items() if ratios]
     fingerprints = header.weights_print
     if fingerprints and fingerprints.at_load != fingerprints.at_end:
         warnings.append(RunWarning("changed_weights", {"share": fingerprints.share}))
@@ -100,7 +104,8 @@ def _warning(key: str, ratios: Mapping[Subject, float]) -> RunWarning:
 def _claimed(compared: Compared, allowed: float = 1 / LEAST_STEPS - 1) -> dict[Subject, float]:
     """Quotients of ratios and references that are lower than 1 by more than the allowed share.
 
-    `slower` tests each, and Holm's procedure corrects for their number.
+    Returned by subject, a method and a temperature. A reference is 1 if there is none. `slower`
+    tests each, and Holm's procedure corrects for their number.
     """
     draws = Draws(Bootstrap(), "first")
     reference_draws = Draws(Bootstrap(), "second")
@@ -128,20 +133,24 @@ def _subjects(frame: DataFrame) -> Iterator[tuple[Subject, DataFrame]]:
 
 
 def _later_passes(used: DataFrame) -> Compared:
-    """Steps per token in later passes / in the first, over requests that both have."""
+    """Steps per token in later passes / in the first, over requests that both have.
+
+    `used` holds completions of methods: a row of the record table each, with its request and its
+    pass (`repeat`, from 0).
+    """
     ratios = {}
     for subject, rows in _subjects(used):
         is_first = rows["repeat"] == 0
         in_both = set(rows["request"][is_first]) & set(rows["request"][~is_first])
         if not in_both:
             continue
-        columns = {
+        counts_by_pass = {
             "num_emitted first": rows["num_emitted"].where(is_first, 0),
             "num_emitted later": rows["num_emitted"].where(~is_first, 0),
             "num_steps first": rows["num_steps"].where(is_first, 0),
             "num_steps later": rows["num_steps"].where(~is_first, 0),
         }
-        rows = rows.assign(**columns)
+        rows = rows.assign(**counts_by_pass)
         ratios[subject] = column_ratio(
             rows[rows["request"].isin(in_both)],
             ("num_steps later", "num_emitted first"),
@@ -151,9 +160,13 @@ def _later_passes(used: DataFrame) -> Compared:
 
 
 def _by_order(first_pass: DataFrame) -> Compared:
-    """Steps per token where vanilla had answered the request before, and where it had not."""
-    after = {}
-    before = {}
+    """Steps per token where vanilla had answered the request before, and where it had not.
+
+    `first_pass` holds a row of the record table per completion, in the order in which they ran. Its
+    `baseline_row` is the row of vanilla's answer to the same request, or -1.
+    """
+    after = {}  # by method and temperature: steps / tokens, where vanilla was first
+    before = {}  # the same where the method was first
     for subject, rows in _subjects(first_pass[first_pass["baseline_row"] >= 0]):
         is_after = rows["baseline_row"] < rows.index
         if is_after.any() and not is_after.all():
@@ -174,35 +187,43 @@ def _fast_steps(table: RecordTable, used: DataFrame, header: RunHeader) -> dict[
 
 
 def _below(
-    table: RecordTable, used: DataFrame, least: float, time: str, count: str | None = None
+    table: RecordTable,
+    used: DataFrame,
+    least: float,
+    time_column: str,
+    count_column: str | None = None,
 ) -> dict[Subject, float]:
     """Ratios of a time (over a count) to vanilla's whose interval ends below `least`.
 
     Their median has to be below it too: bursts of other programs that hit vanilla are not enough.
+    `used` holds completions of methods as rows of the table. `time_column` names seconds, and
+    `count_column` counts, such as steps. The ratios are by method and temperature.
     """
     ratios = {}
     for subject, paired in _subjects(used[used["baseline_row"] >= 0]):
         rows = paired.index.to_numpy()
         baseline_rows = paired["baseline_row"].to_numpy()
         # time / vanilla's time, or (time * vanilla's count) / (vanilla's time * count)
-        top = table.values(rows, time)
-        bottom = table.values(baseline_rows, time)
-        if count:
-            top += table.values(baseline_rows, count)
-            bottom += table.values(rows, count)
-        is_positive = np.logical_and.reduce([column > 0 for column in (*top, *bottom)])
+        top_columns = table.values(rows, time_column)
+        bottom_columns = table.values(baseline_rows, time_column)
+        if count_column:
+            top_columns += table.values(baseline_rows, count_column)
+            bottom_columns += table.values(rows, count_column)
+        is_positive = np.logical_and.reduce(
+            [column > 0 for column in (*top_columns, *bottom_columns)]
+        )
         if not is_positive.any():
             continue
-        ratio = RowRatio(is_positive, tuple(top), tuple(bottom))
-        if _median(ratio) < least:
-            ratios[subject] = ratio.summed(table.groups(rows))
+        row_ratio = RowRatio(is_positive, tuple(top_columns), tuple(bottom_columns))
+        if _median(row_ratio) < least:
+            ratios[subject] = row_ratio.summed(table.groups(rows))
     draws = Draws(Bootstrap(), "first")
-    below = {}
-    for subject, summed in ratios.items():
-        estimate = draws.estimate(summed)
+    ratios_below = {}
+    for subject, ratio in ratios.items():
+        estimate = draws.estimate(ratio)
         if estimate.interval and estimate.interval.high < least:
-            below[subject] = estimate.value
-    return below
+            ratios_below[subject] = estimate.value
+    return ratios_below
 
 
 def _median(ratio: RowRatio) -> float:
@@ -218,28 +239,31 @@ def _sum_of_logs(ratio: RowRatio, factors: Sequence[FloatArray]) -> FloatArray |
 def _by_neighbour(frame: DataFrame, is_used: Series) -> Compared:
     """Vanilla's speed right after each method, and after all others.
 
-    Times of steps are relative to the median of their task, turn and temperature.
+    `frame` has one row per record, in the order in which they ran; `is_used` [rows] is true for
+    those with steps. Each speed is completions / the sum of their relative times, by method. Times
+    of steps are relative to the median of their task, turn and temperature.
     """
+    # The method of the record that ran before on the same worker [rows].
     method_before = frame.groupby("worker", observed=True, sort=False)["method"].shift()
     rows = frame[is_used & (frame["method"] == BASELINE) & (frame["decode_s"] > 0)]
     step_s = rows["decode_s"] / rows["num_steps"]
-    groups = [rows[name] for name in _GROUP]
-    median_s = step_s.groupby(groups, observed=True).transform("median")
+    group_columns = [rows[name] for name in _GROUP]
+    median_s = step_s.groupby(group_columns, observed=True).transform("median")
     rows = rows.assign(
         completions=1.0,
         relative_time=step_s / median_s,
         before=method_before[rows.index],
     )
     after = {}
-    others = {}
+    otherwise = {}
     for method in rows["before"].dropna().unique():
         is_after = rows["before"] == method
         if method == BASELINE or min(is_after.sum(), (~is_after).sum()) < LEAST_PAIRS:
             continue
-        time_after = rows["relative_time"][is_after].median()
-        time_otherwise = rows["relative_time"][~is_after].median()
-        if time_after > time_otherwise * (1 + MOST_AFTER):
+        median_after = rows["relative_time"][is_after].median()
+        median_otherwise = rows["relative_time"][~is_after].median()
+        if median_after > median_otherwise * (1 + MOST_AFTER):
             subject = str(method), 0.0
             after[subject] = column_ratio(rows[is_after], ["completions"], ["relative_time"])
-            others[subject] = column_ratio(rows[~is_after], ["completions"], ["relative_time"])
-    return Compared(after, others)
+            otherwise[subject] = column_ratio(rows[~is_after], ["completions"], ["relative_time"])
+    return Compared(after, otherwise)

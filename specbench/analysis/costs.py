@@ -79,7 +79,11 @@ class Roofline:
     """The bytes read or copied to measure the bandwidth, 0 if unknown."""
 
     def bound(self, method: str, mat: Value) -> Value:
-        """The bandwidth bound of a method's decode speedup at the MAT that it has."""
+        """The bandwidth bound of a method's decode speedup at the MAT that it has.
+
+        It is MAT * target bytes / (target bytes + draft bytes), times the bandwidth with the
+        method's CPU threads / with vanilla's. Missing with the reason if it cannot be given.
+        """
         if self.no_bound:
             return self.no_bound
         if isinstance(mat, Missing):
@@ -102,9 +106,14 @@ class Roofline:
 def read_roofline(
     header: RooflineHeader | None, records: Iterable[Record], threads: Threads | None = None
 ) -> Roofline | Missing:
-    """The roofline of a run, from its header and records."""
+    """The roofline of a run, from its header and records.
+
+    `threads` is the run's number of CPU threads and those of methods with numbers of their own, if
+    it ran on a CPU. Missing without a measured bandwidth.
+    """
     if header is None or header.bandwidth_bytes_per_s <= 0 or header.target_bytes <= 0:
         return NO_BANDWIDTH
+    # Weights of the target that a step reads: not all, in a mixture of experts.
     target_bytes = header.target_bytes - header.unread_bytes
     no_bound = None
     if target_bytes <= CACHE_MARGIN * header.cache_bytes:
@@ -196,18 +205,20 @@ def measure_cost(
     roofline: Roofline | Missing = NO_BANDWIDTH,
     no_times: Missing | None = None,
 ) -> Cost:
-    """The costs of a cell, which has these rows of the table.
+    """The costs of a cell: a method at one temperature on one task, with its rows of the table.
 
-    `no_times` is the reason why times are not evidence of speed, if they are not. The cost of
-    a step remains, speedups do not.
+    `rows` are numbers of records. `roofline` gives the bandwidth bound of the speedup. `no_times`
+    is the reason why times are not evidence of speed, if they are not: the cost of a step remains,
+    speedups do not.
     """
     (is_measured,) = table.values(rows, "is_measured")
     done_rows = rows[is_measured]
-    num_steps, decode_s, base_steps, base_decode_s = table.values(
+    num_steps, decode_s, base_num_steps, base_decode_s = table.values(
         done_rows, "num_steps", "decode_s", "baseline_num_steps", "baseline_decode_s"
     )
     has_decoded = (num_steps > 0) & (decode_s > 0)
-    is_paired = has_decoded & (base_steps > 0) & (base_decode_s > 0)
+    is_paired = has_decoded & (base_num_steps > 0) & (base_decode_s > 0)
+    # Completions that vanilla has too, or all if it has none: [done rows].
     is_counted = is_paired if is_paired.any() else has_decoded
 
     no_steps = NO_STEPS
@@ -215,23 +226,23 @@ def measure_cost(
         no_steps = ALL_FAILED if len(rows) else NOT_RUN
     mat: Value = no_steps
     step_s: Value = no_steps
-    relative: Value = no_steps
+    relative_cost: Value = no_steps
     if is_counted.any():
         (num_emitted,) = table.values(done_rows[is_counted], "num_emitted")
-        steps_counted = num_steps[is_counted].sum()
-        mat = Estimate(float(num_emitted.sum() / steps_counted))
-        step_s = Estimate(float(decode_s[is_counted].sum() / steps_counted))
-        relative = NO_BASELINE
+        num_counted_steps = num_steps[is_counted].sum()
+        mat = Estimate(float(num_emitted.sum() / num_counted_steps))
+        step_s = Estimate(float(decode_s[is_counted].sum() / num_counted_steps))
+        relative_cost = NO_BASELINE
         if is_paired.any():
-            base_step_s = base_decode_s[is_paired].sum() / base_steps[is_paired].sum()
-            relative = Estimate(float(step_s.value / base_step_s))
+            base_step_s = base_decode_s[is_paired].sum() / base_num_steps[is_paired].sum()
+            relative_cost = Estimate(float(step_s.value / base_step_s))
 
-    decode_speedup = no_times or _quotient(mat, relative)
+    decode_speedup = no_times or _quotient(mat, relative_cost)
     bound = roofline.bound(key.method, mat) if isinstance(roofline, Roofline) else NO_BANDWIDTH
     return Cost(
         mat=mat,
         step_s=step_s,
-        relative=relative,
+        relative=relative_cost,
         decode_speedup=decode_speedup,
         phases=_phases(table, done_rows[is_counted]),
         bound=bound,

@@ -56,24 +56,28 @@ def find_agreements(table: RecordTable, history: str = "shared") -> dict[str, Ag
     """The agreement of every method with a greedy completion to compare.
 
     With `history` "own" each method sees its own earlier answers. Once they differ from
-    vanilla's, later turns answer another prompt and are not compared.
+    vanilla's, later turns answer another prompt and are not compared. `table` has one row per
+    record of a run. Agreements are by method.
     """
     frame = table.frame
-    greedy = frame[
+    greedy_rows = frame[
         (frame["temperature"] == 0)
         & frame["is_measured"]
         & (frame["baseline_row"] >= 0)
         & (frame["method"] != BASELINE)
     ]
     agreements = {}
-    for method, completions in greedy.groupby("method", observed=True, sort=False):
-        compared = completions.sort_values("turn", kind="stable")
+    for method, method_rows in greedy_rows.groupby("method", observed=True, sort=False):
+        compared_rows = method_rows.sort_values("turn", kind="stable")
         if history == "own":
-            compared = compared[_num_earlier_differences(compared) == 0]
-        different = compared[~compared["is_same"]]
-        row_pairs = zip(different.index, different["baseline_row"], strict=True)
-        divergences = tuple(_divergence(table, row, baseline) for row, baseline in row_pairs)
-        agreements[method] = Agreement(method, len(compared), divergences)
+            compared_rows = compared_rows[_num_earlier_differences(compared_rows) == 0]
+        different_rows = compared_rows[~compared_rows["is_same"]]
+        # A method's row that differs, and vanilla's row of the same request.
+        row_pairs = zip(different_rows.index, different_rows["baseline_row"], strict=True)
+        divergences = tuple(
+            _divergence(table, row, baseline_row) for row, baseline_row in row_pairs
+        )
+        agreements[method] = Agreement(method, len(compared_rows), divergences)
     return agreements
 
 

@@ -27,43 +27,46 @@ def summary_frame(metrics: RunMetrics) -> DataFrame:
     """
     import pandas as pd
 
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []  # column -> value
     for temperature in metrics.temperatures:
         for method in metrics.methods:
             rows += _rows_of_method(metrics, method, temperature)
     frame = pd.DataFrame(rows)
-    for name in frame.columns.difference(CELL_KEY, sort=False):
-        column = frame[name]
-        if name.endswith("_missing"):
-            frame[name] = column.astype(object).where(column.notna(), None)
-        elif name.startswith("num_") or name == "peak_memory_bytes":
-            frame[name] = column.astype("Int64")
+    for column_name in frame.columns.difference(CELL_KEY, sort=False):
+        column = frame[column_name]
+        if column_name.endswith("_missing"):
+            frame[column_name] = column.astype(object).where(column.notna(), None)
+        elif column_name.startswith("num_") or column_name == "peak_memory_bytes":
+            frame[column_name] = column.astype("Int64")
         else:
-            frame[name] = column.astype("float64")
+            frame[column_name] = column.astype("float64")
     return frame
 
 
 def _rows_of_method(metrics: RunMetrics, method: str, temperature: float) -> list[dict[str, Any]]:
-    """The rows of a method at a temperature: its tasks, their means, and all tasks as one cell."""
-    key = {"method": method, "temperature": temperature}
+    """The rows of a method at a temperature: its tasks, their means, and all tasks as one cell.
+
+    A row maps the names of columns to numbers, or None where a number is missing.
+    """
+    key_columns = {"method": method, "temperature": temperature}
     rows = []
     for task in metrics.tasks:
         cell = metrics.cell(method, temperature, task)
         cost = metrics.cost(method, temperature, task)
-        rows.append({**key, "task": task, **_cell(cell), **_cost(cost)})
+        rows.append({**key_columns, "task": task, **_cell(cell), **_cost(cost)})
 
     overall = metrics.overall[method, temperature]
-    means = {
+    mean_columns = {
         **value_columns("speedup", overall.speedup),
         **value_columns("decode_speedup", overall.decode_speedup),
         **value_columns("mat", overall.mat),
     }
-    rows.append({**key, "task": "mean", **means})
+    rows.append({**key_columns, "task": "mean", **mean_columns})
 
     pooled_cost = metrics.cost(method, temperature)
-    pooled = {**_cell(overall.pooled), **_cost(pooled_cost)}
-    pooled["mat_all_steps"] = pooled.pop("mat")
-    rows.append({**key, "task": "pooled", **pooled})
+    pooled_columns = {**_cell(overall.pooled), **_cost(pooled_cost)}
+    pooled_columns["mat_all_steps"] = pooled_columns.pop("mat")
+    rows.append({**key_columns, "task": "pooled", **pooled_columns})
     return rows
 
 

@@ -27,7 +27,13 @@ NONE_IN_FLIGHT = InFlight()
 
 
 def requests_in_flight(blocks: Sequence[BlockHeader], done: Iterable[Record]) -> InFlight:
-    """The requests at once in blocks that were measured in one go."""
+    """The requests at once in blocks that were measured in one go.
+
+    A block is what a server measured together: one method, temperature, task, pass and load.
+    `done` are completed records. Requests in flight are counted from the starts and ends of their
+    answers, in seconds since the block began.
+    """
+    # Seconds, of blocks that were not interrupted.
     duration_of_block = {
         block_key(block): block.duration_s for block in blocks if not block.num_before
     }
@@ -38,14 +44,14 @@ def requests_in_flight(blocks: Sequence[BlockHeader], done: Iterable[Record]) ->
         if record.serving and record.wall_s and key in duration_of_block:
             start_s = record.serving.began_s
             events_of_block[key] += [(start_s, 1), (start_s + record.wall_s, -1)]
-    most = []
-    request_s = 0.0  # the sum of ends - the sum of starts
+    most_of_blocks = []
+    in_flight_s = 0.0  # the sum of ends - the sum of starts
     for events in events_of_block.values():
-        changes = (change for _, change in sorted(events))
-        most.append(max(accumulate(changes)))
+        changes = (change for _, change in sorted(events))  # +1 or -1, in order of time
+        most_of_blocks.append(max(accumulate(changes)))
         for time_s, change in events:
-            request_s -= time_s * change
+            in_flight_s -= time_s * change
     duration_s = sum(duration_of_block[key] for key in events_of_block)
     if not duration_s:
         return NONE_IN_FLIGHT
-    return InFlight(request_s / duration_s, max(most), min(most))
+    return InFlight(in_flight_s / duration_s, max(most_of_blocks), min(most_of_blocks))

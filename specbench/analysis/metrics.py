@@ -99,21 +99,21 @@ def measure(
     spec = header.spec.values
     table = make_table(run.records, run.run_of_repeat, header.blocks)
     frame = table.frame
-    survivors = find_survivors(frame)
-    axes = axes_of(header, frame)
+    survivors = find_survivors(frame)  # rows of requests that every ranked method finished
+    axes = axes_of(header, frame)  # the methods, temperatures and tasks of the run's cells
     no_times = WITH_PHASES if spec.phases or frame["draft_s"].notna().any() else None
-    source = CellSource(table, header, survivors, no_times)
+    cell_source = CellSource(table, header, survivors, no_times)
     roofline = read_roofline(header.roofline, run.records, header.threads)
     costs: dict[CellKey, Cost] = {}
-    for key, rows in source.shared_rows.items():
+    for key, rows in cell_source.shared_rows.items():
         costs[key] = measure_cost(key, table, rows, roofline, no_times)
-    cells: dict[CellKey, CellMetrics] = {}
+    cells: dict[CellKey, CellMetrics] = {}  # by method, temperature and task, or all as one
     for temperature in axes.temperatures:
         for task in (*axes.tasks, POOLED):
-            draws = None if task == POOLED else Draws(bootstrap, task)
+            draws = None if task == POOLED else Draws(bootstrap, task)  # for intervals
             for method in axes.methods:
                 key = CellKey(method, temperature, task)
-                cell = source.measure_cell(key, draws, arithmetic)
+                cell = cell_source.measure_cell(key, draws, arithmetic)
                 cell = _with_counters(cell, key, header, table.served.contradictions)
                 if task == POOLED:
                     cell = _with_mat_of_costs(cell, costs.get(key))
@@ -200,7 +200,8 @@ def _with_counters(
 ) -> CellMetrics:
     """The cell with the MAT of its server's counters, if no answer came with its own counts.
 
-    MAT is missing if one of its blocks contradicts itself.
+    MAT is missing if one of its blocks contradicts itself. A block is what a server measured in one
+    go; `contradictions` says of a block what is impossible in its counts.
     """
     task = key.task.partition(BETWEEN)[0]  # without its category
     blocks = [

@@ -72,23 +72,27 @@ def measure_overall(
 def _overall_at(
     cells: Mapping[CellKey, CellMetrics], axes: Axes, temperature: float
 ) -> dict[tuple[str, float], MethodMetrics]:
-    """The metrics over all tasks of each method at a temperature."""
-    rows: dict[str, list[CellMetrics]] = {}
+    """The metrics over all tasks of each method at a temperature, by method and temperature."""
+    cells_by_method: dict[str, list[CellMetrics]] = {}
     for method in axes.methods:
-        rows[method] = [cells[CellKey(method, temperature, task)] for task in axes.tasks]
+        cells_by_method[method] = [cells[CellKey(method, temperature, task)] for task in axes.tasks]
 
-    def means(pick: Callable[[CellMetrics], Value]) -> dict[str, Value]:
-        values = {method: [pick(cell) for cell in row] for method, row in rows.items()}
-        return means_of_methods(values)
+    def means_by_method(pick: Callable[[CellMetrics], Value]) -> dict[str, Value]:
+        """The mean over tasks of the number that `pick` takes from a cell."""
+        values_by_method = {
+            method: [pick(cell) for cell in task_cells]
+            for method, task_cells in cells_by_method.items()
+        }
+        return means_of_methods(values_by_method)
 
-    speedups = means(lambda cell: cell.speedup)
-    decode_speedups = means(lambda cell: cell.decode_speedup)
-    mats = means(lambda cell: cell.mat)
-    columns = zip(*rows.values(), strict=True)
-    num_tasks = sum(any(cell.num_done for cell in column) for column in columns)
+    speedups = means_by_method(lambda cell: cell.speedup)
+    decode_speedups = means_by_method(lambda cell: cell.decode_speedup)
+    mats = means_by_method(lambda cell: cell.mat)
+    cells_by_task = zip(*cells_by_method.values(), strict=True)
+    num_tasks = sum(any(cell.num_done for cell in method_cells) for method_cells in cells_by_task)
     overall = {}
-    for method, row in rows.items():
-        num_measured = sum(cell.num_done > 0 for cell in row)
+    for method, task_cells in cells_by_method.items():
+        num_measured = sum(cell.num_done > 0 for cell in task_cells)
         overall[method, temperature] = MethodMetrics(
             speedup=speedups[method],
             decode_speedup=decode_speedups[method],

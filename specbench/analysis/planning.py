@@ -60,15 +60,19 @@ class Pilot:
 
 
 def pilot(ratios: Sequence[Estimate], num_prompts: int, num_units: int) -> Pilot | None:
-    """The pilot of the median variances of these ratios; None if none has a variance."""
+    """The pilot of the median variances of these ratios; None if none has a variance.
+
+    The ratios are of speeds, over `num_prompts` prompts in `num_units` passes or runs.
+    """
     prompt_variances = []
     unit_variances = []
     for ratio in ratios:
-        prompts = ratio.prompts
-        if prompts is None:
+        prompt_variance = ratio.prompts  # of log(ratio), from the choice of prompts
+        if prompt_variance is None:
             continue
-        prompt_variances.append(prompts.value)
+        prompt_variances.append(prompt_variance.value)
         if ratio.machine is not None:
+            # The mean over units has the variance of a unit / their number.
             unit_variances.append(ratio.machine.value * num_units)
     if not prompt_variances or num_prompts < 2:
         return None

@@ -47,32 +47,37 @@ class Ranking:
 
 
 def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
-    """Rank the mean speedups of methods; the baseline and missing values are left out."""
-    measured = {
+    """Rank the mean speedups of methods; the baseline and missing values are left out.
+
+    Every pair of methods, baseline included, gets the ratio of its speeds and the p-value of "both
+    are as fast". The machine's variance is that between passes or runs, on the log scale.
+    """
+    speedup_of = {
         method: speedup
         for method, speedup in speedups.items()
         if method != baseline and isinstance(speedup, Estimate)
     }
-    methods = sorted(measured, key=lambda method: measured[method].value, reverse=True)
+    methods = sorted(speedup_of, key=lambda method: speedup_of[method].value, reverse=True)
     if not methods:
         return Ranking()
-    speeds = {method: measured[method] for method in methods}
-    pooled = pooled_variance([*speeds.values()])
-    speeds[baseline] = without_spread(1.0)
+    speeds = {method: speedup_of[method] for method in methods}
+    pooled_machine = pooled_variance([*speeds.values()])
+    speeds[baseline] = without_spread(1.0)  # the last one, so always the second of a pair
     p_values: dict[tuple[str, str], float | None] = {}
     ratios: dict[tuple[str, str], Estimate] = {}
-    for first, second in combinations(speeds, 2):
-        ratio = speeds[first] if second == baseline else quotient(speeds[first], speeds[second])
-        machine = _larger(ratio.machine, pooled)
-        ratios[first, second] = with_machine(ratio, machine)
-        p_values[first, second] = differs(speeds[first], speeds[second], machine)
-    corrected = holm(p_values)
-    best, *others = methods
+    for first_method, second_method in combinations(speeds, 2):
+        speed, other_speed = speeds[first_method], speeds[second_method]
+        ratio = speed if second_method == baseline else quotient(speed, other_speed)
+        machine = _larger(ratio.machine, pooled_machine)
+        ratios[first_method, second_method] = with_machine(ratio, machine)
+        p_values[first_method, second_method] = differs(speed, other_speed, machine)
+    corrected_p_values = holm(p_values)
+    best_method, *other_methods = methods
     return Ranking(
         {method: ratios[method, baseline] for method in methods},
-        ratios={method: ratios[best, method] for method in others},
+        ratios={method: ratios[best_method, method] for method in other_methods},
         against_baseline=holm({method: p_values[method, baseline] for method in methods}),
-        against_best={method: corrected[best, method] for method in others},
+        against_best={method: corrected_p_values[best_method, method] for method in other_methods},
     )
 
 
@@ -83,14 +88,20 @@ def pooled_variance(speedups: Sequence[Estimate]) -> Variance | None:
     speedup contains the rests of two methods. Three passes give two degrees of freedom per
     method, too few for a claim from one method alone. None without two units that all methods
     have.
+
+    A unit is a pass or a run. With rests [vanilla and methods, units], the variance of the mean of
+    a log speedup over units, which contains two rests, is
+
+        2 * sum(rests**2) / degrees / units
     """
     if not speedups or any(len(speedup.units) != 1 for speedup in speedups):
         return None
+    # Log speedups [units] of each method; NaN where a unit has too few requests.
     unit_logs = [speedup.units[0] for speedup in speedups]
     baseline_logs = np.zeros_like(unit_logs[0])
     logs = np.stack([baseline_logs, *unit_logs])
     logs = logs[:, np.isfinite(logs).all(0)]  # [vanilla and methods, units]
-    num_methods, num_units = logs.shape
+    num_methods, num_units = logs.shape  # vanilla counts as a method
     if num_units < 2:
         return None
     # rest = log speed - mean of the unit - mean of the method + mean of all

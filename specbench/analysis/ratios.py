@@ -77,47 +77,55 @@ class RowRatio:
     """Only times depend on the machine."""
 
     def summed(self, groups: RowGroups) -> Ratio:
-        """The sums per sample, and for times the logarithm of the ratio in each unit."""
-        top = [column[self.where] for column in self.top]
-        bottom = [column[self.where] for column in self.bottom]
-        counted = groups.where(self.where)
-        top_sums = cluster_sums(counted.clusters, top)
-        bottom_sums = cluster_sums(counted.clusters, bottom)
+        """The sums per sample, and for times the logarithm of the ratio in each unit.
+
+        `groups` says the sample (cluster), unit (pass or run) and request of each row [rows]. Only
+        rows that count are summed.
+        """
+        top_columns = [column[self.where] for column in self.top]
+        bottom_columns = [column[self.where] for column in self.bottom]
+        counted_groups = groups.where(self.where)
+        top_sums = cluster_sums(counted_groups.clusters, top_columns)
+        bottom_sums = cluster_sums(counted_groups.clusters, bottom_columns)
         if not self.is_time:
             return Ratio(top_sums, bottom_sums, machine=EXACT)
-        units = log_ratios(counted, top, bottom)
-        return Ratio(top_sums, bottom_sums, units=units, machine=None)
+        log_ratio_of_units = log_ratios(counted_groups, top_columns, bottom_columns)
+        return Ratio(top_sums, bottom_sums, units=log_ratio_of_units, machine=None)
 
 
 def row_ratios(columns: Mapping[str, NDArray[Any]]) -> dict[str, RowRatio]:
-    """The ratios of rows with these `COLUMNS`, by the name of the number."""
-    tokens = columns["num_tokens"]
+    """The ratios of rows with these `COLUMNS`, by the name of the number.
+
+    A column [rows] has a number per completion: of the method, or (`baseline_`) of vanilla's
+    completion of the same request, 0 without one.
+    """
+    num_tokens = columns["num_tokens"]
     wall_s = columns["wall_s"]
     decode_s = columns["decode_s"]
-    emitted = columns["mat_emitted"]
-    steps = columns["mat_steps"]
-    base_tokens = columns["baseline_num_tokens"]
+    num_emitted = columns["mat_emitted"]
+    num_steps = columns["mat_steps"]
+    base_num_tokens = columns["baseline_num_tokens"]
     base_wall_s = columns["baseline_wall_s"]
     base_decode_s = columns["baseline_decode_s"]
 
-    is_paired = base_tokens > 0
+    is_paired = base_num_tokens > 0
     # The first token is the prefill's, so that decoding takes two tokens or more.
-    has_decoded = (tokens > 1) & (decode_s > 0)
-    has_base_decoded = (base_tokens > 1) & (base_decode_s > 0)
-    has_steps = emitted > 0
-    ones = np.ones(len(steps))
-    mat_of_row = np.divide(emitted, steps, out=np.zeros(len(steps)), where=has_steps)
-    speedup = RowRatio(is_paired, (base_wall_s, tokens), (base_tokens, wall_s))
+    has_decoded = (num_tokens > 1) & (decode_s > 0)
+    has_base_decoded = (base_num_tokens > 1) & (base_decode_s > 0)
+    has_steps = num_emitted > 0
+    ones = np.ones(len(num_steps))
+    mat_of_row = np.divide(num_emitted, num_steps, out=np.zeros(len(num_steps)), where=has_steps)
+    speedup = RowRatio(is_paired, (base_wall_s, num_tokens), (base_num_tokens, wall_s))
     decode_speedup = RowRatio(
         has_decoded & has_base_decoded,
-        (base_decode_s, tokens - 1),
-        (base_tokens - 1, decode_s),
+        (base_decode_s, num_tokens - 1),
+        (base_num_tokens - 1, decode_s),
     )
     return {
         "speedup": speedup,
         "decode_speedup": decode_speedup,
-        "tokens_per_s": RowRatio(tokens > 0, (tokens,), (wall_s,)),
-        "mat": RowRatio(has_steps, (emitted,), (steps,), is_time=False),
+        "tokens_per_s": RowRatio(num_tokens > 0, (num_tokens,), (wall_s,)),
+        "mat": RowRatio(has_steps, (num_emitted,), (num_steps,), is_time=False),
         "mat_macro": RowRatio(has_steps, (mat_of_row,), (ones,), is_time=False),
     }
 
@@ -138,28 +146,30 @@ def column_ratio(rows: DataFrame, top: Sequence[str], bottom: Sequence[str]) -> 
 
 
 def log_ratios(
-    rows: RowGroups, top: Sequence[FloatArray], bottom: Sequence[FloatArray]
+    groups: RowGroups, top: Sequence[FloatArray], bottom: Sequence[FloatArray]
 ) -> tuple[FloatArray, ...]:
     """The logarithm of the ratio of these columns [rows] in each unit.
 
     One array [units], or nothing if there is one unit. It is over the requests that all units
     have, since the others' prompts would count as noise of their units. NaN stands for a unit
-    with half of all requests or fewer, as of an interrupted pass.
+    with half of all requests or fewer, as of an interrupted pass. A unit is a pass or a run, and
+    `groups` says the unit and the request of each row.
     """
-    if rows.num_units < 2 or not len(rows.units):
+    if groups.num_units < 2 or not len(groups.units):
         return ()
-    num_requests = 1 + int(rows.requests.max())
-    has_request = np.zeros((rows.num_units, num_requests), dtype=bool)
-    has_request[rows.units, rows.requests] = True
-    num_asked = has_request.any(axis=0).sum()
-    is_counted = 2 * has_request.sum(axis=1) > num_asked  # [units]
-    is_in_all = has_request[is_counted].all(axis=0)  # [requests]
-    is_kept = is_in_all[rows.requests]  # [rows]
+    num_requests = 1 + int(groups.requests.max())
+    # True where the unit has rows of the request [units, requests].
+    has_request = np.zeros((groups.num_units, num_requests), dtype=bool)
+    has_request[groups.units, groups.requests] = True
+    num_present = has_request.any(axis=0).sum()
+    is_unit_counted = 2 * has_request.sum(axis=1) > num_present  # [units]
+    is_in_all_units = has_request[is_unit_counted].all(axis=0)  # [requests]
+    is_row_kept = is_in_all_units[groups.requests]  # [rows]
     with np.errstate(divide="ignore", invalid="ignore"):
         # log(prod of top sums / prod of bottom sums) in each unit [units]
-        log_top = _log_of_product(rows, top, is_kept)
-        log_bottom = _log_of_product(rows, bottom, is_kept)
-        logs = np.where(is_counted, np.subtract(log_top, log_bottom), np.nan)
+        log_top = _log_of_product(groups, top, is_row_kept)
+        log_bottom = _log_of_product(groups, bottom, is_row_kept)
+        logs = np.where(is_unit_counted, np.subtract(log_top, log_bottom), np.nan)
     return (logs,)
 
 

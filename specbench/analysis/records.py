@@ -132,8 +132,9 @@ def records_frame(records: Sequence[Record]) -> DataFrame:
     keys = [record.key for record in records]
 
     def column(name: str) -> list[Any]:
-        source: Sequence[object] = keys if name in _OF_KEYS else records
-        return [getattr(record, name) for record in source]
+        """The values of a field of the records, or of their keys."""
+        holders: Sequence[object] = keys if name in _OF_KEYS else records
+        return [getattr(record, name) for record in holders]
 
     def integers(numbers: list[Any]) -> NDArray[np.int64]:
         return np.array(numbers, dtype=np.int64)
@@ -147,9 +148,10 @@ def records_frame(records: Sequence[Record]) -> DataFrame:
     columns["num_steps"] = integers([len(lengths) for lengths in accept_lengths])
     columns["num_emitted"] = integers([sum(lengths) for lengths in accept_lengths])
     columns |= {name: floats(column(name)) for name in _FLOATS}
-    phases = [record.phases for record in records]
+    phases_of_records = [record.phases for record in records]
     for name in PHASES:
-        columns[name] = floats([times and getattr(times, name) for times in phases])
+        # None, for a record without phases, becomes NaN.
+        columns[name] = floats([phases and getattr(phases, name) for phases in phases_of_records])
     columns["error"] = pd.Series(column("error"), dtype=object)
     frame = pd.DataFrame(columns)
     is_timed = frame["wall_s"].between(0, np.inf, inclusive="neither")
@@ -165,7 +167,8 @@ def make_table(
 ) -> RecordTable:
     """The table of these records.
 
-    `run_of_repeat` is the run of each repeat of a pool, `blocks` are those of servers.
+    `run_of_repeat` is the run of each repeat of a pool, `blocks` are those of servers. The columns
+    that are added to `records_frame` are described at `RecordTable.frame`.
     """
     frame = records_frame(records)
     repeats = frame["repeat"].to_numpy()
@@ -177,38 +180,43 @@ def make_table(
     baseline_rows = _baseline_rows(frame)
     frame["baseline_row"] = baseline_rows
     for name in _BASELINE_COLUMNS:
-        of_baseline = frame[name].to_numpy()[baseline_rows]
-        frame[f"baseline_{name}"] = np.where(baseline_rows >= 0, of_baseline, 0)
+        baseline_column = frame[name].to_numpy()[baseline_rows]
+        frame[f"baseline_{name}"] = np.where(baseline_rows >= 0, baseline_column, 0)
     frame["is_same"] = _is_same(records, baseline_rows)
     frame["is_paused"] = [record.is_paused for record in records]
     frame["is_cut"] = np.array([_is_cut(record) for record in records], dtype=bool)
+    # Of servers that list no steps: those that their counts imply.
     served = served_steps(records, blocks)
     frame["mat_emitted"] = np.array(served.emitted, dtype=np.int64)
     frame["mat_steps"] = np.array(served.steps, dtype=np.float64)
     frame["first_step"] = frame["num_steps"].cumsum() - frame["num_steps"]
-    lengths = chain.from_iterable(record.accept_lengths for record in records)
-    not_categories = frame.select_dtypes(exclude="category")
+    all_lengths = chain.from_iterable(record.accept_lengths for record in records)
+    array_columns = frame.select_dtypes(exclude="category")
     return RecordTable(
         records,
         frame,
-        columns={name: frame[name].to_numpy() for name in not_categories},
-        accept_lengths=np.fromiter(lengths, np.intp, frame["num_steps"].sum()),
+        columns={name: frame[name].to_numpy() for name in array_columns},
+        accept_lengths=np.fromiter(all_lengths, np.intp, frame["num_steps"].sum()),
         served=served,
         num_units=1 + int(frame["unit"].max()) if len(frame) else 1,
     )
 
 
 def _baseline_rows(frame: DataFrame) -> IntArray:
-    """The row of vanilla's measured record of each row's request and worker; -1 without one."""
-    requests = frame["asked"].to_numpy()
-    workers = frame["worker"].cat.codes.to_numpy()
+    """The row of vanilla's measured record of each row's request and worker; -1 without one.
+
+    `frame` has one row per record; its `asked` is the number of the request over all methods. The
+    result is [records].
+    """
+    request_of_row = frame["asked"].to_numpy()
+    worker_of_row = frame["worker"].cat.codes.to_numpy()
     is_baseline = (frame["method"] == BASELINE) & frame["is_measured"]
     baseline_rows = np.flatnonzero(is_baseline)
-    row_of_request = np.full(len(frame), -1, dtype=np.intp)
-    row_of_request[requests[baseline_rows]] = baseline_rows
-    partners = row_of_request[requests]  # [records]
-    is_partner = (partners >= 0) & (workers[partners] == workers)
-    return np.where(is_partner, partners, -1)
+    baseline_of_request = np.full(len(frame), -1, dtype=np.intp)
+    baseline_of_request[request_of_row[baseline_rows]] = baseline_rows
+    baseline_of_row = baseline_of_request[request_of_row]  # [records]
+    has_same_worker = (baseline_of_row >= 0) & (worker_of_row[baseline_of_row] == worker_of_row)
+    return np.where(has_same_worker, baseline_of_row, -1)
 
 
 def _is_same(records: Sequence[Record], baseline_rows: IntArray) -> NDArray[np.bool_]:

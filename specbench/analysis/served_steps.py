@@ -41,49 +41,57 @@ class ServedSteps:
 
 
 def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> ServedSteps:
-    """The steps of records: those that are listed, or those that their server's counts imply."""
-    blocks_of: dict[BlockKey, list[BlockHeader]] = defaultdict(list)
+    """The steps of records: those that are listed, or those that their server's counts imply.
+
+    A block is what a server measured in one go, with the increase of the server's counters. The
+    drafts that it counts beyond the implied steps are spread over the answers that may have them.
+    """
+    blocks_by_key: dict[BlockKey, list[BlockHeader]] = defaultdict(list)
     for block in blocks:
-        blocks_of[block_key(block)].append(block)
+        blocks_by_key[block_key(block)].append(block)
+    # Methods whose server reports accepted tokens of any answer.
     counting_methods = {
         record.key.method
         for record in records
         if record.serving and _num_accepted(record) is not None
     }
-    emitted: list[int] = []
-    steps: list[float] = []
-    more = [0] * len(records)
+    # Of each record: tokens that steps emitted; steps; 1 if it may have taken a step more.
+    num_emitted: list[int] = []
+    num_steps: list[float] = []
+    num_more = [0] * len(records)
+    # Rows of answers whose server does not list their steps, by block.
     unlisted_rows: dict[BlockKey, list[int]] = defaultdict(list)
     for row, record in enumerate(records):
         implied = _implied(record, is_counting=record.key.method in counting_methods)
-        emitted.append(implied.num_emitted)
-        steps.append(float(implied.num_steps))
+        num_emitted.append(implied.num_emitted)
+        num_steps.append(float(implied.num_steps))
         if record.serving and record.is_ok and not record.accept_lengths:
             unlisted_rows[block_key(record.key)].append(row)
 
     contradictions = {}
     for key in unlisted_rows:
-        contradiction = _contradiction(blocks_of[key])
+        contradiction = _contradiction(blocks_by_key[key])
         if contradiction:
             contradictions[key] = contradiction
     for key, rows in unlisted_rows.items():
         # Answers that ended with a draft token, each of which may have taken a step more.
         end_rows = [row for row in rows if _may_have_more(records[row])]
-        num_unseen = _num_unseen(records, rows, emitted, steps, blocks_of[key])
+        # Drafts that the block counts beyond the steps of its answers.
+        num_unseen = _num_unseen(records, rows, num_emitted, num_steps, blocks_by_key[key])
         if num_unseen is None or num_unseen < 0:
             for row in end_rows:
-                more[row] = 1
+                num_more[row] = 1
         elif num_unseen > len(end_rows):
             contradictions.setdefault(key, _TOO_MANY.format(num_unseen, len(end_rows)))
         else:
             for row in end_rows:
-                steps[row] += num_unseen / len(end_rows)
+                num_steps[row] += num_unseen / len(end_rows)
         if key in contradictions:
             for row in rows:
-                emitted[row] = 0
-                steps[row] = 0.0
-                more[row] = 0
-    return ServedSteps(emitted, steps, more, contradictions)
+                num_emitted[row] = 0
+                num_steps[row] = 0.0
+                num_more[row] = 0
+    return ServedSteps(num_emitted, num_steps, num_more, contradictions)
 
 
 class ImpliedSteps(NamedTuple):
@@ -130,17 +138,20 @@ def _num_unseen(
 
 
 def _contradiction(blocks: Sequence[BlockHeader]) -> str | None:
-    """Describe an impossible value among the counters of a block; None if there is none."""
+    """Describe an impossible value among the counters of a block; None if there is none.
+
+    Counters are the increase of the server's counts of drafts and tokens while it measured a block.
+    """
     for block in blocks:
         counters = block.counters
-        drafts = counters.get("num_drafts", 0.0)
-        accepted = counters.get("num_accepted", 0.0)
-        drafted = counters.get("num_draft_tokens", accepted)
-        tokens = counters.get("num_tokens", drafts)
-        if accepted > drafted:
-            return f"the server accepted {accepted:g} of {drafted:g} draft tokens"
-        if drafts > tokens:
-            return f"the server made {drafts:g} drafts for {tokens:g} tokens"
+        num_drafts = counters.get("num_drafts", 0.0)
+        num_accepted = counters.get("num_accepted", 0.0)
+        num_draft_tokens = counters.get("num_draft_tokens", num_accepted)
+        num_tokens = counters.get("num_tokens", num_drafts)
+        if num_accepted > num_draft_tokens:
+            return f"the server accepted {num_accepted:g} of {num_draft_tokens:g} draft tokens"
+        if num_drafts > num_tokens:
+            return f"the server made {num_drafts:g} drafts for {num_tokens:g} tokens"
     return None
 
 
@@ -155,12 +166,15 @@ def _may_have_more(record: Record) -> bool:
 
 
 def _num_drafts(blocks: Sequence[BlockHeader], num_answers: int) -> float | None:
-    """The drafts of these answers by the server's counters; None if they may count others too."""
+    """The drafts of these answers by the server's counters; None if they may count others too.
+
+    `blocks` are what the server measured in one go; `num_answers` of their requests were recorded.
+    """
     if not blocks or not all("num_drafts" in block.counters for block in blocks):
         return None
     num_finished = sum(block.num_requests - block.num_failed for block in blocks)
     num_tokens = sum(block.num_tokens for block in blocks)
-    num_counted = sum(block.counters.get("num_tokens", -1) for block in blocks)
-    if num_finished != num_answers or num_counted != num_tokens:
+    num_counted_tokens = sum(block.counters.get("num_tokens", -1) for block in blocks)
+    if num_finished != num_answers or num_counted_tokens != num_tokens:
         return None
     return sum(block.counters["num_drafts"] for block in blocks)

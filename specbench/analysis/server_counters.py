@@ -26,50 +26,62 @@ def counter_total(blocks: Iterable[BlockHeader], name: str) -> float:
 
 
 def mat_of_blocks(blocks: Iterable[BlockHeader]) -> Value:
-    """MAT from the server's counters, for servers that report no draft of a single request."""
-    counted = [block for block in blocks if "num_accepted" in block.counters]
-    if not counted:
+    """MAT from the server's counters, for servers that report no draft of a single request.
+
+    A block is what a server measured in one go, with the increase of its counters. MAT is tokens
+    emitted by steps / steps; Missing with the reason if the counters do not give it.
+    """
+    counting_blocks = [block for block in blocks if "num_accepted" in block.counters]
+    if not counting_blocks:
         return NO_COUNTS
-    problem = _counters_problem(counted)
+    problem = _counters_problem(counting_blocks)
     if problem:
         return problem
     # The first token of each request is the prefill's.
-    num_emitted = sum(block.num_tokens - block.num_requests for block in counted)
-    num_accepted = counter_total(counted, "num_accepted")
-    num_steps = max(num_emitted - num_accepted, counter_total(counted, "num_drafts"))
+    num_emitted = sum(block.num_tokens - block.num_requests for block in counting_blocks)
+    num_accepted = counter_total(counting_blocks, "num_accepted")
+    # A step emits the accepted tokens and one more, and drafts at most once.
+    num_steps = max(num_emitted - num_accepted, counter_total(counting_blocks, "num_drafts"))
     return Estimate(num_emitted / num_steps) if num_steps > 0 else NO_COUNTS
 
 
 def engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
-    """1 + accepted / drafts, as counted for each answer, else by the server's counters."""
-    counts = [record.serving for record in done if record.serving and record.serving.num_drafts]
-    num_drafts = sum(answer.num_drafts or 0 for answer in counts)
-    num_accepted = float(sum(answer.num_accepted or 0 for answer in counts))
+    """1 + accepted / drafts, as counted for each answer, else by the server's counters.
+
+    `done` are completed records; a block is what the server measured in one go, with the increase
+    of its counters.
+    """
+    counted_answers = [
+        record.serving for record in done if record.serving and record.serving.num_drafts
+    ]
+    num_drafts = sum(answer.num_drafts or 0 for answer in counted_answers)
+    num_accepted = float(sum(answer.num_accepted or 0 for answer in counted_answers))
     if num_drafts:
         return Estimate(1 + num_accepted / num_drafts)
-    drafting = [block for block in blocks if block.counters.get("num_drafts")]
-    problem = _counters_problem(drafting) if drafting else None
+    drafting_blocks = [block for block in blocks if block.counters.get("num_drafts")]
+    problem = _counters_problem(drafting_blocks) if drafting_blocks else None
     if problem:
         return problem
-    num_drafts = int(counter_total(drafting, "num_drafts"))
+    num_drafts = int(counter_total(drafting_blocks, "num_drafts"))
     if not num_drafts:
         return NO_COUNTS
-    return Estimate(1 + counter_total(drafting, "num_accepted") / num_drafts)
+    return Estimate(1 + counter_total(drafting_blocks, "num_accepted") / num_drafts)
 
 
 def acceptance_rates(blocks: Sequence[BlockHeader]) -> tuple[float, ...]:
     """Accepted tokens at each draft position / drafts [positions], by the server's counters.
 
-    Empty without counters, or if they count other requests too.
+    Empty without counters, or if they count other requests too. A block is what the server measured
+    in one go; the counter `accepted_at_2` is of second draft tokens.
     """
     num_drafts = counter_total(blocks, "num_drafts")
     if not num_drafts or _counters_problem(blocks):
         return ()
-    counters = {name for block in blocks for name in block.counters}
+    counter_names = {name for block in blocks for name in block.counters}
     rates = []
     for position in count(1):
         name = f"accepted_at_{position}"
-        if name not in counters:
+        if name not in counter_names:
             break
         rates.append(counter_total(blocks, name) / num_drafts)
     return tuple(rates)

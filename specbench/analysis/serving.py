@@ -101,7 +101,8 @@ def measure_serving(
 ) -> dict[tuple[str, float], ServingMetrics]:
     """The numbers of every method at every temperature; empty without blocks.
 
-    A good request keeps the latency `bounds`.
+    A good request keeps the latency `bounds`, in seconds. A block is what a server measured in one
+    go. `bootstrap` has the seed and the number of resamples of blocks.
     """
     over_tasks = CELL_KEY[:2]  # method and temperature
     rows_by_key: dict[Any, IntArray] = table.frame.groupby(over_tasks, observed=True).indices
@@ -126,14 +127,18 @@ def _measure(
     draws: Draws,
     bounds: LatencyBounds,
 ) -> ServingMetrics:
-    """The numbers from a method's blocks, and vanilla's, and from the method's rows."""
+    """The numbers from a method's blocks, and vanilla's, and from the method's rows.
+
+    `rows` are the numbers of the method's records in the table. `draws` resamples blocks.
+    """
     done_rows = rows[[table.records[row].is_ok for row in rows]]
     done = [table.records[row] for row in done_rows]
     answers = [record.serving for record in done if record.serving]
-    ttft, decode_s, e2e, num_tokens, prompt_tokens = table.values(
+    # First token, rest and whole of each completed request: [done rows].
+    ttft_s, decode_s, e2e_s, num_tokens, prompt_tokens = table.values(
         done_rows, "prefill_s", "decode_s", "wall_s", "num_tokens", "prompt_tokens"
     )
-    tpot = decode_s / np.maximum(num_tokens - 1, 1)
+    tpot_s = decode_s / np.maximum(num_tokens - 1, 1)
     gaps_s = chain.from_iterable(answer.gaps_s for answer in answers)
 
     throughput = partial(_throughput, blocks, draws)
@@ -141,17 +146,17 @@ def _measure(
     goodput: Value = NO_GOODPUT
     if bounds:
         # A run that was interrupted has only some records, hence the share of those.
-        times = {"ttft": ttft, "tpot": tpot, "e2e": e2e}
-        share_good = _share_good(times, bounds, len(rows))
+        seconds_by_name = {"ttft": ttft_s, "tpot": tpot_s, "e2e": e2e_s}
+        share_good = _share_good(seconds_by_name, bounds, len(rows))
         asked_throughput = throughput(lambda block: block.num_requests)
         goodput = _scaled(asked_throughput, share_good)
     num_drafts = counter_total(blocks, "num_drafts")
     num_draft_tokens = counter_total(blocks, "num_draft_tokens")
     return ServingMetrics(
-        ttft=_times(ttft),
-        tpot=_times(tpot[num_tokens > 1]),
+        ttft=_times(ttft_s),
+        tpot=_times(tpot_s[num_tokens > 1]),
         itl=_times(np.array([*gaps_s])),
-        e2e=_times(e2e),
+        e2e=_times(e2e_s),
         request_throughput=throughput(lambda block: block.num_requests - block.num_failed),
         output_throughput=output_throughput,
         total_throughput=_total_throughput(output_throughput, num_tokens, prompt_tokens),
@@ -163,7 +168,7 @@ def _measure(
         draft_length=num_draft_tokens / num_drafts if num_drafts else 0.0,
         acceptance_rates=acceptance_rates(blocks),
         contradictions=_contradictions(table, blocks),
-        client_share=_client_share(blocks, e2e),
+        client_share=_client_share(blocks, e2e_s),
         num_cached_tokens=int(counter_total(blocks, "num_cached_tokens")),
         num_retries=sum(answer.num_retries for answer in answers),
         num_interrupted=sum(block.num_before > 0 for block in blocks),
@@ -221,16 +226,17 @@ def _throughput(
 ) -> Value:
     """The throughput of an amount of a block, with an interval over blocks.
 
-    A block in which everything failed counts with its time, and leaves no interval.
+    `amount` gives the requests or tokens of a block: the sum of amounts / the sum of seconds. A
+    block in which everything failed counts with its time, and leaves no interval.
     """
-    whole = [block for block in blocks if not block.num_before]
-    if blocks and not whole:
+    whole_blocks = [block for block in blocks if not block.num_before]
+    if blocks and not whole_blocks:
         return INTERRUPTED
-    timed = [block for block in whole if block.duration_s > 0]
-    amounts = np.array([[amount(block)] for block in timed], dtype=np.float64)  # [blocks, 1]
+    timed_blocks = [block for block in whole_blocks if block.duration_s > 0]
+    amounts = np.array([[amount(block)] for block in timed_blocks], dtype=np.float64)  # [blocks, 1]
     if not amounts.any():
         return NOT_RUN
-    durations_s = np.array([[block.duration_s] for block in timed])
+    durations_s = np.array([[block.duration_s] for block in timed_blocks])
     ratio = Ratio(amounts, durations_s)
     return draws.estimate(ratio) if amounts.all() else ratio.estimate
 
@@ -239,17 +245,18 @@ def _throughput_ratio(
     blocks: Sequence[BlockHeader], baseline_blocks: Sequence[BlockHeader], draws: Draws
 ) -> Value:
     """Output tokens/s / vanilla's, over the blocks of the same tasks and passes."""
-    baselines = _comparable(baseline_blocks)
-    top = []
-    bottom = []
+    baseline_by_key = _comparable(baseline_blocks)
+    # Per pair of blocks: (tokens * vanilla's seconds) / (seconds * vanilla's tokens).
+    top_rows = []
+    bottom_rows = []
     for key, block in _comparable(blocks).items():
-        baseline = baselines.get(key)
-        if baseline:
-            top.append([block.num_tokens, baseline.duration_s])
-            bottom.append([block.duration_s, baseline.num_tokens])
-    if not top:
+        baseline_block = baseline_by_key.get(key)
+        if baseline_block:
+            top_rows.append([block.num_tokens, baseline_block.duration_s])
+            bottom_rows.append([block.duration_s, baseline_block.num_tokens])
+    if not top_rows:
         return NO_BLOCKS
-    return draws.estimate(Ratio(np.array(top), np.array(bottom)))
+    return draws.estimate(Ratio(np.array(top_rows), np.array(bottom_rows)))
 
 
 def _comparable(blocks: Sequence[BlockHeader]) -> dict[tuple[str, int], BlockHeader]:

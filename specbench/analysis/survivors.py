@@ -49,23 +49,30 @@ class Survivors:
 
 
 def find_survivors(frame: DataFrame) -> Survivors:
-    """The survivors among the records of the frame of a `RecordTable`."""
+    """The survivors among the records of the frame of a `RecordTable`: those that methods share.
+
+    `frame` has one row per record; its `asked` is the number of the request over all methods. A
+    method is ranked on a task if it finished at least half of its requests.
+    """
     is_measured = frame["is_measured"].to_numpy()
-    done = frame[is_measured]
-    if not len(done):
+    done_rows = frame[is_measured]
+    if not len(done_rows):
         return Survivors(is_measured)
-    num_done = done.groupby(CELL_KEY, observed=True)["asked"].transform("size")
-    num_asked = done.groupby(_OVER_METHODS, observed=True)["asked"].transform("nunique")
+    # For each measured row: answers of its method on its task, and requests that any finished.
+    num_done = done_rows.groupby(CELL_KEY, observed=True)["asked"].transform("size")
+    num_asked = done_rows.groupby(_OVER_METHODS, observed=True)["asked"].transform("nunique")
     is_ranked = num_done >= LEAST_DONE * num_asked
-    unranked_cells = done[~is_ranked].drop_duplicates(CELL_KEY)
+    unranked_cells = done_rows[~is_ranked].drop_duplicates(CELL_KEY)
     unranked = {
         (method, temperature, task): Finished(int(num_done[row]), int(num_asked[row]))
         for row, method, temperature, task in unranked_cells[CELL_KEY].itertuples()
     }
-    ranked = done[is_ranked]
-    num_methods = ranked.groupby(_OVER_METHODS, observed=True)["method"].transform("nunique")
-    num_answers = ranked.groupby("asked")["method"].transform("size")
-    finished_by_all = ranked[num_answers == num_methods]
+    ranked_rows = done_rows[is_ranked]
+    # For each ranked row: methods ranked on its task, and answers to its request.
+    methods_of_tasks = ranked_rows.groupby(_OVER_METHODS, observed=True)["method"]
+    num_ranked_methods = methods_of_tasks.transform("nunique")
+    num_answers = ranked_rows.groupby("asked")["method"].transform("size")
+    finished_by_all = ranked_rows[num_answers == num_ranked_methods]
     pauses = finished_by_all.groupby("asked")["is_paused"]
     is_paused = pauses.transform("any")  # for any method
     is_shared = np.zeros(len(frame), dtype=bool)
@@ -73,7 +80,7 @@ def find_survivors(frame: DataFrame) -> Survivors:
     return Survivors(
         is_shared,
         unranked,
-        num_requests=done["asked"].nunique(),
+        num_requests=done_rows["asked"].nunique(),
         num_shared=len(pauses),
         num_paused=int(pauses.any().sum()),
     )

@@ -35,29 +35,36 @@ _BYTES_PER_NUMBER = 4
 def hidden_time(table: RecordTable) -> dict[Subject, float]:
     """Seconds of completions by the outer clock / by their own times, where it saw far more.
 
-    It counts if the sum and many completions show it: bursts of other programs hit only a few.
+    It counts if the sum and many completions show it: bursts of other programs hit only a few. A
+    subject is a method and a temperature. The ratios are by subject.
     """
-    times: dict[Subject, list[tuple[float, float]]] = defaultdict(list)
+    # Seconds of each completion by the outer clock, and by its own.
+    seconds_by_subject: dict[Subject, list[tuple[float, float]]] = defaultdict(list)
     for record in table.records:
         if record.outer_s is not None and record.wall_s is not None:
             subject = record.key.method, record.key.temperature
-            times[subject].append((record.outer_s, record.wall_s))
+            seconds_by_subject[subject].append((record.outer_s, record.wall_s))
     ratios = {}
-    for subject, pairs in times.items():
-        outer_s, own_s = np.array(pairs).T  # [completions]
+    for subject, second_pairs in seconds_by_subject.items():
+        outer_s, own_s = np.array(second_pairs).T  # [completions]
         is_more = outer_s > own_s * (1 + MOST_HIDDEN) + HIDDEN_S
-        allowed_s = own_s.sum() * (1 + MOST_HIDDEN) + HIDDEN_S * len(pairs)
+        allowed_s = own_s.sum() * (1 + MOST_HIDDEN) + HIDDEN_S * len(second_pairs)
         if outer_s.sum() > allowed_s and is_more.mean() > LEAST_HIDDEN:
             ratios[subject] = float(outer_s.sum() / own_s.sum())
     return ratios
 
 
 def untimed_work(frame: DataFrame, header: RunHeader) -> dict[Subject, float]:
-    """Untimed work of methods / their decode times, where it is more than loading explains."""
+    """Untimed work of methods / their decode times, where it is more than loading explains.
+
+    `frame` has one row per record; `header.hooks` the seconds that methods spent outside
+    completions. The ratios are by method, with temperature 0.
+    """
     measured = frame[frame["is_measured"]]
     decode_s_of_method = measured.groupby("method", observed=True)["decode_s"].sum()
     ratios = {}
     for method, hooks in header.hooks.items():
+        # Seconds beyond a usual build and beyond loading the weights.
         load_s = _weight_bytes(header, method) / LOADED_BYTES_PER_S
         build_s = max(hooks.build_s - BUILD_S - load_s, 0.0)
         untimed_s = build_s + hooks.remember_s + hooks.forget_s

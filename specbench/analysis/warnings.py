@@ -63,6 +63,7 @@ def find_warnings(
     """All warnings about a run. The records of `table` stand in the order in which they ran.
 
     With `has_clocks`, the GPU's driver reports lowered clocks, and the run has that warning.
+    `rankings` are by temperature. `survivors` are the requests that every ranked method finished.
     """
     warnings: list[RunWarning] = []
     # Both kinds of requests are left out for all methods: those during which the machine paused,
@@ -98,26 +99,30 @@ _GROUP = [
 def _throttling(frame: DataFrame) -> Iterable[RunWarning]:
     """Vanilla slower in the last third of its completions of each task and turn than in the first.
 
-    Only vanilla's steps cost the same each time. Times are relative to their group's
-    median.
+    Only vanilla's steps cost the same each time. Times are relative to the median of their group,
+    whose steps should take equally long. `frame` has one row per record, in the order in which they
+    ran.
     """
     is_timed = frame["is_measured"] & (frame["num_steps"] > 0) & (frame["decode_s"] > 0)
-    baseline = frame[is_timed & (frame["method"] == BASELINE)]
-    log_step_s = np.log(baseline["decode_s"] / baseline["num_steps"])
-    groups = [baseline[name] for name in _GROUP]
-    log_median_s = log_step_s.groupby(groups, observed=True).transform("median")
-    baseline = baseline.assign(completions=1.0, relative_time=np.exp(log_step_s - log_median_s))
-    times = baseline.groupby(_GROUP, observed=True, sort=False)["relative_time"]
-    share_before = times.cumcount() / times.transform("size")
-    first_third = baseline[share_before < 1 / 3]
-    last_third = baseline[share_before >= 2 / 3]
+    vanilla_rows = frame[is_timed & (frame["method"] == BASELINE)]
+    log_step_s = np.log(vanilla_rows["decode_s"] / vanilla_rows["num_steps"])
+    group_columns = [vanilla_rows[name] for name in _GROUP]
+    log_median_s = log_step_s.groupby(group_columns, observed=True).transform("median")
+    vanilla_rows = vanilla_rows.assign(
+        completions=1.0, relative_time=np.exp(log_step_s - log_median_s)
+    )
+    group_times = vanilla_rows.groupby(_GROUP, observed=True, sort=False)["relative_time"]
+    # Of each completion: the share of its group that ran before it, from 0 to 1.
+    share_earlier = group_times.cumcount() / group_times.transform("size")
+    first_third = vanilla_rows[share_earlier < 1 / 3]
+    last_third = vanilla_rows[share_earlier >= 2 / 3]
     if not len(first_third) or not len(last_third):
         return
-    first = _speed(first_third, "first")
-    last = _speed(last_third, "last")
-    p_value = slower(last, first, LEAST_SLOWER, EXACT)
+    first_speed = _speed(first_third, "first")
+    last_speed = _speed(last_third, "last")
+    p_value = slower(last_speed, first_speed, LEAST_SLOWER, EXACT)
     if p_value is not None and p_value <= ALPHA:
-        yield RunWarning("throttling", {"change": first.value / last.value - 1})
+        yield RunWarning("throttling", {"change": first_speed.value / last_speed.value - 1})
 
 
 def _speed(rows: DataFrame, stream: str) -> Estimate:
@@ -128,17 +133,25 @@ def _speed(rows: DataFrame, stream: str) -> Estimate:
 
 
 def _few_samples(cells: Mapping[CellKey, CellMetrics]) -> Iterable[RunWarning]:
-    """Tasks with too few samples for an interval."""
-    fewest: dict[str, int] = {}
+    """A warning that lists the tasks with too few samples for an interval.
+
+    A cell is a method at one temperature on one task; the task of all together is empty.
+    """
+    fewest_samples: dict[str, int] = {}
     for key, cell in cells.items():
         if not key.task or key.method == BASELINE:
             continue
         estimates = [number for number in (cell.speedup, cell.mat) if isinstance(number, Estimate)]
         if estimates and estimates[0].interval is None:
-            fewest[key.task] = min(cell.num_samples, fewest.get(key.task, cell.num_samples))
-    if fewest:
-        tasks = [{"task": task, "samples": num_samples} for task, num_samples in fewest.items()]
-        yield RunWarning("few_samples", {"tasks": tasks})
+            # Of the methods on this task, the fewest samples.
+            fewest_samples[key.task] = min(
+                cell.num_samples, fewest_samples.get(key.task, cell.num_samples)
+            )
+    if fewest_samples:
+        task_samples = [
+            {"task": task, "samples": num_samples} for task, num_samples in fewest_samples.items()
+        ]
+        yield RunWarning("few_samples", {"tasks": task_samples})
 
 
 def _not_significant(rankings: Mapping[float, Ranking]) -> Iterable[RunWarning]:
@@ -187,32 +200,37 @@ def _disagreements(
 ) -> Iterable[RunWarning]:
     """Decode speedups that a few completions decide: they lie far from MAT / the median of the
     paired step costs.
+
+    `frame` has one row per record, with vanilla's numbers of the same request (`baseline_`). A step
+    cost is the seconds of a method's step / vanilla's. The warnings are by temperature.
     """
     has_steps = (frame["num_steps"] > 0) & (frame["baseline_num_steps"] > 0)
     has_times = (frame["decode_s"] > 0) & (frame["baseline_decode_s"] > 0)
     is_used = survivors.is_shared & (frame["method"] != BASELINE) & has_steps & has_times
-    used = frame[is_used]
-    step_s = used["decode_s"] / used["num_steps"]
-    base_step_s = used["baseline_decode_s"] / used["baseline_num_steps"]
+    used_rows = frame[is_used]
+    step_s = used_rows["decode_s"] / used_rows["num_steps"]
+    base_step_s = used_rows["baseline_decode_s"] / used_rows["baseline_num_steps"]
     step_costs = step_s / base_step_s
     disagreements: dict[float, list[dict[str, Any]]] = defaultdict(list)
-    for (method, temperature, task), rows in used.groupby(CELL_KEY, observed=True, sort=False):
+    rows_by_cell = used_rows.groupby(CELL_KEY, observed=True, sort=False)
+    for (method, temperature, task), cell_rows in rows_by_cell:
         cell = cells.get(CellKey(method, temperature, task))
         speedup = cell.decode_speedup if cell else None
-        if len(rows) < _LEAST_GROUP or not isinstance(speedup, Estimate):
+        if len(cell_rows) < _LEAST_GROUP or not isinstance(speedup, Estimate):
             continue
         if speedup.interval is None:
             continue
-        mat = rows["num_emitted"].sum() / rows["num_steps"].sum()
-        base_mat = (rows["baseline_num_tokens"] - 1).sum() / rows["baseline_num_steps"].sum()
-        robust = float(mat / base_mat / step_costs[rows.index].median())
-        is_far = abs(math.log(robust / speedup.value)) > LEAST_DISAGREEMENT
-        if is_far and robust not in speedup.interval:
+        mat = cell_rows["num_emitted"].sum() / cell_rows["num_steps"].sum()
+        base_num_emitted = (cell_rows["baseline_num_tokens"] - 1).sum()  # without the prefill's
+        base_mat = base_num_emitted / cell_rows["baseline_num_steps"].sum()
+        robust_speedup = float(mat / base_mat / step_costs[cell_rows.index].median())
+        is_far = abs(math.log(robust_speedup / speedup.value)) > LEAST_DISAGREEMENT
+        if is_far and robust_speedup not in speedup.interval:
             disagreements[temperature].append(
-                {"method": method, "task": task, "speedup": speedup.value, "median": robust}
+                {"method": method, "task": task, "speedup": speedup.value, "median": robust_speedup}
             )
-    for temperature, numbers in disagreements.items():
-        yield RunWarning("disagreement", {"temperature": temperature, "cells": numbers})
+    for temperature, cell_numbers in disagreements.items():
+        yield RunWarning("disagreement", {"temperature": temperature, "cells": cell_numbers})
 
 
 @dataclass(slots=True)
@@ -230,32 +248,34 @@ def find_idle_drafts(
 ) -> Iterable[RunWarning]:
     """Methods whose drafting steps accept next to nothing.
 
-    For a server its counters show it, from the first draft on if it accepts none at all.
+    For a server its counters show it, from the first draft on if it accepts none at all. A block is
+    what a server measured in one go, with the increase of its counters.
     """
-    recorded: dict[tuple[str, float], _DraftCounts] = defaultdict(_DraftCounts)
+    # By method and temperature: drafts that recorded steps verified, and drafts of blocks.
+    recorded_counts: dict[tuple[str, float], _DraftCounts] = defaultdict(_DraftCounts)
     for record in records:
-        counts = recorded[record.key.method, record.key.temperature]
+        counts = recorded_counts[record.key.method, record.key.temperature]
         for length, num_nodes in zip(record.accept_lengths, record.num_nodes, strict=False):
-            if num_nodes > 1:
+            if num_nodes > 1:  # the step had a draft besides the root
                 counts.num_drafts += 1
                 counts.num_accepting += length > 1
-    served: dict[tuple[str, float], _DraftCounts] = defaultdict(_DraftCounts)
+    served_counts: dict[tuple[str, float], _DraftCounts] = defaultdict(_DraftCounts)
     for block in blocks:
         counters = block.counters
-        counts = served[block.method, block.temperature]
+        counts = served_counts[block.method, block.temperature]
         counts.num_accepting += counters.get("accepted_at_1", counters.get("num_accepted", 0.0))
         counts.num_drafts += counters.get("num_drafts", 0.0)
-    for subject, counts in (*recorded.items(), *served.items()):
+    for subject, counts in (*recorded_counts.items(), *served_counts.items()):
         least_drafts = LEAST_DRAFTS
-        if subject in served and not counts.num_accepting:
+        if subject in served_counts and not counts.num_accepting:
             least_drafts = 1
         is_idle = counts.num_accepting < LEAST_ACCEPTING * counts.num_drafts
         if is_idle and counts.num_drafts >= least_drafts:
             method, temperature = subject
-            numbers = {
+            warning_numbers = {
                 "method": method,
                 "temperature": temperature,
                 "accepting": int(counts.num_accepting),
                 "drafts": int(counts.num_drafts),
             }
-            yield RunWarning("idle_drafts", numbers)
+            yield RunWarning("idle_drafts", warning_numbers)

@@ -68,38 +68,39 @@ class Draws:
         self._counts: dict[int, NDArray[np.uint8]] = {}
 
     def estimate(self, ratio: Ratio) -> Estimate:
-        """The ratio with its interval.
+        """The ratio prod(sums of top columns) / prod(sums of bottom columns), with its interval.
 
         The spread of the resamples is widened by sqrt(n / (n - 1)) on the log scale, since
         drawing from n clusters has the variance of dividing by n. As clusters differ in
         weight, n is their effective number (Kish 1965): 1 / sum of squared shares.
         """
-        point = ratio.estimate
+        plain_estimate = ratio.estimate
         if len(ratio.top) < 2:
-            return point
+            return plain_estimate
         num_top_columns = ratio.top.shape[1]
         columns = np.hstack([ratio.top, ratio.bottom])  # [clusters, 2 k]
-        top, bottom = np.hsplit(self.sums(columns), [num_top_columns])
-        resamples = top.prod(1) / bottom.prod(1)  # [num_resamples]
-        effective = effective_number(columns)
-        degrees = effective - 1
+        # Of each resample: [num_resamples, k].
+        top_sums, bottom_sums = np.hsplit(self.sums(columns), [num_top_columns])
+        resamples = top_sums.prod(1) / bottom_sums.prod(1)  # [num_resamples]
+        num_effective = effective_number(columns)
+        degrees = num_effective - 1
         if degrees > 0:
-            widening = math.sqrt(effective / degrees)
-            resamples = point.value * (resamples / point.value) ** widening
-        return with_interval(replace(point, resamples=resamples, degrees=degrees))
+            widening = math.sqrt(num_effective / degrees)
+            resamples = plain_estimate.value * (resamples / plain_estimate.value) ** widening
+        return with_interval(replace(plain_estimate, resamples=resamples, degrees=degrees))
 
     def sums(self, columns: FloatArray) -> FloatArray:
         """Column sums of the drawn clusters: [clusters, k] -> [num_resamples, k]."""
         num_clusters = len(columns)
         if num_clusters not in self._counts:
             self._counts[num_clusters] = self._draw(num_clusters)
-        counts = self._counts[num_clusters]
-        chunk = max(1, _COUNTS_AT_ONCE // num_clusters)  # resamples
-        sums = []
-        for start in range(0, self._num_resamples, chunk):
-            counts_in_chunk = counts[start : start + chunk].astype(np.float64)
-            sums.append(counts_in_chunk @ columns)
-        return np.concatenate(sums)
+        counts = self._counts[num_clusters]  # of clusters in resamples: [num_resamples, clusters]
+        chunk_size = max(1, _COUNTS_AT_ONCE // num_clusters)  # resamples
+        sums_of_chunks = []
+        for start in range(0, self._num_resamples, chunk_size):
+            counts_in_chunk = counts[start : start + chunk_size].astype(np.float64)
+            sums_of_chunks.append(counts_in_chunk @ columns)
+        return np.concatenate(sums_of_chunks)
 
     def _draw(self, num_clusters: int) -> NDArray[np.uint8]:
         """Counts of each cluster in each resample: [num_resamples, num_clusters]."""

@@ -10,23 +10,27 @@ from specbench.analysis.stats.variance import Variance, largest, total
 
 
 def mean(estimates: Sequence[Estimate]) -> Estimate:
-    """The arithmetic mean of independent estimates (made on different streams, in one run)."""
-    number = sum(estimate.value for estimate in estimates) / len(estimates)
-    groups = zip(*(estimate.units for estimate in estimates), strict=False)
-    units = tuple(_log_of_mean(logs) for logs in groups)
+    """The arithmetic mean of independent estimates (made on different streams, in one run).
+
+    The mean has an interval if all have resamples.
+    """
+    mean_value = sum(estimate.value for estimate in estimates) / len(estimates)
+    # Logs [units] of the estimates, by run or pool of runs; a unit is a pass or a run.
+    logs_of_groups = zip(*(estimate.units for estimate in estimates), strict=False)
+    unit_logs = tuple(_log_of_mean(logs) for logs in logs_of_groups)
     machine = largest([estimate.machine for estimate in estimates])
     resamples = [estimate.resamples for estimate in estimates if estimate.resamples is not None]
     if len(resamples) < len(estimates):
-        return Estimate(number, units=units, machine=machine)
+        return Estimate(mean_value, units=unit_logs, machine=machine)
     degrees = _degrees_of_mean(resamples, [estimate.degrees for estimate in estimates])
-    combined = Estimate(
-        number,
+    mean_estimate = Estimate(
+        mean_value,
         resamples=np.mean(resamples, axis=0),
         degrees=degrees,
-        units=units,
+        units=unit_logs,
         machine=machine,
     )
-    return with_interval(combined)
+    return with_interval(mean_estimate)
 
 
 def _log_of_mean(logs: Sequence[FloatArray]) -> FloatArray:
@@ -49,26 +53,26 @@ def _degrees_of_mean(resamples: Sequence[FloatArray], degrees: Sequence[float]) 
 def quotient(top: Estimate, bottom: Estimate, *, is_one_run: bool = True) -> Estimate:
     """`top` / `bottom`, paired by prompts if both were made on the same stream.
 
-    Numbers of one run, or pool of runs, are paired by passes or runs too; else their units are
-    independent.
+    Numbers of one run, or pool of runs, are paired by passes or runs too (`is_one_run`); else their
+    units are independent. The machine's variance is that between units, on the log scale.
     """
-    number = top.value / bottom.value
-    units: tuple[FloatArray, ...]
+    ratio_value = top.value / bottom.value
+    unit_logs: tuple[FloatArray, ...]  # of the quotient: [units] per run or pool
     if is_one_run:
-        groups = zip(top.units, bottom.units, strict=False)
-        units = tuple(top_logs - bottom_logs for top_logs, bottom_logs in groups)
+        pairs_of_logs = zip(top.units, bottom.units, strict=False)
+        unit_logs = tuple(top_logs - bottom_logs for top_logs, bottom_logs in pairs_of_logs)
         machine = largest([top.machine, bottom.machine])
     else:
         has_units = bool(top.units and bottom.units)
-        units = (*top.units, *bottom.units) if has_units else ()
+        unit_logs = (*top.units, *bottom.units) if has_units else ()
         machine = _sum_of_two(top.machine, bottom.machine)
     if top.resamples is None or bottom.resamples is None:
-        return Estimate(number, units=units, machine=machine)
+        return Estimate(ratio_value, units=unit_logs, machine=machine)
     ratio = Estimate(
-        number,
+        ratio_value,
         resamples=top.resamples / bottom.resamples,
         degrees=min(top.degrees, bottom.degrees),
-        units=units,
+        units=unit_logs,
         machine=machine,
     )
     return with_interval(ratio)

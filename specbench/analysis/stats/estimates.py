@@ -91,11 +91,14 @@ def with_interval(estimate: Estimate) -> Estimate:
 
 
 def with_machine(estimate: Estimate, machine: Variance | None) -> Estimate:
-    """The number with this variance of the machine, in its interval as well."""
+    """The number with this variance of the machine, in its interval as well.
+
+    The machine's variance is that between passes or runs (`units`), of the number's logarithm.
+    """
     if machine is None or not estimate.units:
         return estimate
     estimate = replace(estimate, machine=machine, interval=None)
-    variance = estimate.variance
+    variance = estimate.variance  # of the logarithm, from prompts and machine
     if variance is None or estimate.degrees < MIN_DEGREES:
         return estimate
     # log value +/- t * sqrt(variance of prompts + variance of units)
@@ -123,10 +126,13 @@ def interval(resamples: FloatArray, degrees: float) -> Interval | None:
 
 
 def unit_sd(value: Value) -> float | None:
-    """The standard deviation of a number's logarithm between the units of its run."""
+    """The standard deviation of a number's logarithm between the units (passes or runs) of its run.
+
+    None for a missing number, one of several runs, or one of fewer than two units.
+    """
     if not isinstance(value, Estimate) or len(value.units) != 1:
         return None
-    logs = value.units[0]
+    logs = value.units[0]  # [units]; NaN where it is unknown
     mean_variance = of_mean(logs)
     if mean_variance is None:
         return None

@@ -38,7 +38,8 @@ def slower(a: Value, b: Value, allowed: float, machine: Variance | None) -> floa
     `a` and `b` are speeds, or other numbers where higher is better, paired by prompts.
     `machine` is the variance that passes or runs add to log(a / b). None where it is unknown,
     or where there are too few samples for an interval over prompts: then nothing can be
-    claimed. `EXACT` where the share is what the machine is allowed to differ by.
+    claimed. `EXACT` where the share is what the machine is allowed to differ by. `allowed` is a
+    share such as 0.05; the test is Student's t, or the normal's with infinite degrees of freedom.
     """
     log_ratio = _log_ratio(a, b, machine)
     if log_ratio is None:
@@ -91,12 +92,12 @@ def holm(p_values: Mapping[Key, float | None]) -> dict[Key, float | None]:
     Of all claims made below alpha, the chance that any is wrong is at most alpha, however the
     tests depend on each other.
     """
-    tests = {key: p_value for key, p_value in p_values.items() if p_value is not None}
+    given_p_values = {key: p_value for key, p_value in p_values.items() if p_value is not None}
     corrected: dict[Key, float | None] = dict.fromkeys(p_values)
-    largest = 0.0
+    largest_so_far = 0.0
     # The smallest p-value is multiplied by the number of tests, the next one by one less.
-    for rank, key in enumerate(sorted(tests, key=tests.__getitem__)):
-        num_left = len(tests) - rank
-        largest = max(largest, min(1.0, num_left * tests[key]))
-        corrected[key] = largest
+    for index, key in enumerate(sorted(given_p_values, key=given_p_values.__getitem__)):
+        num_left = len(given_p_values) - index
+        largest_so_far = max(largest_so_far, min(1.0, num_left * given_p_values[key]))
+        corrected[key] = largest_so_far
     return corrected

@@ -46,7 +46,10 @@ def total(variances: Iterable[Variance]) -> Variance:
 
 
 def of_groups(groups: Sequence[FloatArray]) -> Variance | None:
-    """The variance that independent groups of units add; None if one has fewer than two."""
+    """The variance that independent groups of units add; None if one has fewer than two.
+
+    A group holds the logarithm of a number in each pass or run of one run or pool: [units].
+    """
     if not groups:
         return None
     variances = []
