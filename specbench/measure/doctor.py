@@ -51,7 +51,8 @@ class Diagnosis(NamedTuple):
 def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
     """The lines of `specbench doctor`, for the model, device, threads and weights of a spec.
 
-    A line comes as soon as its check is done. The software comes first, the kernels last.
+    Each is a title, a text and a verdict, which is None for a fact. It comes as soon as its check
+    is done. The software comes first, the kernels last.
     """
     installed = environment.capture()  # the versions of Python, torch and specbench
     versions = f"Python {installed.python}, torch {installed.torch.version}"
@@ -85,7 +86,8 @@ def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
 def _kernels(spec: RunSpec, kinds: Sequence[str], *, is_offline: bool) -> Iterator[Diagnosis]:
     """Compare vanilla's tokens and times with each kind of kernels, one after the other.
 
-    `kinds` are names of kernels. The first is torch, whose tokens the others must give too.
+    `kinds` are names of kernels. The first is torch, whose tokens the others must give too. Yields
+    the time per token with each kind, and the check of a draft tree (`_tree`).
     """
     torch_token_ids: list[tuple[int, ...]] = []  # the token ids of each answer
     for kind in kinds:
@@ -93,7 +95,8 @@ def _kernels(spec: RunSpec, kinds: Sequence[str], *, is_offline: bool) -> Iterat
         setup = make_engine_setup(structs.replace(spec, kernels=kind), is_offline=is_offline)
         with EngineBackend(setup) as backend:
             kernels = describe_kernels(backend.target)
-            tree = _tree(backend.target)
+            tree = _tree(backend.target)  # a Diagnosis
+            # Completions with their seconds [requests][rounds].
             answers_by_request = [
                 [_timed(backend.complete, BASELINE, request) for _ in range(NUM_KIND_ROUNDS + 1)]
                 for request in _requests(setup)
@@ -166,9 +169,11 @@ def _tree(target: Target) -> Diagnosis:
     from specbench.engine.layers.torch_attention import without_cudnn_attention
     from specbench.engine.tree import DraftTree, TreeLayout
 
-    prompt, branch = (1, 5, 6, 7), (8, 9, 10)  # token ids
+    prompt = (1, 5, 6, 7)  # token ids
+    branch = (8, 9, 10)  # token ids
     with torch.inference_mode(), without_cudnn_attention():
         target.prefill(prompt)
+        # The parent of each node; the root names itself.
         layout = TreeLayout.from_parents([0, 0, 0, 2, 3], target.device)
         node_ids = torch.tensor([7, 11, *branch], device=target.device)
         tree = DraftTree(node_ids, layout, num_verify=5)

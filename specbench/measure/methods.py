@@ -52,7 +52,7 @@ def check_sources(card: ModelCard, choices: Sequence[MethodChoice]) -> None:
     Raises:
         UserError: no method has weights, or a file is missing or damaged.
     """
-    methods = [choice for choice in choices if choice.name != BASELINE]
+    methods = [choice for choice in choices if choice.name != BASELINE]  # vanilla needs none
     missing = []  # names of methods without weights
     for choice in methods:
         source = declared_source(card, choice)
@@ -112,7 +112,7 @@ def select_methods(
         except CheckpointError as error:
             errors.append(error)
             resolved = ResolvedWeights(None)
-        # The model's card may say which layers' hidden states the method reads.
+        # The model's card may say which layers of the target the method reads.
         if resolved.layers and method.options.layers == "":
             method = method.with_options(method.options.replaced(layers=resolved.layers))
         method = replace(method, weights=resolved.weights)
@@ -160,7 +160,7 @@ def _wanted(spec: RunSpec, named: Sequence[RunMethod]) -> _Wanted:
     methods = list(named)
     broken: tuple[str, ...] = ()
     if not named:
-        entries = registry.default_entries()
+        entries = registry.default_entries()  # names, with the error of those that are broken
         broken = tuple(
             f"{entry.name} was not run. {entry.error}" for entry in entries if entry.error
         )

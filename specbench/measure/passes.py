@@ -70,6 +70,7 @@ def width_after(header: RunHeader, records: Sequence[Record]) -> Width | None:
     if goal is None:
         return None
     metrics = measure(Run(header, tuple(records)))
+    # Of every method over vanilla, at each temperature.
     speedups = [
         speedup for ranking in metrics.rankings.values() for speedup in ranking.speedups.values()
     ]

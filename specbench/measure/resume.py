@@ -35,6 +35,7 @@ def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader
     if before.segments:
         latest_environment = before.segments[-1].environment
     latest = replace(before, environment=latest_environment)
+    # A method keeps the settings that were chosen when its run began.
     methods = {
         label: as_before(method, before.methods.get(label)) for label, method in new.methods.items()
     }

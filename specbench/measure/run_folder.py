@@ -50,7 +50,7 @@ def new_run(spec: RunSpec, given: Collection[str], output: Path | None, root: Pa
             f"{output} holds a run already.",
             "Go on with it by --resume, or give another --output.",
         )
-    folders = (output, *output.absolute().parents)
+    folders = (output, *output.absolute().parents)  # from the inside out
     nearest = next(folder for folder in folders if os.access(folder, os.F_OK))  # that exists
     if not os.access(f"{nearest}/.", os.W_OK | os.X_OK):
         raise RunFolderError(f"{nearest} cannot be written to.", "Choose another --output.")

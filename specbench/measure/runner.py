@@ -30,7 +30,9 @@ class SampleRunner:
     def run_sample(self, sample: Sample, stored: Mapping[RecordKey, Record]) -> Iterator[Record]:
         """Run what is not stored of a sample: its turns, and in each the methods in their order.
 
-        Yields each new record. Its `place` is the method's position in the order of the turn.
+        The methods run one after the other, in an order of their labels that is drawn for the turn.
+        `stored` has the records of earlier parts of the run. Yields each new record, with the
+        method's position in that order as its `place`.
         """
         labels = self.work.labels
         spec = self.work.spec
@@ -56,6 +58,7 @@ class SampleRunner:
     def _complete(self, key: RecordKey, prompt: Prompt, history: Sequence[Record]) -> Record:
         """One record. Whatever a method raises becomes an error record, and the run goes on.
 
+        The key says the method, prompt, turn, pass, temperature and load.
         `history` has the records of the replies to the prompt's earlier turns.
         """
         codec = self.work.codec
@@ -109,10 +112,10 @@ class Runner:
         """
         runner = SampleRunner(self.plan.work, self.backend, self.sink, self.progress, self.watch)
         stored = {record.key: record for record in done}
-        repeat = -1  # the pass of the sample before
+        latest_pass = -1  # that of the sample before; the first has pass 0
         with self.watch:
             for sample in self.plan.samples:
-                if sample.repeat != repeat:
+                if sample.repeat != latest_pass:
                     self.backend.forget()
-                    repeat = sample.repeat
+                    latest_pass = sample.repeat
                 yield from runner.run_sample(sample, stored)

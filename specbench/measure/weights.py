@@ -110,13 +110,14 @@ def find_checkpoint(
     """A method's weights: a datastore, the user's folder, the card's checkpoint, a stand-in's.
 
     The weights are a path, or what makes a stand-in's; None if the method needs none. `exists` is
-    False if the model has none for the method.
+    False if the model has none for the method. `layers` are the target's layers that the method
+    reads, as the card has them for these weights; mostly empty.
 
     Raises:
         UserError: a stand-in is given other weights.
         CheckpointError: a file is missing or damaged.
     """
-    source = weights_source(card, method)
+    source = weights_source(card, method)  # what the user named, and what the card has
     if source.checkpoint is None:
         return ResolvedWeights(None)
     if datastore := find_datastore(source.datastore):
@@ -153,7 +154,7 @@ def _weights_of_stand_in(
 
 
 def find_datastore(given: str) -> Path | None:
-    """The file that the option `datastore` names; None without a name.
+    """The file that the option `datastore` names (`given`); None without a name.
 
     Raises:
         CheckpointError: the file is missing or is not a datastore.
@@ -166,8 +167,8 @@ def find_datastore(given: str) -> Path | None:
         raise CheckpointError(f"Datastore {given} is not a file.", f"Make one: {build_command}")
     try:
         tensor_names = {*safetensors_header(path, "it")}  # messages call the file "it"
-        missing = {"token_ids", "order"} - tensor_names
-        problem = f"it has no {', '.join(sorted(missing))}." if missing else ""
+        missing_tensors = {"token_ids", "order"} - tensor_names
+        problem = f"it has no {', '.join(sorted(missing_tensors))}." if missing_tensors else ""
     except CheckpointError as error:
         problem = error.message
     if problem:

@@ -55,13 +55,13 @@ class BlockRunner:
         end.
         """
         self._records = {record.key: record for record in done}
-        repeat = 0  # the pass that runs
+        running_pass = 0  # the pass that runs
         for block in blocks(self.plan, is_one_at_a_time=self.backend.source.is_one_at_a_time):
             missing = [key for key in block.keys if key not in self._records]
             if not missing:
                 continue
-            if block.first.repeat != repeat:
-                repeat = block.first.repeat
+            if block.first.repeat != running_pass:
+                running_pass = block.first.repeat
                 self.backend.run(self.backend.source.end_pass())
             try:
                 self.backend.run(self._run_block(block))
@@ -74,7 +74,8 @@ class BlockRunner:
         """Complete what is missing of a block, and describe it in the header.
 
         The description has the block's time, its new requests and tokens, and the growth of the
-        server's counters, by name. If the server does not answer, all records are errors.
+        server's counters, by name. If the server does not answer, the missing records are
+        error records.
         """
         try:
             server = await self.backend.open(block.method)
@@ -92,7 +93,7 @@ class BlockRunner:
         counters_before = await server.counters()
         clock = BlockClock(has_rate=bool(load.request_rate))
         await self._complete_samples(block, unfinished, server, clock)
-        client_s = clock.client_s  # CPU seconds of this process
+        client_s = clock.client_s  # CPU seconds of this process, without those of the wait below
         counters: dict[str, float] = {}
         if counters_before:
             await asyncio.sleep(SETTLE_S)  # the counters come after the answers

@@ -125,12 +125,12 @@ async def closed_loop(samples: Sequence[Sample], concurrency: int, work: Work) -
 async def at_rate(samples: Sequence[Sample], rate: float, seed: int, work: Work) -> None:
     """Begin `rate` samples per second on average, without waiting for earlier ones to finish.
 
-    The times between them are exponential (a Poisson process), drawn with the seed. `work`
-    completes a sample.
+    The times between them are exponential (a Poisson process), drawn with the seed. `work` makes
+    the coroutine that completes a sample.
     """
     generator = random.Random(seed)
     began = perf_counter()
-    due_s = 0.0  # after `began`
+    due_s = 0.0  # when a sample begins, in seconds after `began`
     async with asyncio.TaskGroup() as group:
         for sample in samples:
             due_s += generator.expovariate(rate)

@@ -30,7 +30,7 @@ def read_counters(text: str) -> dict[str, float]:
         for metric, counter in load_engine(engine).counters.items()
     }
     counters: dict[str, float] = {}
-    for metric, labels, number in _SAMPLE.findall(text):
+    for metric, labels, number in _SAMPLE.findall(text):  # `labels` is the text in braces
         counter = our_names.get(metric.removesuffix("_total"))
         if counter == "accepted_at":
             position = _POSITION.search(labels)

@@ -185,10 +185,10 @@ def _contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Itera
     `num_tokens` is the number of the answer's tokens, `draft_length` the most tokens of a draft; 0
     if unknown. A draft may go on after the end of the answer.
     """
-    num_drafts = counts.num_drafts
-    num_drafted = counts.num_drafted
+    num_drafts = counts.num_drafts  # steps with a draft
+    num_drafted = counts.num_drafted  # draft tokens of all steps
     num_accepted = counts.num_accepted or 0
-    per_step = counts.accepted_per_step
+    per_step = counts.accepted_per_step  # accepted draft tokens [steps]
     most_drafted = num_tokens + _LONGEST_DRAFT if num_drafted is None else num_drafted
     if num_drafts is not None and draft_length:
         most_drafted = min(most_drafted, num_drafts * draft_length)

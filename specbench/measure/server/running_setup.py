@@ -109,7 +109,11 @@ def make_running_setup(spec: RunSpec, *, is_offline: bool = False) -> RunningSet
 
 
 def _labels(spec: RunSpec) -> tuple[str, ...]:
-    """The labels of the servers, in the order of their addresses."""
+    """The labels of the servers, in the order of their addresses.
+
+    Raises:
+        UserError: there is no address, or the labels do not fit the addresses.
+    """
     if not spec.urls:
         raise UserError(
             "--backend server needs the address of a server.",

@@ -199,6 +199,7 @@ class StartedServers:
             SpecbenchError: it ended, did not answer in time, or is not the server of the model.
         """
         port = free_port()
+        # For files that the engine needs in its own layout.
         scratch = self._stack.enter_context(TemporaryDirectory(prefix="specbench-"))
         launch = replace(self.launches[method], port=port, scratch=Path(scratch))
         command = self.command(launch)

@@ -153,12 +153,12 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
     choices = engine_choices(spec, engine)
     card = spec.card
     executable = find_executable(spec, engine)
-    path = resolve_model(card, offline=is_offline)
-    codec = load_codec(path, card, spec.template)
-    engine.check_folder(path, "")
-    context = min(context_length(path, card.name) or _MOST_CONTEXT, _MOST_CONTEXT)
+    model_path = resolve_model(card, offline=is_offline)
+    codec = load_codec(model_path, card, spec.template)
+    engine.check_folder(model_path, "")
+    context = min(context_length(model_path, card.name) or _MOST_CONTEXT, _MOST_CONTEXT)
     vanilla = Launch(
-        model=path,
+        model=model_path,
         served_name=card.name,
         method=BASELINE,
         weights=None,
@@ -177,7 +177,7 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
         card=card,
         codec=codec,
         servers=launches.servers,
-        path=path,
+        path=model_path,
         engine=engine,
         command=executable.words,
         context=context,
