@@ -48,13 +48,14 @@ _Lines = dict[str, list[_Point]]
 
 
 def frontier(report: Report) -> Plot | None:
-    """A line per method over its loads; None without a server."""
+    """The plot of a line per method over its loads; None without a server."""
 
-    def numbers(run: RunMetrics, method: str, temperature: float) -> _Numbers:
-        speed = run.pooled(method, temperature).tokens_per_s
-        return _Numbers(speed, run.serving[method, temperature].output_throughput)
+    def numbers_of(run: RunMetrics, method: str, temperature: float) -> _Numbers:
+        """The tokens/s of one request and of all requests together."""
+        tokens_per_s = run.pooled(method, temperature).tokens_per_s
+        return _Numbers(tokens_per_s, run.serving[method, temperature].output_throughput)
 
-    lines = _lines(report, numbers)
+    lines = _lines(report, numbers_of)
     if not lines:
         return None
     return Plot(
@@ -68,17 +69,19 @@ def frontier(report: Report) -> Plot | None:
 
 
 def speedup_by_load(report: Report) -> Plot | None:
-    """The speedup of each method by requests at once; None if there is only one load."""
+    """The plot of each method's speedup by requests at once; None if there is only one load."""
 
-    def numbers(run: RunMetrics, method: str, temperature: float) -> _Numbers:
-        at_once = loads_of(run.info.spec.values)[0].concurrency
-        return _Numbers(Estimate(float(at_once)), run.overall[method, temperature].speedup)
+    def numbers_of(run: RunMetrics, method: str, temperature: float) -> _Numbers:
+        """The requests at once of a run with one load, and the method's speedup there."""
+        num_at_once = loads_of(run.info.spec.values)[0].concurrency
+        return _Numbers(Estimate(float(num_at_once)), run.overall[method, temperature].speedup)
 
     lines: _Lines = {}
-    for method, all_points in _lines(report, numbers).items():
-        at_once = [point for point in all_points if point.x > 0]  # 0: a request rate
-        if method != BASELINE and len(at_once) > 1:
-            lines[method] = at_once
+    for method, all_points in _lines(report, numbers_of).items():
+        # a load that is a rate of requests has 0 requests at once
+        points_at_once = [point for point in all_points if point.x > 0]
+        if method != BASELINE and len(points_at_once) > 1:
+            lines[method] = points_at_once
     if not lines:
         return None
     return Plot(
@@ -91,36 +94,42 @@ def speedup_by_load(report: Report) -> Plot | None:
     )
 
 
-def _lines(report: Report, numbers: Callable[[RunMetrics, str, float], _Numbers]) -> _Lines:
-    """The points of every method at the lowest temperature, load by load.
+def _lines(report: Report, numbers_of: Callable[[RunMetrics, str, float], _Numbers]) -> _Lines:
+    """The points of every method's line, at the lowest temperature in the order of the loads.
 
-    `numbers` has those of a run, a method and a temperature.
+    `numbers_of(run, method, temperature)` gives the numbers along both axes. A source is one
+    load of a run. Empty if the report has servers of several runs.
     """
-    served = [source for source in report.sources if source.metrics.serving]
-    if len({source.run.path or source.info.id for source in served}) > 1:
+    served_sources = [source for source in report.sources if source.metrics.serving]
+    distinct_runs = {source.run.path or source.info.id for source in served_sources}
+    if len(distinct_runs) > 1:
         return {}  # a line is of one run
-    shown = looks(report.labels)
+    shown_methods = looks(report.labels)
     lines: _Lines = defaultdict(list)
-    for source in served:
-        for method, point in _points(source, numbers):
-            if method in shown:
+    for source in served_sources:
+        for method, point in _points(source, numbers_of):
+            if method in shown_methods:
                 lines[method].append(point)
     return lines
 
 
 def _points(
-    source: Source, numbers: Callable[[RunMetrics, str, float], _Numbers]
+    source: Source, numbers_of: Callable[[RunMetrics, str, float], _Numbers]
 ) -> Iterable[tuple[str, _Point]]:
-    """Each method of a run at one load, with its point if both numbers are known."""
+    """Pairs of a method and its point, at the lowest temperature of a run with one load.
+
+    `numbers_of(run, method, temperature)` gives the numbers along both axes; a method that
+    lacks either is left out. Nothing if the run has several loads.
+    """
     metrics = source.metrics
     loads = loads_of(source.info.spec.values)
     if len(loads) != 1:
         return
-    lowest = metrics.temperatures[0]
+    temperature = metrics.temperatures[0]  # the lowest
     for method in metrics.methods:
-        if (method, lowest) not in metrics.serving:
+        if (method, temperature) not in metrics.serving:
             continue
-        x, y = numbers(metrics, method, lowest)
+        x, y = numbers_of(metrics, method, temperature)
         if isinstance(x, Estimate) and isinstance(y, Estimate):
             yield method, _Point(loads[0], x.value, y)
 
@@ -136,19 +145,28 @@ def _described(report: Report, lines: _Lines, unit: str) -> str:
 
 
 def _draw_frontier(report: Report, lines: _Lines) -> Figure:
-    drawn, axes = _axes(report, lines, _FRONTIER)
-    for method, look in _looks(report, lines).items():
+    """The figure: tokens/s of all requests (y) over tokens/s of one (x), a point per load.
+
+    `lines` are the points by method; each has its load written beside it.
+    """
+    figure, axes = _axes(report, lines, _FRONTIER)
+    look_by_method = _looks(report, lines)
+    for method, look in look_by_method.items():
         _draw_line(axes, lines[method], look)
-    _name_loads(axes, [point for method in _looks(report, lines) for point in lines[method]])
+    _name_loads(axes, [point for method in look_by_method for point in lines[method]])
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
-    x = "tokens/s of one request (at points: requests at once, or each second)"
-    frame(axes, x=x, y="tokens/s of all requests", grid="both")
-    return drawn
+    x_label = "tokens/s of one request (at points: requests at once, or each second)"
+    frame(axes, x=x_label, y="tokens/s of all requests", grid="both")
+    return figure
 
 
 def _draw_speedup(report: Report, lines: _Lines) -> Figure:
-    drawn, axes = _axes(report, lines, _SPEEDUP)
+    """The figure: speedup (y) over requests at once (x), with intervals and a line at 1.
+
+    `lines` are the points by method.
+    """
+    figure, axes = _axes(report, lines, _SPEEDUP)
     for method, look in _looks(report, lines).items():
         _draw_line(axes, lines[method], look)
         for point in lines[method]:
@@ -156,13 +174,13 @@ def _draw_speedup(report: Report, lines: _Lines) -> Figure:
                 ends = [interval.low, interval.high]
                 axes.plot([point.x, point.x], ends, color=look.colour, linewidth=0.9)
     axes.axhline(1, **LINE)
-    ticks = sorted({point.x for line in lines.values() for point in line})
+    ticks = sorted({point.x for line in lines.values() for point in line})  # requests at once
     axes.set_xscale("log", base=2)
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.set_ylim(bottom=0)
     frame(axes, x="requests at once", y="speedup (times)", grid="both")
-    return drawn
+    return figure
 
 
 def _looks(report: Report, lines: _Lines) -> dict[str, Look]:
@@ -173,8 +191,8 @@ def _looks(report: Report, lines: _Lines) -> dict[str, Look]:
 def _axes(report: Report, lines: _Lines, title: str) -> tuple[Figure, Axes]:
     """A figure with one panel, and a legend of the methods."""
     handles = points(_looks(report, lines).values())
-    drawn, (axes,) = tiles(title, report.caption, 1, height=4.0, spare=0, handles=handles)
-    return drawn, axes
+    figure, (axes,) = tiles(title, report.caption, 1, height=4.0, spare=0, handles=handles)
+    return figure, axes
 
 
 def _draw_line(axes: Axes, line: Sequence[_Point], look: Look) -> None:

@@ -47,9 +47,9 @@ def _bound_of(method: MethodResults) -> _Point | None:
 
 
 def speedup_by_mat(report: Report) -> Plot | None:
-    """A point per method and task; None if no method has a speedup."""
-    texts = []
-    about_bound = ""
+    """The plot of a point per method and task, speedup over MAT; None if none has a speedup."""
+    texts = []  # a method's mean in words, for readers who cannot see the plot
+    about_bound = ""  # the end of the caption, if any method has a bandwidth bound
     for title, run in report.panels:
         for method in run.methods:
             mean = _mean_of(method)
@@ -80,26 +80,30 @@ def speedup_by_mat(report: Report) -> Plot | None:
 
 
 def _draw(report: Report) -> Figure:
+    """The figure: axes per run and temperature, with a small point per method and task, a large
+    one per method's mean, and the line of speedup = MAT.
+    """
     from matplotlib.lines import Line2D
 
-    shown = {name: look for name, look in style.looks(report.labels).items() if name != BASELINE}
-    equality = Line2D([], [], label="as fast as tokens are accepted", **LINE)
-    drawn, axes_list = style.tiles(
+    looks = style.looks(report.labels)  # colours and markers by method
+    drafting_looks = {method: look for method, look in looks.items() if method != BASELINE}
+    equality = Line2D([], [], label="as fast as tokens are accepted", **LINE)  # for the legend
+    figure, axes_list = style.tiles(
         _TITLE,
         report.caption,
         len(report.panels),
         height=3.6,
-        handles=[*style.points(shown.values(), has_line=False), equality],
+        handles=[*style.points(drafting_looks.values(), has_line=False), equality],
     )
     for axes, (title, run) in zip(axes_list, report.panels, strict=False):
         for method in run.methods:
-            if look := shown.get(method.method):
+            if look := drafting_looks.get(method.method):
                 _draw_tasks(axes, method, report.tasks, look)
                 _draw_mean(axes, method, look)
         _draw_equality(axes)
-        x, y = "mean accepted tokens (per step)", "speedup (times)"
-        style.frame(axes, title, x=x, y=y, grid="both")
-    return drawn
+        x_label = "mean accepted tokens (per step)"
+        style.frame(axes, title, x=x_label, y="speedup (times)", grid="both")
+    return figure
 
 
 def _draw_tasks(axes: Axes, method: MethodResults, tasks: Sequence[Task], look: Look) -> None:
@@ -120,7 +124,11 @@ def _draw_tasks(axes: Axes, method: MethodResults, tasks: Sequence[Task], look: 
 
 
 def _draw_mean(axes: Axes, method: MethodResults, look: Look) -> None:
-    """A large point with its intervals, and a dotted line to the bandwidth bound."""
+    """Draw a method's mean over the tasks, speedup over MAT, with intervals.
+
+    A dotted line leads to its bandwidth bound, a bar, if it has one. `look` is its colour and
+    marker.
+    """
     mean = _mean_of(method)
     if mean is None:
         return
@@ -132,11 +140,11 @@ def _draw_mean(axes: Axes, method: MethodResults, look: Look) -> None:
     if bound := _bound_of(method):
         bound_mat = bound.mat.value
         bound_speedup = bound.speedup.value
-        mats = [mat, bound_mat]
-        speedups = [speedup, bound_speedup]
-        axes.plot(mats, speedups, color=look.colour, linewidth=1, linestyle=":")
-        bar: dict[str, Any] = {"markersize": 18, "markeredgewidth": 2.5}
-        axes.plot(bound_mat, bound_speedup, "_", color=look.colour, **bar)
+        line_mats = [mat, bound_mat]
+        line_speedups = [speedup, bound_speedup]
+        axes.plot(line_mats, line_speedups, color=look.colour, linewidth=1, linestyle=":")
+        bar_style: dict[str, Any] = {"markersize": 18, "markeredgewidth": 2.5}
+        axes.plot(bound_mat, bound_speedup, "_", color=look.colour, **bar_style)
 
 
 def _draw_equality(axes: Axes) -> None:

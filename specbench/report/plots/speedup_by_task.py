@@ -40,15 +40,16 @@ _NUMBER: dict[str, Any] = {
 
 
 def speedups(report: Report) -> Plot | None:
-    """The bars of each run and temperature; None without any speedup."""
+    """The plot of a bar per method, for each run and temperature; None without any speedup."""
     results = [
-        task for _, run in report.panels for method in _drafting(run) for task in method.tasks
+        result for _, run in report.panels for method in _drafting(run) for result in method.tasks
     ]
-    if not any(isinstance(task.speedup, Estimate) for task in results):
+    if not any(isinstance(result.speedup, Estimate) for result in results):
         return None
-    has_tasks = len(report.tasks) > 1
-    bars = "means over the tasks" if has_tasks else "speedups"
-    points = ", points are tasks" if has_tasks else ""
+    has_several_tasks = len(report.tasks) > 1
+    # words of the caption: what a bar is, what a point is
+    bars = "means over the tasks" if has_several_tasks else "speedups"
+    points = ", points are tasks" if has_several_tasks else ""
     texts = [f"{title}, {_means_text(run)}" for title, run in report.panels]
     return Plot(
         name="speedup",
@@ -81,49 +82,55 @@ def _mean_speedup(method: MethodResults) -> float:
 
 
 def _draw(report: Report) -> Figure:
+    """The figure: axes per run and temperature, with a bar per method, the fastest on top."""
     from matplotlib.lines import Line2D
 
-    shown = {name: look for name, look in style.looks(report.labels).items() if name != BASELINE}
-    marks = {"Vanilla": LINE}
+    looks = style.looks(report.labels)  # colours and markers by method
+    drafting_looks = {method: look for method, look in looks.items() if method != BASELINE}
+    legend_styles = {"Vanilla": LINE}  # matplotlib's arguments by label
     if len(report.tasks) > 1:
-        marks = {"a task": _POINT, **marks}
-    drawn, axes_list = style.tiles(
+        legend_styles = {"a task": _POINT, **legend_styles}
+    figure, axes_list = style.tiles(
         _TITLE,
         report.caption,
         len(report.panels),
         most_columns=1,
-        height=0.8 + 0.29 * len(shown),
+        height=0.8 + 0.29 * len(drafting_looks),
         spare=0,
-        handles=[Line2D([], [], label=label, **mark) for label, mark in marks.items()],
+        handles=[Line2D([], [], label=label, **line) for label, line in legend_styles.items()],
     )
     for axes, (title, run) in zip(axes_list, report.panels, strict=False):
-        methods = [method for method in _drafting(run) if method.method in shown]
-        for height, method in enumerate(methods):
-            _draw_bar(axes, -height, method, shown[method.method])
-        _draw_frame(axes, [shown[method.method].label for method in methods])
+        methods = [method for method in _drafting(run) if method.method in drafting_looks]
+        for rank, method in enumerate(methods):
+            _draw_bar(axes, -rank, method, drafting_looks[method.method])
+        _draw_frame(axes, [drafting_looks[method.method].label for method in methods])
         style.frame(axes, title, x="speedup (times)", grid="x")
-    return drawn
+    return figure
 
 
 def _draw_bar(axes: Axes, y: int, method: MethodResults, look: Look) -> None:
-    """A lying bar with its interval, points and number, or the reason for a missing mean."""
+    """Draw a method's mean speedup as a horizontal bar at height `y`.
+
+    It has its interval, a point per task and the number at its right; a missing mean has its
+    reason in place of a bar. `look` is the method's colour.
+    """
     from matplotlib.patheffects import withStroke
 
-    *tasks, mean = [task.speedup for task in method.tasks]
+    *task_speedups, mean = [result.speedup for result in method.tasks]
     if isinstance(mean, Missing):
         reason = f" {style.drawable(mean.reason)}"
         axes.text(0, y, reason, color="0.35", fontsize=8, va="center")
         return
     axes.barh(y, mean.value, height=0.72, **look.bar)
-    speedups = [speedup.value for speedup in tasks if isinstance(speedup, Estimate)]
-    right = max([0, mean.value, *speedups])
+    ratios = [speedup.value for speedup in task_speedups if isinstance(speedup, Estimate)]
+    right_end = max([0, mean.value, *ratios])  # of all that is drawn at this height
     if interval := interval_of(mean):
         error_bar = axes.errorbar(mean.value, y, xerr=style.error(mean), **_ERROR_BAR)
         for line in error_bar.get_children():
             line.set_path_effects([withStroke(linewidth=2.2, foreground="white")])
-        right = max(right, interval.high)
-    axes.plot(speedups, [y] * len(speedups), **_POINT)
-    axes.annotate(f"{mean.value:.2f}", (right, y), (8, 0), **_NUMBER)
+        right_end = max(right_end, interval.high)
+    axes.plot(ratios, [y] * len(ratios), **_POINT)
+    axes.annotate(f"{mean.value:.2f}", (right_end, y), (8, 0), **_NUMBER)  # 8 points to its right
 
 
 def _draw_frame(axes: Axes, labels: Sequence[str]) -> None:

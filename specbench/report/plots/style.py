@@ -126,31 +126,34 @@ def drawable(text: str) -> str:
 
 
 def looks(labels: Mapping[str, str]) -> dict[str, Look]:
-    """The looks of methods with these labels, which are the same in all reports.
+    """The looks of methods, by spelling ("pld:ngram=2"), the same in all reports.
 
-    Variants of a method have its colour and their number as marker.
+    `labels` are the methods' names in tables, by spelling. Variants of a method, which differ in
+    their options, have its colour and their number as marker.
     """
-    names = [spelling.partition(":")[0] for spelling in labels]
+    names = [spelling.partition(":")[0] for spelling in labels]  # without options
     num_variants = Counter(names)
-    num_seen = Counter[str]()
+    num_seen = Counter[str]()  # variants so far, by name
     look_of = {}
     for name, (spelling, label) in zip(names, labels.items(), strict=True):
         num_seen[name] += 1
-        marker = f"${num_seen[name]}$" if num_variants[name] > 1 else _marker(name)
+        variant_marker = f"${num_seen[name]}$"
+        marker = variant_marker if num_variants[name] > 1 else _marker(name)
         look_of[spelling] = Look(drawable(label), _colour(name), marker)
     return look_of
 
 
 def _colour(name: str) -> str:
-    """The colour that the method declares, or one made from the name of any other."""
+    """The colour of a method, as in HTML ("#1F77B4"): declared, or made from its name's hash."""
     method = described().get(name)
     if method and method.colour:
         return method.colour
     if name == BASELINE:
         return _BASELINE_COLOUR
-    hue, light = (byte / 255 for byte in sha256(name.encode()).digest()[:2])
-    red_green_blue = hls_to_rgb(hue, 0.3 + 0.35 * light, 0.6)
-    return "#" + "".join(f"{round(255 * share):02X}" for share in red_green_blue)
+    hue, light = (byte / 255 for byte in sha256(name.encode()).digest()[:2])  # each 0 to 1
+    lightness = 0.3 + 0.35 * light
+    red_green_blue = hls_to_rgb(hue, lightness, 0.6)  # each 0 to 1
+    return "#" + "".join(f"{round(255 * channel):02X}" for channel in red_green_blue)
 
 
 def _marker(name: str) -> str:
@@ -162,24 +165,24 @@ def _marker(name: str) -> str:
 
 
 def shades(labels: Iterable[str]) -> dict[str, Look]:
-    """Looks of lines in an order by their labels, the later the lighter."""
+    """The looks of lines by label, in the order of the labels: the later the lighter."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
-    names = list(dict.fromkeys(labels))
-    last = max(1, len(names) - 1)
+    distinct_labels = list(dict.fromkeys(labels))
+    last_index = max(1, len(distinct_labels) - 1)
     look_of = {}
-    for i, name in enumerate(names):
-        lightness = 0.05 + 0.85 * i / last
+    for i, label in enumerate(distinct_labels):
+        lightness = 0.05 + 0.85 * i / last_index  # 0.05 to 0.9 of the colour map
         colour = to_hex(colormaps["cividis"](lightness))
-        look_of[name] = Look(name, colour, _MARKERS[i % len(_MARKERS)])
+        look_of[label] = Look(label, colour, _MARKERS[i % len(_MARKERS)])
     return look_of
 
 
 def tiles(
     title: str,
     subtitle: str,
-    number: int,
+    num_axes: int,
     *,
     height: float,
     most_columns: int = 2,
@@ -187,33 +190,36 @@ def tiles(
     handles: Sequence[Any] = (),
     **shared: Any,
 ) -> tuple[Figure, Sequence[Axes]]:
-    """A figure with this number of equal axes, `height` inches each, and `spare` in all.
+    """A figure with a title, a subtitle, axes of equal size and a legend below, and its axes.
 
-    Titles are above them, a legend of the `handles` below. `shared` axes are as in `subplots`.
+    Each of the `num_axes` axes has `height` inches, with `most_columns` or fewer side by side;
+    `spare` inches are added in all. `handles` are the artists that the legend names. `shared`
+    goes to `Figure.subplots`: `sharex`, `sharey`.
     """
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     subtitle_lines = wrap(drawable(subtitle), 118)
     legend = _legend_size(handles)
-    columns = min(most_columns, number)
-    rows = -(-number // columns)
-    head = 0.4 + 0.16 * len(subtitle_lines)  # inches of the titles
-    total = spare + height * rows + head + 0.17 * legend.num_lines
-    engine = ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06, rect=(0, 0, 1, 1 - head / total))
-    drawn = Figure(figsize=(WIDTH, total), dpi=DPI, layout=engine)
+    num_columns = min(most_columns, num_axes)
+    num_rows = -(-num_axes // num_columns)  # rounded up
+    head_inches = 0.4 + 0.16 * len(subtitle_lines)  # of title and subtitle
+    inches = spare + height * num_rows + head_inches + 0.17 * legend.num_lines  # of the figure
+    below_head = (0, 0, 1, 1 - head_inches / inches)  # left, bottom, width, height as shares
+    engine = ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06, rect=below_head)
+    figure = Figure(figsize=(WIDTH, inches), dpi=DPI, layout=engine)
     top: Any = {"va": "top", "in_layout": False}
-    y_title = 1 - 0.07 / total
-    y_subtitle = 1 - 0.32 / total
-    drawn.text(0.008, y_title, title, fontsize=12, color=INK, weight="bold", **top)
-    drawn.text(0.008, y_subtitle, "\n".join(subtitle_lines), fontsize=8.5, color=FAINT, **top)
+    y_title = 1 - 0.07 / inches  # share of the figure's height
+    y_subtitle = 1 - 0.32 / inches
+    figure.text(0.008, y_title, title, fontsize=12, color=INK, weight="bold", **top)
+    figure.text(0.008, y_subtitle, "\n".join(subtitle_lines), fontsize=8.5, color=FAINT, **top)
     if handles:
         below: Any = {"loc": "outside lower center", "frameon": False, "fontsize": 8.5}
-        drawn.legend(handles=handles, ncols=legend.num_columns, **below)
-    axes_list = list(drawn.subplots(rows, columns, squeeze=False, **shared).ravel())
-    for axes in axes_list[number:]:
-        axes.set_visible(False)
-    return drawn, axes_list
+        figure.legend(handles=handles, ncols=legend.num_columns, **below)
+    axes_list = list(figure.subplots(num_rows, num_columns, squeeze=False, **shared).ravel())
+    for unused_axes in axes_list[num_axes:]:
+        unused_axes.set_visible(False)
+    return figure, axes_list
 
 
 class _LegendSize(NamedTuple):
@@ -239,11 +245,16 @@ def _legend_size(handles: Sequence[Any]) -> _LegendSize:
 
 
 def frame(axes: Axes, title: str = "", *, x: str = "", y: str = "", grid: str = "y") -> None:
-    """Title, labels and grid of an axes. The title breaks where a neighbour's begins."""
+    """Draw an axes' title, the labels of its axes (`x`, `y`) and grid lines.
+
+    `grid` is the axis whose ticks have lines: "x", "y" or "both". The title breaks where a
+    neighbour's begins.
+    """
     grid_spec = axes.get_gridspec()
-    columns = grid_spec.ncols if grid_spec else 1
-    lines = "\n".join(wrap(drawable(title), 104 // columns - 4))
-    axes.set_title(lines, fontsize=9.5, loc="left", color=INK)
+    num_columns = grid_spec.ncols if grid_spec else 1  # axes side by side
+    most_characters = 104 // num_columns - 4  # 104 fit the figure
+    wrapped_title = "\n".join(wrap(drawable(title), most_characters))
+    axes.set_title(wrapped_title, fontsize=9.5, loc="left", color=INK)
     axes.set_xlabel(x, fontsize=9)
     axes.set_ylabel(y, fontsize=9)
     axes.tick_params(labelsize=8.5)

@@ -81,34 +81,47 @@ _Panels: TypeAlias = Mapping[str, Sequence[_Line]]
 
 
 def sweeps(report: Report) -> list[Plot]:
-    """A plot for each option of a method that a run has with several numbers."""
-    # the lines of each plot, by title and option, and of each of its panels, by heading
-    plots: dict[tuple[str, str], dict[str, list[_Line]]] = defaultdict(lambda: defaultdict(list))
+    """A plot for each option of a method that a run has with several numbers.
+
+    A sweep is an option of a method, with the method's other options fixed. It makes one line.
+    """
+    # (method's title, option) -> heading of a run and temperature -> lines
+    panels_by_plot: dict[tuple[str, str], dict[str, list[_Line]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for heading, run in report.panels:
         for sweep, points in _points(run).items():
             if len(points) > 1:
                 points.sort(key=lambda point: point.setting)
                 line = _Line(_other_options(sweep.option, points[0]), points)
-                plots[sweep.title, sweep.option][heading].append(line)
-    return [_plot(report, title, option, panels) for (title, option), panels in plots.items()]
+                panels_by_plot[sweep.title, sweep.option][heading].append(line)
+    return [
+        _plot(report, title, option, panels) for (title, option), panels in panels_by_plot.items()
+    ]
 
 
 def _points(run: RunResults) -> dict[_Sweep, list[_Point]]:
-    """The points of a run by sweep: each number among a method's options is in one."""
-    points: dict[_Sweep, list[_Point]] = defaultdict(list)
-    headers = run.source.info.methods
+    """The points of a run by sweep: an option of a method, with its other options fixed.
+
+    A point is a variant of a method with its setting of the option, speedup and MAT. Each option
+    that is a number puts the variant into one more sweep.
+    """
+    points_by_sweep: dict[_Sweep, list[_Point]] = defaultdict(list)
+    header_by_method = run.source.info.methods
     for method in run.methods:
-        header = headers.get(method.method)
+        header = header_by_method.get(method.method)  # the method's title and options
         speedup = method.overall.speedup
         mat = method.overall.mat
         if not (header and isinstance(speedup, Estimate) and isinstance(mat, Estimate)):
             continue
         for option, setting in header.options.items():
             if isinstance(setting, int | float) and not isinstance(setting, bool):
-                others = {name: v for name, v in header.options.items() if name != option}
-                sweep = _Sweep(header.title, option, repr(others))
-                points[sweep].append(_Point(setting, method.label, speedup, mat))
-    return points
+                other_options = dict(header.options)
+                del other_options[option]
+                sweep = _Sweep(header.title, option, repr(other_options))
+                point = _Point(setting, method.label, speedup, mat)
+                points_by_sweep[sweep].append(point)
+    return points_by_sweep
 
 
 def _other_options(option: str, point: _Point) -> str:
@@ -139,48 +152,59 @@ def _plot(report: Report, title: str, option: str, panels: _Panels) -> Plot:
 
 
 def _draw(report: Report, title: str, option: str, panels: _Panels) -> Figure:
+    """The figure: a row of two axes per run and temperature, speedup and MAT over an option.
+
+    `option` is its name; `panels` are the lines by the heading of a run and temperature.
+    """
     from matplotlib.lines import Line2D
 
-    shown = style.shades(line.setting for lines in panels.values() for line in lines)
-    front = Line2D([], [], label="Pareto front", linestyle="", **_RING)
-    drawn, axes_list = style.tiles(
+    # by label of a line, which names its other options
+    look_of_line = style.shades(line.setting for lines in panels.values() for line in lines)
+    front = Line2D([], [], label="Pareto front", linestyle="", **_RING)  # for the legend
+    figure, axes_list = style.tiles(
         title,
         report.caption,
         2 * len(panels),
         height=2.8,
-        handles=[*style.points(shown.values()), front],
+        handles=[*style.points(look_of_line.values()), front],
     )
-    x = style.drawable(option)
+    x_label = style.drawable(option)
     for i, (heading, lines) in enumerate(panels.items()):
         left, right = axes_list[2 * i : 2 * i + 2]
-        _draw_panel(left, lines, shown, number="speedup")
-        style.frame(left, heading, x=x, y="speedup (times)", grid="both")
-        _draw_panel(right, lines, shown, number="mat")
-        style.frame(right, heading, x=x, y="mean accepted tokens", grid="both")
+        _draw_panel(left, lines, look_of_line, field="speedup")
+        style.frame(left, heading, x=x_label, y="speedup (times)", grid="both")
+        _draw_panel(right, lines, look_of_line, field="mat")
+        style.frame(right, heading, x=x_label, y="mean accepted tokens", grid="both")
+        ticks = sorted({point.setting for line in lines for point in line.points})
         for axes in (left, right):
             axes.margins(0.08, 0.12)
-            axes.set_xticks(sorted({point.setting for line in lines for point in line.points}))
-    return drawn
+            axes.set_xticks(ticks)
+    return figure
 
 
 def _draw_panel(
-    axes: Axes, lines: Sequence[_Line], shown: Mapping[str, Look], *, number: str
+    axes: Axes, lines: Sequence[_Line], look_of_line: Mapping[str, Look], *, field: str
 ) -> None:
-    """The lines of one number of the points, "speedup" or "mat", and the rings of the front."""
-    for i, line in enumerate(lines, 1):
-        look = shown[line.setting]
-        size = 14 - 8 * i / len(lines)  # a line hides no point of an earlier one
+    """Draw one number of the points over the setting of the option, with rings around the front.
+
+    `field` is the number's field in a point: "speedup" or "mat". `look_of_line` is by label of a
+    line.
+    """
+    for line_number, line in enumerate(lines, 1):
+        look = look_of_line[line.setting]
+        # points get smaller from 14 to 6, so that a line hides no point of an earlier one
+        marker_size = 14 - 8 * line_number / len(lines)
         settings = [point.setting for point in line.points]
-        estimates = [getattr(point, number) for point in line.points]
+        estimates = [getattr(point, field) for point in line.points]
         heights = [estimate.value for estimate in estimates]
-        axes.plot(settings, heights, linewidth=1.2, ms=size, **look.point)
+        axes.plot(settings, heights, linewidth=1.2, ms=marker_size, **look.point)
         for setting, estimate in zip(settings, estimates, strict=True):
             if interval := interval_of(estimate):
                 axes.vlines(setting, interval.low, interval.high, color=look.colour, linewidth=1)
-    front = _front([point for line in lines for point in line.points])
-    settings = [point.setting for point in front]
-    heights = [getattr(point, number).value for point in front]
-    axes.plot(settings, heights, linestyle="", **_RING)
+    front = _front([point for line in lines for point in line.points])  # the Pareto front
+    front_settings = [point.setting for point in front]
+    front_heights = [getattr(point, field).value for point in front]
+    axes.plot(front_settings, front_heights, linestyle="", **_RING)
 
 
 def _front(points: Sequence[_Point]) -> list[_Point]:
