@@ -24,7 +24,7 @@ _BUSY = (
 
 @contextmanager
 def connected(address: str) -> Iterator[Any]:
-    """Ray, connected to a cluster until the block ends.
+    """The module `ray`, connected to a cluster until the block ends.
 
     `address` is "local" for this machine, "auto" for the cluster that runs on it, else that of
     a cluster's head, such as "10.0.0.1:6379".
@@ -32,7 +32,7 @@ def connected(address: str) -> Iterator[Any]:
     Raises:
         UserError: Ray is not installed, or the cluster cannot be reached.
     """
-    handler = signal.getsignal(signal.SIGTERM)
+    sigterm_handler = signal.getsignal(signal.SIGTERM)
     if address == "local" and "ray" not in sys.modules:
         _prepare_local_ray()
     try:
@@ -54,7 +54,7 @@ def connected(address: str) -> Iterator[Any]:
     except Exception as error:  # Ray has no class for it
         raise _connection_error(address, error) from error
     finally:
-        signal.signal(signal.SIGTERM, handler)  # Ray's own would end the process
+        signal.signal(signal.SIGTERM, sigterm_handler)  # Ray's own would end the process
     try:
         yield ray
     finally:
@@ -81,12 +81,15 @@ def _reach_head(address: str) -> None:
 
 
 def _connection_error(address: str, error: Exception) -> UserError:
-    """The error for a user whose cluster cannot be reached."""
-    what = f"The Ray cluster at {address} cannot be reached"
+    """The error for a user whose cluster cannot be reached: what failed, and the reason.
+
+    `address` is "auto", "local" or that of a cluster's head, HOST:PORT; `error` is Ray's.
+    """
+    problem = f"The Ray cluster at {address} cannot be reached"
     hint = _HOW_TO_REACH
     if address == "auto":
-        what = "No Ray cluster runs on this machine"
+        problem = "No Ray cluster runs on this machine"
     elif address == "local":
-        what = "Ray did not start on this machine"
+        problem = "Ray did not start on this machine"
         hint = _BUSY  # nobody can change its limit of 15 s
-    return UserError(f"{what}: {reason_of(error).rstrip('.')}.", hint)
+    return UserError(f"{problem}: {reason_of(error).rstrip('.')}.", hint)

@@ -42,6 +42,14 @@ class ClusterBackend:
     def __init__(
         self, ray: Any, actors: Sequence[Any], about: SetupInfo, *, num_named: int
     ) -> None:
+        """Take the workers over; nothing is sent to them yet.
+
+        Args:
+            ray: the module `ray`, connected to the cluster.
+            actors: Ray's handles of the workers.
+            about: the setup's part of the run's header, which all workers share.
+            num_named: workers of earlier parts of the run; the next is worker-{num_named + 1}.
+        """
         self._ray = ray
         self._actors = actors
         self._about = about
@@ -56,12 +64,14 @@ class ClusterBackend:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        actors = {actor.close.remote(): actor for actor in self._idle}  # by reference
-        ended, _ = self._ray.wait([*actors], num_returns=len(actors), timeout=CLOSE_S)
-        for reference in ended:
-            name = self._names[actors[reference]]
+        """Close the idle workers, keep their last descriptions, and end all workers."""
+        # By Ray's reference to the description that `close` returns.
+        closing = {actor.close.remote(): actor for actor in self._idle}
+        closed, _ = self._ray.wait([*closing], num_returns=len(closing), timeout=CLOSE_S)
+        for reference in closed:
+            worker_name = self._names[closing[reference]]
             with suppress(self._ray.exceptions.RayError):  # the run is done
-                self._infos[name] = self._ray.get(reference)
+                self._infos[worker_name] = self._ray.get(reference)
         for actor in self._actors:
             self._ray.kill(actor)
 
@@ -104,10 +114,11 @@ class ClusterBackend:
         return self
 
     def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
-        """Run all samples. Yields each new record after it is stored.
+        """Run the samples on idle workers. Yields each new record after it is stored.
 
         The records of a sample are written when it is done: if its worker is lost, another one
-        repeats all of it. A pass ends before the next one begins.
+        repeats all of it. A pass ends before the next one begins. `done` are the records that
+        the run has already.
 
         Raises:
             SpecbenchError: no worker is left, and none came back in time.
@@ -133,12 +144,17 @@ class ClusterBackend:
         self._calls[complete.remote(self._opening, job)] = Call(actor, job)
 
     def _next_records(self) -> Sequence[Record]:
-        """Wait until a call ends. Returns its records, or error records of a job given up.
+        """Wait until a call of a worker ends.
+
+        Returns the records of its sample with the worker's name. They are error records if the
+        sample is given up, and none if a worker has only loaded its model, or is lost and
+        another one is to repeat the sample.
 
         Raises:
             SpecbenchError: a worker refuses the model, or none came back within the time.
         """
         timeout_s = None if self._is_working else RESTART_S  # a job may take any time
+        # Ray's references to the results of calls that have ended: at most one.
         ended, _ = self._ray.wait([*self._calls], timeout=timeout_s)
         if not ended:
             raise SpecbenchError(
@@ -165,9 +181,17 @@ class ClusterBackend:
         self._progress.message(f"{name} has joined.")
 
     def _handle_loss(self, actor: Any, job: Job | None, reason: str) -> Sequence[Record]:
-        """Let another worker repeat a lost one's job. Returns error records if it is given up.
+        """Let another worker repeat the job of a lost one.
 
         A worker that is lost without a job could not be restarted, and is not used again.
+
+        Args:
+            actor: Ray's handle of the lost worker.
+            job: the sample that it was completing; None if it was loading its model.
+            reason: why it is lost, as a sentence.
+
+        Returns:
+            Error records of the sample if too many workers were lost at it, else none.
         """
         name = self._names.get(actor, "A worker")
         if job is None:

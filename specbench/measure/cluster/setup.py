@@ -58,6 +58,8 @@ class ClusterSetup:
 def make_cluster_setup(ray: Any, spec: RunSpec, *, is_offline: bool) -> ClusterSetup:
     """Start a run's workers, and check that they agree with each other and with this machine.
 
+    `ray` is the connected module. With `is_offline`, workers use no network.
+
     Raises:
         UserError: workers cannot do the run, or have other files or versions than the others.
     """
@@ -69,23 +71,25 @@ def make_cluster_setup(ray: Any, spec: RunSpec, *, is_offline: bool) -> ClusterS
     if spec.settings == AUTO:  # measured on one machine
         spec = msgspec.structs.replace(spec, settings=PAPER)
     started = _start_workers(ray, spec, is_offline=is_offline)
+    # By machine, so that the first one does not depend on which worker was the fastest.
     reports = sorted(
         started.reports, key=lambda report: msgspec.json.encode(report.about.environment)
     )
     _check_agreement(reports)
     first_report = reports[0]
-    # Defaults are left out of files by identity, which another process does not keep.
-    methods = msgspec.convert(
+    # The headers of methods by label, built anew in this process: defaults are left out of files
+    # by identity, which another process does not keep.
+    method_headers = msgspec.convert(
         msgspec.to_builtins(first_report.about.methods), dict[str, MethodHeader]
     )
-    workers = "worker" if len(reports) == 1 else "workers"
+    worker_word = "worker" if len(reports) == 1 else "workers"
     return ClusterSetup(
         ray=ray,
         actors=started.actors,
         about=msgspec.structs.replace(
-            first_report.about, methods=methods, warnings=_warnings(reports)
+            first_report.about, methods=method_headers, warnings=_warnings(reports)
         ),
-        title=f"{first_report.title} on {len(reports)} {workers}",
+        title=f"{first_report.title} on {len(reports)} {worker_word}",
         labels=first_report.labels,
         no_checkpoint=first_report.no_checkpoint,
         codec=first_report.codec,
@@ -94,12 +98,12 @@ def make_cluster_setup(ray: Any, spec: RunSpec, *, is_offline: bool) -> ClusterS
 
 
 def _check_agreement(reports: Sequence[WorkerReport]) -> None:
-    """Compare all workers with the first one and with this machine.
+    """Check that all workers have the first one's setup, and versions as on this machine.
 
     Raises:
         UserError: a worker has other files or versions, or a method cannot run on several workers.
     """
-    about = reports[0].about
+    about = reports[0].about  # the first worker's part of the run's header
     this_machine = environment.capture()
     if about.environment is not None:
         # This process computes nothing, so its torch may be another build.
@@ -107,10 +111,10 @@ def _check_agreement(reports: Sequence[WorkerReport]) -> None:
     expected = msgspec.structs.replace(about, environment=this_machine)
     for report in reports:
         report.check(expected)
-    remembering = [label for label, method in about.methods.items() if method.scope == "run"]
-    if remembering:
+    with_memory = [label for label, method in about.methods.items() if method.scope == "run"]
+    if with_memory:
         raise UserError(
-            f"{', '.join(remembering)} remembers earlier prompts, which --ray hands to several "
+            f"{', '.join(with_memory)} remembers earlier prompts, which --ray hands to several "
             "workers.",
             "Leave out scope=run, or --ray.",
         )
@@ -141,17 +145,22 @@ class StartedWorkers(NamedTuple):
 
 
 def _start_workers(ray: Any, spec: RunSpec, *, is_offline: bool) -> StartedWorkers:
-    """Start a run's workers. Those that find no place end.
+    """Start a run's workers on the machines of the cluster, and let each report its setup.
+
+    `ray` is the connected module. Workers for which Ray finds no place within PLACE_S are not
+    waited for, and end.
 
     Raises:
         UserError: no worker can be started, or one lacks what the run needs.
     """
-    shared = {name: os.environ[name] for name in SHARED_VARIABLES if name in os.environ}
+    # Environment variables of this process that the workers get.
+    shared_variables = {name: os.environ[name] for name in SHARED_VARIABLES if name in os.environ}
     worker_class = ray.remote(Worker)
-    actors_by_start: dict[Any, Any] = {}  # a call that ends when the actor has started
+    # Handles of workers by Ray's reference to a call that ends when the worker has started.
+    actors_by_start: dict[Any, Any] = {}
     for resources in _resources_of_workers(ray, spec.device):
         class_with_resources = worker_class.options(max_restarts=MOST_RESTARTS, **resources)
-        actor = class_with_resources.remote(spec, is_offline=is_offline, shared=shared)
+        actor = class_with_resources.remote(spec, is_offline=is_offline, shared=shared_variables)
         actors_by_start[actor.__ray_ready__.remote()] = actor
     num_workers = len(actors_by_start)
     starts, _ = ray.wait([*actors_by_start], num_returns=num_workers, timeout=PLACE_S)
@@ -172,33 +181,35 @@ def _start_workers(ray: Any, spec: RunSpec, *, is_offline: bool) -> StartedWorke
 
 
 def _resources_of_workers(ray: Any, device: str) -> list[dict[str, Any]]:
-    """What Ray is to give to each worker, as options of an actor.
+    """The resources of each worker: one dict per worker, as Ray's options of an actor.
 
+    The keys are num_gpus, or num_cpus and scheduling_strategy. `device` is that of `--device`.
     A worker has a GPU, or as many on one machine as `--device` names. On a CPU each machine
     has one worker with all its cores, so that none disturbs another.
 
     Raises:
         UserError: no machine of the cluster has as much as one worker needs.
     """
-    nodes = [node for node in ray.nodes() if node["Alive"]]
+    nodes = [node for node in ray.nodes() if node["Alive"]]  # machines, as Ray's dicts
     has_gpus = any(node["Resources"].get("GPU") for node in nodes)
     is_on_gpu = device.startswith("cuda") or (device != "cpu" and has_gpus)
-    kind = "GPU" if is_on_gpu else "CPU"
+    resource = "GPU" if is_on_gpu else "CPU"
     num_per_worker = max(1, len(gpu_numbers(device))) if is_on_gpu else 1
-    num_by_node = {node["NodeID"]: int(node["Resources"].get(kind, 0)) for node in nodes}
+    num_by_node = {node["NodeID"]: int(node["Resources"].get(resource, 0)) for node in nodes}
     most_on_a_node = max(num_by_node.values(), default=0)
     if most_on_a_node < num_per_worker:
-        units = f"{kind}s of one machine" if num_per_worker > 1 else kind
+        needed = f"{resource}s of one machine" if num_per_worker > 1 else resource
         raise UserError(
-            f"A worker needs {num_per_worker} {units}, and the cluster has {most_on_a_node}.",
-            f"Start its machines with `ray start --num-{kind.lower()}s N`, or choose a --device.",
+            f"A worker needs {num_per_worker} {needed}, and the cluster has {most_on_a_node}.",
+            f"Start its machines with `ray start --num-{resource.lower()}s N`, or choose a "
+            "--device.",
         )
     if is_on_gpu:
         num_workers = sum(num_gpus // num_per_worker for num_gpus in num_by_node.values())
         return [{"num_gpus": num_per_worker}] * num_workers
-    on_node = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+    node_affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
     return [
-        {"num_cpus": num_cpus, "scheduling_strategy": on_node(node_id, soft=False)}
+        {"num_cpus": num_cpus, "scheduling_strategy": node_affinity(node_id, soft=False)}
         for node_id, num_cpus in num_by_node.items()
         if num_cpus
     ]

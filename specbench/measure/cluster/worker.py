@@ -37,6 +37,13 @@ class Worker:
     """
 
     def __init__(self, spec: RunSpec, *, is_offline: bool, shared: dict[str, str]) -> None:
+        """Set the environment variables; the setup and the model are made later.
+
+        Args:
+            spec: what the run is to do.
+            is_offline: use no network.
+            shared: names and values of the driver's environment variables to set.
+        """
         import ray
 
         self._ray = ray
@@ -54,15 +61,15 @@ class Worker:
         os.environ.update(shared)
 
     def report(self) -> WorkerReport:
-        """The setup on this machine.
+        """The setup on this machine, with its address, versions and warnings.
 
         Raises:
-            UserError: it cannot be made here; the message names the machine.
+            UserError: the setup cannot be made here; the message names the machine.
         """
         address = str(self._ray.util.get_node_ip_address())
         try:
             setup = self._get_setup()
-            about = setup.describe()
+            about = setup.describe()  # its part of the run's header
         except SpecbenchError as error:
             raise error.at(address) from error
         except Exception as error:
@@ -107,7 +114,11 @@ class Worker:
         self._done.append(replace(record, token_ids=(), text="", token_ends=(), trace=()))
 
     def _load(self, opening: Opening) -> BackendInfo:
-        """Load the model and warm up. Returns the worker's description."""
+        """Load the model and warm up. Returns the worker's part of the run's header.
+
+        `opening` has the setup of the run, which must be this worker's too, and the requests of
+        the warm-up.
+        """
         self.report()  # makes the setup, if Ray started this process again
         setup = self._get_setup()
         # Servers, which have other backends, are refused with a cluster.
@@ -116,10 +127,10 @@ class Worker:
         self.report().check(opening.about)  # the files may have changed while they were loaded
         backend.warm_up(opening.requests)
         # The driver has the prompts: a worker is given one sample after the other.
-        budget = opening.requests[0].max_new_tokens
-        work = Work(self._spec, setup.labels, setup.codec, budget)
-        silent = Progress(lambda text: None)
-        self._runner = SampleRunner(work, backend, self, silent, PauseWatch())
+        max_new_tokens = opening.requests[0].max_new_tokens
+        work = Work(self._spec, setup.labels, setup.codec, max_new_tokens)
+        silent_progress = Progress(lambda text: None)
+        self._runner = SampleRunner(work, backend, self, silent_progress, PauseWatch())
         self._stack.enter_context(self._runner.watch)
         return self._describe()
 
