@@ -91,9 +91,13 @@ class CostModel:
     def weights(self, label: str | None, options: Mapping[str, Any], walk: Walk) -> FloatArray:
         """Number of times that an answer pays each of the `costs` [columns].
 
+        The columns are those of `costs`: steps by rows, the two slopes by context, prefill by
+        length, then for a method its drafts by knot, and prefill by length again. Times that fall
+        between measured rows, lengths or knots are shared by the two neighbours.
+
         Args:
             label: the method as the curve spells it; None for vanilla.
-            options: the setting.
+            options: of the method's setting, by name.
             walk: the steps of the answer.
 
         Raises:
@@ -101,33 +105,40 @@ class CostModel:
         """
         curve = self.curve
         method = curve.methods[label] if label is not None else None
-        rows = np.array(walk.nodes, int)  # [steps]
-        times = np.array(walk.chances, float)  # [steps]
-        contexts = walk.prompt_tokens + np.array(walk.before, int)  # [steps]
+        rows = np.array(walk.nodes, int)  # nodes of each step's tree [steps]
+        num_times = np.array(walk.chances, float)  # how often each step is expected [steps]
+        contexts = walk.prompt_tokens + np.array(walk.before, int)  # tokens before it [steps]
         if len(contexts) and contexts.max() > curve.most_context:
             raise _outside("context", int(contexts.max()), curve.most_context)
-        computed_rows = rows
+        padded_rows = rows
         if method is not None and method.is_padded:
-            computed_rows = np.array([padded_size(num_nodes) for num_nodes in rows], int)
-        distances = (contexts - curve.middle_context) * times
-        steps = times @ interpolation(curve.rows, computed_rows, "rows of a step")
-        slopes = np.array([distances.sum(), distances @ computed_rows])
-        prefill = interpolation(curve.lengths, walk.prompt_tokens, "length of a prompt")
-        columns = [steps, slopes, prefill]
+            padded_rows = np.array([padded_size(num_nodes) for num_nodes in rows], int)
+        # tokens of context from the middle, as often as each step is expected [steps]
+        distances = (contexts - curve.middle_context) * num_times
+        step_weights = num_times @ interpolation(curve.rows, padded_rows, "rows of a step")
+        slope_weights = np.array([distances.sum(), distances @ padded_rows])
+        prefill_weights = interpolation(curve.lengths, walk.prompt_tokens, "length of a prompt")
+        columns = [step_weights, slope_weights, prefill_weights]  # [rows], [2], [lengths]
         if method is not None:
-            is_drafted = rows > 1  # nothing is drafted at the end of a budget
+            # Steps that take time to draft [steps]: at the end of a budget nothing is drafted.
+            is_drafted = rows > 1
             if "drafted" in method.knots[0]:  # a search without a match takes time too
                 is_drafted = np.full(len(rows), fill_value=True)
-            drafts = times[is_drafted] @ _knot_weights(method, options, rows[is_drafted])
-            columns += [drafts, prefill]
+            drafted_rows = rows[is_drafted]
+            knot_weights = num_times[is_drafted] @ _knot_weights(method, options, drafted_rows)
+            columns += [knot_weights, prefill_weights]  # [knots], [lengths]
         return np.concatenate(columns)
 
 
 def fit_steps(steps: FloatArray, curve: Curve) -> FloatArray:
-    """A step by rows at the middle context, and its slopes by context and rows times context.
+    """The costs of a step of the target [resamples, rows + 2], by a linear fit over contexts.
 
-    `steps` are [resamples, lengths, rows]; the result is [resamples, rows + 2]. Only the slopes
-    are fitted.
+    The first columns are the time of a step by rows at the middle context. The last two are what
+    it takes per token of context, and per row and token of context.
+
+    Args:
+        steps: measured times [resamples, lengths, rows].
+        curve: has the lengths and rows.
     """
     # t(rows, c) = t0(rows) + (c - middle) * (slope + slope_per_row * rows)
     middle = len(curve.lengths) // 2
@@ -139,12 +150,12 @@ def fit_steps(steps: FloatArray, curve: Curve) -> FloatArray:
     at_middle = steps[:, middle]  # [resamples, rows]
     slopes = _fit_slopes(steps, at_middle, distances, rows)
     # All lengths estimate t0: each step is taken back to the middle by the fitted line.
-    by_rows = _rise_per_token(slopes, rows)[:, None]  # [resamples, 1, rows]
-    rise = distances[:, None] * by_rows  # [resamples, lengths, rows]
-    measured = at_middle[:, None]
-    base = (steps * measured / (measured + rise)).mean(1)  # t0 [resamples, rows]
-    base = np.maximum(base, LEAST_STEP * at_middle)
-    return np.hstack([base, slopes])
+    rise_per_token = _rise_per_token(slopes, rows)[:, None]  # [resamples, 1, rows]
+    rise = distances[:, None] * rise_per_token  # fitted t - t0 [resamples, lengths, rows]
+    middle_steps = at_middle[:, None]  # [resamples, 1, rows]
+    t0 = (steps * middle_steps / (middle_steps + rise)).mean(1)  # [resamples, rows]
+    t0 = np.maximum(t0, LEAST_STEP * at_middle)
+    return np.hstack([t0, slopes])
 
 
 def _fit_slopes(
@@ -152,30 +163,31 @@ def _fit_slopes(
 ) -> FloatArray:
     """The slopes by context, and by rows times context [resamples, 2].
 
-    They are fitted by least squares of the differences from the middle, relative to its step.
+    They are fitted by least squares of the differences from the middle, relative to its step:
+    (t - t0) / t0 = (c - middle) * (slope + slope_per_row * rows) / t0. Neither is negative.
 
     Args:
-        steps: [resamples, lengths, rows].
-        at_middle: those at the middle length [resamples, rows].
-        distances: tokens from the middle length [lengths].
+        steps: times t of a step [resamples, lengths, rows].
+        at_middle: those at the middle length, t0 [resamples, rows].
+        distances: tokens from the middle length, c - middle [lengths].
         rows: numbers of rows [rows].
     """
     num_resamples = len(steps)
-    scale = 1 / np.median(at_middle[:, None], 0)  # [1, rows]
-    per_token = distances[:, None] * scale  # [lengths, rows]
-    of_slope = per_token.ravel()
-    of_slope_per_row = (per_token * rows).ravel()
-    design = np.stack([of_slope, of_slope_per_row], 1)  # [lengths * rows, 2]
+    scale = 1 / np.median(at_middle[:, None], 0)  # 1 / t0, the same in all resamples [1, rows]
+    scaled_distances = distances[:, None] * scale  # [lengths, rows]
+    slope_column = scaled_distances.ravel()
+    slope_per_row_column = (scaled_distances * rows).ravel()
+    design = np.stack([slope_column, slope_per_row_column], 1)  # [lengths * rows, 2]
     changes = (steps - at_middle[:, None]) * scale  # [resamples, lengths, rows]
     changes = changes.reshape(num_resamples, -1)  # [resamples, lengths * rows]
-    slopes = changes @ np.linalg.pinv(design).T
+    slopes = changes @ np.linalg.pinv(design).T  # [resamples, 2]
     slopes = slopes.clip(0)  # a step does not become faster with more context
     # Both slopes shrink together, until no step falls by more than MOST_FALL to the shortest.
     fall = -distances[0] * _rise_per_token(slopes, rows)  # [resamples, rows]
-    most_fall = MOST_FALL * at_middle
-    shrink = most_fall / np.maximum(fall, 1e-9)  # 1e-9: without a slope there is no fall
-    shrink = shrink.min(1, keepdims=True).clip(max=1)
-    return slopes * shrink
+    most_fall = MOST_FALL * at_middle  # [resamples, rows]
+    factors = most_fall / np.maximum(fall, 1e-9)  # 1e-9: without a slope there is no fall
+    least_factor = factors.min(1, keepdims=True).clip(max=1)  # [resamples, 1]
+    return slopes * least_factor
 
 
 def _rise_per_token(slopes: FloatArray, rows: FloatArray) -> FloatArray:
@@ -184,32 +196,45 @@ def _rise_per_token(slopes: FloatArray, rows: FloatArray) -> FloatArray:
     return slope + slope_per_row * rows
 
 
-def interpolation(knots: Sequence[int], values: Any, what: str) -> FloatArray:
-    """Weights [..., knots] of ordered knots that interpolate linearly at values [...].
+def interpolation(knots: Sequence[int], points: Any, what: str) -> FloatArray:
+    """Weights [..., knots] of knots for linear interpolation at points [...].
+
+    A point between two knots has weights for these two, which add up to 1.
+
+    Args:
+        knots: where something was measured, the smallest first.
+        points: a number or an array of them.
+        what: names the points in the error, such as "rows of a step".
 
     Raises:
-        UserError: a value is outside; `what` names it.
+        UserError: a point is outside of the knots.
     """
-    values = np.array(values)
+    points = np.array(points)
     first, last = knots[0], knots[-1]
-    outside = values[(values < first) | (values > last)]
+    outside = points[(points < first) | (points > last)]
     if outside.size:
-        value = int(outside.min())
-        raise _outside(what, value, first if value < first else last)
+        least_outside = int(outside.min())
+        raise _outside(what, least_outside, first if least_outside < first else last)
     unit_vectors = np.eye(len(knots))  # the weight of a knot is 1 there, and 0 at the others
-    return np.stack([np.interp(values, knots, unit) for unit in unit_vectors], -1)
+    return np.stack([np.interp(points, knots, unit) for unit in unit_vectors], -1)
 
 
 def _knot_weights(method: MethodCost, options: Mapping[str, Any], rows: IntArray) -> FloatArray:
-    """Weights [steps, knots] of a method's knots in steps of a setting with these rows [steps]."""
+    """Weights [steps, knots] that interpolate a draft's time between the knots of a method.
+
+    Args:
+        method: its knots are all combinations of the values of some axes, such as `depth`.
+        options: of the setting, by name.
+        rows: of each step [steps].
+    """
     num_steps = len(rows)
-    values = {**options, "rows": rows, "drafted": rows > 1}
+    points = {**options, "rows": rows, "drafted": rows > 1}  # where the steps are, by axis
     weights = np.ones((num_steps, 1))
     for name in method.knots[0]:  # weight of a knot: the product over its axes
         axis = sorted({knot[name] for knot in method.knots})
-        of_axis = interpolation(axis, values[name], name)
-        of_axis = np.broadcast_to(of_axis, (num_steps, len(axis)))
-        products = weights[:, :, None] * of_axis[:, None, :]  # [steps, knots so far, axis]
+        axis_weights = interpolation(axis, points[name], name)
+        axis_weights = np.broadcast_to(axis_weights, (num_steps, len(axis)))
+        products = weights[:, :, None] * axis_weights[:, None, :]  # [steps, knots so far, axis]
         weights = products.reshape(num_steps, weights.shape[1] * len(axis))
     return weights
 

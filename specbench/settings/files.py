@@ -66,23 +66,29 @@ class Settings(NamedTuple):
 
 
 def read_settings(name: str, model: str) -> Settings:
-    """The settings of a file or of a run's folder, for a model by its name.
+    """The settings of a file or of a run, with the hash of the file that has them.
+
+    Args:
+        name: path of a `settings.toml`, or of the folder of a run.
+        model: name of the model that the settings are for.
 
     Raises:
         UserError: there is no such file or run, it is for another model, or a value is wrong.
     """
     path = Path(name).expanduser()
-    methods: dict[str, dict[str, Any]]
+    options_by_method: dict[str, dict[str, Any]]  # of a run by label, of a file by method's name
     if path.is_dir():
         header = read_header(path)
-        methods = {label: dict(method.options) for label, method in header.methods.items()}
-        for options in methods.values():  # a checkpoint is the user's choice
+        options_by_method = {
+            label: dict(method.options) for label, method in header.methods.items()
+        }
+        for options in options_by_method.values():  # a checkpoint is the user's choice
             options.pop("weights", None)
         file_path = path / HEADER
         file_model = header.model.name
     elif path.is_file():
         file = read_toml(path, SettingsFile, what="Settings", hint="docs/settings.md shows one.")
-        methods = {
+        options_by_method = {
             method: checked_options(method, options) for method, options in file.methods.items()
         }
         file_path = path
@@ -95,7 +101,7 @@ def read_settings(name: str, model: str) -> Settings:
             "Settings of one model do not fit another: give --settings auto or paper.",
         )
     digest = sha256(file_path.read_bytes()).hexdigest()
-    return Settings(methods, path.name, digest)
+    return Settings(options_by_method, path.name, digest)
 
 
 def checked_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,12 +126,16 @@ def hash_of(files: Mapping[str, FileHeader]) -> str:
 
 
 def toml_text(file: SettingsFile) -> str:
-    """The file in TOML."""
+    """The text of a file of settings in TOML.
+
+    It has the title, the model, the tables `fits` and `weights`, and a table of options per method.
+    """
     lines = [f"title = {json.dumps(file.title)}", f"model = {json.dumps(file.model)}"]
+    # by the name of a TOML table, its keys and values
     tables: dict[str, Mapping[str, Any]] = {"fits": file.fits, "weights": file.weights}
     for method, options in file.methods.items():
         tables[f"methods.{method}"] = options
-    for table, entries in tables.items():
-        lines += ["", f"[{table}]"]
-        lines += [f"{name} = {json.dumps(value)}" for name, value in entries.items()]
+    for table_name, table in tables.items():
+        lines += ["", f"[{table_name}]"]
+        lines += [f"{key} = {json.dumps(table[key])}" for key in table]
     return "\n".join(lines) + "\n"

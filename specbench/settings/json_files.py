@@ -51,7 +51,13 @@ def check_free(folder: str | Path | None, file_name: str, what: str) -> None:
 
 
 def read_json(path: Path, header_type: type[Header], what: str, hint: str) -> Header:
-    """Read a JSON file into a struct.
+    """Read a JSON file into a struct, and check its `schema`, the version of the format.
+
+    Args:
+        path: of the file.
+        header_type: the struct.
+        what: names the file in errors, such as "Cost curve".
+        hint: what errors tell the user to do.
 
     Raises:
         UserError: there is no such file, or it is damaged or of a newer version.

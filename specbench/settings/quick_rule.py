@@ -68,18 +68,23 @@ def rows_to_time(
     drafters: Mapping[str, Drafter],
     known_acceptance: KnownAcceptance,
 ) -> Sequence[int]:
-    """The `ROWS` that the choice of settings needs, up to the rows of the largest draft.
+    """The numbers of rows whose steps have to be timed before settings are chosen.
 
-    Arguments are as in `choose_settings`.
+    They are those of `ROWS` up to the rows of the largest draft, and the next one.
+
+    Args:
+        methods: with the paper's options.
+        drafters: of these, by label.
+        known_acceptance: of a method with several settings, with the mean rows of a step.
     """
-    largest = 1.0
+    most_rows = 1.0  # may be a mean over steps
     for method in methods:
         with suppress(Exception):  # its samples will fail too
-            sizes: Sequence[float] = [entry.rows for entry in known_acceptance(method)]
+            sizes: Sequence[float] = [acceptance.rows for acceptance in known_acceptance(method)]
             if not sizes:
                 sizes = [*drafters[method.label].tree_sizes]
-            largest = max(largest, *sizes)
-    return ROWS[: bisect_left(ROWS, largest) + 1]
+            most_rows = max(most_rows, *sizes)
+    return ROWS[: bisect_left(ROWS, most_rows) + 1]
 
 
 def choose_settings(
@@ -89,29 +94,32 @@ def choose_settings(
     known_acceptance: KnownAcceptance,
     prepare: Prepare,
 ) -> list[RunMethod]:
-    """The methods that get settings, with these.
+    """The methods whose options are changed for this machine, with the chosen options.
+
+    A method of known acceptance gets its fastest settings. Another one gets its paper's draft, cut
+    to the rows that are cheap here. Options that the user gave stay.
 
     Args:
         methods: with the paper's options.
         drafters: of these, by label.
-        times: of the target's steps.
+        times: seconds of the target's steps, by rows.
         known_acceptance: of a method with several settings.
         prepare: makes a method with some settings ready for its trials.
     """
     changed = []
     for method in methods:
         with suppress(Exception):  # its samples will fail too
-            tried = known_acceptance(method)
+            known = known_acceptance(method)  # settings with rows and MAT; none if unknown
             is_fixed = method.method.name == BASELINE or method.settings is not None
-            if is_fixed or _is_chosen_by_user(method, tried):
+            if is_fixed or _is_chosen_by_user(method, known):
                 continue
-            if tried:
-                options = _fastest_options(method, tried, times, prepare)
+            if known:
+                options = _fastest_options(method, known, times, prepare)
                 changed.append(method.tuned(options, "auto"))
             else:
-                cut = _cut_to_cheap_rows(method, drafters[method.label], times)
-                if cut is not None:
-                    changed.append(cut)
+                cut_method = _cut_to_cheap_rows(method, drafters[method.label], times)
+                if cut_method is not None:
+                    changed.append(cut_method)
     return changed
 
 
@@ -126,49 +134,59 @@ def _is_chosen_by_user(method: RunMethod, tried: Sequence[Acceptance]) -> bool:
 
 
 def _fastest_options(
-    method: RunMethod, tried: Sequence[Acceptance], times: StepTimes, prepare: Prepare
+    method: RunMethod, settings: Sequence[Acceptance], times: StepTimes, prepare: Prepare
 ) -> dict[str, Any]:
-    """The options of the fastest settings, of which the paper's are the first of `tried`.
+    """The options of a method's fastest settings, by their seconds per token in short trials.
 
     A step is never faster than the target's part of it, so that most settings need no trial.
+    Among equally fast ones the paper's win, else those with the fewest rows.
+
+    Args:
+        method: with the paper's options.
+        settings: with their rows and MAT, the paper's first.
+        times: seconds of the target's steps, by rows and threads.
+        prepare: makes the method with some settings ready for its trials.
     """
 
     def least_cost_s(acceptance: Acceptance) -> float:
         """Seconds per token if drafts took no time."""
         return times.at(acceptance.rows) / acceptance.mat
 
-    paper = tried[0]
-    others = [acceptance for acceptance in tried[1:] if acceptance.mat >= LEAST_MAT]
-    trials: list[Trial] = []
+    paper = settings[0]
+    others = [acceptance for acceptance in settings[1:] if acceptance.mat >= LEAST_MAT]
+    trials: list[Trial] = []  # the first trial of each of these settings has run
     for acceptance in [paper, *sorted(others, key=least_cost_s)]:
-        best_s = min((trial.costs_s[0] for trial in trials), default=float("inf"))
-        if least_cost_s(acceptance) <= LIKELY * best_s:
-            tuned = method.tuned(acceptance.options, "")
-            time_step = prepare(tuned, times.threads_at(acceptance.rows))
+        best_cost_s = min((trial.costs_s[0] for trial in trials), default=float("inf"))
+        if least_cost_s(acceptance) <= LIKELY * best_cost_s:
+            tuned_method = method.tuned(acceptance.options, "")
+            time_step = prepare(tuned_method, times.threads_at(acceptance.rows))
             trials.append(Trial(acceptance, time_step))
             trials[-1].run()
-    best_s = min(trial.costs_s[0] for trial in trials)
-    likely = [trial for trial in trials if trial.costs_s[0] <= LIKELY * best_s]
-    _try_again(likely)
-    ratios = _ratios_to_usual(likely)
+    best_cost_s = min(trial.costs_s[0] for trial in trials)
+    likely_trials = [trial for trial in trials if trial.costs_s[0] <= LIKELY * best_cost_s]
+    _try_again(likely_trials)
+    ratios = _ratios_to_usual(likely_trials)  # cost of each trial's settings, without a unit
     least_ratio = min(ratios)
-    equal = [
+    equally_fast = [
         trial.acceptance
-        for trial, ratio in zip(likely, ratios, strict=True)
+        for trial, ratio in zip(likely_trials, ratios, strict=True)
         if ratio <= EQUAL * least_ratio
     ]
-    if paper in equal:
+    if paper in equally_fast:
         return paper.options
-    return min(equal, key=lambda acceptance: acceptance.rows).options
+    return min(equally_fast, key=lambda acceptance: acceptance.rows).options
 
 
 def _try_again(trials: Sequence[Trial]) -> None:
-    """Try several settings in further rounds, until the time is over."""
+    """Try several settings in up to `NUM_ROUNDS` further rounds, which begin in `ROUNDS_S`.
+
+    Each round adds a cost to every trial. A single trial has nothing to be compared with.
+    """
     if len(trials) < 2:
         return
-    end = perf_counter() + ROUNDS_S
+    end_s = perf_counter() + ROUNDS_S
     for _ in range(NUM_ROUNDS):
-        if perf_counter() >= end:
+        if perf_counter() >= end_s:
             return
         for trial in trials:
             trial.run()

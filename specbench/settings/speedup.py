@@ -64,31 +64,33 @@ def estimate(weighed: DataFrame, model: CostModel, label: str) -> SpeedupEstimat
     """The mean speedup over tasks, with the threads that a run would choose.
 
     Args:
-        weighed: the weights of a setting, as `weigh` returns them.
+        weighed: how often vanilla ("baseline") and the setting ("own") pay each cost of the
+            curve, a row per sample, as `weigh` returns it.
         model: of the same curve, with `NUM_RESAMPLES`.
         label: the method as the curve spells it.
     """
-    own_weights = weighed["own"].to_numpy().sum(0)  # [columns]
+    setting_weights = weighed["own"].to_numpy().sum(0)  # of all samples [columns]
     thread_indices = range(len(model.curve.threads))
-    seconds = [float(own_weights @ model.costs(label, index)[0]) for index in thread_indices]
+    # time of all answers by number of threads, in steps of vanilla
+    times = [float(setting_weights @ model.costs(label, index)[0]) for index in thread_indices]
     # A run keeps vanilla's number of threads, the first, unless another is clearly faster.
-    compared = [seconds[0], *(FASTER * other for other in seconds[1:])]
-    thread_index = compared.index(min(compared))
+    compared_times = [times[0], *(FASTER * time for time in times[1:])]
+    thread_index = compared_times.index(min(compared_times))
     speedups = _speedups_by_task(weighed, model, model.costs(label, thread_index))
-    mean_speedups = np.mean(speedups, axis=0)  # [1 + resamples]
+    mean_speedups = np.mean(speedups, axis=0)  # [1 + resamples]: the estimate, then resamples
     num_samples = len(weighed)
-    degrees = max(1, num_samples - len(speedups))
+    degrees = max(1, num_samples - len(speedups))  # of freedom: samples less tasks
     # Drawing from n clusters has the variance of dividing by n.
     drawn_variance = float(np.log(mean_speedups[1:]).var()) * (num_samples / degrees)
-    of_prompts = Variance(drawn_variance, degrees)
-    of_process = Variance(model.curve.process, max(1, model.curve.num_pairs))
-    variance = total([of_prompts, of_process])
-    half_width = quantile(variance.degrees) * math.sqrt(variance.value)
+    prompts_variance = Variance(drawn_variance, degrees)
+    process_variance = Variance(model.curve.process, max(1, model.curve.num_pairs))
+    log_variance = total([prompts_variance, process_variance])
+    half_width = quantile(log_variance.degrees) * math.sqrt(log_variance.value)
     return SpeedupEstimate(
         speedup=float(mean_speedups[0]),
         half_width=half_width,
         thread_index=thread_index,
-        seconds=seconds[thread_index],
+        seconds=times[thread_index],
     )
 
 
@@ -98,20 +100,26 @@ def _draws(task: str) -> Draws:
 
 
 def _speedups_by_task(
-    weighed: DataFrame, model: CostModel, own_costs: FloatArray
+    weighed: DataFrame, model: CostModel, setting_costs: FloatArray
 ) -> list[FloatArray]:
-    """The speedup of each task and its resamples [1 + resamples], by the costs of a method.
+    """The speedup of each task: the estimate, then its resamples [1 + resamples].
 
     Prompts and blocks of the curve are drawn together; both sides of a ratio have the same.
+
+    Args:
+        weighed: how often vanilla ("baseline") and a setting ("own") pay each cost, a row per
+            sample, "task/sample_id".
+        model: has the costs of vanilla.
+        setting_costs: each cost of the setting and its resamples [1 + resamples, columns].
     """
-    costs = {"baseline": model.costs(None, 0), "own": own_costs}
+    costs_by_side = {"baseline": model.costs(None, 0), "own": setting_costs}
     speedups = []
-    for task, rows in weighed.groupby(lambda sample: sample.partition("/")[0], sort=False):
-        seconds = {}
-        for side, side_costs in costs.items():
-            weights = rows[side].to_numpy()  # [samples, columns]
+    for task, samples in weighed.groupby(lambda sample: sample.partition("/")[0], sort=False):
+        times = {}  # of the task's answers by side, in steps of vanilla [1 + resamples]
+        for side, costs in costs_by_side.items():
+            weights = samples[side].to_numpy()  # [samples, columns]
             resampled = _draws(str(task)).sums(weights)  # [resamples, columns]
-            sums = np.vstack([weights.sum(0), resampled])
-            seconds[side] = (sums * side_costs).sum(1)
-        speedups.append(seconds["baseline"] / seconds["own"])
+            weight_sums = np.vstack([weights.sum(0), resampled])  # [1 + resamples, columns]
+            times[side] = (weight_sums * costs).sum(1)
+        speedups.append(times["baseline"] / times["own"])
     return speedups

@@ -70,8 +70,9 @@ def with_tuned(
     Args:
         methods: with the paper's options.
         model: its name.
-        temperatures: as `fits_of` has them.
-        fits: returns what settings have to fit here; called only if some are kept.
+        temperatures: of the run, as a text.
+        fits: returns what settings have to fit here by name: machine, model and versions. It is
+            called only if settings are stored.
     """
     path = _path_of(model, temperatures)
     if not path.is_file():
@@ -80,31 +81,31 @@ def with_tuned(
     if file.fits != dict(fits()):
         return tuple(methods)
     digest = sha256(path.read_bytes()).hexdigest()
-    chosen = []
+    tuned_methods = []
     for method in methods:
         if _reason_not_to_use(file, method):
-            chosen.append(method)
+            tuned_methods.append(method)
         else:
-            name = method.method.name
-            options = checked_options(name, file.methods[name])
-            chosen.append(method.tuned(options, TUNED, digest))
-    return tuple(chosen)
+            method_name = method.method.name
+            options = checked_options(method_name, file.methods[method_name])
+            tuned_methods.append(method.tuned(options, TUNED, digest))
+    return tuple(tuned_methods)
 
 
 def _reason_not_to_use(file: SettingsFile, method: RunMethod) -> str:
-    """Why a method keeps its options; nothing if it gets the tuned ones."""
-    name = method.method.name
-    if name not in file.methods:
+    """Why a method keeps its options in place of a file's tuned ones; "" if it gets these."""
+    method_name = method.method.name
+    if method_name not in file.methods:
         return "it was not tuned"
-    options = checked_options(name, file.methods[name])
-    if set(options) & set(method.asked.given):
+    tuned_options = checked_options(method_name, file.methods[method_name])
+    if set(tuned_options) & set(method.asked.given):
         return "the user set a tuned option"
-    tree = str(options.get("tree", ""))
+    tree = str(tuned_options.get("tree", ""))  # name, shape or JSON file of a static tree
     if tree.endswith(".json") and not Path(tree).is_file():
         return f"the tree {tree} is missing"
-    weights = method.describe().weights
-    weights_hash = hash_of(weights.files) if weights else ""
-    if file.weights.get(name, "") != weights_hash:
+    draft_weights = method.describe().weights
+    weights_hash = hash_of(draft_weights.files) if draft_weights else ""
+    if file.weights.get(method_name, "") != weights_hash:
         return "it was tuned with other weights"
     return ""
 
