@@ -87,13 +87,14 @@ def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthA
     # [clusters, longest + 1], column a: steps that emitted at least a tokens
     at_least = counts.steps[:, ::-1].cumsum(1)[:, ::-1].astype(np.float64)
     # A step came to depth d if it emitted d tokens or more: d - 1 draft tokens and the target's
-    # own. It accepted there if it emitted one more.
+    # own. It accepted there if it emitted one more. Arrays hold numbers of steps.
     depths = np.arange(1, at_least.shape[1] - 1)
     accepted = at_least[:, depths + 1]  # [clusters, depths]
     num_depths = int((accepted.sum(0) > 0).sum())
     if not num_depths:
         return ()
     accepted = accepted[:, :num_depths]
+    # Steps that came to depth d, less those that are cut: their outcome there is unknown.
     reached = (at_least[:, depths] - counts.cut[:, depths])[:, :num_depths]
     num_accepted = accepted.sum(0)  # [depths]
     num_reached = reached.sum(0)

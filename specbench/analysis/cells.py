@@ -126,7 +126,7 @@ def _paper_ratio(table: RecordTable, rows: IntArray) -> Ratio:
     A rate is over all turns of a sample, of each pass alone.
     """
     clusters, unit_of_row, passes = table.values(rows, "cluster", "unit", "repeat")
-    # A visit is a sample in a pass: clusters and passes are its two coordinates.
+    # A visit is a sample (cluster) in a pass: clusters and passes are its two coordinates.
     shape = (1 + clusters.max(), 1 + passes.max())
     row_visits = np.ravel_multi_index((clusters, passes), shape)  # numbers of visits: [rows]
     visits, first_rows, visit_of_row = np.unique(row_visits, return_index=True, return_inverse=True)

@@ -81,12 +81,13 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
         fast_methods = {method for method, _ in fast_ratios}
         ratios_by_rule[FAST_STEP if len(fast_methods) < 2 else SLOW_VANILLA] = fast_ratios
         ratios_by_rule["fast_prefill"] = _below(table, used, LEAST_PREFILL, "prefill_s")
+        # Methods after which vanilla is slower, with vanilla's speed after them / after others.
         slowed_speeds = _claimed(_by_neighbour(frame, is_used), MOST_AFTER)
         ratios_by_rule["slowed_vanilla"] = {
             subject: 1 / speed for subject, speed in slowed_speeds.items()
         }
     warnings = [_warning(key, ratios) for key, ratios in ratios_by_rule.items() if ratios]
-    fingerprints = header.weights_print
+    fingerprints = header.weights_print  # of the target's weights, at load and at the end
     if fingerprints and fingerprints.at_load != fingerprints.at_end:
         warnings.append(RunWarning("changed_weights", {"share": fingerprints.share}))
     return tuple(warnings)
@@ -104,8 +105,8 @@ def _warning(key: str, ratios: Mapping[Subject, float]) -> RunWarning:
 def _claimed(compared: Compared, allowed: float = 1 / LEAST_STEPS - 1) -> dict[Subject, float]:
     """Quotients of ratios and references that are lower than 1 by more than the allowed share.
 
-    Returned by subject, a method and a temperature. A reference is 1 if there is none. `slower`
-    tests each, and Holm's procedure corrects for their number.
+    `compared` holds ratios and references by subject, a method and a temperature; a reference is 1
+    if there is none. `slower` tests each quotient, and Holm's procedure corrects for their number.
     """
     draws = Draws(Bootstrap(), "first")
     reference_draws = Draws(Bootstrap(), "second")
@@ -141,8 +142,9 @@ def _later_passes(used: DataFrame) -> Compared:
     ratios = {}
     for subject, rows in _subjects(used):
         is_first = rows["repeat"] == 0
-        in_both = set(rows["request"][is_first]) & set(rows["request"][~is_first])
-        if not in_both:
+        # Numbers of the requests that both have.
+        requests_in_both = set(rows["request"][is_first]) & set(rows["request"][~is_first])
+        if not requests_in_both:
             continue
         counts_by_pass = {
             "num_emitted first": rows["num_emitted"].where(is_first, 0),
@@ -151,8 +153,9 @@ def _later_passes(used: DataFrame) -> Compared:
             "num_steps later": rows["num_steps"].where(~is_first, 0),
         }
         rows = rows.assign(**counts_by_pass)
+        # (later steps * first tokens) / (later tokens * first steps)
         ratios[subject] = column_ratio(
-            rows[rows["request"].isin(in_both)],
+            rows[rows["request"].isin(requests_in_both)],
             ("num_steps later", "num_emitted first"),
             ("num_emitted later", "num_steps first"),
         )
@@ -200,9 +203,9 @@ def _below(
     `count_column` counts, such as steps. The ratios are by method and temperature.
     """
     ratios = {}
-    for subject, paired in _subjects(used[used["baseline_row"] >= 0]):
-        rows = paired.index.to_numpy()
-        baseline_rows = paired["baseline_row"].to_numpy()
+    for subject, paired_rows in _subjects(used[used["baseline_row"] >= 0]):
+        rows = paired_rows.index.to_numpy()
+        baseline_rows = paired_rows["baseline_row"].to_numpy()
         # time / vanilla's time, or (time * vanilla's count) / (vanilla's time * count)
         top_columns = table.values(rows, time_column)
         bottom_columns = table.values(baseline_rows, time_column)
@@ -254,8 +257,8 @@ def _by_neighbour(frame: DataFrame, is_used: Series) -> Compared:
         relative_time=step_s / median_s,
         before=method_before[rows.index],
     )
-    after = {}
-    otherwise = {}
+    after = {}  # by method (at temperature 0): vanilla's speed right after it
+    otherwise = {}  # the same after all others
     for method in rows["before"].dropna().unique():
         is_after = rows["before"] == method
         if method == BASELINE or min(is_after.sum(), (~is_after).sum()) < LEAST_PAIRS:

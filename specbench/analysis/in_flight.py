@@ -44,7 +44,7 @@ def requests_in_flight(blocks: Sequence[BlockHeader], done: Iterable[Record]) ->
         if record.serving and record.wall_s and key in duration_of_block:
             start_s = record.serving.began_s
             events_of_block[key] += [(start_s, 1), (start_s + record.wall_s, -1)]
-    most_of_blocks = []
+    most_of_blocks = []  # the most requests at once in each block
     in_flight_s = 0.0  # the sum of ends - the sum of starts
     for events in events_of_block.values():
         changes = (change for _, change in sorted(events))  # +1 or -1, in order of time

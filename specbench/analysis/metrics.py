@@ -203,7 +203,7 @@ def _with_counters(
     MAT is missing if one of its blocks contradicts itself. A block is what a server measured in one
     go; `contradictions` says of a block what is impossible in its counts.
     """
-    task = key.task.partition(BETWEEN)[0]  # without its category
+    task = key.task.partition(BETWEEN)[0]  # without its category; POOLED is all tasks together
     blocks = [
         block
         for block in header.blocks

@@ -97,7 +97,8 @@ def row_ratios(columns: Mapping[str, NDArray[Any]]) -> dict[str, RowRatio]:
     """The ratios of rows with these `COLUMNS`, by the name of the number.
 
     A column [rows] has a number per completion: of the method, or (`baseline_`) of vanilla's
-    completion of the same request, 0 without one.
+    completion of the same request, 0 without one. A `RowRatio` is the rows that count, the factors
+    above and the factors below.
     """
     num_tokens = columns["num_tokens"]
     wall_s = columns["wall_s"]

@@ -167,11 +167,13 @@ def make_table(
 ) -> RecordTable:
     """The table of these records.
 
-    `run_of_repeat` is the run of each repeat of a pool, `blocks` are those of servers. The columns
-    that are added to `records_frame` are described at `RecordTable.frame`.
+    `run_of_repeat` is the run of each repeat (pass) of a pool of runs; `blocks` are what servers
+    measured in one go. Columns are added to `records_frame`, as `RecordTable.frame` describes.
     """
     frame = records_frame(records)
     repeats = frame["repeat"].to_numpy()
+    # unit: the pass over the prompts, or the run of a pool. request: the number of sample and turn.
+    # cluster: the number of the sample. asked: the number of the request over all methods.
     frame["unit"] = np.array(run_of_repeat, dtype=np.int64)[repeats] if run_of_repeat else repeats
     frame["request"] = frame.groupby(["task", "sample_id", "turn"], observed=True).ngroup()
     # Sorted by name: the order in which records were written must not change an interval.
@@ -185,10 +187,11 @@ def make_table(
     frame["is_same"] = _is_same(records, baseline_rows)
     frame["is_paused"] = [record.is_paused for record in records]
     frame["is_cut"] = np.array([_is_cut(record) for record in records], dtype=bool)
-    # Of servers that list no steps: those that their counts imply.
+    # Tokens that steps emitted, and steps: those of servers that list none follow from counts.
     served = served_steps(records, blocks)
     frame["mat_emitted"] = np.array(served.emitted, dtype=np.int64)
     frame["mat_steps"] = np.array(served.steps, dtype=np.float64)
+    # The position of the record's first step in all accept lengths [steps].
     frame["first_step"] = frame["num_steps"].cumsum() - frame["num_steps"]
     all_lengths = chain.from_iterable(record.accept_lengths for record in records)
     array_columns = frame.select_dtypes(exclude="category")

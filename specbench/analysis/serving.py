@@ -133,11 +133,12 @@ def _measure(
     """
     done_rows = rows[[table.records[row].is_ok for row in rows]]
     done = [table.records[row] for row in done_rows]
-    answers = [record.serving for record in done if record.serving]
-    # First token, rest and whole of each completed request: [done rows].
+    answers = [record.serving for record in done if record.serving]  # what servers said of them
+    # Seconds to the first token, of the rest and of the whole request; tokens: [done rows] each.
     ttft_s, decode_s, e2e_s, num_tokens, prompt_tokens = table.values(
         done_rows, "prefill_s", "decode_s", "wall_s", "num_tokens", "prompt_tokens"
     )
+    # Seconds per token after the first, and seconds between arrivals of tokens.
     tpot_s = decode_s / np.maximum(num_tokens - 1, 1)
     gaps_s = chain.from_iterable(answer.gaps_s for answer in answers)
 

@@ -73,14 +73,15 @@ def find_survivors(frame: DataFrame) -> Survivors:
     num_ranked_methods = methods_of_tasks.transform("nunique")
     num_answers = ranked_rows.groupby("asked")["method"].transform("size")
     finished_by_all = ranked_rows[num_answers == num_ranked_methods]
-    pauses = finished_by_all.groupby("asked")["is_paused"]
-    is_paused = pauses.transform("any")  # for any method
+    # Of each request that all finished: whether the machine paused, for each method.
+    pauses_by_request = finished_by_all.groupby("asked")["is_paused"]
+    is_paused = pauses_by_request.transform("any")  # for any method
     is_shared = np.zeros(len(frame), dtype=bool)
     is_shared[finished_by_all.index[~is_paused]] = True
     return Survivors(
         is_shared,
         unranked,
         num_requests=done_rows["asked"].nunique(),
-        num_shared=len(pauses),
-        num_paused=int(pauses.any().sum()),
+        num_shared=len(pauses_by_request),
+        num_paused=int(pauses_by_request.any().sum()),
     )

@@ -68,11 +68,11 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
     yield _counted("steps of prompts met again", num_repeated, num_fewer, "answers in fewer steps")
     if not subject.task_prompts:
         return
-    # Mean accepted tokens (MAT) per step, as estimates with their bootstrap resamples.
+    # Mean accepted tokens per step (MAT), with bootstrap resamples of prompts.
     unseen_draws, task_draws = Draws(Bootstrap(), "fresh"), Draws(Bootstrap(), "known")
     unseen_mat = unseen_draws.estimate(_tokens_per_step(subject, subject.unseen_prompts))
     task_mat = task_draws.estimate(_tokens_per_step(subject, subject.task_prompts))
-    # The p-value of "the ratio is at most MOST_MAT_RATIO".
+    # The p-value of "the ratio is at most MOST_MAT_RATIO". The machine adds no variance (EXACT).
     p_value = slower(unseen_mat, task_mat, MOST_MAT_RATIO - 1, EXACT)
     ratio = task_mat.value / unseen_mat.value
     name = "tokens a step on prompts of tasks, against new ones"
@@ -96,7 +96,7 @@ def greedy(subject: Subject) -> Iterator[AuditTest]:
 
     Each prompt of the subject (the method under test) gives one completion of its shared drafter.
     """
-    num_wrong = num_miscounted = 0
+    num_wrong = num_miscounted = 0  # answers with a token that is not the best, or bad counts
     for prompt in subject.prompts:
         completion = subject.complete(subject.drafter, prompt)
         num_wrong += subject.is_wrong(prompt, completion.token_ids)
@@ -165,10 +165,10 @@ def sampled(subject: Subject) -> Iterator[AuditTest]:
             prompt = subject.prompts[len(answers) % len(subject.prompts)]
             request = Request(prompt, subject.budget, sampling, seed=1000 + len(answers))
             answers.append(watched_evidence(subject.target, subject.drafter, request))
-        tokens = TokenNumbers.join([answer.tokens for answer in answers])
+        tokens = TokenNumbers.join([answer.tokens for answer in answers])  # columns [tokens]
         if sampling.temperature == 1.0:
             subject.drawn.append(tokens)
-        drafts = DraftNumbers.join([answer.drafts for answer in answers])
+        drafts = DraftNumbers.join([answer.drafts for answer in answers])  # [draft tokens]
         yield from _named(token_tests(tokens), setting_label)
         yield from _named(draft_tests(drafts), setting_label)
         yield from _logit_tests([answer.logits for answer in answers], subject, setting_label)
@@ -267,16 +267,16 @@ def run_contract(
         about = (contract_test.__doc__ or "").partition(":")[0]  # the subject of the test
         say(f"{name}: {about.lower()} …")
         try:
-            with containing(contract_test.__name__):
+            with containing(contract_test.__name__):  # any exception becomes a SpecbenchError
                 tests += contract_test(subject)
         except SpecbenchError as error:
             faults.append(error.message)
             traceback = debug_traceback(error)
             if traceback and len(faults) == 1:
                 say(traceback)
-    # The p-values are corrected for the number of tests (Holm).
+    # The p-values are corrected for the number of tests (Holm). Temperatures stay 0.
     (method_audit,) = corrected([MethodAudit(name, 0.0, 0.0, tests=tuple(tests))])
-    # Sampled tokens at temperature 1, with their probabilities in the target.
+    # Sampled tokens at temperature 1, for the smallest total variation that tests would have shown.
     drawn_tokens = TokenNumbers.join(subject.drawn)
     num_p_values = sum(test.p_value is not None for test in tests)
     return replace(

@@ -33,7 +33,10 @@ class WatchedDrafter(Drafter):
     """
 
     def __init__(self, drafter: Drafter, seed: int = 0) -> None:
-        """Watch a method's `drafter`. `seed` is of the random positions of `draft_numbers`."""
+        """Watch a method's `drafter`. `seed` is of the random positions of `draft_numbers`.
+
+        Its needs of the target, acceptance rule and tree sizes are the method's own.
+        """
         self.needs = drafter.needs
         self.rule = drafter.rule
         self.tree_sizes = drafter.tree_sizes
@@ -122,7 +125,8 @@ class Planted(Drafter):
     def __init__(self, drafter: Drafter, answer: Sequence[int], first_step: int = 0) -> None:
         """Plant `answer`, the right token ids with the prompt's, in the trees of a `drafter`.
 
-        Steps count from `first_step`. The three public fields start empty; a step adds to each.
+        Steps count from `first_step`. Needs of the target, acceptance rule and tree sizes are the
+        drafter's. A step adds its first draft tokens, its number of right tokens and its depth.
         """
         self.needs = drafter.needs
         self.rule = drafter.rule
@@ -149,9 +153,10 @@ class Planted(Drafter):
             strict=True,
         )
         self.first_drafts[num_tokens] = [token for token, parent in nodes if parent == 0]
+        # Right token ids of the levels below the root.
         right_tokens = self._answer[num_tokens : num_tokens + own_tree.layout.max_depth]
         deepest = int(own_tree.layout.depths[:num_nodes].max())  # of the nodes that may be accepted
-        depth = min(deepest, state.remaining - 1)  # levels that the budget of tokens allows
+        depth = min(deepest, state.remaining - 1)  # `remaining`: tokens left of the budget
         is_deepest = depth > max(self.depths, default=0)
         # `plant` takes the deepest path in even steps.
         step = 0 if is_deepest else self._first_step + len(self.num_planted)

@@ -59,7 +59,7 @@ def watched_evidence(target: Target, drafter: Drafter, request: Request) -> Evid
         depth=in_steps.depth,
         has_draft=in_steps.has_draft,
     )
-    # The prefill's row, then a row for each token of each step: the token that follows the node.
+    # [rows, vocab]: the logits before the prefill's token, then before each token of each step.
     step_rows = torch.cat([*watched.logits, plain_rows[:0]])
     logits = logit_numbers(step_rows, plain_rows[: len(step_rows)])
     if max(completion.num_nodes, default=0) <= target.max_exact_rows:
@@ -73,7 +73,7 @@ def token_numbers(logits: Tensor, token_ids: Sequence[int], sampling: Sampling) 
     """Numbers about tokens drawn after these logits [tokens, vocab], whose steps are unknown.
 
     Greedy tokens get the numbers of draws at temperature 1. The first token is the prefill's, so
-    its depth is 0.
+    its depth is 0. Loose sampling keeps the tokens beyond top-p and top-k that rounding might.
     """
     loose_sampling = _loosened(sampling, is_half=logits.dtype.itemsize < 4)
     if sampling.is_greedy:
@@ -114,7 +114,8 @@ def _chunk(
     """Numbers for logits [tokens, vocab] and token ids [tokens, 1]. Depths are unknown.
 
     `within_share` [tokens], uniform in [0, 1), places a token within its own share of the
-    distribution. A name without a shape holds [tokens]; a mass is a sum of probabilities.
+    distribution. The samplers are that of the tokens and one with looser top-p and top-k. A name
+    without a shape holds [tokens]; a mass is a sum of probabilities.
     """
     p = samplers.sampler.probs(logits.double())  # [tokens, vocab]
     token_p = p.gather(1, tokens)  # [tokens, 1]
@@ -132,7 +133,8 @@ def _chunk(
     # Given its stretch of length w and middle m it has mean m, variance w**2/12 and no third
     # moment; so its moments are those of m plus E[w**2/12] and 3 E[(m - 1/2) w**2/12], where the
     # stretch has probability w. What is left are the moments of m, which is the rank.
-    falling_p = p.sort(-1, descending=True).values  # w, as middle_from_half is m - 1/2
+    falling_p = p.sort(-1, descending=True).values  # w: [tokens, vocab]
+    # m - 1/2: [tokens, vocab]
     middle_from_half = falling_p.cumsum(-1) - falling_p / 2 - 0.5
     rank_variance = (1 - (falling_p**3).sum(-1)) / 12
     rank_third = -(falling_p**3 * middle_from_half).sum(-1) / 4

@@ -54,6 +54,7 @@ def _steps_of_both(subject: Subject) -> Iterator[_FirstDrafts]:
     pairs = zip(subject.prompts, subject.answers, strict=True)
     for (prompt, answer), first_step in product(pairs, range(NUM_ROUNDS)):
         right_ids = (*prompt, *answer)  # token ids of the prompt and its greedy answer
+        # `first_step` shifts the ranks at which right tokens are planted.
         used_planted = Planted(subject.drafter, right_ids, first_step)
         subject.complete(used_planted, prompt)
         # Position in right_ids -> the own draft tokens of the step that begins there.

@@ -85,7 +85,11 @@ class Examiner:
         self._audit_dtype = header.model.rounding(model.dtype)
 
     def examine(self, divergence: Divergence) -> Difference:
-        """The status on one difference, from the logits at its position."""
+        """One difference from vanilla, with how far both tokens lie below the target's best one.
+
+        Its status follows from these gaps of logits and the largest gap that rounding explains. In
+        a re-check the step is run again. A token is None if that answer had ended.
+        """
         record = self._records[divergence.key]
         # The baseline's prompt: with a history of its own, the method's would be another text.
         prompt_ids = self._model.prompt_ids(self._records[replace(record.key, method=BASELINE)])
@@ -121,6 +125,7 @@ class Examiner:
         request = Request(context, len(prompt) + position + 1 - len(context))
         vanilla_ids = self._model.complete(BASELINE, request)
         method_ids = self._model.complete(record.key.method, request)
+        # Answers end at the position. The first token that differs is looked at.
         for index, token_pair in enumerate(zip(vanilla_ids, method_ids, strict=True)):
             if token_pair[0] != token_pair[1]:
                 logits = self._model.logits(context + vanilla_ids[:index])

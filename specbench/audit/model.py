@@ -96,6 +96,7 @@ class RunModel:
         self._plan = plan
         self._codec = plan.setup.codec  # of chats and token ids
         self._asked = RunSpec(**structs.asdict(asked_values))
+        # For the replies to earlier turns of a chat, which are in the run's records.
         self._records = {record.key: record for record in run.records}
         self._first_method = next(iter(run.header.spec.values.methods), BASELINE)
         self._backend = EngineBackend(plan.setup, before=run.header).__enter__()

@@ -108,15 +108,15 @@ def _outcomes(rule: Rule, case: RuleCase, num_draws: int, *, vocab: int) -> Outc
     counts = np.zeros_like(probs)
     for _ in range(num_draws):
         drafts = _draw_tree(case, generator)
-        q = drafts.q
+        q = drafts.q  # [nodes, 4], or None if the tokens are fixed
         if q is not None:
             q = pad(q, (0, vocab - VOCAB))
         row_of_node = torch.tensor([0, *(1 + token for token in drafts.tokens[1:])])
         tree = DraftTree(torch.tensor(drafts.tokens), layout, case.num_verify, q)
         verdict = Verdict.read(rule(tree, logits[row_of_node], sampler))
-        emitted = verdict.token_ids
-        counts[0, emitted[0]] += 1
-        for before, token in pairwise(emitted):
+        emitted_ids = verdict.token_ids  # accepted draft tokens and the bonus token
+        counts[0, emitted_ids[0]] += 1
+        for before, token in pairwise(emitted_ids):
             counts[1 + before, token] += 1
     return Outcomes(case.name, counts, probs)
 
@@ -136,12 +136,14 @@ def _draw_tree(case: RuleCase, generator: np.random.Generator) -> _Drafts:
     that leaves nothing, it takes a token that no sibling has.
     """
     num_nodes = len(case.parents)
-    tokens = [0] * num_nodes
+    tokens = [0] * num_nodes  # of each node; the root's stays 0
     q = np.zeros((num_nodes, VOCAB))
     for node in range(1, num_nodes):
         parent = case.parents[node]
         # Tokens of the siblings that come before this node.
-        elder_tokens = [tokens[i] for i in range(1, node) if case.parents[i] == parent]
+        elder_tokens = [
+            tokens[sibling] for sibling in range(1, node) if case.parents[sibling] == parent
+        ]
         # What q leaves for this node, not normalized: [4].
         left_q = _q_after(case, tokens[parent] if parent else None)
         left_q[elder_tokens] = 0

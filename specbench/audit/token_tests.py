@@ -45,7 +45,7 @@ def token_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
     smallest_tail = float(tokens.tail.min())
     p_value = min(1.0, num_tokens * smallest_tail)  # the least of so many tails
     yield AuditTest("tokens", "least likely token", num_tokens, smallest_tail, "tail mass", p_value)
-    for stratum, is_kept in _strata(tokens).items():
+    for stratum, is_kept in _strata(tokens).items():  # name of a group -> its tokens
         yield from _mean_tests(tokens.where(is_kept), stratum)
     yield from _serial_tests(tokens)
 
@@ -78,10 +78,10 @@ class Residuals(NamedTuple):
 
 
 def _mean_tests(tokens: TokenNumbers, stratum: str) -> Iterator[AuditTest]:
-    """Tests that the means [tokens] of surprises, ranks and likeliest tokens are the expected ones.
+    """Tests that the means of surprises, ranks and likeliest tokens are the expected ones.
 
-    `stratum` names the group of tokens, as the end of a test's name. A surprise is -log p(token),
-    and a rank the mass of the likelier tokens plus half of the token's own.
+    `stratum` ends a test's name. Arrays are [tokens]. A surprise is -log p(token), a rank the mass
+    of the likelier tokens plus half of the token's own, `best` the likeliest token's probability.
     """
     best = tokens.best
     # The likeliest token is drawn with probability b, `best`: a Bernoulli number, with variance

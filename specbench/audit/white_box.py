@@ -107,12 +107,12 @@ class _Tester:
         """
         self._records = records
         self._model = model
-        self._dtype = header.model.rounding(model.dtype)
+        self._dtype = header.model.rounding(model.dtype)  # by which logits are rounded
         self._effort = effort
         self._say = say
         num_cells = 0  # pairs of a method and a sampling temperature
-        for temperature, methods in records.items():
-            num_cells += len(methods) * len(levels(temperature))
+        for temperature, records_by_method in records.items():
+            num_cells += len(records_by_method) * len(levels(temperature))
         # The share of false alarms of a single test, for which the size of a sample is planned.
         self._error_rate = ALPHA / (TESTS_PER_CELL * max(num_cells, 1))
 
@@ -122,12 +122,12 @@ class _Tester:
         A level is a sampling temperature: the run's own, or a raised one.
         """
         allowed_deviation = self._allowed_deviation()
-        for temperature, methods in self._records.items():
+        for temperature, records_by_method in self._records.items():
             for level in levels(temperature):
                 baseline_logits = None
-                for method in sorted(methods, key=lambda name: name != BASELINE):
+                for method in sorted(records_by_method, key=lambda name: name != BASELINE):
                     self._say(f"T={level:g}: {method} …")
-                    # Answers completed again or drawn, with numbers about their logits.
+                    # Answers completed again or drawn, with numbers about tokens and logits.
                     answers = self._gathered(method, temperature, level)
                     logits = LogitNumbers.join([answer.logits for answer in answers.watched])
                     tests = [
@@ -157,10 +157,10 @@ class _Tester:
 
         There are none at temperature 0, and none for a server that sends only text.
         """
-        for temperature, methods in self._records.items():
+        for temperature, records_by_method in self._records.items():
             if not temperature:
                 continue
-            for method, records in methods.items():
+            for method, records in records_by_method.items():
                 server = header.servers.get(method)
                 if server is None or not server.sends_token_ids:
                     self._say(

@@ -44,6 +44,7 @@ def slower(a: Value, b: Value, allowed: float, machine: Variance | None) -> floa
     log_ratio = _log_ratio(a, b, machine)
     if log_ratio is None:
         return None
+    # log_ratio is log(a / b) with its variance from prompts and machine.
     # score = (log(a / b) + log(1 + allowed)) / standard deviation
     distance = log_ratio.value + math.log1p(allowed)
     standard_deviation = math.sqrt(log_ratio.variance.value)
@@ -95,6 +96,7 @@ def holm(p_values: Mapping[Key, float | None]) -> dict[Key, float | None]:
     given_p_values = {key: p_value for key, p_value in p_values.items() if p_value is not None}
     corrected: dict[Key, float | None] = dict.fromkeys(p_values)
     largest_so_far = 0.0
+    # largest_so_far keeps corrected p-values in order.
     # The smallest p-value is multiplied by the number of tests, the next one by one less.
     for index, key in enumerate(sorted(given_p_values, key=given_p_values.__getitem__)):
         num_left = len(given_p_values) - index
