@@ -48,8 +48,12 @@ def _machine_line(run: RunMetrics, variances: Pilot) -> str:
 
 
 def _table(run: RunMetrics, variances: Pilot) -> list[str]:
-    """A row per difference, a column per number of passes or runs."""
-    kind = run.scope.kind
+    """The lines of a table of prompts needed: a row per difference, a column per number of units.
+
+    A unit is a pass or a run. A difference is relative: 0.05 is 5 %. `variances` are those of a
+    log ratio of speeds in `run`.
+    """
+    kind = run.scope.kind  # "passes" or "runs"
     lines = [
         f"Prompts that show a difference (80 % of the time), by number of {kind}:",
         "difference " + "".join(f"{num_units:>14}" for num_units in UNITS),
@@ -61,6 +65,7 @@ def _table(run: RunMetrics, variances: Pilot) -> list[str]:
             row += f"{'not possible' if num_prompts is None else num_prompts:>14}"
         lines.append(row)
     if variances.unit_sd:
+        # the relative difference that any number of prompts shows, by number of units
         smallest = [variances.smallest(_MANY_PROMPTS, num_units) for num_units in UNITS]
         lines += [
             "smallest   " + "".join(f"{difference * 100:>12.1f} %" for difference in smallest),

@@ -209,7 +209,10 @@ class Report:
 
 
 def task_result(run: RunMetrics, key: CellKey) -> TaskResult:
-    """The numbers of a cell, or of a method's mean over the tasks."""
+    """Speedup and MAT of a method on a task at a temperature, or over all tasks if it is `MEAN`.
+
+    With the p-value of "as fast as vanilla". They are missing if the method was not run there.
+    """
     p_value = p_value_of(run, key)
     if key.task == MEAN:
         overall = run.overall[key.method, key.temperature]

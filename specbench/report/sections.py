@@ -46,13 +46,14 @@ def has_speedup(block: Block) -> bool:
 
 
 def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
-    """The short table: mean speedup, tokens/s and MAT, then the speedup on each task.
+    """The short table of a temperature: mean speedup, tokens/s and MAT, then a column per task.
 
-    Without any speedup, it has tokens/s and MAT. The last tasks are dropped first.
+    `part` is the number of each task's column. If no method has a speedup, the table has none,
+    and MAT on each task. Where room is short, the last tasks go first.
     """
-    *tasks, last = report.tasks  # the mean, or the only task
-    is_mean = last.name == MEAN
-    fields = _with_text(_SCREEN, block)
+    *tasks, last_task = report.tasks  # the last one is the mean, or the only task
+    is_mean = last_task.name == MEAN
+    fields = _with_text(_SCREEN, block)  # the columns over all tasks
     columns = [field.column for field in fields]
     shows_speedup = has_speedup(block)
     if shows_speedup:
@@ -64,19 +65,21 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
         if is_mean:
             title += ", overall and by task"
     if not is_mean:
-        title += f" on {last.head}"
+        title += f" on {last_task.head}"
+    # columns of the highest rank go first where room is short
     columns += [Column(f"n={task.n}", task.title, rank=rank) for rank, task in enumerate(tasks, 1)]
 
-    def cells(method: MethodResults) -> list[Cell]:
-        partial = method.overall.partial
+    def cells_of(method: MethodResults) -> list[Cell]:
+        """The cells of a method's row, in the order of `columns`."""
+        partial = method.overall.partial  # the reason if the method lacks tasks
         reason = partial.reason if partial else method.reason
-        over_tasks = [Cell(field.text(method), reason=reason) for field in fields]
+        cells_over_tasks = [Cell(field.text(method), reason=reason) for field in fields]
         if shows_speedup:
-            over_tasks = [ON_SCREEN.cell(method.tasks[-1]), *over_tasks]
-        by_task = [part.cell(task) for task in method.tasks[: len(tasks)]]
-        return [*over_tasks, *by_task]
+            cells_over_tasks = [ON_SCREEN.cell(method.tasks[-1]), *cells_over_tasks]
+        cells_by_task = [part.cell(result) for result in method.tasks[: len(tasks)]]
+        return [*cells_over_tasks, *cells_by_task]
 
-    return Table(title, tuple(columns), groups(report, block, cells))
+    return Table(title, tuple(columns), groups(report, block, cells_of))
 
 
 def tables(report: Report, block: Block, main: Table) -> list[Table]:

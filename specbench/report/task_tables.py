@@ -41,8 +41,11 @@ class Part:
 
 
 def tone(task: TaskResult) -> Tone:
-    """Good and bad are claims, tested with all of their column; unsure is a speedup that
-    differs too little from 1 for one, or whose machine's variance is unknown.
+    """The colour of a speedup: what its test claims about it.
+
+    "good" and "bad" are significantly above and below 1, after correcting for all methods of
+    the column. "unsure" is not significant, or untested since the machine's variance is unknown.
+    "" has no interval.
     """
     speedup = task.speedup
     if not isinstance(speedup, Estimate):
@@ -110,7 +113,10 @@ def mean_first(report: Report, block: Block) -> Table:
 
 
 def by_category(report: Report) -> list[Table]:
-    """The tables of the runs with categories, with the run's name where there are several."""
+    """The tables by category of all runs whose prompts have categories.
+
+    A table has the run's name in its title if the report has several runs.
+    """
     tables: list[Table] = []
     for source in report.sources:
         if source.categories is None:
@@ -123,16 +129,22 @@ def by_category(report: Report) -> list[Table]:
 
 
 def category_tables(header: RunHeader, categories: RunMetrics) -> Iterable[Table]:
-    """A table per temperature: a group of rows per task, two columns per method."""
+    """A table per temperature of a run: a group of rows per task with a row per category.
+
+    Each method has two columns, its speedup and its MAT. `categories` are the numbers of the run
+    with "task / category" in place of each task.
+    """
     parts = (SPEEDUP, MAT)
     labels = [header.method(method).label for method in categories.methods]
     columns = tuple(part.column(label) for label in labels for part in parts)
     for temperature in categories.temperatures:
-        rows_by_task: dict[str, list[Row]] = defaultdict(list)
-        has_mark = False
-        for name in categories.tasks:
-            task, _, category = name.partition(BETWEEN)  # `Source.categories` joins them
-            keys = [CellKey(method, temperature, name) for method in categories.methods]
+        rows_by_task: dict[str, list[Row]] = defaultdict(list)  # by the task's title
+        has_mark = False  # True if a speedup is significant only before correcting
+        for task_and_category in categories.tasks:
+            task, _, category = task_and_category.partition(BETWEEN)
+            keys = [
+                CellKey(method, temperature, task_and_category) for method in categories.methods
+            ]
             results = [task_result(categories, key) for key in keys]
             has_mark |= any(result.mark for result in results)
             cells = tuple(part.cell(result) for result in results for part in parts)
@@ -141,7 +153,7 @@ def category_tables(header: RunHeader, categories: RunMetrics) -> Iterable[Table
         title = f"By category, {formats.temperature(temperature)}"
         if has_mark:
             title += f" ({ALONE}: {_MARKED})"
-        row_groups = tuple(Group(task, tuple(rows)) for task, rows in rows_by_task.items())
+        row_groups = tuple(Group(title, tuple(rows)) for title, rows in rows_by_task.items())
         yield Table(title, columns, row_groups, heading="Category")
 
 

@@ -79,25 +79,30 @@ class _Sentence:
         return "" if None in shown else self.fill(clause, numbers)
 
     def _number(self, match: re.Match[str], numbers: Numbers) -> str | None:
-        """The number that the markup names, in its form; None if there is none."""
+        """The text of the number that a markup names, in its form; None if it is missing.
+
+        `match` is of `{name}` or `{name:form}`. A "number" may also be a text, a list, or the
+        span of some samples (`min`, `max`, `mean`).
+        """
         name = match["name"]
-        form = match["form"] or ""
-        number = _bare(numbers.get(name))
+        form = match["form"] or ""  # one of `_FORMS`, "count NOUN", "span UNIT", or Python's
+        number = _bare(numbers.get(name))  # without its interval
         if number is None:
             return None
         if name == "temperature" and form == "several":
             return None if self._has_one_temperature else f"{number:g}"
-        wording = self.entry.get(name)  # of each element of a list, or a table of words
+        # a template for each element of a list, a table from a text to its words, or None
+        wording = self.entry.get(name)
         if form in _FORMS and not isinstance(wording, str):
             return _FORMS[form](number)
         if isinstance(number, list):
             return self._list(name, form, number)
         if isinstance(wording, Mapping):
             return str(wording[number])
-        kind, _, unit = form.partition(" ")
-        if kind == "count":
+        kind_of_form, _, unit = form.partition(" ")
+        if kind_of_form == "count":
             return _count(number, unit)
-        if kind == "span":
+        if kind_of_form == "span":
             return _span(number, unit)
         return format(self._named(name, number), form)
 

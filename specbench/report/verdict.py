@@ -16,14 +16,17 @@ ONE_PASS = (
 
 
 def verdict(run: RunMetrics, temperature: float) -> str:
-    """The fastest method against vanilla and against the next one, by the mean over tasks."""
+    """Sentences on the fastest method at a temperature: its speedup over vanilla, and its lead.
+
+    They go by the mean over tasks.
+    """
     ranking = run.rankings.get(temperature, Ranking())
     if not ranking.methods:
         return _no_speedup(run, temperature)
     fastest = ranking.methods[0]
     speedup = ranking.speedups[fastest]
-    about_fastest = _fastest if speedup.value > 1 else _none_is_faster
-    sentences = about_fastest(run, ranking)
+    sentences = _fastest(run, ranking) if speedup.value > 1 else _none_is_faster(run, ranking)
+    # without a variance between passes, its interval is over prompts alone
     if speedup.interval is not None and speedup.machine is None:
         sentences.append(ONE_PASS)
     return " ".join(sentences)
@@ -40,32 +43,38 @@ def _no_speedup(run: RunMetrics, temperature: float) -> str:
 
 
 def _none_is_faster(run: RunMetrics, ranking: Ranking) -> list[str]:
-    """The method that comes closest to vanilla, and the doubt about its difference."""
+    """Sentences for a run in which vanilla is the fastest: which method comes closest to it.
+
+    A second one says if the difference is not significant.
+    """
     closest = ranking.methods[0]
     speedup = ranking.speedups[closest]
     label = run.info.method(closest).label
-    ratio = f"{speedup.value:.2f}x{_average(run)}{formats.brackets(speedup)}"
-    sentences = [f"No method is faster than vanilla; {label} comes closest ({ratio})."]
-    doubt = _doubt_against_vanilla(ranking, _NOT_DIFFERENT)
+    speedup_text = f"{speedup.value:.2f}x{_average(run)}{formats.brackets(speedup)}"
+    sentences = [f"No method is faster than vanilla; {label} comes closest ({speedup_text})."]
+    doubt = _doubt_against_vanilla(ranking, _NOT_DIFFERENT)  # begins with ": ", or empty
     if speedup.interval and doubt:
         sentences.append(f"That is {doubt.removeprefix(': ')}.")
     return sentences
 
 
 def _fastest(run: RunMetrics, ranking: Ranking) -> list[str]:
-    """The speedup of the fastest method, and its speed over the next one."""
-    fastest, *others = ranking.methods
+    """Sentences on the fastest method: its speedup over vanilla, and its speed over the next.
+
+    It "is the fastest" only if the tests against vanilla and all other methods claim so.
+    """
+    fastest, *others = ranking.methods  # others in the order of their speed
     speedup = ranking.speedups[fastest]
     p_values = (ranking.against_baseline[fastest], *ranking.against_best.values())
     if not all(map(is_claimed, p_values)):
-        verb = "has the highest speedup,"
+        claim = "has the highest speedup,"
     elif run.scope.kind == "runs":
-        verb = "is the fastest, at"
+        claim = "is the fastest, at"
     else:
-        verb = "is the fastest in this run, at"
-    ratio = f"{speedup.value:.2f}x vanilla's speed{_average(run)}{formats.brackets(speedup)}"
+        claim = "is the fastest in this run, at"
+    speedup_text = f"{speedup.value:.2f}x vanilla's speed{_average(run)}{formats.brackets(speedup)}"
     doubt = _doubt_against_vanilla(ranking, _NOT_DIFFERENT_FROM_VANILLA)
-    sentences = [f"{run.info.method(fastest).label} {verb} {ratio}{doubt}."]
+    sentences = [f"{run.info.method(fastest).label} {claim} {speedup_text}{doubt}."]
     if others:
         sentences.append(_over_next(run, ranking, others[0]))
     return sentences

@@ -37,13 +37,13 @@ def warnings(run: RunMetrics) -> Iterable[Note]:
 
 
 def _warnings(run: RunMetrics) -> Iterator[_Warning]:
-    """The warnings, the gravest first."""
+    """All warnings about a run, the gravest first: keys of `texts.toml` with their numbers."""
     if run.info.status in _STATES:
         yield _Warning(_STATES[run.info.status], {})
     if run.missing_text:
         yield _Warning("incomplete", {"missing": run.missing_text})
     yield from _failed(run)
-    recorded = run.info.warnings
+    recorded = run.info.warnings  # sentences; those on a method begin with "METHOD: "
     of_methods = [text for text in recorded if text.partition(": ")[0] in run.info.methods]
     yield from _recorded(of_methods)  # before noise: acceptance itself may be wrong
     for warning in run.warnings:
@@ -119,10 +119,14 @@ def _different_outputs(run: RunMetrics) -> Iterator[_Warning]:
 
 
 def _slow_baseline(run: RunMetrics) -> Iterator[_Warning]:
-    """A baseline far below the memory bandwidth, at the first temperature where it is."""
+    """A warning if vanilla uses far less than the memory bandwidth, which inflates speedups.
+
+    It is on the first temperature at which the share is below `LEAST_SHARE`.
+    """
     roofline = run.roofline
     if not isinstance(roofline, Roofline):
         return
+    # shares of the bandwidth that vanilla uses, 0 to 1, a share per temperature
     shares = [numbers["share"] for numbers in bandwidth_shares(run, roofline)]
     low_shares = [share for share in shares if share < LEAST_SHARE]
     if low_shares:
@@ -130,9 +134,9 @@ def _slow_baseline(run: RunMetrics) -> Iterator[_Warning]:
         numbers = {
             "share": low_shares[0],
             "least": LEAST_SHARE,
-            "cause": device,
-            "way": device,
-            "bandwidth": roofline.bandwidth,
+            "cause": device,  # selects the words for the likely cause
+            "way": device,  # and for how the bandwidth was measured
+            "bandwidth": roofline.bandwidth,  # bytes/s
             "block": roofline.block_bytes or None,
         }
         yield _Warning("slow_baseline", numbers)
@@ -158,7 +162,10 @@ def _slow_client(run: RunMetrics) -> Iterator[_Warning]:
 def _of_server(
     info: RunHeader, method: str, temperature: float, server: ServingMetrics
 ) -> Iterator[_Warning]:
-    """Reasons to distrust numbers of a method's server."""
+    """Warnings about the server of a method at a temperature, from its metrics (`server`).
+
+    `info` is the header of the run. A block is the requests of a method on a task at a load.
+    """
     where = {"method": method, "temperature": temperature}
     if server.num_cached_tokens:
         yield _Warning("prefix_cache", {**where, "tokens": server.num_cached_tokens})
@@ -169,9 +176,9 @@ def _of_server(
     if server.num_restarted:
         yield _Warning("restarted", {**where, "blocks": server.num_restarted})
     header = info.methods.get(method)
-    asked = header.options.get("num_tokens") if header else None
-    if isinstance(asked, int) and server.draft_length > asked:
-        numbers = {**where, "drafted": server.draft_length, "asked": asked}
+    asked_length = header.options.get("num_tokens") if header else None  # tokens of a draft
+    if isinstance(asked_length, int) and server.draft_length > asked_length:
+        numbers = {**where, "drafted": server.draft_length, "asked": asked_length}
         yield _Warning("long_drafts", numbers)
     for task, counts in server.contradictions:
         yield _Warning("contradiction", {**where, "task": task, "counts": counts})
@@ -188,15 +195,19 @@ def _few_prompts(run: RunMetrics) -> Iterator[_Warning]:
 
 
 def _other_programs(info: RunHeader) -> Iterator[_Warning]:
-    """Other programs on the machine, unless they may be servers or workers of the run."""
-    machines: dict[str, CpuUse | None] = {}
+    """A warning per machine on which other programs took the processor from the run.
+
+    A machine with servers or with several workers of the run is left out: they would count as
+    other programs.
+    """
+    cpu_by_worker: dict[str, CpuUse | None] = {}  # "": the process of the run itself
     if not info.servers:
-        machines[""] = info.cpu
-    num_workers = Counter(worker.node for worker in info.workers.values())
+        cpu_by_worker[""] = info.cpu
+    workers_by_node = Counter(worker.node for worker in info.workers.values())  # their number
     for name, worker in info.workers.items():
-        if num_workers[worker.node] == 1:
-            machines[name] = worker.cpu
-    for name, cpu in machines.items():
+        if workers_by_node[worker.node] == 1:
+            cpu_by_worker[name] = worker.cpu
+    for name, cpu in cpu_by_worker.items():
         if cpu and cpu.others_warning:
             yield _Warning("busy", {"worker": name, "text": cpu.others_warning})
 
@@ -221,15 +232,18 @@ def bandwidth_shares(run: RunMetrics, roofline: Roofline) -> list[Numbers]:
 
 
 def audit_failure(result: MethodAudit) -> str:
-    """The clearest failed test of a method in words."""
+    """The reason why a method failed its audit, in words: an error, or its clearest failed test.
+
+    That is the test of the lowest p-value; one by a limit, without a p-value, comes first.
+    """
     if result.fault:
         return result.fault.rstrip(".")
     if not result.failures:
         return "the test is not stored"
     test = min(result.failures, key=lambda failure: failure.p_value or 0.0)
-    words = f"{test.subject}, {test.name}: {test.effect:.3g} {test.unit}".rstrip()
+    effect_text = f"{test.subject}, {test.name}: {test.effect:.3g} {test.unit}".rstrip()
     if test.p_value is not None:
-        return f"{words} (p = {test.p_value:.2g})"
+        return f"{effect_text} (p = {test.p_value:.2g})"
     if test.limit is not None:
-        return f"{words} (allowed: {test.limit:.3g})"
-    return words
+        return f"{effect_text} (allowed: {test.limit:.3g})"
+    return effect_text
