@@ -115,7 +115,8 @@ def _block(
 ) -> Block:
     """The results at one temperature, of the runs (`sources`) that have it.
 
-    A run's methods are in its own order, or the fastest first if `sort` is "speedup".
+    `tasks` are the columns of the report's tables. A run's methods are in its own order if `sort`
+    is "paper", and the fastest first if it is "speedup".
     """
     sources = [source for source in sources if temperature in source.metrics.temperatures]
     metrics_of_runs = _comparable([source.metrics for source in sources])

@@ -30,13 +30,14 @@ def full_command(info: RunHeader) -> str:
     """
     spec = info.spec.values  # the settings in effect
     asked = info.spec.asked or spec  # the settings as the user gave them
-    cards = [task for task in asked.tasks if task.endswith(".toml")]  # files that define tasks
+    # A card is a file that defines a task, named after it, or its sub-tasks TASK/NAME.
+    cards = [name for name in asked.tasks if name.endswith(".toml")]  # written as paths
     tasks_of_cards = {Path(card).stem for card in cards}
     tasks = [task for task in spec.tasks if task.partition("/")[0] not in tasks_of_cards]
     written_spec = structs.replace(spec, template=asked.template, tasks=tuple(tasks))
     special_arguments = _special_arguments(spec)  # by field of the settings
     arguments = ["specbench run"]
-    for option in options(SpecValues):
+    for option in options(SpecValues):  # the declared options of the command
         if option.name in special_arguments:
             arguments += special_arguments[option.name]
         else:

@@ -26,15 +26,18 @@ def definitions(runs: Sequence[RunMetrics]) -> Iterator[Note]:
 
     A note is a sentence of `texts.toml` under its key, filled with the numbers given.
     """
+    # the formula of the speedup: "ours" or "paper"
     for arithmetic in dict.fromkeys(run.arithmetic for run in runs):
         yield make_note(f"speedup_{arithmetic}")
     yield _intervals(runs)
     for key in _shown_numbers(runs):
         yield make_note(key)
     has_servers = any(run.serving for run in runs)
+    # the latency limits of a good request, as the user wrote them: "ttft:500,tpot:50"
     for goodput in dict.fromkeys(run.info.spec.values.goodput for run in runs):
         if has_servers and goodput:
             yield make_note("goodput", limits=goodput)
+    # for columns with a mark, the number of tests that were corrected together
     if tests_by_column := _tests_of_marked(runs):
         yield make_note("alone", tests=tests_by_column)
     for run in runs:

@@ -93,8 +93,9 @@ def _servers(info: RunHeader) -> list[Numbers]:
 def _execution(info: RunHeader) -> Numbers:
     """How the methods' steps were executed, and the kernels of the layers, for a note.
 
-    `modes` has a mode ("graph" or "eager"), its reason and its methods, the mode of the most
-    methods first. `kernels` and `reason` are left out if they are not in the header.
+    `modes` lists each mode ("graph" or "eager") with its reason and its methods. The mode of the
+    most methods comes first, without their names. `kernels` is the name of the kernels and
+    `reason` why they were chosen; both are left out if the header has none.
     """
     # (mode, reason for it) -> spellings of the methods
     methods_by_mode: dict[tuple[str, str | None], list[str]] = defaultdict(list)
@@ -232,6 +233,7 @@ def _slow_on_cpu(run: RunMetrics) -> Numbers:
         for (method, temperature), overall in run.overall.items()
         if _is_slow_though_accepting(overall)
     ]
+    # from the methods' descriptions, by name without options; empty for most
     reason_by_name = {name: method.slow_on_cpu for name, method in described().items()}
     slow_by_design: list[Numbers] = []
     for method, temperature in slow:

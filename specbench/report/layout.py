@@ -136,7 +136,7 @@ class _Layout:
         whose label takes several lines has its numbers on the last.
         """
         num_head_lines = max((len(unit.heading) for unit in units), default=1)
-        for from_below in range(num_head_lines, 0, -1):
+        for from_below in range(num_head_lines, 0, -1):  # 1 is the lowest line of the head
             label = self._table.heading if from_below == 1 else ""
             heading_texts = [unit.heading_line(from_below) for unit in units]
             yield self._line(Text(label, "bold"), heading_texts)

@@ -65,7 +65,7 @@ def _table(run: RunMetrics, variances: Pilot) -> list[str]:
             row += f"{'not possible' if num_prompts is None else num_prompts:>14}"
         lines.append(row)
     if variances.unit_sd:
-        # the relative difference that any number of prompts shows, by number of units
+        # the smallest relative difference that even the most prompts show, by number of units
         smallest = [variances.smallest(_MANY_PROMPTS, num_units) for num_units in UNITS]
         lines += [
             "smallest   " + "".join(f"{difference * 100:>12.1f} %" for difference in smallest),

@@ -40,19 +40,19 @@ class Part:
         return Column(self.heading, task, short=self.short)
 
 
-def tone(task: TaskResult) -> Tone:
-    """The colour of a speedup: what its test claims about it.
+def tone(result: TaskResult) -> Tone:
+    """The colour of the speedup of a method on a task: what its test claims.
 
-    "good" and "bad" are significantly above and below 1, after correcting for all methods of
-    the column. "unsure" is not significant, or untested since the machine's variance is unknown.
-    "" has no interval.
+    "good" and "bad": significantly above and below 1, after correcting for all methods of the
+    column. "unsure": not significant, or not tested since the machine's variance is unknown.
+    "": no interval. "missing": no speedup.
     """
-    speedup = task.speedup
+    speedup = result.speedup
     if not isinstance(speedup, Estimate):
         return "missing"
     if formats.interval_of(speedup) is None:
         return ""
-    if not is_claimed(task.p_value):
+    if not is_claimed(result.p_value):
         return "unsure"
     return "good" if speedup.value > 1.0 else "bad"
 
@@ -134,7 +134,7 @@ def category_tables(header: RunHeader, categories: RunMetrics) -> Iterable[Table
     Each method has two columns, its speedup and its MAT. `categories` are the numbers of the run
     with "task / category" in place of each task.
     """
-    parts = (SPEEDUP, MAT)
+    parts = (SPEEDUP, MAT)  # the columns of each method
     labels = [header.method(method).label for method in categories.methods]
     columns = tuple(part.column(label) for label in labels for part in parts)
     for temperature in categories.temperatures:

@@ -81,8 +81,8 @@ class _Sentence:
     def _number(self, match: re.Match[str], numbers: Numbers) -> str | None:
         """The text of the number that a markup names, in its form; None if it is missing.
 
-        `match` is of `{name}` or `{name:form}`. A "number" may also be a text, a list, or the
-        span of some samples (`min`, `max`, `mean`).
+        `match` is of `{name}` or `{name:form}`; `numbers` are by name. A "number" may also be a
+        text, a list, or the span of some samples (`min`, `max`, `mean`).
         """
         name = match["name"]
         form = match["form"] or ""  # one of `_FORMS`, "count NOUN", "span UNIT", or Python's
@@ -99,7 +99,7 @@ class _Sentence:
             return self._list(name, form, number)
         if isinstance(wording, Mapping):
             return str(wording[number])
-        kind_of_form, _, unit = form.partition(" ")
+        kind_of_form, _, unit = form.partition(" ")  # the unit of a count is a noun
         if kind_of_form == "count":
             return _count(number, unit)
         if kind_of_form == "span":

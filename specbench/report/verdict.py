@@ -45,7 +45,8 @@ def _no_speedup(run: RunMetrics, temperature: float) -> str:
 def _none_is_faster(run: RunMetrics, ranking: Ranking) -> list[str]:
     """Sentences for a run in which vanilla is the fastest: which method comes closest to it.
 
-    A second one says if the difference is not significant.
+    A second one says if the difference is not significant. `ranking` has the methods, the fastest
+    first, and their tests.
     """
     closest = ranking.methods[0]
     speedup = ranking.speedups[closest]
@@ -61,7 +62,8 @@ def _none_is_faster(run: RunMetrics, ranking: Ranking) -> list[str]:
 def _fastest(run: RunMetrics, ranking: Ranking) -> list[str]:
     """Sentences on the fastest method: its speedup over vanilla, and its speed over the next.
 
-    It "is the fastest" only if the tests against vanilla and all other methods claim so.
+    `ranking` has the methods, the fastest first, and their tests. A method "is the fastest" only
+    if the tests against vanilla and all others claim so.
     """
     fastest, *others = ranking.methods  # others in the order of their speed
     speedup = ranking.speedups[fastest]
@@ -73,6 +75,7 @@ def _fastest(run: RunMetrics, ranking: Ranking) -> list[str]:
     else:
         claim = "is the fastest in this run, at"
     speedup_text = f"{speedup.value:.2f}x vanilla's speed{_average(run)}{formats.brackets(speedup)}"
+    # the end of the sentence if the speedup is not significant, else empty
     doubt = _doubt_against_vanilla(ranking, _NOT_DIFFERENT_FROM_VANILLA)
     sentences = [f"{run.info.method(fastest).label} {claim} {speedup_text}{doubt}."]
     if others:

@@ -180,7 +180,7 @@ def _of_server(
     if isinstance(asked_length, int) and server.draft_length > asked_length:
         numbers = {**where, "drafted": server.draft_length, "asked": asked_length}
         yield _Warning("long_drafts", numbers)
-    for task, counts in server.contradictions:
+    for task, counts in server.contradictions:  # the counts that contradict each other, in words
         yield _Warning("contradiction", {**where, "task": task, "counts": counts})
 
 
@@ -203,9 +203,9 @@ def _other_programs(info: RunHeader) -> Iterator[_Warning]:
     cpu_by_worker: dict[str, CpuUse | None] = {}  # "": the process of the run itself
     if not info.servers:
         cpu_by_worker[""] = info.cpu
-    workers_by_node = Counter(worker.node for worker in info.workers.values())  # their number
+    num_workers_by_node = Counter(worker.node for worker in info.workers.values())
     for name, worker in info.workers.items():
-        if workers_by_node[worker.node] == 1:
+        if num_workers_by_node[worker.node] == 1:
             cpu_by_worker[name] = worker.cpu
     for name, cpu in cpu_by_worker.items():
         if cpu and cpu.others_warning:

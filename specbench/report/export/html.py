@@ -118,7 +118,7 @@ def _highlights(report: Report) -> list[Highlight]:
 
     Empty for several runs or temperatures.
     """
-    if not report.is_one_run or len(report.blocks) != 1:
+    if not report.is_one_run or len(report.blocks) != 1:  # a block per temperature
         return []
     methods = report.blocks[0].methods
     drafting = [method for method in methods if method.method != BASELINE]
@@ -126,6 +126,7 @@ def _highlights(report: Report) -> list[Highlight]:
     fastest = max(drafting, key=_speedup, default=None)
     if fastest and isinstance(speedup := fastest.overall.speedup, Estimate):
         interval = formats.interval_of(speedup)
+        # `report.scope` says what intervals cover: "over prompts and 3 passes"
         interval_text = f", {formats.ends(interval)} ({report.scope})" if interval else ""
         title = "Highest speedup" if speedup.value > 1 else "Closest to vanilla"
         label = fastest.label + interval_text

@@ -104,7 +104,7 @@ def _short_block(report: Report, block: Block, width: int) -> Iterable[Renderabl
         title += f" ({hidden_text}: --full)"
     yield Text(title, style="bold")
     yield from draw(table, width)
-    if any(method.cost.relative_phases for method in block.methods):
+    if any(method.cost.relative_phases for method in block.methods):  # phases were timed
         yield from draw(sections.step_costs(report, block), width)
     if sections.served(block).methods:
         server_tables = (sections.throughput(report, block), sections.latency(report, block))

@@ -72,7 +72,10 @@ def _described(report: Report, panels: list[_Panel]) -> list[str]:
 
 
 def _draw_positions(report: Report, panels: list[_Panel]) -> Figure:
-    """The figure: a row of two axes per panel, with a line per method over the depths."""
+    """The figure: a row of two axes per panel, with a line per method over the depths.
+
+    A panel is a run at a temperature: its title, and its methods' numbers over all tasks.
+    """
     drafting = {method for panel in panels for method in panel.cells}
     all_looks = looks(report.labels)  # colours and markers by method
     shown_looks = {method: look for method, look in all_looks.items() if method in drafting}

@@ -52,19 +52,19 @@ def speedup_by_mat(report: Report) -> Plot | None:
     about_bound = ""  # the end of the caption, if any method has a bandwidth bound
     for title, run in report.panels:
         for method in run.methods:
-            mean = _mean_of(method)
+            mean = _mean_of(method)  # its MAT and speedup over all tasks
             if method.method == BASELINE or mean is None:
                 continue
-            text = (
+            method_text = (
                 f"{title}, {method.label}: {mean.mat.value:.2f} tokens per step, "
                 f"{mean.speedup.value:.2f} times as fast"
             )
             if bound := _bound_of(method):
                 about_bound = _ABOUT_BOUND
-                text += (
+                method_text += (
                     f", bandwidth bound {bound.speedup.value:.2f} at {bound.mat.value:.2f} tokens"
                 )
-            texts.append(text)
+            texts.append(method_text)
     if not texts:
         return None
     return Plot(
@@ -129,7 +129,7 @@ def _draw_mean(axes: Axes, method: MethodResults, look: Look) -> None:
     A dotted line leads to its bandwidth bound, a bar, if it has one. `look` is its colour and
     marker.
     """
-    mean = _mean_of(method)
+    mean = _mean_of(method)  # MAT and speedup
     if mean is None:
         return
     mat = mean.mat.value

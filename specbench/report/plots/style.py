@@ -200,22 +200,24 @@ def tiles(
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     subtitle_lines = wrap(drawable(subtitle), 118)
-    legend = _legend_size(handles)
+    legend_size = _legend_size(handles)
     num_columns = min(most_columns, num_axes)
     num_rows = -(-num_axes // num_columns)  # rounded up
     head_inches = 0.4 + 0.16 * len(subtitle_lines)  # of title and subtitle
-    inches = spare + height * num_rows + head_inches + 0.17 * legend.num_lines  # of the figure
+    # height of the figure
+    inches = spare + height * num_rows + head_inches + 0.17 * legend_size.num_lines
     below_head = (0, 0, 1, 1 - head_inches / inches)  # left, bottom, width, height as shares
-    engine = ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06, rect=below_head)
-    figure = Figure(figsize=(WIDTH, inches), dpi=DPI, layout=engine)
-    top: Any = {"va": "top", "in_layout": False}
+    layout_engine = ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06, rect=below_head)
+    figure = Figure(figsize=(WIDTH, inches), dpi=DPI, layout=layout_engine)
+    title_style: Any = {"va": "top", "in_layout": False}
     y_title = 1 - 0.07 / inches  # share of the figure's height
     y_subtitle = 1 - 0.32 / inches
-    figure.text(0.008, y_title, title, fontsize=12, color=INK, weight="bold", **top)
-    figure.text(0.008, y_subtitle, "\n".join(subtitle_lines), fontsize=8.5, color=FAINT, **top)
+    figure.text(0.008, y_title, title, fontsize=12, color=INK, weight="bold", **title_style)
+    wrapped_subtitle = "\n".join(subtitle_lines)
+    figure.text(0.008, y_subtitle, wrapped_subtitle, fontsize=8.5, color=FAINT, **title_style)
     if handles:
-        below: Any = {"loc": "outside lower center", "frameon": False, "fontsize": 8.5}
-        figure.legend(handles=handles, ncols=legend.num_columns, **below)
+        legend_style: Any = {"loc": "outside lower center", "frameon": False, "fontsize": 8.5}
+        figure.legend(handles=handles, ncols=legend_size.num_columns, **legend_style)
     axes_list = list(figure.subplots(num_rows, num_columns, squeeze=False, **shared).ravel())
     for unused_axes in axes_list[num_axes:]:
         unused_axes.set_visible(False)

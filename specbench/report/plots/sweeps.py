@@ -187,8 +187,8 @@ def _draw_panel(
 ) -> None:
     """Draw one number of the points over the setting of the option, with rings around the front.
 
-    `field` is the number's field in a point: "speedup" or "mat". `look_of_line` is by label of a
-    line.
+    `field` is the number's field in a point: "speedup" or "mat". A line has the variants of a
+    method that differ in the option alone. `look_of_line` is by the line's label (`setting`).
     """
     for line_number, line in enumerate(lines, 1):
         look = look_of_line[line.setting]
