@@ -26,15 +26,19 @@ def check_audit(audit: StoredAudit | None, baseline: RunHeader) -> Iterator[Chec
 
 
 def _check(audit: StoredAudit | None, key: CellKey) -> Check | None:
-    """The check of one method at one temperature; None if there is nothing to say."""
-    results = audit.at(key.method, key.temperature) if audit else ()
-    failed = [result for result in results if result.status == "bug"]
-    if failed:
-        text = audit_failure(failed[0])
-        if failed[0].is_raised:
-            text += f" at T={failed[0].level:g}"
+    """The check of a cell's method and temperature against the run's stored audit.
+
+    It fails if the audit found a bug, and is skipped if there is no verdict. It is None for
+    greedy answers and for vanilla if the audit has nothing on them: they need none.
+    """
+    method_audits = audit.at(key.method, key.temperature) if audit else ()
+    with_bug = [result for result in method_audits if result.status == "bug"]
+    if with_bug:
+        text = audit_failure(with_bug[0])
+        if with_bug[0].is_raised:
+            text += f" at T={with_bug[0].level:g}"
         return Check("audit", "failed", text, key)
-    if audit and results:
+    if audit and method_audits:
         if reason := audit.unjudged(key.method, key.temperature):
             return Check("audit", "skipped", f"not judged: {reason}", key)
         return Check("audit", "passed", "no bug found", key)

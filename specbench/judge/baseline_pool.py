@@ -65,35 +65,37 @@ def check_speeds(
     """
     num_baselines = len(baselines)
     if num_baselines < LEAST_BASELINES:
-        where = f" at {load.text}" if load.text else ""
+        at_load = f" at {load.text}" if load.text else ""
         raise UserError(
-            f"{num_baselines} baselines{where} do not show how far equal runs differ.",
+            f"{num_baselines} baselines{at_load} do not show how far equal runs differ.",
             f"Give one, or {LEAST_BASELINES} and more; five are better.",
         )
-    times = [_log_times(tabled_run) for tabled_run in (run, *baselines)]
-    changes = _changes(times)
-    subjects = [CellKey(method, float(t), MEAN, load) for method, t in changes.index]
-    for key in _subjects(times[1], load):
-        if key not in subjects:
+    log_times = [_log_times(tabled_run) for tabled_run in (run, *baselines)]
+    # Of log time per token: [cells, pairs of runs], first this run's pairs with the baselines.
+    changes = _changes(log_times)
+    cells = [CellKey(method, float(t), MEAN, load) for method, t in changes.index]
+    for key in _subjects(log_times[1], load):  # the first baseline's
+        if key not in cells:
             yield Check("speed", "skipped", "this run or a baseline has no completion of it", key)
-    if not subjects:
+    if not cells:
         return
-    num_methods = len(subjects)
+    num_methods = len(cells)
     rule = _SpeedRule(max_slowdown, GATE_ALPHA / ((num_methods + 1) * num_loads))
-    of_methods = changes.to_numpy()  # [methods, pairs of runs]
-    of_all = np.median(of_methods, axis=0)  # [pairs of runs]
+    method_changes = changes.to_numpy()  # [cells, pairs of runs]
+    common_changes = np.median(method_changes, axis=0)  # [pairs of runs]
     if num_methods > 1:
-        relative = of_methods - of_all
+        relative_changes = method_changes - common_changes
+        # degrees of freedom: of the baselines x of the methods
         degrees = (num_baselines - 1) * (num_methods - 1)
-        machine = _machine_variance(relative, num_baselines, degrees)
-        for key, row in zip(subjects, relative, strict=True):
-            change = float(row[:num_baselines].mean())
-            yield _check(key, change, machine, rule, "than the run's other methods")
-    whose = BASELINE if num_methods > 1 else subjects[0].method
-    key = CellKey(whose, subjects[0].temperature, MEAN, load)
-    machine = _machine_variance(of_all, num_baselines, num_baselines - 1)
-    change = float(of_all[:num_baselines].mean())
-    yield _check(key, change, machine, rule, "in all methods together")
+        variance = _machine_variance(relative_changes, num_baselines, degrees)
+        for key, cell_changes in zip(cells, relative_changes, strict=True):
+            change = float(cell_changes[:num_baselines].mean())
+            yield _check(key, change, variance, rule, "than the run's other methods")
+    method = BASELINE if num_methods > 1 else cells[0].method
+    key = CellKey(method, cells[0].temperature, MEAN, load)
+    variance = _machine_variance(common_changes, num_baselines, num_baselines - 1)
+    change = float(common_changes[:num_baselines].mean())
+    yield _check(key, change, variance, rule, "in all methods together")
 
 
 def _log_times(tabled_run: TabledRun) -> Series:
@@ -148,23 +150,27 @@ def _machine_variance(changes: FloatArray, num_baselines: int, degrees: int) -> 
     return Variance(squares / degrees * (1 + 1 / num_baselines), degrees)
 
 
-def _check(key: CellKey, change: float, machine: Variance, rule: _SpeedRule, against: str) -> Check:
-    """The check of a mean change of log time per token, where equal runs have the variance
-    `machine`. `against` says in words what the change is relative to.
+def _check(
+    key: CellKey, change: float, variance: Variance, rule: _SpeedRule, against: str
+) -> Check:
+    """The check of a mean `change` of log time per token, this run's minus the baselines'.
+
+    `variance` is that of the change between equal runs. `against` ends the text: it says what
+    the change is relative to.
     """
-    allowed = math.log1p(rule.max_slowdown)
-    half_width = quantile(machine.degrees, 1 - rule.level) * math.sqrt(machine.value)
-    speed = without_spread(math.exp(-change))
-    p_value = slower(speed, without_spread(1.0), rule.max_slowdown, machine)
+    allowed_log = math.log1p(rule.max_slowdown)
+    half_width = quantile(variance.degrees, 1 - rule.level) * math.sqrt(variance.value)
+    speed = without_spread(math.exp(-change))  # of this run / of the baselines
+    p_value = slower(speed, without_spread(1.0), rule.max_slowdown, variance)
     word = "slower" if change > 0 else "faster"
     text = f"{word} by {abs(math.expm1(change)) * 100:.1f} % {against}"
     text += f"; equal runs differ by up to {math.expm1(half_width) * 100:.1f} %"
     status: Status = "passed"
-    is_blind = math.expm1(allowed + half_width) > MOST_UNSEEN
+    is_blind = math.expm1(allowed_log + half_width) > MOST_UNSEEN
     if p_value is not None and p_value <= rule.level:
         status = "failed"
         text += f"; {rule.max_slowdown * 100:g} % is allowed"
-    elif change > allowed or is_blind:
+    elif change > allowed_log or is_blind:
         status = "skipped"
         text = f"{CANNOT_TELL}: {text}"
     interval = Interval(math.expm1(change - half_width), math.expm1(change + half_width))

@@ -37,18 +37,21 @@ def to_json(runs: Sequence[CheckedRun], kind: str) -> str:
 
 
 def _check_values(check: Check) -> dict[str, Any]:
-    """The check as values of JSON, without what it lacks."""
-    values: dict[str, Any] = {"name": check.name, "status": check.status, "text": check.text}
-    if key := check.cell:
-        values |= {"method": key.method, "temperature": key.temperature, "task": key.task}
-        values |= {name: number for name, number in key.load._asdict().items() if number}
+    """The check as a JSON object: field -> string, number or interval. Fields that the check
+    lacks are left out.
+    """
+    fields: dict[str, Any] = {"name": check.name, "status": check.status, "text": check.text}
+    if cell := check.cell:
+        fields |= {"method": cell.method, "temperature": cell.temperature, "task": cell.task}
+        # The load is requests at once, or requests per second.
+        fields |= {name: number for name, number in cell.load._asdict().items() if number}
     if isinstance(check.value, Estimate):
-        values["value"] = check.value.value
+        fields["value"] = check.value.value
         if interval := check.value.interval:
-            values["interval"] = [interval.low, interval.high]
+            fields["interval"] = [interval.low, interval.high]
     if check.allowed is not None:
-        values["limit"] = check.allowed
-    return values
+        fields["limit"] = check.allowed
+    return fields
 
 
 def to_junit(runs: Sequence[CheckedRun]) -> bytes:
@@ -61,11 +64,14 @@ def to_junit(runs: Sequence[CheckedRun]) -> bytes:
     for run in runs:
         suite = ElementTree.SubElement(root, "testsuite", name="specbench check")
         _add_properties(suite, run)
-        for (method, name), checks in groupby(run.checks, key=_case):
-            path = ["specbench", _clean(method).replace(".", "·")]
-            classname = ".".join(filter(None, path))
-            case = ElementTree.SubElement(suite, "testcase", classname=classname, name=_clean(name))
-            _fill(case, [*checks])
+        for (method, case_name), checks in groupby(run.checks, key=_case):
+            # A dot would divide the class name.
+            class_path = ["specbench", _clean(method).replace(".", "·")]
+            classname = ".".join(filter(None, class_path))
+            case = ElementTree.SubElement(
+                suite, "testcase", classname=classname, name=_clean(case_name)
+            )
+            _add_result(case, [*checks])
     suites = root.findall("testsuite")
     _set_counts(root, suites)
     for suite in suites:
@@ -102,8 +108,12 @@ def _case(check: Check) -> tuple[str, str]:
     return check.method, check.task if check.cell else check.name
 
 
-def _fill(case: ElementTree.Element, checks: Sequence[Check]) -> None:
-    """Add the result of a case, with the texts of its checks."""
+def _add_result(testcase: ElementTree.Element, checks: Sequence[Check]) -> None:
+    """Add the result of a test case, as a child element with the texts of its checks.
+
+    If a check failed, it is a `failure` with the failed checks alone. If all numbers were
+    skipped, or all checks without any number, it is `skipped`; else `system-out`.
+    """
     failed = [check for check in checks if check.status == "failed"]
     numbers = [check for check in checks if check.name in NUMBERS]
     lines = [
@@ -111,14 +121,14 @@ def _fill(case: ElementTree.Element, checks: Sequence[Check]) -> None:
         for check in failed or checks
         if check.text
     ]
-    text = _clean("\n".join(lines))
-    message = text.partition("\n")[0]
+    full_text = _clean("\n".join(lines))
+    message = full_text.partition("\n")[0]
     if failed:
-        ElementTree.SubElement(case, "failure", message=message).text = text
+        ElementTree.SubElement(testcase, "failure", message=message).text = full_text
     elif all(check.status == "skipped" for check in numbers or checks):
-        ElementTree.SubElement(case, "skipped", message=message).text = text
-    elif text:
-        ElementTree.SubElement(case, "system-out").text = text
+        ElementTree.SubElement(testcase, "skipped", message=message).text = full_text
+    elif full_text:
+        ElementTree.SubElement(testcase, "system-out").text = full_text
 
 
 def _clean(text: str) -> str:

@@ -26,20 +26,21 @@ class Claim(NamedTuple):
 
 
 def with_p_values(cells: Mapping[CellKey, CellPair], *, has_times: bool) -> dict[CellKey, CellPair]:
-    """The cells with the corrected p-values of "the ratio is 1".
+    """The cells, with the p-value of "the ratio is 1" in each tested pair.
 
+    P-values are corrected (Holm) within the means over tasks and within the single tasks.
     Without `has_times`, only MAT is tested.
     """
-    means = [key for key in cells if key.task == MEAN]
-    tasks = [key for key in cells if key.task not in (MEAN, POOLED)]
-    tested = {**cells}
-    for family in (means, tasks):
+    mean_keys = [key for key in cells if key.task == MEAN]
+    task_keys = [key for key in cells if key.task not in (MEAN, POOLED)]
+    tested_cells = {**cells}
+    for family in (mean_keys, task_keys):
         p_values = _p_values(cells, family, has_times=has_times)
         for claim, p_value in holm(p_values).items():
-            cell = tested[claim.cell]
-            changed: Any = {claim.metric: replace(cell.pair(claim.metric), p_value=p_value)}
-            tested[claim.cell] = replace(cell, **changed)
-    return tested
+            cell = tested_cells[claim.cell]
+            new_pair: Any = {claim.metric: replace(cell.pair(claim.metric), p_value=p_value)}
+            tested_cells[claim.cell] = replace(cell, **new_pair)
+    return tested_cells
 
 
 def _p_values(

@@ -86,16 +86,16 @@ class Comparison:
     @property
     def scope(self) -> Scope:
         """Passes or runs that intervals cover. One that lacks most requests does not count."""
-        numbers = []
+        nums_complete = []
         for key, cell in self.cells.items():
             ratio = cell.tokens_per_s.ratio
             if key.task == MEAN and isinstance(ratio, Estimate):
                 # NaN stands for a pass or run that lacks most requests.
-                numbers += [int(np.isfinite(logs).sum()) for logs in ratio.units]
+                nums_complete += [int(np.isfinite(log_rates).sum()) for log_rates in ratio.units]
         scope = self.repetition.scope
-        if not numbers:
+        if not nums_complete:
             return scope
-        return scope._replace(number=max(1, min(numbers)))
+        return scope._replace(number=max(1, min(nums_complete)))
 
     def cell(self, method: str, temperature: float, task: str) -> CellPair:
         return self.cells[CellKey(method, temperature, task)]
@@ -104,9 +104,9 @@ class Comparison:
 def compare_runs(
     runs: Sequence[Run], methods: tuple[str, str] | None = None, *, is_forced: bool = False
 ) -> list[Comparison]:
-    """Compare each run with the first; with `methods`, a method of one with a method of another.
+    """Compare each run with the first, at each load that both have: one comparison per load.
 
-    There is one comparison for each load that both runs have.
+    With `methods`, compare the first run's method `methods[0]` with the second's `methods[1]`.
 
     Raises:
         UserError: too few or too many runs, or runs that are not comparable.
@@ -177,8 +177,8 @@ def compare_tabled(
 ) -> Comparison:
     """Compare two runs of one load in every method, temperature and task that both have.
 
-    With `crossed`, compare this method of the subject with this one of the reference, as on
-    two machines or backends.
+    `crossed` is a method of the subject and a method of the reference: only these two are
+    compared, as on two machines or backends.
 
     Raises:
         UserError: the runs are not comparable (unless forced), share nothing (unless allowed), or
@@ -192,9 +192,9 @@ def compare_tabled(
     if crossed:
         require_method(subject_side, crossed[0])
         require_method(reference_side, crossed[1])
-        methods = {crossed[0]: crossed[1]}
+        methods = {crossed[0]: crossed[1]}  # the subject's -> the reference's
     else:
-        shared = (m for m in reference_side.methods if m in subject_side.methods)
+        shared = (method for method in reference_side.methods if method in subject_side.methods)
         methods = {method: method for method in shared}
     comparison = _compare(reference_side, subject_side, methods, are_pools=are_pools)
     if not (comparison.cells or may_be_empty):
@@ -211,38 +211,47 @@ def compare_tabled(
 def _compare(
     reference: Side, subject: Side, methods: Mapping[str, str], *, are_pools: bool
 ) -> Comparison:
-    """The comparison of the methods of the subject, each mapped to one of the reference."""
+    """The comparison of two sides at one load.
+
+    `methods` maps each compared method of the subject to the method of the reference that it is
+    compared with. There is a cell for each temperature, method and shared task, and for the mean
+    over tasks and all tasks pooled.
+    """
     temperatures = [t for t in reference.temperatures if t in subject.temperatures]
     tasks = {task: title for task, title in reference.tasks.items() if task in subject.tasks}
-    old, new = reference.run, subject.run
+    reference_run, subject_run = reference.run, subject.run
+    is_one_run = (reference_run.header, reference_run.records) == (
+        subject_run.header,
+        subject_run.records,
+    )
     repetition = Repetition(
         Scope("runs" if are_pools else "passes", min(reference.num_units, subject.num_units)),
-        is_one_run=(old.header, old.records) == (new.header, new.records),
+        is_one_run=is_one_run,
     )
     no_times = WITH_PHASES if subject.has_phases or reference.has_phases else None
     requests = pair_requests(subject.frame, reference.frame, methods)
-    rows = rows_by_cell(requests)
+    row_numbers = rows_by_cell(requests)  # of each cell, in `requests`
     # One stream of draws per task: all methods are measured on the same resampled samples.
     draws = {task: Draws(Bootstrap(), task) for task in tasks}
     cells: dict[CellKey, CellPair] = {}
     for temperature, method in product(temperatures, methods) if tasks else ():
-        pairs = {}
+        cell_pairs: dict[str, CellPair] = {}  # by task
         for task in (*tasks, POOLED):
-            cell_rows = requests.iloc[rows.get(CellKey(method, temperature, task), [])]
-            pairs[task] = pair_cell(cell_rows, draws.get(task), no_times, repetition)
-        of_tasks = [pairs[task] for task in tasks]
-        pairs[MEAN] = mean_cell(of_tasks, is_one_run=repetition.is_one_run)
+            cell_rows = requests.iloc[row_numbers.get(CellKey(method, temperature, task), [])]
+            cell_pairs[task] = pair_cell(cell_rows, draws.get(task), no_times, repetition)
+        task_pairs = [cell_pairs[task] for task in tasks]
+        cell_pairs[MEAN] = mean_cell(task_pairs, is_one_run=repetition.is_one_run)
         for task in (*tasks, MEAN, POOLED):
-            cells[CellKey(method, temperature, task)] = pairs[task]
+            cells[CellKey(method, temperature, task)] = cell_pairs[task]
     return Comparison(
-        reference=old.header,
-        subject=new.header,
+        reference=reference_run.header,
+        subject=subject_run.header,
         methods=tuple(methods),
         temperatures=tuple(temperatures),
         tasks=tasks,
         cells=with_p_values(cells, has_times=repetition.is_judged),
-        differences=COMPARE.conflicts(old.header, new.header),
-        cautions=COMPARE.cautions(old.header, new.header),
+        differences=COMPARE.conflicts(reference_run.header, subject_run.header),
+        cautions=COMPARE.cautions(reference_run.header, subject_run.header),
         unshared=tuple(_unshared(reference, subject)),
         repetition=repetition,
     )
@@ -259,7 +268,9 @@ def _unshared(reference: Side, subject: Side) -> Iterator[str]:
     """Methods, tasks, temperatures, runs and passes that only one side has, in words."""
     for side, other in ((reference, subject), (subject, reference)):
         header = side.run.header
-        names = [header.method(m).label for m in side.methods if m not in other.methods]
+        names = [
+            header.method(method).label for method in side.methods if method not in other.methods
+        ]
         names += [title for task, title in side.tasks.items() if task not in other.tasks]
         names += [f"T={t:g}" for t in side.temperatures if t not in other.temperatures]
         if names:

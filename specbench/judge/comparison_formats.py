@@ -112,7 +112,11 @@ def comparison_json(comparisons: Sequence[Comparison]) -> str:
 
 
 def _rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    """The columns of each cell."""
+    """A row for each cell: column -> string, number or None.
+
+    For each metric there are the numbers of both runs, their ratio with its interval, the reason
+    why it is missing, and its p-value.
+    """
     for key, cell in comparison.cells.items():
         row: dict[str, Any] = {
             "reference": comparison.reference.id,
@@ -126,8 +130,8 @@ def _rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
             "num_completions": cell.num_completions,
             "num_samples": cell.num_samples,
         }
-        for shown in METRICS:
-            name, pair = shown.metric, cell.pair(shown.metric)
+        for shown_metric in METRICS:
+            name, pair = shown_metric.metric, cell.pair(shown_metric.metric)
             row[f"{name}_reference"] = value_or_none(pair.reference)
             row[f"{name}_subject"] = value_or_none(pair.subject)
             row |= value_columns(f"{name}_ratio", pair.ratio)

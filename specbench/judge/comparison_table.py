@@ -61,12 +61,12 @@ def build_comparison(comparisons: Sequence[Comparison]) -> ComparisonTable:
 
     In a comparison of two methods the subject was named first, so it is A.
     """
-    names = _letters(comparisons)
-    reference_letter = names[0]
+    run_letters = _letters(comparisons)  # the reference's, then each subject's
+    reference_letter = run_letters[0]
     headers = {reference_letter: comparisons[0].reference}
-    lettered = []
+    lettered: list[tuple[Comparison, Letters]] = []
     for comparison in comparisons:
-        subject_letter = names[1 + comparison.number]
+        subject_letter = run_letters[1 + comparison.number]
         headers.setdefault(subject_letter, comparison.subject)
         lettered.append((comparison, Letters(subject_letter, reference_letter)))
     blocks = [
@@ -98,8 +98,11 @@ def _letters(comparisons: Sequence[Comparison]) -> Sequence[str]:
 
 
 def _block(comparison: Comparison, letters: Letters, temperature: float) -> ComparedBlock:
-    """The table and the sentence of one temperature: on the mean, or on the only task."""
-    tasks = {**comparison.tasks}
+    """The heading, the table and the sentence of one temperature.
+
+    The sentence is about the mean over tasks, or about the only task.
+    """
+    tasks = {**comparison.tasks}  # name -> title
     if len(tasks) != 1:
         tasks = {MEAN: "Mean of the tasks", **tasks}
     first_task = next(iter(tasks))
@@ -120,7 +123,8 @@ def _table(
 ) -> Table:
     """Both runs' values in the order of their letters, and their ratio, for each metric.
 
-    Each task is a group of rows. Two different methods compare by time alone, one row per task.
+    `tasks` maps names to titles. Each is a group of rows, one per method. Two different methods
+    are compared by time alone, with one row per task.
     """
     if comparison.reference_method is not None:
         method = comparison.methods[0]
@@ -149,16 +153,22 @@ def _columns(letters: Letters, metrics: Sequence[ShownMetric]) -> tuple[Column, 
 def _cells(
     comparison: Comparison, letters: Letters, key: CellKey, metrics: Sequence[ShownMetric]
 ) -> tuple[Cell, ...]:
-    """The cells of one row, as `_columns` heads them."""
+    """The cells of one row of the table: for each metric, both runs and their ratio.
+
+    `key` is the compared cell. The run with the first letter is first, as in `_columns`.
+    """
     is_subject_first = letters.subject < letters.reference
     cells = []
-    for shown in metrics:
-        pair = comparison.cells[key].pair(shown.metric)
-        subject, reference = Cell(shown.write(pair.subject)), Cell(shown.write(pair.reference))
+    for shown_metric in metrics:
+        pair = comparison.cells[key].pair(shown_metric.metric)
+        subject, reference = (
+            Cell(shown_metric.write(pair.subject)),
+            Cell(shown_metric.write(pair.reference)),
+        )
         cells += [subject, reference] if is_subject_first else [reference, subject]
-        mark = ALONE if pair.is_alone else ""
-        ratio = formats.mat(pair.ratio) + mark + formats.plus_minus(pair.ratio)
-        cells.append(Cell(ratio, tone=_tone(pair)))
+        alone_mark = ALONE if pair.is_alone else ""
+        ratio_text = formats.mat(pair.ratio) + alone_mark + formats.plus_minus(pair.ratio)
+        cells.append(Cell(ratio_text, tone=_tone(pair)))
     return tuple(cells)
 
 
@@ -178,10 +188,12 @@ def _legend_text(header: RunHeader) -> str:
 
 
 def _definitions(comparisons: Sequence[Comparison]) -> Iterator[Note]:
-    """What the numbers of the table mean."""
+    """Notes that say what the ratios, intervals, speedups and means of the table are."""
     is_cross = comparisons[0].reference_method is not None
-    which = "A / B" if is_cross else "each run / A"
-    yield Note("Ratio", f"{which}, over completions that both finished; above 1 is better.")
+    ratio_in_words = "A / B" if is_cross else "each run / A"
+    yield Note(
+        "Ratio", f"{ratio_in_words}, over completions that both finished; above 1 is better."
+    )
     scopes = dict.fromkeys(comparison.scope.text for comparison in comparisons)
     yield Note(
         "Intervals",
@@ -199,21 +211,23 @@ def _definitions(comparisons: Sequence[Comparison]) -> Iterator[Note]:
 
 
 def _notes(comparison: Comparison, letters: Letters) -> Iterator[Note]:
-    """Notes on the two runs of one comparison."""
+    """Notes on the two runs of one comparison: the samples that they share, what only one has,
+    and warnings of differences between them.
+    """
     subject, reference = letters
-    of_tasks = [cell for key, cell in comparison.cells.items() if key.task in comparison.tasks]
-    fewest = min(cell.num_samples for cell in of_tasks)
-    most = max(cell.num_samples for cell in of_tasks)
-    counted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-    yield Note("Samples", f"{counted} per cell that {subject} and {reference} share")
-    for text in comparison.unshared:
-        yield Note("Left out", text)
+    task_cells = [cell for key, cell in comparison.cells.items() if key.task in comparison.tasks]
+    fewest = min(cell.num_samples for cell in task_cells)
+    most = max(cell.num_samples for cell in task_cells)
+    num_text = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+    yield Note("Samples", f"{num_text} per cell that {subject} and {reference} share")
+    for sentence in comparison.unshared:
+        yield Note("Left out", sentence)
     for difference in comparison.differences:
-        text = f"Different work: {difference.describe(reference, subject)}."
-        yield Note("Warning", text, is_warning=True)
+        sentence = f"Different work: {difference.describe(reference, subject)}."
+        yield Note("Warning", sentence, is_warning=True)
     for caution in comparison.cautions:
-        text = f"May explain a difference: {caution.describe(reference, subject)}."
-        yield Note("Warning", text, is_warning=True)
+        sentence = f"May explain a difference: {caution.describe(reference, subject)}."
+        yield Note("Warning", sentence, is_warning=True)
 
 
 def _run_notes(letter: str, header: RunHeader) -> Iterator[Note]:

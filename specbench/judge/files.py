@@ -52,6 +52,9 @@ class _Findings:
         return "sound, for the leaderboard"
 
     def checks(self, *, for_leaderboard: bool) -> Iterator[Check]:
+        """A failed check for each fault, or one that passed for each name without any; then the
+        skipped ones. Exclusions fail only if the run is meant for the leaderboard.
+        """
         for name, faults in self.faults.items():
             for fault in faults:
                 yield Check(name, "failed", fault)
@@ -66,6 +69,7 @@ class _Findings:
             yield Check(name, "skipped", "no baseline: files only")
 
     def notes(self) -> Iterator[Note]:
+        """Notes for a terminal: the first faults, the exclusions, and what was not checked."""
         faults = self.all_faults
         for fault in faults[:_MOST_FAULTS]:
             yield Note("Fault", fault, is_warning=True)
@@ -117,16 +121,19 @@ def check_files(path: Path, *, for_leaderboard: bool = False) -> CheckedRun:
 
 
 def _find(run: Run, *, has_cut_line: bool) -> _Findings:
-    """Check a run that was read."""
+    """The faults of a run that was read, and the reasons that keep it off the leaderboard.
+
+    With `has_cut_line`, samples.jsonl ends in the middle of a line.
+    """
     header, records = run.header, run.records
-    lines = [*run.left_out]
+    line_faults = [*run.left_out]  # lines that could not be read
     if has_cut_line:
-        lines.append("The last line of samples.jsonl is cut off.")
+        line_faults.append("The last line of samples.jsonl is cut off.")
     hashes = check_hashes(header, records)
     unchecked = hashes.unchecked
-    audit = ""
+    audit_text = ""
     if run.audit:
-        audit = audit_note(run.audit).text
+        audit_text = audit_note(run.audit).text
     elif read_audit(run.folder):
         unchecked = [
             *unchecked,
@@ -134,28 +141,29 @@ def _find(run: Run, *, has_cut_line: bool) -> _Findings:
         ]
     return _Findings(
         faults={
-            "lines": lines,
+            "lines": line_faults,
             "records": [*find_faults(header, records), *_against_audit(run)],
             "hashes": hashes.faults,
         },
         exclusions=[*dict.fromkeys(find_exclusions(header, records, run.audit))],
         unchecked=unchecked,
-        audit=audit,
+        audit=audit_text,
     )
 
 
 def _against_audit(run: Run) -> Iterator[str]:
     """Greedy answers that differ from vanilla's although the audit found them identical."""
-    results = run.audit.results if run.audit else ()
-    identical = [
+    method_audits = run.audit.results if run.audit else ()
+    identical_methods = [
         result.method
-        for result in results
+        for result in method_audits
         if result.status == "identical" and result.temperature == 0
     ]
-    if not identical:
+    if not identical_methods:
         return
+    # method -> its agreement with vanilla's greedy answers
     agreements = find_agreements(tabled(run).table, run.header.spec.values.history)
-    for method in identical:
+    for method in identical_methods:
         agreement = agreements.get(method)
         if agreement and agreement.divergences:
             yield (

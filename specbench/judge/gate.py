@@ -44,7 +44,7 @@ def check(
     """Check a run against its baseline run. A check of task `MEAN` is about the mean over tasks.
 
     With `more` baselines, speed is checked against all of them (see `check_speeds`), and all
-    else against the first.
+    else against the first. Nothing is judged if settings of methods were chosen differently.
 
     Raises:
         UserError: two runs are not comparable, or there are two baselines.
@@ -55,18 +55,18 @@ def check(
     baselines = [baseline, *more]
     for reference in baselines:
         require_same_work(reference.header, run.header)
-    no_speed = _no_speed_reason(run, baselines, allowed.speed)
+    no_speed_reason = _no_speed_reason(run, baselines, allowed.speed)
     tables = RunTables(run)
     baseline_tables = [RunTables(reference) for reference in baselines]
     comparisons = [*_compare_loads(tables, baseline_tables[0])]
     checks = [
         *_check_outputs(tables, baseline_tables[0], allowed.max_mismatch),
         *check_audit(run.audit, baseline.header),
-        *check_performance(comparisons, allowed, has_speed=no_speed is None and not more),
+        *check_performance(comparisons, allowed, has_speed=no_speed_reason is None and not more),
     ]
-    if more and no_speed is None:
+    if more and no_speed_reason is None:
         checks += _check_speeds(tables, baseline_tables, allowed.max_slowdown)
-    ordered = (
+    ordered_checks = (
         _check_complete(run),
         *_in_order(checks, baseline.header),
         *check_sources(tables, baseline_tables[0]),
@@ -74,14 +74,14 @@ def check(
     result = GateResult(
         run=run.header.id,
         baseline=baseline.header.id,
-        checks=ordered,
-        asked=_asked_numbers(baseline_tables[0], has_speed=no_speed is None),
-        no_speed=no_speed,
+        checks=ordered_checks,
+        asked=_asked_numbers(baseline_tables[0], has_speed=no_speed_reason is None),
+        no_speed=no_speed_reason,
         num_baselines=len(baselines),
     )
     return CheckedRun(
         run=run.header.id,
-        checks=ordered,
+        checks=ordered_checks,
         summary=result.summary,
         notes=tuple(result.notes([*_warnings(baselines, comparisons)])),
         about={"baseline": baseline.header.id},
@@ -128,7 +128,10 @@ def _check_speeds(
 
 
 def _asked_numbers(baseline: RunTables, *, has_speed: bool) -> dict[str, set[str]]:
-    """The methods that the check is asked to judge by kind: those with such a number there."""
+    """The methods whose numbers must be judged: those that have the number in the baseline.
+
+    There is a set of methods for MAT and another for speed, which is empty without `has_speed`.
+    """
     asked: dict[str, set[str]] = {"MAT": set(), "speed": set()}
     for load in baseline.run.loads:
         frame = baseline.at(load).table.frame
@@ -151,19 +154,22 @@ def _warnings(baselines: Sequence[Run], comparisons: Sequence[Comparison]) -> It
 
 
 def _other_settings(run: Run, baseline: Run) -> CheckedRun | None:
-    """The result for methods whose settings were chosen differently: nothing is judged.
+    """The result if settings of a method were chosen differently in the two runs, which is that
+    nothing is judged; None if not.
 
     Such runs are different programs. Options that nobody chose by measuring are the user's or
     the version's own, and are judged.
     """
-    chosen = {
+    tuned_methods = {
         method
         for header in (baseline.header, run.header)
-        for method, about in header.methods.items()
-        if about.settings
+        for method, method_header in header.methods.items()
+        if method_header.settings
     }
     conflicts = CHECK.conflicts(baseline.header, run.header)
-    differences = [difference for difference in conflicts if _method_of(difference) in chosen]
+    differences = [
+        difference for difference in conflicts if _method_of(difference) in tuned_methods
+    ]
     if not differences:
         return None
     described = "; ".join(difference.describe(*_SIDES) for difference in differences)
@@ -196,7 +202,10 @@ def _check_complete(run: Run) -> Check:
 
 
 def _no_speed_reason(run: Run, baselines: Sequence[Run], rule: SpeedRule) -> str | None:
-    """The reason not to check speed; None if it is checked."""
+    """The reason not to check speed; None if it is checked.
+
+    The rule is "never", "always", or else to check it if all runs are of one machine.
+    """
     if rule == "never":
         return "--speed never"
     if rule == "always":
@@ -210,21 +219,24 @@ def _no_speed_reason(run: Run, baselines: Sequence[Run], rule: SpeedRule) -> str
 
 
 def _in_order(checks: Sequence[Check], baseline: RunHeader) -> list[Check]:
-    """The checks with their cells in words; by load, temperature, then method and task as there."""
-    methods = [method.spelling for method in baseline.method_labels]
-    tasks = [MEAN, *baseline.columns]
-    of_cells = [(check.cell, check) for check in checks if check.cell]
-    has_temperatures = len({cell.temperature for cell, _ in of_cells}) > 1
-    keyed = []
-    for cell, check in of_cells:
+    """The checks of cells, with the method and the task of each cell in words.
+
+    They are sorted by load, by temperature, then by method and task in the baseline's order.
+    """
+    method_order = [method.spelling for method in baseline.method_labels]
+    task_order = [MEAN, *baseline.columns]
+    cell_checks = [(check.cell, check) for check in checks if check.cell]
+    has_temperatures = len({cell.temperature for cell, _ in cell_checks}) > 1
+    ranked_checks = []
+    for cell, check in cell_checks:
         temperature = f"T={cell.temperature:g}" if has_temperatures else ""
-        words = (baseline.method(cell.method).label, temperature, cell.load.text)
+        method_words = (baseline.method(cell.method).label, temperature, cell.load.text)
         task = "Mean of the tasks" if cell.task == MEAN else baseline.task_title(cell.task)
-        named = replace(check, method=", ".join(filter(None, words)), task=task)
-        method_rank = [*methods, cell.method].index(cell.method)
-        task_rank = [*tasks, cell.task].index(cell.task)
+        named_check = replace(check, method=", ".join(filter(None, method_words)), task=task)
+        method_rank = [*method_order, cell.method].index(cell.method)
+        task_rank = [*task_order, cell.task].index(cell.task)
         is_other = cell.method != BASELINE
-        key = (cell.load, cell.temperature, is_other, method_rank, task_rank)
-        keyed.append((key, named))
-    keyed.sort(key=lambda pair: pair[0])
-    return [named for _, named in keyed]
+        rank = (cell.load, cell.temperature, is_other, method_rank, task_rank)
+        ranked_checks.append((rank, named_check))
+    ranked_checks.sort(key=lambda pair: pair[0])
+    return [named_check for _, named_check in ranked_checks]

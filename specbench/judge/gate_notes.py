@@ -29,14 +29,15 @@ class GateResult:
 
     @property
     def unjudged(self) -> dict[str, list[str]]:
-        """For each kind of number without a judged one of some method, these methods in words.
+        """The methods, in words, without any judged number of a kind: "MAT" or "speed".
 
-        There is no method if the kind has no number at all.
+        Kinds with a judged number of every method are left out. The list of a kind that has no
+        check at all is empty.
         """
         unjudged = {}
         for kind, methods in self.asked.items():
-            checks = [check for check in self.checks if check.name == kind]
-            checks = [check for check in checks if check.cell and check.cell.method in methods]
+            of_kind = [check for check in self.checks if check.name == kind]
+            checks = [check for check in of_kind if check.cell and check.cell.method in methods]
             judged = {check.method for check in checks if check.status != "skipped"}
             lacking = [check.method for check in checks if check.method not in judged]
             if methods and (lacking or not checks):
@@ -45,30 +46,30 @@ class GateResult:
 
     @property
     def summary(self) -> str:
-        """The result in some sentences."""
+        """The result in some sentences: failed, not judged, or passed, with the numbers judged."""
         unjudged = self.unjudged
         failures = [check for check in self.checks if check.status == "failed"]
         numbers = [check for check in self.checks if check.name in NUMBERS]
         judged = [check for check in numbers if check.status != "skipped"]
-        counted = f"{len(judged)} of {_count(len(numbers), 'number')} judged"
+        judged_count = f"{len(judged)} of {_count(len(numbers), 'number')} judged"
         without_speed = "; speed was not checked" if self.no_speed else ""
         judged_kinds = {check.name for check in judged}
-        not_judged = "; ".join(
+        not_judged_text = "; ".join(
             f"{kind} of {', '.join(methods)}" if kind in judged_kinds else kind
             for kind, methods in unjudged.items()
         )
         if failures:
             text = f"FAILED: {self.run} falls behind {self.baseline}. "
-            text += f"{_failures_text(failures)} {counted}{without_speed}."
-            return f"{text} Not judged: {not_judged}." if not_judged else text
+            text += f"{_failures_text(failures)} {judged_count}{without_speed}."
+            return f"{text} Not judged: {not_judged_text}." if not_judged_text else text
         if unjudged:
             what = "Nothing was checked"
             if judged:
-                what = f"{not_judged[0].upper()}{not_judged[1:]} could not be judged"
+                what = f"{not_judged_text[0].upper()}{not_judged_text[1:]} could not be judged"
             skipped = [check for check in numbers if check.method in unjudged.get(check.name, ())]
-            return f"{what}: {counted}{without_speed}. {_remedy(skipped)}"
+            return f"{what}: {judged_count}{without_speed}. {_remedy(skipped)}"
         behind = f"{self.run} does not fall behind {self.baseline}"
-        return f"Passed: {counted}; {behind}{without_speed}."
+        return f"Passed: {judged_count}; {behind}{without_speed}."
 
     def notes(self, warnings: Sequence[str]) -> Iterator[Note]:
         """Notes on the numbers that passed, on what was not checked, and on the two runs."""
@@ -114,44 +115,49 @@ def _remedy(skipped: Sequence[Check]) -> str:
 
 def _passed_notes(checks: Sequence[Check]) -> Iterator[Note]:
     """The largest change for the worse that passed, of MAT and of speed."""
-    for name, word in (("MAT", "drop"), ("speed", "slowdown")):
-        changes = [
+    for kind, word in (("MAT", "drop"), ("speed", "slowdown")):
+        passed_changes = [
             (check.value.value, check)
             for check in checks
-            if (check.name, check.status) == (name, "passed") and isinstance(check.value, Estimate)
+            if (check.name, check.status) == (kind, "passed") and isinstance(check.value, Estimate)
         ]
-        if not changes:
+        if not passed_changes:
             continue
-        _, worst = max(changes, key=lambda pair: pair[0])
-        numbers = _count(len(changes), "number")
-        text = f"{numbers}, all unchanged or better"
+        _, worst = max(passed_changes, key=lambda change_and_check: change_and_check[0])
+        num_text = _count(len(passed_changes), "number")
+        text = f"{num_text}, all unchanged or better"
         if worst.text != "unchanged":
             text = (
-                f"{numbers} without a significant {word} beyond what is allowed; the worst is "
+                f"{num_text} without a significant {word} beyond what is allowed; the worst is "
                 f"{worst.method}, {worst.task}, {worst.text}"
             )
-        yield Note(name[0].upper() + name[1:], text)
+        yield Note(kind[0].upper() + kind[1:], text)
 
 
 def _skipped_notes(checks: Sequence[Check]) -> Iterator[Note]:
-    """What was not judged: where equal runs differ by too much, by lack of samples, or else."""
-    unclear = []
-    few = []
-    reasons = Counter[str]()
+    """Notes on skipped checks: a note for each number for which equal runs differ by too much,
+    one for all numbers with too few samples, and one for each other reason.
+    """
+    noisy = []
+    too_few = []
+    nums_by_reason = Counter[str]()
     for check in checks:
         if check.status != "skipped":
             continue
         if check.text.startswith(CANNOT_TELL):
-            unclear.append(check)
+            noisy.append(check)
         elif check.text.startswith(TOO_FEW):
-            few.append(check)
+            too_few.append(check)
         else:
-            reasons[check.text] += 1
-    for check in unclear:
+            nums_by_reason[check.text] += 1
+    for check in noisy:
         yield Note(check.method, check.text, is_warning=True)
-    if few:
-        yield Note("Skipped", f"{_count(len(few), 'number')} with {TOO_FEW}. {_remedy(few)}")
-    for reason, num_checks in reasons.items():
+    if too_few:
+        yield Note(
+            "Skipped",
+            f"{_count(len(too_few), 'number')} with {TOO_FEW}. {_remedy(too_few)}",
+        )
+    for reason, num_checks in nums_by_reason.items():
         yield Note("Skipped", f"{_count(num_checks, 'check')}: {reason}")
 
 

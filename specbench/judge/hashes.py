@@ -48,7 +48,10 @@ def check_hashes(header: RunHeader, records: Sequence[Record]) -> HashFindings:
 def _check_prompts(
     header: RunHeader, stored: PromptsHeader, records: Sequence[Record]
 ) -> HashFindings:
-    """Check one task's prompts. The hash of a merged run is that of several runs."""
+    """Check one task's prompts: their hash, and that every record belongs to a prompt.
+
+    A merged run's hash is not checked: it is made of the hashes of several runs.
+    """
     faults = []
     if not _SHA256.fullmatch(stored.sha256) and not header.origins:
         faults.append(f"The prompts of {stored.task} have no sha256.")
@@ -63,45 +66,51 @@ def _check_prompts(
         faults.append(fault)
     prompt_ids = {prompt.sample_id for prompt in prompts.prompts}
     sample_ids = {record.key.sample_id for record in records if record.key.task == stored.task}
-    if strange := sorted(sample_ids - prompt_ids):
-        faults.append(f"{stored.origin} has no prompt {strange[0]!r}.")
+    if unknown_ids := sorted(sample_ids - prompt_ids):
+        faults.append(f"{stored.origin} has no prompt {unknown_ids[0]!r}.")
     return HashFindings(faults, [])
 
 
 def _beyond_vocabulary(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """Token ids beyond the vocabulary, where the files tell its size."""
+    """A sentence for each record with a token id beyond the vocabulary, if its size is known."""
     if header.model.shape:
-        size = header.model.shape.vocab_size
+        vocab_size = header.model.shape.vocab_size
     elif is_embedded(header):
-        size = json.loads((TINY / "target" / "config.json").read_bytes())["vocab_size"]
+        vocab_size = json.loads((TINY / "target" / "config.json").read_bytes())["vocab_size"]
     else:
         return
     for record in records:
-        if (largest := max(record.token_ids, default=0)) >= size:
-            where = f"{record.key.method} on {record.key.sample_id}"
-            yield f"{where}: token {largest}, but the vocabulary has {size}."
+        if (largest := max(record.token_ids, default=0)) >= vocab_size:
+            answer = f"{record.key.method} on {record.key.sample_id}"
+            yield f"{answer}: token {largest}, but the vocabulary has {vocab_size}."
 
 
 def _unknown_weights(header: RunHeader) -> Iterator[str]:
-    """Hashes of weights that cannot be checked, or are others, on this machine."""
+    """Sentences on weights that are unknown, or whose hashes differ on this machine."""
     if is_embedded(header):
-        files = identify(TINY / "target").files
-        if changed := [name for name in files if files[name] != header.model.files.get(name)]:
+        embedded_files = identify(TINY / "target").files
+        if changed := [
+            name for name in embedded_files if embedded_files[name] != header.model.files.get(name)
+        ]:
             yield f"The embedded model is not this version's: {', '.join(sorted(changed))} differ."
     elif not header.model.files and not header.model.revision:
         yield UNKNOWN_WEIGHTS
-    for folder, stored in _folders_of_weights(header).items():
+    for folder, files_of_run in _folders_of_weights(header).items():
         with suppress(OSError, ValueError):  # it is not on this machine
-            here = identify(Path(folder)).files
-            changed = [name for name in stored if name in here and here[name] != stored[name]]
+            files_here = identify(Path(folder)).files
+            changed = [
+                name
+                for name in files_of_run
+                if name in files_here and files_here[name] != files_of_run[name]
+            ]
             if changed:
                 names = ", ".join(sorted(changed))
                 yield f"{folder}: {names} changed since the run, or its hash did."
 
 
 def _folders_of_weights(header: RunHeader) -> dict[str, Mapping[str, FileHeader]]:
-    """The folders that the run took weights from, with the files as they were. A stand-in's
-    weights are made anew.
+    """The folders that the run took weights from, with the files as they were: file name ->
+    header. A stand-in's weights come from no folder.
     """
     folders: dict[str, Mapping[str, FileHeader]] = {}
     if not header.model.is_stand_in:
