@@ -108,9 +108,13 @@ def choose_settings(
 
 
 def _prepare_trial(
-    target: Target, request: Request, usual_threads: int, method: RunMethod, threads: int
+    target: Target, request: Request, usual_threads: int, method: RunMethod, trial_threads: int
 ) -> quick_rule.TimeStep:
-    """A function that answers a request, and returns the mean seconds of a step."""
+    """Build a method's drafter, and return a function that times its steps.
+
+    The function decodes at most TUNING_TOKENS tokens of the request with `trial_threads` CPU
+    threads, sets the number back to `usual_threads`, and returns the mean seconds of a step.
+    """
     from specbench.engine.decode import decode
 
     drafter = build_drafters(target, [method], MemoryLedger(target))[method.label]
@@ -118,7 +122,7 @@ def _prepare_trial(
     short_request = replace(request, max_new_tokens=num_tokens)
 
     def step_s() -> float:
-        set_threads(threads)
+        set_threads(trial_threads)
         try:
             completion = decode(target, drafter, short_request)
         finally:

@@ -75,23 +75,26 @@ EAGER = Mode("eager")
 def pick_device(requested: str) -> Device:
     """The device that `--device` means on this machine.
 
+    `requested` is the option's value: "auto", "cpu", "cuda", "cuda:1" or "cuda:0-3".
+
     Raises:
         UserError: the GPU that is asked for does not exist.
     """
     import torch
 
-    num_here = count_gpus(torch)
-    reason = "" if num_here else _no_gpu_reason(torch)
-    if requested == "cpu" or (requested == "auto" and not num_here):
-        return Device("cpu", reason)
-    numbers = gpu_numbers("cuda" if requested == "auto" else requested)
-    if not numbers or numbers[-1] >= num_here:
-        problem = f"there are {num_here} GPU(s)" if num_here else reason
+    num_gpus_here = count_gpus(torch)
+    no_gpu_reason = "" if num_gpus_here else _no_gpu_reason(torch)
+    if requested == "cpu" or (requested == "auto" and not num_gpus_here):
+        return Device("cpu", no_gpu_reason)
+    # The range of requested GPUs, counted from 0; empty if the option names none.
+    requested_gpus = gpu_numbers("cuda" if requested == "auto" else requested)
+    if not requested_gpus or requested_gpus[-1] >= num_gpus_here:
+        problem = f"there are {num_gpus_here} GPU(s)" if num_gpus_here else no_gpu_reason
         raise UserError(
             f"--device {requested} cannot be used: {problem}.",
             "Use --device cpu, or see `specbench doctor`.",
         )
-    return _gpus(numbers)
+    return _gpus(requested_gpus)
 
 
 def fitted(requested: str, use: Callable[[Device], T]) -> T:
@@ -110,51 +113,59 @@ def fitted(requested: str, use: Callable[[Device], T]) -> T:
 
 
 def pick_mode(requested: str, device: Device, kernels: str = "auto") -> Mode:
-    """Execution of steps under `--execution` and `--kernels` on this device.
+    """Execution of steps on this device: eager or as CUDA graphs, and the kind of kernels.
+
+    `requested` is the value of `--execution` ("auto", "eager" or "graph"), `kernels` that of
+    `--kernels` ("auto" or a kind). "auto" means graphs where the device can replay them.
 
     Raises:
         UserError: the device cannot replay graphs, or has no such kernels.
     """
     if kernels not in ("auto", *device.kernels):
-        capability = ""
+        capability_phrase = ""
         if device.num_gpus == 1:
             major, minor = device.capability
-            capability = f" of compute capability {major}.{minor}"
+            capability_phrase = f" of compute capability {major}.{minor}"
         raise UserError(
             f"--kernels {kernels} needs {KERNELS[kernels]}, and this run is on "
-            f"{device.name}{capability}.",
+            f"{device.name}{capability_phrase}.",
             f"Give one of {', '.join(('auto', *device.kernels))}.",
         )
     if requested == "eager":
         return Mode("eager", kernels=kernels)
-    reason = None
+    no_graph_reason = None
     if not device.num_gpus:
-        reason = "CUDA graphs need a CUDA device"
+        no_graph_reason = "CUDA graphs need a CUDA device"
     elif device.num_gpus > 1:
-        reason = f"the model is spread over {device.num_gpus} GPUs"
-    if requested == "graph" and reason:
-        raise UserError(f"--execution graph cannot be used: {reason}.", "Leave it out.")
-    return Mode("eager" if reason else "graph", reason, kernels)
+        no_graph_reason = f"the model is spread over {device.num_gpus} GPUs"
+    if requested == "graph" and no_graph_reason:
+        raise UserError(f"--execution graph cannot be used: {no_graph_reason}.", "Leave it out.")
+    return Mode("eager" if no_graph_reason else "graph", no_graph_reason, kernels)
 
 
 def _with_more_gpus(device: Device, requested: str, error: TooLarge) -> Device:
-    """The device with as many GPUs as a model needs that is too large for it.
+    """The device to try next after a model was too large: the first GPUs of the machine.
+
+    It has as many GPUs as `error` says that the model needs, and at least one more than
+    `device`. `requested` is the value of `--device`.
 
     Raises:
         TooLarge: this machine has no more GPUs, or the user named one.
     """
     import torch
 
-    num_here = count_gpus(torch)
-    num_needed = max(error.num_gpus_needed, device.num_gpus + 1)
-    is_named = ":" in requested
-    if device.name == "cpu" or is_named or num_here < 2:
+    num_gpus_here = count_gpus(torch)
+    num_gpus_needed = max(error.num_gpus_needed, device.num_gpus + 1)
+    has_gpu_number = ":" in requested  # as in "cuda:1": the user named the GPUs
+    if device.name == "cpu" or has_gpu_number or num_gpus_here < 2:
         raise error
-    if num_needed > num_here:
+    if num_gpus_needed > num_gpus_here:
         raise TooLarge(
-            f"{error.message} There are {num_here}.", error.hint, num_gpus_needed=num_needed
+            f"{error.message} There are {num_gpus_here}.",
+            error.hint,
+            num_gpus_needed=num_gpus_needed,
         ) from error
-    return _gpus(range(num_needed))
+    return _gpus(range(num_gpus_needed))
 
 
 def _gpus(numbers: range) -> Device:

@@ -88,6 +88,14 @@ class EngineBackend:
         loaded: LoadedEngine | None = None,
         before: RunHeader | None = None,
     ) -> None:
+        """Keep what to load; `__enter__` loads it.
+
+        Args:
+            setup: the model and the methods, found and checked.
+            is_metered: measure the GPU, the memory's bandwidth, peak memory and energy.
+            loaded: target and drafters of an equal setup, used instead of loading.
+            before: the header of the run that goes on; None for a new run.
+        """
         self._setup = setup
         self._is_metered = is_metered
         self._loaded = loaded
@@ -102,6 +110,10 @@ class EngineBackend:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
+        """Load the target and the drafters, choose vanilla's threads, and start the meters.
+
+        If any of it fails, what was started is ended again.
+        """
         import torch
 
         from specbench.engine.clock import phase_stopwatch
@@ -140,22 +152,27 @@ class EngineBackend:
             self._info.weights_print = weights.compared(outer_clock() - began)
 
     def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
+        """The part of the run's header that this backend has measured so far.
+
+        `records` are the run's; the mean size of their drafts gives the bytes that drafts read.
+        """
         info = self._info
         gpu = self._sampler.describe() if self._sampler else None
         warnings = gpu.warnings if gpu else []
-        if info.preparation and (late := num_late(self.target) - self._num_late_before):
-            warnings.insert(0, LATE_WARNING.format(late))
-            info.preparation = replace_part(info.preparation, num_late=late)
+        num_late_graphs = num_late(self.target) - self._num_late_before  # after the warm-up
+        if info.preparation and num_late_graphs:
+            warnings.insert(0, LATE_WARNING.format(num_late_graphs))
+            info.preparation = replace_part(info.preparation, num_late=num_late_graphs)
         for label, drafter in self.drafters.items():
             warnings += [f"{label}: {note}" for note in drafter.weights_notes]
         if gpu and self._setup.device.num_gpus > 1:  # a part of the energy of a step
             gpu = replace_part(gpu, energy_source=None)
-        bytes_by_label = draft_bytes(self.drafters, records)
-        methods = [method for method in self._choices.methods if method.settings]
+        bytes_by_label = draft_bytes(self.drafters, records)  # of each method's mean draft
+        methods_with_settings = [method for method in self._choices.methods if method.settings]
         return replace(
             info,
             threads=self._choices.threads,
-            methods={method.label: method.describe() for method in methods},
+            methods={method.label: method.describe() for method in methods_with_settings},
             roofline=info.roofline and replace_part(info.roofline, draft_bytes=bytes_by_label),
             kernels=describe_kernels(self.target) if info.preparation else None,
             gpu=gpu,
@@ -163,6 +180,11 @@ class EngineBackend:
         )
 
     def warm_up(self, requests: Sequence[Request]) -> None:
+        """Choose settings and threads, let every method decode a little, and capture graphs.
+
+        `requests` are of the run's sizes and temperatures, the usual one first. Notes how each
+        method's steps are executed, for the header.
+        """
         from specbench.engine.layers.torch_attention import without_cudnn_attention
 
         began = perf_counter()
@@ -170,24 +192,25 @@ class EngineBackend:
         with without_cudnn_attention():
             if self._choices.are_settings_open and self._choices.threads:
                 self._choose_settings(requests[0], self._choices.threads)
-            reasons = warm_up(self.target, self.drafters, self._check, requests=requests)
+            # By method, the reason why its steps are not replayed as graphs; None if they are.
+            eager_reasons = warm_up(self.target, self.drafters, self._check, requests=requests)
             self._choose_threads(requests[0])
-        for label, reason in reasons.items():
-            reason = reason or self._setup.mode.reason
+        for label, eager_reason in eager_reasons.items():
+            eager_reason = eager_reason or self._setup.mode.reason
             drafter = self.drafters[label]
-            layer_inputs: tuple[int, ...] = ()
+            layer_inputs: tuple[int, ...] = ()  # target layers whose inputs the drafter reads
             with suppress(Exception), containing("The needs of a drafter"):  # its samples will fail
                 layer_inputs = tuple(drafter.needs.layer_inputs)
             self._info.execution[label] = ExecutionHeader(
-                "eager" if reason else self._setup.mode.name,
-                reason,
+                "eager" if eager_reason else self._setup.mode.name,
+                eager_reason,
                 layer_inputs,
                 drafter.weights_layout,
                 drafter.has_guessed_layers,
             )
-        seconds = round(perf_counter() - began, 3)
+        warm_up_s = round(perf_counter() - began, 3)
         if self._info.preparation:
-            self._info.preparation = replace_part(self._info.preparation, warm_up_s=seconds)
+            self._info.preparation = replace_part(self._info.preparation, warm_up_s=warm_up_s)
         self._num_late_before = num_late(self.target)
         gc.freeze()  # else a collection takes a fifth of a second within some sample
         self._stack.callback(gc.unfreeze)
@@ -203,9 +226,10 @@ class EngineBackend:
     def _choose_threads(self, request: Request) -> None:
         """Choose the threads of prefills and of each method, and measure the bandwidth with them.
 
-        Those of a run that goes on are kept.
+        They are chosen by the times of `request`. Those of a run that goes on are kept, and so
+        are numbers that the user or the environment gave.
         """
-        threads = self._choices.threads
+        threads = self._choices.threads  # numbers of CPU threads so far, and who chose them
         if threads is None or threads.chosen_by != "measured":
             return
         if not self._choices.are_threads_kept:
@@ -233,25 +257,29 @@ class EngineBackend:
         return Runner(plan, self, log, progress)
 
     def complete(self, method: str, request: Request) -> Completion:
+        """Complete a request with the method of this label, with its memory and energy on a GPU.
+
+        If steps could not be replayed as graphs, the method counts as eager from now on.
+        """
         import torch
 
-        run = partial(self._decode, method, request)
-        failures = self.target.execution.failures
+        decode = partial(self._decode, method, request)
+        failures = self.target.execution.failures  # reasons why steps were not replayed
         failures.clear()
         try:
             if self._is_metered and self.target.device.type == "cuda":
                 self._prime(method, request)
-                meter = self._sampler if self._setup.device.num_gpus == 1 else None
-                return self._ledger.measure(method, partial(metered, run, meter))
-            return run()
+                energy_meter = self._sampler if self._setup.device.num_gpus == 1 else None
+                return self._ledger.measure(method, partial(metered, decode, energy_meter))
+            return decode()
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
             raise
         finally:
-            mode = self._info.execution.get(method)
-            if failures and mode and not mode.reason:
+            execution = self._info.execution.get(method)  # its header; None in the warm-up
+            if failures and execution and not execution.reason:
                 reason = f"{min(failures)}, after the warm-up"
-                self._info.execution[method] = replace_part(mode, mode="eager", reason=reason)
+                self._info.execution[method] = replace_part(execution, mode="eager", reason=reason)
 
     def _check(self, method: str, request: Request) -> Completion:
         """A checked completion. A method that breaks its contract here fails in every sample."""
@@ -272,6 +300,11 @@ class EngineBackend:
         self._decode(method, replace(request, max_new_tokens=budget))
 
     def _decode(self, method: str, request: Request, *, is_checked: bool = False) -> Completion:
+        """Decode with the chosen threads: those of prefills first, then the method's own.
+
+        `is_checked` checks each step against the contract of methods. The seconds of the change
+        of threads are taken out of the completion's `outer_s`.
+        """
         decode = partial(
             self._run,
             method,
@@ -285,18 +318,23 @@ class EngineBackend:
             return decode()
 
         set_threads(threads.of_prefill)
-        changed_s = 0.0
+        change_s = 0.0
 
-        def change() -> None:
-            nonlocal changed_s
+        def set_decode_threads() -> None:
+            nonlocal change_s
             began = outer_clock()
             set_threads(threads.of(method))
-            changed_s = outer_clock() - began
+            change_s = outer_clock() - began
 
-        completion = decode(on_prefilled=change)
-        return replace(completion, outer_s=(completion.outer_s or 0.0) - changed_s)
+        completion = decode(on_prefilled=set_decode_threads)
+        return replace(completion, outer_s=(completion.outer_s or 0.0) - change_s)
 
     def _run(self, method: str, request: Request, **options: Any) -> Completion:
+        """Decode with a method's drafter, and keep the method's fastest pace.
+
+        `options` are keyword arguments of the engine's `decode`. The completion's `outer_s` has
+        the seconds of the whole call.
+        """
         from specbench.engine.decode import decode
 
         began = outer_clock()

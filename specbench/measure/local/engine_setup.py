@@ -50,14 +50,17 @@ SPREAD_WARNING = (
 
 
 def context_length(path: Path, what: str) -> int | None:
-    """Tokens that the context of a folder's model holds; None if its config has no number."""
+    """Tokens that the context of a folder's model holds; None if its config has no number.
+
+    `path` is the folder of a config.json, `what` the model's name for errors.
+    """
     config = checkpoints.read_config(path, what)
-    text = config.get("text_config") or config
-    rope = text.get("rope_scaling") or text.get("rope_parameters") or {}
-    lengths = [text.get("max_position_embeddings")]
+    text_config = config.get("text_config") or config  # a multimodal model has its own
+    rope = text_config.get("rope_scaling") or text_config.get("rope_parameters") or {}
+    lengths = [text_config.get("max_position_embeddings")]  # in tokens; None if absent
     if "longrope" in (rope.get("rope_type"), rope.get("type")):
-        original = "original_max_position_embeddings"
-        lengths.append(text.get(original, rope.get(original)))  # as the engine has it
+        original_key = "original_max_position_embeddings"
+        lengths.append(text_config.get(original_key, rope.get(original_key)))  # as the engine does
     return min((length for length in lengths if isinstance(length, int)), default=None)
 
 
@@ -172,9 +175,10 @@ def _setup_on(
 
 
 def _with_settings(setup: EngineSetup, spec: RunSpec) -> EngineSetup:
-    """The setup with the settings that are known before the model is loaded.
+    """The setup with the methods' settings that are known before the model is loaded.
 
-    On a CPU, "auto" chooses the others in the warm-up; on a GPU it means the papers'.
+    `settings` is "auto", "paper", or the path of a file of settings or of a run. On a CPU,
+    "auto" chooses the others in the warm-up; on a GPU it means the papers'.
     """
     settings = spec.settings
     if settings == AUTO and (setup.device.kind != "cpu" or spec.weights != "hub"):
@@ -205,7 +209,7 @@ def _setup(
     has_graphs: bool,
     is_offline: bool,
 ) -> EngineSetup:
-    """The setup of a model from its checkpoint.
+    """The setup of a model from its checkpoint, with the methods as they were named.
 
     Raises:
         CheckpointError: files of the model or of methods are missing or damaged.
@@ -224,25 +228,25 @@ def _setup(
         path = resolve_model(card, offline=is_offline, before_download=check_shape)
     except CheckpointError as error:
         errors.append(error)
-    find = partial(find_checkpoint, card, is_offline=is_offline)
-    selected = select_methods(spec, card, named, resolve_weights=find)
+    resolve_weights = partial(find_checkpoint, card, is_offline=is_offline)
+    selected = select_methods(spec, card, named, resolve_weights=resolve_weights)
     _raise_all([*errors, *selected.errors])
     dtype = _dtype(spec, device, path)
-    checkpoints_found = [method.weights for method in selected.methods]
-    drafts = [
-        weights for weights in checkpoints_found if isinstance(weights, Path) and weights.is_dir()
+    weights_of_methods = [method.weights for method in selected.methods]
+    draft_folders = [
+        weights for weights in weights_of_methods if isinstance(weights, Path) and weights.is_dir()
     ]
     stored = _stored_weights(card, path, device)
     need = check_memory(
         path,
         dtype,
         device.name,
-        drafts=drafts,
+        drafts=draft_folders,
         has_graphs=has_graphs,
         is_dequantized=stored.is_dequantized,
     )
     codec = load_codec(path, card, spec.template)
-    _check_vocabularies(codec, drafts)
+    _check_vocabularies(codec, draft_folders)
     return EngineSetup(
         spec,
         card,
@@ -282,10 +286,12 @@ def _dtype(spec: RunSpec, device: Device, path: Path | None = None) -> Dtype:
 
 
 def _stored_weights(card: ModelCard, path: Path, device: Device) -> _StoredWeights:
-    """The format of a checkpoint's weights.
+    """The format of a checkpoint's weights, and whether loading makes plain weights of them.
+
+    `path` is the checkpoint's folder.
 
     Raises:
-        UserError: they or the model cannot be read.
+        UserError: the engine cannot read the weights, or does not support the model's type.
     """
     import torch
 
@@ -294,9 +300,9 @@ def _stored_weights(card: ModelCard, path: Path, device: Device) -> _StoredWeigh
 
     config = checkpoints.read_config(path, card.name)
     check_type(config.get("model_type"), path)
-    if converted := config.get(GGUF_TYPE):
-        return _StoredWeights(f"dequantised {converted}", is_dequantized=False)
-    quantization = checkpoints.quantization_of(config)
+    if gguf_type := config.get(GGUF_TYPE):  # weights that were quantised before a conversion
+        return _StoredWeights(f"dequantised {gguf_type}", is_dequantized=False)
+    quantization = checkpoints.quantization_of(config)  # the format's name; "" for plain weights
     if quantization:
         check_format(quantization, path)
     if is_dequantized(quantization, torch.device(device.kind)):
@@ -307,18 +313,24 @@ def _stored_weights(card: ModelCard, path: Path, device: Device) -> _StoredWeigh
 def _stand_in_setup(
     spec: RunSpec, named: Sequence[RunMethod], *, device: Device, has_graphs: bool
 ) -> EngineSetup:
-    """The setup of tiny, tokenizer and template included, in the shape of the card's model."""
+    """The setup of a stand-in: tiny's weights, tokenizer and template in the model's shape.
+
+    `named` are the methods as they were named. With `has_graphs`, memory is kept for CUDA graphs.
+    """
     card = spec.card
     stand_in = stand_in_of(card)
-    find = partial(find_checkpoint, card, is_offline=True, stand_in=stand_in)
-    selected = select_methods(spec, card, named, resolve_weights=find)
-    folder = Path(card.repo) if Path(card.repo).is_dir() else None
-    dtype = _dtype(spec, device, folder)
+    resolve_weights = partial(find_checkpoint, card, is_offline=True, stand_in=stand_in)
+    selected = select_methods(spec, card, named, resolve_weights=resolve_weights)
+    model_folder = Path(card.repo) if Path(card.repo).is_dir() else None  # None: from the hub
+    dtype = _dtype(spec, device, model_folder)
     what = f"The stand-in of {stand_in.name}"
-    context = stand_in.target.config["max_position_embeddings"]
-    blueprints = [method.weights for method in selected.methods]
+    context = stand_in.target.config["max_position_embeddings"]  # in tokens
+    weights_of_methods = [method.weights for method in selected.methods]
+    # Numbers of the weights of each draft model that is to be made; others are a path or None.
     draft_sizes = [
-        blueprint.num_numbers for blueprint in blueprints if not isinstance(blueprint, Path | None)
+        weights.num_numbers
+        for weights in weights_of_methods
+        if not isinstance(weights, Path | None)
     ]
     # A drafter may copy its tensors while it is built, so the largest counts twice.
     num_draft_numbers = sum(draft_sizes) + max(draft_sizes, default=0)

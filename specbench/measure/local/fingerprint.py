@@ -55,26 +55,33 @@ class Fingerprint:
         )
 
     def _sums(self, allowed_s: float, max_chunks: int) -> list[int]:
-        """Sums of chunks in their order, until the time is over.
+        """Sums of the model's chunks, one integer per chunk, until the time is over.
 
-        A sum is that of integer i times factor i, for i = 0, 1, 2, ..., modulo 2^64.
+        Chunks are taken in the shuffled order. The sum of a chunk is
+        integer[0] * factor[0] + integer[1] * factor[1] + ..., modulo 2^64, with odd factors
+        (i + 1) * _FACTOR | 1.
+
+        Args:
+            allowed_s: seconds it may take, once MIN_BYTES are read.
+            max_chunks: chunks to read at most.
         """
         import torch
 
         began = outer_clock()
         sums: list[int] = []
-        num_bytes = 0
-        chunks = _chunks(self._model)
-        factors: dict[torch.device, Tensor] = {}
+        num_bytes_read = 0
+        chunks = _chunks(self._model)  # integers [at most CHUNK] each
+        factors: dict[torch.device, Tensor] = {}  # int64 [CHUNK]
         for i in self._order[:max_chunks]:
-            if num_bytes >= MIN_BYTES and outer_clock() - began > allowed_s:
+            if num_bytes_read >= MIN_BYTES and outer_clock() - began > allowed_s:
                 break
-            num_bytes += self._sizes[i]
-            numbers = chunks[i] if i < len(chunks) else torch.tensor([-1])
-            if numbers.device not in factors:
-                counted = torch.arange(1, CHUNK + 1, device=numbers.device)
-                factors[numbers.device] = counted * _FACTOR | 1
-            products = numbers.long() * factors[numbers.device][: len(numbers)]
+            num_bytes_read += self._sizes[i]
+            # A chunk that the model has no longer counts as the integer -1.
+            integers = chunks[i] if i < len(chunks) else torch.tensor([-1])
+            if integers.device not in factors:
+                one_to_chunk = torch.arange(1, CHUNK + 1, device=integers.device)
+                factors[integers.device] = one_to_chunk * _FACTOR | 1
+            products = integers.long() * factors[integers.device][: len(integers)]
             sums.append(int(products.sum()))
         self._seconds += outer_clock() - began
         return sums
@@ -85,20 +92,23 @@ def _digest(sums: list[int]) -> str:
 
 
 def _chunks(model: nn.Module) -> list[Tensor]:
-    """The memory of the weights as integers, in chunks of at most `CHUNK` of them.
+    """The memory of the weights as flat tensors of integers [at most CHUNK].
 
-    Each weight is there once: fused layers are views of one tensor.
+    The integers have 4 bytes, or 1 if the memory is not aligned. Each weight is there once:
+    fused layers are views of one tensor. Weights on torch's meta device are left out.
     """
     import torch
 
     from specbench.engine.layers.weights import stored_tensors
 
-    by_address: dict[int, Tensor] = {}
+    integers_by_address: dict[int, Tensor] = {}  # by the first byte of the tensors' storage
     for tensor in stored_tensors(model):
         if not tensor.is_meta and tensor.nbytes:
-            raw = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-            raw.set_(tensor.untyped_storage())
-            is_aligned = len(raw) % 4 == 0 and raw.data_ptr() % 4 == 0
-            integers = raw.view(torch.int32) if is_aligned else raw
-            by_address.setdefault(raw.data_ptr(), integers)
-    return [chunk for integers in by_address.values() for chunk in integers.split(CHUNK)]
+            # The bytes of the whole storage, which may hold more tensors than this one.
+            storage_bytes = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+            storage_bytes.set_(tensor.untyped_storage())
+            address = storage_bytes.data_ptr()
+            is_aligned = len(storage_bytes) % 4 == 0 and address % 4 == 0
+            integers = storage_bytes.view(torch.int32) if is_aligned else storage_bytes
+            integers_by_address.setdefault(address, integers)
+    return [chunk for integers in integers_by_address.values() for chunk in integers.split(CHUNK)]

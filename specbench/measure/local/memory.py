@@ -42,20 +42,27 @@ class MemoryLedger:
             self._held[label] += self._num_bytes() - before
 
     def measure(self, label: str, complete: Callable[[], Completion]) -> Completion:
-        """A completion on GPUs with its peak memory, without what other methods hold."""
+        """The completion that `complete` makes on GPUs, with its peak memory in bytes.
+
+        The peak is that of all GPUs together, without what other methods hold and without the
+        memory of graphs that this completion did not use. `label` is the method's.
+        """
         import torch
 
         execution = self._target.execution
         devices = self._target.devices
-        execution.used_bytes()  # forget those before
+        execution.used_bytes()  # counts from its last call on: forget completions before
         for device in devices:
             torch.cuda.reset_peak_memory_stats(device)
         with self.holder(label):
             completion = complete()
-        peak = sum(map(torch.cuda.max_memory_allocated, devices))
-        of_other_methods = sum(held for holder, held in self._held.items() if holder != label)
-        unused = execution.buffer_bytes - execution.used_bytes()
-        return replace(completion, peak_memory_bytes=peak - of_other_methods - unused)
+        peak_bytes = sum(map(torch.cuda.max_memory_allocated, devices))
+        other_methods_bytes = sum(
+            held_bytes for holder, held_bytes in self._held.items() if holder != label
+        )
+        unused_bytes = execution.buffer_bytes - execution.used_bytes()  # of graphs
+        method_peak_bytes = peak_bytes - other_methods_bytes - unused_bytes
+        return replace(completion, peak_memory_bytes=method_peak_bytes)
 
     def _num_bytes(self) -> int:
         """Allocated bytes, without the target's cache and the graphs, which no method holds."""

@@ -38,7 +38,7 @@ def stand_in_of(card: ModelCard) -> StandIn:
             "Give a folder with the model's config.json, or a Llama-like model of `specbench list "
             "models`.",
         )
-    draft_model = card.weights_of(_DRAFT_MODEL)
+    draft_model = card.weights_of(_DRAFT_MODEL)  # its checkpoint on the card, if any
     draft_shape = models_file().draft_shape.get(draft_model.repo) if draft_model else None
     return plan_stand_in(card.name, shape, draft_shape)
 
@@ -53,14 +53,15 @@ def _folder_shape(card: ModelCard) -> Shape | None:
         return None
     config = read_config(Path(card.repo), f"Model {card.name}")
     defaults = {"num_key_value_heads": config.get("num_attention_heads"), "num_local_experts": 1}
+    # By their names in config.json; None for a size that is missing.
     sizes: dict[str, Any] = {name: config.get(name) or defaults.get(name) for name in _FIELDS}
     if sizes["head_dim"] is None:
-        del sizes["head_dim"]  # hidden size by heads
-    invalid = [name for name, size in sizes.items() if not isinstance(size, int) or size < 1]
-    if invalid:
+        del sizes["head_dim"]  # it is the hidden size divided by the number of heads
+    invalid_names = [name for name, size in sizes.items() if not isinstance(size, int) or size < 1]
+    if invalid_names:
         raise UserError(
-            f"The config.json in {card.repo} has no valid {', '.join(invalid)}.",
+            f"The config.json in {card.repo} has no valid {', '.join(invalid_names)}.",
             "A stand-in takes its shape from a Llama-like model's config.json.",
         )
-    by_field = {_FIELDS[name]: size for name, size in sizes.items()}
-    return Shape(**by_field, architecture=str(config.get("model_type")))
+    sizes_by_field = {_FIELDS[name]: size for name, size in sizes.items()}  # fields of `Shape`
+    return Shape(**sizes_by_field, architecture=str(config.get("model_type")))
