@@ -37,20 +37,22 @@ def find_exclusions(
 
 
 def _subject(header: RunHeader) -> Iterator[str]:
-    """Reasons in the model, the prompts and the settings."""
-    files = header.model.files.items()
-    sizes = [file.bytes for name, file in files if name.endswith(WEIGHTS)]
-    most_parameters = _PER_BYTE * sum(sizes)
+    """A sentence for each reason in the model, the prompts and the settings that keeps the run
+    off the leaderboard.
+    """
+    files = header.model.files
+    weight_bytes = [file.bytes for name, file in files.items() if name.endswith(WEIGHTS)]
+    most_parameters = _PER_BYTE * sum(weight_bytes)
     if header.model.is_stand_in:
         yield "The model is a stand-in: the real shape, with tiny's answers."
     elif is_embedded(header):
         yield "The model is tiny, which is for trying the program."
-    elif sizes and most_parameters < LEAST_PARAMETERS:
+    elif weight_bytes and most_parameters < LEAST_PARAMETERS:
         yield (
             f"The model has at most {most_parameters / 1e6:.0f} million parameters. A leaderboard "
             f"is for models of {LEAST_PARAMETERS // 10**6} million and more."
         )
-    elif not sizes and not header.model.revision:
+    elif not weight_bytes and not header.model.revision:
         yield UNKNOWN_WEIGHTS
     if imitations := [prompts.title for prompts in header.prompts if prompts.is_imitation]:
         yield (
@@ -59,15 +61,18 @@ def _subject(header: RunHeader) -> Iterator[str]:
         )
     if BASELINE not in header.methods:
         yield "Vanilla was not run: there is no speedup. Leave out --no-baseline."
-    if slowing := [name for name in _SLOWING if getattr(header.spec.values, name)]:
-        flags = " and ".join(f"--{name.replace('_', '-')}" for name in slowing)
+    if slowing_options := [name for name in _SLOWING if getattr(header.spec.values, name)]:
+        flags = " and ".join(f"--{name.replace('_', '-')}" for name in slowing_options)
         yield f"The steps were timed with {flags}, which slows them."
 
 
 def _machine(header: RunHeader) -> Iterator[str]:
-    """A checkout with changes, other programs on the machine, throttling, several machines."""
-    machines = _measured_parts(header)
-    environments = [machine.environment for machine in machines]
+    """A sentence for each reason in the machine that keeps the run off the leaderboard.
+
+    These are a checkout with changes, other programs, throttling, and several machines.
+    """
+    measured_parts = _measured_parts(header)
+    environments = [measured_part.environment for measured_part in measured_parts]
     environments += [segment.environment for segment in header.segments]
     if any(environment.git and environment.git.is_dirty for environment in environments):
         yield "The checkout had uncommitted changes. Commit them, and repeat the run."
@@ -75,13 +80,13 @@ def _machine(header: RunHeader) -> Iterator[str]:
         yield "The run was continued on another machine or with other versions."
     if header.servers:  # to the client, they are other programs themselves
         yield from (text for text in header.warnings if text.startswith(BUSY_AT_START))
-    for machine in machines:
-        if machine.cpu is None:
+    for measured_part in measured_parts:
+        if measured_part.cpu is None:
             yield "The load of the machine was not recorded."
-        elif not header.servers and machine.cpu.others_warning:
-            yield machine.cpu.others_warning
-        if machine.gpu is not None:
-            yield from machine.gpu.warnings
+        elif not header.servers and measured_part.cpu.others_warning:
+            yield measured_part.cpu.others_warning
+        if measured_part.gpu is not None:
+            yield from measured_part.gpu.warnings
         elif is_on_gpu(header):
             yield "The state of the GPU was not recorded."
 
@@ -96,7 +101,9 @@ def _measured_parts(header: RunHeader) -> Sequence[RunHeader | Origin | WorkerHe
 
 
 def _audit(header: RunHeader, audit: StoredAudit | None) -> Iterator[str]:
-    """Methods that failed the audit, and lossless ones that were not in it."""
+    """A sentence if there is no audit; else one for each method that failed it, and one for the
+    lossless methods that it did not judge.
+    """
     if audit is None:
         yield "There is no audit of these records. Run `specbench audit` on the run."
         return

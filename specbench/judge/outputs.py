@@ -51,17 +51,20 @@ def check_outputs(
 def join_completions(run: TabledRun, baseline: TabledRun) -> DataFrame:
     """The completions that the baseline run measured, one per row, joined with this run's.
 
+    Columns of the baseline run end in `_before`. `row` is the completion's row in the run's table,
+    `baseline_row` that of vanilla's answer to the same request, or -1. The new columns are:
+
     - `is_present`, `is_measured`, `error`: of the completion in this run.
     - `has_cell`: the run has a record of the cell; `is_asked`: some method of it has the request.
     - `gain`: 1 if the answer became vanilla's, -1 if it stopped being vanilla's, else 0; NaN if a
       run has nothing to compare (`is_compared`). For vanilla itself, -1 if the answer changed.
     - `lead`: the tokens that the answer follows vanilla's, less those of the baseline run; or NaN.
     """
-    before, after = _completions(baseline.table), _completions(run.table)
-    measured = before[before["is_measured"]]
-    joined = measured.merge(after, on=_COMPLETION, how="left", suffixes=("_before", ""))
-    joined["has_cell"] = _is_among(joined, after, CELL_KEY)
-    joined["is_asked"] = _is_among(joined, after, REQUEST_KEY)
+    baseline_rows, run_rows = _completions(baseline.table), _completions(run.table)
+    measured_before = baseline_rows[baseline_rows["is_measured"]]
+    joined = measured_before.merge(run_rows, on=_COMPLETION, how="left", suffixes=("_before", ""))
+    joined["has_cell"] = _is_among(joined, run_rows, CELL_KEY)
+    joined["is_asked"] = _is_among(joined, run_rows, REQUEST_KEY)
     joined["is_present"] = joined["row"].notna()
     joined["is_measured"] = joined["is_measured"].eq(True)  # False where this run has no record
     has_vanilla = (joined["baseline_row_before"] >= 0) & (joined["baseline_row"] >= 0)
@@ -120,22 +123,27 @@ def _num_shared_tokens(table: RecordTable, row: int) -> int:
     return len(answer)
 
 
-def _check_samples(key: CellKey, cell: DataFrame) -> Check:
-    """Check that all completions of a cell are there, and that none failed that had not."""
-    if not cell["has_cell"].any():
+def _check_samples(key: CellKey, cell_rows: DataFrame) -> Check:
+    """Check that all completions of a cell are there, and that none failed that had not.
+
+    `cell_rows` are the cell's rows of `join_completions`.
+    """
+    if not cell_rows["has_cell"].any():
         return Check("samples", "failed", "in the baseline and not in this run", key)
-    failed = cell[cell["is_present"] & ~cell["is_measured"]]
-    num_missing = int((cell["is_asked"] & ~cell["is_present"]).sum())
+    failed = cell_rows[cell_rows["is_present"] & ~cell_rows["is_measured"]]
+    num_missing = int((cell_rows["is_asked"] & ~cell_rows["is_present"]).sum())
     problems = []
     if len(failed):
         error = (failed["error"].iloc[0] or "no reason given").strip().splitlines()[0]
-        problems.append(f"{len(failed)} of {len(cell)} completions failed that had not: {error}")
+        problems.append(
+            f"{len(failed)} of {len(cell_rows)} completions failed that had not: {error}"
+        )
     if num_missing:
-        problems.append(f"{num_missing} of {len(cell)} completions are missing")
+        problems.append(f"{num_missing} of {len(cell_rows)} completions are missing")
     if problems:
         return Check("samples", "failed", "; ".join(problems), key)
-    num_present = int(cell["is_present"].sum())
-    return Check("samples", "passed", f"{num_present} of {len(cell)} completions present", key)
+    num_present = int(cell_rows["is_present"].sum())
+    return Check("samples", "passed", f"{num_present} of {len(cell_rows)} completions present", key)
 
 
 class _AnswerRule(NamedTuple):
@@ -166,25 +174,26 @@ class _AnswerChange(NamedTuple):
     text: str
 
 
-def _check_answers(cells: DataFrame, rule: _AnswerRule, load: Load) -> Iterator[Check]:
+def _check_answers(completions: DataFrame, rule: _AnswerRule, load: Load) -> Iterator[Check]:
     """Check the greedy answers of one method: counted by task, judged over all tasks. Passes
     repeat the answer to a request, so they are judged as one.
 
+    `completions` are the rows of `join_completions` of one method and temperature.
     A method that is not lossless may give any answer. So may vanilla in half precision.
     """
-    method, temperature = cells["method"].iloc[0], cells["temperature"].iloc[0]
+    method, temperature = completions["method"].iloc[0], completions["temperature"].iloc[0]
     if temperature > 0 or not rule.is_bound(method):
         return
-    compared = cells[cells["gain"].notna()]
-    requests = compared.groupby(["task", "sample_id", "turn"], sort=False)
-    gains, leads = requests["gain"].min(), requests["lead"].mean()
+    compared_rows = completions[completions["gain"].notna()]
+    requests = compared_rows.groupby(["task", "sample_id", "turn"], sort=False)
+    gains, leads = requests["gain"].min(), requests["lead"].mean()  # [requests]
     if method == BASELINE:
         change = _vanilla_change(gains, rule)
     else:
         change = _method_change(gains, leads, rule)
-    for task, cell in compared.groupby("task", sort=False):
-        worse = cell[cell[change.column] < 0]
-        text = f"{len(worse)} of {len(cell)} greedy answers {change.text}"
+    for task, task_rows in compared_rows.groupby("task", sort=False):
+        worse = task_rows[task_rows[change.column] < 0]
+        text = f"{len(worse)} of {len(task_rows)} greedy answers {change.text}"
         if len(worse) and change.column == "gain":
             text += f", first {worse['sample_id'].iloc[0]}, turn {worse['turn'].iloc[0] + 1}"
         status: Status = "failed" if change.is_significant and len(worse) else "passed"
@@ -201,6 +210,10 @@ def _vanilla_change(gains: Series, rule: _AnswerRule) -> _AnswerChange:
 
 def _method_change(gains: Series, leads: Series, rule: _AnswerRule) -> _AnswerChange:
     """The change of a lossless method's answers against vanilla's.
+
+    `gains` and `leads`, [requests], are the columns of `join_completions` over all tasks: a gain
+    is -1 for an answer that stopped being vanilla's, a lead the tokens that it follows vanilla's
+    longer than in the baseline run.
 
     In half precision they leave vanilla's at near-ties: as often earlier as later than in the
     baseline run, unless something is wrong. A sign test judges that, unless a share is given.

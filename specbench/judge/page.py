@@ -113,15 +113,17 @@ def write_site(
     num_tasks = max(len(run.header.columns) for run in stored)
     runs: list[SiteRun] = []
     rows: list[SiteRow] = []
-    for number, (stored_run, folder) in enumerate(zip(stored, _folders(stored), strict=True)):
-        say(f"{number + 1} of {len(stored)}: {stored_run.folder}")
+    for run_number, (stored_run, run_folder) in enumerate(
+        zip(stored, _folders(stored), strict=True)
+    ):
+        say(f"{run_number + 1} of {len(stored)}: {stored_run.folder}")
         report = make_report(stored_run, bootstrap)
-        for source in report.sources:
-            rows += run_rows(source.metrics, number, num_tasks)
-        raw = _write_run(stored_run, report, out / folder)
+        for source in report.sources:  # the run at each of its loads
+            rows += run_rows(source.metrics, run_number, num_tasks)
+        raw_names = _write_run(stored_run, report, out / run_folder)
         header = stored_run.header
         label = f"{facts.model_label(header)} on {header.hardware_name}, {header.id}"
-        runs.append(SiteRun(folder, label, header, check_files(stored_run.folder), raw))
+        runs.append(SiteRun(run_folder, label, header, check_files(stored_run.folder), raw_names))
     rows += published_rows()
     page = page_template("site.html", __package__).render(
         runs=runs,
@@ -151,17 +153,17 @@ def _folders(runs: Sequence[Run]) -> list[str]:
 
 
 def _write_run(run: Run, report: Report, folder: Path) -> tuple[str, ...]:
-    """Write the report and the raw files; returns the names of those."""
-    rendered: dict[str, bytes] = {}
-    for form in _FORMATS:
-        for name, text in load_format(form).files(report).items():
-            rendered[name] = text.encode()
+    """Write a run's report and its raw files into a folder, and return the raw files' names."""
+    report_files: dict[str, bytes] = {}  # name -> content
+    for format_name in _FORMATS:
+        for name, content in load_format(format_name).files(report).items():
+            report_files[name] = content.encode()
     with folder_errors(folder):
-        raw_files = [run.folder / name for name in _RAW]
-        raw = {file.name: file.read_bytes() for file in raw_files if file.is_file()}
-    raw[HEADER] = without_password(raw[HEADER].decode()).encode()
-    write_files(folder, rendered | raw)
-    return tuple(raw)
+        raw_paths = [run.folder / name for name in _RAW]
+        raw_files = {file.name: file.read_bytes() for file in raw_paths if file.is_file()}
+    raw_files[HEADER] = without_password(raw_files[HEADER].decode()).encode()
+    write_files(folder, report_files | raw_files)
+    return tuple(raw_files)
 
 
 def _plain(row: SiteRow) -> dict[str, Any]:
@@ -169,24 +171,25 @@ def _plain(row: SiteRow) -> dict[str, Any]:
     return {field.name: _json_value(getattr(row, field.name)) for field in fields(row)}
 
 
-def _json_value(content: Any) -> Any:
-    """A field as JSON holds it: of an estimate, the value and the ends of its interval, if it has
-    one.
+def _json_value(field_value: Any) -> Any:
+    """A field as JSON holds it. Of an estimate it is a list of the value and, if it has an
+    interval, of its two ends, in six digits; None if the number is missing.
     """
-    if isinstance(content, Missing):
+    if isinstance(field_value, Missing):
         return None
-    if not isinstance(content, Estimate):
-        return content
-    numbers = [content.value]
-    if interval := interval_of(content):
+    if not isinstance(field_value, Estimate):
+        return field_value
+    numbers = [field_value.value]
+    if interval := interval_of(field_value):
         numbers += [interval.low, interval.high]
     return [json.loads(f"{number:.6g}") for number in numbers]
 
 
 def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteRow]:
-    """The rows of a run at one load: each task, then their mean.
+    """The rows of a run at one load, per temperature and method: each task, then their mean.
 
-    A mean over fewer than `num_tasks` is called so, and has no place beside those of other runs.
+    `number` is the run's number on the page. The title of a mean over fewer tasks than
+    `num_tasks` says so, to keep it apart from the means of other runs.
     """
     header = run.info
     model = facts.model_label(header).partition(_SERVED)[0]
@@ -238,20 +241,20 @@ def _mean_title(run: RunMetrics, temperature: float, num_tasks: int) -> str:
 
 
 def published_rows() -> Iterator[SiteRow]:
-    """Every published value."""
-    models = known_models()
+    """A row for each published value, with the model's and the task's title if they are known."""
+    models_by_name = known_models()
     cards = load_cards().values()
-    titles = {task.name: task.title for card in cards for task in card.tasks}
-    titles |= {card.name: card.title for card in cards}  # of a suite: of all its questions
+    task_titles = {task.name: task.title for card in cards for task in card.tasks}
+    task_titles |= {card.name: card.title for card in cards}  # of a suite: of all its questions
     for published in published_values():
-        model = models.get(published.model)
+        model = models_by_name.get(published.model)
         task = published.task
         yield SiteRow(
             machine=published.table.known_hardware or "not stated",
             model=model.title if model else published.model,
             engine="published",
             method=registry.get(published.method).title,
-            task=MEAN if task == "mean" else titles.get(task, task),
+            task=MEAN if task == "mean" else task_titles.get(task, task),
             temperature=published.temperature,
             speedup=Estimate(published.speedup),
             mat=NOT_PUBLISHED if published.mat is None else Estimate(published.mat),

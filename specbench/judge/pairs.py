@@ -164,12 +164,13 @@ def pair_cell(
     `no_times` is the reason why the times of a run are not evidence, if they are not.
     """
     if not len(rows):
-        blank = _pair(NO_SHARED, NO_SHARED)
-        return CellPair(tokens_per_s=blank, speedup=blank, mat=blank)
+        no_pair = _pair(NO_SHARED, NO_SHARED)
+        return CellPair(tokens_per_s=no_pair, speedup=no_pair, mat=no_pair)
     subject = _side(rows, "", repetition)
     reference = _side(rows, "_reference", repetition)
     pairs: dict[Metric, Pair] = {}
     for metric in METRICS:
+        # [rows]: both runs have what the metric needs
         is_used = subject.ratios[metric].where & reference.ratios[metric].where
         if no_times and metric != "mat":
             pairs[metric] = _pair(no_times, no_times)

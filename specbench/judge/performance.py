@@ -120,11 +120,11 @@ def check_performance(
         for comparison in comparisons
         for test in _number_tests(comparison, allowed, has_speed=has_speed)
     ]
-    p_values = {number: test.p_value for number, test in enumerate(tests)}
+    p_values = {test_index: test.p_value for test_index, test in enumerate(tests)}
     num_tested = sum(p_value is not None for p_value in p_values.values())
-    level = GATE_ALPHA / max(1, num_tested)
-    for number, p_value in holm(p_values).items():
-        test = tests[number]
+    level = GATE_ALPHA / max(1, num_tested)  # of a single test, corrected for their number
+    for test_index, p_value in holm(p_values).items():
+        test = tests[test_index]
         is_significant = p_value is not None and p_value <= GATE_ALPHA
         if is_significant or not test.is_rise:
             yield _check(test, level, is_significant=is_significant)
@@ -133,7 +133,10 @@ def check_performance(
 def _number_tests(
     comparison: Comparison, allowed: Allowed, *, has_speed: bool
 ) -> Iterator[_NumberTest]:
-    """The tests of a comparison: MAT of every method but vanilla, and the speed of all."""
+    """The tests of a comparison: MAT of every method but vanilla, and the speed of all methods.
+
+    There are tests for each task and, if there are several, for their mean.
+    """
     num_tasks = len(comparison.tasks)
     for key, cell in comparison.cells.items():
         if key.task == POOLED or (key.task == MEAN and num_tasks == 1):
@@ -142,12 +145,14 @@ def _number_tests(
         if key.task == MEAN:  # it counts those of all tasks
             num_samples //= num_tasks
         if key.method != BASELINE:
-            mat = (cell.mat,)
-            yield _NumberTest(key, "MAT", mat, allowed.max_mat_drop, num_samples)
-            yield _NumberTest(key, "MAT", mat, allowed.max_mat_rise, num_samples, is_rise=True)
+            mat_pairs = (cell.mat,)
+            yield _NumberTest(key, "MAT", mat_pairs, allowed.max_mat_drop, num_samples)
+            yield _NumberTest(
+                key, "MAT", mat_pairs, allowed.max_mat_rise, num_samples, is_rise=True
+            )
         if has_speed:
-            speeds = _speed_pairs(key.method, cell)
-            yield _NumberTest(key, "speed", speeds, allowed.max_slowdown, num_samples)
+            speed_pairs = _speed_pairs(key.method, cell)
+            yield _NumberTest(key, "speed", speed_pairs, allowed.max_slowdown, num_samples)
 
 
 def _speed_pairs(method: str, cell: CellPair) -> tuple[Pair, ...]:
@@ -158,13 +163,17 @@ def _speed_pairs(method: str, cell: CellPair) -> tuple[Pair, ...]:
 
 
 def _check(test: _NumberTest, level: float, *, is_significant: bool) -> Check:
-    """The check of a tested number: skipped if it did not fail and could not have."""
+    """The check of a tested number, which fails if the test is significant.
+
+    Else it is skipped if the test at this p-value `level` could not have failed by a change that
+    it must find: `needed_samples` per task would do.
+    """
     pair = test.pairs[0]
     if not isinstance(pair.ratio, Estimate):
         return Check(test.name, "skipped", pair.ratio.reason, test.cell, allowed=test.allowed)
     change = _change_for_the_worse(pair.ratio, test.name)
     text = _change_text(change, test.name)
-    needs: int | None = None
+    needed_samples: int | None = None
     status: Status = "failed" if is_significant else "passed"
     if is_significant:
         text += f"; {_percent(test.allowed)} is allowed"
@@ -173,11 +182,11 @@ def _check(test: _NumberTest, level: float, *, is_significant: bool) -> Check:
     smallest = test.smallest(level)
     if not is_significant and (smallest is None or smallest > test.most):
         status = "skipped"
-        needs = LEAST_SAMPLES
+        needed_samples = LEAST_SAMPLES
         text = f"{TOO_FEW}: {text}"
         if smallest is not None:
             text += f"; the smallest change that would fail is {_percent(smallest)}"
-            needs = max(needs, test.samples_for(smallest))
+            needed_samples = max(needed_samples, test.samples_for(smallest))
     return Check(
         test.name,
         status,
@@ -187,7 +196,7 @@ def _check(test: _NumberTest, level: float, *, is_significant: bool) -> Check:
         allowed=test.allowed,
         before=pair.reference,
         now=pair.subject,
-        needs=needs,
+        needs=needed_samples,
     )
 
 
@@ -206,7 +215,10 @@ def _change_for_the_worse(ratio: Estimate, name: str) -> Estimate:
 
 
 def _change_text(change: Estimate, name: str) -> str:
-    """The change in words: "slower by 10.4 % (95 % CI 9.1 to 11.7 %)"."""
+    """The change for the worse, a share, in words: "slower by 10.4 % (95 % CI 9.1 to 11.7 %)".
+
+    `name` is "speed" or "MAT".
+    """
     interval = change.interval or Interval(change.value, change.value)
     low, high = interval.low, interval.high
     if abs(change.value) < 5e-4 and high - low < 1e-3:
@@ -216,10 +228,10 @@ def _change_text(change: Estimate, name: str) -> str:
     if change.value < 0:
         word = better
         low, high = -high, -low
-    ends = ""
+    interval_text = ""
     if high - low > 1e-9:
-        ends = f" (95 % CI {low * 100:.1f} to {high * 100:.1f} %)"
-    return f"{word} by {_percent(abs(change.value))}{ends}"
+        interval_text = f" (95 % CI {low * 100:.1f} to {high * 100:.1f} %)"
+    return f"{word} by {_percent(abs(change.value))}{interval_text}"
 
 
 def _percent(share: float) -> str:

@@ -40,19 +40,19 @@ Part: TypeAlias = Line | Table | TextTable | tuple[Note, ...]
 def print_page(parts: Iterable[Part], console: Console | None = None) -> None:
     """Print one part below the other; on stdout unless a console is given."""
     console = console or report_console()
-    drawn: list[RenderableType] = []
+    renderables: list[RenderableType] = []
     for part in parts:
         if isinstance(part, Table):
-            drawn += draw(part, console.width)
+            renderables += draw(part, console.width)
         elif isinstance(part, TextTable):
-            drawn.append(part)
+            renderables.append(part)
         elif not isinstance(part, Line):
-            drawn.append(notes_grid(part))
+            renderables.append(notes_grid(part))
         elif part.indent:
-            drawn.append(Prose(part.text, part.style, indent=part.indent))
+            renderables.append(Prose(part.text, part.style, indent=part.indent))
         else:
-            drawn.append(Text(part.text, style=part.style))
-    print_parts(drawn, console)
+            renderables.append(Text(part.text, style=part.style))
+    print_parts(renderables, console)
 
 
 def print_checks(runs: Sequence[CheckedRun], console: Console | None = None) -> None:
@@ -61,6 +61,7 @@ def print_checks(runs: Sequence[CheckedRun], console: Console | None = None) -> 
 
 
 def _page(runs: Sequence[CheckedRun]) -> Iterator[Part]:
+    """For each run, a table of the failed checks of its cells, the summary, and the notes."""
     for run in runs:
         failures = [check for check in run.failures if check.cell]
         if failures:
@@ -80,12 +81,12 @@ def _colour(run: CheckedRun) -> str:
 
 def _failures_table(failures: Sequence[Check]) -> TextTable:
     """One row per failed check; checks of a method that read alike share one."""
-    alike: dict[tuple[str, ...], list[Check]] = defaultdict(list)
+    checks_by_texts: dict[tuple[str, ...], list[Check]] = defaultdict(list)
     for check in failures:
         before, now = _numbers(check)
-        alike[check.method, check.name, before, now, check.text].append(check)
+        checks_by_texts[check.method, check.name, before, now, check.text].append(check)
     rows = []
-    for (method, name, before, now, text), checks in alike.items():
+    for (method, name, before, now, text), checks in checks_by_texts.items():
         task = checks[0].task if len(checks) == 1 else f"{len(checks)} tasks"
         rows.append((method, task, name, before, now, text))
     return text_table(_HEADINGS, rows)

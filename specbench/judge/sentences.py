@@ -33,7 +33,7 @@ def change_sentences(
     comparison: Comparison, letters: Letters, *, temperature: float, task: str
 ) -> str:
     """The changes on one task or the mean: vanilla's speed, then the methods' speedups and MAT."""
-    cells = {m: comparison.cell(m, temperature, task) for m in comparison.methods}
+    cells = {method: comparison.cell(method, temperature, task) for method in comparison.methods}
     vanilla = cells.pop(BASELINE, None)
     sentences = []
     if vanilla:
@@ -42,14 +42,14 @@ def change_sentences(
         if is_compared and not cells and not comparison.repetition.is_judged:
             sentences.append(no_verdict(comparison))
     if cells:
-        speed: Metric = "speedup" if vanilla else "tokens_per_s"
-        metrics: tuple[Metric, ...] = (speed, "mat")
+        speed_metric: Metric = "speedup" if vanilla else "tokens_per_s"
+        metrics: tuple[Metric, ...] = (speed_metric, "mat")
         for metric in metrics:
-            pairs = {
+            pairs_by_label = {
                 comparison.subject.method(method).label: cell.pair(metric)
                 for method, cell in cells.items()
             }
-            sentences.append(_Changes(comparison, metric, pairs).sentence(letters.subject))
+            sentences.append(_Changes(comparison, metric, pairs_by_label).sentence(letters.subject))
     return " ".join(sentences)
 
 
@@ -66,31 +66,36 @@ def no_verdict(comparison: Comparison) -> str:
     """The reason that no difference in speed is claimed, with the known spread of passes."""
     if comparison.repetition.is_one_run:
         return "One pass does not show how passes differ. Nothing is claimed: use --repeats 3."
-    deviation = max(comparison.pass_spreads, default=0.0)
-    spread = ""
-    if deviation:
-        percent = 1.96 * 100 * deviation  # 95 % of passes are within 1.96 standard deviations
-        spread = f" Passes of a run differ by +/- {percent:.1f} % here."
+    # standard deviations of log tokens/s between the passes of a run
+    largest_sd = max(comparison.pass_spreads, default=0.0)
+    spread_text = ""
+    if largest_sd:
+        percent = 1.96 * 100 * largest_sd  # 95 % of passes are within 1.96 standard deviations
+        spread_text = f" Passes of a run differ by +/- {percent:.1f} % here."
     return (
         "Differences in speed are not judged: one run per side does not show how far runs differ "
-        f"on a machine.{spread} Use several runs per side: `specbench run --runs 5`."
+        f"on a machine.{spread_text} Use several runs per side: `specbench run --runs 5`."
     )
 
 
 def cross_sentence(comparison: Comparison, letters: Letters, key: CellKey) -> str:
-    """The speed of one method in one run, relative to another method in another run."""
+    """The speed of one method in the subject, relative to another method in the reference.
+
+    `key` is the compared cell: the subject's method, a temperature, and a task or the mean.
+    """
     pair = comparison.cells[key].tokens_per_s
     ratio = pair.ratio
     subject, reference = comparison.subject, comparison.reference
     subject_place, reference_place = _places(subject, reference, letters)
     reference_method = comparison.reference_method or BASELINE
-    fast = f"{subject.method(comparison.methods[0]).label} {subject_place}"
-    slow = f"{reference.method(reference_method).label} {reference_place}"
+    subject_text = f"{subject.method(comparison.methods[0]).label} {subject_place}"
+    reference_text = f"{reference.method(reference_method).label} {reference_place}"
     if isinstance(ratio, Missing):
-        return f"{fast} and {slow} are not compared: {ratio.reason}."
-    spread = f" ± {ratio.interval.half_width:.2f}" if ratio.interval else ""
-    mean = ", by the mean of the tasks" if len(comparison.tasks) > 1 else ""
-    text = f"{fast} is {ratio.value:.2f}{spread} times as fast as {slow}{mean}"
+        return f"{subject_text} and {reference_text} are not compared: {ratio.reason}."
+    interval_text = f" ± {ratio.interval.half_width:.2f}" if ratio.interval else ""
+    mean_text = ", by the mean of the tasks" if len(comparison.tasks) > 1 else ""
+    times = f"{ratio.value:.2f}{interval_text} times"
+    text = f"{subject_text} is {times} as fast as {reference_text}{mean_text}"
     if not comparison.repetition.is_judged:
         return f"{text}. {no_verdict(comparison)}"
     doubt = _doubt(comparison, pair)
@@ -143,9 +148,9 @@ class _Changes:
         if not ratios:
             return f"{name} is not compared: {', '.join(self._missing_reasons)}."
         unjudged = self._unjudged
-        doubt = f"; not judged: {', '.join(unjudged)}" if unjudged else ""
+        unjudged_text = f"; not judged: {', '.join(unjudged)}" if unjudged else ""
         if all(map(_is_same, ratios.values())):
-            return f"{name} is the same in both{doubt}."
+            return f"{name} is the same in both{unjudged_text}."
         if not self._is_judged:
             return no_verdict(self.comparison)
         claimed = {label: ratio for label, ratio in ratios.items() if self.pairs[label].is_claimed}
@@ -154,17 +159,17 @@ class _Changes:
                 return f"{name}: too few samples to see a change."
             if len(unjudged) == len(self.pairs):
                 return f"{name} is {_TOO_FEW_WHOLE}."
-            return f"{name} does not differ significantly for any method{doubt}."
+            return f"{name} does not differ significantly for any method{unjudged_text}."
         higher = {label: ratio for label, ratio in claimed.items() if ratio.value > 1}
         lower = {label: ratio for label, ratio in claimed.items() if ratio.value < 1}
-        parts = []
+        directions = []
         if higher:
-            parts.append(f"higher in {subject} for {_list(higher)}")
+            directions.append(f"higher in {subject} for {_list(higher)}")
         if lower:
-            parts.append(f"lower in {subject} for {_list(lower)}")
+            directions.append(f"lower in {subject} for {_list(lower)}")
         has_others = len(claimed) + len(unjudged) < len(self.pairs)
-        rest = "; the others do not differ significantly" if has_others else ""
-        return f"{name} is {' and '.join(parts)}{rest}{doubt}."
+        others_text = "; the others do not differ significantly" if has_others else ""
+        return f"{name} is {' and '.join(directions)}{others_text}{unjudged_text}."
 
     @property
     def _is_judged(self) -> bool:

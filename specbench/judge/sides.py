@@ -43,30 +43,32 @@ class Side:
 def make_side(tabled_run: TabledRun, *, are_pools: bool) -> Side:
     """One side of a comparison. Two pools are paired run by run, and pass by pass of each run."""
     run, table = tabled_run.run, tabled_run.table
-    repeats = table.frame["repeat"].to_numpy()
-    runs = np.zeros_like(repeats)
-    passes = repeats
+    repeats = table.frame["repeat"].to_numpy()  # [rows], as are the numbers of runs and passes
+    run_numbers = np.zeros_like(repeats)
+    pass_numbers = repeats
     if are_pools:
         # The repeats of a pool are numbered on from run to run: with runs [0 0 1 1 1], the repeats
         # [0 1 2 3 4] are the passes [0 1 0 1 2].
         run_of_repeat = np.array(run.run_of_repeat)
         first_repeat = np.searchsorted(run_of_repeat, run_of_repeat)
         pass_of_repeat = np.arange(len(run_of_repeat)) - first_repeat
-        runs = run_of_repeat[repeats]
-        passes = pass_of_repeat[repeats]
-    frame = table.frame.assign(run=runs, pass_=passes)
+        run_numbers = run_of_repeat[repeats]
+        pass_numbers = pass_of_repeat[repeats]
+    frame = table.frame.assign(run=run_numbers, pass_=pass_numbers)
     measured = frame[frame["is_measured"]]
-    tasks = {*measured["task"]}
+    measured_tasks = {*measured["task"]}
     listed_tasks = dict.fromkeys([*run.header.columns, *measured["task"].unique()])
     return Side(
         run=run,
         frame=measured,
         methods=_ordered_methods(run.header, measured["method"].unique()),
         temperatures=tuple(sorted(measured["temperature"].unique().tolist())),
-        tasks={task: run.header.task_title(task) for task in listed_tasks if task in tasks},
+        tasks={
+            task: run.header.task_title(task) for task in listed_tasks if task in measured_tasks
+        },
         num_units=table.num_units,
-        num_runs=len({*runs}),
-        num_passes=len({*passes}),
+        num_runs=len({*run_numbers}),
+        num_passes=len({*pass_numbers}),
         has_phases=bool(frame["draft_s"].notna().any()),
     )
 

@@ -16,24 +16,24 @@ STEPS = (FAST_STEP, SLOW_VANILLA)
 
 
 def check_sources(run: RunTables, baseline: RunTables) -> Iterator[Check]:
-    """A failed check for each kind of finding, or one that passed.
+    """A check for each warning that speed may not come from drafting; one that passed if none.
 
-    Two findings have honest causes too. A step that is faster than vanilla's fails only if it
-    is not so in the baseline run; untimed work is always skipped.
+    Warnings fail, but two have honest causes too and are then skipped: a step that is faster
+    than vanilla's, if it is so in the baseline run as well, and untimed work always.
     """
     warnings = _find_cheats(run)
-    fast_before = {
+    fast_methods_before = {
         method
         for warning in _find_cheats(baseline)
         if warning.key in STEPS
         for method in _methods(warning)
     }
     for warning in warnings:
-        is_honest = warning.key == UNTIMED
+        may_be_honest = warning.key == UNTIMED
         if warning.key in STEPS:
-            is_honest = _methods(warning) <= fast_before
+            may_be_honest = _methods(warning) <= fast_methods_before
         text = make_note(warning.key, run.run.header, **warning.numbers).text
-        yield Check(SOURCE, "skipped" if is_honest else "failed", text)
+        yield Check(SOURCE, "skipped" if may_be_honest else "failed", text)
     if not warnings:
         yield Check(SOURCE, "passed", "")
 
