@@ -137,17 +137,17 @@ def fit_steps(steps: FloatArray, curve: Curve) -> FloatArray:
     it takes per token of context, and per row and token of context.
 
     Args:
-        steps: measured times [resamples, lengths, rows].
-        curve: has the lengths and rows.
+        steps: measured times, in steps of vanilla [resamples, lengths, rows].
+        curve: has the prompt lengths and numbers of rows that were measured.
     """
     # t(rows, c) = t0(rows) + (c - middle) * (slope + slope_per_row * rows)
-    middle = len(curve.lengths) // 2
+    middle_index = len(curve.lengths) // 2
     distances = np.array(curve.lengths, float) - curve.middle_context  # c - middle [lengths]
     if not distances.any():
         no_slopes = np.zeros((len(steps), 2))
-        return np.hstack([steps[:, middle], no_slopes])
+        return np.hstack([steps[:, middle_index], no_slopes])
     rows = np.array(curve.rows, float)
-    at_middle = steps[:, middle]  # [resamples, rows]
+    at_middle = steps[:, middle_index]  # steps at the middle length [resamples, rows]
     slopes = _fit_slopes(steps, at_middle, distances, rows)
     # All lengths estimate t0: each step is taken back to the middle by the fitted line.
     rise_per_token = _rise_per_token(slopes, rows)[:, None]  # [resamples, 1, rows]
@@ -167,13 +167,13 @@ def _fit_slopes(
     (t - t0) / t0 = (c - middle) * (slope + slope_per_row * rows) / t0. Neither is negative.
 
     Args:
-        steps: times t of a step [resamples, lengths, rows].
+        steps: times t of a step, in steps of vanilla [resamples, lengths, rows].
         at_middle: those at the middle length, t0 [resamples, rows].
         distances: tokens from the middle length, c - middle [lengths].
         rows: numbers of rows [rows].
     """
     num_resamples = len(steps)
-    scale = 1 / np.median(at_middle[:, None], 0)  # 1 / t0, the same in all resamples [1, rows]
+    scale = 1 / np.median(at_middle[:, None], 0)  # 1 / t0, t0 the resamples' median [1, rows]
     scaled_distances = distances[:, None] * scale  # [lengths, rows]
     slope_column = scaled_distances.ravel()
     slope_per_row_column = (scaled_distances * rows).ravel()
@@ -231,7 +231,7 @@ def _knot_weights(method: MethodCost, options: Mapping[str, Any], rows: IntArray
     points = {**options, "rows": rows, "drafted": rows > 1}  # where the steps are, by axis
     weights = np.ones((num_steps, 1))
     for name in method.knots[0]:  # weight of a knot: the product over its axes
-        axis = sorted({knot[name] for knot in method.knots})
+        axis = sorted({knot[name] for knot in method.knots})  # measured sizes along this axis
         axis_weights = interpolation(axis, points[name], name)
         axis_weights = np.broadcast_to(axis_weights, (num_steps, len(axis)))
         products = weights[:, :, None] * axis_weights[:, None, :]  # [steps, knots so far, axis]

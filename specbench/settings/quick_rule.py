@@ -80,6 +80,7 @@ def rows_to_time(
     most_rows = 1.0  # may be a mean over steps
     for method in methods:
         with suppress(Exception):  # its samples will fail too
+            # rows of the settings that may be chosen, else of the trees that it may draft
             sizes: Sequence[float] = [acceptance.rows for acceptance in known_acceptance(method)]
             if not sizes:
                 sizes = [*drafters[method.label].tree_sizes]

@@ -85,6 +85,7 @@ def estimate(weighed: DataFrame, model: CostModel, label: str) -> SpeedupEstimat
     prompts_variance = Variance(drawn_variance, degrees)
     process_variance = Variance(model.curve.process, max(1, model.curve.num_pairs))
     log_variance = total([prompts_variance, process_variance])
+    # Student's t at 97.5 % * standard deviation of the logarithm
     half_width = quantile(log_variance.degrees) * math.sqrt(log_variance.value)
     return SpeedupEstimate(
         speedup=float(mean_speedups[0]),

@@ -116,6 +116,7 @@ class Bench:
         self.thread_counts = (self.threads.num,)
         if self.threads.chosen_by == "measured":
             middle_prompt_ids = self.requests[self.middle_index].prompt_ids
+            # seconds of a step by rows and number of threads
             step_times = cores.step_times(self.target, middle_prompt_ids, self.threads)
             num_threads_of_largest = step_times.threads_at(max(grids.ROWS))
             if num_threads_of_largest != self.threads.num:
@@ -201,6 +202,7 @@ class Bench:
         vanilla_before = self._visit(self.vanilla, length_index, 0)
         prefill_ratios = [vanilla_before.prefill_s / median(vanilla_before.seconds)]
         for knot, thread_index in self.random.sample(pairs, len(pairs)):
+            # `timed` has the seconds, rows and context of each step, and those of the prefill.
             timed = self._visit(knot.drafter, length_index, thread_index)
             vanilla_after = self._visit(self.vanilla, length_index, 0)
             prefill_ratios.append(vanilla_after.prefill_s / median(vanilla_after.seconds))

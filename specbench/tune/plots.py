@@ -33,6 +33,7 @@ def cost_curve(curve: Curve) -> Plot:
     step_times = np.median(np.array(curve.steps), 0)  # [threads, lengths, rows]
 
     def draw() -> Figure:
+        """Draw `step_times` over rows, a line per number of threads and length."""
         lines = [*product(range(len(curve.threads)), range(len(curve.lengths)))]  # pairs of indices
         legend = [
             f"{curve.threads[thread_index]} threads, {curve.lengths[length_index]} tokens before"
@@ -81,6 +82,7 @@ def heat_map(predictions: Sequence[Prediction]) -> Plot | None:
     title = f"Predicted speedup of {method}"
 
     def draw() -> Figure:
+        """Draw `best_speedups`: nodes along x, depths along y."""
         figure, (axes,) = tiles(title, machine, 1, height=3.4)
         _draw_cells(axes, best_speedups.to_numpy())
         axes.set_xticks(range(len(best_speedups.columns)), best_speedups.columns.map(str))
@@ -121,8 +123,10 @@ def agreement(pairs: Sequence[MeasuredPrediction]) -> Plot | None:
     title = "Predicted and measured speedup"
 
     def draw() -> Figure:
-        looks = shades(sorted(prediction.method for prediction, _ in pairs))  # by method
-        handles = points(looks.values(), has_line=False)
+        """Draw `pairs` of a prediction and the speedup that was measured, a point each."""
+        # colour and marker by method
+        looks = shades(sorted(prediction.method for prediction, _ in pairs))
+        handles = points(looks.values(), has_line=False)  # of the legend
         machine = pairs[0].prediction.machine
         figure, (axes,) = tiles(title, machine, 1, height=4.2, handles=handles)
         for prediction, measured in pairs:

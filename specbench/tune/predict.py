@@ -150,6 +150,7 @@ def _predict_setting(profile: Profile, model: CostModel, setting: str) -> Predic
     walks = replay(profile, setting)  # the setting's steps, an answer each
     cost_weights = weigh(walks, model, label, options)  # how often the answers pay each cost
     estimated = estimate(cost_weights, model, label)
+    # expansions of dynamic trees, and those of them that the profile lacks
     num_expanded = sum(walk.num_expanded for walk in walks)
     num_missed = sum(walk.num_missed for walk in walks)
     return Prediction(

@@ -65,15 +65,14 @@ def recorded_plan(engine_plan: EnginePlan, progress: Progress, *, is_named: bool
     Args:
         engine_plan: the model, the methods and the prompts.
         progress: receives the events and messages.
-        is_named: True if the user named the methods: one that can have no profile is then
-            refused, else left out.
+        is_named: refuse a method that can have no profile; False leaves it out.
 
     Raises:
         UserError: a named method can have no profile, or the profile would be too large.
         SpecbenchError: vanilla failed, or no answer was reproduced by all methods.
     """
     plan = engine_plan.plan
-    methods = tuple(
+    methods = tuple(  # with the options that their drafts are recorded with
         method.with_options(method.options.profiled()) for method in engine_plan.setup.methods
     )
     setup = replace(engine_plan.setup, methods=methods)

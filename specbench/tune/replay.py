@@ -90,21 +90,21 @@ def walk_of(answer: Answer, draft_at: DraftAt) -> Walk:
     ]  # expected number of steps per position, by the draft length that is wanted there
     visits[1][None] = 1
     steps: list[Step] = []
-    num_expanded = 0
-    num_missed = 0
+    num_expanded = 0  # expansions of dynamic trees
+    num_missed = 0  # those of them that the profile lacks
     for position in range(1, num_tokens):
-        for wanted_length, times in visits[position].items():
+        for wanted_length, num_visits in visits[position].items():
             draft = draft_at(answer, position, wanted_length)
             mean_emitted = 0.0
             for outcome in draft.outcomes:
-                emitted = min(outcome.num_accepted + 1, num_tokens - position)
-                mean_emitted += outcome.chance * emitted
+                num_emitted = min(outcome.num_accepted + 1, num_tokens - position)
+                mean_emitted += outcome.chance * num_emitted
                 next_length = outcome.next_length
                 if next_length is None:
                     next_length = wanted_length
-                visits[position + emitted][next_length] += times * outcome.chance
+                visits[position + num_emitted][next_length] += num_visits * outcome.chance
             step = Step(
-                emitted=mean_emitted, rows=draft.num_nodes, before=position - 1, times=times
+                emitted=mean_emitted, rows=draft.num_nodes, before=position - 1, times=num_visits
             )
             steps.append(step)
             num_expanded += draft.num_expanded

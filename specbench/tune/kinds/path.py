@@ -131,8 +131,9 @@ class PathKind(Kind):
             num_drafted = length
             if not has_fixed_size:  # shorter at the end of the budget
                 num_drafted = min(length, answer.about.limit - position - 1)
+            # chance that each draft token is accepted, if those before it are
             chances = self.chances(answer.drafts[label], position, num_drafted)
-            outcomes = [
+            outcomes = [  # per number of accepted tokens: its chance, and the next draft's length
                 Outcome(accepted, chance, next_length(options.schedule, length, accepted))
                 for accepted, chance in shares(chances[:num_drafted])
             ]

@@ -73,10 +73,10 @@ class PoolKind(Kind):
             top_k = min(options.top_k, stored.token_ids.shape[-1])
             pool = empty_pool(options.total_tokens, options.depth, top_k)
             tree = smaller_tree(stored, pool, options.depth)
-            accepted = num_accepted(tree.tokens, tree.parents, answer.token_ids[position:])
+            num_right = num_accepted(tree.tokens, tree.parents, answer.token_ids[position:])
             return Draft(
                 num_nodes=len(tree.tokens),
-                outcomes=[Outcome(accepted)],
+                outcomes=[Outcome(num_right)],
                 num_expanded=tree.num_expanded,
                 num_missed=tree.num_missed,
             )

@@ -61,7 +61,7 @@ def _build(profile: Profile, method: RunMethod) -> Drafter | None:
 
     A datastore counts as weights (its path), and may be read.
     """
-    weights = None
+    weights = None  # of the method, or the path of its datastore
     if method.checkpoint is not None:
         if not method.options.datastore:
             return None
@@ -98,8 +98,8 @@ class _Redrafting:
         tree = self._drafter.propose(self._state)
         node_ids = tree.tokens[: tree.num_verify].tolist()  # token ids, the root first
         parents = tree.layout.parents.tolist()
-        num_accepted_tokens = num_accepted(node_ids, parents, answer.token_ids[position:])
-        return certain(tree.num_nodes, num_accepted_tokens)
+        num_right = num_accepted(node_ids, parents, answer.token_ids[position:])
+        return certain(tree.num_nodes, num_right)
 
     def _begin(self, answer: Answer) -> None:
         limit = answer.about.limit
