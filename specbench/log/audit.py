@@ -114,7 +114,10 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
         )
 
     def unjudged(self, method: str, temperature: float) -> str:
-        """The reason why a method has no verdict at a temperature; empty if it has one."""
+        """The reason why a method has no verdict at a temperature; empty if it has one.
+
+        `smallest_tv` is the smallest mean total variation that the tests would have found.
+        """
         audits = [audit for audit in self.at(method, temperature) if not audit.is_raised]
         if not audits:
             return "not in the audit"
@@ -129,8 +132,8 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
         if audit.smallest_tv <= MOST_UNSEEN:
             return ""
         # The variation that a test finds falls with the square root of its tokens.
-        needed = math.ceil(audit.num_tokens * (audit.smallest_tv / MOST_UNSEEN) ** 2)
-        return f"{audit.num_tokens} sampled tokens are too few: it takes {needed} or more"
+        needed_tokens = math.ceil(audit.num_tokens * (audit.smallest_tv / MOST_UNSEEN) ** 2)
+        return f"{audit.num_tokens} sampled tokens are too few: it takes {needed_tokens} or more"
 
     @property
     def smallest_tv(self) -> float | None:

@@ -56,13 +56,14 @@ def in_words(conflicts: Iterable[Difference], first: RunHeader, second: RunHeade
 def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tuple[Difference, ...]:
     """The fields in which two runs differ, but for notes.
 
-    What one header does not know, as a hash or the kernels of an older one, equals anything.
+    `first` and `second` are headers (`RunHeader` unless `is_exact`). What one header does not
+    know, as a hash or the kernels of an older one, equals anything.
     Unless `is_exact`, fields without a name for readers and void ones are left out: a seed
     that nothing was drawn with, the name of a model whose files are the same.
     """
-    fields_of: Callable[[Any], Iterator[_Field]] = _exact_fields if is_exact else _named_fields
-    first_fields = {field.path: field for field in fields_of(first)}
-    second_fields = {field.path: field for field in fields_of(second)}
+    list_fields: Callable[[Any], Iterator[_Field]] = _exact_fields if is_exact else _named_fields
+    first_fields = {field.path: field for field in list_fields(first)}
+    second_fields = {field.path: field for field in list_fields(second)}
     first_parts = {field.part for field in first_fields.values()}
     second_parts = {field.part for field in second_fields.values()}
     known_parts = first_parts & second_parts
@@ -70,7 +71,7 @@ def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tup
     if not is_exact:
         assert isinstance(first, RunHeader) and isinstance(second, RunHeader)
         void_patterns = [*_void_patterns(first, second)]
-    describe = _exact_texts if is_exact else _texts
+    texts_of = _exact_texts if is_exact else _texts
 
     different: list[Difference] = []
     for path, field in (first_fields | second_fields).items():
@@ -79,8 +80,8 @@ def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tup
             continue
         first_content = first_fields[path].content if path in first_fields else _MISSING
         second_content = second_fields[path].content if path in second_fields else _MISSING
-        if texts := describe(path, first_content, second_content):
-            different.append(Difference(field.what, *texts, path, field.role))
+        if both_texts := texts_of(path, first_content, second_content):
+            different.append(Difference(field.what, *both_texts, path, field.role))
     return tuple(different)
 
 
@@ -122,39 +123,51 @@ def _named_fields(header: RunHeader) -> Iterator[_Field]:
     yield _Field(threads, "num_threads", role="machine", what="CPU threads")
 
 
-def _walk(whole: _Field, owner: str = "", *, is_exact: bool = False) -> Iterator[_Field]:
+def _walk(field: _Field, owner: str = "", *, is_exact: bool = False) -> Iterator[_Field]:
     """The fields below one of a header, or the field itself if it is compared as a whole.
 
-    `owner` is the key of the entry that the field is in, such as the method of its options.
+    Fields of structs and entries of mappings are walked. Notes are left out. Unless `is_exact`, a
+    field with a name for readers is compared as a whole, except if the name has "{}", which
+    stands for the key of an entry. `owner` is the key of the entry that the field is in, such as
+    the method of its options.
     """
-    content = whole.content
+    content = field.content
     if isinstance(content, tuple) and content and isinstance(content[0], Struct):
         # Entries are compared by their task, in whatever order they are, else by their number.
-        content = {str(getattr(entry, "task", i)): entry for i, entry in enumerate(content)}
-    is_named_as_a_whole = not is_exact and whole.what and "{}" not in whole.what
+        content = {
+            str(getattr(entry, "task", i)): entry  # a struct
+            for i, entry in enumerate(content)
+        }
+    is_named_as_a_whole = not is_exact and field.what and "{}" not in field.what
     if isinstance(content, Mapping) and not is_named_as_a_whole:
-        for key, entry in content.items():
-            what = whole.what.replace("{}", key)
-            below = _Field(entry, f"{whole.path}.{key}", whole.path, whole.role, what)
-            yield from _walk(below, key, is_exact=is_exact)
+        for key, entry_content in content.items():
+            shown_name = field.what.replace("{}", key)
+            inner_field = _Field(
+                entry_content, f"{field.path}.{key}", field.path, field.role, shown_name
+            )
+            yield from _walk(inner_field, key, is_exact=is_exact)
     elif isinstance(content, Struct) and not is_named_as_a_whole:
-        for declared in field_roles(type(content)):
-            if declared.role == "note":
+        for field_role in field_roles(type(content)):
+            if field_role.role == "note":
                 continue
-            path = f"{whole.path}.{declared.field}".removeprefix(".")
+            path = f"{field.path}.{field_role.field}".removeprefix(".")
             path = path.replace("spec.values", "spec")
-            what = declared.shown_name
-            if what and owner:
-                what = f"{what} of {owner}"
-            role = declared.role or whole.role
-            below = _Field(getattr(content, declared.field), path, whole.path, role, what)
-            yield from _walk(below, owner, is_exact=is_exact)
+            shown_name = field_role.shown_name
+            if shown_name and owner:
+                shown_name = f"{shown_name} of {owner}"
+            role = field_role.role or field.role
+            inner_field = _Field(
+                getattr(content, field_role.field), path, field.path, role, shown_name
+            )
+            yield from _walk(inner_field, owner, is_exact=is_exact)
     else:
-        yield whole._replace(content=content)
+        yield field._replace(content=content)
 
 
 def _void_patterns(first: RunHeader, second: RunHeader) -> Iterator[str]:
-    """Patterns of the fields whose difference says nothing about these two runs."""
+    """Patterns of the paths of fields ("*" for any text) whose difference says nothing about
+    these two runs.
+    """
     # The machine's other GPUs. The run's own is compared by `_named_fields`.
     yield "environment.gpus.*"
 
@@ -169,23 +182,24 @@ def _void_patterns(first: RunHeader, second: RunHeader) -> Iterator[str]:
         yield "model.template_sha256"
 
     # CPU threads compute the model only where both runs were on a CPU, in this process.
-    devices = {values.device.partition(":")[0] for values in (first_values, second_values)}
-    if devices != {"cpu"} or first.servers or second.servers:
+    device_kinds = {values.device.partition(":")[0] for values in (first_values, second_values)}
+    if device_kinds != {"cpu"} or first.servers or second.servers:
         yield "num_threads"
 
     # "hardware" has the threads too. If each run measured which number is the fastest on its
     # machine, another number is a result and not a condition.
-    is_measured = all(
+    are_threads_measured = all(
         header.threads and header.threads.chosen_by == "measured" for header in (first, second)
     )
-    if is_measured and first.environment.cpu.model == second.environment.cpu.model:
+    if are_threads_measured and first.environment.cpu.model == second.environment.cpu.model:
         yield "hardware"
 
     yield from _void_model_patterns(first.model, second.model)
 
 
 def _void_model_patterns(first: ModelHeader, second: ModelHeader) -> Iterator[str]:
-    """The same for what identifies a model: one difference is shown for one other model.
+    """Patterns of the fields of a model that say nothing more: one other model is to be shown as
+    one difference.
 
     A model is identified by its revision on the Hub or by its files, whichever both runs know,
     and only without them by its name.
@@ -209,7 +223,10 @@ def _have_same_files(first: Mapping[str, FileHeader], second: Mapping[str, FileH
 
 
 def _texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
-    """The contents of a field in words, if they differ."""
+    """The contents of a field of two headers in words; None if they do not differ.
+
+    `path` is the field's path in the header. A content can be `_MISSING`.
+    """
     if isinstance(first, FileHeader) or isinstance(second, FileHeader):
         first_file = None if first is _MISSING else first
         second_file = None if second is _MISSING else second
@@ -217,9 +234,9 @@ def _texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
     if first is _MISSING or second is _MISSING:
         return None
     if path.endswith(".options"):  # an older version did not know every one
-        shared = first.keys() & second.keys()
-        first = {name: first[name] for name in shared}
-        second = {name: second[name] for name in shared}
+        shared_options = first.keys() & second.keys()
+        first = {name: first[name] for name in shared_options}
+        second = {name: second[name] for name in shared_options}
     if path.endswith("sha256") and None in (first, second):
         return None
     if isinstance(first, PromptsHeader):
@@ -228,8 +245,10 @@ def _texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
 
 
 def _exact_texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
-    """The contents of a field in JSON, if they differ. Older versions did not hash every file,
-    nor have every option of a method.
+    """The contents of a field of two headers in JSON; None if they do not differ.
+
+    `path` is the field's path in the header. A content can be `_MISSING`. Older versions did not
+    hash every file, nor have every option of a method.
     """
     if _MISSING in (first, second) and ".options." in path:
         return None
@@ -267,6 +286,7 @@ def _hash_and_origin(prompts: PromptsHeader) -> str:
 
 
 def _content_text(content: Any) -> str:
+    """The content of a header's field in words."""
     if isinstance(content, Mapping):
         return ", ".join(f"{key}={content[key]}" for key in sorted(content)) or "none"
     if isinstance(content, tuple):

@@ -35,7 +35,10 @@ def find_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
 
 
 def _faults_of_records(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """The faults of each record, with its method and request."""
+    """A sentence for each fault of a record: method, request and temperature, then the fault.
+
+    `eos_ids` are the end tokens that answers stopped at, `budget` is in tokens per answer.
+    """
     run_seed = header.spec.values.seed
     budget = header.spec.values.max_new_tokens
     eos_ids = {
@@ -53,17 +56,21 @@ def _faults_of_records(header: RunHeader, records: Sequence[Record]) -> Iterator
             if not record.origin and record.seed != seed_of(run_seed, key.request):
                 faults.append(f"the seed {record.seed} does not follow from the run's, {run_seed}.")
         if record.is_ok and not key.turn:
-            num_tokens = record.prompt_tokens
-            length = prompt_lengths.setdefault((key.task, key.sample_id), num_tokens)
-            if num_tokens != length:
-                faults.append(f"its prompt has {num_tokens} tokens, in others {length}.")
-        request = f"{key.sample_id}, turn {key.turn}, repeat {key.repeat}"
-        name = f"{key.method} on {request} at T={key.temperature:g}"
-        yield from (f"{name}: {fault}" for fault in faults)
+            num_prompt_tokens = record.prompt_tokens
+            first_length = prompt_lengths.setdefault((key.task, key.sample_id), num_prompt_tokens)
+            if num_prompt_tokens != first_length:
+                faults.append(
+                    f"its prompt has {num_prompt_tokens} tokens, in others {first_length}."
+                )
+        request_text = f"{key.sample_id}, turn {key.turn}, repeat {key.repeat}"
+        answer = f"{key.method} on {request_text} at T={key.temperature:g}"
+        yield from (f"{answer}: {fault}" for fault in faults)
 
 
 def _time_faults(record: Record) -> Iterator[str]:
-    """Times that are not positive, and parts of the decoding that take longer than all of it."""
+    """A sentence for each time that is not positive, and for parts of the decoding that took
+    longer than all of it.
+    """
     if record.prefill_s is None or record.decode_s is None:
         return
     if record.prefill_s <= 0:
@@ -73,9 +80,9 @@ def _time_faults(record: Record) -> Iterator[str]:
     seconds_by_part = {"draft_prefill_s": record.draft_prefill_s or 0.0}
     if record.phases:
         seconds_by_part["the sum of the phases"] = sum(asdict(record.phases).values())
-    for name, seconds in seconds_by_part.items():
+    for part_name, seconds in seconds_by_part.items():
         if seconds > record.decode_s * _SLACK:
-            yield f"{name} is {seconds:g} s, more than decode_s, {record.decode_s:g}."
+            yield f"{part_name} is {seconds:g} s, more than decode_s, {record.decode_s:g}."
 
 
 def _may_end_with_eos(record: Record) -> bool:
@@ -84,7 +91,10 @@ def _may_end_with_eos(record: Record) -> bool:
 
 
 def _end_faults(record: Record, eos_ids: set[int], budget: int | None) -> Iterator[str]:
-    """An answer that goes on after an end token, or does not fit its stop reason."""
+    """A sentence if an answer goes on after an end token, or does not fit its stop reason.
+
+    `eos_ids` are the end tokens, `budget` is the largest number of tokens.
+    """
     reason = record.stop_reason
     if reason is None:
         yield "it has no stop_reason."
@@ -101,8 +111,10 @@ def _end_faults(record: Record, eos_ids: set[int], budget: int | None) -> Iterat
 
 
 def _size_faults(record: Record, header: RunHeader) -> Iterator[str]:
-    """Ends of tokens that do not fit the text, and trees larger or deeper than the options of
-    dynamic trees allow (EAGLE-2 and its like).
+    """A sentence if the ends of tokens do not fit the text, and for trees that are larger or
+    deeper than the options of dynamic trees allow (EAGLE-2 and its like).
+
+    `token_ends` counts the characters of the text up to the end of each token.
     """
     token_ends = record.token_ends
     is_ordered = list(token_ends) == sorted(token_ends)
@@ -131,7 +143,9 @@ def _dates_in_the_future(header: RunHeader) -> Iterator[str]:
 
 
 def _missing_records(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """Records that a complete run lacks."""
+    """A sentence for each way in which a complete run lacks records: of the header's count, of the
+    requests that other methods answered, and of the prompts.
+    """
     if header.num_records is not None and len(records) != header.num_records:
         yield f"The run is complete, but has {len(records)} of {header.num_records} records."
     requests_by_method: dict[str, set[RequestKey]] = defaultdict(set)
@@ -141,9 +155,10 @@ def _missing_records(header: RunHeader, records: Sequence[Record]) -> Iterator[s
         sample_ids_by_task[record.key.task].add(record.key.sample_id)
     every_request = set().union(*requests_by_method.values())
     for method, requests in requests_by_method.items():
-        num_every, num_lacking = len(every_request), len(every_request) - len(requests)
+        num_requests, num_lacking = len(every_request), len(every_request) - len(requests)
         if num_lacking:
-            yield f"{method} lacks {num_lacking} of the {num_every} requests that others answered."
+            lacking = f"{num_lacking} of the {num_requests} requests"
+            yield f"{method} lacks {lacking} that others answered."
     for prompts in header.prompts:
         num_samples = len(sample_ids_by_task[prompts.task])
         num_prompts = prompts.num_prompts
@@ -152,7 +167,9 @@ def _missing_records(header: RunHeader, records: Sequence[Record]) -> Iterator[s
 
 
 def _too_short_runs(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """A run that took less time than a worker's answers, which come one after the other."""
+    """A sentence if a run took less time than a worker's answers, which come one after the other,
+    or if its times are wrong. A merged run took the time of all the runs it is made of.
+    """
     parts_of_run = header.origins or [header]
     try:
         durations_s = [
@@ -182,7 +199,10 @@ def _seconds_between(start: str, end: str) -> float:
 
 
 def _miscounted_blocks(blocks: Sequence[BlockHeader], records: Sequence[Record]) -> Iterator[str]:
-    """Blocks of a server whose counts differ from the sums of their records."""
+    """A sentence for each block of a server whose counts of requests and tokens differ from the
+    sums of its records. A block has the requests of one method and task that a server completed
+    in one go.
+    """
     num_requests: Counter[BlockKey] = Counter()
     num_tokens: Counter[BlockKey] = Counter()
     for record in records:

@@ -21,6 +21,7 @@ class LineFile:
     """
 
     def __init__(self, path: Path, option: str = "--output") -> None:
+        """Open and lock the file, and cut off a last line that has no newline."""
         self.path = path
         self._option = option  # the one that names the folder
         with folder_errors(path, option):
@@ -123,13 +124,13 @@ def folder_errors(path: Path, option: str = "--output") -> Iterator[None]:
 
 
 def end_of_last_line(descriptor: int) -> int:
-    """The number of bytes up to the last newline."""
+    """The number of bytes of an open file up to and with its last newline; 0 if it has none."""
     block_end = os.fstat(descriptor).st_size
     while block_end:  # blocks of the file, from its end to its beginning
         block_start = max(0, block_end - 65536)
         block = os.pread(descriptor, block_end - block_start, block_start)
-        newline = block.rfind(b"\n")
-        if newline >= 0:
-            return block_start + newline + 1
+        newline_index = block.rfind(b"\n")
+        if newline_index >= 0:
+            return block_start + newline_index + 1
         block_end = block_start
     return 0

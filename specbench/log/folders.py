@@ -66,7 +66,9 @@ def pooled_in(path: Path, runs: Sequence[Run]) -> Run:
 
 
 def list_runs(root: Path) -> dict[Path, RunHeader | RunFolderError]:
-    """The headers of the run folders in `root`, newest first; last, errors of unreadable ones."""
+    """By folder, the headers of the runs in `root`, newest first; last, the errors of those that
+    cannot be read.
+    """
     headers: dict[Path, RunHeader] = {}
     unreadable: dict[Path, RunFolderError] = {}
     for file in sorted(root.glob(f"*/{HEADER}")):

@@ -192,17 +192,18 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     def device_phrase(self) -> str:
         """The hardware of all parts of the run, in words."""
         spec_values = self.spec.values
-        machines = [origin.environment for origin in self.origins] or [self.environment]
+        environments = [origin.environment for origin in self.origins] or [self.environment]
         phrases = [
-            machine.device_phrase(spec_values.device, self.cpu_threads) for machine in machines
+            environment.device_phrase(spec_values.device, self.cpu_threads)
+            for environment in environments
         ]
-        device = "; ".join(dict.fromkeys(phrases))
+        phrase = "; ".join(dict.fromkeys(phrases))
         if spec_values.urls:
-            device = f"hardware unknown to the client, client on {device}"
+            phrase = f"hardware unknown to the client, client on {phrase}"
         if self.workers:
             num_workers = len(self.workers)
-            device = f"{num_workers} {'workers' if num_workers > 1 else 'worker'} on {device}"
-        return device
+            phrase = f"{num_workers} {'workers' if num_workers > 1 else 'worker'} on {phrase}"
+        return phrase
 
     @property
     def hardware_name(self) -> str:

@@ -49,12 +49,14 @@ class RecordCheck:
             raise ImpossibleRecord(f"$.{problem}")
 
     def _key_problems(self, key: RecordKey, line_number: int) -> Iterator[str]:
-        """Keys that the run cannot have, or that another line has already."""
+        """A sentence for each reason why the run cannot have this key, or why another line has it
+        already. It begins with the name of the field.
+        """
         for field, values_of_run in self._values_of_run.items():
-            found_value = getattr(key, field)
-            if values_of_run and found_value not in values_of_run:
+            value_of_key = getattr(key, field)
+            if values_of_run and value_of_key not in values_of_run:
                 listed = ", ".join(map(str, values_of_run))
-                yield f"{field}: {found_value!r} is not one of the run's: {listed}"
+                yield f"{field}: {value_of_key!r} is not one of the run's: {listed}"
         if key.repeat >= self._repeats:
             yield f"repeat: {key.repeat}, but the run has {self._repeats} (from 0)"
         self._turns.add((key.task, key.sample_id, key.turn))
@@ -71,7 +73,10 @@ class RecordCheck:
 
 
 def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
-    """The faults of the answer itself."""
+    """A sentence for each contradiction in the line of an answer, the name of the field first.
+
+    `budget` is the largest number of tokens of an answer.
+    """
     num_tokens = len(line.token_ids)
     if line.serving and line.serving.reported_tokens is not None:
         num_tokens = line.serving.reported_tokens
@@ -88,7 +93,7 @@ def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
         for phase, seconds in asdict(line.phases).items():
             if seconds < 0:
                 yield f"phases.{phase}: {seconds} is negative"
-    emitted = 1 + sum(line.accept_lengths)
+    emitted = 1 + sum(line.accept_lengths)  # tokens: that of the prefill, then those of the steps
     has_steps = bool(line.accept_lengths) or line.serving is None
     if has_steps and emitted != num_tokens:
         yield f"accept_lengths: 1 + their sum is {emitted}, but num_tokens is {num_tokens}"

@@ -177,12 +177,12 @@ class Environment(Struct, frozen=True):
         """
         if gpu := self.gpu(device):
             num_gpus = len(gpu_numbers(device))
-            count = f"{num_gpus} x " if num_gpus > 1 else ""
+            count_text = f"{num_gpus} x " if num_gpus > 1 else ""
             driver = gpu.driver or UNKNOWN
-            return f"{count}{gpu.name}{_memory(gpu.memory_bytes)}, driver {driver}"
+            return f"{count_text}{gpu.name}{_memory(gpu.memory_bytes)}, driver {driver}"
         cores = UNKNOWN if self.cpu.num_cores is None else self.cpu.num_cores
-        memory = _memory(self.cpu.memory_bytes)
-        phrase = f"{self.cpu.model}, {cores} cores{memory}"
+        memory_text = _memory(self.cpu.memory_bytes)
+        phrase = f"{self.cpu.model}, {cores} cores{memory_text}"
         if threads is None:
             return phrase
         return f"{phrase}, 1 thread" if threads == 1 else f"{phrase}, {threads} threads"

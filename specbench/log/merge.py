@@ -40,9 +40,8 @@ Offsets = Mapping[Prompt, int]
 
 
 def merged(runs: Sequence[Run]) -> Run:
-    """Runs of the same work joined: a prompt that several have gets further passes, in their order.
-
-    Each record keeps its run's id as `origin`.
+    """Join runs of the same work into one. A prompt that several runs have gets further passes,
+    numbered on in the order of the runs. Each record keeps its run's id as `origin`.
 
     Raises:
         UserError: there are fewer than two runs, or they do not fit together. The message
@@ -56,14 +55,14 @@ def merged(runs: Sequence[Run]) -> Run:
             "The runs cannot be merged:\n" + "\n".join(f"  {problem}" for problem in problems),
             "Give runs of the same work, each once. `specbench compare` shows how runs differ.",
         )
-    num_passes: dict[Prompt, int] = defaultdict(int)
+    num_passes: dict[Prompt, int] = defaultdict(int)  # over the prompt, in the runs so far
     records: list[Record] = []
     offsets_of_runs: list[Offsets] = []
     for run in runs:
         offsets = dict(num_passes)
         offsets_of_runs.append(offsets)
         trace_lines = store.read_trace(run.path) if run.path else ()
-        traces = {line.key: line.steps for line in trace_lines}
+        traces = {line.key: line.steps for line in trace_lines}  # by record
         for record in run.records:
             prompt = _prompt_of(record)
             renumbered_record = renumbered(record, offsets.get(prompt, 0))
@@ -126,13 +125,13 @@ def _make_room(folder: Path, scratch: Path) -> None:
         if scratch.exists():
             rmtree(scratch)
         if (folder / store.HEADER).exists():
-            header = store.read_header(folder)
-            is_left_by_a_merge = header.status == "running" and header.origins
+            stored_header = store.read_header(folder)
+            is_left_by_a_merge = stored_header.status == "running" and stored_header.origins
             if not is_left_by_a_merge:
                 raise UserError(f"{folder} holds a run already.", "Give another --out.")
             # The header last: it says that the others may go.
-            for name in (store.TRACE, store.SAMPLES, f".{store.HEADER}.new", store.HEADER):
-                (folder / name).unlink(missing_ok=True)
+            for file_name in (store.TRACE, store.SAMPLES, f".{store.HEADER}.new", store.HEADER):
+                (folder / file_name).unlink(missing_ok=True)
         if folder.exists() and any(folder.iterdir()):
             raise UserError(f"{folder} holds other files.", "Give another --out.")
 
@@ -140,7 +139,11 @@ def _make_room(folder: Path, scratch: Path) -> None:
 def _header(
     runs: Sequence[Run], records: Sequence[Record], offsets_of_runs: Sequence[Offsets]
 ) -> RunHeader:
-    """The header of all: what holds for one machine alone is left to the origins."""
+    """The header of the merged run: the first header, with the tasks, passes, blocks, workers and
+    warnings of all. What holds for one machine alone is left to the origins.
+
+    `offsets_of_runs` has for each run the number of passes over each prompt in earlier runs.
+    """
     headers = [run.header for run in runs]
     first_header = headers[0]
     columns: dict[str, str] = {}
@@ -157,21 +160,21 @@ def _header(
     blocks: list[BlockHeader] = []
     for run, offsets in zip(runs, offsets_of_runs, strict=True):
         for block in run.header.blocks:
-            offset = _block_offset(block.task, run, offsets)
-            blocks.append(structs.replace(block, repeat=block.repeat + offset))
+            num_earlier_passes = _block_offset(block.task, run, offsets)
+            blocks.append(structs.replace(block, repeat=block.repeat + num_earlier_passes))
     workers = {
         _worker(name, header): worker
         for header in headers
         for name, worker in header.workers.items()
     }
     is_one_machine = len({header.machine_name for header in headers}) == 1
-    ends = [header.finished for header in headers if header.finished]
+    end_times = [header.finished for header in headers if header.finished]
     return structs.replace(
         first_header,
         uid="",
         status=joint_status(headers),
         created=min(header.created for header in headers),
-        finished=max(ends, default=None),
+        finished=max(end_times, default=None),
         command=(),
         spec=structs.replace(first_header.spec, values=spec_values, asked=spec_values),
         segments=(),
@@ -219,31 +222,36 @@ def _block_offset(task: str, run: Run, offsets: Offsets) -> int:
 
 
 def _prompts(headers: Sequence[RunHeader], records: Sequence[Record]) -> Iterator[PromptsHeader]:
-    """One part per task. The hash of several sets of prompts is made from theirs."""
-    sets_by_task: dict[str, dict[str, PromptsHeader]] = defaultdict(dict)  # by their hashes
+    """The header of each task's prompts. If runs have different prompts of a task, it covers them
+    all, and its hash is made from theirs.
+    """
+    # task -> sha256 -> the prompts of the task with this hash
+    prompts_by_task: dict[str, dict[str, PromptsHeader]] = defaultdict(dict)
     for header in headers:
         for prompts in header.prompts:
-            sets_by_task[prompts.task][prompts.sha256] = prompts
-    for task, sets_of_prompts in sets_by_task.items():
-        largest = max(sets_of_prompts.values(), key=lambda prompts: prompts.num_prompts)
+            prompts_by_task[prompts.task][prompts.sha256] = prompts
+    for task, prompts_by_hash in prompts_by_task.items():
+        largest = max(prompts_by_hash.values(), key=lambda prompts: prompts.num_prompts)
         sample_ids = {record.key.sample_id for record in records if record.key.task == task}
         if len(sample_ids) <= largest.num_prompts:  # the others are parts of it
             yield largest
             continue
         categories: dict[str, tuple[str, ...]] = {}
-        for prompts in sets_of_prompts.values():
-            for name, ids in prompts.categories.items():
-                categories[name] = tuple(dict.fromkeys((*categories.get(name, ()), *ids)))
+        for prompts in prompts_by_hash.values():
+            for category, ids in prompts.categories.items():
+                categories[category] = tuple(dict.fromkeys((*categories.get(category, ()), *ids)))
         yield structs.replace(
             largest,
             num_prompts=len(sample_ids),
-            sha256=hashlib.sha256("".join(sorted(sets_of_prompts)).encode()).hexdigest(),
+            sha256=hashlib.sha256("".join(sorted(prompts_by_hash)).encode()).hexdigest(),
             categories=categories,
         )
 
 
 def _warnings(headers: Sequence[RunHeader]) -> Iterator[str]:
-    """Each run's own warnings by its name, then the differences between runs."""
+    """Sentences: each run's own warnings after its id, then the differences from the first run
+    that may change times.
+    """
     first_header, *other_headers = headers
     for header in headers:
         yield from (f"{header.id}: {warning}" for warning in header.warnings)

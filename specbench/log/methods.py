@@ -49,24 +49,26 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
 
     @property
     def settings_text(self) -> str:
-        """The size of its drafts in words, if it is not the paper's: "12 nodes; paper: 60"."""
+        """The size of its drafts in words, if it is not the paper's: "12 nodes; paper: 60". If
+        only another option differs, it is that: "ngram=2; paper: 3". Empty if none differs.
+        """
         if not self.settings or not self.settings.paper:
             return ""
         paper_options = self.settings.paper
-        size_options = [name for name in _SIZE_UNITS if name in paper_options]
+        size_options = [option for option in _SIZE_UNITS if option in paper_options]
         if size_options:
-            name = size_options[0]
-            size = self.options[name]
-            unit = _SIZE_UNITS[name]
-            in_effect = f"{size} {unit.removesuffix('s') if size == 1 else unit}"
-            in_paper = paper_options[name] or "all"
+            option = size_options[0]
+            size = self.options[option]
+            unit = _SIZE_UNITS[option]
+            size_in_effect = f"{size} {unit.removesuffix('s') if size == 1 else unit}"
+            size_in_paper = paper_options[option] or "all"
         else:
-            name = next(iter(paper_options))
-            in_effect = f"{name}={self.options[name]}"
-            in_paper = paper_options[name]
+            option = next(iter(paper_options))
+            size_in_effect = f"{option}={self.options[option]}"
+            size_in_paper = paper_options[option]
         if self.settings.source == "cut":
-            in_effect += ", cut"
-        return f"{in_effect}; paper: {in_paper}"
+            size_in_effect += ", cut"
+        return f"{size_in_effect}; paper: {size_in_paper}"
 
 
 class MethodLabel(NamedTuple):
@@ -92,12 +94,12 @@ class MethodLabel(NamedTuple):
         out, and folders of the machine before the part that tells a path from the others'.
         """
         options_of_others = [_given_options(other) for other in self.others]
-        every_other = [*chain(*options_of_others)]
+        all_other_options = [*chain(*options_of_others)]
         details = []
         for option in _given_options(self.spelling):
             is_shared = self.others and all(option in options for options in options_of_others)
             if not is_shared:
-                details.append(_without_folders(option, every_other))
+                details.append(_without_folders(option, all_other_options))
         if self.settings:
             details.append(self.settings)
         if self.threads:
@@ -112,14 +114,16 @@ def _given_options(spelling: str) -> list[str]:
 
 
 def _without_folders(option: str, others: Sequence[str]) -> str:
-    """The option with only the last parts of a path, as many as no other option ends with."""
+    """An option such as "weights=/a/b/c" with the fewest last parts of its path, "weights=c", that
+    no other option ends with. `others` are the options of the run's other variants of the method.
+    """
     name, _, path = option.partition("=")
     if "/" not in path or HUB_ID.fullmatch(path):
         return option
-    folders = Path(path).parts
-    rivals = [other for other in others if other != option]
-    for num_kept in range(1, len(folders)):
-        end = "/".join(folders[-num_kept:])
-        if not any(rival.endswith(end) for rival in rivals):
-            return f"{name}={end}"
+    path_parts = Path(path).parts
+    other_options = [other for other in others if other != option]
+    for num_kept in range(1, len(path_parts)):
+        kept_path = "/".join(path_parts[-num_kept:])
+        if not any(other_option.endswith(kept_path) for other_option in other_options):
+            return f"{name}={kept_path}"
     return option

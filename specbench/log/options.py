@@ -100,6 +100,9 @@ class Option:
     def read(self, given: Any) -> Any:
         """The value that a text, a number or a list of texts on a command line means.
 
+        It is a tuple for an option that can be given several times. `given` is a list of texts
+        for such an option, else a text, or the value itself.
+
         Raises:
             UserError: a text is not a value of this option.
         """
@@ -110,8 +113,8 @@ class Option:
         if self.form:
             return _READERS[self.form](self.flag, given)
         if self.is_many:
-            pieces = [piece.strip() for text in given for piece in text.split(",")]
-            texts = [piece for piece in pieces if piece]
+            stripped = [piece.strip() for text in given for piece in text.split(",")]
+            texts = [piece for piece in stripped if piece]
             if self.item is str:
                 return tuple(texts)
             return tuple(dict.fromkeys(map(self._number, texts)))
@@ -135,22 +138,24 @@ class Option:
         return ",".join(f"{item:g}" if isinstance(item, float) else str(item) for item in value)
 
     def check(self, value: Any) -> None:
-        """Refuse a value out of the limits, or not among the choices.
+        """Refuse a value out of the limits, or not among the choices. Of a tuple, each number is
+        checked.
 
         Raises:
             UserError: the value is refused.
         """
         for number in value if isinstance(value, tuple) else (value,):
             if isinstance(number, int | float) and (fault := self._fault(number)):
-                allowed = f"at least {self.least:g}" if self.least is not None else ""
-                allowed = allowed or f"above {self.above:g}"
-                hint = self.hint or f"Give {self.flag} {allowed}."
+                allowed_text = f"at least {self.least:g}" if self.least is not None else ""
+                allowed_text = allowed_text or f"above {self.above:g}"
+                hint = self.hint or f"Give {self.flag} {allowed_text}."
                 raise UserError(f"{self.flag} {number:g} is {fault}.", hint)
         if self.choices and value not in self.choices:
             noun = self.noun or self.name
             raise unknown_name(noun, value, filter(None, self.choices), self.hint)
 
     def _fault(self, number: float) -> str:
+        """The end of a sentence that says what is wrong with a number; empty if nothing is."""
         if math.isnan(number):
             return "not a number"
         if self.least is not None and number < self.least:
@@ -216,11 +221,14 @@ def shown_as(name: str) -> Meta:
 
 @cache
 def field_roles(struct: type[Struct]) -> tuple[FieldRole, ...]:
-    """The roles of all fields, in order. An option is named by its flag."""
-    by_name = {option.name: option for option in options(struct)}
+    """The role and the name for readers of each field of a struct, in its order.
+
+    Of an option that comparisons name, the name is its flag.
+    """
+    options_by_name = {option.name: option for option in options(struct)}
     roles = []
     for field, extra in _declarations(struct):
-        if option := by_name.get(field.name):
+        if option := options_by_name.get(field.name):
             shown_name = option.flag if option.is_compared else ""
             roles.append(FieldRole(field.name, option.role, shown_name))
         else:
@@ -236,7 +244,8 @@ def _declarations(struct: type[Struct]) -> Iterator[tuple[FieldInfo, dict[str, A
 
 
 def share(flag: str, text: str) -> float:
-    """The share of the text "5%" or "0.05".
+    """The share, from 0 to below 1, that the text "5%" or "0.05" is of. `flag` is the option, for
+    the message.
 
     Raises:
         UserError: the text is not a share.

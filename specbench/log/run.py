@@ -124,7 +124,8 @@ class Run:
         return f"{num_missing} of {num_expected} records are missing"
 
     def at(self, load: Load) -> Run:
-        """The part that was measured at one load; the run itself if it has this load alone.
+        """The part of the run that was measured at one load, as a run; the run itself if it has
+        this load alone.
 
         What concerns the whole run, its warnings, missing records and lines left out, stays
         with its first load.
@@ -223,7 +224,9 @@ def _is_copy(run: Run, earlier_run: Run) -> bool:
 
 
 def _pooled_header(headers: Sequence[RunHeader]) -> RunHeader:
-    """The first header, with the repeats, blocks and warnings of all."""
+    """The header of a pool: that of the first run, with the repeats, records, blocks and warnings
+    of all, numbered on from run to run.
+    """
     first_header = headers[0]
     blocks: list[BlockHeader] = []
     num_repeats = 0
@@ -233,8 +236,8 @@ def _pooled_header(headers: Sequence[RunHeader]) -> RunHeader:
         )
         num_repeats += _num_repeats(header)
     spec_values = structs.replace(first_header.spec.values, repeats=num_repeats)
-    num_records = [header.num_records for header in headers if header.num_records]
-    is_complete_count = len(num_records) == len(headers)
+    record_counts = [header.num_records for header in headers if header.num_records]
+    are_all_counted = len(record_counts) == len(headers)
     return structs.replace(
         first_header,
         uid="",
@@ -242,7 +245,7 @@ def _pooled_header(headers: Sequence[RunHeader]) -> RunHeader:
         status=joint_status(headers),
         finished=headers[-1].finished,
         spec=structs.replace(first_header.spec, values=spec_values),
-        num_records=sum(num_records) if is_complete_count else None,
+        num_records=sum(record_counts) if are_all_counted else None,
         blocks=tuple(blocks),
         hooks=added_hooks(headers),
         weights_print=changed_print(headers),
@@ -277,7 +280,9 @@ def changed_print(headers: Sequence[RunHeader]) -> WeightsPrint | None:
 
 
 def _pooled_warnings(headers: Sequence[RunHeader]) -> Iterable[str]:
-    """All runs' own warnings, then those about differences between them."""
+    """Sentences: all runs' own warnings, then the differences from the first run that may change
+    times.
+    """
     first_header, *other_headers = headers
     for header in headers:
         yield from header.warnings

@@ -53,23 +53,29 @@ def json_schema(kind: str) -> dict[str, Any]:
     for class_name, definition in schema["$defs"].items():
         for field, description in descriptions[class_name].items():
             definition["properties"][field]["description"] = description
-        version = definition["properties"].get("schema", {})
-        if "enum" in version:
-            version["description"] = "version of the run files"  # a tag cannot have a Meta
+        version_field = definition["properties"].get("schema", {})
+        if "enum" in version_field:
+            version_field["description"] = "version of the run files"  # a tag cannot have a Meta
     return schema
 
 
 def _descriptions() -> dict[str, dict[str, str]]:
-    """The docstrings of fields, by class. Python drops them, so they are read from the source."""
-    by_class: dict[str, dict[str, str]] = {}
+    """The docstrings of fields: class name -> field name in files -> docstring, with those of base
+    classes. Python drops them, so they are read from the source.
+    """
+    docstrings_by_class: dict[str, dict[str, str]] = {}
     for module in _MODULES:
-        for node in ast.parse(inspect.getsource(module)).body:
-            if isinstance(node, ast.ClassDef):
-                declared_class = getattr(module, node.name)
-                inherited = (by_class.get(base.__name__, {}) for base in declared_class.__bases__)
-                by_class[node.name] = dict(chain.from_iterable(map(dict.items, inherited)))
-                by_class[node.name] |= _own_descriptions(node, declared_class)
-    return by_class
+        for statement in ast.parse(inspect.getsource(module)).body:
+            if isinstance(statement, ast.ClassDef):
+                declared_class = getattr(module, statement.name)
+                inherited_docstrings = (
+                    docstrings_by_class.get(base.__name__, {}) for base in declared_class.__bases__
+                )
+                docstrings_by_class[statement.name] = dict(
+                    chain.from_iterable(map(dict.items, inherited_docstrings))
+                )
+                docstrings_by_class[statement.name] |= _own_descriptions(statement, declared_class)
+    return docstrings_by_class
 
 
 def _own_descriptions(node: ast.ClassDef, declared_class: type) -> dict[str, str]:

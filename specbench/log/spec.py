@@ -154,17 +154,17 @@ def parse_goodput(text: str) -> dict[str, float]:
     Raises:
         UserError: it has another form.
     """
-    limits: dict[str, float] = {}
-    for piece in filter(None, text.split(",")):
-        name, _, milliseconds = piece.strip().partition(":")
+    limits_s: dict[str, float] = {}
+    for limit_text in filter(None, text.split(",")):
+        time_name, _, milliseconds = limit_text.strip().partition(":")
         try:
-            limits[name] = float(milliseconds) / 1e3
+            limits_s[time_name] = float(milliseconds) / 1e3
         except ValueError:
-            limits[name] = 0.0
-        if name not in GOODPUT or not 0 < limits[name] < float("inf"):
+            limits_s[time_name] = 0.0
+        if time_name not in GOODPUT or not 0 < limits_s[time_name] < float("inf"):
             raise UserError(
-                f"--goodput {text} is not a list of limits: {piece!r}.",
+                f"--goodput {text} is not a list of limits: {limit_text!r}.",
                 f"Give milliseconds by name, such as ttft:500,tpot:50; names are "
                 f"{', '.join(GOODPUT)}.",
             )
-    return limits
+    return limits_s

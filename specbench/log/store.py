@@ -112,6 +112,7 @@ def read_run(path: Path, *, is_lenient: bool = False) -> Run:
     """
     header = read_header(path)
     record_check = RecordCheck(header)
+    # Each value of earlier lines -> itself, so that equal ones are in memory once.
     shared_values: dict[Any, Any] = {}
 
     def read_record(content: bytes, line_number: int) -> Record:
@@ -195,14 +196,18 @@ def _line(line: Struct) -> bytes:
 def _read_lines(
     path: Path, read: Callable[[bytes, int], ContentT], left_out: list[str] | None = None
 ) -> Iterator[ContentT]:
-    """What `read` makes of each line and its number. `left_out`, if given, collects bad lines."""
+    """What `read` makes of each line and its number, counted from 1.
+
+    A line that it refuses raises RunFolderError, or is collected in `left_out`, if given, as a
+    sentence. Without a file there are no lines.
+    """
     unreadable = os_errors(f"{path} cannot be read", "Make it readable.", RunFolderError)
     with unreadable, suppress(FileNotFoundError), path.open("rb") as file:
         for line_number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
                 return  # cut short by a kill; the sample counts as not done
             try:
-                content = read(line, line_number)
+                parsed_line = read(line, line_number)
             except (ValueError, RecursionError) as error:
                 problem = f"{path}, line {line_number}: {_reason(error, line)}"
                 if left_out is None:
@@ -213,11 +218,13 @@ def _read_lines(
                     raise RunFolderError(problem, hint) from error
                 left_out.append(problem)
                 continue
-            yield content
+            yield parsed_line
 
 
 def _reason(error: Exception, content: bytes) -> str:
-    """The message with the path of the wrong value first, then the value."""
+    """The message of an error about a line, with the path of the wrong value first, then the
+    value: '$.num_tokens: expected int, got str ("x")'. `content` is the line's JSON.
+    """
     if isinstance(error, ImpossibleRecord):
         return str(error)
     message, _, path = str(error).partition(" - at ")
@@ -231,7 +238,7 @@ def _reason(error: Exception, content: bytes) -> str:
             wrong_value = wrong_value[name or int(index)]
     except (ValueError, RecursionError):  # the path may have "[...]", the line may not be JSON
         return f"{path}: {message}"
-    shown = json.dumps(wrong_value)  # in ASCII
-    if len(shown) > _MOST_SHOWN:
-        shown = f"{shown[:_MOST_SHOWN]} ..."
-    return f"{path}: {message} ({shown})"
+    shown_value = json.dumps(wrong_value)  # in ASCII
+    if len(shown_value) > _MOST_SHOWN:
+        shown_value = f"{shown_value[:_MOST_SHOWN]} ..."
+    return f"{path}: {message} ({shown_value})"
