@@ -63,10 +63,10 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
         return Threads(torch.get_num_threads(), "environment", waiting())
     if target.device.type != "cpu":
         return Threads(torch.get_num_threads(), "torch", waiting())
-    counts = thread_counts()
+    counts = thread_counts()  # numbers of threads to try, the largest first
     largest = counts[0]
-    step_s = token_step(target)
-    trial = _confirmed(lambda: Trial(counts, largest, VANILLA_S).measure(step_s), largest)
+    time_step = token_step(target)
+    trial = _confirmed(lambda: Trial(counts, largest, VANILLA_S).measure(time_step), largest)
     set_threads(trial.best)
     return Threads(trial.best, "measured", waiting(), rounded_times(trial.medians))
 
@@ -76,22 +76,29 @@ def step_times(
 ) -> StepTimes:
     """Times of steps of the target by rows, and by threads if their number is measured here.
 
-    The least of two rounds counts, so that another program's moment changes no row alone.
+    All rows are timed twice, and the smaller median counts, so that another program's moment
+    changes no row alone.
+
+    Args:
+        target: its step over a chain of rows is timed.
+        prompt_ids: the tokens before each step.
+        chosen: vanilla's number of threads, and who chose it.
+        every_rows: the numbers of rows to time.
     """
     counts = thread_counts() if chosen.chosen_by == "measured" else [chosen.num]
-    seconds: dict[int, dict[int, float]] = {}
-    for rows in [*every_rows, *every_rows]:
-        step_s = token_step(target, rows, prompt_ids)
+    step_s: dict[int, dict[int, float]] = {}  # median seconds by rows and number of threads
+    for num_rows in [*every_rows, *every_rows]:
+        time_step = token_step(target, num_rows, prompt_ids)
         trial = Trial(counts, chosen.num, ROW_S)
         if len(counts) == 1:
             for _ in range(NUM_STEPS):
-                trial.add(chosen.num, step_s())
-        trial.measure(step_s)
-        by_threads = seconds.setdefault(rows, {})
+                trial.add(chosen.num, time_step())
+        trial.measure(time_step)
+        step_s_by_threads = step_s.setdefault(num_rows, {})
         for count, median_s in trial.medians.items():
-            by_threads[count] = min(median_s, by_threads.get(count, median_s))
+            step_s_by_threads[count] = min(median_s, step_s_by_threads.get(count, median_s))
     set_threads(chosen.num)
-    return StepTimes(seconds)
+    return StepTimes(step_s)
 
 
 def choose_for_methods(
@@ -100,20 +107,22 @@ def choose_for_methods(
     decode: Callable[[str, Stopwatch], object],
     rows: Mapping[str, int],
 ) -> Threads:
-    """Add the number of all prefills and of each method's decoding to vanilla's, `chosen`.
+    """The numbers `chosen`, with those of all prefills and of each method's decoding.
 
     Args:
+        chosen: has vanilla's number, which stays unless another one is faster.
         prefill: reads a usual prompt, and returns the seconds it took.
-        decode: completes a request with a method, watched.
+        decode: completes a request with the method of a label, watched by a stopwatch.
         rows: rows of a usual step by method. Methods with equally many share a number.
     """
-    counts = thread_counts()
-    vanilla = chosen.num
-    prefills = _confirmed(lambda: Trial(counts, vanilla, PREFILL_S).measure(prefill), vanilla)
-    seconds = METHODS_S / max(1, len({*rows.values()}))
+    counts = thread_counts()  # numbers of threads to try
+    usual = chosen.num
+    prefill_trial = _confirmed(lambda: Trial(counts, usual, PREFILL_S).measure(prefill), usual)
+    trial_s = METHODS_S / max(1, len({*rows.values()}))
 
-    def decoding(method: str) -> Trial:
-        trial = Trial(counts, vanilla, seconds)
+    def try_decoding(method: str) -> Trial:
+        """Decode with a method until the trial of its steps is over."""
+        trial = Trial(counts, usual, trial_s)
         has_steps = True
         while has_steps and trial.next() is not None:
             watch = TrialWatch(trial)
@@ -122,15 +131,15 @@ def choose_for_methods(
             has_steps = watch.num_steps > 0
         return trial
 
-    trials: dict[int, Trial] = {}
+    trials: dict[int, Trial] = {}  # by number of rows
     for method, num_rows in rows.items():
         if num_rows not in trials:
-            trials[num_rows] = _confirmed(partial(decoding, method), vanilla)
-    set_threads(vanilla)
+            trials[num_rows] = _confirmed(partial(try_decoding, method), usual)
+    set_threads(usual)
     return replace(
         chosen,
-        prefill=prefills.best,
-        prefill_s=rounded_times(prefills.medians),
+        prefill=prefill_trial.best,
+        prefill_s=rounded_times(prefill_trial.medians),
         methods={method: trials[num_rows].best for method, num_rows in rows.items()},
         method_step_s={
             method: rounded_times(trials[num_rows].medians) for method, num_rows in rows.items()
@@ -139,20 +148,25 @@ def choose_for_methods(
 
 
 def _confirmed(run: Callable[[], Trial], usual: int) -> Trial:
-    """A trial. If it leaves the usual number for a smaller one, it is repeated a moment later, and
-    the larger choice stays: a slow moment of one core does not decide.
+    """A trial of numbers of threads, made by `run`.
+
+    If it leaves the usual number for a smaller one, it is repeated a moment later, and the
+    larger choice stays: a slow moment of one core does not decide.
     """
-    first = run()
-    if first.best >= usual:
-        return first
+    trial = run()
+    if trial.best >= usual:
+        return trial
     sleep(PAUSE_S)
-    return max(first, run(), key=lambda trial: trial.best)
+    return max(trial, run(), key=lambda finished: finished.best)
 
 
 def token_step(
     target: Target, rows: int = 1, prompt_ids: tuple[int, ...] = PROMPT
 ) -> Callable[[], float]:
-    """A function that times a step of the target over a chain of rows."""
+    """Read a prompt, and return a function that runs a step after it and returns its seconds.
+
+    A step computes a chain of `rows` draft tokens. The prompt is cut to fit into the context.
+    """
     import torch
 
     from specbench.engine.layers.torch_attention import without_cudnn_attention
@@ -167,7 +181,7 @@ def token_step(
 
 
 def reading(target: Target, prompt_ids: tuple[int, ...]) -> Callable[[], float]:
-    """A function that times a prefill of the target."""
+    """A function that prefills the target with a prompt, and returns the seconds it took."""
     return _timed(lambda: target.prefill(prompt_ids, num_new=1))
 
 

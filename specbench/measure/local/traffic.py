@@ -30,18 +30,19 @@ def measure_traffic(target: Target) -> RooflineHeader:
     from specbench.engine.model_parts import pass_bytes
     from specbench.machine.bandwidth import bandwidth, block_bytes, cache_bytes
 
-    config = target.config
+    config = target.config  # of the text model, from its config.json
+    # Experts per layer; 1 for a dense model.
     num_experts = max(getattr(config, name, None) or 1 for name in _EXPERTS)
     num_chosen = getattr(config, "num_experts_per_tok", None) or num_experts
     if not isinstance(num_chosen, int):  # a number for each layer
         num_chosen = mean(num_chosen)
     experts = [module for name, module in target.model.named_modules() if name.endswith(".experts")]
-    unread_share = 1 - num_chosen / num_experts
+    unread_share = 1 - num_chosen / num_experts  # of the experts' weights, by a row
     target_bytes = pass_bytes(target.model)
-    num_bytes = block_bytes(target.device, target_bytes)
+    num_block_bytes = block_bytes(target.device, target_bytes)  # read to time the memory
     return RooflineHeader(
-        bandwidth_bytes_per_s=bandwidth(target.device, num_bytes),
-        block_bytes=num_bytes,
+        bandwidth_bytes_per_s=bandwidth(target.device, num_block_bytes),
+        block_bytes=num_block_bytes,
         cache_bytes=cache_bytes(target.device),
         target_bytes=target_bytes,
         kv_bytes_per_token=target.cache.bytes_per_token,
@@ -51,16 +52,20 @@ def measure_traffic(target: Target) -> RooflineHeader:
 
 
 def draft_bytes(drafters: Mapping[str, Drafter], records: Sequence[Record]) -> dict[str, float]:
-    """Bytes that each method's mean draft reads, over the steps of its records, if it has any."""
+    """Bytes that a draft of mean size reads, by method; methods without steps are left out.
+
+    `drafters` are by label. The mean is taken over all steps of a method's records.
+    """
     bytes_by_label = {}
     for label, drafter in drafters.items():
-        num_nodes = [
-            number
+        nodes_of_steps = [
+            num_nodes
             for record in records
             if record.key.method == label
-            for number in record.num_nodes
+            for num_nodes in record.num_nodes
         ]
         with suppress(Exception):  # any plug-in; its samples are worth more than its bound
-            if num_nodes:
-                bytes_by_label[label] = float(drafter.bytes_read(sum(num_nodes) / len(num_nodes)))
+            if nodes_of_steps:
+                mean_nodes = sum(nodes_of_steps) / len(nodes_of_steps)
+                bytes_by_label[label] = float(drafter.bytes_read(mean_nodes))
     return bytes_by_label

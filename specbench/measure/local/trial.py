@@ -56,26 +56,26 @@ class Trial:
         return min(self._counts, key=lambda count: len(self._times[count]))
 
     def add(self, count: int, seconds: float) -> None:
-        """Keep the time of a step, and drop numbers that are far from the best.
+        """Keep the seconds of a step with `count` threads, and drop counts far from the best.
 
-        If a count is far slower than a larger one, smaller counts are skipped. If the number
-        that is kept is dropped, the best takes its place.
+        If a count is far slower than a larger one, smaller counts are dropped with it. If the
+        usual number, which is the first of `_counts`, is dropped, the best takes its place.
         """
         self._times[count].append(seconds)
-        medians = self.medians
+        medians = self.medians  # seconds, by number of threads
         best = min(medians, key=medians.__getitem__)
         for tried in medians:
             num_steps = min(len(self._times[tried]), len(self._times[best]))
             is_far = _is_far(medians[tried], medians[best], num_steps)
             if tried in self._counts and is_far:
-                smallest = tried if best > tried else 0
-                kept = best if tried == self._counts[0] else self._counts[0]
+                too_small = tried if best > tried else 0  # counts up to it are dropped
+                usual = best if tried == self._counts[0] else self._counts[0]
                 others = [
                     other
                     for other in self._counts
-                    if other not in (kept, tried) and other > smallest
+                    if other not in (usual, tried) and other > too_small
                 ]
-                self._counts = [kept, *others]
+                self._counts = [usual, *others]
 
     def measure(self, seconds: Callable[[], float]) -> Trial:
         """Fill it with the times that `seconds` returns."""
@@ -101,11 +101,15 @@ class Trial:
         return {count: median(times) for count, times in self._times.items() if times}
 
     def _choose(self) -> _Choice:
+        """The fastest number so far; it is settled if the sign tests have decided on all others.
+
+        It begins with the usual number, the first of `_counts`; a later one has to be faster.
+        """
         best = self._counts[0]
         is_settled = True
         for count in self._counts[1:]:
             is_faster = _is_faster(self._times[count], self._times[best])
-            if is_faster is None:
+            if is_faster is None:  # too few steps to tell
                 is_settled = False
             elif is_faster:
                 best = count
@@ -149,6 +153,13 @@ class TrialWatch(Stopwatch):
         self.num_steps = 0
 
     def lap(self, phase: Phase) -> None:
+        """Give the trial the seconds of the step that ends, and begin one with the next number.
+
+        A step ends with its phase "host"; other phases are ignored.
+
+        Raises:
+            TrialOver: the trial needs no more steps.
+        """
         if phase != "host":
             return
         if self._count is not None:

@@ -28,46 +28,56 @@ def warm_up(
     """Let every method decode a little at every temperature, so that no sample pays for it.
 
     With graphs, capture every cache size that the requests can reach and every size that the
-    drafters' trees can have. Returns for each method the reason why its steps are not replayed
-    as graphs, None if they are.
+    drafters' trees can have.
+
+    Args:
+        target: the loaded model.
+        drafters: of the methods, by label.
+        complete: completes a request with the method of a label.
+        requests: of the run's sizes and temperatures, the usual one first.
+
+    Returns:
+        For each method, the reason why its steps are not replayed as graphs; None if they are.
     """
     execution = target.execution
     usual = requests[0]
     samplings = list(dict.fromkeys(request.sampling for request in requests))
-    prompts = [usual.prompt_ids]
+    prompts = [usual.prompt_ids]  # token ids of each
 
     def decode_a_little(
         label: str, prompt_ids: tuple[int, ...], samplings: Iterable[Sampling]
     ) -> None:
+        """Complete the start of a prompt's answer with a method, once per sampling."""
         num_tokens = min(WARM_UP_TOKENS, usual.max_new_tokens)
         for sampling in samplings:
             with suppress(Exception):  # it will fail in samples too
                 complete(label, Request(prompt_ids, num_tokens, sampling))
 
-    def capture(longest: int) -> None:
+    def capture(max_tokens: int) -> None:
+        """Run the steps of all drafters in sequences of up to `max_tokens` tokens."""
         from specbench.engine.graphs.capture import capture_graphs
 
         for drafter in drafters.values():
             with suppress(Exception), containing("A draft"):
-                capture_graphs(target, drafter, longest, usual.max_new_tokens, samplings)
+                capture_graphs(target, drafter, max_tokens, usual.max_new_tokens, samplings)
 
     if execution.is_static:
         longest = max(len(request.prompt_ids) + request.max_new_tokens for request in requests)
-        longest = min(longest, target.context)
-        prompts += prompts_to(longest, usual.prompt_ids)
+        max_tokens = min(longest, target.context)  # of a prompt with its answer
+        prompts += prompts_to(max_tokens, usual.prompt_ids)
         with execution.paused():  # a cache that grows drops all graphs: full size first
-            capture(longest)
+            capture(max_tokens)
             for label in drafters:
                 decode_a_little(label, prompts[-1], samplings[:1])
-        capture(longest)
-    reasons: dict[str, str | None] = {}
+        capture(max_tokens)
+    eager_reasons: dict[str, str | None] = {}  # by method
     for label in drafters:
         execution.failures.clear()
         for prompt_ids in prompts:
             decode_a_little(label, prompt_ids, samplings)
-        reasons[label] = min(execution.failures, default=target.eager_reason)
+        eager_reasons[label] = min(execution.failures, default=target.eager_reason)
     execution.close()
-    return reasons
+    return eager_reasons
 
 
 def prompts_to(longest: int, first: tuple[int, ...]) -> list[tuple[int, ...]]:

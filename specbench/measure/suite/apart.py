@@ -46,20 +46,32 @@ class Order(msgspec.Struct, frozen=True):
 def complete(order: Order, progress: Progress, setup_maker: SetupMaker | None = None) -> Run:
     """Complete a run in this process, and return it. A complete one is left as it is.
 
+    Args:
+        order: what to run, and in which folder.
+        progress: receives the events of the run.
+        setup_maker: as in `make_plan`; None for the usual one.
+
     Raises:
         SpecbenchError: the run cannot be made, or it failed.
     """
-    path = Path(order.path)
-    is_resumed = (path / HEADER).exists()
+    run_folder = Path(order.path)
+    is_resumed = (run_folder / HEADER).exists()
     choose = resumed_run if is_resumed else new_run
-    chosen = choose(order.spec, order.given, path, path.parent)
+    # The spec in effect, which of a resumed run is mostly the stored one, and what was given.
+    chosen = choose(order.spec, order.given, run_folder, run_folder.parent)
     if is_resumed:
-        stored = read_run(path)
-        if stored.header.status == "complete" and len(stored.records) == stored.header.num_records:
-            return stored
+        stored_run = read_run(run_folder)
+        num_records = stored_run.header.num_records  # of the complete run
+        if stored_run.header.status == "complete" and len(stored_run.records) == num_records:
+            return stored_run
     plan = make_plan(chosen.spec, is_offline=order.is_offline, setup_maker=setup_maker)
     return run_plan(
-        plan, path, progress, given=chosen.given, command=order.command, is_forced=order.is_forced
+        plan,
+        run_folder,
+        progress,
+        given=chosen.given,
+        command=order.command,
+        is_forced=order.is_forced,
     )
 
 
@@ -83,7 +95,10 @@ def complete_apart(
 
 
 def main() -> int:
-    """Complete the run that is asked for on stdin; returns the exit code."""
+    """Complete the run that stdin asks for, as the JSON of an `Order`. Returns the exit code.
+
+    Prints the run's messages, and last the reason if the run fails.
+    """
     wait_briefly()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)

@@ -65,7 +65,9 @@ class Preview:
 
 
 def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
-    """The preview of a run; `bytes_per_s` measures the memory bandwidth of a device.
+    """The preview of a run: its samples, memory and time, and what it lacks.
+
+    `bytes_per_s` measures the memory bandwidth of the device of a name, such as "cpu".
 
     Raises:
         UserError: an unknown name, or a device that this machine does not have.
@@ -81,17 +83,17 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
         dtype=pick_dtype(spec.card, spec.dtype, device),
         stand_in=stand_in_of(spec.card) if spec.weights == "stand-in" else None,
     )
-    need = survey.target_memory()
+    need = survey.target_memory()  # None if unknown
     selected = select_methods(
         spec, spec.card, spec.run_methods, resolve_weights=survey.resolve_weights
     )
     survey.missing += [f"{method.label} has no checkpoint." for method in selected.missing]
     num_methods = len(selected.methods)
     num_samples = None
-    num_answers = survey.num_answers()
+    num_answers = survey.num_answers()  # of one method in one pass at one temperature
     if num_answers is not None:
-        num_per_method = num_answers * len(spec.temperatures) * (spec.repeats or 1)
-        num_samples = num_per_method * num_methods
+        num_samples_per_method = num_answers * len(spec.temperatures) * (spec.repeats or 1)
+        num_samples = num_samples_per_method * num_methods
     memory_bytes = None
     max_seconds = None
     if need is not None:
@@ -131,8 +133,12 @@ class _Survey:
     """Sentences about what the run lacks."""
 
     def target_memory(self) -> memory.MemoryNeed | None:
-        """The memory of the target, None if unknown. Notes its files if they are not here."""
+        """The memory of the target with its cache, in bytes; None if unknown.
+
+        Notes the size of its files if they are not on this machine.
+        """
         what = f"Model {self.card.name}"
+        # Of a shape, or of the folder of a checkpoint.
         estimate = partial(memory.estimate, dtype=self.dtype, context=CONTEXT, what=what)
         if self.stand_in:
             return estimate(self.stand_in.shape)
@@ -150,11 +156,14 @@ class _Survey:
         return estimate(shape)
 
     def resolve_weights(self, method: RunMethod) -> ResolvedWeights:
-        """A method's weights. Notes their memory, and their files if they are not here."""
+        """A method's weights; none if they are not on this machine.
+
+        Notes their memory in bytes, and the size of their files if they are not here.
+        """
         bytes_per_number = memory.BYTES[self.dtype]
         try:
             resolved = find_checkpoint(self.card, method, is_offline=True, stand_in=self.stand_in)
-            weights = resolved.weights
+            weights = resolved.weights  # a path, the plan of a stand-in's, or None
             if not isinstance(weights, Path | None):
                 self.draft_bytes += weights.num_numbers * bytes_per_number
             elif weights and weights.is_dir():
@@ -181,17 +190,20 @@ class _Survey:
 
         Prompts that are not on this machine count as having one turn.
         """
-        total = 0
+        total_answers = 0
         for task in plan_tasks(self.spec.tasks, self.spec.prompts):
             num_answers = self._num_answers_of(task)
             if num_answers is None:
                 self.missing.append(f"The number of prompts of {task.name} is not known yet.")
                 return None
-            total += num_answers
-        return total
+            total_answers += num_answers
+        return total_answers
 
     def _num_answers_of(self, task: Task) -> int | None:
-        """Answers to the prompts of a task. Notes their file if it is not here."""
+        """The number of answers to the prompts of a task; None if unknown.
+
+        Notes the file of prompts if it is not on this machine.
+        """
         spec = self.spec
         try:
             (prompt_set,) = load_prompt_sets(
@@ -202,7 +214,7 @@ class _Survey:
             return sum(len(prompt.turns) for prompt in prompt_set.prompts)
         except UserError:
             self.sizes.append(None)
-        num_prompts = spec.limit or spec.sample
+        num_prompts = spec.limit or spec.sample  # at most; None for all
         if task.card and spec.prompts == "paper" and task.card.paper:
             num_in_paper = task.card.paper.num_prompts
             return min(num_prompts, num_in_paper) if num_prompts else num_in_paper

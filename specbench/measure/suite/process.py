@@ -54,13 +54,14 @@ def run_tried(
         ended = run_command(
             command, say, timeout_s=None if try_s == math.inf else try_s, stdin=stdin
         )
-        if ended.code == 0:
+        exit_code = ended.code  # None at the timeout, below 0 if a signal killed it
+        if exit_code == 0:
             return
-        reason = ended.last or f"It ended with {ended.code}."
-        if ended.code is None:
+        reason = ended.last or f"It ended with {exit_code}."
+        if exit_code is None:
             reason = f"It was stopped at its timeout of {try_s:.3g} s."
-        has_ended_by_itself = ended.code is not None and ended.code >= 0
-        is_final = ended.code == UserError.exit_code or (only_killed and has_ended_by_itself)
+        has_ended_by_itself = exit_code is not None and exit_code >= 0
+        is_final = exit_code == UserError.exit_code or (only_killed and has_ended_by_itself)
         if num_tries == most_tries or is_final or time.monotonic() >= deadline:
             raise SpecbenchError(reason)
         say(f"{reason} Second try.")
@@ -73,9 +74,18 @@ def run_command(
     timeout_s: float | None = None,
     stdin: bytes = b"",
 ) -> Ended:
-    """Run a command, and say its lines. All that it started ends with it.
+    """Run a command in a process group of its own. All that it started ends with it.
 
     At its timeout, or with this process, it is interrupted, and killed GRACE_S later.
+
+    Args:
+        command: the words of the command line.
+        say: receives each line that it prints, as it is printed.
+        timeout_s: seconds after which it is stopped; None for no timeout.
+        stdin: the command's standard input.
+
+    Returns:
+        The exit code, None at the timeout, and the last line that is not empty.
     """
     process = subprocess.Popen(
         command,
@@ -96,11 +106,11 @@ def run_command(
 
     reader = Thread(target=read, args=(process.stdout,), daemon=True)
     reader.start()
-    code: int | None = None
+    exit_code: int | None = None
     try:
         with suppress(BrokenPipeError), process.stdin:
             process.stdin.write(stdin)
-        code = process.wait(timeout_s)
+        exit_code = process.wait(timeout_s)
     except BaseException as error:
         os.killpg(process.pid, signal.SIGTERM)  # background jobs ignore SIGINT
         with suppress(subprocess.TimeoutExpired):
@@ -113,4 +123,4 @@ def run_command(
         process.wait()
         reader.join()
     last_line = next((line for line in reversed(lines) if line), "")
-    return Ended(code, last_line)
+    return Ended(exit_code, last_line)

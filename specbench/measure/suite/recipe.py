@@ -71,19 +71,22 @@ def equal_runs(spec: RunSpec, given: Sequence[str], num_runs: int) -> Suite:
 
 
 def read_recipe(path: Path) -> Suite:
-    """The suite of a recipe.
+    """The suite of a recipe: a run for each model of each of its tables [[runs]].
+
+    `path` is the recipe's TOML file.
 
     Raises:
         UserError: the file is unreadable, or a key or value is wrong. The message has the line.
     """
     recipe = read_toml(path, RecipeFile, what="Recipe", hint="docs/suites.md shows one.")
     runs: list[SuiteRun] = []
-    for table in recipe.runs:
-        values = {**recipe.values, **table}
-        for model in _take_models(path, values):
-            spec = _make_spec(path, {**values, "model": model})
-            folder = _folder(len(runs) + 1, model)
-            runs.append(SuiteRun(folder, spec, given=("model", *values)))
+    for run_table in recipe.runs:
+        # The table's own arguments of `specbench.run`, by name, override those of every run.
+        arguments = {**recipe.values, **run_table}
+        for model in _take_models(path, arguments):  # removes them from `arguments`
+            spec = _make_spec(path, {**arguments, "model": model})
+            folder_name = _folder(len(runs) + 1, model)
+            runs.append(SuiteRun(folder_name, spec, given=("model", *arguments)))
     if not runs:
         raise UserError(f"Recipe {path} has no [[runs]].", 'Add one with models = ["tiny"].')
     return Suite(path.stem, recipe.title, tuple(runs))

@@ -37,7 +37,7 @@ def run_suite(
     is_offline: bool = False,
     setup_maker: SetupMaker | None = None,
 ) -> SuiteResult:
-    """Run what the folder lacks.
+    """Run what the folder lacks. Returns the finished runs, and why the others failed.
 
     Args:
         suite: the runs.
@@ -57,11 +57,11 @@ def run_suite(
             f"{folder} has runs already.", "Go on with them by --resume, or give another --output."
         )
     finished: list[Run] = []
-    failures: dict[str, str] = {}
-    for number, run in enumerate(suite.runs, 1):
+    failures: dict[str, str] = {}  # reasons by the name of the folder
+    for number, run in enumerate(suite.runs, 1):  # `run.name` names its folder
         progress.message(f"Run {number} of {len(suite.runs)}: {run.name}")
         spec = run.spec
-        if suite.is_apart and number > 1 and spec.settings == AUTO:
+        if suite.is_apart and number > 1 and spec.settings == AUTO:  # as the first run chose
             spec = replace(spec, settings=str(folder / suite.runs[0].name))
         order = Order(
             spec=spec,
