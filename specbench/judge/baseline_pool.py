@@ -58,7 +58,8 @@ def check_speeds(
     """A check of speed of each method and temperature and, under vanilla, one of all methods
     together. A method of the first baseline that another run lacks is skipped.
 
-    `load` is that of all these runs, one of `num_loads` that are checked.
+    `max_slowdown` is the share by which a time per token may rise. `load` is that of all these
+    runs, one of `num_loads` that are checked.
 
     Raises:
         UserError: there are too few baselines to know their spread.
@@ -79,19 +80,19 @@ def check_speeds(
             yield Check("speed", "skipped", "this run or a baseline has no completion of it", key)
     if not cells:
         return
-    num_methods = len(cells)
-    rule = _SpeedRule(max_slowdown, GATE_ALPHA / ((num_methods + 1) * num_loads))
+    num_cells = len(cells)
+    rule = _SpeedRule(max_slowdown, GATE_ALPHA / ((num_cells + 1) * num_loads))
     method_changes = changes.to_numpy()  # [cells, pairs of runs]
     common_changes = np.median(method_changes, axis=0)  # [pairs of runs]
-    if num_methods > 1:
+    if num_cells > 1:
         relative_changes = method_changes - common_changes
         # degrees of freedom: of the baselines x of the methods
-        degrees = (num_baselines - 1) * (num_methods - 1)
+        degrees = (num_baselines - 1) * (num_cells - 1)
         variance = _machine_variance(relative_changes, num_baselines, degrees)
         for key, cell_changes in zip(cells, relative_changes, strict=True):
             change = float(cell_changes[:num_baselines].mean())
             yield _check(key, change, variance, rule, "than the run's other methods")
-    method = BASELINE if num_methods > 1 else cells[0].method
+    method = BASELINE if num_cells > 1 else cells[0].method
     key = CellKey(method, cells[0].temperature, MEAN, load)
     variance = _machine_variance(common_changes, num_baselines, num_baselines - 1)
     change = float(common_changes[:num_baselines].mean())
@@ -166,6 +167,7 @@ def _check(
     text = f"{word} by {abs(math.expm1(change)) * 100:.1f} % {against}"
     text += f"; equal runs differ by up to {math.expm1(half_width) * 100:.1f} %"
     status: Status = "passed"
+    # The smallest slowdown that would fail is too large for a verdict.
     is_blind = math.expm1(allowed_log + half_width) > MOST_UNSEEN
     if p_value is not None and p_value <= rule.level:
         status = "failed"

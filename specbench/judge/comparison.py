@@ -119,17 +119,17 @@ def compare_runs(
         )
     if methods and len(runs) > 2:
         raise UserError(f"--cross compares two runs, not {len(runs)}.", "Name two.")
-    first, *others = map(RunTables, runs)
+    first_run, *other_runs = map(RunTables, runs)
     comparisons = []
-    for number, other in enumerate(others):
-        unshared_loads = () if methods else tuple(_unshared_loads(first.run, other.run))
-        for load in _shared_loads(first.run, other.run):
-            reference, subject = first.at(load), other.at(load)
+    for subject_index, other_run in enumerate(other_runs):
+        unshared_loads = () if methods else tuple(_unshared_loads(first_run.run, other_run.run))
+        for load in _shared_loads(first_run.run, other_run.run):
+            reference, subject = first_run.at(load), other_run.at(load)
             if methods:  # the first run has the first method, so it is the subject
                 reference, subject = subject, reference
             comparison = compare_tabled(reference, subject, crossed=methods, is_forced=is_forced)
             unshared = (*comparison.unshared, *unshared_loads)
-            comparisons.append(replace(comparison, number=number, unshared=unshared))
+            comparisons.append(replace(comparison, number=subject_index, unshared=unshared))
     return comparisons
 
 
@@ -186,6 +186,7 @@ def compare_tabled(
     """
     if not is_forced:
         require_same_work(reference.run.header, subject.run.header)
+    # several runs of one command, joined into one
     are_pools = bool(reference.run.run_of_repeat and subject.run.run_of_repeat)
     reference_side = make_side(reference, are_pools=are_pools)
     subject_side = make_side(subject, are_pools=are_pools)
@@ -228,7 +229,9 @@ def _compare(
         Scope("runs" if are_pools else "passes", min(reference.num_units, subject.num_units)),
         is_one_run=is_one_run,
     )
+    # the reason why times are no evidence
     no_times = WITH_PHASES if subject.has_phases or reference.has_phases else None
+    # the requests that both finished, one per row
     requests = pair_requests(subject.frame, reference.frame, methods)
     row_numbers = rows_by_cell(requests)  # of each cell, in `requests`
     # One stream of draws per task: all methods are measured on the same resampled samples.

@@ -161,10 +161,8 @@ def _cells(
     cells = []
     for shown_metric in metrics:
         pair = comparison.cells[key].pair(shown_metric.metric)
-        subject, reference = (
-            Cell(shown_metric.write(pair.subject)),
-            Cell(shown_metric.write(pair.reference)),
-        )
+        subject = Cell(shown_metric.write(pair.subject))
+        reference = Cell(shown_metric.write(pair.reference))
         cells += [subject, reference] if is_subject_first else [reference, subject]
         alone_mark = ALONE if pair.is_alone else ""
         ratio_text = formats.mat(pair.ratio) + alone_mark + formats.plus_minus(pair.ratio)

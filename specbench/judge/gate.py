@@ -43,6 +43,7 @@ def check(
 ) -> CheckedRun:
     """Check a run against its baseline run. A check of task `MEAN` is about the mean over tasks.
 
+    `allowed` has the changes for the worse that pass; None stands for its defaults.
     With `more` baselines, speed is checked against all of them (see `check_speeds`), and all
     else against the first. Nothing is judged if settings of methods were chosen differently.
 
@@ -135,6 +136,7 @@ def _asked_numbers(baseline: RunTables, *, has_speed: bool) -> dict[str, set[str
     asked: dict[str, set[str]] = {"MAT": set(), "speed": set()}
     for load in baseline.run.loads:
         frame = baseline.at(load).table.frame
+        # rows of methods that draft, with tokens that count for MAT
         has_mat = (frame["mat_emitted"] > 0) & (frame["method"] != BASELINE)
         asked["MAT"] |= {*frame["method"][has_mat]}
         if has_speed:
@@ -212,7 +214,7 @@ def _no_speed_reason(run: Run, baselines: Sequence[Run], rule: SpeedRule) -> str
         return None
     for baseline in baselines:
         cautions = CHECK.cautions(baseline.header, run.header)
-        if cautions:
+        if cautions:  # fields of the machine that differ, with both contents in words
             before, now = cautions[0].first, cautions[0].second
             return f"another machine: {before} in the baseline, {now} here"
     return None

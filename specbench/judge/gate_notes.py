@@ -29,7 +29,7 @@ class GateResult:
 
     @property
     def unjudged(self) -> dict[str, list[str]]:
-        """The methods, in words, without any judged number of a kind: "MAT" or "speed".
+        """For each kind of number, "MAT" or "speed", the methods without a judged one, in words.
 
         Kinds with a judged number of every method are left out. The list of a kind that has no
         check at all is empty.

@@ -50,6 +50,7 @@ def _check_prompts(
 ) -> HashFindings:
     """Check one task's prompts: their hash, and that every record belongs to a prompt.
 
+    `stored` describes the prompts in the run's header, `prompts` are those on this machine.
     A merged run's hash is not checked: it is made of the hashes of several runs.
     """
     faults = []

@@ -178,8 +178,9 @@ def _check_answers(completions: DataFrame, rule: _AnswerRule, load: Load) -> Ite
     """Check the greedy answers of one method: counted by task, judged over all tasks. Passes
     repeat the answer to a request, so they are judged as one.
 
-    `completions` are the rows of `join_completions` of one method and temperature.
-    A method that is not lossless may give any answer. So may vanilla in half precision.
+    `completions` are the rows of `join_completions` of one method and temperature, `load` is
+    that of the checked cells. A method that is not lossless may give any answer. So may vanilla
+    in half precision.
     """
     method, temperature = completions["method"].iloc[0], completions["temperature"].iloc[0]
     if temperature > 0 or not rule.is_bound(method):

@@ -108,15 +108,15 @@ def write_site(
     Raises:
         RunFolderError: a run cannot be read, or the folder cannot be written.
     """
-    stored = [read_run(path, is_lenient=True) for path in single_runs(paths)]
-    stored.sort(key=lambda run: run.header.created)
-    num_tasks = max(len(run.header.columns) for run in stored)
+    stored_runs = [read_run(path, is_lenient=True) for path in single_runs(paths)]
+    stored_runs.sort(key=lambda run: run.header.created)
+    num_tasks = max(len(run.header.columns) for run in stored_runs)
     runs: list[SiteRun] = []
     rows: list[SiteRow] = []
     for run_number, (stored_run, run_folder) in enumerate(
-        zip(stored, _folders(stored), strict=True)
+        zip(stored_runs, _folders(stored_runs), strict=True)
     ):
-        say(f"{run_number + 1} of {len(stored)}: {stored_run.folder}")
+        say(f"{run_number + 1} of {len(stored_runs)}: {stored_run.folder}")
         report = make_report(stored_run, bootstrap)
         for source in report.sources:  # the run at each of its loads
             rows += run_rows(source.metrics, run_number, num_tasks)

@@ -162,6 +162,7 @@ def pair_cell(
     """A cell from its rows of `pair_requests`, with intervals if there are draws.
 
     `no_times` is the reason why the times of a run are not evidence, if they are not.
+    `repetition` says how many passes or runs both sides have.
     """
     if not len(rows):
         no_pair = _pair(NO_SHARED, NO_SHARED)

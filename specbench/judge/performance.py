@@ -123,7 +123,7 @@ def check_performance(
     p_values = {test_index: test.p_value for test_index, test in enumerate(tests)}
     num_tested = sum(p_value is not None for p_value in p_values.values())
     level = GATE_ALPHA / max(1, num_tested)  # of a single test, corrected for their number
-    for test_index, p_value in holm(p_values).items():
+    for test_index, p_value in holm(p_values).items():  # corrected
         test = tests[test_index]
         is_significant = p_value is not None and p_value <= GATE_ALPHA
         if is_significant or not test.is_rise:

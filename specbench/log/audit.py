@@ -116,7 +116,8 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
     def unjudged(self, method: str, temperature: float) -> str:
         """The reason why a method has no verdict at a temperature; empty if it has one.
 
-        `smallest_tv` is the smallest mean total variation that the tests would have found.
+        `smallest_tv` is the smallest mean total variation that a test of the method's sampled
+        tokens finds.
         """
         audits = [audit for audit in self.at(method, temperature) if not audit.is_raised]
         if not audits:

@@ -57,13 +57,14 @@ def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tup
     """The fields in which two runs differ, but for notes.
 
     `first` and `second` are headers (`RunHeader` unless `is_exact`). What one header does not
-    know, as a hash or the kernels of an older one, equals anything.
-    Unless `is_exact`, fields without a name for readers and void ones are left out: a seed
-    that nothing was drawn with, the name of a model whose files are the same.
+    know, as a hash or the kernels of an older one, equals anything. Unless `is_exact`, fields
+    without a name for readers and void ones are left out: a seed that nothing was drawn with,
+    the name of a model whose files are the same.
     """
     list_fields: Callable[[Any], Iterator[_Field]] = _exact_fields if is_exact else _named_fields
     first_fields = {field.path: field for field in list_fields(first)}
     second_fields = {field.path: field for field in list_fields(second)}
+    # A header without any field of a part, such as "gpu", does not know the part.
     first_parts = {field.part for field in first_fields.values()}
     second_parts = {field.part for field in second_fields.values()}
     known_parts = first_parts & second_parts

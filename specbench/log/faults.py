@@ -203,18 +203,18 @@ def _miscounted_blocks(blocks: Sequence[BlockHeader], records: Sequence[Record])
     sums of its records. A block has the requests of one method and task that a server completed
     in one go.
     """
-    num_requests: Counter[BlockKey] = Counter()
+    num_requests: Counter[BlockKey] = Counter()  # of the records, by the key of their block
     num_tokens: Counter[BlockKey] = Counter()
     for record in records:
         key = block_key(record.key)
         num_requests[key] += 1
         num_tokens[key] += record.num_tokens
-    num_measured = Counter(map(block_key, blocks))
+    num_blocks = Counter(map(block_key, blocks))
     for block in blocks:
         key = block_key(block)
-        if num_measured[key] > 1 or block.num_before:  # its records were measured in parts
+        if num_blocks[key] > 1 or block.num_before:  # its records were measured in parts
             continue
-        counts = num_requests[key], num_tokens[key]
+        counts = num_requests[key], num_tokens[key]  # those of its records
         if (block.num_requests, block.num_tokens) != counts:
             yield (
                 f"The block of {block.method} on {block.task} counts {block.num_requests} requests "

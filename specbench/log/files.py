@@ -21,9 +21,12 @@ class LineFile:
     """
 
     def __init__(self, path: Path, option: str = "--output") -> None:
-        """Open and lock the file, and cut off a last line that has no newline."""
+        """Open and lock the file, and cut off a last line that has no newline.
+
+        `option` is the option of the command line that names the folder, for messages.
+        """
         self.path = path
-        self._option = option  # the one that names the folder
+        self._option = option
         with folder_errors(path, option):
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._descriptor = os.open(path, flags, 0o644)
@@ -36,7 +39,7 @@ class LineFile:
                 raise
 
     def append(self, line: bytes) -> None:
-        """Add a line. After an error the file is as before.
+        """Add a line, which has its newline. After an error the file is as before.
 
         Raises:
             RunFolderError: the disk is full, or the file is no longer where it was.

@@ -24,6 +24,7 @@ class RecordCheck:
     """Checks the lines of one run one after the other, in the order of the file."""
 
     def __init__(self, header: RunHeader) -> None:
+        """Take from the header what lines can have; no line has been checked yet."""
         spec_values = header.spec.values
         self._budget = spec_values.max_new_tokens
         self._repeats = spec_values.repeats or 1
@@ -39,7 +40,7 @@ class RecordCheck:
         self._num_prompts = {prompts.task: prompts.num_prompts for prompts in header.prompts}
         self._sample_ids: dict[str, set[str]] = {}  # by task, those of the lines so far
         self._turns: set[tuple[str, str, int]] = set()  # task, sample and turn of these lines
-        self._line_numbers: dict[RecordKey, int] = {}
+        self._line_numbers: dict[RecordKey, int] = {}  # of the lines so far, by their keys
 
     def check(self, line: RecordLine, key: RecordKey, line_number: int) -> None:
         """Raise ImpossibleRecord for the first thing wrong with the line."""

@@ -59,7 +59,7 @@ def merged(runs: Sequence[Run]) -> Run:
     records: list[Record] = []
     offsets_of_runs: list[Offsets] = []
     for run in runs:
-        offsets = dict(num_passes)
+        offsets = dict(num_passes)  # passes over each prompt in earlier runs
         offsets_of_runs.append(offsets)
         trace_lines = store.read_trace(run.path) if run.path else ()
         traces = {line.key: line.steps for line in trace_lines}  # by record
@@ -146,7 +146,7 @@ def _header(
     """
     headers = [run.header for run in runs]
     first_header = headers[0]
-    columns: dict[str, str] = {}
+    columns: dict[str, str] = {}  # task -> title
     for header in headers:
         columns |= header.columns
     spec_values = structs.replace(

@@ -72,17 +72,18 @@ def _is_measured_twice(run: Run, earlier_run: Run) -> bool:
     """
     if run.header.uids & earlier_run.header.uids:
         return True
-    answers = _times_of_answers(run)
-    earlier_answers = _times_of_answers(earlier_run)
-    num_shared = 0
-    for answer, earlier_times in earlier_answers.items():
-        times_of_answer = answers.get(answer, [])
-        num_shared += sum(
+    times_by_answer = _times_of_answers(run)
+    earlier_times_by_answer = _times_of_answers(earlier_run)
+    num_shared_times = 0
+    for answer, earlier_times in earlier_times_by_answer.items():
+        times_of_answer = times_by_answer.get(answer, [])
+        num_shared_times += sum(
             any(times.is_same(earlier) for times in times_of_answer) for earlier in earlier_times
         )
-    num_answers = sum(map(len, answers.values()))
-    num_earlier_answers = sum(map(len, earlier_answers.values()))
-    return num_shared >= max(1, min(2, num_answers, num_earlier_answers))
+    num_answers = sum(map(len, times_by_answer.values()))
+    num_earlier_answers = sum(map(len, earlier_times_by_answer.values()))
+    # Two equal measurements are enough; one, if a run has a single answer.
+    return num_shared_times >= max(1, min(2, num_answers, num_earlier_answers))
 
 
 def _times_of_answers(run: Run) -> Mapping[_Answer, Sequence[_Times]]:

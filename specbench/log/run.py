@@ -125,7 +125,7 @@ class Run:
 
     def at(self, load: Load) -> Run:
         """The part of the run that was measured at one load, as a run; the run itself if it has
-        this load alone.
+        this load alone. A load is a number of requests at once, or of requests per second.
 
         What concerns the whole run, its warnings, missing records and lines left out, stays
         with its first load.

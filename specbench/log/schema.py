@@ -41,7 +41,8 @@ _MODULES = (
 
 
 def json_schema(kind: str) -> dict[str, Any]:
-    """The JSON Schema of a kind of file.
+    """The JSON Schema of a kind of file ("header", "record", "trace" or "audit"), with the
+    descriptions of its fields.
 
     Raises:
         UserError: there is no such kind.

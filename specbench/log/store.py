@@ -234,6 +234,7 @@ def _reason(error: Exception, content: bytes) -> str:
     path = path.strip("`")  # such as $.phases.draft_s or $.token_ids[3]
     try:
         wrong_value = json.loads(content)
+        # each piece of the path: a field's name, or the index of a list
         for name, index in re.findall(r"\.(\w+)|\[(.+?)\]", path):
             wrong_value = wrong_value[name or int(index)]
     except (ValueError, RecursionError):  # the path may have "[...]", the line may not be JSON
