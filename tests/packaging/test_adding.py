@@ -53,7 +53,10 @@ ADDED: dict[str, dict[str, list[tuple[str, str]]]] = {
     "a statistic of a cell": {
         "specbench/analysis/cells.py": [
             ("    num_steps: int\n", "    num_steps: int\n    most: Value\n"),
-            ("num_steps=int(", "most=Estimate(max(steps.histogram, default=0)), num_steps=int("),
+            (
+                "num_steps=int(",
+                "most=Estimate(max(step_counts.histogram, default=0)), num_steps=int(",
+            ),
         ],
         "specbench/analysis/frames.py": [
             ('"match_rate":', '"most": value_or_none(cell.most), "match_rate":')
