@@ -193,14 +193,16 @@ class ClusterBackend:
         Returns:
             Error records of the sample if too many workers were lost at it, else none.
         """
-        name = self._names.get(actor, "A worker")
+        worker_name = self._names.get(actor, "A worker")
         if job is None:
-            self._progress.message(f"{name} is lost: {reason}")
+            self._progress.message(f"{worker_name} is lost: {reason}")
             return ()
         prompt_id = job.sample.prompt.sample_id
-        self._progress.message(f"{name} is lost: {reason} Another worker repeats {prompt_id}.")
-        self._submit(actor)
-        num_lost = job.num_lost + 1
+        self._progress.message(
+            f"{worker_name} is lost: {reason} Another worker repeats {prompt_id}."
+        )
+        self._submit(actor)  # to load its model again, if Ray can restart it
+        num_lost = job.num_lost + 1  # workers, at this sample
         if num_lost < MOST_ATTEMPTS:
             self._waiting.appendleft(job._replace(num_lost=num_lost))
             return ()

@@ -111,11 +111,13 @@ def _check_agreement(reports: Sequence[WorkerReport]) -> None:
     expected = msgspec.structs.replace(about, environment=this_machine)
     for report in reports:
         report.check(expected)
-    with_memory = [label for label, method in about.methods.items() if method.scope == "run"]
-    if with_memory:
+    labels_with_scope_run = [
+        label for label, method in about.methods.items() if method.scope == "run"
+    ]
+    if labels_with_scope_run:
         raise UserError(
-            f"{', '.join(with_memory)} remembers earlier prompts, which --ray hands to several "
-            "workers.",
+            f"{', '.join(labels_with_scope_run)} remembers earlier prompts, which --ray hands to "
+            "several workers.",
             "Leave out scope=run, or --ray.",
         )
 
@@ -155,7 +157,7 @@ def _start_workers(ray: Any, spec: RunSpec, *, is_offline: bool) -> StartedWorke
     """
     # Environment variables of this process that the workers get.
     shared_variables = {name: os.environ[name] for name in SHARED_VARIABLES if name in os.environ}
-    worker_class = ray.remote(Worker)
+    worker_class = ray.remote(Worker)  # starts a worker in a process of the cluster
     # Handles of workers by Ray's reference to a call that ends when the worker has started.
     actors_by_start: dict[Any, Any] = {}
     for resources in _resources_of_workers(ray, spec.device):
@@ -195,12 +197,14 @@ def _resources_of_workers(ray: Any, device: str) -> list[dict[str, Any]]:
     is_on_gpu = device.startswith("cuda") or (device != "cpu" and has_gpus)
     resource = "GPU" if is_on_gpu else "CPU"
     num_per_worker = max(1, len(gpu_numbers(device))) if is_on_gpu else 1
+    # GPUs or CPUs by the id of the machine.
     num_by_node = {node["NodeID"]: int(node["Resources"].get(resource, 0)) for node in nodes}
     most_on_a_node = max(num_by_node.values(), default=0)
     if most_on_a_node < num_per_worker:
-        needed = f"{resource}s of one machine" if num_per_worker > 1 else resource
+        needed_phrase = f"{resource}s of one machine" if num_per_worker > 1 else resource
         raise UserError(
-            f"A worker needs {num_per_worker} {needed}, and the cluster has {most_on_a_node}.",
+            f"A worker needs {num_per_worker} {needed_phrase}, and the cluster has "
+            f"{most_on_a_node}.",
             f"Start its machines with `ray start --num-{resource.lower()}s N`, or choose a "
             "--device.",
         )

@@ -121,7 +121,7 @@ def _prepare_trial(
     num_tokens = min(TUNING_TOKENS, request.max_new_tokens)
     short_request = replace(request, max_new_tokens=num_tokens)
 
-    def step_s() -> float:
+    def time_step() -> float:
         set_threads(trial_threads)
         try:
             completion = decode(target, drafter, short_request)
@@ -129,7 +129,7 @@ def _prepare_trial(
             set_threads(usual_threads)
         return completion.decode_s / len(completion.accept_lengths)
 
-    return step_s
+    return time_step
 
 
 def choose_decode_threads(

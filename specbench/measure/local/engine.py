@@ -102,11 +102,11 @@ class EngineBackend:
         self._choices = Choices.at_start(setup, before)
         self._info = BackendInfo()
         self.drafters: dict[str, Drafter] = {}
-        self._num_late_before = 0
+        self._num_late_before = 0  # graphs captured when the warm-up ended
         self._stopwatch: Stopwatch | None = None
         self._sampler: GpuSampler | None = None
-        self._rows: dict[str, int] = {}
-        self._paces: dict[str, _Pace] = {}
+        self._rows: dict[str, int] = {}  # of a usual step, by method
+        self._paces: dict[str, _Pace] = {}  # the fastest, by method
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -165,7 +165,7 @@ class EngineBackend:
             info.preparation = replace_part(info.preparation, num_late=num_late_graphs)
         for label, drafter in self.drafters.items():
             warnings += [f"{label}: {note}" for note in drafter.weights_notes]
-        if gpu and self._setup.device.num_gpus > 1:  # a part of the energy of a step
+        if gpu and self._setup.device.num_gpus > 1:  # the first one's energy is not a step's
             gpu = replace_part(gpu, energy_source=None)
         bytes_by_label = draft_bytes(self.drafters, records)  # of each method's mean draft
         methods_with_settings = [method for method in self._choices.methods if method.settings]
@@ -276,7 +276,7 @@ class EngineBackend:
             torch.cuda.empty_cache()
             raise
         finally:
-            execution = self._info.execution.get(method)  # its header; None in the warm-up
+            execution = self._info.execution.get(method)  # None in the warm-up
             if failures and execution and not execution.reason:
                 reason = f"{min(failures)}, after the warm-up"
                 self._info.execution[method] = replace_part(execution, mode="eager", reason=reason)

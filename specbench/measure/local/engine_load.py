@@ -65,10 +65,10 @@ class EngineParts:
 def build_drafters(
     target: Target, methods: Iterable[RunMethod], ledger: MemoryLedger
 ) -> dict[str, Drafter]:
-    """The drafter of every method by the method's label.
+    """Build the drafter of every method. Returns them by the method's label.
 
-    The ledger counts what each one holds, and the time that building it took. A method whose
-    build fails has a drafter that fails in every sample, with the reason.
+    The ledger counts the bytes that each one holds, and the seconds that building it took. A
+    method whose build fails has a drafter that fails in every sample, with the reason.
 
     Raises:
         SpecbenchError: a method refuses its options or weights.
@@ -141,9 +141,10 @@ def load_model(setup: EngineParts) -> Target:
     dtype = getattr(torch, setup.dtype)
     gpus = [torch.device("cuda", number) for number in gpu_numbers(setup.device.name)]
     device = gpus[0] if gpus else torch.device("cpu")
+    # The plan of a stand-in's weights, or the folder of the checkpoint.
     source = setup.stand_in.target if setup.stand_in else setup.path
     execution = make_execution(setup.mode, device, dtype)
-    spread = None
+    spread = None  # the placement of the layers on several GPUs
     if len(gpus) > 1:
         from specbench.engine.spread import Spread
 

@@ -56,6 +56,7 @@ def context_length(path: Path, what: str) -> int | None:
     """
     config = checkpoints.read_config(path, what)
     text_config = config.get("text_config") or config  # a multimodal model has its own
+    # The table of the rotary embedding's type and scaling; empty without one.
     rope = text_config.get("rope_scaling") or text_config.get("rope_parameters") or {}
     lengths = [text_config.get("max_position_embeddings")]  # in tokens; None if absent
     if "longrope" in (rope.get("rope_type"), rope.get("type")):
@@ -209,7 +210,7 @@ def _setup(
     has_graphs: bool,
     is_offline: bool,
 ) -> EngineSetup:
-    """The setup of a model from its checkpoint, with the methods as they were named.
+    """The setup of a model from its checkpoint, with the methods `named` by the user.
 
     Raises:
         CheckpointError: files of the model or of methods are missing or damaged.
@@ -222,7 +223,7 @@ def _setup(
         if card.shape is not None:
             check_memory(card.shape, _dtype(spec, device), device.name)
 
-    path = Path()
+    path = Path()  # of the checkpoint's folder
     errors: list[CheckpointError] = []
     try:
         path = resolve_model(card, offline=is_offline, before_download=check_shape)
@@ -236,7 +237,7 @@ def _setup(
     draft_folders = [
         weights for weights in weights_of_methods if isinstance(weights, Path) and weights.is_dir()
     ]
-    stored = _stored_weights(card, path, device)
+    stored = _stored_weights(card, path, device)  # their format
     need = check_memory(
         path,
         dtype,
@@ -315,7 +316,7 @@ def _stand_in_setup(
 ) -> EngineSetup:
     """The setup of a stand-in: tiny's weights, tokenizer and template in the model's shape.
 
-    `named` are the methods as they were named. With `has_graphs`, memory is kept for CUDA graphs.
+    `named` are the methods that the user named. With `has_graphs`, memory is kept for CUDA graphs.
     """
     card = spec.card
     stand_in = stand_in_of(card)
@@ -340,7 +341,7 @@ def _stand_in_setup(
         reserve_bytes=memory.GRAPH_RESERVE if has_graphs else 0,
     )
     memory.check_need(need, dtype, device.name, what=what)
-    path = stand_in.target.folder
+    path = stand_in.target.folder  # tiny's
     return EngineSetup(
         spec,
         card,

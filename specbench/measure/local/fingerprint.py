@@ -76,7 +76,7 @@ class Fingerprint:
             if num_bytes_read >= MIN_BYTES and outer_clock() - began > allowed_s:
                 break
             num_bytes_read += self._sizes[i]
-            # A chunk that the model has no longer counts as the integer -1.
+            # A chunk that has disappeared since the model was loaded counts as the integer -1.
             integers = chunks[i] if i < len(chunks) else torch.tensor([-1])
             if integers.device not in factors:
                 one_to_chunk = torch.arange(1, CHUNK + 1, device=integers.device)

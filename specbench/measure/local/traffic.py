@@ -33,11 +33,13 @@ def measure_traffic(target: Target) -> RooflineHeader:
     config = target.config  # of the text model, from its config.json
     # Experts per layer; 1 for a dense model.
     num_experts = max(getattr(config, name, None) or 1 for name in _EXPERTS)
-    num_chosen = getattr(config, "num_experts_per_tok", None) or num_experts
+    num_chosen = getattr(config, "num_experts_per_tok", None) or num_experts  # by a token
     if not isinstance(num_chosen, int):  # a number for each layer
         num_chosen = mean(num_chosen)
-    experts = [module for name, module in target.model.named_modules() if name.endswith(".experts")]
-    unread_share = 1 - num_chosen / num_experts  # of the experts' weights, by a row
+    expert_modules = [
+        module for name, module in target.model.named_modules() if name.endswith(".experts")
+    ]
+    unread_share = 1 - num_chosen / num_experts  # of the experts' weights, in a step of one row
     target_bytes = pass_bytes(target.model)
     num_block_bytes = block_bytes(target.device, target_bytes)  # read to time the memory
     return RooflineHeader(
@@ -47,7 +49,7 @@ def measure_traffic(target: Target) -> RooflineHeader:
         target_bytes=target_bytes,
         kv_bytes_per_token=target.cache.bytes_per_token,
         is_mixture_of_experts=num_experts > 1,
-        unread_bytes=round(weight_bytes(*experts) * unread_share),
+        unread_bytes=round(weight_bytes(*expert_modules) * unread_share),
     )
 
 

@@ -109,7 +109,7 @@ class Trial:
         is_settled = True
         for count in self._counts[1:]:
             is_faster = _is_faster(self._times[count], self._times[best])
-            if is_faster is None:  # too few steps to tell
+            if is_faster is None:  # the times do not tell yet
                 is_settled = False
             elif is_faster:
                 best = count
@@ -153,7 +153,7 @@ class TrialWatch(Stopwatch):
         self.num_steps = 0
 
     def lap(self, phase: Phase) -> None:
-        """Give the trial the seconds of the step that ends, and begin one with the next number.
+        """Give the trial the seconds of the step that ends, and set the threads of the next one.
 
         A step ends with its phase "host"; other phases are ignored.
 

@@ -63,7 +63,7 @@ def warm_up(
 
     if execution.is_static:
         longest = max(len(request.prompt_ids) + request.max_new_tokens for request in requests)
-        max_tokens = min(longest, target.context)  # of a prompt with its answer
+        max_tokens = min(longest, target.context)  # of a prompt and its answer together
         prompts += prompts_to(max_tokens, usual.prompt_ids)
         with execution.paused():  # a cache that grows drops all graphs: full size first
             capture(max_tokens)

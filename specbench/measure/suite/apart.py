@@ -57,7 +57,7 @@ def complete(order: Order, progress: Progress, setup_maker: SetupMaker | None = 
     run_folder = Path(order.path)
     is_resumed = (run_folder / HEADER).exists()
     choose = resumed_run if is_resumed else new_run
-    # The spec in effect, which of a resumed run is mostly the stored one, and what was given.
+    # The spec, a resumed run's own if there is one, and the names of the options given for it.
     chosen = choose(order.spec, order.given, run_folder, run_folder.parent)
     if is_resumed:
         stored_run = read_run(run_folder)

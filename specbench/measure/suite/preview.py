@@ -76,14 +76,14 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
         plan = make_plan(spec, is_offline=True)
         return Preview(len(plan.setup.labels), plan.num_records)
     spec = with_defaults(spec)
-    device = pick_device(spec.device).name
+    device_name = pick_device(spec.device).name
     survey = _Survey(
         spec=spec,
         card=spec.card,
-        dtype=pick_dtype(spec.card, spec.dtype, device),
+        dtype=pick_dtype(spec.card, spec.dtype, device_name),
         stand_in=stand_in_of(spec.card) if spec.weights == "stand-in" else None,
     )
-    need = survey.target_memory()  # None if unknown
+    need = survey.target_memory()  # bytes of weights and caches; None if unknown
     selected = select_methods(
         spec, spec.card, spec.run_methods, resolve_weights=survey.resolve_weights
     )
@@ -101,8 +101,8 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
         memory_bytes = need.total_bytes
         survey.check_memory(need)
         if num_samples is not None:
-            num_tokens = num_samples * new_tokens(spec)
-            max_seconds = num_tokens * need.weight_bytes / bytes_per_s(device)
+            num_tokens = num_samples * new_tokens(spec)  # at most
+            max_seconds = num_tokens * need.weight_bytes / bytes_per_s(device_name)
     return Preview(
         num_methods=num_methods,
         num_samples=num_samples,
@@ -138,7 +138,7 @@ class _Survey:
         Notes the size of its files if they are not on this machine.
         """
         what = f"Model {self.card.name}"
-        # Of a shape, or of the folder of a checkpoint.
+        # Estimates the memory of a shape, or of a checkpoint in a folder.
         estimate = partial(memory.estimate, dtype=self.dtype, context=CONTEXT, what=what)
         if self.stand_in:
             return estimate(self.stand_in.shape)
