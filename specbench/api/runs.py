@@ -151,14 +151,14 @@ def run(
     from specbench.measure.progress import Lines
     from specbench.measure.run_folder import claim_folder, new_run, resumed_run
     from specbench.measure.session import run_plan
-    from specbench.measure.spec import make_spec
+    from specbench.measure.spec import SPREAD, make_spec
 
     with quiet_libraries():
         if model != "tiny":
             values["model"] = model
         if methods:
             values["methods"] = methods
-        spec = make_spec(**{"repeats": None} | values)
+        spec = make_spec(**{"repeats": None, "limit_order": SPREAD} | values)
         choose = resumed_run if resume else new_run
         chosen = choose(spec, [*values], Path(output) if output else None, RUNS)
         progress = Lines(say or _notebook_line())

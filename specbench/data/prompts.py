@@ -13,10 +13,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from specbench.data.cache import file_sha256, paper_file
 from specbench.data.prompt_files import Prompt as Prompt
 from specbench.data.prompt_files import parse_prompts
+from specbench.data.spread import spread_order
 from specbench.data.tasks import Task, TaskCard, default_tasks, find_tasks
 from specbench.errors import UserError, printable, unknown_name
 from specbench.log.header import PromptsHeader, RunHeader
@@ -40,7 +42,7 @@ class PromptSet:
     num_available: int
     """Prompts in the source."""
     prompts: tuple[Prompt, ...]
-    """The first of them, or some drawn with a seed."""
+    """All, those of a limit, or some drawn with a seed; in the order of the source."""
 
     @property
     def sha256(self) -> str:
@@ -105,16 +107,29 @@ def load_prompts(task: str, source: str, *, offline: bool = False) -> tuple[Prom
 
 
 def load_prompt_sets(
-    tasks: Iterable[Task], source: str, *, num_prompts: int | None = None, offline: bool = False
+    tasks: Iterable[Task],
+    source: str,
+    *,
+    num_prompts: int | None = None,
+    is_spread: bool = False,
+    offline: bool = False,
 ) -> tuple[PromptSet, ...]:
-    """The first `num_prompts` prompts of each task, in the order of the source.
+    """Prompts of each task, in the order of the source.
 
-    Without a number these are all; of `hub`, the card's `default_limit`.
+    Args:
+        tasks: what `plan_tasks` returns.
+        source: one of `SOURCES`, or a file.
+        num_prompts: of a task. Without a number these are all; of `hub`, the card's
+            `default_limit`.
+        is_spread: take the first of `spread_order`, not the first of the file. Of `hub`, the
+            first rows are taken in any case.
+        offline: use no network.
 
     Raises:
         UserError: the source is missing or broken.
     """
-    return tuple(_load_set(task, source, num_prompts, offline) for task in tasks)
+    limit = _Limit(num_prompts, is_spread)
+    return tuple(_load_set(task, source, limit, offline) for task in tasks)
 
 
 def prompts_of_run(header: RunHeader, prompts: PromptsHeader) -> PromptSet | None:
@@ -132,6 +147,7 @@ def prompts_of_run(header: RunHeader, prompts: PromptsHeader) -> PromptSet | Non
             tasks,
             prompts.source,
             num_prompts=None if is_merged else spec_values.limit,
+            is_spread=spec_values.limit_order == "spread",
             offline=True,
         )
     except (UserError, ValueError):
@@ -143,13 +159,29 @@ def prompts_of_run(header: RunHeader, prompts: PromptsHeader) -> PromptSet | Non
     return prompt_set.drawn(spec_values.sample, spec_values.seed)
 
 
-def _load_set(task: Task, source: str, num_prompts: int | None, offline: bool) -> PromptSet:
-    """The first prompts of a task from the card's source, or from a user's own file."""
+class _Limit(NamedTuple):
+    """Which prompts of a task are taken."""
+
+    num_prompts: int | None
+    """How many; None: all."""
+    is_spread: bool
+    """True for the first of `spread_order`, False for the first of the file."""
+
+    def take(self, prompts: tuple[Prompt, ...]) -> tuple[Prompt, ...]:
+        """The prompts that are taken, in the order of the file."""
+        if not self.is_spread:
+            return prompts[: self.num_prompts]
+        order = spread_order([prompt.category for prompt in prompts])
+        return tuple(prompts[i] for i in sorted(order[: self.num_prompts]))
+
+
+def _load_set(task: Task, source: str, limit: _Limit, offline: bool) -> PromptSet:
+    """The prompts of a task from the card's source, or from a user's own file."""
     card = _require_source(task, source) if task.card else None
     if card and card.hub and source == "hub":
         from specbench.data.hub_prompts import hub_prompts
 
-        rows = hub_prompts(task.name, card.hub, num_prompts=num_prompts, offline=offline)
+        rows = hub_prompts(task.name, card.hub, num_prompts=limit.num_prompts, offline=offline)
         return PromptSet(task, source, rows.origin, None, rows.num_available, rows.prompts)
     if card and card.paper and source == "paper":
         hint = f"Where there is network: `specbench fetch --dataset {card.name}`."
@@ -173,7 +205,7 @@ def _load_set(task: Task, source: str, num_prompts: int | None, offline: bool) -
         origin,
         sha256,
         num_available=len(prompts),
-        prompts=prompts[:num_prompts],
+        prompts=limit.take(prompts),
     )
 
 

@@ -149,12 +149,14 @@ def _header(
     columns: dict[str, str] = {}  # task -> title
     for header in headers:
         columns |= header.columns
+    limit = _shared({header.spec.values.limit for header in headers})
+    is_one_order = len({header.spec.values.limit_order for header in headers}) == 1
     spec_values = structs.replace(
         first_header.spec.values,
         repeats=1 + max((record.key.repeat for record in records), default=0),
         until_ci=None,
         tasks=tuple(columns),
-        limit=_shared({header.spec.values.limit for header in headers}),
+        limit=limit if is_one_order else None,
         sample=_shared({header.spec.values.sample for header in headers}),
     )
     blocks: list[BlockHeader] = []

@@ -13,7 +13,7 @@ from specbench.measure.base import ChecksMemory, Plan, Setup
 from specbench.measure.methods import BASELINE, check_choices, check_sources
 from specbench.measure.passes import check_goal, default_passes
 from specbench.measure.prompt_checks import check_lengths, check_loads, longest_chat
-from specbench.measure.spec import AUTO, PAPER, RunSpec
+from specbench.measure.spec import AUTO, PAPER, SPREAD, RunSpec
 from specbench.models.cards import pick_dtype
 from specbench.models.checkpoints import check_checkpoint
 from specbench.models.templates import check_own_template, check_template
@@ -77,7 +77,13 @@ def make_plan(
     if is_here and not spec.backend:  # rules between options, before anything is downloaded
         for method in spec.run_methods:
             method.load()
-    prompt_sets = load_prompt_sets(tasks, spec.prompts, num_prompts=spec.limit, offline=is_offline)
+    prompt_sets = load_prompt_sets(
+        tasks,
+        spec.prompts,
+        num_prompts=spec.limit,
+        is_spread=spec.limit_order == SPREAD,
+        offline=is_offline,
+    )
     setup = (setup_maker or make_setup)(spec, is_offline=is_offline)
     if spec.sample is not None:
         prompt_sets = tuple(prompt_set.drawn(spec.sample, spec.seed) for prompt_set in prompt_sets)

@@ -24,6 +24,8 @@ AUTO = "auto"
 """Settings chosen for this machine."""
 PAPER = "paper"
 """Settings of the papers."""
+SPREAD = "spread"
+"""The order of `--limit` of a new run. A stored run without an order took the first prompts."""
 
 
 class RunSpec(SpecValues, frozen=True, dict=True):
@@ -63,7 +65,7 @@ class RunSpec(SpecValues, frozen=True, dict=True):
         if self.limit and self.sample:
             raise UserError(
                 f"--limit {self.limit} and --sample {self.sample} are both given.",
-                "Give one: --limit takes the first prompts of a task, --sample draws some.",
+                "Give one: --limit takes the same prompts in every run, --sample draws some.",
             )
         if not self.temperatures:
             raise UserError("No temperature is given.", "Give --temperature 0, 1 or 0,1.")

@@ -54,7 +54,9 @@ def _special_arguments(spec: SpecValues) -> dict[str, list[str]]:
         f"--url {shlex.quote(url)} --label {shlex.quote(label)}"
         for url, label in zip(spec.urls, spec.labels or ("server",), strict=False)
     ]
+    limit_order = [f"--limit-order {spec.limit_order}"] if spec.limit else []
     return {
+        "limit_order": limit_order,
         "methods": [] if spec.urls else _methods(spec),
         "until_ci": [],
         "is_baseline_run": [] if spec.is_baseline_run else ["--no-baseline"],

@@ -13,7 +13,7 @@ from specbench.errors import UserError
 from specbench.measure.base import Plan
 from specbench.measure.local.engine_setup import EngineSetup
 from specbench.measure.plan import make_plan
-from specbench.measure.spec import make_spec
+from specbench.measure.spec import SPREAD, make_spec
 from specbench.types import ProfileKind, Sampling
 
 Say = Callable[[str], None]
@@ -56,7 +56,7 @@ def make_engine_plan(
     Raises:
         UserError: an unknown name or wrong value, a server, or several temperatures.
     """
-    spec_fields = {"repeats": SEEDS, **values}
+    spec_fields = {"repeats": SEEDS, "limit_order": SPREAD, **values}
     if methods:
         spec_fields["methods"] = methods
     spec_fields |= {"model": model, "settings": "paper", "is_baseline_run": True}

@@ -58,7 +58,7 @@ def test_several_seeds_give_several_answers_to_a_prompt() -> None:
     assert len(found.answers) == 6 and len({one.token_ids for one in found.answers}) > 3
     chances = np.concatenate([one.drafts["sps"]["token"] for one in found.answers])
     assert len({*chances.tolist()}) > 20
-    assert chances.min() >= 0 and chances.max() == 1
+    assert chances.min() >= 0 and 0.99 < chances.max() <= 1
     longer = [mat(replay(found, f"sps:num_tokens={n},schedule=constant")) for n in (1, 3, 6)]
     assert longer == sorted(longer)
 

@@ -23,7 +23,7 @@ import msgspec
 
 from specbench.data.toml_files import line_of, read_toml
 from specbench.errors import UserError
-from specbench.measure.spec import RunSpec, make_spec
+from specbench.measure.spec import SPREAD, RunSpec, make_spec
 
 
 class RecipeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,7 +84,7 @@ def read_recipe(path: Path) -> Suite:
         # The table's own arguments of `specbench.run`, by name, override those of every run.
         arguments = {**recipe.values, **run_table}
         for model in _take_models(path, arguments):  # removes them from `arguments`
-            spec = _make_spec(path, {**arguments, "model": model})
+            spec = _make_spec(path, {"limit_order": SPREAD, **arguments, "model": model})
             folder_name = _folder(len(runs) + 1, model)
             runs.append(SuiteRun(folder_name, spec, given=("model", *arguments)))
     if not runs:
