@@ -1,7 +1,8 @@
 """EAGLE-2's dynamic tree: grown by the draft's confidence, then cut to its best nodes."""
 
+import math
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -121,14 +122,54 @@ class CandidatePool:
         return tokens[kept], parents, self._depths[kept], scores[kept]
 
 
+class PaperTree(NamedTuple):
+    """The number of nodes in a tree of the papers, with the root, by the size of the target.
+
+    EAGLE-2 (Li et al. 2024, section 5). EAGLE-3 keeps these numbers (Li et al. 2025, appendix).
+    """
+
+    num_nodes: int
+    model: str
+    """The paper's target."""
+    model_parameters: tuple[float, float]
+    """Least and most parameters of a target that counts as this one."""
+    below: float
+    """All targets with fewer parameters than this, and more than a smaller one's, get the tree."""
+
+
+PAPER_TREES = (
+    PaperTree(60, "7B", (6e9, 9e9), below=10e9),
+    PaperTree(50, "13B", (12e9, 14e9), below=50e9),
+    PaperTree(48, "70B", (65e9, 75e9), below=math.inf),
+)
+
+
+def paper_tree(num_parameters: float) -> PaperTree:
+    """The tree of the papers for a target with this many parameters, all experts counted."""
+    return next(tree for tree in PAPER_TREES if num_parameters < tree.below)
+
+
 @dataclass(frozen=True, slots=True)
 class Options(MethodOptions):
-    """Options of a dynamic tree."""
+    """Options of a dynamic tree, which has `depth` + 1 levels below the root."""
 
     total_tokens: int = option(60, "nodes of the tree, including the root", min=2)
     depth: int = option(7, "expansions after the first level", min=0)
     top_k: int = option(10, "nodes expanded per level, and children of each", min=1)
     weights: str = option("", "checkpoint, a folder or hub id")
+
+    def for_target(self, num_parameters: float) -> Self:
+        """These options with the papers' number of nodes for a target of this size."""
+        return replace(self, total_tokens=paper_tree(num_parameters).num_nodes)
+
+    def size_text(self) -> str:
+        return f"{self.total_tokens} nodes, {self.depth + 1} levels"
+
+    def paper_note(self, num_parameters: float) -> str:
+        """Says that the papers do not have a target of this size, if so: "as for 13B"."""
+        tree = paper_tree(num_parameters)
+        least, most = tree.model_parameters
+        return "" if least <= num_parameters <= most else f"as for {tree.model}"
 
     @property
     def official_arguments(self) -> str:

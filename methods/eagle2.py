@@ -1,8 +1,19 @@
 """EAGLE-2: EAGLE's draft model with a tree grown by the draft's confidence."""
 
+from dataclasses import dataclass
+
 from specbench.engine.drafter import BuildContext, Drafter, Method
-from specbench.methods._dynamic_tree import DynamicDrafter, Options
+from specbench.methods._dynamic_tree import DynamicDrafter
+from specbench.methods._dynamic_tree import Options as TreeOptions
 from specbench.methods._eagle import EagleModel
+from specbench.types import option
+
+
+@dataclass(frozen=True, slots=True)
+class Options(TreeOptions):
+    """Options of EAGLE-2, whose tree has six levels."""
+
+    depth: int = option(5, "expansions after the first level", min=0)
 
 
 def build(options: Options, context: BuildContext) -> Drafter:

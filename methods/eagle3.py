@@ -12,7 +12,7 @@ from specbench.types import option
 
 @dataclass(frozen=True, slots=True)
 class Options(TreeOptions):
-    """Options of EAGLE-3."""
+    """Options of EAGLE-3, whose tree has eight levels."""
 
     layers: str = option("", LAYERS_HELP)
     rope_theta: float | None = option(None, "rotary base; without it, as in its config", min=1)

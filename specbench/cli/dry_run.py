@@ -29,6 +29,7 @@ def print_dry_run(suite: Suite) -> bool:
     bytes_per_s = cache(lambda device: bandwidth(torch.device(device.partition("-")[0])))
     rows: list[list[str]] = []
     missing: list[str] = []
+    trees: list[str] = []
     refused: list[str] = []
     is_here = True
     for run in suite.runs:
@@ -38,6 +39,7 @@ def print_dry_run(suite: Suite) -> bool:
             refused.append(f"{run.name}: {error.message} {error.hint}")
             continue
         missing += [f"{run.name}: {sentence}" for sentence in expected.missing]
+        trees += [f"{run.name}: {line}" for line in expected.trees]
         if expected.download_bytes or expected.has_more_files:
             is_here = False
         unknown_files = " + ?" if expected.has_more_files else ""
@@ -57,7 +59,7 @@ def print_dry_run(suite: Suite) -> bool:
         "takes time; a small model takes longer. ?: unknown."
     )
     table = text_table(headings, rows, are_numbers=True)
-    SafeConsole().print(suite.title, table, *missing, *refused, note, sep="\n")
+    SafeConsole().print(suite.title, table, *trees, *missing, *refused, note, sep="\n")
     if refused:
         raise typer.Exit(UserError.exit_code)
     return is_here

@@ -79,6 +79,21 @@ class MethodOptions:
             return self.replaced(num_tokens=min(values["num_tokens"], max(1, rows - 1)))
         return self
 
+    def for_target(self, num_parameters: float) -> Self:
+        """These options with the paper's values of fields that depend on the target's size.
+
+        Parameters of all experts count. By default nothing depends on the size.
+        """
+        return self
+
+    def size_text(self) -> str:
+        """The size of drafts in words, if it depends on the target's: "50 nodes, 6 levels"."""
+        return ""
+
+    def paper_note(self, num_parameters: float) -> str:
+        """What `for_target` assumed for a target that the paper does not have: "as for 13B"."""
+        return ""
+
     def profiled(self) -> Self:
         """These options as an acceptance profile records drafts; by default unchanged."""
         return self

@@ -49,7 +49,7 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
 
     @property
     def settings_text(self) -> str:
-        """The size of its drafts in words, if it is not the paper's: "12 nodes; paper: 60". If
+        """The size of its drafts in words, if it is not the paper's: "6 tokens; paper: 10". If
         only another option differs, it is that: "ngram=2; paper: 3". Empty if none differs.
         """
         if not self.settings or not self.settings.paper:
@@ -62,6 +62,9 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
             unit = _SIZE_UNITS[option]
             size_in_effect = f"{size} {unit.removesuffix('s') if size == 1 else unit}"
             size_in_paper = paper_options[option] or "all"
+            if option == "total_tokens":  # a tree, which has depth + 1 levels below the root
+                paper_depth = paper_options.get("depth", self.options["depth"])
+                size_in_paper = f"{size_in_paper} nodes, {paper_depth + 1} levels"
         else:
             option = next(iter(paper_options))
             size_in_effect = f"{option}={self.options[option]}"

@@ -87,6 +87,7 @@ def select_methods(
     named: Sequence[RunMethod],
     *,
     resolve_weights: ResolveWeights,
+    num_parameters: float | None = None,
 ) -> SelectedMethods:
     """The methods of a run with their weights: those that are named, or the default ones.
 
@@ -98,6 +99,7 @@ def select_methods(
         card: the model.
         named: the methods that the user named; empty for the default ones.
         resolve_weights: finds a method's weights; its CheckpointError is collected.
+        num_parameters: of the target, for options that depend on it; None if unknown.
 
     Raises:
         UserError: no named method has weights, or two methods have one label.
@@ -115,6 +117,8 @@ def select_methods(
         # The model's card may say which layers of the target the method reads.
         if resolved.layers and method.options.layers == "":
             method = method.with_options(method.options.replaced(layers=resolved.layers))
+        if num_parameters is not None:
+            method = method.for_target(num_parameters)
         method = replace(method, weights=resolved.weights)
         (running if resolved.exists else missing).append(method)
     if named and missing and all(method.method.name == BASELINE for method in running):

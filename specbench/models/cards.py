@@ -79,6 +79,8 @@ class ModelCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Name of one of our chat templates; None: the tokenizer's own."""
     shape: Shape | None = None
     """Sizes of the model; None if unknown."""
+    billion_parameters: float | None = None
+    """All parameters, experts included, where no shape tells them."""
     note: str = ""
     """A sentence about the model."""
     is_gated: bool = False

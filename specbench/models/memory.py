@@ -220,6 +220,25 @@ def _config(source: Path | Shape, what: str) -> dict[str, Any]:
     return config.get("text_config") or config
 
 
+def target_parameters(card: ModelCard, source: Path | Shape | None) -> float | None:
+    """All parameters of a target, those of all experts included; None if nothing tells them.
+
+    `source` is its folder, or the shape of a stand-in. What the card says comes first.
+    """
+    if card.billion_parameters is not None:
+        return card.billion_parameters * 1e9
+    shape = source if isinstance(source, Shape) else card.shape
+    if shape is not None:
+        return shape.num_parameters
+    if not isinstance(source, Path):
+        return None
+    config = _config(source, card.name)
+    return sum(
+        _weight_bytes(file, config, 1, card.name, _DEQUANTIZED_NUMBERS)
+        for file in weight_files(source)
+    )
+
+
 def folder_bytes(folder: Path, dtype: Dtype) -> int:
     """Bytes of a drafter's weights, as far as its folder tells."""
     config = config_if_readable(folder)

@@ -85,6 +85,12 @@ class RunMethod:
         """The method with these options in place of its own."""
         return replace(self, loaded=LoadedMethod(self.method, options))
 
+    def for_target(self, num_parameters: float) -> RunMethod:
+        """The method with its paper's options for a target of this size. The user's stay."""
+        given = {name: getattr(self.options, name) for name in self.asked.given}
+        options = self.options.for_target(num_parameters).replaced(**given)
+        return self if options == self.options else self.with_options(options)
+
     def tuned(self, options: Mapping[str, Any], source: str, sha256: str = "") -> RunMethod:
         """The method with these options. Those that the user gave stay."""
         paper = self.options.as_dict()

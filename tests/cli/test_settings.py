@@ -31,7 +31,7 @@ def test_settings_are_chosen_once_and_everybody_reads_them(
     assert eagle2.settings and eagle2.settings.source == "auto"
     nodes = eagle2.options["total_tokens"]
     assert nodes < 60 and eagle2.settings.paper["total_tokens"] == 60
-    assert header.method("eagle2").label == f"EAGLE-2 ({nodes} nodes; paper: 60)"
+    assert header.method("eagle2").label == f"EAGLE-2 ({nodes} nodes; paper: 60 nodes, 6 levels)"
     assert header.method("pld:num_tokens=2").label == "PLD (num_tokens=2)"
     assert header.methods["pld:num_tokens=2"].settings is None
     assert set(header.threads.row_step_s) >= {"1", "60"} if header.threads else False
@@ -61,4 +61,4 @@ def test_settings_are_chosen_once_and_everybody_reads_them(
     said = specbench("merge", "tuned", "paper", "--out", "both")
     assert said.code == 2 and "options of eagle2" in said.err
     said = specbench("audit", "tuned", "--offline")
-    assert said.code == 0 and said.out.count(f"EAGLE-2 ({nodes} nodes; paper:") == 2, said.out
+    assert said.code == 0 and said.out.count(f"({nodes} nodes; paper:") == 2, said.out

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from specbench.measure.spec import RunSpec
+from specbench.measure.local.engine_setup import make_engine_setup
+from specbench.measure.spec import RunSpec, make_spec
 from specbench.measure.suite.preview import Preview, preview
 
 GB = 10**9
@@ -50,3 +51,40 @@ def test_methods_too_many_for_the_memory_are_told_before_the_run() -> None:
     assert not of("pld").missing
     (text,) = of("eagle2", "medusa").missing
     assert "vicuna-7b does not fit" in text and "for the methods' own weights" in text
+
+
+@pytest.mark.parametrize(
+    ("model", "eagle2", "eagle3"),
+    [
+        ("vicuna-7b", "60 nodes, 6 levels", ""),
+        ("vicuna-13b", "50 nodes, 6 levels", "50 nodes, 8 levels"),
+        ("vicuna-33b", "50 nodes, 6 levels (as for 13B)", ""),
+        ("llama2-70b-chat", "48 nodes, 6 levels", ""),
+        ("llama3.3-70b", "", "48 nodes, 8 levels"),
+        ("mixtral-8x7b", "50 nodes, 6 levels (as for 13B)", ""),
+        ("gpt-oss-20b", "", "50 nodes, 8 levels (as for 13B)"),
+        ("tiny", "60 nodes, 6 levels (as for 7B)", "60 nodes, 8 levels (as for 7B)"),
+    ],
+)
+def test_trees_are_the_papers_for_the_size_of_the_target(
+    model: str, eagle2: str, eagle3: str
+) -> None:
+    trees = {name: text for name, text in {"eagle2": eagle2, "eagle3": eagle3}.items() if text}
+    spec = make_spec(model=model, methods=(*trees,), dtype="float16")
+    found = preview(spec, lambda device: 1e9).trees
+    assert found == tuple(f"{name}: paper: {text}" for name, text in trees.items())
+
+
+def test_a_stand_in_has_the_tree_of_its_shape_and_given_options_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("specbench.models.memory.free_bytes", lambda device: 64 * GB)
+    methods = ("eagle2:total_tokens=30", "eagle3")
+    spec = make_spec(model="vicuna-13b", weights="stand-in", methods=methods)
+    assert preview(spec, lambda device: 1e9).trees == (
+        "eagle2:total_tokens=30: 30 nodes, 6 levels; paper: 50 nodes, 6 levels",
+        "eagle3: paper: 50 nodes, 8 levels",
+    )
+    found = {method.label: method.options for method in make_engine_setup(spec).methods}
+    assert found["eagle2:total_tokens=30"].total_tokens == 30
+    assert (found["eagle3"].total_tokens, found["eagle3"].depth) == (50, 7)

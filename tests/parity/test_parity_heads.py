@@ -34,7 +34,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "medusa": ("medusa", {}),
     "hydra": ("hydra", {}),
     "eagle": ("eagle", {}),
-    "eagle2": ("eagle2", {}),
+    "eagle2": ("eagle2", {"depth": 7}),  # made with eight levels, the default of EAGLE's class
     "eagle2_d5": ("eagle2", {"depth": 5}),
     "eagle2_specbench": ("eagle2", {"depth": 5}),
     "eagle2_t24k4d3": ("eagle2", SMALL),

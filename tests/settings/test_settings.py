@@ -67,7 +67,7 @@ def test_the_papers_settings_stay_within_3_percent_else_the_smallest_do(
     about, _ = chosen([PAPER, *(sized(nodes, mat) for nodes, mat in mats.items())])
     assert about.options["total_tokens"] == expected
     assert about.settings.source == "auto"
-    text = "" if expected == 60 else f"{expected} nodes; paper: 60"
+    text = "" if expected == 60 else f"{expected} nodes; paper: 60 nodes, 6 levels"
     assert about.settings_text == text
 
 

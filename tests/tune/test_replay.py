@@ -26,10 +26,11 @@ from tests.tune import WORK
 
 VALUES = WORK | {"tasks": "mt_bench,gsm8k", "limit": 1, "max_new_tokens": 48}
 DYNAMIC = (
-    "total_tokens=60,depth=7,top_k=10",
-    "total_tokens=8,depth=6,top_k=1",
+    "total_tokens=60,depth=5,top_k=10",
+    "total_tokens=8,depth=4,top_k=1",
     "total_tokens=12,depth=3,top_k=4",
     "total_tokens=5,depth=1,top_k=2",
+    "total_tokens=60,depth=7,top_k=10",
     "total_tokens=33,depth=5,top_k=6",
 )
 TREES = ("nodes=0", "tree=1x1x1x1x1x1", "nodes=4", "tree=4x2x1x1", "tree=eagle_25,nodes=12")

@@ -230,7 +230,10 @@ def _setup(
     except CheckpointError as error:
         errors.append(error)
     resolve_weights = partial(find_checkpoint, card, is_offline=is_offline)
-    selected = select_methods(spec, card, named, resolve_weights=resolve_weights)
+    num_parameters = memory.target_parameters(card, None if errors else path)
+    selected = select_methods(
+        spec, card, named, resolve_weights=resolve_weights, num_parameters=num_parameters
+    )
     _raise_all([*errors, *selected.errors])
     dtype = _dtype(spec, device, path)
     weights_of_methods = [method.weights for method in selected.methods]
@@ -321,7 +324,10 @@ def _stand_in_setup(
     card = spec.card
     stand_in = stand_in_of(card)
     resolve_weights = partial(find_checkpoint, card, is_offline=True, stand_in=stand_in)
-    selected = select_methods(spec, card, named, resolve_weights=resolve_weights)
+    num_parameters = stand_in.shape.num_parameters
+    selected = select_methods(
+        spec, card, named, resolve_weights=resolve_weights, num_parameters=num_parameters
+    )
     model_folder = Path(card.repo) if Path(card.repo).is_dir() else None  # None: from the hub
     dtype = _dtype(spec, device, model_folder)
     what = f"The stand-in of {stand_in.name}"

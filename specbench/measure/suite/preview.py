@@ -5,7 +5,7 @@ Downloads and loads nothing. Sizes come from cached files or from the model card
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,9 @@ from specbench.measure.weights import ResolvedWeights, find_checkpoint, weights_
 from specbench.models import memory
 from specbench.models.cards import Dtype, ModelCard, pick_dtype
 from specbench.models.hub import resolve_model
+from specbench.registry import MethodChoice
 from specbench.settings.run_method import RunMethod
+from specbench.types import Shape
 
 if TYPE_CHECKING:
     from specbench.zoo.stand_in.plan import StandIn
@@ -52,6 +54,8 @@ class Preview:
     """Bytes of each file that is not on this machine."""
     missing: tuple[str, ...] = ()
     """Sentences about what the run lacks."""
+    trees: tuple[str, ...] = ()
+    """Lines about trees whose size depends on the target's, with the papers'."""
 
     @property
     def download_bytes(self) -> int:
@@ -84,8 +88,13 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
         stand_in=stand_in_of(spec.card) if spec.weights == "stand-in" else None,
     )
     need = survey.target_memory()  # bytes of weights and caches; None if unknown
+    num_parameters = memory.target_parameters(spec.card, survey.target)
     selected = select_methods(
-        spec, spec.card, spec.run_methods, resolve_weights=survey.resolve_weights
+        spec,
+        spec.card,
+        spec.run_methods,
+        resolve_weights=survey.resolve_weights,
+        num_parameters=num_parameters,
     )
     survey.missing += [f"{method.label} has no checkpoint." for method in selected.missing]
     num_methods = len(selected.methods)
@@ -110,7 +119,26 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
         max_seconds=max_seconds,
         sizes=tuple(survey.sizes),
         missing=tuple(survey.missing),
+        trees=tuple(_trees(selected.methods, num_parameters)),
     )
+
+
+def _trees(methods: Sequence[RunMethod], num_parameters: float | None) -> Iterator[str]:
+    """A line per method whose tree depends on the size of the target: its own and the paper's.
+
+    "eagle2: paper: 50 nodes, 6 levels (as for 13B)"
+    """
+    for method in methods:
+        options = method.options
+        size = options.size_text()
+        if not size or num_parameters is None:
+            continue
+        paper = RunMethod(MethodChoice(method.method.name, {})).for_target(num_parameters).options
+        note = options.paper_note(num_parameters)
+        line = f"paper: {paper.size_text()}" + (f" ({note})" if note else "")
+        if paper.size_text() != size:
+            line = f"{size}; {line}"
+        yield f"{method.label}: {line}"
 
 
 @dataclass(slots=True)
@@ -131,6 +159,8 @@ class _Survey:
     """Bytes of each file that is not on this machine; None for an unknown size."""
     missing: list[str] = field(default_factory=list)
     """Sentences about what the run lacks."""
+    target: Path | Shape | None = None
+    """The target's folder, or the shape of it or of its stand-in; None if all are unknown."""
 
     def target_memory(self) -> memory.MemoryNeed | None:
         """The memory of the target with its cache, in bytes; None if unknown.
@@ -141,9 +171,11 @@ class _Survey:
         # Estimates the memory of a shape, or of a checkpoint in a folder.
         estimate = partial(memory.estimate, dtype=self.dtype, context=CONTEXT, what=what)
         if self.stand_in:
-            return estimate(self.stand_in.shape)
+            self.target = self.stand_in.shape
+            return estimate(self.target)
         try:
-            return estimate(resolve_model(self.card, offline=True))
+            self.target = resolve_model(self.card, offline=True)
+            return estimate(self.target)
         except CheckpointError as error:
             if Path(self.card.repo).expanduser().is_dir():  # it is here, and broken
                 self.missing.append(error.message)
