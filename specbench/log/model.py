@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from specbench.log.options import shown_as
+from specbench.log.options import role, shown_as
 from specbench.types import Shape
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -62,6 +62,8 @@ class ModelHeader(Struct, frozen=True, kw_only=True):
     """A small model in the real model's shape."""
     is_embedded: bool = False
     """Weights ship with specbench."""
+    num_parameters: Annotated[int | None, role("note")] = None
+    """All parameters, experts included, on which the papers' trees depend; absent if unknown."""
     shape: Shape | None = None
     """Shape of a stand-in; absent for other models."""
     revision: Annotated[str | None, shown_as("model revision")] = None

@@ -83,7 +83,6 @@ def check_scopes(spec: RunSpec, methods: Sequence[RunMethod]) -> None:
 
 def select_methods(
     spec: RunSpec,
-    card: ModelCard,
     named: Sequence[RunMethod],
     *,
     resolve_weights: ResolveWeights,
@@ -95,8 +94,7 @@ def select_methods(
     cannot be imported, and the errors of weights that are damaged.
 
     Args:
-        spec: whether the baseline runs too, and the kind of weights.
-        card: the model.
+        spec: its model, whether the baseline runs too, and the kind of weights.
         named: the methods that the user named; empty for the default ones.
         resolve_weights: finds a method's weights; its CheckpointError is collected.
         num_parameters: of the target, for options that depend on it; None if unknown.
@@ -104,6 +102,7 @@ def select_methods(
     Raises:
         UserError: no named method has weights, or two methods have one label.
     """
+    card = spec.card
     running: list[RunMethod] = []
     missing: list[RunMethod] = []
     errors: list[CheckpointError] = []

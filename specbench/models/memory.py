@@ -220,13 +220,13 @@ def _config(source: Path | Shape, what: str) -> dict[str, Any]:
     return config.get("text_config") or config
 
 
-def target_parameters(card: ModelCard, source: Path | Shape | None) -> float | None:
+def target_parameters(card: ModelCard, source: Path | Shape | None) -> int | None:
     """All parameters of a target, those of all experts included; None if nothing tells them.
 
     `source` is its folder, or the shape of a stand-in. What the card says comes first.
     """
     if card.billion_parameters is not None:
-        return card.billion_parameters * 1e9
+        return round(card.billion_parameters * 1e9)
     shape = source if isinstance(source, Shape) else card.shape
     if shape is not None:
         return shape.num_parameters

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from specbench.registry import MethodChoice
-from specbench.settings.run_method import PATHS, parse_methods
+from specbench.registry import MethodChoice, parse_choices
+from specbench.settings.run_method import PATHS
 from specbench.tune.kind import find_kind
 from specbench.tune.profile_file import Profile
 from specbench.tune.replay import misfit
@@ -19,9 +19,8 @@ def candidates(profile: Profile, label: str) -> list[str]:
     paper_values: dict[str, Any] = {}
     tried = [paper_values, *find_kind(recorded.kind).grid(recorded.about.options)]
     settings = dict.fromkeys(spelling(profile, label, values) for values in tried)
-    return [
-        setting for setting in settings if not misfit(label, recorded, *parse_methods([setting]))
-    ]
+    methods = profile.methods_of([*settings])
+    return [str(method.asked) for method in methods if not misfit(label, recorded, method)]
 
 
 def spelling(profile: Profile, label: str, values: Mapping[str, Any]) -> str:
@@ -34,12 +33,12 @@ def spelling(profile: Profile, label: str, values: Mapping[str, Any]) -> str:
     """
     recorded = profile.header.methods[label]
     free_options = find_kind(recorded.kind).free_options
-    (method,) = parse_methods([label])
+    (profiled,) = parse_choices([label])
     options = {
         name: recorded.about.options[name] if name in PATHS else value
-        for name, value in method.asked.given.items()
+        for name, value in profiled.given.items()
         if name not in free_options
     }
     options |= values
     given = {name: str(value) for name, value in options.items()}
-    return str(MethodChoice(method.method.name, given))
+    return str(MethodChoice(profiled.name, given))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.stats.estimates import Estimate
-from specbench.registry import MethodChoice
-from specbench.settings.run_method import parse_methods
+from specbench.registry import MethodChoice, parse_choices
+from specbench.settings.run_method import RunMethod
 from specbench.tune.predict import Prediction
 
 NO_SETTINGS = ("weights", "datastore", "scope", "other")
@@ -19,12 +19,17 @@ NO_SETTINGS = ("weights", "datastore", "scope", "other")
 class Tried:
     """A setting with what was expected and measured of it on the second half of the prompts."""
 
-    settings: str
-    """Its spelling on the command line."""
+    method: RunMethod
+    """The method with the setting."""
     predicted: Prediction | None
     """None outside of profile or curve."""
     measured: Estimate | None = None
     """Its speedup; None if it could not be measured."""
+
+    @property
+    def settings(self) -> str:
+        """Its spelling on the command line."""
+        return str(self.method.asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +53,7 @@ class Choice:
         lines = [f"{self.best.settings}: {_speedup_texts(self.best)}"]
         if self.best.settings != self.paper.settings:
             lines.append(f"  the paper's {self.paper.settings}: {_speedup_texts(self.paper)}")
-        (method,) = parse_methods([self.best.settings])
-        arguments = method.options.official_arguments
+        arguments = self.best.method.options.official_arguments
         if arguments:
             lines.append(f"  EAGLE's arguments: {arguments}")
         return lines
@@ -73,24 +77,25 @@ def _speedup_texts(tried: Tried) -> str:
 
 
 def choose(
-    label: str, settings: Sequence[str], predictions: Sequence[Prediction], metrics: RunMetrics
+    label: str, methods: Sequence[RunMethod], predictions: Sequence[Prediction], metrics: RunMetrics
 ) -> Choice:
     """A method's choice: the best by prediction, unless the paper's was measured faster.
 
     Args:
         label: the method as it was asked for.
-        settings: spellings on the command line ("eagle2:depth=3") of those that were measured,
-            the best by prediction first, the paper's included.
+        methods: the method with each of the settings that were measured, the best by prediction
+            first, the paper's included.
         predictions: of those that profile and curve have.
         metrics: of the run that measured them, at one temperature.
     """
     (temperature,) = metrics.temperatures
     prediction_by_setting = {prediction.settings: prediction for prediction in predictions}
     all_tried = []
-    for setting, method in zip(settings, parse_methods(settings), strict=True):
+    for method in methods:
         speedup = metrics.overall[method.label, temperature].speedup
         measured = speedup if isinstance(speedup, Estimate) else None
-        all_tried.append(Tried(setting, prediction_by_setting.get(setting), measured))
+        predicted = prediction_by_setting.get(str(method.asked))
+        all_tried.append(Tried(method, predicted, measured))
     best = all_tried[0]
     paper_setting = paper_of(label)
     paper = next(tried for tried in all_tried if tried.settings == paper_setting)
@@ -108,6 +113,6 @@ def _is_faster(setting: Tried, other: Tried) -> bool:
 
 def paper_of(label: str) -> str:
     """The spelling of a method with its paper's settings, and its own weights."""
-    (method,) = parse_methods([label])
-    given = {name: value for name, value in method.asked.given.items() if name in NO_SETTINGS}
-    return str(MethodChoice(method.method.name, given))
+    (asked,) = parse_choices([label])
+    given = {name: value for name, value in asked.given.items() if name in NO_SETTINGS}
+    return str(MethodChoice(asked.name, given))

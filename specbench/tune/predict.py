@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from specbench.errors import UserError
+from specbench.registry import parse_choices
 from specbench.settings.cost_curve import MEASURE_HINT, Curve
 from specbench.settings.cost_model import CostModel
 from specbench.settings.json_files import Compared, check_same
-from specbench.settings.run_method import RunMethod, parse_methods
+from specbench.settings.run_method import RunMethod
 from specbench.settings.speedup import NUM_RESAMPLES, estimate, weigh
 from specbench.settings.walk import mat
 from specbench.tune.candidates import candidates
@@ -143,7 +144,7 @@ def _predict_setting(profile: Profile, model: CostModel, setting: str) -> Predic
         model: computes the steps' time from a cost curve.
         setting: a method with options, as on the command line.
     """
-    (method,) = parse_methods([setting])
+    (method,) = profile.methods_of([setting])
     curve = model.curve
     label = curve_label(curve, method)
     options = asdict(method.options)
@@ -178,9 +179,9 @@ def curve_label(curve: Curve, method: RunMethod) -> str:
     """
     weights_name = Path(method.options.weights).name
     for label in curve.methods:
-        (measured_method,) = parse_methods([label])
-        is_same_method = measured_method.method.name == method.method.name
-        if is_same_method and Path(measured_method.options.weights).name == weights_name:
+        (measured,) = parse_choices([label])
+        is_same_method = measured.name == method.method.name
+        if is_same_method and Path(measured.given.get("weights", "")).name == weights_name:
             return label
     measured_labels = ", ".join(curve.methods) or "none"
     raise UserError(f"The cost curve has no {method.label}, only {measured_labels}.", MEASURE_HINT)

@@ -25,6 +25,7 @@ from specbench.log.model import ModelHeader
 from specbench.log.policies import PROFILE
 from specbench.measure.base import SetupInfo
 from specbench.settings.json_files import SCHEMA, Compared, check_free, check_same, read_json
+from specbench.settings.run_method import RunMethod, parse_methods
 from specbench.types import ProfileKind, Sampling, StopReason
 
 PROFILE_FILE = "profile.json"
@@ -112,6 +113,18 @@ class Profile:
 
     header: ProfileHeader
     answers: tuple[Answer, ...]
+
+    def methods_of(self, settings: Sequence[str]) -> list[RunMethod]:
+        """The methods that texts name, with the paper's options for the profile's model.
+
+        Raises:
+            UserError: an unknown method or option, or a wrong value.
+        """
+        num_parameters = self.header.model.num_parameters
+        methods = parse_methods(settings)
+        if num_parameters is None:  # a profile of an older version
+            return methods
+        return [method.for_target(num_parameters) for method in methods]
 
     def check(self, model: ModelHeader, methods: Mapping[str, MethodHeader]) -> None:
         """Refuse another model, and other weights of a method, with both values.

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 from specbench.errors import UserError
-from specbench.settings.run_method import RunMethod, parse_methods
+from specbench.registry import parse_choices
+from specbench.settings.run_method import RunMethod
 from specbench.settings.walk import Step, Walk
 from specbench.tune.drafts import Draft, DraftAt, certain
 from specbench.tune.kind import find_kind
@@ -127,8 +128,8 @@ def misfit(label: str, recorded: ProfiledMethod, method: RunMethod) -> str:
         method: the same method with the options of a setting.
     """
     kind = find_kind(recorded.kind)
-    (profiled_method,) = parse_methods([label])
-    given_names = {*method.asked.given, *profiled_method.asked.given}  # options given on either
+    (profiled,) = parse_choices([label])
+    given_names = {*method.asked.given, *profiled.given}  # options given on either
     for name, recorded_value in recorded.about.options.items():
         wanted_value = getattr(method.options, name)
         if name in kind.bounded_options and wanted_value > recorded_value:
@@ -151,7 +152,7 @@ def _drafts_of(profile: Profile, setting: str) -> DraftAt:
     Raises:
         UserError: they are not recorded, or with other options.
     """
-    (method,) = parse_methods([setting])
+    (method,) = profile.methods_of([setting])
     misfits = []  # an option per profiled method that does not cover the setting, in words
     for label, recorded in profile.header.methods.items():
         kind = find_kind(recorded.kind)

@@ -10,7 +10,6 @@ from specbench.log.files import write_whole
 from specbench.log.run import Run
 from specbench.measure.local.engine_setup import EngineSetup
 from specbench.settings.files import SettingsFile, hash_of, toml_text
-from specbench.settings.run_method import parse_methods
 from specbench.settings.tuned_settings import keep_settings
 from specbench.tune.choice import NO_SETTINGS, Choice, Tried
 from specbench.tune.plots import MeasuredPrediction, agreement
@@ -58,8 +57,7 @@ def _table(all_tried: Sequence[Tried]) -> str:
 
     rows = []
     for tried in all_tried:
-        (method,) = parse_methods([tried.settings])
-        row: dict[str, Any] = {"method": method.method.name, "settings": tried.settings}
+        row: dict[str, Any] = {"method": tried.method.method.name, "settings": tried.settings}
         if tried.predicted is not None:
             row["predicted_speedup"] = tried.predicted.speedup
             row["low"] = tried.predicted.low
@@ -77,7 +75,7 @@ def _settings_file(choices: Sequence[Choice], setup: EngineSetup, run: Run) -> S
     tuned_options: dict[str, dict[str, Any]] = {}  # by method's registered name, then by option
     weights_hashes: dict[str, str] = {}  # by method's registered name; "" for no draft weights
     for choice in choices:
-        (method,) = parse_methods([choice.best.settings])
+        method = choice.best.method
         method_name = method.method.name
         option_names = [option for option in method.asked.given if option not in NO_SETTINGS]
         tuned_options[method_name] = {

@@ -26,7 +26,6 @@ from specbench.measure.progress import Lines
 from specbench.measure.session import run_plan
 from specbench.settings.cost_curve import CURVE_FILE, Curve, read_curve
 from specbench.settings.cost_model import CostModel
-from specbench.settings.run_method import parse_methods
 from specbench.settings.speedup import NUM_RESAMPLES
 from specbench.tune.choice import Choice, choose, paper_of
 from specbench.tune.cost import about_of, measured_curve
@@ -125,7 +124,7 @@ def _choices(
     return [
         choose(
             label,
-            settings,
+            profile.methods_of(settings),
             predict_with(cost_model, profile, settings, prompts=answers, is_strict=False),
             metrics,
         )
@@ -257,7 +256,7 @@ def _run_settings(
         stored = read_run(folder)
         if stored.header.status == "complete":
             stored_labels = [label for label in stored.header.methods if label != BASELINE]
-            planned_labels = {method.label for method in parse_methods(plan.spec.methods)}
+            planned_labels = {method.label for method in plan.spec.run_methods}
             if {*stored_labels} != planned_labels:
                 message = f"{folder} has a run of {', '.join(stored_labels)}."
                 raise UserError(message, "Give another --out.")

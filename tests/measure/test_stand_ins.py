@@ -119,10 +119,10 @@ def test_a_card_names_the_layers_of_a_head_whose_config_is_ambiguous(
     monkeypatch.setattr(weights, "resolve", lambda *args, **options: tmp_path)
     monkeypatch.setattr(weights, "check_checkpoint", lambda *args, **options: None)
     card = known_models()["gpt-oss-120b"]
-    spec = cast(Any, SimpleNamespace(is_baseline_run=False, weights="hub"))
+    spec = cast(Any, SimpleNamespace(is_baseline_run=False, weights="hub", card=card))
     find = partial(weights.find_checkpoint, card, is_offline=True)
     repo = "nvidia/gpt-oss-120b-Eagle3-long-context"
     for given, layers in (("", "1+17+32"), (",layers=1+2+3", "1+2+3")):
         named = parse_methods([f"eagle3:weights={repo}{given}"])
-        (one,) = methods.select_methods(spec, card, named, resolve_weights=find).methods
+        (one,) = methods.select_methods(spec, named, resolve_weights=find).methods
         assert one.options.layers == layers

@@ -19,7 +19,7 @@ from specbench.log.store import read_run
 from specbench.measure.local.engine_setup import make_engine_setup
 from specbench.measure.spec import make_spec
 from specbench.settings.files import SettingsFile, read_settings
-from specbench.settings.run_method import RunMethod
+from specbench.settings.run_method import RunMethod, parse_methods
 from specbench.settings.tuned_settings import TUNED, keep_settings
 from specbench.tune import Choice, read_profile, tune
 from specbench.tune.choice import choose, paper_of
@@ -117,7 +117,7 @@ def test_the_papers_settings_are_best_where_they_are_faster_or_all_that_was_meas
         for one, speed in zip(settings, speeds, strict=True)
     }
     metrics: Any = SimpleNamespace(overall=overall, temperatures=(0.0,))
-    assert choose("medusa", settings, [], metrics).best.settings == settings[best]
+    assert choose("medusa", parse_methods(settings), [], metrics).best.settings == settings[best]
 
 
 @pytest.mark.usefixtures("choices")

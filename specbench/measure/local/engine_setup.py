@@ -105,6 +105,9 @@ class EngineSetup(EngineParts):
             quantization=self.quantization,
             is_stand_in=self.stand_in is not None,
             is_embedded=self.card.is_embedded,
+            num_parameters=memory.target_parameters(
+                self.card, self.stand_in.shape if self.stand_in else self.path
+            ),
             shape=self.stand_in.shape if self.stand_in else None,
             revision=files.revision,
             files=files.files,
@@ -229,17 +232,15 @@ def _setup(
         path = resolve_model(card, offline=is_offline, before_download=check_shape)
     except CheckpointError as error:
         errors.append(error)
-    resolve_weights = partial(find_checkpoint, card, is_offline=is_offline)
-    num_parameters = memory.target_parameters(card, None if errors else path)
     selected = select_methods(
-        spec, card, named, resolve_weights=resolve_weights, num_parameters=num_parameters
+        spec,
+        named,
+        resolve_weights=partial(find_checkpoint, card, is_offline=is_offline),
+        num_parameters=memory.target_parameters(card, None if errors else path),
     )
     _raise_all([*errors, *selected.errors])
     dtype = _dtype(spec, device, path)
-    weights_of_methods = [method.weights for method in selected.methods]
-    draft_folders = [
-        weights for weights in weights_of_methods if isinstance(weights, Path) and weights.is_dir()
-    ]
+    draft_folders = _draft_folders(selected.methods)
     stored = _stored_weights(card, path, device)  # their format
     need = check_memory(
         path,
@@ -264,6 +265,12 @@ def _setup(
         quantization=stored.format,
         need=need,
     )
+
+
+def _draft_folders(methods: Sequence[RunMethod]) -> list[Path]:
+    """The checkpoint folders of methods' draft weights. Some methods have a file or none."""
+    all_weights = [method.weights for method in methods]
+    return [weights for weights in all_weights if isinstance(weights, Path) and weights.is_dir()]
 
 
 def _raise_all(errors: Sequence[CheckpointError]) -> None:
@@ -326,7 +333,7 @@ def _stand_in_setup(
     resolve_weights = partial(find_checkpoint, card, is_offline=True, stand_in=stand_in)
     num_parameters = stand_in.shape.num_parameters
     selected = select_methods(
-        spec, card, named, resolve_weights=resolve_weights, num_parameters=num_parameters
+        spec, named, resolve_weights=resolve_weights, num_parameters=num_parameters
     )
     model_folder = Path(card.repo) if Path(card.repo).is_dir() else None  # None: from the hub
     dtype = _dtype(spec, device, model_folder)

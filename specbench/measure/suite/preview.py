@@ -91,7 +91,6 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
     num_parameters = memory.target_parameters(spec.card, survey.target)
     selected = select_methods(
         spec,
-        spec.card,
         spec.run_methods,
         resolve_weights=survey.resolve_weights,
         num_parameters=num_parameters,
