@@ -181,7 +181,8 @@ class Plan:
     def samples(self) -> tuple[Sample, ...]:
         """The samples of the run in order: pass by pass over all tasks.
 
-        A sample's `num_before` counts the turns of earlier samples at its temperature and load.
+        A load is requests at once or per second. A sample's `num_before` counts the turns of
+        earlier samples at its temperature and load: the methods' order is drawn by it.
         """
         num_turns = Counter[tuple[float, Load]]()  # so far, by temperature and load
         temperatures = self.spec.temperatures

@@ -59,9 +59,10 @@ def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
     yield Diagnosis("software", f"specbench {installed.specbench}, {versions}")
     spec = structs.replace(spec, methods=(BASELINE,))
     if spec.dtype == "auto" and spec.card.is_embedded:
-        spec = structs.replace(spec, dtype="float32")  # in float16, ties may go either way
+        spec = structs.replace(spec, dtype="float32")  # rounding to float16 could decide near-ties
     setup = make_engine_setup(spec, is_offline=is_offline)
     if setup.device.num_gpus and _version(installed.torch.version) < (2, 9):
+        # A fact, not a failed check: older versions work.
         advice = "torch 2.9 or newer is better on a GPU: launches overlap, and captures are faster"
         yield Diagnosis("torch", advice)
     device = setup.device
@@ -76,10 +77,11 @@ def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
         yield from _baseline(setup, backend)
         # The kinds of kernels that the device can run, by name; none if the user chose one.
         kernel_kinds = setup.device.kernels if spec.kernels == "auto" else ()
+        # Why the target cannot use our kernels, if so: then there are none to compare.
         if (reason := backend.target.unfused_reason) and kernel_kinds:
             yield Diagnosis("kernels", f"transformers computes the layers: {reason}")
             return
-    del backend
+    del backend  # frees the model, as `_kernels` loads it anew
     yield from _kernels(spec, kernel_kinds, is_offline=is_offline)
 
 
@@ -91,7 +93,7 @@ def _kernels(spec: RunSpec, kinds: Sequence[str], *, is_offline: bool) -> Iterat
     """
     torch_token_ids: list[tuple[int, ...]] = []  # the token ids of each answer
     for kind in kinds:
-        _release()
+        _release()  # the model that was loaded before
         setup = make_engine_setup(structs.replace(spec, kernels=kind), is_offline=is_offline)
         with EngineBackend(setup) as backend:
             kernels = describe_kernels(backend.target)
@@ -101,7 +103,7 @@ def _kernels(spec: RunSpec, kinds: Sequence[str], *, is_offline: bool) -> Iterat
                 [_timed(backend.complete, BASELINE, request) for _ in range(NUM_KIND_ROUNDS + 1)]
                 for request in _requests(setup)
             ]
-        del backend
+        del backend  # lets `_release` free the model
         token_ids = [
             answer.result.token_ids for answers in answers_by_request for answer in answers
         ]
@@ -120,7 +122,7 @@ def _kernels(spec: RunSpec, kinds: Sequence[str], *, is_offline: bool) -> Iterat
         if not is_torch:
             diagnosis += f"; {'the same' if is_same else 'OTHER'} tokens as with torch"
         is_ok = tree.is_ok
-        if not is_same:  # in half precision, rounding may turn near-ties
+        if not is_same:  # no verdict in half precision, where rounding may decide near-ties
             is_ok = False if setup.dtype == "float32" else None
         yield Diagnosis(f"kernels {kind}", diagnosis, is_ok)
 
@@ -162,27 +164,30 @@ def _threads(threads: Threads | None) -> Diagnosis:
 def _tree(target: Target) -> Diagnosis:
     """Compare a branch of a draft tree with a plain sequence: their last logits must agree.
 
-    Node 0 is the prompt's last token. Node 1 is another branch, and nodes 2 to 4 are `branch`.
+    Node 0 is the prompt's last token. Node 1 is another branch, and nodes 2 to 4 are `branch`. A
+    wrong mask or position would change the logits of node 4 far more than rounding does.
     """
     import torch
 
     from specbench.engine.layers.torch_attention import without_cudnn_attention
     from specbench.engine.tree import DraftTree, TreeLayout
 
-    prompt = (1, 5, 6, 7)  # token ids
-    branch = (8, 9, 10)  # token ids
+    prompt = (1, 5, 6, 7)  # arbitrary token ids
+    branch = (8, 9, 10)  # arbitrary token ids
     with torch.inference_mode(), without_cudnn_attention():
         target.prefill(prompt)
         # The parent of each node; the root names itself.
         layout = TreeLayout.from_parents([0, 0, 0, 2, 3], target.device)
         node_ids = torch.tensor([7, 11, *branch], device=target.device)
-        tree = DraftTree(node_ids, layout, num_verify=5)
-        target.crop(len(prompt) - 1)
-        tree_logits = target.forward(tree).logits[-1].float()  # [vocab]
-        plain_logits = target.prefill((*prompt, *branch)).logits[-1].float()  # [vocab]
+        tree = DraftTree(node_ids, layout, num_verify=5)  # all nodes
+        target.crop(len(prompt) - 1)  # node 0 computes the prompt's last token again
+        tree_logits = target.forward(tree).logits[-1].float()  # of node 4 [vocab]
+        plain_logits = target.prefill((*prompt, *branch)).logits[-1].float()
         difference = (tree_logits - plain_logits).abs().max().item()
     largest_logit = plain_logits.abs().max().item()
-    allowed = largest_logit * 40 * torch.finfo(target.dtype).eps  # 40 rounding errors
+    allowed = (
+        largest_logit * 40 * torch.finfo(target.dtype).eps
+    )  # 40 rounding errors, for many layers
     is_ok = difference <= allowed
     return Diagnosis("tree", f"a branch differs from a plain forward by {difference:.1e}", is_ok)
 
@@ -190,7 +195,8 @@ def _tree(target: Target) -> Diagnosis:
 def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]:
     """Compare vanilla in our loop with the model's own `generate`: tokens and speed.
 
-    Then the memory's bandwidth, and how much of it vanilla uses.
+    Then the memory's bandwidth, and how much of it vanilla uses. The times are seconds per answer
+    of NUM_TOKENS tokens.
     """
     target = backend.target
     do_tokens_agree = True
@@ -207,6 +213,7 @@ def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]
                 generate_s.append(generate_answer.seconds)
     verb = "equals" if do_tokens_agree else "DIFFERS from"
     yield Diagnosis("baseline tokens", f"vanilla in our loop {verb} generate", do_tokens_agree)
+    # Our loop's time over that of `generate`; up to MARGIN is within the scatter of timings.
     time_ratio = statistics.median(loop_s) / statistics.median(generate_s)
     tokens_per_s = NUM_TOKENS / statistics.median(loop_s)
     speed = f"{tokens_per_s:.0f} tokens/s, {1 / time_ratio:.1f} times as fast as generate"

@@ -21,8 +21,10 @@ def downloads(
     UserError at the first step.
     """
     if tasks is None:
+        # Of every known task whose prompts a paper has published (`card.paper` is their file).
         task_cards = [card for card in load_cards().values() if card.paper is not None]
     else:
+        # A task that is a file of the user has no card, and nothing to download.
         cards = [task.card for task in find_tasks(tasks) if task.card is not None]
         task_cards = [*{card.name: card for card in cards}.values()]  # without duplicates
     model_card = find_model(model) if model is not None else None

@@ -111,15 +111,16 @@ def select_methods(
         try:
             resolved = resolve_weights(method)
         except CheckpointError as error:
-            errors.append(error)
+            errors.append(error)  # the caller raises all of them
             resolved = ResolvedWeights(None)
-        # The model's card may say which layers of the target the method reads.
+        # The model's card may say which layers of the target the method reads ("": not given).
         if resolved.layers and method.options.layers == "":
             method = method.with_options(method.options.replaced(layers=resolved.layers))
         if num_parameters is not None:
-            method = method.for_target(num_parameters)
+            method = method.for_target(num_parameters)  # the paper's options for its size
         method = replace(method, weights=resolved.weights)
         (running if resolved.exists else missing).append(method)
+    # No named method has weights: nothing is left to compare with vanilla.
     if named and missing and all(method.method.name == BASELINE for method in running):
         if spec.weights == "stand-in":
             raise UserError(
@@ -131,7 +132,7 @@ def select_methods(
     check_labels([method.label for method in running])
     if not named and not card.is_known:  # no card says what there could be
         missing = []
-    # `all,dflash:weights=DIR` names dflash twice.
+    # `all,dflash:weights=DIR` names dflash twice: it runs with DIR, so it is not missing.
     running_names = {method.method.name for method in running}
     missing = [method for method in missing if method.method.name not in running_names]
     return SelectedMethods(tuple(running), tuple(missing), broken, tuple(errors))
@@ -158,7 +159,8 @@ class _Wanted(NamedTuple):
 def _wanted(spec: RunSpec, named: Sequence[RunMethod]) -> _Wanted:
     """The named methods, or the default ones, with the baseline first unless it is turned off.
 
-    With them a sentence about each default method that cannot be imported (`broken`).
+    With them a sentence about each default method that cannot be imported (`broken`). A method's
+    `asked` is its name with the given options, as in `pld:num_tokens=5`.
     """
     methods = list(named)
     broken: tuple[str, ...] = ()
@@ -173,5 +175,5 @@ def _wanted(spec: RunSpec, named: Sequence[RunMethod]) -> _Wanted:
         methods = parse_methods(names)
     if spec.is_baseline_run and not any(str(method.asked) == BASELINE for method in methods):
         methods = [*parse_methods([BASELINE]), *methods]
-    methods.sort(key=lambda method: method.method.name != BASELINE)
+    methods.sort(key=lambda method: method.method.name != BASELINE)  # False, vanilla's, is first
     return _Wanted(methods, broken)

@@ -21,10 +21,11 @@ MIN_PASSES = 3
 
 
 def default_passes(spec: RunSpec, *, is_ours: bool) -> int:
-    """Default number of passes.
+    """Default number of passes over the prompts.
 
-    The most with --until-ci, one for servers, three for tiny and stand-ins (`is_ours`), else
-    two, since one pass claims nothing. A pass over a paper's whole datasets takes hours: one.
+    The most with --until-ci, which may end the run earlier; one for servers (`spec.backend`);
+    three for tiny and stand-ins (`is_ours`), which are fast. Else two, since one pass does not
+    show how times differ between passes, but one over a paper's whole datasets, which takes hours.
     """
     if spec.until_ci:
         return MAX_PASSES
@@ -62,11 +63,11 @@ def width_after(header: RunHeader, records: Sequence[Record]) -> Width | None:
     """The width of the speedups' intervals after whole passes; None without --until-ci.
 
     It is relative: the half width of an interval divided by its speedup. The widest interval
-    counts. There is no width while a speedup has no interval.
+    counts. It is None in the Width while a speedup has no interval.
     """
     from specbench.analysis.metrics import measure  # imports numpy
 
-    goal = header.spec.values.until_ci
+    goal = header.spec.values.until_ci  # the half width to reach; 0.02 is 2 %
     if goal is None:
         return None
     metrics = measure(Run(header, tuple(records)))
@@ -82,12 +83,14 @@ def width_after(header: RunHeader, records: Sequence[Record]) -> Width | None:
     largest_half_width = None
     if half_widths and len(half_widths) == len(speedups):
         largest_half_width = max(half_widths)
-    num_passes = metrics.scope.number
+    num_passes = metrics.scope.number  # that the intervals cover
     return Width(num_passes, goal, largest_half_width)
 
 
 def check_goal(spec: RunSpec, num_methods: int, num_prompts: Sequence[int]) -> None:
-    """Refuse --until-ci where no interval can come. `num_prompts` has the prompts per task [tasks].
+    """Refuse --until-ci where no interval can come.
+
+    `num_methods` counts vanilla too; `num_prompts` has the number of prompts per task [tasks].
 
     Raises:
         UserError: no method to compare with vanilla, too few prompts, or too few passes.
@@ -125,6 +128,7 @@ def finished_header(header: RunHeader, records: Sequence[Record]) -> RunHeader:
     spec = header.spec
     if spec.values.until_ci is None:
         return header
+    # Passes count from 0.
     num_passes = 1 + max((record.key.repeat for record in records), default=0)
     # `values` are in effect; `asked` are those that were asked for, if the header has them.
     asked = spec.asked and replace(spec.asked, repeats=num_passes)

@@ -76,7 +76,7 @@ def make_plan(
     check_goal(spec, max_methods, [max_prompts] * len(tasks))
     if is_here and not spec.backend:  # rules between options, before anything is downloaded
         for method in spec.run_methods:
-            method.load()
+            method.load()  # imports it, and raises for options that do not agree
     prompt_sets = load_prompt_sets(
         tasks,
         spec.prompts,
@@ -91,6 +91,7 @@ def make_plan(
     check_goal(spec, len(setup.labels), [len(prompt_set.prompts) for prompt_set in prompt_sets])
     budget = new_tokens(spec)
     # A server refuses a request that could outgrow its context, so that its whole budget counts.
+    # Our engine ends an answer at the end of the context.
     num_reserved = budget if spec.backend == "server" else 1
     check_lengths(setup, prompt_sets, spec, num_reserved=num_reserved)
     if isinstance(setup, ChecksMemory):
@@ -109,9 +110,9 @@ def check_early(spec: RunSpec) -> None:
         UserError: a name is unknown, a value is wrong, or a file is missing or damaged.
     """
     card = spec.card
-    if spec.backend:
+    if spec.backend:  # a server's setup checks its own methods
         return
-    if spec.settings not in (AUTO, PAPER):
+    if spec.settings not in (AUTO, PAPER):  # a file of settings
         read_settings(spec.settings, card.name)
     check_choices(spec.choices)
     is_folder = Path(card.repo).is_dir()
@@ -119,7 +120,7 @@ def check_early(spec: RunSpec) -> None:
         if is_folder:
             check_checkpoint(Path(card.repo), what=f"Model {card.name}")
         check_sources(card, spec.choices)
-    pick_dtype(card, spec.dtype, "cpu")
+    pick_dtype(card, spec.dtype, "cpu")  # raises for an unknown dtype
     check_template(spec.template)
     if is_folder:
         check_own_template(spec.template, card, Path(card.repo))
@@ -128,7 +129,8 @@ def check_early(spec: RunSpec) -> None:
 def with_defaults(spec: RunSpec) -> RunSpec:
     """The spec with its source of prompts, its methods one by one, and its number of passes.
 
-    A serving engine runs all of its own methods if none is named.
+    A serving engine runs all of its own methods if none is named: `methods` is then empty. Else
+    each method is a name with its options, as in `pld:num_tokens=5`.
 
     Raises:
         UserError: an unknown model or method.

@@ -24,7 +24,10 @@ class MethodTotal:
     """Steps by task."""
 
     def add(self, record: Record) -> None:
-        """Add a record. One that failed is counted, and its tokens and times are not."""
+        """Add a record. One that failed is counted, and its tokens and times are not.
+
+        `accept_lengths` are the tokens emitted per step [steps]: sums per task make the MAT.
+        """
         if not record.is_ok:
             self.num_failed += 1
             return
@@ -125,8 +128,12 @@ def sample_line(record: Record, tally: Tally) -> str:
 
 
 def _sample_name(record: Record) -> str:
-    """A record's sample in words: "gsm8k/3 turn 2 pass 2 T=0.7"."""
+    """A record's sample in words: "gsm8k/3 turn 2 pass 2 T=0.7".
+
+    Turns and passes count from 0 in the key. The first of them and temperature 0 are left out.
+    """
     key = record.key
+    # Whether the id begins with the task already.
     has_task = key.sample_id.startswith(f"{key.task}/")
     words = [key.sample_id if has_task else f"{key.task}/{key.sample_id}"]
     if key.turn:

@@ -36,7 +36,7 @@ def check_lengths(
         UserError: a prompt is too long.
     """
     context = setup.context
-    if context is None:
+    if context is None:  # no server tells its context
         return
     server_hint = ""
     if spec.serving_engine:
@@ -45,9 +45,10 @@ def check_lengths(
         )
     for prompt_set in prompt_sets:
         for prompt in prompt_set.prompts:
-            length = _length(setup, prompt.turns[0])
-            room = context - length
+            length = _length(setup, prompt.turns[0])  # with the chat template
+            room = context - length  # for new tokens
             if room < num_reserved:
+                # The sentence goes on below: "[Give …, l]eave the prompt out".
                 budget_hint = f"Give --max-new-tokens {room}, l" if room > 0 else "L"
                 raise UserError(
                     f"Prompt {prompt.sample_id} has {length} tokens, and the model's context of "

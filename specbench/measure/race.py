@@ -33,7 +33,8 @@ def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[s
     """Complete a request with each method of a setup, and yield its completion when it is done.
 
     Each comes with the method's label, which has the settings in parentheses if these were chosen
-    for the machine. `watch` receives the tokens as they come; its time is not part of `decode_s`.
+    for the machine. `watch` is called with that label and the tokens so far after every step; the
+    seconds that it takes are not part of `decode_s`.
     """
     with EngineBackend(setup) as backend:
         backend.warm_up([request])
@@ -43,6 +44,7 @@ def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[s
             settings = tuned_methods[label].settings_text if label in tuned_methods else ""
             shown_label = f"{label} ({settings})" if settings else label
             drafters[label] = _StreamedDrafter(drafter, shown_label, watch)
+        # A `_StreamedDrafter` passes every other call on to its drafter.
         backend.drafters = cast("dict[str, Drafter]", drafters)
         for label, streamed_drafter in drafters.items():
             completion = backend.complete(label, request)

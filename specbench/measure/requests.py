@@ -82,6 +82,7 @@ def make_chat(turns: Sequence[str], replies: Sequence[Record]) -> list[Message]:
     for turn, user_text in enumerate(turns):
         messages.append(user(user_text))
         if turn < len(turns) - 1:
+            # The chat cannot go on without the answer to this turn.
             if turn >= len(replies) or not replies[turn].is_ok:
                 raise SpecbenchError(f"Turn {turn}, which this turn follows, has failed.")
             messages.append({"role": "assistant", "content": replies[turn].text})
@@ -112,10 +113,11 @@ def token_ends(codec: ChatCodec, token_ids: Sequence[int], text: str) -> tuple[i
 
     num_added = []  # characters that a token adds to the text [tokens]
     for i in range(len(token_ids)):
+        # Enough tokens before it for a character or a space that it completes.
         window_ids = token_ids[max(0, i - _WINDOW) : i + 1]
         num_added.append(num_characters(window_ids) - num_characters(window_ids[:-1]))
     ends = [min(end, len(text)) for end in accumulate(num_added)]
-    if ends:
+    if ends:  # an unfinished character at the end of the text belongs to the last token
         ends[-1] = len(text)
     # No end lies after a later one: from the back, each is at most the next.
     from_the_back = accumulate(reversed(ends), min)
