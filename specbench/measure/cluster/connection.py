@@ -34,7 +34,7 @@ def connected(address: str) -> Iterator[Any]:
     """
     sigterm_handler = signal.getsignal(signal.SIGTERM)
     if address == "local" and "ray" not in sys.modules:
-        _prepare_local_ray()
+        _prepare_local_ray()  # sets the variables that Ray reads at its import
     try:
         import ray
 
@@ -42,7 +42,7 @@ def connected(address: str) -> Iterator[Any]:
             _reach_head(address)
         ray.init(
             address=address,
-            include_dashboard=False if address == "local" else None,
+            include_dashboard=False if address == "local" else None,  # None: Ray decides
             log_to_driver=False,
             logging_level="ERROR",
         )
@@ -86,10 +86,10 @@ def _connection_error(address: str, error: Exception) -> UserError:
     `address` is "auto", "local" or that of a cluster's head, HOST:PORT; `error` is Ray's.
     """
     problem = f"The Ray cluster at {address} cannot be reached"
-    hint = _HOW_TO_REACH
+    hint = _HOW_TO_REACH  # a sentence: what the user can do
     if address == "auto":
         problem = "No Ray cluster runs on this machine"
     elif address == "local":
         problem = "Ray did not start on this machine"
-        hint = _BUSY  # nobody can change its limit of 15 s
+        hint = _BUSY  # to try again later: Ray's time limit for its start is fixed
     return UserError(f"{problem}: {reason_of(error).rstrip('.')}.", hint)

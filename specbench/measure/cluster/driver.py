@@ -48,14 +48,15 @@ class ClusterBackend:
             ray: the module `ray`, connected to the cluster.
             actors: Ray's handles of the workers.
             about: the setup's part of the run's header, which all workers share.
-            num_named: workers of earlier parts of the run; the next is worker-{num_named + 1}.
+            num_named: number of workers of the run before it was resumed, which have the names
+                worker-1 and so on; the next is worker-{num_named + 1}.
         """
         self._ray = ray
         self._actors = actors
         self._about = about
         self._num_named = num_named
         self._names: dict[Any, str] = {}  # of workers, by actor
-        self._infos: dict[str, BackendInfo] = {}  # of workers, by name
+        self._infos: dict[str, BackendInfo] = {}  # what workers measured, by worker's name
         self._idle = deque[Any]()  # actors that have loaded their models and have no job
         self._waiting = deque[Job]()  # jobs of the pass that no worker has yet
         self._calls: dict[Any, Call] = {}  # by Ray's reference to the result
@@ -64,13 +65,16 @@ class ClusterBackend:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Close the idle workers, keep their last descriptions, and end all workers."""
+        """Close the idle workers, keep their last descriptions, and end all workers.
+
+        `exception` is what ended the block, if anything; it passes.
+        """
         # By Ray's reference to the description that `close` returns.
         closing = {actor.close.remote(): actor for actor in self._idle}
         closed, _ = self._ray.wait([*closing], num_returns=len(closing), timeout=CLOSE_S)
         for reference in closed:
             worker_name = self._names[closing[reference]]
-            with suppress(self._ray.exceptions.RayError):  # the run is done
+            with suppress(self._ray.exceptions.RayError):  # keeps its earlier description
                 self._infos[worker_name] = self._ray.get(reference)
         for actor in self._actors:
             self._ray.kill(actor)
@@ -123,9 +127,10 @@ class ClusterBackend:
         Raises:
             SpecbenchError: no worker is left, and none came back in time.
         """
+        # A job is a sample with missing records; `repeat` is the number of its pass.
         for _, jobs_of_pass in groupby(_jobs(self._plan, done), lambda job: job.sample.repeat):
             self._waiting.extend(jobs_of_pass)
-            while self._waiting or self._is_working:
+            while self._waiting or self._is_working:  # a worker has a job
                 while self._idle and self._waiting:
                     self._submit(self._idle.popleft(), self._waiting.popleft())
                 for record in self._next_records():
@@ -168,7 +173,7 @@ class ClusterBackend:
         except self._ray.exceptions.RayActorError as error:
             return self._handle_loss(actor, job, f"{reason_of(error).rstrip('.')}.")
         self._idle.append(actor)
-        if result.info is not None:
+        if result.info is not None:  # a worker's description, with its first result only
             self._add_worker(actor, result.info)
         return [replace(record, worker=self._names[actor]) for record in result.records]
 
@@ -193,7 +198,7 @@ class ClusterBackend:
         Returns:
             Error records of the sample if too many workers were lost at it, else none.
         """
-        worker_name = self._names.get(actor, "A worker")
+        worker_name = self._names.get(actor, "A worker")  # it has a name once it has loaded
         if job is None:
             self._progress.message(f"{worker_name} is lost: {reason}")
             return ()
@@ -204,15 +209,15 @@ class ClusterBackend:
         self._submit(actor)  # to load its model again, if Ray can restart it
         num_lost = job.num_lost + 1  # workers, at this sample
         if num_lost < MOST_ATTEMPTS:
-            self._waiting.appendleft(job._replace(num_lost=num_lost))
+            self._waiting.appendleft(job._replace(num_lost=num_lost))  # the next to be given out
             return ()
         error = f"{MOST_ATTEMPTS} workers were lost at it: {reason}"
-        seed = self._plan.spec.seed
+        seed = self._plan.spec.seed  # of the run
         return [
-            Record(key, "error", 0, seed=seed_of(seed, key.request), error=error)
+            Record(key, "error", prompt_tokens=0, seed=seed_of(seed, key.request), error=error)
             for label in self._plan.setup.labels
             for key in job.sample.keys(label)
-            if key not in job.stored
+            if key not in job.stored  # records that the run has already
         ]
 
 

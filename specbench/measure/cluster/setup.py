@@ -63,12 +63,12 @@ def make_cluster_setup(ray: Any, spec: RunSpec, *, is_offline: bool) -> ClusterS
     Raises:
         UserError: workers cannot do the run, or have other files or versions than the others.
     """
-    if spec.backend:
+    if spec.backend:  # a server's
         raise UserError(
             "--ray is for methods that specbench runs itself, not for servers.",
             "Leave out --ray, or --backend and --engine.",
         )
-    if spec.settings == AUTO:  # measured on one machine
+    if spec.settings == AUTO:  # would be measured on one machine: take the papers'
         spec = msgspec.structs.replace(spec, settings=PAPER)
     started = _start_workers(ray, spec, is_offline=is_offline)
     # By machine, so that the first one does not depend on which worker was the fastest.
@@ -111,6 +111,7 @@ def _check_agreement(reports: Sequence[WorkerReport]) -> None:
     expected = msgspec.structs.replace(about, environment=this_machine)
     for report in reports:
         report.check(expected)
+    # Methods that keep what they saw in earlier prompts of the run.
     labels_with_scope_run = [
         label for label, method in about.methods.items() if method.scope == "run"
     ]
@@ -149,8 +150,8 @@ class StartedWorkers(NamedTuple):
 def _start_workers(ray: Any, spec: RunSpec, *, is_offline: bool) -> StartedWorkers:
     """Start a run's workers on the machines of the cluster, and let each report its setup.
 
-    `ray` is the connected module. Workers for which Ray finds no place within PLACE_S are not
-    waited for, and end.
+    `ray` is the connected module. Workers for which Ray finds no place within PLACE_S seconds
+    are not waited for, and end.
 
     Raises:
         UserError: no worker can be started, or one lacks what the run needs.
@@ -196,6 +197,7 @@ def _resources_of_workers(ray: Any, device: str) -> list[dict[str, Any]]:
     has_gpus = any(node["Resources"].get("GPU") for node in nodes)
     is_on_gpu = device.startswith("cuda") or (device != "cpu" and has_gpus)
     resource = "GPU" if is_on_gpu else "CPU"
+    # "cuda:0-1" names two GPUs; "auto" names none, and means one.
     num_per_worker = max(1, len(gpu_numbers(device))) if is_on_gpu else 1
     # GPUs or CPUs by the id of the machine.
     num_by_node = {node["NodeID"]: int(node["Resources"].get(resource, 0)) for node in nodes}
@@ -215,5 +217,5 @@ def _resources_of_workers(ray: Any, device: str) -> list[dict[str, Any]]:
     return [
         {"num_cpus": num_cpus, "scheduling_strategy": node_affinity(node_id, soft=False)}
         for node_id, num_cpus in num_by_node.items()
-        if num_cpus
+        if num_cpus  # a machine may offer Ray none
     ]

@@ -50,14 +50,14 @@ class Worker:
         self._spec = spec
         self._is_offline = is_offline
         self._shared = shared
-        self._stack = ExitStack()
-        self._sampler = CpuSampler()
+        self._stack = ExitStack()  # ends the model and the samplers
+        self._sampler = CpuSampler()  # of the CPU's load and clock
         self._setup: Setup | None = None
-        self._machine: Environment | None = None
-        self._runner: SampleRunner | None = None
-        self._done: list[Record] = []
+        self._machine: Environment | None = None  # hardware and versions here
+        self._runner: SampleRunner | None = None  # None before the model is loaded
+        self._done: list[Record] = []  # without tokens and texts
         for name in SHARED_VARIABLES:
-            os.environ.pop(name, None)
+            os.environ.pop(name, None)  # Ray has set some
         os.environ.update(shared)
 
     def report(self) -> WorkerReport:
@@ -74,9 +74,9 @@ class Worker:
             raise error.at(address) from error
         except Exception as error:
             raise UserError(f"A worker on {address} failed: {describe_error(error)}") from error
-        # Ray has set other variables, such as its choice of GPUs, which `gpu_ids` has.
+        # Only the driver's variables: Ray's own, such as its choice of GPUs, differ by worker.
         self._machine = msgspec.structs.replace(environment.capture(), variables=self._shared)
-        warnings = (*about.warnings, environment.busy_warning())
+        warnings = (*about.warnings, environment.busy_warning())  # None on a quiet machine
         return WorkerReport(
             address=address,
             about=msgspec.structs.replace(
@@ -121,7 +121,7 @@ class Worker:
         """
         self.report()  # makes the setup, if Ray started this process again
         setup = self._get_setup()
-        # Servers, which have other backends, are refused with a cluster.
+        # Servers, which have other backends, are refused with a cluster. The folder is not used.
         backend = cast(RequestBackend, self._stack.enter_context(setup.open(Path())))
         self._stack.enter_context(self._sampler)
         self.report().check(opening.about)  # the files may have changed while they were loaded
@@ -130,7 +130,9 @@ class Worker:
         max_new_tokens = opening.requests[0].max_new_tokens
         work = Work(self._spec, setup.labels, setup.codec, max_new_tokens)
         silent_progress = Progress(lambda text: None)
-        self._runner = SampleRunner(work, backend, self, silent_progress, PauseWatch())
+        self._runner = SampleRunner(
+            work, backend, sink=self, progress=silent_progress, watch=PauseWatch()
+        )
         self._stack.enter_context(self._runner.watch)
         return self._describe()
 

@@ -58,7 +58,7 @@ def complete(order: Order, progress: Progress, setup_maker: SetupMaker | None = 
     is_resumed = (run_folder / HEADER).exists()
     choose = resumed_run if is_resumed else new_run
     # The spec, a resumed run's own if there is one, and the names of the options given for it.
-    chosen = choose(order.spec, order.given, run_folder, run_folder.parent)
+    chosen = choose(order.spec, order.given, output=run_folder, root=run_folder.parent)
     if is_resumed:
         stored_run = read_run(run_folder)
         num_records = stored_run.header.num_records  # of the complete run
@@ -99,8 +99,8 @@ def main() -> int:
 
     Prints the run's messages, and last the reason if the run fails.
     """
-    wait_briefly()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    wait_briefly()  # lets idle CPU threads sleep instead of spin; before torch is imported
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
     try:
         complete(order, Progress(print))
@@ -108,7 +108,7 @@ def main() -> int:
         print(f"{error.message} {error.hint}".strip().replace("\n", " "))
         return error.exit_code
     except KeyboardInterrupt:
-        return 130
+        return 130  # the shell's code for Ctrl-C
     except Exception as error:  # of a library, or of a plug-in
         traceback.print_exc()
         print(describe_error(error))

@@ -78,17 +78,17 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
     """
     if spec.backend:  # servers have memory and weights of their own
         plan = make_plan(spec, is_offline=True)
-        return Preview(len(plan.setup.labels), plan.num_records)
+        return Preview(num_methods=len(plan.setup.labels), num_samples=plan.num_records)
     spec = with_defaults(spec)
     device_name = pick_device(spec.device).name
-    survey = _Survey(
+    survey = _Survey(  # notes what is missing, and the sizes of files to download
         spec=spec,
         card=spec.card,
         dtype=pick_dtype(spec.card, spec.dtype, device_name),
         stand_in=stand_in_of(spec.card) if spec.weights == "stand-in" else None,
     )
     need = survey.target_memory()  # bytes of weights and caches; None if unknown
-    num_parameters = memory.target_parameters(spec.card, survey.target)
+    num_parameters = memory.target_parameters(spec.card, survey.target)  # None if unknown
     selected = select_methods(
         spec,
         spec.run_methods,
@@ -100,6 +100,7 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
     num_samples = None
     num_answers = survey.num_answers()  # of one method in one pass at one temperature
     if num_answers is not None:
+        # `repeats` is the number of passes.
         num_samples_per_method = num_answers * len(spec.temperatures) * (spec.repeats or 1)
         num_samples = num_samples_per_method * num_methods
     memory_bytes = None
@@ -110,6 +111,7 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
         survey.check_memory(need)
         if num_samples is not None:
             num_tokens = num_samples * new_tokens(spec)  # at most
+            # Each token of the baseline reads all weights once.
             max_seconds = num_tokens * need.weight_bytes / bytes_per_s(device_name)
     return Preview(
         num_methods=num_methods,
@@ -125,13 +127,16 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
 def _trees(methods: Sequence[RunMethod], num_parameters: float | None) -> Iterator[str]:
     """A line per method whose tree depends on the size of the target: its own and the paper's.
 
-    "eagle2: paper: 50 nodes, 6 levels (as for 13B)"
+    Such as "eagle2: 20 nodes, 5 levels; paper: 50 nodes, 6 levels (as for 13B)". A tree of the
+    paper's size is given once; the note names the paper's target if it has none of this size.
+    `num_parameters` are the target's; without them there are no lines.
     """
     for method in methods:
         options = method.options
-        size = options.size_text()
+        size = options.size_text()  # such as "50 nodes, 6 levels"; empty for other methods
         if not size or num_parameters is None:
             continue
+        # The method's options if the user gives none.
         paper = RunMethod(MethodChoice(method.method.name, {})).for_target(num_parameters).options
         note = options.paper_note(num_parameters)
         line = f"paper: {paper.size_text()}" + (f" ({note})" if note else "")
@@ -179,9 +184,9 @@ class _Survey:
             if Path(self.card.repo).expanduser().is_dir():  # it is here, and broken
                 self.missing.append(error.message)
                 return None
-        shape = self.card.shape
+        shape = self.card.shape  # the model is to be downloaded; its shape gives the size
         if shape is None:
-            self.sizes.append(None)
+            self.sizes.append(None)  # unknown
             return None
         self.sizes.append(shape.num_parameters * STORED_BYTES)
         return estimate(shape)
@@ -197,17 +202,17 @@ class _Survey:
             weights = resolved.weights  # a path, the plan of a stand-in's, or None
             if not isinstance(weights, Path | None):
                 self.draft_bytes += weights.num_numbers * bytes_per_number
-            elif weights and weights.is_dir():
+            elif weights and weights.is_dir():  # files, such as datastores, are not estimated
                 self.draft_bytes += memory.folder_bytes(weights, self.dtype)
             return resolved
         except CheckpointError:
             num_parameters = self._num_parameters(method)
             if num_parameters is None:
-                self.sizes.append(None)
+                self.sizes.append(None)  # unknown
             else:
                 self.sizes.append(num_parameters * STORED_BYTES)
                 self.draft_bytes += num_parameters * bytes_per_number
-            return ResolvedWeights(None)
+            return ResolvedWeights(weights=None)
 
     def _num_parameters(self, method: RunMethod) -> int | None:
         """Parameters of weights that are not here; None if the model's card does not tell."""
@@ -222,6 +227,7 @@ class _Survey:
         Prompts that are not on this machine count as having one turn.
         """
         total_answers = 0
+        # Tasks by name, and the source of their prompts.
         for task in plan_tasks(self.spec.tasks, self.spec.prompts):
             num_answers = self._num_answers_of(task)
             if num_answers is None:
@@ -233,18 +239,19 @@ class _Survey:
     def _num_answers_of(self, task: Task) -> int | None:
         """The number of answers to the prompts of a task; None if unknown.
 
-        Notes the file of prompts if it is not on this machine.
+        Notes the file of prompts if it is not on this machine: `limit` or `sample`, the numbers of
+        prompts to take or to draw, then count, or the paper's number.
         """
         spec = self.spec
         try:
-            (prompt_set,) = load_prompt_sets(
+            (prompt_set,) = load_prompt_sets(  # one per task
                 [task], spec.prompts, num_prompts=spec.limit, offline=True
             )
             if spec.sample:
                 prompt_set = prompt_set.drawn(spec.sample, spec.seed)
             return sum(len(prompt.turns) for prompt in prompt_set.prompts)
         except UserError:
-            self.sizes.append(None)
+            self.sizes.append(None)  # a file of unknown size
         num_prompts = spec.limit or spec.sample  # at most; None for all
         if task.card and spec.prompts == "paper" and task.card.paper:
             num_in_paper = task.card.paper.num_prompts

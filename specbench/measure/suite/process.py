@@ -34,7 +34,7 @@ def run_tried(
     stdin: bytes = b"",
     only_killed: bool = False,
 ) -> None:
-    """Run a command, twice if it has a timeout and does not succeed; the second goes on.
+    """Run a command. With a timeout, run it a second time if it does not succeed.
 
     Args:
         command: the words of the command line.
@@ -42,7 +42,7 @@ def run_tried(
         timeout_s: seconds after which a try ends; None for no timeout.
         total_s: seconds after which all tries end.
         stdin: the command's standard input.
-        only_killed: a command that ended by itself is not tried again.
+        only_killed: a command that ended by itself, not by a signal, is not tried again.
 
     Raises:
         SpecbenchError: it did not succeed, or the user made a mistake.
@@ -61,6 +61,7 @@ def run_tried(
         if exit_code is None:
             reason = f"It was stopped at its timeout of {try_s:.3g} s."
         has_ended_by_itself = exit_code is not None and exit_code >= 0
+        # After a mistake of the user, a second try would fail like the first.
         is_final = exit_code == UserError.exit_code or (only_killed and has_ended_by_itself)
         if num_tries == most_tries or is_final or time.monotonic() >= deadline:
             raise SpecbenchError(reason)
@@ -91,7 +92,7 @@ def run_command(
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        process_group=0,
+        process_group=0,  # a new one, with the process's own id
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     assert process.stdin and process.stdout
@@ -111,7 +112,7 @@ def run_command(
         with suppress(BrokenPipeError), process.stdin:
             process.stdin.write(stdin)
         exit_code = process.wait(timeout_s)
-    except BaseException as error:
+    except BaseException as error:  # the timeout, or this process is to end
         os.killpg(process.pid, signal.SIGTERM)  # background jobs ignore SIGINT
         with suppress(subprocess.TimeoutExpired):
             process.wait(GRACE_S)
@@ -119,7 +120,7 @@ def run_command(
             raise
     finally:
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGKILL)  # also what it left running
         process.wait()
         reader.join()
     last_line = next((line for line in reversed(lines) if line), "")

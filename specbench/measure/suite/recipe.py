@@ -84,12 +84,13 @@ def read_recipe(path: Path) -> Suite:
         # The table's own arguments of `specbench.run`, by name, override those of every run.
         arguments = {**recipe.values, **run_table}
         for model in _take_models(path, arguments):  # removes them from `arguments`
+            # A `limit` takes prompts spread over a task, unless the recipe says otherwise.
             spec = _make_spec(path, {"limit_order": SPREAD, **arguments, "model": model})
             folder_name = _folder(len(runs) + 1, model)
-            runs.append(SuiteRun(folder_name, spec, given=("model", *arguments)))
+            runs.append(SuiteRun(folder_name, spec, given=("model", *arguments)))  # their names
     if not runs:
         raise UserError(f"Recipe {path} has no [[runs]].", 'Add one with models = ["tiny"].')
-    return Suite(path.stem, recipe.title, tuple(runs))
+    return Suite(name=path.stem, title=recipe.title, runs=tuple(runs))
 
 
 def _take_models(path: Path, values: dict[str, Any]) -> list[str]:

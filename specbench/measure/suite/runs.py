@@ -61,11 +61,12 @@ def run_suite(
     for number, run in enumerate(suite.runs, 1):  # `run.name` names its folder
         progress.message(f"Run {number} of {len(suite.runs)}: {run.name}")
         spec = run.spec
-        if suite.is_apart and number > 1 and spec.settings == AUTO:  # as the first run chose
+        # Equal runs in processes of their own take the settings that the first one measured.
+        if suite.is_apart and number > 1 and spec.settings == AUTO:
             spec = replace(spec, settings=str(folder / suite.runs[0].name))
         order = Order(
             spec=spec,
-            given=run.given,
+            given=run.given,  # names of the options that the user gave
             path=str(folder / run.name),
             command=tuple(command),
             is_forced=is_forced,
