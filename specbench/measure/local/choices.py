@@ -117,7 +117,8 @@ def _prepare_trial(
     """
     from specbench.engine.decode import decode
 
-    drafter = build_drafters(target, [method], MemoryLedger(target))[method.label]
+    ledger = MemoryLedger(target)  # not used again: trials are not in the run's memory
+    drafter = build_drafters(target, [method], ledger)[method.label]
     num_tokens = min(TUNING_TOKENS, request.max_new_tokens)
     short_request = replace(request, max_new_tokens=num_tokens)
 
@@ -127,7 +128,7 @@ def _prepare_trial(
             completion = decode(target, drafter, short_request)
         finally:
             set_threads(usual_threads)
-        return completion.decode_s / len(completion.accept_lengths)
+        return completion.decode_s / len(completion.accept_lengths)  # one length per step
 
     return time_step
 

@@ -83,10 +83,11 @@ def pick_device(requested: str) -> Device:
     import torch
 
     num_gpus_here = count_gpus(torch)
+    # A sentence's end for the user; empty if there is a GPU.
     no_gpu_reason = "" if num_gpus_here else _no_gpu_reason(torch)
     if requested == "cpu" or (requested == "auto" and not num_gpus_here):
         return Device("cpu", no_gpu_reason)
-    # The range of requested GPUs, counted from 0; empty if the option names none.
+    # The range of requested GPUs, counted from 0: "cuda" is the first, a wrong number none.
     requested_gpus = gpu_numbers("cuda" if requested == "auto" else requested)
     if not requested_gpus or requested_gpus[-1] >= num_gpus_here:
         problem = f"there are {num_gpus_here} GPU(s)" if num_gpus_here else no_gpu_reason
@@ -126,21 +127,21 @@ def pick_mode(requested: str, device: Device, kernels: str = "auto") -> Mode:
         if device.num_gpus == 1:
             major, minor = device.capability
             capability_phrase = f" of compute capability {major}.{minor}"
-        raise UserError(
+        raise UserError(  # KERNELS has the devices that a kind needs, in words
             f"--kernels {kernels} needs {KERNELS[kernels]}, and this run is on "
             f"{device.name}{capability_phrase}.",
             f"Give one of {', '.join(('auto', *device.kernels))}.",
         )
     if requested == "eager":
         return Mode("eager", kernels=kernels)
-    no_graph_reason = None
+    no_graph_reason = None  # None if the device can replay graphs
     if not device.num_gpus:
         no_graph_reason = "CUDA graphs need a CUDA device"
     elif device.num_gpus > 1:
         no_graph_reason = f"the model is spread over {device.num_gpus} GPUs"
     if requested == "graph" and no_graph_reason:
         raise UserError(f"--execution graph cannot be used: {no_graph_reason}.", "Leave it out.")
-    return Mode("eager" if no_graph_reason else "graph", no_graph_reason, kernels)
+    return Mode("eager" if no_graph_reason else "graph", reason=no_graph_reason, kernels=kernels)
 
 
 def _with_more_gpus(device: Device, requested: str, error: TooLarge) -> Device:

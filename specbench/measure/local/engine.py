@@ -100,14 +100,14 @@ class EngineBackend:
         self._is_metered = is_metered
         self._loaded = loaded
         self._choices = Choices.at_start(setup, before)
-        self._info = BackendInfo()
+        self._info = BackendInfo()  # filled with what is measured, for the header
         self.drafters: dict[str, Drafter] = {}
-        self._num_late_before = 0  # graphs captured when the warm-up ended
-        self._stopwatch: Stopwatch | None = None
-        self._sampler: GpuSampler | None = None
-        self._rows: dict[str, int] = {}  # of a usual step, by method
-        self._paces: dict[str, _Pace] = {}  # the fastest, by method
-        self._stack = ExitStack()
+        self._num_late_before = 0  # graphs that counted as late when the warm-up ended
+        self._stopwatch: Stopwatch | None = None  # of a step's phases, if they are to be timed
+        self._sampler: GpuSampler | None = None  # of clocks and energy
+        self._rows: dict[str, int] = {}  # largest number of rows of a step, by method
+        self._paces: dict[str, _Pace] = {}  # the fastest in the warm-up and later, by method
+        self._stack = ExitStack()  # ends the meters, and sets back torch's threads
 
     def __enter__(self) -> Self:
         """Load the target and the drafters, choose vanilla's threads, and start the meters.
@@ -127,11 +127,11 @@ class EngineBackend:
             loaded = self._loaded or load_engine(replace(setup, methods=self._choices.methods))
             self.target = loaded.target
             self.drafters = {**loaded.drafters}
-            self._ledger = loaded.ledger
-            self._info.hooks = {**loaded.ledger.hooks}
-            if setup.spec.phases:
+            self._ledger = loaded.ledger  # GPU memory that each method holds
+            self._info.hooks = {**loaded.ledger.hooks}  # seconds of building, by method
+            if setup.spec.phases:  # the phases of steps are to be timed
                 self._stopwatch = phase_stopwatch(self.target.device)
-            stack.callback(torch.set_num_threads, torch.get_num_threads())
+            stack.callback(torch.set_num_threads, torch.get_num_threads())  # at the end, as before
             threads = choose_threads(self.target, setup.spec.threads, self._choices.threads)
             self._choices = replace(self._choices, threads=threads)
             self._info.preparation = Preparation(load_s=round(loaded.seconds, 3))
@@ -139,8 +139,9 @@ class EngineBackend:
                 self._info.roofline = measure_traffic(self.target)
             if self._sampler:
                 self._sampler.start()
-            self._stack = stack.pop_all()
+            self._stack = stack.pop_all()  # nothing failed: it is closed in `__exit__`
             if loaded.weights and self._is_metered:
+                # At the end, the weights are compared with their fingerprint at the start.
                 self._stack.callback(self._print_weights, loaded.weights, outer_clock())
         return self
 
@@ -160,12 +161,12 @@ class EngineBackend:
         gpu = self._sampler.describe() if self._sampler else None
         warnings = gpu.warnings if gpu else []
         num_late_graphs = num_late(self.target) - self._num_late_before  # after the warm-up
-        if info.preparation and num_late_graphs:
+        if info.preparation and num_late_graphs:  # preparation: the model was loaded
             warnings.insert(0, LATE_WARNING.format(num_late_graphs))
             info.preparation = replace_part(info.preparation, num_late=num_late_graphs)
         for label, drafter in self.drafters.items():
-            warnings += [f"{label}: {note}" for note in drafter.weights_notes]
-        if gpu and self._setup.device.num_gpus > 1:  # the first one's energy is not a step's
+            warnings += [f"{label}: {note}" for note in drafter.weights_notes]  # on its checkpoint
+        if gpu and self._setup.device.num_gpus > 1:  # only the first one's energy is known
             gpu = replace_part(gpu, energy_source=None)
         bytes_by_label = draft_bytes(self.drafters, records)  # of each method's mean draft
         methods_with_settings = [method for method in self._choices.methods if method.settings]
@@ -196,17 +197,17 @@ class EngineBackend:
             eager_reasons = warm_up(self.target, self.drafters, self._check, requests=requests)
             self._choose_threads(requests[0])
         for label, eager_reason in eager_reasons.items():
-            eager_reason = eager_reason or self._setup.mode.reason
+            eager_reason = eager_reason or self._setup.mode.reason  # why no method has graphs
             drafter = self.drafters[label]
             layer_inputs: tuple[int, ...] = ()  # target layers whose inputs the drafter reads
             with suppress(Exception), containing("The needs of a drafter"):  # its samples will fail
                 layer_inputs = tuple(drafter.needs.layer_inputs)
             self._info.execution[label] = ExecutionHeader(
-                "eager" if eager_reason else self._setup.mode.name,
-                eager_reason,
-                layer_inputs,
-                drafter.weights_layout,
-                drafter.has_guessed_layers,
+                mode="eager" if eager_reason else self._setup.mode.name,
+                reason=eager_reason,
+                layer_inputs=layer_inputs,
+                weights_layout=drafter.weights_layout,
+                has_guessed_layers=drafter.has_guessed_layers,
             )
         warm_up_s = round(perf_counter() - began, 3)
         if self._info.preparation:
@@ -230,7 +231,7 @@ class EngineBackend:
         are numbers that the user or the environment gave.
         """
         threads = self._choices.threads  # numbers of CPU threads so far, and who chose them
-        if threads is None or threads.chosen_by != "measured":
+        if threads is None or threads.chosen_by != "measured":  # given, or torch's on a GPU
             return
         if not self._choices.are_threads_kept:
             threads = choose_decode_threads(
@@ -241,7 +242,7 @@ class EngineBackend:
                 rows=self._rows,
             )
             self._choices = replace(self._choices, threads=threads)
-        if self._info.roofline and threads.own:
+        if self._info.roofline and threads.own:  # methods have other numbers
             self._info.roofline = with_thread_bandwidths(self._info.roofline, self.target, threads)
 
     def runner(self, plan: Plan, log: Log, progress: Progress) -> Runner:
@@ -269,7 +270,8 @@ class EngineBackend:
         try:
             if self._is_metered and self.target.device.type == "cuda":
                 self._prime(method, request)
-                energy_meter = self._sampler if self._setup.device.num_gpus == 1 else None
+                is_one_gpu = self._setup.device.num_gpus == 1  # whose energy the sampler reads
+                energy_meter = self._sampler if is_one_gpu else None
                 return self._ledger.measure(method, partial(metered, decode, energy_meter))
             return decode()
         except torch.OutOfMemoryError:
@@ -277,7 +279,7 @@ class EngineBackend:
             raise
         finally:
             execution = self._info.execution.get(method)  # None in the warm-up
-            if failures and execution and not execution.reason:
+            if failures and execution and not execution.reason:  # it counted as replayed
                 reason = f"{min(failures)}, after the warm-up"
                 self._info.execution[method] = replace_part(execution, mode="eager", reason=reason)
 
@@ -342,7 +344,7 @@ class EngineBackend:
             completion = decode(self.target, self.drafters[method], request, **options)
             completion = replace(completion, outer_s=outer_clock() - began)
             pace = _Pace(completion.decode_s / completion.num_tokens, completion.prefill_s)
-            self._paces[method] = min(self._paces.get(method, pace), pace)
+            self._paces[method] = min(self._paces.get(method, pace), pace)  # by s per token
             return completion
         except (Exception, KeyboardInterrupt):
             raise

@@ -79,7 +79,7 @@ def build_drafters(
         began = outer_clock()
         with ledger.holder(label):
             try:
-                with containing(f"Method {label!r} is broken"):
+                with containing(f"Method {label!r} is broken"):  # any error as MethodFault
                     drafters[label] = _build(target, method)
             except MethodFault as fault:
                 drafters[label] = broken_drafter(fault)
@@ -133,7 +133,10 @@ def load_engine(setup: EngineParts) -> LoadedEngine:
 
 
 def load_model(setup: EngineParts) -> Target:
-    """Load the target onto its device, or spread over its GPUs."""
+    """Load the target onto its device, or spread over its GPUs.
+
+    `setup` names the device, the dtype, and the checkpoint or the stand-in.
+    """
     import torch
 
     from specbench.engine.load import load_target
@@ -148,7 +151,8 @@ def load_model(setup: EngineParts) -> Target:
     if len(gpus) > 1:
         from specbench.engine.spread import Spread
 
-        spread = Spread(tuple(gpus), setup.need.draft_bytes if setup.need else 0)
+        # The first GPU keeps memory free for the drafters.
+        spread = Spread(tuple(gpus), draft_bytes=setup.need.draft_bytes if setup.need else 0)
     return load_target(source, dtype=dtype, device=device, execution=execution, spread=spread)
 
 

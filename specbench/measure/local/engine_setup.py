@@ -61,7 +61,8 @@ def context_length(path: Path, what: str) -> int | None:
     lengths = [text_config.get("max_position_embeddings")]  # in tokens; None if absent
     if "longrope" in (rope.get("rope_type"), rope.get("type")):
         original_key = "original_max_position_embeddings"
-        lengths.append(text_config.get(original_key, rope.get(original_key)))  # as the engine does
+        # Other frequencies hold beyond the original length: the engine ends there.
+        lengths.append(text_config.get(original_key, rope.get(original_key)))
     return min((length for length in lengths if isinstance(length, int)), default=None)
 
 
@@ -181,16 +182,17 @@ def _setup_on(
 def _with_settings(setup: EngineSetup, spec: RunSpec) -> EngineSetup:
     """The setup with the methods' settings that are known before the model is loaded.
 
-    `settings` is "auto", "paper", or the path of a file of settings or of a run. On a CPU,
-    "auto" chooses the others in the warm-up; on a GPU it means the papers'.
+    `spec.settings` is "auto", "paper", or the path of a file of settings or of a run. "auto"
+    takes settings that the user tuned on this machine, if there are any. The others it chooses
+    in the warm-up on a CPU; on a GPU, and for stand-ins, they are the papers'.
     """
-    settings = spec.settings
-    if settings == AUTO and (setup.device.kind != "cpu" or spec.weights != "hub"):
+    settings = spec.settings  # stays "auto" only if the warm-up is to choose
+    if settings == AUTO and (setup.device.kind != "cpu" or spec.weights != "hub"):  # a stand-in
         settings = PAPER
     if settings not in (AUTO, PAPER):
         methods = read_settings(settings, spec.card.name).of(setup.methods)
         setup = replace(setup, methods=methods)
-    if spec.settings == AUTO and spec.weights == "hub":
+    if spec.settings == AUTO and spec.weights == "hub":  # `fits`: where tuned settings hold
         methods = with_tuned(setup.methods, spec.card.name, spec.samplings_text(), setup.fits)
         setup = replace(setup, methods=methods)
     return replace(setup, settings=settings)
@@ -222,17 +224,17 @@ def _setup(
     card = spec.card
     check_memory = partial(memory.check_fits, what=f"Model {card.name}")
 
-    def check_shape() -> None:
+    def check_shape() -> None:  # raises TooLarge before anything is downloaded
         if card.shape is not None:
             check_memory(card.shape, _dtype(spec, device), device.name)
 
     path = Path()  # of the checkpoint's folder
-    errors: list[CheckpointError] = []
+    errors: list[CheckpointError] = []  # raised together with those of methods
     try:
         path = resolve_model(card, offline=is_offline, before_download=check_shape)
     except CheckpointError as error:
         errors.append(error)
-    selected = select_methods(
+    selected = select_methods(  # those to run, those without a checkpoint, and broken ones
         spec,
         named,
         resolve_weights=partial(find_checkpoint, card, is_offline=is_offline),
@@ -241,7 +243,7 @@ def _setup(
     _raise_all([*errors, *selected.errors])
     dtype = _dtype(spec, device, path)
     draft_folders = _draft_folders(selected.methods)
-    stored = _stored_weights(card, path, device)  # their format
+    stored = _stored_weights(card, path, device)  # format, plain or quantised
     need = check_memory(
         path,
         dtype,
@@ -311,12 +313,12 @@ def _stored_weights(card: ModelCard, path: Path, device: Device) -> _StoredWeigh
 
     config = checkpoints.read_config(path, card.name)
     check_type(config.get("model_type"), path)
-    if gguf_type := config.get(GGUF_TYPE):  # weights that were quantised before a conversion
+    if gguf_type := config.get(GGUF_TYPE):  # a conversion has made plain weights of quantised ones
         return _StoredWeights(f"dequantised {gguf_type}", is_dequantized=False)
     quantization = checkpoints.quantization_of(config)  # the format's name; "" for plain weights
     if quantization:
         check_format(quantization, path)
-    if is_dequantized(quantization, torch.device(device.kind)):
+    if is_dequantized(quantization, torch.device(device.kind)):  # it cannot compute with them
         return _StoredWeights(f"dequantised {quantization}", is_dequantized=True)
     return _StoredWeights(checkpoints.stored_format(config), is_dequantized=False)
 
@@ -354,7 +356,7 @@ def _stand_in_setup(
         reserve_bytes=memory.GRAPH_RESERVE if has_graphs else 0,
     )
     memory.check_need(need, dtype, device.name, what=what)
-    path = stand_in.target.folder  # tiny's
+    path = stand_in.target.folder  # tiny's, with tokenizer and template
     return EngineSetup(
         spec,
         card,

@@ -60,7 +60,8 @@ class MemoryLedger:
         other_methods_bytes = sum(
             held_bytes for holder, held_bytes in self._held.items() if holder != label
         )
-        unused_bytes = execution.buffer_bytes - execution.used_bytes()  # of graphs
+        # Of all graphs' memory, what graphs that this completion did not replay hold.
+        unused_bytes = execution.buffer_bytes - execution.used_bytes()
         method_peak_bytes = peak_bytes - other_methods_bytes - unused_bytes
         return replace(completion, peak_memory_bytes=method_peak_bytes)
 

@@ -29,7 +29,7 @@ def stand_in_of(card: ModelCard) -> StandIn:
     from specbench.zoo.stand_in.plan import plan_stand_in
 
     shape = card.shape
-    if shape is None and not card.is_embedded:
+    if shape is None and not card.is_embedded:  # embedded: tiny itself
         shape = _folder_shape(card)
     if shape is None:
         reason = "stand-ins are made from it" if card.is_embedded else "its shape is unknown"
@@ -39,6 +39,7 @@ def stand_in_of(card: ModelCard) -> StandIn:
             "models`.",
         )
     draft_model = card.weights_of(_DRAFT_MODEL)  # its checkpoint on the card, if any
+    # Shapes of known draft models by repository.
     draft_shape = models_file().draft_shape.get(draft_model.repo) if draft_model else None
     return plan_stand_in(card.name, shape, draft_shape)
 
@@ -53,7 +54,7 @@ def _folder_shape(card: ModelCard) -> Shape | None:
         return None
     config = read_config(Path(card.repo), f"Model {card.name}")
     defaults = {"num_key_value_heads": config.get("num_attention_heads"), "num_local_experts": 1}
-    # By their names in config.json; None for a size that is missing.
+    # By their names in config.json, the keys of _FIELDS; None for a size that is missing.
     sizes: dict[str, Any] = {name: config.get(name) or defaults.get(name) for name in _FIELDS}
     if sizes["head_dim"] is None:
         del sizes["head_dim"]  # it is the hidden size divided by the number of heads

@@ -44,7 +44,7 @@ PAUSE_S = 0.5
 
 
 def choose_threads(target: Target, asked: int | None, before: Threads | None = None) -> Threads:
-    """Set torch's number of threads, and say who chose it.
+    """Set torch's number of threads, and say who chose it, and how waiting threads wait.
 
     Args:
         target: its step for one token is timed on a CPU.
@@ -55,20 +55,22 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
 
     if asked is not None:
         torch.set_num_threads(asked)
-        return Threads(asked, "option", waiting())
+        return Threads(asked, chosen_by="option", waiting=waiting())
     if before is not None:
         torch.set_num_threads(before.num)
         return before
-    if is_number_given():
-        return Threads(torch.get_num_threads(), "environment", waiting())
+    if is_number_given():  # by an environment variable
+        return Threads(torch.get_num_threads(), chosen_by="environment", waiting=waiting())
     if target.device.type != "cpu":
-        return Threads(torch.get_num_threads(), "torch", waiting())
+        return Threads(torch.get_num_threads(), chosen_by="torch", waiting=waiting())
     counts = thread_counts()  # numbers of threads to try, the largest first
     largest = counts[0]
     time_step = token_step(target)
+    # For VANILLA_S seconds; done again if a number below the largest wins.
     trial = _confirmed(lambda: Trial(counts, largest, VANILLA_S).measure(time_step), largest)
     set_threads(trial.best)
-    return Threads(trial.best, "measured", waiting(), rounded_times(trial.medians))
+    step_s = rounded_times(trial.medians)  # median seconds by number of threads
+    return Threads(trial.best, chosen_by="measured", waiting=waiting(), step_s=step_s)
 
 
 def step_times(
@@ -89,8 +91,8 @@ def step_times(
     step_s: dict[int, dict[int, float]] = {}  # median seconds by rows and number of threads
     for num_rows in [*every_rows, *every_rows]:
         time_step = token_step(target, num_rows, prompt_ids)
-        trial = Trial(counts, chosen.num, ROW_S)
-        if len(counts) == 1:
+        trial = Trial(counts, kept=chosen.num, seconds=ROW_S)
+        if len(counts) == 1:  # nothing to choose: `trial.measure` would time no step
             for _ in range(NUM_STEPS):
                 trial.add(chosen.num, time_step())
         trial.measure(time_step)
@@ -117,15 +119,20 @@ def choose_for_methods(
     """
     counts = thread_counts()  # numbers of threads to try
     usual = chosen.num
+    # `_confirmed` runs a trial again if a number below the usual one wins.
     prefill_trial = _confirmed(lambda: Trial(counts, usual, PREFILL_S).measure(prefill), usual)
-    trial_s = METHODS_S / max(1, len({*rows.values()}))
+    trial_s = METHODS_S / max(1, len({*rows.values()}))  # seconds for each number of rows
 
     def try_decoding(method: str) -> Trial:
-        """Decode with a method until the trial of its steps is over."""
-        trial = Trial(counts, usual, trial_s)
-        has_steps = True
+        """Decode with a method until the trial of its steps is over.
+
+        `counts` are the numbers of threads to try, `usual` is the one to keep unless another is
+        faster, and `trial_s` the seconds of the trial.
+        """
+        trial = Trial(counts, kept=usual, seconds=trial_s)
+        has_steps = True  # False if a completion ends, or fails, without a timed step
         while has_steps and trial.next() is not None:
-            watch = TrialWatch(trial)
+            watch = TrialWatch(trial)  # times steps, and ends the completion with the trial
             with suppress(TrialOver, Exception):  # its samples will fail too
                 decode(method, watch)
             has_steps = watch.num_steps > 0

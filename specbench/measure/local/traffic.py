@@ -24,7 +24,8 @@ _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 def measure_traffic(target: Target) -> RooflineHeader:
     """Measure the memory's bandwidth, and count the bytes that a step of the target reads.
 
-    For a mixture of experts, the bytes count all of them, and a row reads those it chooses.
+    For a mixture of experts, `target_bytes` counts all of them; a step of one row leaves out
+    `unread_bytes`, those of experts that it does not choose.
     """
     from specbench.engine.layers.weights import weight_bytes
     from specbench.engine.model_parts import pass_bytes
@@ -40,12 +41,12 @@ def measure_traffic(target: Target) -> RooflineHeader:
         module for name, module in target.model.named_modules() if name.endswith(".experts")
     ]
     unread_share = 1 - num_chosen / num_experts  # of the experts' weights, in a step of one row
-    target_bytes = pass_bytes(target.model)
+    target_bytes = pass_bytes(target.model)  # of the weights that a step reads
     num_block_bytes = block_bytes(target.device, target_bytes)  # read to time the memory
     return RooflineHeader(
         bandwidth_bytes_per_s=bandwidth(target.device, num_block_bytes),
         block_bytes=num_block_bytes,
-        cache_bytes=cache_bytes(target.device),
+        cache_bytes=cache_bytes(target.device),  # of the processor's last-level cache
         target_bytes=target_bytes,
         kv_bytes_per_token=target.cache.bytes_per_token,
         is_mixture_of_experts=num_experts > 1,
@@ -64,9 +65,9 @@ def draft_bytes(drafters: Mapping[str, Drafter], records: Sequence[Record]) -> d
             num_nodes
             for record in records
             if record.key.method == label
-            for num_nodes in record.num_nodes
+            for num_nodes in record.num_nodes  # of each step's tree
         ]
-        with suppress(Exception):  # any plug-in; its samples are worth more than its bound
+        with suppress(Exception):  # a plug-in that fails here: it is left out, its samples stay
             if nodes_of_steps:
                 mean_nodes = sum(nodes_of_steps) / len(nodes_of_steps)
                 bytes_by_label[label] = float(drafter.bytes_read(mean_nodes))

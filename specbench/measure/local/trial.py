@@ -67,7 +67,7 @@ class Trial:
         for tried in medians:
             num_steps = min(len(self._times[tried]), len(self._times[best]))
             is_far = _is_far(medians[tried], medians[best], num_steps)
-            if tried in self._counts and is_far:
+            if tried in self._counts and is_far:  # not dropped before
                 too_small = tried if best > tried else 0  # counts up to it are dropped
                 usual = best if tried == self._counts[0] else self._counts[0]
                 others = [
@@ -162,7 +162,7 @@ class TrialWatch(Stopwatch):
         """
         if phase != "host":
             return
-        if self._count is not None:
+        if self._count is not None:  # None in the first step, which reads the prompt too
             self._trial.add(self._count, perf_counter() - self._began)
             self.num_steps += 1
         self._count = self._trial.next()

@@ -50,7 +50,7 @@ def warm_up(
         """Complete the start of a prompt's answer with a method, once per sampling."""
         num_tokens = min(WARM_UP_TOKENS, usual.max_new_tokens)
         for sampling in samplings:
-            with suppress(Exception):  # it will fail in samples too
+            with suppress(Exception):  # its samples will fail too, and say why
                 complete(label, Request(prompt_ids, num_tokens, sampling))
 
     def capture(max_tokens: int) -> None:
@@ -61,7 +61,7 @@ def warm_up(
             with suppress(Exception), containing("A draft"):
                 capture_graphs(target, drafter, max_tokens, usual.max_new_tokens, samplings)
 
-    if execution.is_static:
+    if execution.is_static:  # with graphs, of which each is for a size of the cache
         longest = max(len(request.prompt_ids) + request.max_new_tokens for request in requests)
         max_tokens = min(longest, target.context)  # of a prompt and its answer together
         prompts += prompts_to(max_tokens, usual.prompt_ids)
@@ -75,8 +75,9 @@ def warm_up(
         execution.failures.clear()
         for prompt_ids in prompts:
             decode_a_little(label, prompt_ids, samplings)
+        # One of the reasons of steps that could not be replayed, the same in each run.
         eager_reasons[label] = min(execution.failures, default=target.eager_reason)
-    execution.close()
+    execution.close()  # later captures count as late: they delay a sample
     return eager_reasons
 
 
