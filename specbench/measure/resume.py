@@ -25,7 +25,7 @@ def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader
         RunFolderError: the inputs differ, or without `is_forced` the machine or the versions.
     """
     before = stored.header
-    if before.origins:
+    if before.origins:  # the headers of the runs that it was merged from
         raise RunFolderError(
             f"The run in {stored.path} was merged from {len(before.origins)} runs.",
             "Go on with one of those, and merge them again.",
@@ -56,7 +56,9 @@ def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader
                 "then warn.",
             )
         num_records = len(stored.records)
-        segments += (Segment(num_records, new.created, new.environment),)
+        segments += (
+            Segment(num_before=num_records, created=new.created, environment=new.environment),
+        )
         warnings += (
             f"Records after the first {num_records} were measured {how_measured} "
             "(--resume --force). Totals mix both. Measure anew on one machine before you use them.",

@@ -44,6 +44,7 @@ def new_run(spec: RunSpec, given: Collection[str], output: Path | None, root: Pa
         now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         is_folder = Path(spec.model).expanduser().exists()
         model_name = spec.card.title if is_folder else Path(spec.model).name
+        # Characters that a file's name should not have become hyphens.
         output = root / f"{now}-{re.sub(r'[^A-Za-z0-9._-]+', '-', model_name)}"
     elif (output / HEADER).exists():
         raise RunFolderError(
@@ -52,6 +53,7 @@ def new_run(spec: RunSpec, given: Collection[str], output: Path | None, root: Pa
         )
     folders = (output, *output.absolute().parents)  # from the inside out
     nearest = next(folder for folder in folders if os.access(folder, os.F_OK))  # that exists
+    # With "/.", a file that lies in the way fails too.
     if not os.access(f"{nearest}/.", os.W_OK | os.X_OK):
         raise RunFolderError(f"{nearest} cannot be written to.", "Choose another --output.")
     return ChosenRun(output, spec, tuple(given))
@@ -104,10 +106,11 @@ def _mismatches(spec: RunSpec, given: Collection[str], header: RunHeader) -> lis
     """The given options that agree neither with what the run was asked nor with what it did.
 
     A sentence for each. `given` has the names of the options that the user gave, `spec` their
-    values, and `header` those of the stored run.
+    values, and `header` those of the stored run: `asked` before its defaults were filled in.
     """
     mismatches = []
     for option in options(SpecValues):
+        # An option has a name in Python, and perhaps another one (`parameter`) in commands.
         if not {option.name, option.parameter} & {*given}:
             continue
         given_now = _comparable(spec, option.name)

@@ -56,10 +56,10 @@ class SampleRunner:
                 replies[label].append(record)
 
     def _complete(self, key: RecordKey, prompt: Prompt, history: Sequence[Record]) -> Record:
-        """One record. Whatever a method raises becomes an error record, and the run goes on.
+        """Complete one request with a method, and return its record.
 
-        The key says the method, prompt, turn, pass, temperature and load.
-        `history` has the records of the replies to the prompt's earlier turns.
+        Whatever the method raises becomes an error record. The key says the method, prompt, turn,
+        pass, temperature and load; `history` has the replies to the prompt's earlier turns.
         """
         codec = self.work.codec
         seed = seed_of(self.work.spec.seed, key.request)
@@ -70,20 +70,21 @@ class SampleRunner:
             self.watch.take()  # drops the seconds of pauses until now
             completion = self.backend.complete(key.method, request)
             is_paused = self.watch.take() > 0
-            self.backend.remember(key.method)
+            self.backend.remember(key.method)  # keeps what it learnt, with scope=run
         except Exception as error:  # any method, any plug-in, any model
             reason = error.message if isinstance(error, SpecbenchError) else describe_fault(error)
             self._show_traceback(error, reason)
-            return Record(key, "error", len(prompt_ids), seed=seed, error=reason)
+            return Record(key, "error", prompt_tokens=len(prompt_ids), seed=seed, error=reason)
         text = codec.text(completion.token_ids)
         return Record(
             key,
             "ok",
-            len(prompt_ids),
+            prompt_tokens=len(prompt_ids),
             text=text,
             token_ends=token_ends(codec, completion.token_ids, text),
             seed=seed,
             is_paused=is_paused,
+            # Tokens, times and counts: all fields of a completion that a record has too.
             **{name: getattr(completion, name) for name in _MEASURED_FIELDS},
         )
 

@@ -60,13 +60,13 @@ def run_plan(
         log = _FolderLog(folder, backend, start.header, start.done)
         try:
             folder.write_header(start.header)
-            for label in plan.setup.no_checkpoint:
+            for label in plan.setup.no_checkpoint:  # methods that are left out
                 progress.message(f"{label}: no checkpoint for {start.header.model.name}")
             if tuned := _tuned_methods(start.header):
                 progress.message(f"Settings that specbench tune measured here: {', '.join(tuned)}")
             progress.message(f"Loading {plan.setup.title} …")
             with backend, log.sampler:
-                _check_unchanged(plan)
+                _check_unchanged(plan)  # raises if files were changed while they were loaded
                 _measure(plan, log, progress)
             return log.end("complete")
         except BaseException as error:
@@ -130,7 +130,8 @@ class _FolderLog:
     def end(self, status: Status) -> Run:
         """Write the last header, and return the run as it is stored.
 
-        This is the only time that the run's own records are read.
+        Only now are the records read back from the folder. The backend adds what it knows at the
+        end, and the sampler the use of the CPU during the run.
         """
         stored = read_run(self.folder.path)
         header = self.backend.describe(stored.records).added_to(self.header)
@@ -170,15 +171,15 @@ def _measure(plan: Plan, log: _FolderLog, progress: Progress) -> None:
         return
     progress.message("Warming up …")
     log.backend.warm_up(warm_up_requests(plan))
-    log.changed()  # for a run that is killed
+    log.changed()  # writes the header as it is now, in case the run is killed
     progress.started(num_missing)
     try:
         records = [*log.done]
         runner = log.backend.runner(plan, log, progress)
         for num_done, record in enumerate(runner.run(log.done), len(log.done) + 1):
-            if plan.spec.until_ci:  # else a run of any length needs no more memory
+            if plan.spec.until_ci:  # else records are not kept, so that memory does not grow
                 records.append(record)
-            if num_done % records_per_pass != 0:
+            if num_done % records_per_pass != 0:  # within a pass
                 continue
             if width := width_after(log.header, records):
                 progress.message(str(width).capitalize())

@@ -42,9 +42,9 @@ class RunSpec(SpecValues, frozen=True, dict=True):
         Raises:
             UserError: an unknown name, or values out of range or in conflict.
         """
-        for name in ("temperatures", "concurrency", "request_rates"):
+        for name in ("temperatures", "concurrency", "request_rates"):  # the spec is frozen
             force_setattr(self, name, tuple(dict.fromkeys(getattr(self, name))))
-        if self.device in _NO_DEVICES:
+        if self.device in _NO_DEVICES:  # words such as "gpu", which torch does not know
             raise UserError(f"No device {self.device!r}.", "For an NVIDIA GPU: --device cuda.")
         for option in options(SpecValues):
             setting = getattr(self, option.name)
@@ -56,7 +56,7 @@ class RunSpec(SpecValues, frozen=True, dict=True):
 
             if self.serving_engine not in NAMES:
                 raise unknown_name("engine", self.serving_engine, NAMES)
-        parse_goodput(self.goodput)
+        parse_goodput(self.goodput)  # raises for a wrong one, as `server_root` does for an address
         if self.urls:
             from specbench.measure.server.address import server_root
 
@@ -125,7 +125,8 @@ def starting(spec: RunSpec, *, has_tasks: bool = True) -> str:
 def _check_backend(values: SpecValues) -> None:
     """Refuse options of servers without one, and options of the engine with one.
 
-    Only options count that differ from their defaults.
+    Only options count that differ from their defaults. `values.backend` is "server", or empty for
+    methods in this process. Servers that --engine starts take --threads too.
     """
     used_options = [
         option for option in options(SpecValues) if getattr(values, option.name) != option.default
@@ -163,7 +164,7 @@ def make_spec(**values: Any) -> RunSpec:
         if isinstance(argument, Path):
             values[name] = str(argument)
         elif is_many and isinstance(argument, str):
-            values[name] = options_by_name[name].read([argument])
+            values[name] = options_by_name[name].read([argument])  # as on the command line
         elif is_many and isinstance(argument, int | float):
             values[name] = [argument]
     try:

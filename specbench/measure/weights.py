@@ -111,14 +111,15 @@ def find_checkpoint(
 
     The weights are a path, or what makes a stand-in's; None if the method needs none. `exists` is
     False if the model has none for the method. `layers` are the target's layers that the method
-    reads, as the card has them for these weights; mostly empty.
+    reads, as the card has them for these weights, for heads whose config does not say; mostly
+    empty. `stand_in` is the plan of a small random model, whose drafters are random too.
 
     Raises:
         UserError: a stand-in is given other weights.
         CheckpointError: a file is missing or damaged.
     """
     source = weights_source(card, method)  # what the user named, and what the card has
-    if source.checkpoint is None:
+    if source.checkpoint is None:  # the method needs none
         return ResolvedWeights(None)
     if datastore := find_datastore(source.datastore):
         return ResolvedWeights(datastore)
@@ -167,6 +168,7 @@ def find_datastore(given: str) -> Path | None:
         raise CheckpointError(f"Datastore {given} is not a file.", f"Make one: {build_command}")
     try:
         tensor_names = {*safetensors_header(path, "it")}  # messages call the file "it"
+        # The tokens of its texts, and the sorted order of their suffixes.
         missing_tensors = {"token_ids", "order"} - tensor_names
         problem = f"it has no {', '.join(sorted(missing_tensors))}." if missing_tensors else ""
     except CheckpointError as error:
@@ -185,11 +187,12 @@ def no_weights(card: ModelCard, methods: Sequence[str]) -> UserError:
     options_of_first = option_names(methods[0])
     if "datastore" in options_of_first and "weights" not in options_of_first:
         command = f"specbench datastore build FILE.jsonl --model {card.name} --output FILE"
+        # The other methods may need weights.
         noun = "datastore" if len(methods) == 1 else "weights"
         message = message.replace("checkpoint", noun)
         usage = f"--method {methods[0]}:datastore=FILE"
         return UserError(message, f"Make one: {command}\nThen: {usage}")
     hint = f"Name one: --method {methods[0]}:weights=DIR_OR_HUB_ID."
-    if card.is_known:
+    if card.is_known:  # it is one of specbench's, not made from the user's folder
         hint += f" `specbench show {card.name}` lists what there is."
     return UserError(message, hint)

@@ -35,6 +35,7 @@ def server_root(url: str) -> str:
             f"--url {url} is not the address of a server.",
             "Give one such as http://127.0.0.1:8000.",
         )
+    # The user may give the API's path "/v1" too; requests add it themselves.
     path = address.path.rstrip("/").removesuffix("/v1")
     return f"{address.scheme}://{address.netloc}{path}"
 

@@ -62,7 +62,7 @@ class BlockRunner:
                 continue
             if block.first.repeat != running_pass:
                 running_pass = block.first.repeat
-                self.backend.run(self.backend.source.end_pass())
+                self.backend.run(self.backend.source.end_pass())  # ends what servers remember
             try:
                 self.backend.run(self._run_block(block))
             except BaseExceptionGroup as group:  # of the tasks of a block
@@ -91,7 +91,7 @@ class BlockRunner:
             if any(key not in self._records for key in sample.keys(block.method))
         ]
         counters_before = await server.counters()
-        clock = BlockClock(has_rate=bool(load.request_rate))
+        clock = BlockClock(has_rate=bool(load.request_rate))  # 0: a number at once instead
         await self._complete_samples(block, unfinished, server, clock)
         client_s = clock.client_s  # CPU seconds of this process, without those of the wait below
         counters: dict[str, float] = {}
@@ -109,7 +109,7 @@ class BlockRunner:
                 num_requests=len(new_records),
                 num_failed=sum(not record.is_ok for record in new_records),
                 num_tokens=sum(record.num_tokens for record in new_records),
-                num_before=len(block.keys) - len(new_records),
+                num_before=len(block.keys) - len(new_records),  # of earlier parts of the run
                 client_s=round(client_s, 6),
                 concurrency=load.concurrency,
                 request_rate=float(load.request_rate),
@@ -145,7 +145,7 @@ class BlockRunner:
 
         load = block.first.load
         if load.request_rate:
-            seed = self.plan.spec.seed + block.first.repeat
+            seed = self.plan.spec.seed + block.first.repeat  # other times in each pass
             await at_rate(samples, load.request_rate, seed, complete_turns)
         else:
             await closed_loop(samples, load.concurrency, complete_turns)
@@ -177,6 +177,7 @@ class BlockRunner:
         except Exception as error:  # of a server, a template or a tokenizer
             record = self._error_record(key, num_prompt_tokens, error)
             is_dead = server.client.dead_reason is not None
+            # In words. Connections fail a little before their process has ended.
             death_text = await server.wait_for_death() if is_dead else server.death()
             if death_text:
                 return replace(record, error=f"{record.error} {death_text}")
@@ -207,7 +208,7 @@ class BlockRunner:
         self._unwritten.append(record)
 
     def _write(self) -> None:
-        """Write the records that were kept, and report progress."""
+        """Write the kept records, with token ends: too slow while requests run. Report them."""
         records = self._unwritten
         self._unwritten = []
         for record in records:
@@ -289,6 +290,7 @@ class ServerBackend:
         for i, request in enumerate(self._warm_up_requests):
             budget = min(WARM_UP_TOKENS, request.max_new_tokens)
             short_request = replace(request, max_new_tokens=budget)
+            # The chat is for a server that takes no tokens.
             chat_request = ChatRequest(short_request, [{"role": "user", "content": "Hello"}])
             num_at_once = self._num_at_once if i == 0 else 1
             with suppress(RequestFailed, ExceptionGroup):  # samples will fail too

@@ -97,12 +97,13 @@ class Client:
                     raise RequestFailed(reason) from failure
                 wait_s = failure.retry_after_s
                 if wait_s is None:
-                    wait_s = FIRST_WAIT_S * 2.0**num_refused
+                    wait_s = FIRST_WAIT_S * 2.0**num_refused  # doubles with each refusal
                 num_refused += 1
                 await asyncio.sleep(min(wait_s, MOST_WAIT_S))
             else:
                 if num_refused == 0:
                     return answer
+                # Its time includes the waits.
                 return replace(answer, sent=first_sent, num_retries=num_refused)
         raise RequestFailed(self.dead_reason)
 
@@ -124,7 +125,11 @@ class Client:
             return {}
 
     async def get(self, path: str) -> str:
-        """The text at a path, within seconds. Raises RequestFailed if there is none."""
+        """The text at a path of the server, with the API key removed if it has it.
+
+        Raises:
+            RequestFailed: there is none within SHORT_S seconds, or more than MOST_TEXT bytes.
+        """
         from aiohttp import ClientError, ClientTimeout
 
         try:
@@ -152,7 +157,7 @@ class Client:
 
         url = self.root + protocol.path
         headers = {"Content-Type": "application/json"}
-        if not protocol.keeps_connections:
+        if not protocol.keeps_connections:  # the server drops those that it said it would keep
             headers["Connection"] = "close"
         reader = AnswerReader(protocol, perf_counter(), budget)
         try:
@@ -170,8 +175,9 @@ class Client:
                     reader.feed(piece, perf_counter())
             return reader.finish()
         except (ClientError, OSError) as error:
-            await self.check_alive()
+            await self.check_alive()  # notes if the server no longer answers at all
             reason = _connection_text(error)
+            # Without a connection the server has not begun: the request may be sent again.
             if isinstance(error, (ClientConnectorError, ConnectionTimeoutError)):
                 raise RequestFailed(reason, is_refused=True) from error
             if isinstance(error, TimeoutError):
@@ -194,7 +200,10 @@ async def _refusal(response: ClientResponse) -> RequestFailed:
 
 
 async def _start_of(response: ClientResponse) -> str:
-    """The error message in a response, or the start of its text."""
+    """The error message in a response, or the start of its text (_SHOWN characters).
+
+    At most _MOST_ERROR bytes are read. The user's API key is removed, if the server repeats it.
+    """
     content = await response.content.read(_MOST_ERROR)
     text = without_key(content.decode("utf-8", "replace"))
     try:

@@ -24,15 +24,15 @@ def read_counters(text: str) -> dict[str, float]:
     other names are left out, and those of one name are added up. Empty for a text that is not a
     list of metrics.
     """
-    our_names = {  # by metric
+    our_names = {  # by metric, such as `vllm:spec_decode_num_drafts`
         f"{engine}:{metric}": counter
         for engine in NAMES
         for metric, counter in load_engine(engine).counters.items()
     }
     counters: dict[str, float] = {}
     for metric, labels, number in _SAMPLE.findall(text):  # `labels` is the text in braces
-        counter = our_names.get(metric.removesuffix("_total"))
-        if counter == "accepted_at":
+        counter = our_names.get(metric.removesuffix("_total"))  # the suffix of Prometheus
+        if counter == "accepted_at":  # one per position of a draft, from 0 in the label
             position = _POSITION.search(labels)
             counter = f"accepted_at_{int(position[1]) + 1}" if position else None
         if counter:

@@ -129,7 +129,8 @@ def load_engine(name: str) -> Engine:
 def set_flags(**values: Any) -> list[str]:
     """Flags as words of a command line: `max_len=5` is `--max-len 5`.
 
-    True is a flag without a value. A flag is left out if its value is None, False or empty.
+    True is a flag without a value. A flag is left out if its value is None, False, 0 or
+    empty: the engine's default.
     """
     words: list[str] = []
     for name, argument in values.items():

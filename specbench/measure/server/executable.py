@@ -27,7 +27,7 @@ def find_executable(spec: RunSpec, engine: Engine) -> Executable:
     Raises:
         UserError: there is none, or it cannot be given what the user asks for.
     """
-    if spec.threads and not engine.thread_variables:
+    if spec.threads and not engine.thread_variables:  # it has no variable that sets threads
         raise UserError(
             f"--threads {spec.threads} cannot be passed to {engine.title}.", "Leave it out."
         )
@@ -35,7 +35,7 @@ def find_executable(spec: RunSpec, engine: Engine) -> Executable:
     path = shutil.which(program)
     if path:
         return Executable((path, *arguments))
-    launcher = engine.launcher
+    launcher = engine.launcher  # the module of the script; None without a wheel
     if spec.engine_command or not launcher or not util.find_spec(engine.wheel):
         raise UserError(
             f"{engine.title} is not installed: there is no {program}.",
@@ -48,6 +48,7 @@ def find_executable(spec: RunSpec, engine: Engine) -> Executable:
             "--engine-command PATH.",
         )
     return Executable(
+        # With -P, the script's folder is not searched for modules.
         words=(sys.executable, "-P", str(launcher.__file__)),
         wheel=f"{engine.wheel} {metadata.version(engine.wheel)}",
     )

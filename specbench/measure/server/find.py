@@ -135,10 +135,10 @@ def _served_model(models_json: str, root: str, card: ModelCard, served_model: st
             f"{root}/v1/models is not a list of models: {printable(models_json[:80])}",
             _HOW_TO_START,
         ) from error
-    names = {card.name, card.repo, card.repo.rpartition("/")[2]}
+    names = {card.name, card.repo, card.repo.rpartition("/")[2]}  # the last without its owner
     if served_model:
         names = {served_model}
-    for model in models:
+    for model in models:  # `root` is the folder or repository behind the name `id`
         if model.id in names or (not served_model and model.root in names):
             return _ServedModel(model.id, _context(model))
     listed_names = ", ".join(model.id for model in models) or "no model"
@@ -171,7 +171,8 @@ class _Software(NamedTuple):
 async def _software(client: Client) -> _Software:
     """The engine of a server with its version, and the forms of requests to try with it.
 
-    Each engine gives its version at a path of its own, as JSON with a key.
+    Each engine gives its version at a path of its own, as JSON with a key. The first that answers
+    so is the server's engine; its own form of requests, if it has one, is tried first.
     """
     openai_protocols = (
         completions(),

@@ -41,11 +41,11 @@ def main() -> int:
             )
         except OSError as error:
             log.write(f"{sys.argv[2]} cannot be started: {error}\n".encode())
-            return 127
+            return 127  # as a shell does
     threading.Thread(target=_wait_for_end_of_input, args=(stop,), daemon=True).start()
     while child.poll() is None and not stop.wait(_POLL_S):
         pass
-    status = child.poll()
+    status = child.poll()  # None if it still runs, and is ended now
     end_all(child.pid)
     return 1 if status is None else status
 

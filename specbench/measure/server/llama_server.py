@@ -138,7 +138,7 @@ def main() -> None:
     params.cache_prompt = False
     for name, flag in flags.items():
         argument = arguments[name]
-        if argument in ("", "none"):
+        if argument in ("", "none"):  # no file, no speculation: the wheel's default stays
             continue
         setting = flag.convert(xllamacpp, argument)  # in the type of the wheel
         for field in flag.fields:  # such as "speculative.draft.n_max"
@@ -147,7 +147,7 @@ def main() -> None:
             setattr(holder, attribute, setting)
     server = xllamacpp.Server(params)
     print(f"Serving at {server.listening_address}", flush=True)
-    signal.pause()
+    signal.pause()  # the server runs in threads of the wheel until a signal ends the process
 
 
 if __name__ == "__main__":

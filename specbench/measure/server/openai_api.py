@@ -38,7 +38,7 @@ def completions(*, is_chat: bool = False, returns_ids: bool = True) -> StreamPro
             "model": model,
             **prompt,
             "max_tokens": ask.request.max_new_tokens,
-            **(_UNFILTERED if returns_ids else {}),
+            **(_UNFILTERED if returns_ids else {}),  # no top-k, min-p or penalty
             **sampling_values(ask.request),
             "stream": True,
             "stream_options": {"include_usage": True},
@@ -46,8 +46,10 @@ def completions(*, is_chat: bool = False, returns_ids: bool = True) -> StreamPro
         }
 
     if is_chat:
-        return StreamProtocol("chat", "/v1/chat/completions", body, _read, takes_tokens=False)
-    return StreamProtocol("completions", "/v1/completions", body, _read)
+        return StreamProtocol(
+            "chat", path="/v1/chat/completions", body=body, read=_read, takes_tokens=False
+        )
+    return StreamProtocol("completions", path="/v1/completions", body=body, read=_read)
 
 
 class _Delta(Struct, frozen=True):

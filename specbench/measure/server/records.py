@@ -38,11 +38,11 @@ def make_record(
     """The record of an answer.
 
     Args:
-        key: the record's key.
+        key: the method, task, prompt, turn, pass, temperature and load.
         request: what was asked.
         answer: what came back.
         codec: tokens to text and back.
-        began: time at which the block began.
+        began: time of `perf_counter` at which the block of requests began.
         is_prompt_sent: the prompt was sent as tokens, so that the server must count as many.
         draft_length: most tokens of a draft; 0 if unknown.
 
@@ -51,6 +51,7 @@ def make_record(
     """
     token_ids = _token_ids(answer, codec)
     num_tokens = len(token_ids)
+    # Without ids, those of the text may differ from the ones that were generated.
     if answer.token_ids is None and answer.num_tokens is not None:
         num_tokens = answer.num_tokens
     problems = chain(
@@ -60,14 +61,14 @@ def make_record(
     if problem := next(problems, ""):
         raise RequestFailed(problem)
     answer_text = answer.text if answer.token_ids is None else codec.text(token_ids)
-    if without_key(answer_text) != answer_text:
+    if without_key(answer_text) != answer_text:  # the user's API key, which no file may have
         raise RequestFailed("The server sent the key back in its answer.")
     first_arrival = answer.arrivals[0]
     last_arrival = answer.arrivals[-1]
     return Record(
         key,
         "ok",
-        len(request.prompt_ids),
+        prompt_tokens=len(request.prompt_ids),
         token_ids=token_ids,
         text=answer_text,
         stop_reason=_stop_reason(answer, num_tokens, request.max_new_tokens),
@@ -158,6 +159,7 @@ def _problems(
     """
     if answer.num_tokens is not None and answer.num_tokens != num_tokens:
         yield f"The server counted {answer.num_tokens} tokens and sent {num_tokens}."
+    # A text may tokenise into a few tokens more or less than it was made of.
     num_tokens_off = abs(num_tokens - len(token_ids))
     most_tokens_off = max(_MOST_TOKENS_OFF, _MOST_SHARE_OFF * len(token_ids))
     if answer.token_ids is None and num_tokens_off > most_tokens_off:
@@ -174,7 +176,7 @@ def _problems(
             f"The server counted {num_counted} tokens of the prompt, but {num_sent} were sent: it "
             "changed the prompt."
         )
-    for token in token_ids:
+    for token in token_ids:  # without a known vocabulary, any id from 0 is right
         if not 0 <= token < (codec.vocab_size or token + 1):
             yield f"The server sent the token {token}, and the model has {codec.vocab_size}."
 
@@ -183,7 +185,7 @@ def _contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Itera
     """Describe impossible counts of an answer's drafts, a sentence for each.
 
     `num_tokens` is the number of the answer's tokens, `draft_length` the most tokens of a draft; 0
-    if unknown. A draft may go on after the end of the answer.
+    if unknown. A draft may go on after the end of the answer, by _LONGEST_DRAFT tokens at most.
     """
     num_drafts = counts.num_drafts  # steps with a draft
     num_drafted = counts.num_drafted  # draft tokens of all steps
@@ -199,7 +201,7 @@ def _contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Itera
             f"{_COUNTS}: {num_accepted} tokens were accepted of at most {most_drafted} draft "
             "tokens."
         )
-    if num_drafts is not None and num_drafts > num_tokens:
+    if num_drafts is not None and num_drafts > num_tokens:  # each step makes a token or more
         yield f"{_COUNTS}: {num_drafts} steps made {num_tokens} tokens."
     if per_step is not None and (len(per_step), sum(per_step)) != (num_drafts, num_accepted):
         yield (

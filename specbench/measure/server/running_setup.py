@@ -135,6 +135,7 @@ def _labels(spec: RunSpec) -> tuple[str, ...]:
     for label in labels:
         if labels.count(label) > 1:
             raise UserError(f"--label {label} is given twice.", "Give each server its own label.")
+        # It must fit in a table's cell and in a list with commas.
         if not label or printable(label) != label or "," in label:
             raise UserError(
                 f"--label {label!r} is not a name.", "Give letters, digits, : = - and _."

@@ -97,7 +97,7 @@ class RunningServers:
         if method not in self._open_servers:
             running = self._servers[method]  # its address, and what it is
             client = Client(running.header.url, request_s=self._request_s)
-            await self._stack.enter_async_context(client)
+            await self._stack.enter_async_context(client)  # until the servers are closed
             self._open_servers[method] = OpenServer(client, running)
         server = self._open_servers[method]
         if dead_reason := await server.client.check_alive():
@@ -149,7 +149,9 @@ class StartedServers:
     """The servers' part of the header, by method, of those that were started."""
 
     async def open(self, method: str) -> OpenServer:
-        """The server of a method, started unless it runs.
+        """The server of a method, started unless it runs. Only one server runs at a time.
+
+        `_num_starts` counts the starts of this method's server since it last did its work.
 
         Raises:
             SpecbenchError: it did not start, or died more than once.
@@ -157,13 +159,14 @@ class StartedServers:
         server = self._server
         if method != self._method:
             self._num_starts = 0
+        # It runs, and answers: `death` and `check_alive` give a reason if not.
         elif server and not server.death() and not await server.client.check_alive():
             self._num_starts = 1  # its last block ended well
             return server
         if self._num_starts >= MOST_STARTS:
             raise SpecbenchError(self._failure)
         self._num_starts += 1
-        await self.close()
+        await self.close()  # ends the server that ran before
         self._method = method
         try:
             self._server = await self._start(method)
@@ -203,6 +206,7 @@ class StartedServers:
         scratch = self._stack.enter_context(TemporaryDirectory(prefix="specbench-"))
         launch = replace(self.launches[method], port=port, scratch=Path(scratch))
         command = self.command(launch)
+        # A label such as `eagle:num_tokens=5` as the name of a file.
         log_name = "".join(letter if letter.isalnum() else "-" for letter in method)
         process = ServerProcess(command, self.variables, self.folder / f"{log_name}.log")
         self._stack.push_async_callback(asyncio.to_thread, process.stop)
@@ -214,14 +218,14 @@ class StartedServers:
         except UserError as error:
             raise SpecbenchError(f"{error.message} {process.death()}".strip()) from error
         software = found_server.header.software
-        if self.wheel:
+        if self.wheel:  # the package with the engine, which may not know its version itself
             software = f"{software.removesuffix('-unknown')} ({self.wheel})"
         self._headers[method] = replace_header(
             found_server.header,
             software=software,
             command=tuple(without_folders(argument) for argument in command),
         )
-        return OpenServer(client, found_server, process.death, launch.num_tokens)
+        return OpenServer(client, found_server, end=process.death, draft_length=launch.num_tokens)
 
 
 def without_folders(argument: str) -> str:
@@ -237,7 +241,7 @@ async def _wait_until_ready(client: Client, process: ServerProcess) -> None:
     """
     began = perf_counter()
     while perf_counter() - began < START_S:
-        if death := process.death(" while it started"):
+        if death := process.death(" while it started"):  # a sentence; empty while it runs
             raise SpecbenchError(death)
         try:
             await client.get("/v1/models")

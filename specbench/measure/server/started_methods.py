@@ -33,10 +33,11 @@ def engine_choices(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
         choices = [
             MethodChoice(name) for name, method in engine.methods.items() if method.is_default
         ]
+    # A choice with options reads `name:option=value`: plain vanilla is the baseline.
     if spec.is_baseline_run and not any(str(choice) == BASELINE for choice in choices):
         choices.insert(0, MethodChoice(BASELINE))
     check_labels([label_of(choice) for choice in choices])
-    return sorted(choices, key=lambda choice: choice.name != BASELINE)
+    return sorted(choices, key=lambda choice: choice.name != BASELINE)  # False comes first
 
 
 def _check_choice(choice: MethodChoice, engine: Engine) -> None:
@@ -44,7 +45,7 @@ def _check_choice(choice: MethodChoice, engine: Engine) -> None:
     if choice.name not in engine.methods:
         raise unknown_name("method", choice.name, engine.methods, of=engine.title)
     allowed = [NUM_TOKENS, WEIGHTS]  # names of options
-    if engine.methods[choice.name].scopes:
+    if engine.methods[choice.name].scopes:  # lifetimes of its memory, if there is a choice
         allowed.append(SCOPE)
     for option in choice.given:
         if option not in allowed:
@@ -87,11 +88,11 @@ def make_launches(
     Raises:
         UserError: a named method cannot run.
     """
-    launches = Launches({}, [], [])
+    launches = Launches(servers={}, missing=[], refused=[])
     for choice in choices:
         method = engine.methods[choice.name]
         weights = _weights(card, choice, method, is_offline=is_offline)
-        if method.weights and weights is None:
+        if method.weights and weights is None:  # `method.weights` names their kind on cards
             launches.missing.append(choice)
             continue
         try:

@@ -155,17 +155,18 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
     executable = find_executable(spec, engine)
     model_path = resolve_model(card, offline=is_offline)
     codec = load_codec(model_path, card, spec.template)
-    engine.check_folder(model_path, "")
+    engine.check_folder(model_path, "")  # "": the model, not the weights of a method
+    # In tokens, and limited: an engine's memory grows with it.
     context = min(context_length(model_path, card.name) or _MOST_CONTEXT, _MOST_CONTEXT)
     vanilla = Launch(
         model=model_path,
         served_name=card.name,
         method=BASELINE,
         weights=None,
-        num_tokens=0,
+        num_tokens=0,  # no drafts
         context=context,
         num_at_once=_num_at_once(spec),
-        dtype=spec.dtype if spec.dtype != "auto" else "",
+        dtype=spec.dtype if spec.dtype != "auto" else "",  # the engine's choice
         is_cpu=device == "cpu",
         scope="request",
     )

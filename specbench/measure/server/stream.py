@@ -187,12 +187,12 @@ class AnswerReader(Struct):
             name, _, data = line.partition(b":")
             data = data.strip()
             if name == b"data" and data and data != b"[DONE]":
-                self.num_events += self._take(data)
+                self.num_events += self._take(data)  # True (1) with new tokens
             elif name == b"error" and data:  # llama.cpp names the event so
                 raise RequestFailed(f"The server reported an error: {_shown(data)}")
         if self.num_events > num_events_before:
             self._arrivals.append(now)
-        # A few tokens too many are left to the check of the record, which says how many.
+        # Cuts off an endless answer. Few tokens too many make a failed record that says how many.
         most_tokens = 2 * self.budget + 64
         num_tokens = len(self._ids or ())
         if num_tokens > most_tokens or self._num_characters > most_tokens * _LONGEST_TOKEN:
@@ -207,6 +207,7 @@ class AnswerReader(Struct):
             RequestFailed: it has no end, no token, or ended for another reason than its length.
         """
         if self._unfinished_line.strip():
+            # A last line without its line end: it counts as of the last arrival.
             self.feed(b"\n", self._arrivals[-1] if self._arrivals else self.sent)
         if self._finish_reason is None:
             raise RequestFailed(
@@ -221,7 +222,7 @@ class AnswerReader(Struct):
         return Answer(
             text="".join(self._texts),
             token_ids=None if self._ids is None else tuple(self._ids),
-            stop=_ENDS[self._finish_reason],
+            stop=_ENDS[self._finish_reason],  # the server's word in ours: eos or budget
             num_tokens=self._num_tokens,
             prompt_tokens=self._prompt_tokens,
             counts=self._counts,
@@ -232,7 +233,8 @@ class AnswerReader(Struct):
     def _take(self, data: bytes) -> bool:
         """Add an event, in JSON, to the answer; True if it has new tokens.
 
-        The text and the ids of an event are new, or all so far if `is_whole`.
+        The text and the ids of an event are new, or all so far if `is_whole`: for ids, only if
+        they are as many as the event counts (`num_so_far`).
         """
         try:
             event = self.protocol.read(data)

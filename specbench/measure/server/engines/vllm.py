@@ -40,16 +40,17 @@ def _speculation(launch: engine.Launch) -> str:
     """The value of --speculative-config, in JSON; empty for vanilla."""
     if launch.method == "vanilla":
         return ""
+    # vLLM's name of the method, where it differs from ours.
     config: dict[str, Any] = {"method": _NAMES.get(launch.method, launch.method)}
     if launch.weights and launch.method == "medusa":
         config["model"] = str(medusa_folder(launch.weights, launch.model, launch.scratch))
     elif launch.weights:
         config["model"] = str(launch.weights)
-    if launch.num_tokens:
+    if launch.num_tokens:  # most tokens of a draft; 0 if the method decides
         config["num_speculative_tokens"] = launch.num_tokens
-    if launch.scope == "request":
+    if launch.scope == "request":  # suffix decoding forgets earlier requests; others ignore it
         config["suffix_decoding_max_cached_requests"] = 0
-    if launch.method == "ngram":
+    if launch.method == "ngram":  # lengths of the n-grams that are looked up
         config |= _NGRAM
     return json.dumps(config)
 
@@ -61,7 +62,7 @@ def medusa_folder(weights: Path, model: Path, scratch: Path) -> Path:
     these settings and links to the weights. `model` is the folder of the target model.
     """
     config = _read_config(weights)
-    if "medusa_num_heads" not in config:
+    if "medusa_num_heads" not in config:  # a key of the Medusa authors' layout alone
         return weights
     target_config = _read_config(model)
     config |= {
@@ -69,7 +70,7 @@ def medusa_folder(weights: Path, model: Path, scratch: Path) -> Path:
         "architectures": ["MedusaModel"],
         "hidden_size": target_config["hidden_size"],
         "vocab_size": target_config["vocab_size"],
-        "medusa_fc_bias": True,
+        "medusa_fc_bias": True,  # the linear layers of the authors' heads have biases
         "num_heads": config["medusa_num_heads"],
         "num_hidden_layers": config["medusa_num_layers"],
     }
