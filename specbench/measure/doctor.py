@@ -96,6 +96,7 @@ def _kernels(spec: RunSpec, kinds: Sequence[str], *, is_offline: bool) -> Iterat
         _release()  # the model that was loaded before
         setup = make_engine_setup(structs.replace(spec, kernels=kind), is_offline=is_offline)
         with EngineBackend(setup) as backend:
+            # The name of those that run, and the reason if these are not the ones of `kind`.
             kernels = describe_kernels(backend.target)
             tree = _tree(backend.target)  # a Diagnosis
             # Completions with their seconds [requests][rounds].

@@ -112,7 +112,7 @@ def select_methods(
             resolved = resolve_weights(method)
         except CheckpointError as error:
             errors.append(error)  # the caller raises all of them
-            resolved = ResolvedWeights(None)
+            resolved = ResolvedWeights(weights=None)
         # The model's card may say which layers of the target the method reads ("": not given).
         if resolved.layers and method.options.layers == "":
             method = method.with_options(method.options.replaced(layers=resolved.layers))

@@ -64,7 +64,7 @@ def make_plan(
     Raises:
         UserError: an unknown name, a wrong value, or a missing or broken file.
     """
-    is_here = setup_maker is None
+    is_here = setup_maker is None  # the run is on this machine
     if is_here:
         check_early(spec)
     spec = with_defaults(spec)
@@ -85,7 +85,7 @@ def make_plan(
         offline=is_offline,
     )
     setup = (setup_maker or make_setup)(spec, is_offline=is_offline)
-    if spec.sample is not None:
+    if spec.sample is not None:  # prompts to draw per task
         prompt_sets = tuple(prompt_set.drawn(spec.sample, spec.seed) for prompt_set in prompt_sets)
     check_loads(spec, prompt_sets)
     check_goal(spec, len(setup.labels), [len(prompt_set.prompts) for prompt_set in prompt_sets])

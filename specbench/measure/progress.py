@@ -133,7 +133,7 @@ def _sample_name(record: Record) -> str:
     Turns and passes count from 0 in the key. The first of them and temperature 0 are left out.
     """
     key = record.key
-    # Whether the id begins with the task already.
+    # The id may begin with the task already.
     has_task = key.sample_id.startswith(f"{key.task}/")
     words = [key.sample_id if has_task else f"{key.task}/{key.sample_id}"]
     if key.turn:

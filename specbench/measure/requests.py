@@ -109,6 +109,7 @@ def token_ends(codec: ChatCodec, token_ids: Sequence[int], text: str) -> tuple[i
         """Whole characters of some tokens."""
         if not window_ids:
             return 0
+        # The bytes of an unfinished character decode to replacement characters.
         return len(codec.text(window_ids).rstrip("\N{REPLACEMENT CHARACTER}"))
 
     num_added = []  # characters that a token adds to the text [tokens]

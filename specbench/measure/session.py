@@ -161,7 +161,7 @@ def _measure(plan: Plan, log: _FolderLog, progress: Progress) -> None:
     """Warm up and measure the missing records, until intervals are narrow enough.
 
     `log.done` has the records of earlier parts of the run. A width is that of the speedups'
-    intervals after a whole pass; None without --until-ci.
+    intervals after a whole pass; None without --until-ci. A part that ended within a pass has none.
     """
     records_per_pass = plan.num_records // plan.repeats
     num_missing = plan.num_records - len(log.done)

@@ -160,7 +160,7 @@ def make_spec(**values: Any) -> RunSpec:
     for name, argument in values.items():
         if name not in options_by_name:
             raise unknown_name("value", name, options_by_name)
-        is_many = options_by_name[name].is_many
+        is_many = options_by_name[name].is_many  # its value is a list
         if isinstance(argument, Path):
             values[name] = str(argument)
         elif is_many and isinstance(argument, str):

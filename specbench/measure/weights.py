@@ -120,7 +120,7 @@ def find_checkpoint(
     """
     source = weights_source(card, method)  # what the user named, and what the card has
     if source.checkpoint is None:  # the method needs none
-        return ResolvedWeights(None)
+        return ResolvedWeights(weights=None)
     if datastore := find_datastore(source.datastore):
         return ResolvedWeights(datastore)
     if stand_in:
@@ -135,7 +135,7 @@ def find_checkpoint(
         check_checkpoint(folder, what=source.what, needs_tokenizer=source.needs_tokenizer)
         return ResolvedWeights(folder, layers=card.layers.get(source.given, ""))
     if source.on_card is None:
-        return ResolvedWeights(None, exists=False)
+        return ResolvedWeights(weights=None, exists=False)
     folder = resolve_weights(card, source.on_card, offline=is_offline)
     return ResolvedWeights(folder, layers=card.layers.get(source.on_card.repo, ""))
 

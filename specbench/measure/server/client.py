@@ -159,7 +159,7 @@ class Client:
         headers = {"Content-Type": "application/json"}
         if not protocol.keeps_connections:  # the server drops those that it said it would keep
             headers["Connection"] = "close"
-        reader = AnswerReader(protocol, perf_counter(), budget)
+        reader = AnswerReader(protocol, sent=perf_counter(), budget=budget)
         try:
             async with self._session.post(
                 url, data=body, headers=headers, allow_redirects=False

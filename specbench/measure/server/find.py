@@ -68,7 +68,8 @@ async def find_server(
         ) from failure
     model = _served_model(models_json, client.root, card, served_model)
     software = await _software(client)
-    probe = ChatRequest(Request(codec.render(HELLO), PROBE_TOKENS), HELLO)
+    # A chat of one message, as tokens and as it is: a protocol sends one of the two.
+    probe = ChatRequest(Request(codec.render(HELLO), max_new_tokens=PROBE_TOKENS), HELLO)
     failures: list[str] = []
     for protocol in software.protocols:
         try:

@@ -191,6 +191,7 @@ def _contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Itera
     num_drafted = counts.num_drafted  # draft tokens of all steps
     num_accepted = counts.num_accepted or 0
     per_step = counts.accepted_per_step  # accepted draft tokens [steps]
+    # Each accepted token is in the answer or beyond its end.
     most_drafted = num_tokens + _LONGEST_DRAFT if num_drafted is None else num_drafted
     if num_drafts is not None and draft_length:
         most_drafted = min(most_drafted, num_drafts * draft_length)

@@ -161,7 +161,7 @@ class StartedServers:
             self._num_starts = 0
         # It runs, and answers: `death` and `check_alive` give a reason if not.
         elif server and not server.death() and not await server.client.check_alive():
-            self._num_starts = 1  # its last block ended well
+            self._num_starts = 1  # its last block ended well: it may die, and start, once more
             return server
         if self._num_starts >= MOST_STARTS:
             raise SpecbenchError(self._failure)
@@ -208,6 +208,7 @@ class StartedServers:
         command = self.command(launch)
         # A label such as `eagle:num_tokens=5` as the name of a file.
         log_name = "".join(letter if letter.isalnum() else "-" for letter in method)
+        # `variables` are environment variables that the engine needs.
         process = ServerProcess(command, self.variables, self.folder / f"{log_name}.log")
         self._stack.push_async_callback(asyncio.to_thread, process.stop)
         client = Client(f"http://127.0.0.1:{port}", request_s=self.request_s)
