@@ -1,7 +1,6 @@
 """The contract of one method on a model: tests that are judged together, as an audit's.
 
-They run the method's own drafter on a target, with its own drafts and with right tokens planted
-in its trees.
+They run the method's own drafter on a target, also with right tokens planted in its trees.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -61,14 +60,14 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
     """
     num_steps = [_num_steps(subject, subject.drafter, prompt) for prompt in subject.prompts]
     num_fewer = 0  # answers to repeated prompts that take fewer steps than the first time
-    for drafter in (subject.drafter, subject.build()):
+    for drafter in (subject.drafter, subject.build()):  # that met the prompts, and a fresh one
         for prompt, num_before in zip(subject.prompts, num_steps, strict=True):
             num_fewer += _num_steps(subject, drafter, prompt) < num_before
     num_repeated = 2 * len(subject.prompts)
     yield _counted("steps of prompts met again", num_repeated, num_fewer, "answers in fewer steps")
     if not subject.task_prompts:
         return
-    # Mean accepted tokens per step (MAT), with bootstrap resamples of prompts.
+    # Mean accepted tokens per step (MAT), with resamples of prompts from a random stream each.
     unseen_draws, task_draws = Draws(Bootstrap(), "fresh"), Draws(Bootstrap(), "known")
     unseen_mat = unseen_draws.estimate(_tokens_per_step(subject, subject.unseen_prompts))
     task_mat = task_draws.estimate(_tokens_per_step(subject, subject.task_prompts))
@@ -76,7 +75,8 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
     p_value = slower(unseen_mat, task_mat, MOST_MAT_RATIO - 1, EXACT)
     ratio = task_mat.value / unseen_mat.value
     name = "tokens a step on prompts of tasks, against new ones"
-    yield AuditTest("guesses", name, len(subject.task_prompts), ratio, "times", p_value)
+    num = len(subject.task_prompts)
+    yield AuditTest("guesses", name, num, effect=ratio, unit="times", p_value=p_value)
 
 
 def _tokens_per_step(subject: Subject, prompts: Sequence[tuple[int, ...]]) -> Ratio:
@@ -100,7 +100,7 @@ def greedy(subject: Subject) -> Iterator[AuditTest]:
     for prompt in subject.prompts:
         completion = subject.complete(subject.drafter, prompt)
         num_wrong += subject.is_wrong(prompt, completion.token_ids)
-        # Per step: tokens emitted (at least the bonus), and nodes of the tree.
+        # Per step: tokens emitted (at least the bonus), and nodes. The first token is the prefill's.
         steps = zip(completion.accept_lengths, completion.num_nodes, strict=True)
         has_fitting_steps = all(1 <= length <= num_nodes for length, num_nodes in steps)
         has_all_tokens = 1 + sum(completion.accept_lengths) == completion.num_tokens
@@ -162,12 +162,12 @@ def sampled(subject: Subject) -> Iterator[AuditTest]:
         setting_label = f"T={sampling.temperature:g}, top-p {sampling.top_p:g}"
         answers: list[Evidence] = []  # numbers about the tokens, logits and drafts of each answer
         while sum(len(answer.token_ids) for answer in answers) < NUM_TOKENS:
-            prompt = subject.prompts[len(answers) % len(subject.prompts)]
+            prompt = subject.prompts[len(answers) % len(subject.prompts)]  # in turn, on new seeds
             request = Request(prompt, subject.budget, sampling, seed=1000 + len(answers))
             answers.append(watched_evidence(subject.target, subject.drafter, request))
         tokens = TokenNumbers.join([answer.tokens for answer in answers])  # columns [tokens]
         if sampling.temperature == 1.0:
-            subject.drawn.append(tokens)
+            subject.drawn.append(tokens)  # for the power of the tests
         drafts = DraftNumbers.join([answer.drafts for answer in answers])  # [draft tokens]
         yield from _named(token_tests(tokens), setting_label)
         yield from _named(draft_tests(drafts), setting_label)
@@ -189,7 +189,7 @@ def ends(subject: Subject) -> Iterator[AuditTest]:
     yield _counted("budget", num_answers, num_wrong)
     num_answers = num_wrong = 0  # answers that go on after the end token, or end without it
     for prompt, answer in zip(subject.prompts, subject.answers, strict=True):
-        # Token ids of the greedy answer, an eighth of it apart, stand for the end token in turn.
+        # Some token ids of the greedy answer, from a quarter on, are the end token in turn.
         end_ids = {*answer[len(answer) // 4 :: len(answer) // 8]}
         for end_id in end_ids:
             drafter = Planted(subject.drafter, (*prompt, *answer))
@@ -272,10 +272,11 @@ def run_contract(
         except SpecbenchError as error:
             faults.append(error.message)
             traceback = debug_traceback(error)
-            if traceback and len(faults) == 1:
+            if traceback and len(faults) == 1:  # with --debug: the first one's, not every one's
                 say(traceback)
-    # The p-values are corrected for the number of tests (Holm). Temperatures stay 0.
-    (method_audit,) = corrected([MethodAudit(name, 0.0, 0.0, tests=tuple(tests))])
+    # P-values are corrected for their number (Holm). The tests set temperatures of their own.
+    raw_audit = MethodAudit(name, temperature=0.0, level=0.0, tests=tuple(tests))
+    (method_audit,) = corrected([raw_audit])
     # Sampled tokens at temperature 1, for the smallest total variation that tests would have shown.
     drawn_tokens = TokenNumbers.join(subject.drawn)
     num_p_values = sum(test.p_value is not None for test in tests)
@@ -289,9 +290,7 @@ def run_contract(
 
 
 def _status(result: MethodAudit, *, has_faults: bool, is_lossless: bool) -> AuditStatus:
-    """The status of a contract. A method that does not claim to be lossless may fail as a sampler,
-    but not else.
-    """
+    """The status of a contract. A method that is not lossless may fail as a sampler, but not else."""
     failed = {test.subject for test in result.failures}
     if not (has_faults or failed):
         return "no difference"

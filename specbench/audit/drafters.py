@@ -156,7 +156,8 @@ class Planted(Drafter):
         # Right token ids of the levels below the root.
         right_tokens = self._answer[num_tokens : num_tokens + own_tree.layout.max_depth]
         deepest = int(own_tree.layout.depths[:num_nodes].max())  # of the nodes that may be accepted
-        depth = min(deepest, state.remaining - 1)  # `remaining`: tokens left of the budget
+        # `remaining`: tokens left of the budget, of which the bonus token takes one.
+        depth = min(deepest, state.remaining - 1)
         is_deepest = depth > max(self.depths, default=0)
         # `plant` takes the deepest path in even steps.
         step = 0 if is_deepest else self._first_step + len(self.num_planted)

@@ -59,7 +59,8 @@ def watched_evidence(target: Target, drafter: Drafter, request: Request) -> Evid
         depth=in_steps.depth,
         has_draft=in_steps.has_draft,
     )
-    # [rows, vocab]: the logits before the prefill's token, then before each token of each step.
+    # [rows, vocab]: the logits before the prefill's token, then before each token of each step but
+    # the last, which are not seen. The slice of no rows joins the types if nothing was watched.
     step_rows = torch.cat([*watched.logits, plain_rows[:0]])
     logits = logit_numbers(step_rows, plain_rows[: len(step_rows)])
     if max(completion.num_nodes, default=0) <= target.max_exact_rows:
@@ -80,7 +81,8 @@ def token_numbers(logits: Tensor, token_ids: Sequence[int], sampling: Sampling) 
         sampling = loose_sampling = Sampling(1.0)
     samplers = _Samplers(Sampler(sampling, logits.device), Sampler(loose_sampling, logits.device))
     token_column = torch.tensor(token_ids, device=logits.device)[:, None]
-    # A uniform number per token, which places it within its own share of the distribution.
+    # A uniform number per token, which places it within its own share of the distribution. The
+    # tokens themselves are the seed, so that an audit repeats its numbers.
     uniform = np.random.default_rng(token_ids).random(len(token_ids))
     within_share = torch.from_numpy(uniform).to(logits.device)
     chunks = []
@@ -145,7 +147,8 @@ def _chunk(
     position = stretch_end - own_p * (1 - within_share)
     stretch_middle = stretch_end - own_p / 2
     best_p = falling_p[:, 0]
-    # A token at the border of the kept ones says nothing: it gets the expected numbers.
+    # A token at the border of the kept ones (p rules it out, looser settings do not) says nothing:
+    # it gets the expected numbers, which are 1/2 for a rank or middle and 1 for a tail.
     is_ruled_out = own_p <= 0
     loose_p = samplers.loose.probs(logits.double()).gather(1, tokens)[:, 0]
     is_possible = ~is_ruled_out | (loose_p > 0)
@@ -212,9 +215,11 @@ def numbers_in_steps(
         node = 0
         first_index = len(has_drafts)  # the step's first token in the answer
         for token in token_ids[first_index : first_index + length]:
+            # Node 0 is the root, its own parent and nobody's child.
             children = [
                 child for child, parent in enumerate(tree.parents) if parent == node and child
             ]
             has_drafts.append(int(bool(children)))
+            # The bonus token, the step's last, has no node: 0 then, not used again.
             node = next((child for child in children if tree.tokens[child] == token), 0)
     return InSteps(np.array(depths), np.array(has_drafts))

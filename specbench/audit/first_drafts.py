@@ -63,10 +63,13 @@ def _steps_of_both(subject: Subject) -> Iterator[_FirstDrafts]:
             if not len(prompt) + 1 < position < len(right_ids):
                 continue
             fresh_planted = Planted(fresh_drafter, right_ids)
+            # The prefill gives the token before the position; three leave a step room to draft.
             subject.complete(fresh_planted, right_ids[: position - 1], max_new_tokens=3)
             if position in fresh_planted.first_drafts:
                 yield _FirstDrafts(
-                    right_ids[position], used_drafts, fresh_planted.first_drafts[position]
+                    right=right_ids[position],
+                    used=used_drafts,
+                    fresh=fresh_planted.first_drafts[position],
                 )
 
 

@@ -95,7 +95,8 @@ class Examiner:
         prompt_ids = self._model.prompt_ids(self._records[replace(record.key, method=BASELINE)])
         # The target's logits [vocab] after the tokens that both answers share.
         logits = self._model.logits(prompt_ids + record.token_ids[: divergence.position])
-        difference = Difference(divergence, near_tie(self._run_dtype, _scale(logits)))
+        largest_tie = near_tie(self._run_dtype, _scale(logits))  # the gap that rounding explains
+        difference = Difference(divergence, threshold=largest_tie)
         if divergence.baseline_token is None or divergence.own_token is None:
             return difference
         difference = replace(
@@ -120,9 +121,11 @@ class Examiner:
         first_index = max(
             (first_index for first_index in first_indices if first_index <= position), default=1
         )
-        # The root is the token before the step's first one.
+        # The root is the token before the step's first one. Position 0 is the prefill's own token,
+        # for which the prompt is the context.
         context = prompt + record.token_ids[: first_index - 1]
-        request = Request(context, len(prompt) + position + 1 - len(context))
+        num_left = len(prompt) + position + 1 - len(context)  # up to the position, with its token
+        request = Request(context, max_new_tokens=num_left)
         vanilla_ids = self._model.complete(BASELINE, request)
         method_ids = self._model.complete(record.key.method, request)
         # Answers end at the position. The first token that differs is looked at.
@@ -130,7 +133,8 @@ class Examiner:
             if token_pair[0] != token_pair[1]:
                 logits = self._model.logits(context + vanilla_ids[:index])
                 gap = max(_below_best(logits, token) for token in token_pair)
-                return _Again(False, gap > near_tie(self._audit_dtype, _scale(logits)))
+                largest_tie = near_tie(self._audit_dtype, _scale(logits))
+                return _Again(is_same=False, is_bug=gap > largest_tie)
         return _Again(is_same=True, is_bug=False)
 
 

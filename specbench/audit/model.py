@@ -85,10 +85,10 @@ class RunModel:
             "dtype": dtype or run_dtype,
             "phases": False,
             "trace": False,
-            "settings": PAPER,  # else those in the header
-            **_NO_SERVER,
+            "settings": PAPER,  # no sizes are chosen anew: `before` brings those in the header
+            **_NO_SERVER,  # the defaults of the options of servers
         }
-        if device:
+        if device:  # the run's way of execution may not be possible there
             spec_values |= {"device": device, "execution": "auto"}
         plan = make_plan(RunSpec(**spec_values), is_offline=is_offline)
         assert isinstance(plan.setup, EngineSetup)
@@ -98,6 +98,7 @@ class RunModel:
         self._asked = RunSpec(**structs.asdict(asked_values))
         # For the replies to earlier turns of a chat, which are in the run's records.
         self._records = {record.key: record for record in run.records}
+        # With shared history, this method's replies are in every method's chats.
         self._first_method = next(iter(run.header.spec.values.methods), BASELINE)
         self._backend = EngineBackend(plan.setup, before=run.header).__enter__()
         self.target = self._backend.target
@@ -115,6 +116,7 @@ class RunModel:
         prompt_by_id = {prompt.sample_id: prompt for prompt in prompts}
         if key.sample_id not in prompt_by_id:
             raise UserError(f"The prompt {key.sample_id} of the run is missing.", _RESTORE)
+        # The chat up to this turn, with the recorded replies to the turns before.
         user_turns = prompt_by_id[key.sample_id].turns[: key.turn + 1]
         prompt_ids = self._codec.render(make_chat(user_turns, self._history(key)))
         if len(prompt_ids) != record.prompt_tokens:
@@ -186,6 +188,7 @@ class RunModel:
         stride = max(num_rows, len(token_ids) // 4)
         for start in range(0, len(token_ids) - num_rows, stride):
             end = start + num_rows
+            # `num_new` reserves room in the cache for the chain.
             target.prefill([*prompt_ids, *token_ids[:start]], num_new=num_rows)
             chain_ids = torch.tensor(token_ids[start:end], device=target.device)
             logits = target.forward(DraftTree.chain(chain_ids)).logits
@@ -214,12 +217,12 @@ def _check_same(header: RunHeader, plan: Plan, setup: EngineSetup) -> None:
     their descriptions replace the header's own, and the two headers are compared.
     """
     prompt_descriptions = header.prompts
-    if not header.origins:
+    if not header.origins:  # the run was not merged from several
         prompt_descriptions = tuple(prompt_set.describe() for prompt_set in plan.prompt_sets)
     # The files of a server's model are unknown.
     model_now = setup.describe().model if header.model.files else header.model
     header_now = structs.replace(header, model=model_now, prompts=prompt_descriptions)
-    conflicts = REPLAY.conflicts(header, header_now)
+    conflicts = REPLAY.conflicts(header, header_now)  # fields that must be equal and are not
     if conflicts:
         names = ", ".join(difference.field for difference in conflicts)
         raise UserError(

@@ -34,7 +34,7 @@ def plain_steps(target: Target, prompt_ids: Sequence[int], token_ids: Sequence[i
     for start in range(0, len(answer_ids), target.max_exact_rows):
         chain = DraftTree.chain(answer_ids[start : start + target.max_exact_rows])
         chunks.append(target.forward(chain).logits)
-        target.commit(range(chain.num_nodes))
+        target.commit(range(chain.num_nodes))  # accepts the whole chain into the cache
     target.cache.reset()
     return torch.cat(chunks)
 

@@ -95,7 +95,7 @@ def _outcomes(rule: Rule, case: RuleCase, num_draws: int, *, vocab: int) -> Outc
     `num_draws` trees are drawn. `vocab` is the width of logits and q; tokens from VOCAB (4) on have
     probability 0. The outcomes hold counts and the probabilities that they should have.
     """
-    generator = np.random.default_rng([0, CASES.index(case)])
+    generator = np.random.default_rng([0, CASES.index(case)])  # a seed for each case
     sampler = Sampler(case.sampling, torch.device("cpu"), seed=0)
     layout = TreeLayout.from_parents(case.parents, "cpu")
     # Row 0 is the root's, row 1 + token follows that token: p, probs (p within top-p) and counts
@@ -103,7 +103,7 @@ def _outcomes(rule: Rule, case: RuleCase, num_draws: int, *, vocab: int) -> Outc
     p = np.stack([_ROOT, *_NEXT])
     probs = np.stack([_kept(row_p, case.sampling.top_p) for row_p in p])
     # The sampler divides by the temperature, so that softmax(logits / temperature) is p.
-    logits = torch.full((1 + VOCAB, vocab), -1e4, dtype=torch.float64)
+    logits = torch.full((1 + VOCAB, vocab), -1e4, dtype=torch.float64)  # -1e4: probability 0
     logits[:, :VOCAB] = torch.from_numpy(np.log(p) * case.sampling.temperature)
     counts = np.zeros_like(probs)
     for _ in range(num_draws):
@@ -152,6 +152,7 @@ def _draw_tree(case: RuleCase, generator: np.random.Generator) -> _Drafts:
             tokens[node] = int(generator.choice(VOCAB, p=q[node]))
             continue
         free_tokens = [token for token in range(VOCAB) if token not in elder_tokens]
+        # Any fixed choice would do; this one varies with the node.
         choice = 0 if case.is_drawn else (node + parent) % len(free_tokens)
         tokens[node] = free_tokens[choice]
         q[node, tokens[node]] = 1.0

@@ -57,7 +57,7 @@ def audit(
     table = make_table(run.records)
     # By method: its greedy answers against vanilla's, with the first difference of each.
     agreements = find_agreements(table, header.spec.values.history)
-    # Temperature -> method -> its measured records.
+    # Temperature -> method -> its measured records; empty if only greedy answers are compared.
     records_by_temperature = usable_records(table) if effort.num_tokens else {}
     is_sampled = any(records_by_temperature)  # at a temperature above 0
     if not (agreements or header.servers or is_sampled):
@@ -70,7 +70,7 @@ def audit(
     has_divergences = any(agreement.divergences for agreement in agreements.values())
     if header.servers:
         say("Vanilla: the server's against the engine in this process.")
-        model = open_model(False)
+        model = open_model(False)  # vanilla alone
         is_recheck = False  # the methods are the servers'
         agreements = {BASELINE: agreement_with_ours(table, header, model), **agreements}
     elif records_by_temperature or has_divergences:
@@ -137,7 +137,8 @@ def to_stored(audit: Audit, num_records: int) -> StoredAudit:
             method_audit = _joined(method_audit, greedy_by_method.pop(method_audit.method))
         method_audits.append(method_audit)
     for method, greedy in greedy_by_method.items():
-        method_audits.append(_joined(MethodAudit(method, 0.0, 0.0), greedy))
+        no_tests = MethodAudit(method, temperature=0.0, level=0.0)
+        method_audits.append(_joined(no_tests, greedy))
     return StoredAudit(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         specbench=VERSION,

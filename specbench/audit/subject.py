@@ -99,7 +99,7 @@ def load_subject(name: str, model: str, *, is_offline: bool = False) -> LoadedSu
     plan = make_plan(spec, is_offline=is_offline)
     setup = plan.setup
     assert isinstance(setup, EngineSetup)
-    if setup.missing:
+    if setup.missing:  # methods whose draft weights were not found
         raise UserError(
             f"{model} has no draft weights for {name}.",
             f"Give them, such as {name}:weights=DIR, or another --model.",

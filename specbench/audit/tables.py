@@ -25,7 +25,7 @@ def tests_table(results: Iterable[tuple[str, MethodAudit]], *, is_full: bool) ->
     rows = []
     for label, method_audit in results:
         if method_audit.fault:
-            fault_texts = TestTexts("answers", "", method_audit.fault, "")
+            fault_texts = TestTexts(name="answers", num="", effect=method_audit.fault, bound="")
             rows.append(status_row(method_audit.method, label, fault_texts, method_audit.status))
         for test in method_audit.tests if is_full else method_audit.failures:
             status: AuditStatus = method_audit.status if test.is_failed else "no difference"

@@ -39,7 +39,7 @@ def token_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
         return
     if num_impossible := int((~tokens.is_possible).sum()):
         yield AuditTest(
-            "tokens", "impossible tokens", num_tokens, num_impossible, "tokens", p_value=0.0
+            "tokens", "impossible tokens", num_tokens, num_impossible, unit="tokens", p_value=0.0
         )
     # A token's tail is the mass of the tokens that are at most as likely: its own p-value.
     smallest_tail = float(tokens.tail.min())
@@ -115,9 +115,9 @@ def sum_test(residual: Array, variance: Array, third: Array, step: float = 0.0) 
     if total_variance <= 0:
         return None
     skew = third.sum() / total_variance**1.5
-    if abs(skew) > _MAX_SKEW:
+    if abs(skew) > _MAX_SKEW:  # too few uncertain tokens for the law below
         return None
-    # Half a step is the correction for continuity.
+    # Half a step is the correction for continuity. A skew near 0 counts as the normal's, 0.
     residual_sum = residual.sum()
     corrected_sum = max(0.0, abs(residual_sum) - step / 2) * np.sign(residual_sum)
     standard_law = pearson3(skew if abs(skew) > 1e-3 else 0.0)  # of sum / standard deviation
@@ -154,12 +154,12 @@ def _test_of_neighbours(
     is_pair = is_unsure[1:] & is_unsure[:-1] & (answers[1:] == answers[:-1])
     scores = np.sqrt(12) * (tokens.position[rows] - 0.5)
     scores_now, scores_before = scores[1:][is_pair], scores[:-1][is_pair]
-    if len(scores_now) < _LEAST:
+    if len(scores_now) < _LEAST:  # pairs that a test needs
         return
     product_sum = float((scores_now * scores_before).sum())
     square_sum = float((scores_before**2).sum())
     p_value = float(2 * norm.sf(abs(product_sum / np.sqrt(square_sum))))
-    yield AuditTest("tokens", name, len(scores_now), product_sum / square_sum, "", p_value)
+    yield AuditTest("tokens", name, len(scores_now), product_sum / square_sum, p_value=p_value)
 
 
 def _test_of_answers(tokens: TokenNumbers, number_of_answer: Array) -> Iterator[AuditTest]:
@@ -196,7 +196,7 @@ def _test_of_answers(tokens: TokenNumbers, number_of_answer: Array) -> Iterator[
     if len(centred) >= _LEAST and variance > 0:
         effect = float(12 * products.mean())  # 1 for equal uniform numbers
         p_value = float(2 * norm.sf(abs(products.sum() / np.sqrt(variance))))
-        yield AuditTest("tokens", "correlation of answers", len(centred), effect, "", p_value)
+        yield AuditTest("tokens", "correlation of answers", len(centred), effect, p_value=p_value)
 
 
 def smallest_tv(tokens: TokenNumbers, error_rate: float) -> float:
@@ -216,7 +216,7 @@ def draft_tests(drafts: DraftNumbers) -> Iterator[AuditTest]:
     """Tests of drawn draft tokens against the distributions q that they claim.
 
     `drafts` has columns [draft tokens]. A token's positions in q, by rank and by id, are uniform in
-    [0, 1) if it was drawn from q (Kolmogorov-Smirnov test).
+    [0, 1) if it was drawn from q (Kolmogorov-Smirnov test). Tokens of probability 1 say nothing.
     """
     if not (num_drafts := len(drafts)):
         return
@@ -224,7 +224,7 @@ def draft_tests(drafts: DraftNumbers) -> Iterator[AuditTest]:
     yield AuditTest("guesses", "mass of q", num_drafts, largest_gap, "from 1", limit=_MASS_SLACK)
     if num_impossible := int((drafts.probability <= 0).sum()):
         yield AuditTest(
-            "guesses", "impossible guesses", num_drafts, num_impossible, "guesses", p_value=0.0
+            "guesses", "impossible guesses", num_drafts, num_impossible, unit="guesses", p_value=0.0
         )
     drawn = drafts.where((drafts.probability > 0) & (drafts.probability < _FIXED))
     if len(drawn) < _LEAST:
@@ -240,11 +240,11 @@ def logit_tests(
 ) -> Iterator[AuditTest]:
     """Tests of logits along accepted paths: the largest deviation, flips and bits.
 
-    Flips are compared with vanilla's. Bits are tested if all of vanilla's equal
-    those of the engine's steps over plain chains: then the shape of a step does not change
-    bits, and a difference is a bug. A flip is a row [vocab] whose best token is not the plain
-    forward's. `allowed` is the largest deviation that passes, in epsilons of the dtype times the
-    scale of the logits. `logits` and `baseline` (vanilla's) have columns [rows].
+    Flips are compared with vanilla's. Bits are tested if all of vanilla's equal those of the
+    engine's steps over plain chains: then a step's shape does not change bits, and a difference is
+    a bug. A flip is a row [vocab] whose best token is not the plain forward's. `allowed` is the
+    largest deviation that passes, in epsilons of the dtype times the logits' scale. `logits` and
+    `baseline` (vanilla's) have columns [rows].
     """
     if not (num_rows := len(logits)):
         return

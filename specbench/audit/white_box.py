@@ -124,7 +124,7 @@ class _Tester:
         allowed_deviation = self._allowed_deviation()
         for temperature, records_by_method in self._records.items():
             for level in levels(temperature):
-                baseline_logits = None
+                baseline_logits = None  # vanilla itself has none to be compared with
                 for method in sorted(records_by_method, key=lambda name: name != BASELINE):
                     self._say(f"T={level:g}: {method} …")
                     # Answers completed again or drawn, with numbers about tokens and logits.
@@ -167,7 +167,7 @@ class _Tester:
                         f"{method}: sampled answers are not audited, its server sends no token ids."
                     )
                     continue
-                answers = Answers(method, temperature, temperature)
+                answers = Answers(method, temperature, level=temperature)
                 answers.parts += map(self._model.token_numbers, records)
                 yield self._result(answers, [*token_tests(answers.tokens)])
 
