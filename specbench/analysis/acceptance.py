@@ -102,7 +102,7 @@ def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthA
     unconditional_shares = conditional_shares.cumprod()  # Kaplan and Meier: [depths]
     conditional_resamples = _resample(accepted, reached, draws)  # [num_resamples, depths]
     unconditional_resamples = conditional_resamples.cumprod(1)
-    # The number of clusters of equal weight that would be as informative.
+    # The number of clusters of equal weight that would be as informative as these are at depth 1.
     num_effective = effective_number(reached[:, :1])
     return tuple(
         DepthAcceptance(

@@ -107,13 +107,15 @@ def _estimates(table: RecordTable, rows: IntArray, draws: Draws | None) -> dict[
     With `draws`, which resample the clusters of rows, each has an interval.
     """
     columns = dict(zip(COLUMNS, table.values(rows, *COLUMNS), strict=True))
-    groups = table.groups(rows)  # the sample, the pass and the request of each row
+    # COLUMNS are those that ratios are of. The groups are the sample, the pass and the request of
+    # each row; `where` [rows] is true for rows that have all that a ratio needs.
+    groups = table.groups(rows)
     ratios: dict[str, Ratio] = {}
     for name, row_ratio in row_ratios(columns).items():
         if not row_ratio.where.any():
             continue
         ratios[name] = row_ratio.summed(groups)
-        if name == "speedup":
+        if name == "speedup":  # the published formula needs the same rows
             ratios["paper_speedup"] = _paper_ratio(table, rows[row_ratio.where])
     if draws is None:
         return {name: ratio.estimate for name, ratio in ratios.items()}
@@ -248,7 +250,7 @@ class CellSource:
             return ALL_FAILED
         # The requests that the method finished, if they are too few for a comparison.
         finished = self._survivors.unranked.get((key.method, key.temperature, key.task))
-        if finished is None:
+        if finished is None:  # it is ranked, but no request was finished by all ranked methods
             return NO_SHARED
         return Missing(f"not comparable: finished {finished.num_done} of {finished.num_asked}")
 

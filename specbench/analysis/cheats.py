@@ -62,7 +62,7 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
     """
     spec = header.spec.values
     frame = table.frame
-    if spec.backend or header.servers or not len(frame):
+    if spec.backend or header.servers or not len(frame):  # servers' methods are not judged
         return ()
     is_used = frame["is_measured"] & ~frame["is_paused"] & (frame["num_steps"] > 0)
     # Completions of methods: those measured without a pause of the machine that have steps.
@@ -71,6 +71,7 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
     # Key of the warning -> the methods that the rule names, with their ratios.
     ratios_by_rule: dict[str, dict[Subject, float]] = {
         "untimed_work": untimed_work(frame, header),
+        # A trace is written outside the timed steps, and would look like hidden work.
         "hidden_time": {} if spec.trace else hidden_time(table),
         "remembered_answers": _claimed(_later_passes(used)),
         "known_answers": _claimed(_by_order(first_pass)),
@@ -78,11 +79,13 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
     has_phases = spec.phases or frame["draft_s"].notna().any()
     if not has_phases:  # timing phases slows steps
         fast_ratios = _fast_steps(table, used, header)
+        # Several fast methods have one likely cause: vanilla is slow.
         fast_methods = {method for method, _ in fast_ratios}
         ratios_by_rule[FAST_STEP if len(fast_methods) < 2 else SLOW_VANILLA] = fast_ratios
         ratios_by_rule["fast_prefill"] = _below(table, used, LEAST_PREFILL, "prefill_s")
         # Methods after which vanilla is slower, with vanilla's speed after them / after others.
         slowed_speeds = _claimed(_by_neighbour(frame, is_used), MOST_AFTER)
+        # The warning is of times, the reciprocals.
         ratios_by_rule["slowed_vanilla"] = {
             subject: 1 / speed for subject, speed in slowed_speeds.items()
         }
@@ -108,6 +111,7 @@ def _claimed(compared: Compared, allowed: float = 1 / LEAST_STEPS - 1) -> dict[S
     `compared` holds ratios and references by subject, a method and a temperature; a reference is 1
     if there is none. `slower` tests each quotient, and Holm's procedure corrects for their number.
     """
+    # Independent random streams, since the two are of different completions.
     draws = Draws(Bootstrap(), "first")
     reference_draws = Draws(Bootstrap(), "second")
     quotients: dict[Subject, float] = {}
@@ -220,7 +224,7 @@ def _below(
         row_ratio = RowRatio(is_positive, tuple(top_columns), tuple(bottom_columns))
         if _median(row_ratio) < least:
             ratios[subject] = row_ratio.summed(table.groups(rows))
-    draws = Draws(Bootstrap(), "first")
+    draws = Draws(Bootstrap(), "first")  # the name of a random stream
     ratios_below = {}
     for subject, ratio in ratios.items():
         estimate = draws.estimate(ratio)
@@ -257,10 +261,12 @@ def _by_neighbour(frame: DataFrame, is_used: Series) -> Compared:
         relative_time=step_s / median_s,
         before=method_before[rows.index],
     )
-    after = {}  # by method (at temperature 0): vanilla's speed right after it
+    # By method, all temperatures together: the 0.0 in a key stands for them.
+    after = {}  # vanilla's speed right after it
     otherwise = {}  # the same after all others
     for method in rows["before"].dropna().unique():
         is_after = rows["before"] == method
+        # Either side needs LEAST_PAIRS of vanilla's completions.
         if method == BASELINE or min(is_after.sum(), (~is_after).sum()) < LEAST_PAIRS:
             continue
         median_after = rows["relative_time"][is_after].median()

@@ -117,9 +117,9 @@ def read_roofline(
     target_bytes = header.target_bytes - header.unread_bytes
     no_bound = None
     if target_bytes <= CACHE_MARGIN * header.cache_bytes:
-        no_bound = IN_CACHE
+        no_bound = IN_CACHE  # weights that stay in the cache are not read from memory
     elif header.is_mixture_of_experts and not header.unread_bytes:
-        no_bound = EXPERTS
+        no_bound = EXPERTS  # unknown how many of the experts a step reads
     return Roofline(
         bandwidth=header.bandwidth_bytes_per_s,
         target_bytes=target_bytes,
@@ -128,7 +128,7 @@ def read_roofline(
         kv_share=header.kv_bytes_per_token * _mean_context(records) / target_bytes,
         no_bound=no_bound,
         speedups=_bandwidth_ratios(header, threads) if threads else {},
-        block_bytes=header.block_bytes,
+        block_bytes=header.block_bytes,  # read or copied to measure the bandwidth
     )
 
 

@@ -69,7 +69,7 @@ def find_agreements(table: RecordTable, history: str = "shared") -> dict[str, Ag
     agreements = {}
     for method, method_rows in greedy_rows.groupby("method", observed=True, sort=False):
         compared_rows = method_rows.sort_values("turn", kind="stable")
-        if history == "own":
+        if history == "own":  # only turns before which all answers were vanilla's
             compared_rows = compared_rows[_num_earlier_differences(compared_rows) == 0]
         different_rows = compared_rows[~compared_rows["is_same"]]
         # A method's row that differs, and vanilla's row of the same request.

@@ -35,7 +35,9 @@ def requests_in_flight(blocks: Sequence[BlockHeader], done: Iterable[Record]) ->
     """
     # Seconds, of blocks that were not interrupted.
     duration_of_block = {
-        block_key(block): block.duration_s for block in blocks if not block.num_before
+        block_key(block): block.duration_s
+        for block in blocks
+        if not block.num_before  # requests done before an interruption
     }
     # Per block, pairs of a time and the change of the number of requests in flight.
     events_of_block: dict[BlockKey, list[tuple[float, int]]] = defaultdict(list)
@@ -54,4 +56,8 @@ def requests_in_flight(blocks: Sequence[BlockHeader], done: Iterable[Record]) ->
     duration_s = sum(duration_of_block[key] for key in events_of_block)
     if not duration_s:
         return NONE_IN_FLIGHT
-    return InFlight(in_flight_s / duration_s, max(most_of_blocks), min(most_of_blocks))
+    return InFlight(
+        mean=in_flight_s / duration_s,
+        most=max(most_of_blocks),
+        least_most=min(most_of_blocks),
+    )

@@ -93,7 +93,7 @@ class RunMetrics:
 def measure(
     run: Run, bootstrap: Bootstrap | None = None, arithmetic: Arithmetic = "ours"
 ) -> RunMetrics:
-    """Measure a run. Never raises for missing records or header entries."""
+    """Measure a run. `arithmetic` is the speedup's formula. Never raises for missing records."""
     bootstrap = bootstrap or Bootstrap()
     header = run.header
     spec = header.spec.values
@@ -110,7 +110,7 @@ def measure(
     cells: dict[CellKey, CellMetrics] = {}  # by method, temperature and task, or all as one
     for temperature in axes.temperatures:
         for task in (*axes.tasks, POOLED):
-            draws = None if task == POOLED else Draws(bootstrap, task)  # for intervals
+            draws = None if task == POOLED else Draws(bootstrap, task)  # None: no intervals
             for method in axes.methods:
                 key = CellKey(method, temperature, task)
                 cell = cell_source.measure_cell(key, draws, arithmetic)
@@ -216,7 +216,7 @@ def _with_counters(
             missing = Missing(contradiction)
             return replace(cell, mat=missing, mat_macro=missing)
     if isinstance(cell.mat, Estimate) or not cell.num_done or not blocks:
-        return cell
+        return cell  # MAT is known from the answers, or nothing is
     if task != key.task:  # counters are of a whole task
         return cell
     return replace(cell, mat=mat_of_blocks(blocks))

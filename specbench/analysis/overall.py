@@ -72,7 +72,11 @@ def measure_overall(
 def _overall_at(
     cells: Mapping[CellKey, CellMetrics], axes: Axes, temperature: float
 ) -> dict[tuple[str, float], MethodMetrics]:
-    """The metrics over all tasks of each method at a temperature, by method and temperature."""
+    """The metrics over all tasks of each method at a temperature, by method and temperature.
+
+    `cells` has the numbers of each method on each task, and of all tasks as one (POOLED). A method
+    that lacks some of the tasks gets the reason why its means do not compare (`partial`).
+    """
     cells_by_method: dict[str, list[CellMetrics]] = {}
     for method in axes.methods:
         cells_by_method[method] = [cells[CellKey(method, temperature, task)] for task in axes.tasks]

@@ -71,7 +71,7 @@ def pilot(ratios: Sequence[Estimate], num_prompts: int, num_units: int) -> Pilot
         if prompt_variance is None:
             continue
         prompt_variances.append(prompt_variance.value)
-        if ratio.machine is not None:
+        if ratio.machine is not None:  # the variance of log(ratio) from passes or runs
             # The mean over units has the variance of a unit / their number.
             unit_variances.append(ratio.machine.value * num_units)
     if not prompt_variances or num_prompts < 2:

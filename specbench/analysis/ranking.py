@@ -68,7 +68,7 @@ def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
     for first_method, second_method in combinations(speeds, 2):
         speed, other_speed = speeds[first_method], speeds[second_method]
         ratio = speed if second_method == baseline else quotient(speed, other_speed)
-        machine = _larger(ratio.machine, pooled_machine)
+        machine = _larger(ratio.machine, pooled_machine)  # the pair's own, or that of all methods
         ratios[first_method, second_method] = with_machine(ratio, machine)
         p_values[first_method, second_method] = differs(speed, other_speed, machine)
     corrected_p_values = holm(p_values)
@@ -94,6 +94,7 @@ def pooled_variance(speedups: Sequence[Estimate]) -> Variance | None:
 
         2 * sum(rests**2) / degrees / units
     """
+    # `units` has one array [units] for a number of one run or pool.
     if not speedups or any(len(speedup.units) != 1 for speedup in speedups):
         return None
     # Log speedups [units] of each method; NaN where a unit has too few requests.

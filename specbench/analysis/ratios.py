@@ -88,8 +88,9 @@ class RowRatio:
         top_sums = cluster_sums(counted_groups.clusters, top_columns)
         bottom_sums = cluster_sums(counted_groups.clusters, bottom_columns)
         if not self.is_time:
-            return Ratio(top_sums, bottom_sums, machine=EXACT)
+            return Ratio(top_sums, bottom_sums, machine=EXACT)  # the machine adds no variance
         log_ratio_of_units = log_ratios(counted_groups, top_columns, bottom_columns)
+        # The variance between units follows from their logarithms; it is unknown with one unit.
         return Ratio(top_sums, bottom_sums, units=log_ratio_of_units, machine=None)
 
 
@@ -162,7 +163,7 @@ def log_ratios(
     # True where the unit has rows of the request [units, requests].
     has_request = np.zeros((groups.num_units, num_requests), dtype=bool)
     has_request[groups.units, groups.requests] = True
-    num_present = has_request.any(axis=0).sum()
+    num_present = has_request.any(axis=0).sum()  # requests that any unit has
     is_unit_counted = 2 * has_request.sum(axis=1) > num_present  # [units]
     is_in_all_units = has_request[is_unit_counted].all(axis=0)  # [requests]
     is_row_kept = is_in_all_units[groups.requests]  # [rows]

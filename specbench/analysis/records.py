@@ -133,7 +133,7 @@ def records_frame(records: Sequence[Record]) -> DataFrame:
 
     def column(name: str) -> list[Any]:
         """The values of a field of the records, or of their keys."""
-        holders: Sequence[object] = keys if name in _OF_KEYS else records
+        holders: Sequence[object] = keys if name in _OF_KEYS else records  # those with the field
         return [getattr(record, name) for record in holders]
 
     def integers(numbers: list[Any]) -> NDArray[np.int64]:

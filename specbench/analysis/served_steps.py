@@ -78,15 +78,18 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
         end_rows = [row for row in rows if _may_have_more(records[row])]
         # Drafts that the block counts beyond the steps of its answers.
         num_unseen = _num_unseen(records, rows, num_emitted, num_steps, blocks_by_key[key])
+        # Unknown, or fewer drafts than steps, since some steps drafted nothing: any of the answers
+        # may have taken a step more.
         if num_unseen is None or num_unseen < 0:
             for row in end_rows:
                 num_more[row] = 1
         elif num_unseen > len(end_rows):
+            # More than a step for each such answer cannot be.
             contradictions.setdefault(key, _TOO_MANY.format(num_unseen, len(end_rows)))
         else:
             for row in end_rows:
                 num_steps[row] += num_unseen / len(end_rows)
-        if key in contradictions:
+        if key in contradictions:  # counts that cannot be right give no steps
             for row in rows:
                 num_emitted[row] = 0
                 num_steps[row] = 0.0
@@ -144,6 +147,7 @@ def _contradiction(blocks: Sequence[BlockHeader]) -> str | None:
     """
     for block in blocks:
         counters = block.counters
+        # A counter that the server lacks takes a value that contradicts nothing.
         num_drafts = counters.get("num_drafts", 0.0)
         num_accepted = counters.get("num_accepted", 0.0)
         num_draft_tokens = counters.get("num_draft_tokens", num_accepted)
@@ -174,6 +178,8 @@ def _num_drafts(blocks: Sequence[BlockHeader], num_answers: int) -> float | None
         return None
     num_finished = sum(block.num_requests - block.num_failed for block in blocks)
     num_tokens = sum(block.num_tokens for block in blocks)
+    # Counters of more requests or tokens than these answers have count others' too; without the
+    # counter of tokens, -1 makes them differ.
     num_counted_tokens = sum(block.counters.get("num_tokens", -1) for block in blocks)
     if num_finished != num_answers or num_counted_tokens != num_tokens:
         return None

@@ -230,6 +230,7 @@ def _throughput(
     `amount` gives the requests or tokens of a block: the sum of amounts / the sum of seconds. A
     block in which everything failed counts with its time, and leaves no interval.
     """
+    # `num_before`: requests done before an interruption; the rest ran at a lower load.
     whole_blocks = [block for block in blocks if not block.num_before]
     if blocks and not whole_blocks:
         return INTERRUPTED
@@ -247,7 +248,7 @@ def _throughput_ratio(
 ) -> Value:
     """Output tokens/s / vanilla's, over the blocks of the same tasks and passes."""
     baseline_by_key = _comparable(baseline_blocks)
-    # Per pair of blocks: (tokens * vanilla's seconds) / (seconds * vanilla's tokens).
+    # Per pair of blocks: (tokens * vanilla's seconds) / (seconds * vanilla's tokens); [pairs, 2].
     top_rows = []
     bottom_rows = []
     for key, block in _comparable(blocks).items():

@@ -47,6 +47,7 @@ def hidden_time(table: RecordTable) -> dict[Subject, float]:
     ratios = {}
     for subject, second_pairs in seconds_by_subject.items():
         outer_s, own_s = np.array(second_pairs).T  # [completions]
+        # Either test allows a share of the own time and a fixed time per completion more.
         is_more = outer_s > own_s * (1 + MOST_HIDDEN) + HIDDEN_S
         allowed_s = own_s.sum() * (1 + MOST_HIDDEN) + HIDDEN_S * len(second_pairs)
         if outer_s.sum() > allowed_s and is_more.mean() > LEAST_HIDDEN:
@@ -67,6 +68,7 @@ def untimed_work(frame: DataFrame, header: RunHeader) -> dict[Subject, float]:
         # Seconds beyond a usual build and beyond loading the weights.
         load_s = _weight_bytes(header, method) / LOADED_BYTES_PER_S
         build_s = max(hooks.build_s - BUILD_S - load_s, 0.0)
+        # `remember` runs after completions, `forget` before each pass.
         untimed_s = build_s + hooks.remember_s + hooks.forget_s
         decode_s = float(decode_s_of_method.get(method, 0.0))
         if decode_s and untimed_s > MOST_UNTIMED * decode_s:

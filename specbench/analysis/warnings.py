@@ -216,6 +216,7 @@ def _disagreements(
     for (method, temperature, task), cell_rows in rows_by_cell:
         cell = cells.get(CellKey(method, temperature, task))
         speedup = cell.decode_speedup if cell else None
+        # Too few completions for a median, or no number to compare it with.
         if len(cell_rows) < _LEAST_GROUP or not isinstance(speedup, Estimate):
             continue
         if speedup.interval is None:
@@ -255,6 +256,7 @@ def find_idle_drafts(
     recorded_counts: dict[tuple[str, float], _DraftCounts] = defaultdict(_DraftCounts)
     for record in records:
         counts = recorded_counts[record.key.method, record.key.temperature]
+        # Records may have accept lengths without sizes of trees: those steps are left out.
         for length, num_nodes in zip(record.accept_lengths, record.num_nodes, strict=False):
             if num_nodes > 1:  # the step had a draft besides the root
                 counts.num_drafts += 1
@@ -263,6 +265,7 @@ def find_idle_drafts(
     for block in blocks:
         counters = block.counters
         counts = served_counts[block.method, block.temperature]
+        # Drafts whose first token was accepted; without that counter, all accepted tokens.
         counts.num_accepting += counters.get("accepted_at_1", counters.get("num_accepted", 0.0))
         counts.num_drafts += counters.get("num_drafts", 0.0)
     for subject, counts in (*recorded_counts.items(), *served_counts.items()):

@@ -100,7 +100,7 @@ def greedy(subject: Subject) -> Iterator[AuditTest]:
     for prompt in subject.prompts:
         completion = subject.complete(subject.drafter, prompt)
         num_wrong += subject.is_wrong(prompt, completion.token_ids)
-        # Per step: tokens emitted (at least the bonus), and nodes. The first token is the prefill's.
+        # Per step: tokens emitted (at least the bonus), and nodes. The first token is of no step.
         steps = zip(completion.accept_lengths, completion.num_nodes, strict=True)
         has_fitting_steps = all(1 <= length <= num_nodes for length, num_nodes in steps)
         has_all_tokens = 1 + sum(completion.accept_lengths) == completion.num_tokens
@@ -290,7 +290,7 @@ def run_contract(
 
 
 def _status(result: MethodAudit, *, has_faults: bool, is_lossless: bool) -> AuditStatus:
-    """The status of a contract. A method that is not lossless may fail as a sampler, but not else."""
+    """The status of a contract. One that is not lossless may fail as a sampler, but not else."""
     failed = {test.subject for test in result.failures}
     if not (has_faults or failed):
         return "no difference"

@@ -16,6 +16,7 @@ def mean(estimates: Sequence[Estimate]) -> Estimate:
     """
     mean_value = sum(estimate.value for estimate in estimates) / len(estimates)
     # Logs [units] of the estimates, by run or pool of runs; a unit is a pass or a run.
+    # None are left if an estimate has none, as a number that does not depend on the machine.
     logs_of_groups = zip(*(estimate.units for estimate in estimates), strict=False)
     unit_logs = tuple(_log_of_mean(logs) for logs in logs_of_groups)
     machine = largest([estimate.machine for estimate in estimates])
@@ -59,6 +60,7 @@ def quotient(top: Estimate, bottom: Estimate, *, is_one_run: bool = True) -> Est
     ratio_value = top.value / bottom.value
     unit_logs: tuple[FloatArray, ...]  # of the quotient: [units] per run or pool
     if is_one_run:
+        # Not strict: no pair is left if one side has no units.
         pairs_of_logs = zip(top.units, bottom.units, strict=False)
         unit_logs = tuple(top_logs - bottom_logs for top_logs, bottom_logs in pairs_of_logs)
         machine = largest([top.machine, bottom.machine])

@@ -95,7 +95,7 @@ def with_machine(estimate: Estimate, machine: Variance | None) -> Estimate:
 
     The machine's variance is that between passes or runs (`units`), of the number's logarithm.
     """
-    if machine is None or not estimate.units:
+    if machine is None or not estimate.units:  # unknown, or a number that has no such variance
         return estimate
     estimate = replace(estimate, machine=machine, interval=None)
     variance = estimate.variance  # of the logarithm, from prompts and machine
@@ -130,6 +130,7 @@ def unit_sd(value: Value) -> float | None:
 
     None for a missing number, one of several runs, or one of fewer than two units.
     """
+    # `units` has an array [units] per run or pool that the number depends on.
     if not isinstance(value, Estimate) or len(value.units) != 1:
         return None
     logs = value.units[0]  # [units]; NaN where it is unknown

@@ -41,16 +41,15 @@ def slower(a: Value, b: Value, allowed: float, machine: Variance | None) -> floa
     claimed. `EXACT` where the share is what the machine is allowed to differ by. `allowed` is a
     share such as 0.05; the test is Student's t, or the normal's with infinite degrees of freedom.
     """
-    log_ratio = _log_ratio(a, b, machine)
+    log_ratio = _log_ratio(a, b, machine)  # log(a / b), with the variance of prompts and machine
     if log_ratio is None:
         return None
-    # log_ratio is log(a / b) with its variance from prompts and machine.
     # score = (log(a / b) + log(1 + allowed)) / standard deviation
     distance = log_ratio.value + math.log1p(allowed)
     standard_deviation = math.sqrt(log_ratio.variance.value)
     if standard_deviation < _NO_SPREAD:  # the same in every sample
         if abs(distance) < _NO_SPREAD:
-            return 0.5
+            return 0.5  # exactly at the allowed share
         return 1.0 if distance > 0 else 0.0
     from scipy.special import ndtr, stdtr
 
