@@ -77,7 +77,7 @@ def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
         yield from _baseline(setup, backend)
         # The kinds of kernels that the device can run, by name; none if the user chose one.
         kernel_kinds = setup.device.kernels if spec.kernels == "auto" else ()
-        # Why the target cannot use our kernels, if so: then there are none to compare.
+        # If the target cannot use specbench's kernels, for this reason, there are none to compare.
         if (reason := backend.target.unfused_reason) and kernel_kinds:
             yield Diagnosis("kernels", f"transformers computes the layers: {reason}")
             return
@@ -96,7 +96,7 @@ def _kernels(spec: RunSpec, kinds: Sequence[str], *, is_offline: bool) -> Iterat
         _release()  # the model that was loaded before
         setup = make_engine_setup(structs.replace(spec, kernels=kind), is_offline=is_offline)
         with EngineBackend(setup) as backend:
-            # The name of those that run, and the reason if these are not the ones of `kind`.
+            # Their name, and the reason if specbench's own kernels are not used.
             kernels = describe_kernels(backend.target)
             tree = _tree(backend.target)  # a Diagnosis
             # Completions with their seconds [requests][rounds].
@@ -186,9 +186,8 @@ def _tree(target: Target) -> Diagnosis:
         plain_logits = target.prefill((*prompt, *branch)).logits[-1].float()
         difference = (tree_logits - plain_logits).abs().max().item()
     largest_logit = plain_logits.abs().max().item()
-    allowed = (
-        largest_logit * 40 * torch.finfo(target.dtype).eps
-    )  # 40 rounding errors, for many layers
+    # 40 rounding errors: they add up over the layers.
+    allowed = largest_logit * 40 * torch.finfo(target.dtype).eps
     is_ok = difference <= allowed
     return Diagnosis("tree", f"a branch differs from a plain forward by {difference:.1e}", is_ok)
 

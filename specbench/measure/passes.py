@@ -24,8 +24,9 @@ def default_passes(spec: RunSpec, *, is_ours: bool) -> int:
     """Default number of passes over the prompts.
 
     The most with --until-ci, which may end the run earlier; one for servers (`spec.backend`);
-    three for tiny and stand-ins (`is_ours`), which are fast. Else two, since one pass does not
-    show how times differ between passes, but one over a paper's whole datasets, which takes hours.
+    three for tiny and stand-ins (`is_ours`), so that intervals cover the machine. Else two, since
+    one pass does not show how times differ between passes; but one over a paper's whole datasets,
+    which takes hours.
     """
     if spec.until_ci:
         return MAX_PASSES

@@ -112,7 +112,7 @@ def find_checkpoint(
     The weights are a path, or what makes a stand-in's; None if the method needs none. `exists` is
     False if the model has none for the method. `layers` are the target's layers that the method
     reads, as the card has them for these weights, for heads whose config does not say; mostly
-    empty. `stand_in` is the plan of a small random model, whose drafters are random too.
+    empty. `stand_in` has made-up weights of the shape of a real model, and of its drafters.
 
     Raises:
         UserError: a stand-in is given other weights.
