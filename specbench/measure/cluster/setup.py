@@ -110,7 +110,7 @@ def _check_agreement(reports: Sequence[WorkerReport]) -> None:
         this_machine = msgspec.structs.replace(this_machine, torch=about.environment.torch)
     expected = msgspec.structs.replace(about, environment=this_machine)
     for report in reports:
-        report.check(expected)
+        report.check(expected)  # raises UserError if versions or files differ
     # Methods that keep what they saw in earlier prompts of the run.
     labels_with_scope_run = [
         label for label, method in about.methods.items() if method.scope == "run"

@@ -71,7 +71,7 @@ class Worker:
             setup = self._get_setup()
             about = setup.describe()  # its part of the run's header
         except SpecbenchError as error:
-            raise error.at(address) from error
+            raise error.at(address) from error  # names the machine in the message
         except Exception as error:
             raise UserError(f"A worker on {address} failed: {describe_error(error)}") from error
         # Only the driver's variables: Ray's own, such as its choice of GPUs, differ by worker.

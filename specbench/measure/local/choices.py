@@ -117,7 +117,7 @@ def _prepare_trial(
     """
     from specbench.engine.decode import decode
 
-    ledger = MemoryLedger(target)  # not used again: trials are not in the run's memory
+    ledger = MemoryLedger(target)  # only for this trial: it is not in the run's memory
     drafter = build_drafters(target, [method], ledger)[method.label]
     num_tokens = min(TUNING_TOKENS, request.max_new_tokens)
     short_request = replace(request, max_new_tokens=num_tokens)

@@ -44,7 +44,7 @@ PAUSE_S = 0.5
 
 
 def choose_threads(target: Target, asked: int | None, before: Threads | None = None) -> Threads:
-    """Set torch's number of threads, and say who chose it, and how waiting threads wait.
+    """Set torch's number of threads. Returns it, who chose it, and if idle threads spin or sleep.
 
     Args:
         target: its step for one token is timed on a CPU.
@@ -65,7 +65,7 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
         return Threads(torch.get_num_threads(), chosen_by="torch", waiting=waiting())
     counts = thread_counts()  # numbers of threads to try, the largest first
     largest = counts[0]
-    time_step = token_step(target)
+    time_step = token_step(target)  # returns the seconds of a step of one token
     # For VANILLA_S seconds; done again if a number below the largest wins.
     trial = _confirmed(lambda: Trial(counts, largest, VANILLA_S).measure(time_step), largest)
     set_threads(trial.best)

@@ -50,14 +50,14 @@ def run_tried(
     deadline = time.monotonic() + total_s
     most_tries = 1 if timeout_s is None else 2
     for num_tries in range(1, most_tries + 1):
-        try_s = min(timeout_s or math.inf, deadline - time.monotonic())
+        try_s = min(timeout_s or math.inf, deadline - time.monotonic())  # inf: no timeout
         ended = run_command(
             command, say, timeout_s=None if try_s == math.inf else try_s, stdin=stdin
         )
         exit_code = ended.code  # None at the timeout, below 0 if a signal killed it
         if exit_code == 0:
             return
-        reason = ended.last or f"It ended with {exit_code}."
+        reason = ended.last or f"It ended with {exit_code}."  # its last printed line
         if exit_code is None:
             reason = f"It was stopped at its timeout of {try_s:.3g} s."
         has_ended_by_itself = exit_code is not None and exit_code >= 0
