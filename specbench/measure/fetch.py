@@ -29,6 +29,7 @@ def downloads(
         task_cards = [*{card.name: card for card in cards}.values()]  # without duplicates
     model_card = find_model(model) if model is not None else None
     for task_card in task_cards:
+        # A task without paper prompts: the function raises.
         count_text = f"{task_card.paper.num_prompts} " if task_card.paper else ""
         yield f"{count_text}prompts of {task_card.name}", partial(_prompts, task_card)
     if model_card is None:

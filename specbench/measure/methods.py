@@ -173,6 +173,7 @@ def _wanted(spec: RunSpec, named: Sequence[RunMethod]) -> _Wanted:
         if not spec.is_baseline_run:
             names = [name for name in names if name != BASELINE]
         methods = parse_methods(names)
+    # Plain vanilla is the baseline; with options it is a method among the others.
     if spec.is_baseline_run and not any(str(method.asked) == BASELINE for method in methods):
         methods = [*parse_methods([BASELINE]), *methods]
     methods.sort(key=lambda method: method.method.name != BASELINE)  # False, vanilla's, is first

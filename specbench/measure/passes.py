@@ -131,7 +131,7 @@ def finished_header(header: RunHeader, records: Sequence[Record]) -> RunHeader:
         return header
     # Passes count from 0.
     num_passes = 1 + max((record.key.repeat for record in records), default=0)
-    # `values` are in effect; `asked` are those that were asked for, if the header has them.
+    # `values` are in effect; `asked`, if there, has `auto` in place of what it stood for.
     asked = spec.asked and replace(spec.asked, repeats=num_passes)
     spec = replace(spec, values=replace(spec.values, repeats=num_passes), asked=asked)
     warnings = header.warnings

@@ -53,7 +53,7 @@ def new_run(spec: RunSpec, given: Collection[str], output: Path | None, root: Pa
         )
     folders = (output, *output.absolute().parents)  # from the inside out
     nearest = next(folder for folder in folders if os.access(folder, os.F_OK))  # that exists
-    # With "/.", a file that lies in the way fails too.
+    # The path "FILE/." does not exist, so that a file in place of a folder fails too.
     if not os.access(f"{nearest}/.", os.W_OK | os.X_OK):
         raise RunFolderError(f"{nearest} cannot be written to.", "Choose another --output.")
     return ChosenRun(output, spec, tuple(given))
@@ -106,7 +106,7 @@ def _mismatches(spec: RunSpec, given: Collection[str], header: RunHeader) -> lis
     """The given options that agree neither with what the run was asked nor with what it did.
 
     A sentence for each. `given` has the names of the options that the user gave, `spec` their
-    values, and `header` those of the stored run: `asked` before its defaults were filled in.
+    values, and `header` those of the stored run: asked for (such as `auto`), and in effect.
     """
     mismatches = []
     for option in options(SpecValues):

@@ -185,9 +185,10 @@ def no_weights(card: ModelCard, methods: Sequence[str]) -> UserError:
     """
     message = f"{card.name} has no checkpoint for {', '.join(methods)}."
     options_of_first = option_names(methods[0])
+    # A method that reads a datastore has no use for weights.
     if "datastore" in options_of_first and "weights" not in options_of_first:
         command = f"specbench datastore build FILE.jsonl --model {card.name} --output FILE"
-        # The other methods may need weights.
+        # Of several methods, the others may need weights instead.
         noun = "datastore" if len(methods) == 1 else "weights"
         message = message.replace("checkpoint", noun)
         usage = f"--method {methods[0]}:datastore=FILE"

@@ -91,12 +91,12 @@ def blocks(plan: Plan, *, is_one_at_a_time: bool) -> Iterator[Block]:
         cell = (sample.repeat, sample.temperature, sample.task, sample.load)
         samples_by_cell.setdefault(cell, []).append(sample)
     for pass_number in range(plan.repeats):
-        cells_of_pass = [
+        cells_of_pass = [  # the samples of each cell
             tuple(samples)
             for samples in samples_by_cell.values()
             if samples[0].repeat == pass_number
         ]
-        # The labels in turn: pass 0 begins with the first, pass 1 with the last.
+        # The labels, rotated by one per pass: pass 0 begins with the first, pass 1 with the last.
         num_moved = -pass_number % len(labels)
         order = labels[num_moved:] + labels[:num_moved]
         if is_one_at_a_time:

@@ -137,6 +137,6 @@ def set_flags(**values: Any) -> list[str]:
         flag = f"--{name.replace('_', '-')}"
         if argument is True:
             words.append(flag)
-        elif argument not in (None, False, ""):
+        elif argument not in (None, False, ""):  # 0 equals False
             words += [flag, str(argument)]
     return words

@@ -40,7 +40,7 @@ def make_record(
     Args:
         key: the method, task, prompt, turn, pass, temperature and load.
         request: what was asked.
-        answer: what came back.
+        answer: what came back: text, tokens, times of arrival, counts of the server.
         codec: tokens to text and back.
         began: time of `perf_counter` at which the block of requests began.
         is_prompt_sent: the prompt was sent as tokens, so that the server must count as many.
@@ -60,6 +60,7 @@ def make_record(
     )
     if problem := next(problems, ""):
         raise RequestFailed(problem)
+    # The text of the tokens, if the server sent them.
     answer_text = answer.text if answer.token_ids is None else codec.text(token_ids)
     if without_key(answer_text) != answer_text:  # the user's API key, which no file may have
         raise RequestFailed("The server sent the key back in its answer.")
