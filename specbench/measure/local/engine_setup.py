@@ -61,7 +61,7 @@ def context_length(path: Path, what: str) -> int | None:
     lengths = [text_config.get("max_position_embeddings")]  # in tokens; None if absent
     if "longrope" in (rope.get("rope_type"), rope.get("type")):
         original_key = "original_max_position_embeddings"
-        # Other frequencies hold beyond the original length: the engine ends there.
+        # Beyond its original length, other rotary frequencies hold: the engine stops there.
         lengths.append(text_config.get(original_key, rope.get(original_key)))
     return min((length for length in lengths if isinstance(length, int)), default=None)
 
@@ -189,10 +189,10 @@ def _with_settings(setup: EngineSetup, spec: RunSpec) -> EngineSetup:
     settings = spec.settings  # stays "auto" only if the warm-up is to choose
     if settings == AUTO and (setup.device.kind != "cpu" or spec.weights != "hub"):  # a stand-in
         settings = PAPER
-    if settings not in (AUTO, PAPER):
+    if settings not in (AUTO, PAPER):  # the path of a file or a run
         methods = read_settings(settings, spec.card.name).of(setup.methods)
         setup = replace(setup, methods=methods)
-    if spec.settings == AUTO and spec.weights == "hub":  # `fits`: where tuned settings hold
+    if spec.settings == AUTO and spec.weights == "hub":  # settings tuned here before
         methods = with_tuned(setup.methods, spec.card.name, spec.samplings_text(), setup.fits)
         setup = replace(setup, methods=methods)
     return replace(setup, settings=settings)
@@ -212,8 +212,8 @@ def _setup(
     named: Sequence[RunMethod],
     *,
     device: Device,
-    has_graphs: bool,
-    is_offline: bool,
+    has_graphs: bool,  # keep memory for CUDA graphs
+    is_offline: bool,  # download nothing
 ) -> EngineSetup:
     """The setup of a model from its checkpoint, with the methods `named` by the user.
 
@@ -243,7 +243,7 @@ def _setup(
     _raise_all([*errors, *selected.errors])
     dtype = _dtype(spec, device, path)
     draft_folders = _draft_folders(selected.methods)
-    stored = _stored_weights(card, path, device)  # format, plain or quantised
+    stored = _stored_weights(card, path, device)  # format, and if loading dequantises
     need = check_memory(
         path,
         dtype,

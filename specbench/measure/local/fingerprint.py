@@ -68,14 +68,14 @@ class Fingerprint:
         import torch
 
         began = outer_clock()
-        sums: list[int] = []
+        sums: list[int] = []  # signed 64-bit numbers
         num_bytes_read = 0
         chunks = _chunks(self._model)  # integers [at most CHUNK] each
-        factors: dict[torch.device, Tensor] = {}  # int64 [CHUNK]
-        for i in self._order[:max_chunks]:
+        factors: dict[torch.device, Tensor] = {}  # int64 [CHUNK], by device of the chunks
+        for i in self._order[:max_chunks]:  # indices of chunks, shuffled
             if num_bytes_read >= MIN_BYTES and outer_clock() - began > allowed_s:
                 break
-            num_bytes_read += self._sizes[i]
+            num_bytes_read += self._sizes[i]  # bytes of the chunk
             # A chunk that has disappeared since the model was loaded counts as the integer -1.
             integers = chunks[i] if i < len(chunks) else torch.tensor([-1])
             if integers.device not in factors:

@@ -64,7 +64,7 @@ class Trial:
         self._times[count].append(seconds)
         medians = self.medians  # seconds, by number of threads
         best = min(medians, key=medians.__getitem__)
-        for tried in medians:
+        for tried in medians:  # numbers of threads that were tried
             num_steps = min(len(self._times[tried]), len(self._times[best]))
             is_far = _is_far(medians[tried], medians[best], num_steps)
             if tried in self._counts and is_far:  # not dropped before

@@ -65,7 +65,7 @@ def warm_up(
         longest = max(len(request.prompt_ids) + request.max_new_tokens for request in requests)
         max_tokens = min(longest, target.context)  # of a prompt and its answer together
         prompts += prompts_to(max_tokens, usual.prompt_ids)
-        with execution.paused():  # a cache that grows drops all graphs: full size first
+        with execution.paused():  # eagerly first: graphs are lost when the cache still grows
             capture(max_tokens)
             for label in drafters:
                 decode_a_little(label, prompts[-1], samplings[:1])

@@ -227,7 +227,7 @@ class _Survey:
         Prompts that are not on this machine count as having one turn.
         """
         total_answers = 0
-        # Tasks by name, and the source of their prompts.
+        # `spec.prompts` is the source of the prompts, such as "paper".
         for task in plan_tasks(self.spec.tasks, self.spec.prompts):
             num_answers = self._num_answers_of(task)
             if num_answers is None:
@@ -239,8 +239,8 @@ class _Survey:
     def _num_answers_of(self, task: Task) -> int | None:
         """The number of answers to the prompts of a task; None if unknown.
 
-        Notes the file of prompts if it is not on this machine: `limit` or `sample`, the numbers of
-        prompts to take or to draw, then count, or the paper's number.
+        If the prompts are not on this machine, notes a download of unknown size, and counts one
+        answer for each prompt that `--limit` or `--sample` asks for, or that the paper has.
         """
         spec = self.spec
         try:
