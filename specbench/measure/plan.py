@@ -81,7 +81,7 @@ def make_plan(
         tasks,
         spec.prompts,
         num_prompts=spec.limit,
-        is_spread=spec.limit_order == SPREAD,
+        is_spread=spec.limit_order == SPREAD,  # over a task's categories; else the first ones
         offline=is_offline,
     )
     setup = (setup_maker or make_setup)(spec, is_offline=is_offline)

@@ -113,7 +113,8 @@ class Lines(Progress):
 def sample_line(record: Record, tally: Tally) -> str:
     """One finished sample: [12/336] gsm8k/3 pld 128 tokens 410 tok/s MAT 1.62, 0:04:10 left.
 
-    The tally has the number of finished and of all samples, and the time left.
+    The tally has the number of finished and of all samples, and the time left. MAT, the mean
+    accepted tokens, is that of the steps of this record.
     """
     key = record.key
     prefix = f"[{tally.num_finished}/{tally.total}] {_sample_name(record)} {key.method}"

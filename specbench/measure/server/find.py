@@ -175,7 +175,7 @@ async def _software(client: Client) -> _Software:
     Each engine gives its version at a path of its own, as JSON with a key. The first that answers
     so is the server's engine; its own form of requests, if it has one, is tried first.
     """
-    openai_protocols = (
+    openai_protocols = (  # the most exact form first
         completions(),
         completions(returns_ids=False),
         completions(is_chat=True),

@@ -53,7 +53,7 @@ def main() -> int:
 def end_all(child_pid: int) -> None:
     """End a child, its descendants and its process group, and kill those that do not end.
 
-    The child is the only one of this process.
+    The child, which leads the group, is the only one of this process.
     """
     processes = psutil.Process().children(recursive=True)
     for process in processes:

@@ -71,6 +71,7 @@ def medusa_folder(weights: Path, model: Path, scratch: Path) -> Path:
         "hidden_size": target_config["hidden_size"],
         "vocab_size": target_config["vocab_size"],
         "medusa_fc_bias": True,  # the linear layers of the authors' heads have biases
+        # vLLM's names of the heads' number, and of the layers in each.
         "num_heads": config["medusa_num_heads"],
         "num_hidden_layers": config["medusa_num_layers"],
     }
