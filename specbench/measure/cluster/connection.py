@@ -51,7 +51,7 @@ def connected(address: str) -> Iterator[Any]:
             "--ray needs Ray, which is not installed.",
             'Install it: pip install "ray[default]>=2.40".',
         ) from error
-    except Exception as error:  # Ray has no class for it
+    except Exception as error:  # of several classes: Ray has none for a failed connection
         raise _connection_error(address, error) from error
     finally:
         signal.signal(signal.SIGTERM, sigterm_handler)  # Ray's own would end the process

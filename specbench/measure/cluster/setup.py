@@ -77,8 +77,8 @@ def make_cluster_setup(ray: Any, spec: RunSpec, *, is_offline: bool) -> ClusterS
     )
     _check_agreement(reports)
     first_report = reports[0]
-    # The headers of methods by label, built anew in this process: defaults are left out of files
-    # by identity, which another process does not keep.
+    # The headers of methods by label, built anew: a file leaves out fields that are the very
+    # default objects of this process, and a worker's defaults are equal objects, not the same.
     method_headers = msgspec.convert(
         msgspec.to_builtins(first_report.about.methods), dict[str, MethodHeader]
     )

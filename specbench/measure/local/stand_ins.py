@@ -24,7 +24,7 @@ def stand_in_of(card: ModelCard) -> StandIn:
     """The stand-in of a card's model, and of its SpS draft model if the card has one.
 
     Raises:
-        UserError: the card's shape is unknown, or too small for tiny.
+        UserError: the card's shape is unknown, or too small to hold tiny's weights.
     """
     from specbench.zoo.stand_in.plan import plan_stand_in
 
@@ -38,7 +38,7 @@ def stand_in_of(card: ModelCard) -> StandIn:
             "Give a folder with the model's config.json, or a Llama-like model of `specbench list "
             "models`.",
         )
-    draft_model = card.weights_of(_DRAFT_MODEL)  # its checkpoint on the card, if any
+    draft_model = card.weights_of(_DRAFT_MODEL)  # the SpS checkpoint on the card, if any
     # Shapes of known draft models by repository.
     draft_shape = models_file().draft_shape.get(draft_model.repo) if draft_model else None
     return plan_stand_in(card.name, shape, draft_shape)
