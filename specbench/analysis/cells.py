@@ -140,9 +140,11 @@ def _paper_ratio(table: RecordTable, rows: IntArray) -> Ratio:
     tokens_per_s = num_tokens / wall_s
     base_tokens_per_s = base_num_tokens / base_wall_s
     is_counted = np.ones(len(visits), dtype=bool)
-    # Of each visit: its cluster, its unit (the pass, or the run of a pool), and its request.
+    # Of each visit: its cluster, its unit (the pass, or the run of a pool), and its request, which
+    # is the whole sample.
     groups = RowGroups(cluster_of_visit, unit_of_row[first_rows], cluster_of_visit, table.num_units)
-    return RowRatio(is_counted, (tokens_per_s,), (base_tokens_per_s,)).summed(groups)
+    ratio = RowRatio(is_counted, top=(tokens_per_s,), bottom=(base_tokens_per_s,))
+    return ratio.summed(groups)
 
 
 class CellSource:

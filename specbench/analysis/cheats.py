@@ -71,7 +71,7 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
     # Key of the warning -> the methods that the rule names, with their ratios.
     ratios_by_rule: dict[str, dict[Subject, float]] = {
         "untimed_work": untimed_work(frame, header),
-        # A trace is written outside the timed steps, and would look like hidden work.
+        # A trace is read after the timed steps, and would look like hidden work.
         "hidden_time": {} if spec.trace else hidden_time(table),
         "remembered_answers": _claimed(_later_passes(used)),
         "known_answers": _claimed(_by_order(first_pass)),
@@ -84,13 +84,14 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
         ratios_by_rule[FAST_STEP if len(fast_methods) < 2 else SLOW_VANILLA] = fast_ratios
         ratios_by_rule["fast_prefill"] = _below(table, used, LEAST_PREFILL, "prefill_s")
         # Methods after which vanilla is slower, with vanilla's speed after them / after others.
-        slowed_speeds = _claimed(_by_neighbour(frame, is_used), MOST_AFTER)
+        slowed_speeds = _claimed(_by_neighbour(frame, is_used), allowed=MOST_AFTER)
         # The warning is of times, the reciprocals.
         ratios_by_rule["slowed_vanilla"] = {
             subject: 1 / speed for subject, speed in slowed_speeds.items()
         }
     warnings = [_warning(key, ratios) for key, ratios in ratios_by_rule.items() if ratios]
-    fingerprints = header.weights_print  # of the target's weights, at load and at the end
+    # Of the target's weights, or a share of their bytes: at load and at the end of the run.
+    fingerprints = header.weights_print
     if fingerprints and fingerprints.at_load != fingerprints.at_end:
         warnings.append(RunWarning("changed_weights", {"share": fingerprints.share}))
     return tuple(warnings)
@@ -126,7 +127,7 @@ def _claimed(compared: Compared, allowed: float = 1 / LEAST_STEPS - 1) -> dict[S
     return {
         subject: quotients[subject]
         for subject, p_value in holm(p_values).items()
-        if p_value is not None and p_value <= GATE_ALPHA
+        if p_value is not None and p_value <= GATE_ALPHA  # None: too few samples
     }
 
 

@@ -74,7 +74,7 @@ def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
     corrected_p_values = holm(p_values)
     best_method, *other_methods = methods
     return Ranking(
-        {method: ratios[method, baseline] for method in methods},
+        speedups={method: ratios[method, baseline] for method in methods},
         ratios={method: ratios[best_method, method] for method in other_methods},
         against_baseline=holm({method: p_values[method, baseline] for method in methods}),
         against_best={method: corrected_p_values[best_method, method] for method in other_methods},

@@ -185,6 +185,7 @@ def make_table(
         baseline_column = frame[name].to_numpy()[baseline_rows]
         frame[f"baseline_{name}"] = np.where(baseline_rows >= 0, baseline_column, 0)
     frame["is_same"] = _is_same(records, baseline_rows)
+    # is_paused: the machine paused during it. is_cut: its last step may hide an accepted token.
     frame["is_paused"] = [record.is_paused for record in records]
     frame["is_cut"] = np.array([_is_cut(record) for record in records], dtype=bool)
     # Tokens that steps emitted, and steps: those of servers that list none follow from counts.

@@ -68,7 +68,7 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
         if record.serving and record.is_ok and not record.accept_lengths:
             unlisted_rows[block_key(record.key)].append(row)
 
-    contradictions = {}
+    contradictions = {}  # block -> a sentence on what is impossible in its counts
     for key in unlisted_rows:
         contradiction = _contradiction(blocks_by_key[key])
         if contradiction:

@@ -129,7 +129,8 @@ def _measure(
 ) -> ServingMetrics:
     """The numbers from a method's blocks, and vanilla's, and from the method's rows.
 
-    `rows` are the numbers of the method's records in the table. `draws` resamples blocks.
+    `rows` are the numbers of the method's records in the table. `draws` resamples blocks. `bounds`
+    are the most seconds of a good request, by ttft, tpot or e2e; without any there is no goodput.
     """
     done_rows = rows[[table.records[row].is_ok for row in rows]]
     done = [table.records[row] for row in done_rows]

@@ -57,14 +57,16 @@ def find_survivors(frame: DataFrame) -> Survivors:
     is_measured = frame["is_measured"].to_numpy()
     done_rows = frame[is_measured]
     if not len(done_rows):
-        return Survivors(is_measured)
+        return Survivors(is_shared=is_measured)  # all False
     # For each measured row: answers of its method on its task, and requests that any finished.
     num_done = done_rows.groupby(CELL_KEY, observed=True)["asked"].transform("size")
     num_asked = done_rows.groupby(_OVER_METHODS, observed=True)["asked"].transform("nunique")
     is_ranked = num_done >= LEAST_DONE * num_asked
     unranked_cells = done_rows[~is_ranked].drop_duplicates(CELL_KEY)
     unranked = {
-        (method, temperature, task): Finished(int(num_done[row]), int(num_asked[row]))
+        (method, temperature, task): Finished(
+            num_done=int(num_done[row]), num_asked=int(num_asked[row])
+        )
         for row, method, temperature, task in unranked_cells[CELL_KEY].itertuples()
     }
     ranked_rows = done_rows[is_ranked]

@@ -121,7 +121,7 @@ def _throttling(frame: DataFrame) -> Iterable[RunWarning]:
     first_speed = _speed(first_third, "first")
     last_speed = _speed(last_third, "last")
     p_value = slower(last_speed, first_speed, LEAST_SLOWER, EXACT)
-    if p_value is not None and p_value <= ALPHA:
+    if p_value is not None and p_value <= ALPHA:  # None: too few samples
         yield RunWarning("throttling", {"change": first_speed.value / last_speed.value - 1})
 
 

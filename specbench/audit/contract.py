@@ -64,7 +64,9 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
         for prompt, num_before in zip(subject.prompts, num_steps, strict=True):
             num_fewer += _num_steps(subject, drafter, prompt) < num_before
     num_repeated = 2 * len(subject.prompts)
-    yield _counted("steps of prompts met again", num_repeated, num_fewer, "answers in fewer steps")
+    yield _counted(
+        "steps of prompts met again", num_repeated, num_fewer, unit="answers in fewer steps"
+    )
     if not subject.task_prompts:
         return
     # Mean accepted tokens per step (MAT), with resamples of prompts from a random stream each.
@@ -105,8 +107,8 @@ def greedy(subject: Subject) -> Iterator[AuditTest]:
         has_fitting_steps = all(1 <= length <= num_nodes for length, num_nodes in steps)
         has_all_tokens = 1 + sum(completion.accept_lengths) == completion.num_tokens
         num_miscounted += not (has_fitting_steps and has_all_tokens)
-    yield _counted("greedy", len(subject.prompts), num_wrong)
-    yield _counted("counts of greedy answers", len(subject.prompts), num_miscounted)
+    yield _counted("greedy", num=len(subject.prompts), num_wrong=num_wrong)
+    yield _counted("counts of greedy answers", num=len(subject.prompts), num_wrong=num_miscounted)
 
 
 def planted(subject: Subject) -> Iterator[AuditTest]:
@@ -135,9 +137,9 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
         deepest_accepted = max([deepest_accepted, *num_accepted])
         deepest_tree = max([deepest_tree, *drafter.depths])
     num_lacking = deepest_tree - deepest_accepted
-    yield _counted("planted guesses", len(subject.prompts), num_wrong)
-    yield _counted(PLANTED, num_planted, num_refused, "guesses")
-    yield _counted("full depth of the trees", deepest_tree, num_lacking, "levels")
+    yield _counted("planted guesses", num=len(subject.prompts), num_wrong=num_wrong)
+    yield _counted(PLANTED, num=num_planted, num_wrong=num_refused, unit="guesses")
+    yield _counted("full depth of the trees", deepest_tree, num_wrong=num_lacking, unit="levels")
     yield from _logit_tests(logits, subject, "planted")
 
 
@@ -186,7 +188,7 @@ def ends(subject: Subject) -> Iterator[AuditTest]:
         completion = subject.complete(subject.drafter, prompt, max_new_tokens=budget)
         num_answers += 1
         num_wrong += completion.num_tokens != budget
-    yield _counted("budget", num_answers, num_wrong)
+    yield _counted("budget", num=num_answers, num_wrong=num_wrong)
     num_answers = num_wrong = 0  # answers that go on after the end token, or end without it
     for prompt, answer in zip(subject.prompts, subject.answers, strict=True):
         # Some token ids of the greedy answer, from a quarter on, are the end token in turn.
@@ -197,7 +199,7 @@ def ends(subject: Subject) -> Iterator[AuditTest]:
             *before, last = completion.token_ids  # the last token id, and those before it
             num_answers += 1
             num_wrong += end_id in before or last != end_id
-    yield _counted("end token", num_answers, num_wrong)
+    yield _counted("end token", num=num_answers, num_wrong=num_wrong)
 
 
 def repeats(subject: Subject) -> Iterator[AuditTest]:
@@ -210,7 +212,7 @@ def repeats(subject: Subject) -> Iterator[AuditTest]:
     fresh_ids = subject.complete(fresh_drafter, second_prompt).token_ids
     used_ids = subject.complete(used_drafter, second_prompt).token_ids
     has_state = fresh_ids != used_ids or fresh_drafter.trees != used_drafter.trees
-    yield _counted("state left by a prompt", 1, has_state)
+    yield _counted("state left by a prompt", num=1, num_wrong=has_state)
 
     def draw(seed: int) -> tuple[int, ...]:
         """The token ids of an answer at temperature 1."""
@@ -219,8 +221,8 @@ def repeats(subject: Subject) -> Iterator[AuditTest]:
         return subject.complete(drafter, second_prompt, sampling=sampling, seed=seed).token_ids
 
     drawn_ids, same_seed_ids, other_seed_ids = draw(5), draw(5), draw(6)
-    yield _counted("same seed", 1, drawn_ids != same_seed_ids)
-    yield _counted("other seed", 1, drawn_ids == other_seed_ids)
+    yield _counted("same seed", num=1, num_wrong=drawn_ids != same_seed_ids)
+    yield _counted("other seed", num=1, num_wrong=drawn_ids == other_seed_ids)
 
 
 def sizes(subject: Subject) -> Iterator[AuditTest]:
@@ -240,7 +242,7 @@ def sizes(subject: Subject) -> Iterator[AuditTest]:
         else:
             num_wrong = len({*map(padded_size, drafted_sizes)} - recorded_sizes)
         name = f"sizes of trees, T={sampling.temperature:g}"
-        yield _counted(name, len(drafted_sizes), num_wrong, "sizes")
+        yield _counted(name, num=len(drafted_sizes), num_wrong=num_wrong, unit="sizes")
 
 
 CONTRACT: tuple[ContractTest, ...] = (

@@ -208,7 +208,7 @@ def numbers_in_steps(
     for step, length in enumerate(accept_lengths):
         depths += range(1, length + 1)
         if not trees:
-            has_drafts += [UNKNOWN] * length
+            has_drafts += [UNKNOWN] * length  # -1
             continue
         tree = trees[step]
         # Walk down from the root to the child that carries each emitted token.

@@ -95,10 +95,9 @@ class RunModel:
         _check_same(run.header, plan, plan.setup)
         self._plan = plan
         self._codec = plan.setup.codec  # of chats and token ids
+        # Options, records and first method give the replies to earlier turns of a chat.
         self._asked = RunSpec(**structs.asdict(asked_values))
-        # For the replies to earlier turns of a chat, which are in the run's records.
         self._records = {record.key: record for record in run.records}
-        # With shared history, this method's replies are in every method's chats.
         self._first_method = next(iter(run.header.spec.values.methods), BASELINE)
         self._backend = EngineBackend(plan.setup, before=run.header).__enter__()
         self.target = self._backend.target

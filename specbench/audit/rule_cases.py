@@ -112,6 +112,7 @@ def _outcomes(rule: Rule, case: RuleCase, num_draws: int, *, vocab: int) -> Outc
         if q is not None:
             q = pad(q, (0, vocab - VOCAB))
         row_of_node = torch.tensor([0, *(1 + token for token in drafts.tokens[1:])])
+        # The first `num_verify` nodes may be accepted.
         tree = DraftTree(torch.tensor(drafts.tokens), layout, case.num_verify, q)
         verdict = Verdict.read(rule(tree, logits[row_of_node], sampler))
         emitted_ids = verdict.token_ids  # accepted draft tokens and the bonus token

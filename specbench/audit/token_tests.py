@@ -1,8 +1,7 @@
 """Tests of emitted and drafted tokens as draws from distributions that are known.
 
-One sample is tested against its own expectations, so no second sample adds noise. Each
-residual has a known mean, variance and skewness given the tokens before it; sums of them are
-compared with Pearson's type III distribution.
+One sample is tested against its own expectations, so no second sample adds noise. Sums of
+residuals with known moments are compared with Pearson's type III distribution.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,6 +33,7 @@ def token_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
     """Tests of sampled tokens: all, by depth in the step, after draft tokens and without any.
 
     `tokens` has a column [tokens] for each number that is known about a token and its distribution.
+    A test has a part, a name, the number tested, the effect's size and unit, and a p-value.
     """
     if not (num_tokens := len(tokens)):
         return

@@ -112,6 +112,7 @@ class _Tester:
         self._say = say
         num_cells = 0  # pairs of a method and a sampling temperature
         for temperature, records_by_method in records.items():
+            # `levels`: the run's temperature and, above 0, a raised one.
             num_cells += len(records_by_method) * len(levels(temperature))
         # The share of false alarms of a single test, for which the size of a sample is planned.
         self._error_rate = ALPHA / (TESTS_PER_CELL * max(num_cells, 1))

@@ -95,7 +95,8 @@ class Draws:
         if num_clusters not in self._counts:
             self._counts[num_clusters] = self._draw(num_clusters)
         counts = self._counts[num_clusters]  # of clusters in resamples: [num_resamples, clusters]
-        chunk_size = max(1, _COUNTS_AT_ONCE // num_clusters)  # resamples
+        # Resamples whose counts are floats at once, which bounds the memory.
+        chunk_size = max(1, _COUNTS_AT_ONCE // num_clusters)
         sums_of_chunks = []
         for start in range(0, self._num_resamples, chunk_size):
             counts_in_chunk = counts[start : start + chunk_size].astype(np.float64)
