@@ -117,7 +117,8 @@ def read_roofline(
     target_bytes = header.target_bytes - header.unread_bytes
     no_bound = None
     if target_bytes <= CACHE_MARGIN * header.cache_bytes:
-        no_bound = IN_CACHE  # weights that stay in the cache are not read from memory
+        # Up to CACHE_MARGIN times the cache, part of the weights stays there and is not read again.
+        no_bound = IN_CACHE
     elif header.is_mixture_of_experts and not header.unread_bytes:
         no_bound = EXPERTS  # unknown how many of the experts a step reads
     return Roofline(

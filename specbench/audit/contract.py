@@ -64,9 +64,8 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
         for prompt, num_before in zip(subject.prompts, num_steps, strict=True):
             num_fewer += _num_steps(subject, drafter, prompt) < num_before
     num_repeated = 2 * len(subject.prompts)
-    yield _counted(
-        "steps of prompts met again", num_repeated, num_fewer, unit="answers in fewer steps"
-    )
+    unit = "answers in fewer steps"
+    yield _counted("steps of prompts met again", num_repeated, num_wrong=num_fewer, unit=unit)
     if not subject.task_prompts:
         return
     # Mean accepted tokens per step (MAT), with resamples of prompts from a random stream each.

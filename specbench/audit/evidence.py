@@ -86,6 +86,7 @@ def token_numbers(logits: Tensor, token_ids: Sequence[int], sampling: Sampling) 
     uniform = np.random.default_rng(token_ids).random(len(token_ids))
     within_share = torch.from_numpy(uniform).to(logits.device)
     chunks = []
+    # In chunks of tokens, since each has several rows [vocab] in memory.
     for start in range(0, len(token_ids), _CHUNK):
         rows = slice(start, start + _CHUNK)  # of tokens
         chunks.append(_chunk(logits[rows], token_column[rows], within_share[rows], samplers))

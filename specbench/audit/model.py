@@ -99,6 +99,7 @@ class RunModel:
         self._asked = RunSpec(**structs.asdict(asked_values))
         self._records = {record.key: record for record in run.records}
         self._first_method = next(iter(run.header.spec.values.methods), BASELINE)
+        # Open for as long as this object is used; `before` is the run whose choices are kept.
         self._backend = EngineBackend(plan.setup, before=run.header).__enter__()
         self.target = self._backend.target
         self.dtype: str = plan.setup.dtype

@@ -156,7 +156,7 @@ def _joined(method_audit: MethodAudit, greedy: GreedyAudit) -> MethodAudit:
     """
     statuses = {method_audit.status, greedy.status}
     status = greedy.status
-    for failed_status in _WORST_FIRST:
+    for failed_status in _WORST_FIRST:  # bug, lossy
         if failed_status in statuses:
             status = failed_status
             break

@@ -267,8 +267,8 @@ class _Tester:
         records_by_method = next(iter(self._records.values()))
         records = spread(records_by_method.get(BASELINE) or next(iter(records_by_method.values())))
         largest_epsilons = 0.0
-        for record in records[:NUM_CALIBRATED]:
-            for num_rows in CHAINS:
+        for record in records[:NUM_CALIBRATED]:  # a few are enough
+            for num_rows in CHAINS:  # numbers of nodes, as steps of several shapes have
                 logits = self._model.chains(record, num_rows)
                 deviations = logits.deviation / (EPSILON[self._dtype] * logits.scale)
                 largest_epsilons = max([largest_epsilons, *deviations.tolist()])
