@@ -200,7 +200,7 @@ class CellSource:
             match_rate = NOT_GREEDY
         elif num_pairs:
             match_rate = Estimate(float(is_equal.sum()) / num_pairs)
-        errors = (table.records[row].error for row in failed_rows)
+        errors = (table.records[row].error for row in failed_rows)  # texts, or None
         return CellMetrics(
             speedup=paper_speedup if arithmetic == "paper" else our_speedup,
             our_speedup=our_speedup,

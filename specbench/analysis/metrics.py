@@ -100,8 +100,8 @@ def measure(
     table = make_table(run.records, run.run_of_repeat, header.blocks)
     frame = table.frame
     survivors = find_survivors(frame)  # rows of requests that every ranked method finished
-    axes = axes_of(header, frame)  # the methods, temperatures and tasks of the run's cells
-    no_times = WITH_PHASES if spec.phases or frame["draft_s"].notna().any() else None
+    axes = axes_of(header, frame)  # methods, temperatures, tasks
+    no_times = WITH_PHASES if spec.phases or frame["draft_s"].notna().any() else None  # slowed
     cell_source = CellSource(table, header, survivors, no_times)
     roofline = read_roofline(header.roofline, run.records, header.threads)
     costs: dict[CellKey, Cost] = {}

@@ -104,7 +104,7 @@ def load_subject(name: str, model: str, *, is_offline: bool = False) -> LoadedSu
             f"{model} has no draft weights for {name}.",
             f"Give them, such as {name}:weights=DIR, or another --model.",
         )
-    (run_method,) = setup.methods
+    (run_method,) = setup.methods  # the one of the specification
     target = load_model(setup)
 
     def render(texts: Sequence[str]) -> list[tuple[int, ...]]:
