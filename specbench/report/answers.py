@@ -108,11 +108,11 @@ def pick_answers(run: Run) -> tuple[Answers, ...]:
             shown_ids.add(key.sample_id)
             printable_record = replace(record, text=visible(record.text))
             records_by_request[key.request][key.method] = printable_record
-    turns_by_sample = _turns(run)
+    turns_by_sample = _turns(run)  # texts of each sample's turns, by its id
     answers = []
     for request, records in records_by_request.items():
         turns = turns_by_sample.get(request.sample_id, ())  # none if the prompts are not here
-        prompt = "".join(turns[request.turn : request.turn + 1])
+        prompt = "".join(turns[request.turn : request.turn + 1])  # "" without that turn
         answers.append(_answers(run, request, visible(prompt), records))
     return tuple(answers)
 
@@ -133,8 +133,8 @@ def _answers(run: Run, request: RequestKey, prompt: str, records: Mapping[str, R
     `prompt` is the text of the request's turn. `records` are the request's by method spelling
     ("pld:ngram=2"); a method without a record is left out.
     """
-    records_by_label = {}
-    errors_by_label = {}
+    records_by_label = {}  # of completions, by the method's name in tables
+    errors_by_label = {}  # messages of failed completions
     for method in run.header.method_labels:
         record = records.get(method.spelling)
         if record is None:

@@ -113,7 +113,7 @@ def _num_samples(runs: Sequence[RunMetrics], task: str) -> str:
 def _block(
     sources: Sequence[Source], temperature: float, tasks: Sequence[Task], sort: Sort
 ) -> Block:
-    """The results at one temperature, of the runs (`sources`) that have it.
+    """The results at one temperature, of the runs (`sources`) that have it, with their verdicts.
 
     `tasks` are the columns of the report's tables. A run's methods are in its own order if `sort`
     is "paper", and the fastest first if it is "speedup".
@@ -149,6 +149,7 @@ def _comparable(runs: Sequence[RunMetrics]) -> list[RunMetrics]:
     all_tasks = set[str]().union(*tasks_of_runs)
     comparable_runs = []
     for run, tasks in zip(runs, tasks_of_runs, strict=True):
+        # a `Missing` if the run lacks tasks, else None
         if missing_mean := reason_if_partial(len(tasks), len(all_tasks)):
             overall = {
                 (method, temperature): _without_means(metrics, missing_mean)

@@ -35,7 +35,8 @@ def full_command(info: RunHeader) -> str:
     tasks_of_cards = {Path(card).stem for card in cards}
     tasks = [task for task in spec.tasks if task.partition("/")[0] not in tasks_of_cards]
     written_spec = structs.replace(spec, template=asked.template, tasks=tuple(tasks))
-    special_arguments = _special_arguments(spec)  # by field of the settings
+    # of options that are not a flag and its value; by field of the settings
+    special_arguments = _special_arguments(spec)
     arguments = ["specbench run"]
     for option in options(SpecValues):  # the declared options of the command
         if option.name in special_arguments:

@@ -96,7 +96,7 @@ class Prose:
         The margin of the first line holds the label, others are blank.
         """
         style = console.get_style(self.style)
-        if console.is_terminal:
+        if console.is_terminal:  # elsewhere lines stay whole
             lines = list(_lines(self.text, options.max_width - self.indent))
         else:
             lines = self.text.split("\n")

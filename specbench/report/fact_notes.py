@@ -40,6 +40,7 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     info = run.info
     environment = info.environment
     spec = info.spec.values
+    # without servers and with one pass, answers remembered between passes cannot be detected
     is_one_local_pass = not spec.backend and not info.servers and spec.repeats == 1
     yield "machine", {"device": info.device_phrase}
     yield (

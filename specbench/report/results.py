@@ -211,7 +211,8 @@ class Report:
 def task_result(run: RunMetrics, key: CellKey) -> TaskResult:
     """Speedup and MAT of a method on a task at a temperature, or over all tasks if it is `MEAN`.
 
-    With the p-value of "as fast as vanilla". They are missing if the method was not run there.
+    With the p-value of "as fast as vanilla", None if not tested. The numbers are missing if the
+    method was not run there.
     """
     p_value = p_value_of(run, key)
     if key.task == MEAN:

@@ -72,7 +72,7 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
     def cells_of(method: MethodResults) -> list[Cell]:
         """The cells of a method's row, in the order of `columns`."""
         partial = method.overall.partial  # the reason if the method lacks tasks
-        reason = partial.reason if partial else method.reason
+        reason = partial.reason if partial else method.reason  # shown for a missing number
         cells_over_tasks = [Cell(field.text(method), reason=reason) for field in fields]
         if shows_speedup:
             cells_over_tasks = [ON_SCREEN.cell(method.tasks[-1]), *cells_over_tasks]

@@ -148,6 +148,7 @@ def category_tables(header: RunHeader, categories: RunMetrics) -> Iterable[Table
             results = [task_result(categories, key) for key in keys]
             has_mark |= any(result.mark for result in results)
             cells = tuple(part.cell(result) for result in results for part in parts)
+            # no method: the row is a category's
             row = Row("", category or "none", cells)
             rows_by_task[header.task_title(task)].append(row)
         title = f"By category, {formats.temperature(temperature)}"

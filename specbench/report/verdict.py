@@ -26,7 +26,7 @@ def verdict(run: RunMetrics, temperature: float) -> str:
     fastest = ranking.methods[0]
     speedup = ranking.speedups[fastest]
     sentences = _fastest(run, ranking) if speedup.value > 1 else _none_is_faster(run, ranking)
-    # without a variance between passes, its interval is over prompts alone
+    # `machine` is the variance between passes; without, the interval is over prompts alone
     if speedup.interval is not None and speedup.machine is None:
         sentences.append(ONE_PASS)
     return " ".join(sentences)

@@ -137,7 +137,7 @@ def _slow_baseline(run: RunMetrics) -> Iterator[_Warning]:
             "cause": device,  # selects the words for the likely cause
             "way": device,  # and for how the bandwidth was measured
             "bandwidth": roofline.bandwidth,  # bytes/s
-            "block": roofline.block_bytes or None,
+            "block": roofline.block_bytes or None,  # bytes read or copied; 0: unknown
         }
         yield _Warning("slow_baseline", numbers)
 
@@ -176,11 +176,13 @@ def _of_server(
     if server.num_restarted:
         yield _Warning("restarted", {**where, "blocks": server.num_restarted})
     header = info.methods.get(method)
-    asked_length = header.options.get("num_tokens") if header else None  # tokens of a draft
+    # tokens of a draft, None without the option
+    asked_length = header.options.get("num_tokens") if header else None
     if isinstance(asked_length, int) and server.draft_length > asked_length:
         numbers = {**where, "drafted": server.draft_length, "asked": asked_length}
         yield _Warning("long_drafts", numbers)
-    for task, counts in server.contradictions:  # the counts that contradict each other, in words
+    # pairs of a task and its counts that contradict each other, in words
+    for task, counts in server.contradictions:
         yield _Warning("contradiction", {**where, "task": task, "counts": counts})
 
 

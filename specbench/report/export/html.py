@@ -129,7 +129,7 @@ def _highlights(report: Report) -> list[Highlight]:
         # `report.scope` says what intervals cover: "over prompts and 3 passes"
         interval_text = f", {formats.ends(interval)} ({report.scope})" if interval else ""
         title = "Highest speedup" if speedup.value > 1 else "Closest to vanilla"
-        label = fastest.label + interval_text
+        label = fastest.label + interval_text  # the words below the number
         highlights.append(Highlight(title, formats.speedup(speedup), label))
     most_accepting = max(drafting, key=_mat, default=None)  # the method of the highest MAT
     if most_accepting and isinstance(mat := most_accepting.overall.mat, Estimate):

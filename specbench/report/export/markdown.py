@@ -47,7 +47,7 @@ def note_lines(notes: Iterable[Note]) -> Iterable[str]:
 def _block(report: Report, block: Block) -> Iterable[str]:
     """The lines of Markdown for one temperature: its tables, then each run's verdict."""
     yield f"## {block.heading}"
-    parts = (task_tables.PLUS_MINUS, task_tables.MAT)  # the columns of each task
+    parts = (task_tables.PLUS_MINUS, task_tables.MAT)  # a task's columns: speedup with ±, MAT
     main_table = task_tables.by_task(report, block, parts)
     for table in sections.tables(report, block, main_table):
         yield ""

@@ -34,8 +34,8 @@ def save(figure: Figure) -> Images:
 
     settings: dict[str, Any] = {
         **PLAIN_TEXT,
-        "svg.hashsalt": "specbench",
-        "svg.fonttype": "none",
+        "svg.hashsalt": "specbench",  # ids of elements are the same in each run
+        "svg.fonttype": "none",  # text stays text
         "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],
     }
     svg = BytesIO()
@@ -45,7 +45,7 @@ def save(figure: Figure) -> Images:
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         # `savefig` would lay the figure out and draw it twice for each format.
         FigureCanvasAgg(figure).print_png(png, metadata={"Software": None})
-        figure.set_layout_engine("none")
+        figure.set_layout_engine("none")  # keeps the layout that the PNG made
         FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
     figure.set_dpi(DPI)  # an SVG is drawn in points
     return Images(svg.getvalue(), png.getvalue())

@@ -73,7 +73,7 @@ def speedup_by_load(report: Report) -> Plot | None:
 
     def numbers_of(run: RunMetrics, method: str, temperature: float) -> _Numbers:
         """The requests at once of a run with one load, and the method's speedup there."""
-        num_at_once = loads_of(run.info.spec.values)[0].concurrency
+        num_at_once = loads_of(run.info.spec.values)[0].concurrency  # of the only load
         return _Numbers(Estimate(float(num_at_once)), run.overall[method, temperature].speedup)
 
     lines: _Lines = {}

@@ -95,6 +95,7 @@ def _draw(report: Report) -> Figure:
         height=3.6,
         handles=[*style.points(drafting_looks.values(), has_line=False), equality],
     )
+    # axes beyond the panels, which fill up the last row, stay hidden
     for axes, (title, run) in zip(axes_list, report.panels, strict=False):
         for method in run.methods:
             if look := drafting_looks.get(method.method):

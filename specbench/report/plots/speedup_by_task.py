@@ -97,12 +97,14 @@ def _draw(report: Report) -> Figure:
         len(report.panels),
         most_columns=1,
         height=0.8 + 0.29 * len(drafting_looks),
-        spare=0,
+        spare=0,  # inches
         handles=[Line2D([], [], label=label, **line) for label, line in legend_styles.items()],
     )
+    # axes beyond the panels, which fill up the last row, stay hidden
     for axes, (title, run) in zip(axes_list, report.panels, strict=False):
         methods = [method for method in _drafting(run) if method.method in drafting_looks]
         for rank, method in enumerate(methods):
+            # the fastest at height 0, others below
             _draw_bar(axes, -rank, method, drafting_looks[method.method])
         _draw_frame(axes, [drafting_looks[method.method].label for method in methods])
         style.frame(axes, title, x="speedup (times)", grid="x")
@@ -117,6 +119,7 @@ def _draw_bar(axes: Axes, y: int, method: MethodResults, look: Look) -> None:
     """
     from matplotlib.patheffects import withStroke
 
+    # the last is the mean, or the only task
     *task_speedups, mean = [result.speedup for result in method.tasks]
     if isinstance(mean, Missing):
         reason = f" {style.drawable(mean.reason)}"
@@ -128,6 +131,7 @@ def _draw_bar(axes: Axes, y: int, method: MethodResults, look: Look) -> None:
     if interval := interval_of(mean):
         error_bar = axes.errorbar(mean.value, y, xerr=style.error(mean), **_ERROR_BAR)
         for line in error_bar.get_children():
+            # a white rim, seen on the bar
             line.set_path_effects([withStroke(linewidth=2.2, foreground="white")])
         right_end = max(right_end, interval.high)
     axes.plot(ratios, [y] * len(ratios), **_POINT)

@@ -137,7 +137,7 @@ def looks(labels: Mapping[str, str]) -> dict[str, Look]:
     look_of = {}
     for name, (spelling, label) in zip(names, labels.items(), strict=True):
         num_seen[name] += 1
-        variant_marker = f"${num_seen[name]}$"
+        variant_marker = f"${num_seen[name]}$"  # matplotlib draws the digits
         marker = variant_marker if num_variants[name] > 1 else _marker(name)
         look_of[spelling] = Look(drawable(label), _colour(name), marker)
     return look_of
@@ -170,7 +170,7 @@ def shades(labels: Iterable[str]) -> dict[str, Look]:
     from matplotlib.colors import to_hex
 
     distinct_labels = list(dict.fromkeys(labels))
-    last_index = max(1, len(distinct_labels) - 1)
+    last_index = max(1, len(distinct_labels) - 1)  # 1 for a single label: no division by 0
     look_of = {}
     for i, label in enumerate(distinct_labels):
         lightness = 0.05 + 0.85 * i / last_index  # 0.05 to 0.9 of the colour map
@@ -199,7 +199,7 @@ def tiles(
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    subtitle_lines = wrap(drawable(subtitle), 118)
+    subtitle_lines = wrap(drawable(subtitle), 118)  # characters that fit the figure
     legend_size = _legend_size(handles)
     num_columns = min(most_columns, num_axes)
     num_rows = -(-num_axes // num_columns)  # rounded up
@@ -209,7 +209,7 @@ def tiles(
     below_head = (0, 0, 1, 1 - head_inches / inches)  # left, bottom, width, height as shares
     layout_engine = ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06, rect=below_head)
     figure = Figure(figsize=(WIDTH, inches), dpi=DPI, layout=layout_engine)
-    title_style: Any = {"va": "top", "in_layout": False}
+    title_style: Any = {"va": "top", "in_layout": False}  # the head has its own room
     y_title = 1 - 0.07 / inches  # share of the figure's height
     y_subtitle = 1 - 0.32 / inches
     figure.text(0.008, y_title, title, fontsize=12, color=INK, weight="bold", **title_style)
@@ -254,7 +254,7 @@ def frame(axes: Axes, title: str = "", *, x: str = "", y: str = "", grid: str = 
     """
     grid_spec = axes.get_gridspec()
     num_columns = grid_spec.ncols if grid_spec else 1  # axes side by side
-    most_characters = 104 // num_columns - 4  # 104 fit the figure
+    most_characters = 104 // num_columns - 4  # 104 fit the figure, 4 are a gap
     wrapped_title = "\n".join(wrap(drawable(title), most_characters))
     axes.set_title(wrapped_title, fontsize=9.5, loc="left", color=INK)
     axes.set_xlabel(x, fontsize=9)

@@ -118,6 +118,7 @@ def _points(run: RunResults) -> dict[_Sweep, list[_Point]]:
             if isinstance(setting, int | float) and not isinstance(setting, bool):
                 other_options = dict(header.options)
                 del other_options[option]
+                # the others as a text, which can be hashed
                 sweep = _Sweep(header.title, option, repr(other_options))
                 point = _Point(setting, method.label, speedup, mat)
                 points_by_sweep[sweep].append(point)
