@@ -66,7 +66,7 @@ def read_json(path: Path, header_type: type[Header], what: str, hint: str) -> He
         raise UserError(f"{path.parent} holds no {what.lower()} ({path.name}).", hint)
     with reading(path, what, hint):
         header = msgspec.json.decode(path.read_bytes(), type=header_type)
-    schema = getattr(header, "schema", 0)
+    schema = getattr(header, "schema", 0)  # 0: a struct without this field
     if schema > SCHEMA:
         message = f"{path} has schema {schema}, newer than {SCHEMA}."
         raise UserError(message, "Use a newer specbench.")

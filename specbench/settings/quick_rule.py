@@ -79,7 +79,7 @@ def rows_to_time(
     """
     most_rows = 1.0  # may be a mean over steps
     for method in methods:
-        with suppress(Exception):  # its samples will fail too
+        with suppress(Exception):  # a broken method: its samples report the error
             # rows of the settings that may be chosen, else of the trees that it may draft
             sizes: Sequence[float] = [acceptance.rows for acceptance in known_acceptance(method)]
             if not sizes:
@@ -109,14 +109,15 @@ def choose_settings(
     """
     changed = []
     for method in methods:
-        with suppress(Exception):  # its samples will fail too
+        with suppress(Exception):  # a broken method: its samples report the error
             known = known_acceptance(method)  # settings with rows and MAT; none if unknown
+            # Vanilla has no settings, and `settings` is not None if a file gave some.
             is_fixed = method.method.name == BASELINE or method.settings is not None
             if is_fixed or _is_chosen_by_user(method, known):
                 continue
             if known:
                 options = _fastest_options(method, known, times, prepare)
-                changed.append(method.tuned(options, "auto"))
+                changed.append(method.tuned(options, source="auto"))
             else:
                 cut_method = _cut_to_cheap_rows(method, drafters[method.label], times)
                 if cut_method is not None:
@@ -159,7 +160,7 @@ def _fastest_options(
     for acceptance in [paper, *sorted(others, key=least_cost_s)]:
         best_cost_s = min((trial.costs_s[0] for trial in trials), default=float("inf"))
         if least_cost_s(acceptance) <= LIKELY * best_cost_s:
-            tuned_method = method.tuned(acceptance.options, "")
+            tuned_method = method.tuned(acceptance.options, source="")
             time_step = prepare(tuned_method, times.threads_at(acceptance.rows))
             trials.append(Trial(acceptance, time_step))
             trials[-1].run()

@@ -169,7 +169,7 @@ class Bench:
         num_threads = self.thread_counts[thread_index]
         num_sizes = len(grids.STEP_ROWS)
         size_indices = self.random.sample(range(num_sizes), num_sizes)  # in a random order
-        first_turn = Turn(1, vanilla_threads, num_steps=1)  # its time is not used
+        first_turn = Turn(rows=1, num_threads=vanilla_threads, num_steps=1)  # its time is not used
         vanilla_turns = [Turn(1, vanilla_threads, VANILLA_STEPS) for _ in range(num_sizes + 1)]
         timed_turns = [
             Turn(grids.STEP_ROWS[size_index], num_threads, STEPS_PER_TURN)
@@ -194,24 +194,24 @@ class Bench:
         """Time each knot (a size of a method's draft) with each number of threads.
 
         A visit is a completion of the request with one drafter. Visits of vanilla come before and
-        after each, and a knot's steps are divided by theirs. Appends to `self.visits`; returns the
-        median over vanilla's visits of the time of its prefill / of its step.
+        after each, with its own threads (index 0); a knot's steps are divided by theirs. Appends
+        to `self.visits`; returns the median over vanilla's visits of prefill time / step time.
         """
         thread_indices = range(len(self.thread_counts))
         pairs = [(knot, thread_index) for knot in self.knots for thread_index in thread_indices]
-        vanilla_before = self._visit(self.vanilla, length_index, 0)
+        vanilla_before = self._visit(self.vanilla, length_index, thread_index=0)
         prefill_ratios = [vanilla_before.prefill_s / median(vanilla_before.seconds)]
         for knot, thread_index in self.random.sample(pairs, len(pairs)):
             # `timed` has the seconds, rows and context of each step, and those of the prefill.
             timed = self._visit(knot.drafter, length_index, thread_index)
-            vanilla_after = self._visit(self.vanilla, length_index, 0)
+            vanilla_after = self._visit(self.vanilla, length_index, thread_index=0)
             prefill_ratios.append(vanilla_after.prefill_s / median(vanilla_after.seconds))
             vanilla_s = median([*vanilla_before.seconds, *vanilla_after.seconds])
             vanilla_prefill_s = (vanilla_before.prefill_s + vanilla_after.prefill_s) / 2
             # What the method's prefill takes longer: the target's part, and the drafter's own.
             start_s = timed.prefill_s - vanilla_prefill_s + timed.start_s
             visit = Visit(
-                block=len(self.steps),
+                block=len(self.steps),  # number of the block that is being measured
                 thread_index=thread_index,
                 length_index=length_index,
                 knot=knot,

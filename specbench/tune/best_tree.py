@@ -53,14 +53,14 @@ def best_tree(
     ]
     tree_paths: list[Ranks] = []  # the first round has no draft tokens
     tried_trees: list[_TriedTree] = []
-    for _ in range(TREE_ROUNDS + 1):
+    for _ in range(TREE_ROUNDS + 1):  # one more for the empty tree
         tree = set(tree_paths)
         step_paths = [path for paths in paths_by_answer for path in _paths_at_steps(paths, tree)]
-        tried_trees.append(_TriedTree(len(step_paths), tree_paths))
+        tried_trees.append(_TriedTree(num_steps=len(step_paths), paths=tree_paths))
         # How often the answers take each path: the path of a step and all its beginnings.
         counts = Counter(path[:depth] for path in step_paths for depth in range(1, len(path) + 1))
         most_frequent = sorted(counts, key=lambda path: (-counts[path], len(path), path))
-        tree_paths = most_frequent[: num_nodes - 1]
+        tree_paths = most_frequent[: num_nodes - 1]  # the root has no path
     without_empty_tree = tried_trees[1:]
     return min(without_empty_tree, key=lambda tried: tried.num_steps).paths
 
@@ -87,4 +87,4 @@ def _paths_at_steps(paths: Sequence[Ranks], tree: Container[Ranks]) -> Iterator[
         num_accepted = len(path)
         while num_accepted and path[:num_accepted] not in tree:
             num_accepted -= 1
-        position += num_accepted + 1
+        position += num_accepted + 1  # a step also emits a token of the target

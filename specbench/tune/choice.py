@@ -89,6 +89,7 @@ def choose(
         metrics: of the run that measured them, at one temperature.
     """
     (temperature,) = metrics.temperatures
+    # by the spelling on the command line
     prediction_by_setting = {prediction.settings: prediction for prediction in predictions}
     all_tried = []
     for method in methods:
@@ -101,7 +102,7 @@ def choose(
     paper = next(tried for tried in all_tried if tried.settings == paper_setting)
     if _is_faster(paper, best):
         best = paper
-    return Choice(label, best, paper, tuple(all_tried))
+    return Choice(label, best=best, paper=paper, tried=tuple(all_tried))
 
 
 def _is_faster(setting: Tried, other: Tried) -> bool:

@@ -160,12 +160,12 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
     most_prompt_tokens = max(len(render([user(" ".join(prompt.turns))])) for prompt in prompts)
     most_context = most_prompt_tokens + most_chat_turns * plan.max_new_tokens
     # Tokens for the steps that are timed: turns of the target by rows, or visits of drafts.
-    num_timed_turns = len(grids.STEP_ROWS) + 1
-    most_step_tokens = max(PLANTED_TOKENS) + 2
+    num_timed_turns = len(grids.STEP_ROWS) + 1  # vanilla has a turn more than sizes
+    most_step_tokens = max(PLANTED_TOKENS) + 2  # the target's own, and one to spare
     num_new_tokens = (
         num_timed_turns * (VANILLA_STEPS + STEPS_PER_TURN) + STEPS_PER_VISIT * most_step_tokens
     )
-    num_repeated_ids = min(most_context, target.context - num_new_tokens)
+    num_repeated_ids = min(most_context, target.context - num_new_tokens)  # at most what fits
     num_copies = num_repeated_ids // len(longest_ids) + 1
     repeated_ids = (longest_ids * num_copies)[:num_repeated_ids]
     ids_by_length = {len(ids): ids for ids in (shortest_ids, median_ids, repeated_ids)}

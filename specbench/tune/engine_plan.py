@@ -56,10 +56,11 @@ def make_engine_plan(
     Raises:
         UserError: an unknown name or wrong value, a server, or several temperatures.
     """
+    # with `limit`, the prompts of a task are taken from all over it
     spec_fields = {"repeats": SEEDS, "limit_order": SPREAD, **values}
     if methods:
         spec_fields["methods"] = methods
-    spec_fields |= {"model": model, "settings": "paper", "is_baseline_run": True}
+    spec_fields |= {"model": model, "settings": "paper", "is_baseline_run": True}  # vanilla too
     spec = make_spec(**spec_fields)
     if len(spec.temperatures) > 1:
         temperatures = ",".join(f"{temperature:g}" for temperature in spec.temperatures)
@@ -82,7 +83,7 @@ def kinds_of(
 
     Args:
         setup: names the methods (`labels`).
-        drafters: by label.
+        drafters: by label; `profile` of each names its kind, None if it can have none.
         sampling: of the answers.
         say: receives a line for each method without a profile; None refuses such methods.
 

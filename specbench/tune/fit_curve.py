@@ -98,6 +98,7 @@ def _method_cost(
 
     label = visits[0].knot.label
     drafter = next(knot.drafter for knot in bench.knots if knot.label == label)
+    # Static execution computes a few tree sizes alone: other trees are padded to the next one.
     is_padded = bench.target.execution.is_static and not drafter.has_fixed_size
     steps = _steps_of(visits)  # a row per step: block, thread, length, size, ratio, rows, context
     tree_sizes = steps["rows"].to_numpy()  # nodes [steps]
@@ -119,7 +120,7 @@ def _method_cost(
     # other knot's time.
     num_knots = len(measured.knots)
     drafts = drafts.reindex(columns=range(num_knots)).bfill(axis=1).ffill(axis=1)
-    shape = (len(bench.steps), len(thread_indices), num_knots)
+    shape = (len(bench.steps), len(thread_indices), num_knots)  # of `drafts`, for the file
     prefills = pd.DataFrame(  # a row per visit
         {
             "block": [visit.block for visit in visits],

@@ -39,7 +39,7 @@ def cost_curve(curve: Curve) -> Plot:
             f"{curve.threads[thread_index]} threads, {curve.lengths[length_index]} tokens before"
             for thread_index, length_index in lines
         ]
-        looks = shades(legend).values()  # colour and marker per line
+        looks = shades(legend).values()  # per line; `look.point` has its colour and marker
         subtitle = ", ".join(curve.about[name] for name in ("model", "dtype", "machine"))
         figure, (axes,) = tiles(title, subtitle, 1, height=3.6, handles=points(looks))
         for (thread_index, length_index), look in zip(lines, looks, strict=True):
@@ -51,11 +51,11 @@ def cost_curve(curve: Curve) -> Plot:
 
     most_rows_time = step_times[0, len(curve.lengths) // 2, -1]  # vanilla's threads, middle length
     return Plot(
-        "cost_curve",
-        title,
-        f"Line chart. {most_rows_time:.2f} at {curve.rows[-1]} rows.",
-        "Time of a step of the target by rows; 1 is a step of vanilla at the middle length.",
-        draw,
+        name="cost_curve",
+        title=title,
+        alt=f"Line chart. {most_rows_time:.2f} at {curve.rows[-1]} rows.",
+        caption="Time of a step of the target by rows; 1 is a step of vanilla at the middle length.",
+        draw=draw,
     )
 
 
@@ -94,11 +94,11 @@ def heat_map(predictions: Sequence[Prediction]) -> Plot | None:
     best = max(of_trees, key=lambda prediction: prediction.speedup)
     best_shape = f"{best.options['total_tokens']} nodes and depth {best.options['depth']}"
     return Plot(
-        f"heat_map_{method}",
-        title,
-        f"Heat map. The best is {best.speedup:.2f} with {best_shape}.",
-        "Each cell has the top-k that is best there.",
-        draw,
+        name=f"heat_map_{method}",
+        title=title,
+        alt=f"Heat map. The best is {best.speedup:.2f} with {best_shape}.",
+        caption="Each cell has the top-k that is best there.",
+        draw=draw,
     )
 
 
@@ -147,9 +147,9 @@ def agreement(pairs: Sequence[MeasuredPrediction]) -> Plot | None:
     errors = sorted(abs(measured / prediction.speedup - 1) for prediction, measured in pairs)
     median_error = errors[len(errors) // 2]
     return Plot(
-        "predicted_and_measured",
-        title,
-        f"Scatter plot of {len(pairs)} settings. Median error {median_error:.1%}.",
-        "On the dashed line, a setting is as fast as predicted. Bars: 95 % intervals.",
-        draw,
+        name="predicted_and_measured",
+        title=title,
+        alt=f"Scatter plot of {len(pairs)} settings. Median error {median_error:.1%}.",
+        caption="On the dashed line, a setting is as fast as predicted. Bars: 95 % intervals.",
+        draw=draw,
     )

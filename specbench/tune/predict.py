@@ -101,7 +101,7 @@ def predict_with(
     )
     profile_of_prompts = replace(profile, answers=answers)
     if settings is None:
-        is_strict = False
+        is_strict = False  # a candidate may be outside of the curve
         settings = [
             setting for label in model.curve.methods for setting in candidates(profile, label)
         ]
@@ -154,6 +154,7 @@ def _predict_setting(profile: Profile, model: CostModel, setting: str) -> Predic
     # expansions of dynamic trees, and those of them that the profile lacks
     num_expanded = sum(walk.num_expanded for walk in walks)
     num_missed = sum(walk.num_missed for walk in walks)
+    # `half_width` is of the logarithm, so that the ends are factors of the estimate.
     return Prediction(
         method=method.method.name,
         settings=setting,

@@ -233,9 +233,10 @@ def _split_by_answer(header: ProfileHeader, arrays: Arrays) -> tuple[Answer, ...
         arrays: by name, each with the rows of all answers in turn: token ids "prompt_ids" and
             "token_ids", and drafts "label/name" with a row per position of an answer.
     """
+    # `np.split` takes the ends of all parts but the last: [:-1].
     ends_of_prompts = np.cumsum([about.prompt_tokens for about in header.answers])
     ends_of_answers = np.cumsum([about.num_tokens for about in header.answers])
-    ends_of_drafts = np.cumsum([about.num_tokens - 1 for about in header.answers])
+    ends_of_drafts = np.cumsum([about.num_tokens - 1 for about in header.answers])  # positions
     prompt_ids = np.split(arrays["prompt_ids"], ends_of_prompts[:-1])
     token_ids = np.split(arrays["token_ids"], ends_of_answers[:-1])
     draft_arrays = {  # by "label/name", an array per answer

@@ -36,7 +36,7 @@ def halves(profile: Profile) -> Halves:
     A name is "task/sample_id/turn"; all turns of a sample are in one half. With a single sample
     per task, both halves are the same.
     """
-    split = Halves(set(), set())
+    split = Halves(first=set(), second=set())
     numbers_by_task: dict[str, dict[str, int]] = {}  # of each task's samples, in order, from 0
     for answer in profile.answers:
         answer_name = answer.about.prompt
@@ -44,8 +44,8 @@ def halves(profile: Profile) -> Halves:
         sample = answer_name.rpartition("/")[0]
         sample_numbers = numbers_by_task.setdefault(task, {})
         sample_number = sample_numbers.setdefault(sample, len(sample_numbers))
-        split[sample_number % 2].add(answer_name)
-    return split if split.second else Halves(split.first, split.first)
+        split[sample_number % 2].add(answer_name)  # 0 is `first`, 1 is `second`
+    return split if split.second else Halves(first=split.first, second=split.first)
 
 
 def ranked_settings(
@@ -70,6 +70,7 @@ def ranked_settings(
         fastest_first = sorted(predictions, key=lambda prediction: -prediction.speedup)
         return [prediction.settings for prediction in fastest_first]
 
+    # every n-th answer by name, about `NUM_SCREENING_ANSWERS` in all
     stride = max(1, len(prompts) // NUM_SCREENING_ANSWERS)
     screening_prompts = set(sorted(prompts)[::stride])
     settings = [*candidates(profile, label), *_tree_settings(profile, label, prompts, trees)]
@@ -101,7 +102,7 @@ def _tree_settings(
     kind = find_kind(profile.header.methods[label].kind)
     settings = []
     for rows, paths in kind.best_trees(profile, label, prompts).items():  # paths: the nodes
-        if paths:
+        if paths:  # none if no answer has a token with a rank
             folder.mkdir(parents=True, exist_ok=True)
             tree_file = (folder / f"{label.partition(':')[0]}-{rows}.json").resolve()
             write_whole(tree_file, json.dumps(paths).encode())

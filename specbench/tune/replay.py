@@ -89,7 +89,7 @@ def walk_of(answer: Answer, draft_at: DraftAt) -> Walk:
     visits: list[defaultdict[int | None, float]] = [
         defaultdict(float) for _ in range(num_tokens + 1)
     ]  # expected number of steps per position, by the draft length that is wanted there
-    visits[1][None] = 1
+    visits[1][None] = 1  # the first step follows the prefill's token, with the setting's length
     steps: list[Step] = []
     num_expanded = 0  # expansions of dynamic trees
     num_missed = 0  # those of them that the profile lacks
@@ -98,12 +98,14 @@ def walk_of(answer: Answer, draft_at: DraftAt) -> Walk:
             draft = draft_at(answer, position, wanted_length)
             mean_emitted = 0.0
             for outcome in draft.outcomes:
+                # accepted tokens and one of the target; the last step is cut at the answer's end
                 num_emitted = min(outcome.num_accepted + 1, num_tokens - position)
                 mean_emitted += outcome.chance * num_emitted
                 next_length = outcome.next_length
                 if next_length is None:
                     next_length = wanted_length
                 visits[position + num_emitted][next_length] += num_visits * outcome.chance
+            # `before`: the target has not yet read the last emitted token.
             step = Step(
                 emitted=mean_emitted, rows=draft.num_nodes, before=position - 1, times=num_visits
             )
@@ -130,6 +132,7 @@ def misfit(label: str, recorded: ProfiledMethod, method: RunMethod) -> str:
     kind = find_kind(recorded.kind)
     (profiled,) = parse_choices([label])
     given_names = {*method.asked.given, *profiled.given}  # options given on either
+    # A bounded option may be smaller than recorded, a free one may have any value.
     for name, recorded_value in recorded.about.options.items():
         wanted_value = getattr(method.options, name)
         if name in kind.bounded_options and wanted_value > recorded_value:

@@ -36,7 +36,8 @@ def write_results(folder: Path, choices: Sequence[Choice], setup: EngineSetup, r
     write_whole(folder / "predictions.csv", _table(all_tried).encode())
     settings_file = _settings_file(choices, setup, run)
     write_whole(folder / "settings.toml", toml_text(settings_file).encode())
-    if not setup.stand_in:  # the times of a stand-in's answers are nobody's
+    # A stand-in has generated weights in place of trained ones: its settings serve no real model.
+    if not setup.stand_in:
         keep_settings(settings_file)
     measured_predictions = [
         MeasuredPrediction(tried.predicted, tried.measured.value)
@@ -74,6 +75,7 @@ def _settings_file(choices: Sequence[Choice], setup: EngineSetup, run: Run) -> S
     """
     tuned_options: dict[str, dict[str, Any]] = {}  # by method's registered name, then by option
     weights_hashes: dict[str, str] = {}  # by method's registered name; "" for no draft weights
+    # NO_SETTINGS are options that a user gives but a tune does not choose, such as weights.
     for choice in choices:
         method = choice.best.method
         method_name = method.method.name
@@ -85,7 +87,7 @@ def _settings_file(choices: Sequence[Choice], setup: EngineSetup, run: Run) -> S
         weights_hashes[method_name] = hash_of(draft_weights.files) if draft_weights else ""
     return SettingsFile(
         methods=tuned_options,
-        title=f"tuned {run.header.created[:10]}",
+        title=f"tuned {run.header.created[:10]}",  # the date
         model=setup.card.name,
         fits=setup.fits(),
         weights=weights_hashes,

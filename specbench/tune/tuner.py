@@ -221,7 +221,7 @@ def _settings_by_method(
     draw = Random(0)
     settings_by_method = {}
     for method in engine_plan.setup.methods:
-        if method.label != BASELINE:
+        if method.label != BASELINE:  # vanilla has no settings
             asked = str(method.asked)  # the method with options, as the user spelled it
             of_method = ranked.get(method.label, ())
             settings_by_method[asked] = settings_to_measure(
@@ -237,7 +237,7 @@ def _run_settings(
     prompts: Collection[str],
     progress: Progress,
 ) -> Run:
-    """An ordinary run of all settings on some prompts; a stored one is continued.
+    """An ordinary run of all settings, each prompt twice; a stored run is continued.
 
     Args:
         folder: of the run.
@@ -262,6 +262,7 @@ def _run_settings(
                 raise UserError(message, "Give another --out.")
             return stored
     progress.message("Measuring …")
+    # `run_plan` continues an incomplete run in the folder.
     samples = {name.rpartition("/")[0] for name in prompts}  # "task/sample_id"
     prompt_sets = []  # those of the plan, with the prompts of these samples alone
     for prompt_set in plan.prompt_sets:

@@ -70,7 +70,7 @@ class ChainRecorder(Recorder):
             return
         sampler = AlongAnswer(state.sampler, following)
         chain = self.drafter.propose(_with_sampler(state, sampler))
-        if chain.q is None:  # its tokens are not drawn, and the right ones are always accepted
+        if chain.q is None:  # not drawn: right tokens are always accepted, as with an infinite q
             self._draft_probs.append([np.inf] * _num_right(chain, following))
         else:
             self._draft_probs.append(sampler.probs_of_drawn)
@@ -117,7 +117,8 @@ class PathKind(Kind):
         Args:
             profile: has the recorded chains.
             label: the method as it was profiled.
-            method: the method with the options of the setting, such as `num_tokens`.
+            method: the method with the options of the setting: `num_tokens`, the draft's length,
+                and `schedule`, the rule by which a step's result changes the next length.
         """
         options = method.options
         has_fixed_size = profile.header.methods[label].has_fixed_size
@@ -129,15 +130,16 @@ class PathKind(Kind):
             """
             length = wanted_length or options.num_tokens
             num_drafted = length
-            if not has_fixed_size:  # shorter at the end of the budget
+            if not has_fixed_size:  # at the end of the budget, room for one token of the target too
                 num_drafted = min(length, answer.about.limit - position - 1)
             # chance that each draft token is accepted, if those before it are
             chances = self.chances(answer.drafts[label], position, num_drafted)
+            # Recorded chains may be longer than this one: [:num_drafted].
             outcomes = [  # per number of accepted tokens: its chance, and the next draft's length
                 Outcome(accepted, chance, next_length(options.schedule, length, accepted))
                 for accepted, chance in shares(chances[:num_drafted])
             ]
-            return Draft(1 + num_drafted, outcomes)
+            return Draft(num_nodes=1 + num_drafted, outcomes=outcomes)  # root and chain
 
         return draft_at
 

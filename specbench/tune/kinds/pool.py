@@ -68,9 +68,12 @@ class PoolKind(Kind):
         empty_pool = cache(HostPool)  # made once per size: the pool that trees grow in
 
         def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
-            """The tree after `position` tokens of an answer; `wanted_length` is for chains."""
+            """The tree after `position` tokens of an answer; `wanted_length` is for chains.
+
+            The draft also counts the tree's expansions, and those that were not recorded.
+            """
             stored = _stored_pool(answer, label, position)  # all candidates there
-            top_k = min(options.top_k, stored.token_ids.shape[-1])
+            top_k = min(options.top_k, stored.token_ids.shape[-1])  # no more than recorded
             pool = empty_pool(options.total_tokens, options.depth, top_k)
             tree = smaller_tree(stored, pool, options.depth)
             num_right = num_accepted(tree.tokens, tree.parents, answer.token_ids[position:])

@@ -85,6 +85,7 @@ def _tree_within(profile: Profile, label: str, options: Any) -> StaticTree:
     Raises:
         UserError: the tree is deeper than the recorded ranks, or needs higher ranks.
     """
+    # An answer of a single token has no position, and no array.
     recorded = [answer.drafts[label]["ranks"] for answer in profile.answers if answer.drafts[label]]
     recorded_depth = max((ranks.shape[1] for ranks in recorded), default=0)
     # A method with few heads has fewer depths than PROFILE_DEPTH. Its heads cut the tree in a run

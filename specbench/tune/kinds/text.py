@@ -63,7 +63,7 @@ def _build(profile: Profile, method: RunMethod) -> Drafter | None:
     """
     weights = None  # of the method, or the path of its datastore
     if method.checkpoint is not None:
-        if not method.options.datastore:
+        if not method.options.datastore:  # its weights are a model's, which is not loaded
             return None
         card = find_model(profile.header.model.name)
         resolved = find_checkpoint(card, method, is_offline=True)
@@ -96,7 +96,7 @@ class _Redrafting:
         for token_id in answer.token_ids[num_emitted:position]:
             self._state.append(token_id)
         tree = self._drafter.propose(self._state)
-        node_ids = tree.tokens[: tree.num_verify].tolist()  # token ids, the root first
+        node_ids = tree.tokens[: tree.num_verify].tolist()  # without scratch nodes
         parents = tree.layout.parents.tolist()
         num_right = num_accepted(node_ids, parents, answer.token_ids[position:])
         return certain(tree.num_nodes, num_right)
