@@ -50,11 +50,12 @@ def cost_curve(curve: Curve) -> Plot:
         return figure
 
     most_rows_time = step_times[0, len(curve.lengths) // 2, -1]  # vanilla's threads, middle length
+    caption = "Time of a step of the target by rows; 1 is a step of vanilla at the middle length."
     return Plot(
         name="cost_curve",
         title=title,
         alt=f"Line chart. {most_rows_time:.2f} at {curve.rows[-1]} rows.",
-        caption="Time of a step of the target by rows; 1 is a step of vanilla at the middle length.",
+        caption=caption,
         draw=draw,
     )
 
