@@ -102,7 +102,7 @@ def _num_samples(runs: Sequence[RunMetrics], task: str) -> str:
                 most = max(most_by_temperature[key.temperature], cell.num_samples)
                 most_by_temperature[key.temperature] = most
         nums_samples.update(most_by_temperature.values())
-    nums_samples.discard(0)
+    nums_samples.discard(0)  # of those without a sample of the task
     if not nums_samples:
         return ""
     fewest = min(nums_samples)

@@ -34,6 +34,7 @@ def full_command(info: RunHeader) -> str:
     cards = [name for name in asked.tasks if name.endswith(".toml")]  # written as paths
     tasks_of_cards = {Path(card).stem for card in cards}
     tasks = [task for task in spec.tasks if task.partition("/")[0] not in tasks_of_cards]
+    # the template as the user gave it, and the tasks without those of cards, added below
     written_spec = structs.replace(spec, template=asked.template, tasks=tuple(tasks))
     # of options that are not a flag and its value; by field of the settings
     special_arguments = _special_arguments(spec)
@@ -74,6 +75,7 @@ def _methods(spec: SpecValues) -> list[str]:
     commas. Neighbours without options share an argument: "--method sps,eagle2".
     """
     methods = list(spec.methods)
+    # vanilla alone must be named
     if spec.is_baseline_run and methods != [BASELINE]:
         methods = [method for method in methods if method != BASELINE]  # it runs by default
     lists_of_methods: list[str] = []  # separated by commas

@@ -64,7 +64,7 @@ def _table(run: RunMetrics, variances: Pilot) -> list[str]:
             num_prompts = variances.prompts_for(difference, num_units)
             row += f"{'not possible' if num_prompts is None else num_prompts:>14}"
         lines.append(row)
-    if variances.unit_sd:
+    if variances.unit_sd:  # standard deviation between units; None if unknown
         # the smallest relative difference that even the most prompts show, by number of units
         smallest = [variances.smallest(_MANY_PROMPTS, num_units) for num_units in UNITS]
         lines += [

@@ -93,6 +93,7 @@ class _Sentence:
             return None if self._has_one_temperature else f"{number:g}"
         # a template for each element of a list, a table from a text to its words, or None
         wording = self.entry.get(name)
+        # a template for a list's elements goes before the form
         if form in _FORMS and not isinstance(wording, str):
             return _FORMS[form](number)
         if isinstance(number, list):

@@ -49,7 +49,7 @@ def _none_is_faster(run: RunMetrics, ranking: Ranking) -> list[str]:
     first, and their tests.
     """
     closest = ranking.methods[0]
-    speedup = ranking.speedups[closest]
+    speedup = ranking.speedups[closest]  # over vanilla, at most 1
     label = run.info.method(closest).label
     speedup_text = f"{speedup.value:.2f}x{_average(run)}{formats.brackets(speedup)}"
     sentences = [f"No method is faster than vanilla; {label} comes closest ({speedup_text})."]
@@ -71,7 +71,7 @@ def _fastest(run: RunMetrics, ranking: Ranking) -> list[str]:
     if not all(map(is_claimed, p_values)):
         claim = "has the highest speedup,"
     elif run.scope.kind == "runs":
-        claim = "is the fastest, at"
+        claim = "is the fastest, at"  # the variance between runs was counted
     else:
         claim = "is the fastest in this run, at"
     speedup_text = f"{speedup.value:.2f}x vanilla's speed{_average(run)}{formats.brackets(speedup)}"

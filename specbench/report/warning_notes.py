@@ -181,7 +181,7 @@ def _of_server(
     if isinstance(asked_length, int) and server.draft_length > asked_length:
         numbers = {**where, "drafted": server.draft_length, "asked": asked_length}
         yield _Warning("long_drafts", numbers)
-    # pairs of a task and its counts that contradict each other, in words
+    # pairs of a task and what contradicts itself in its counts, in words
     for task, counts in server.contradictions:
         yield _Warning("contradiction", {**where, "task": task, "counts": counts})
 

@@ -180,7 +180,7 @@ def _costs(metrics: RunMetrics) -> list[dict[str, Any]]:
     costs = []
     for key, cost in metrics.costs.items():
         numbers = _renamed(plain(cost), bound="limit")
-        if not key.task:  # all tasks as one
+        if not key.task:  # all tasks as one: MAT gets a key that says so
             numbers = _all_steps(numbers)
         names = {"temperature": key.temperature, "method": key.method, "task": key.task or None}
         costs.append({**names, **numbers})

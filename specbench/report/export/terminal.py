@@ -41,7 +41,7 @@ def print_report(report: Report, console: Console | None = None, *, is_full: boo
     renderables: list[RenderableType] = [Text(report.title, style="bold")]
     if report.prompts:
         renderables.append(Text(report.prompts))
-    renderables.append(Text())
+    renderables.append(Text())  # an empty line
     for block in report.blocks:  # one per temperature
         if not block.methods or not report.tasks:
             renderables.append(Text(f"{block.heading}: nothing was run.\n"))
@@ -97,6 +97,7 @@ def _short_block(report: Report, block: Block, width: int) -> Iterable[Renderabl
         sections.screen(report, block, task_tables.ON_SCREEN),  # with intervals
         sections.screen(report, block, task_tables.SPEEDUP),  # without
     ]
+    # the first that fits, else the last with fewer columns
     table = first_in_full(candidates, width)
     title = f"{table.title}, {block.heading}"
     if num_hidden := len(candidates[0].columns) - len(table.columns):  # a column per task

@@ -120,8 +120,8 @@ def _draw_shares(
         axes.plot(depths, shares, **style)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.set_ylim(0, 1.04)
-    axes.tick_params(labelleft=True)
+    axes.set_ylim(0, 1.04)  # room for markers at 100 %
+    axes.tick_params(labelleft=True)  # which axes that share y would lack
 
 
 PLOTS = ((6, positions),)

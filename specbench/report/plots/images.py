@@ -44,7 +44,7 @@ def save(figure: Figure) -> Images:
         # A character that the machine's fonts lack is drawn as a box.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         # `savefig` would lay the figure out and draw it twice for each format.
-        FigureCanvasAgg(figure).print_png(png, metadata={"Software": None})
+        FigureCanvasAgg(figure).print_png(png, metadata={"Software": None})  # no version
         figure.set_layout_engine("none")  # keeps the layout that the PNG made
         FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
     figure.set_dpi(DPI)  # an SVG is drawn in points
