@@ -183,6 +183,7 @@ def _fit_slopes(
     slopes = changes @ np.linalg.pinv(design).T  # [resamples, 2]
     slopes = slopes.clip(0)  # a step does not become faster with more context
     # Both slopes shrink together, until no step falls by more than MOST_FALL to the shortest.
+    # distances[0] is of the shortest length, and negative.
     fall = -distances[0] * _rise_per_token(slopes, rows)  # [resamples, rows]
     most_fall = MOST_FALL * at_middle  # [resamples, rows]
     factors = most_fall / np.maximum(fall, 1e-9)  # 1e-9: without a slope there is no fall
@@ -232,7 +233,7 @@ def _knot_weights(method: MethodCost, options: Mapping[str, Any], rows: IntArray
     weights = np.ones((num_steps, 1))
     for name in method.knots[0]:  # weight of a knot: the product over its axes
         axis = sorted({knot[name] for knot in method.knots})  # measured sizes along this axis
-        axis_weights = interpolation(axis, points[name], name)
+        axis_weights = interpolation(axis, points[name], name)  # [axis] or [steps, axis]
         axis_weights = np.broadcast_to(axis_weights, (num_steps, len(axis)))
         products = weights[:, :, None] * axis_weights[:, None, :]  # [steps, knots so far, axis]
         weights = products.reshape(num_steps, weights.shape[1] * len(axis))

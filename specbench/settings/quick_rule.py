@@ -85,6 +85,7 @@ def rows_to_time(
             if not sizes:
                 sizes = [*drafters[method.label].tree_sizes]
             most_rows = max(most_rows, *sizes)
+    # up to the first of `ROWS` that is not below `most_rows`
     return ROWS[: bisect_left(ROWS, most_rows) + 1]
 
 
@@ -105,7 +106,8 @@ def choose_settings(
         drafters: of these, by label.
         times: seconds of the target's steps, by rows.
         known_acceptance: of a method with several settings.
-        prepare: makes a method with some settings ready for its trials.
+        prepare: makes a method with some settings ready to decode with a number of threads, and
+            returns a function that takes some steps and returns the mean seconds of one.
     """
     changed = []
     for method in methods:
@@ -117,7 +119,7 @@ def choose_settings(
                 continue
             if known:
                 options = _fastest_options(method, known, times, prepare)
-                changed.append(method.tuned(options, source="auto"))
+                changed.append(method.tuned(options, source="auto"))  # the source, in the header
             else:
                 cut_method = _cut_to_cheap_rows(method, drafters[method.label], times)
                 if cut_method is not None:
@@ -147,7 +149,8 @@ def _fastest_options(
         method: with the paper's options.
         settings: with their rows and MAT, the paper's first.
         times: seconds of the target's steps, by rows and threads.
-        prepare: makes the method with some settings ready for its trials.
+        prepare: makes the method with some settings ready to decode with a number of threads, and
+            returns a function that takes some steps and returns the mean seconds of one.
     """
 
     def least_cost_s(acceptance: Acceptance) -> float:

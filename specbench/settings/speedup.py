@@ -117,7 +117,7 @@ def _speedups_by_task(
     speedups = []
     for task, samples in weighed.groupby(lambda sample: sample.partition("/")[0], sort=False):
         times = {}  # of the task's answers by side, in steps of vanilla [1 + resamples]
-        for side, costs in costs_by_side.items():
+        for side, costs in costs_by_side.items():  # costs [1 + resamples, columns]
             weights = samples[side].to_numpy()  # [samples, columns]
             resampled = _draws(str(task)).sums(weights)  # [resamples, columns]
             weight_sums = np.vstack([weights.sum(0), resampled])  # [1 + resamples, columns]

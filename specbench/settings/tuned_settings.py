@@ -80,7 +80,7 @@ def with_tuned(
     file = read_toml(path, SettingsFile, what="Settings", hint=f"Remove {path}.")
     if file.fits != dict(fits()):
         return tuple(methods)
-    digest = sha256(path.read_bytes()).hexdigest()
+    digest = sha256(path.read_bytes()).hexdigest()  # of the file, for the run's header
     tuned_methods = []
     for method in methods:
         if _reason_not_to_use(file, method):

@@ -120,7 +120,7 @@ class Bench:
             step_times = cores.step_times(self.target, middle_prompt_ids, self.threads)
             num_threads_of_largest = step_times.threads_at(max(grids.ROWS))
             if num_threads_of_largest != self.threads.num:
-                self.thread_counts += (num_threads_of_largest,)
+                self.thread_counts += (num_threads_of_largest,)  # vanilla's stays first
         for request in self.requests:
             completion = decode(self.target, self.vanilla, request)
             self.answers.append((*request.prompt_ids, *completion.token_ids))
@@ -151,7 +151,7 @@ class Bench:
             prefill_ratios[length_index] = self._time_drafts(length_index)
         # Steps are stored as ratios to vanilla's step at the middle length, not at their own.
         middle_vanilla_s = vanilla_s[self.middle_index]
-        self.steps.append(step_ratios * (vanilla_s / middle_vanilla_s)[:, None])
+        self.steps.append(step_ratios * (vanilla_s / middle_vanilla_s)[:, None])  # [lengths, 1]
         self.prefill.append(prefill_ratios)
         self.vanilla_s.append(float(middle_vanilla_s))
 

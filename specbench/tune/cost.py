@@ -97,7 +97,7 @@ def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Pro
     target, vanilla = loaded.target, loaded.drafters[BASELINE]
     kind_names = kinds_of(setup, loaded.drafters, engine_plan.sampling, progress.message)
     knots: list[Knot] = []  # sizes of drafts to time, with a drafter each, of all methods
-    measured_kinds: dict[str, MeasuredKind] = {}  # by label
+    measured_kinds: dict[str, MeasuredKind] = {}  # by label; a kind says what is recorded
     for method in setup.methods:
         if method.label in kind_names and method.label != BASELINE:
             kind = find_kind(kind_names[method.label])
@@ -111,7 +111,7 @@ def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Pro
         requests = _requests(engine_plan.plan, target)
         backend.warm_up(requests[len(requests) // 2 :])  # the median one, and the longest
         threads = backend.describe().threads
-        assert threads is not None
+        assert threads is not None  # the engine always knows them
         bench = Bench(target, DeviceClock(target.device), vanilla, knots, requests, threads)
         _measure_blocks(bench, minutes, progress)
     return fit_curve(bench, about_of(setup, target), measured_kinds)
@@ -168,6 +168,7 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
     num_repeated_ids = min(most_context, target.context - num_new_tokens)  # at most what fits
     num_copies = num_repeated_ids // len(longest_ids) + 1
     repeated_ids = (longest_ids * num_copies)[:num_repeated_ids]
+    # `median_ids` may be as long as another: a later one of equal length takes its place.
     ids_by_length = {len(ids): ids for ids in (shortest_ids, median_ids, repeated_ids)}
     sampling = plan.spec.sampling(plan.spec.temperatures[0])
     return [

@@ -149,8 +149,8 @@ def _record_answers(
         if answer is not None:
             total_bytes += sum(_num_bytes(label, arrays) for label, arrays in answer.drafts.items())
             yield answer
-        expected_bytes = total_bytes * plan.num_records // num_done
-        if expected_bytes > 2 * profile_file.MOST_BYTES:  # answers may get shorter
+        expected_bytes = total_bytes * plan.num_records // num_done  # of all answers
+        if expected_bytes > 2 * profile_file.MOST_BYTES:  # 2: later answers may be shorter
             raise profile_file.too_large(expected_bytes)
 
 
@@ -168,10 +168,10 @@ def recorded_answer(
         target: decodes the answer again, per method.
         drafters: of the methods, by label.
         request: the prompt, with its sampling.
-        vanilla: the answer.
+        vanilla: the answer, as vanilla completed the request.
     """
     drafts: dict[str, Arrays] = {}  # by label: what the method's kind of profile keeps
-    is_reproduced = True
+    is_reproduced = True  # until a method's completion differs from `vanilla`
     is_sampled = not request.sampling.is_greedy
     # Captured graphs would keep the answer's tokens in place of drawn ones.
     with target.execution.paused() if is_sampled else nullcontext():

@@ -169,4 +169,5 @@ def _drafts_of(profile: Profile, setting: str) -> DraftAt:
             f"{method.label} is outside of the profile: {misfits[0]}.",
             f"Make another: specbench tune profile --method '{method.label}' --out DIR",
         )
+    # No recorded method: the text kind raises unless drafts follow from the tokens.
     return find_kind("text").replay(profile, method.label, method)

@@ -151,7 +151,7 @@ class TurnDrafter(Drafter):
             previous_turn.seconds.append(self._now() - self._began_s)
         if self._num_begun == len(self._turns_by_step):
             raise EnoughSteps
-        turn = self._turns_by_step[self._num_begun]
+        turn = self._turns_by_step[self._num_begun]  # of the step that begins
         self._num_begun += 1
         cores.set_threads(turn.num_threads)
         self._target.crop(len(state.request.prompt_ids))  # all steps have the same context

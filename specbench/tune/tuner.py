@@ -163,6 +163,7 @@ def _check_profile(folder: Path, profile: Profile, engine_plan: EnginePlan) -> N
     planned_hashes = [prompt_set.describe().sha256 for prompt_set in plan.prompt_sets]
     is_same = stored_hashes == planned_hashes
     is_same = is_same and profile.header.max_new_tokens == plan.max_new_tokens
+    # stored methods that are not asked for now
     unplanned_labels = {*profile.header.methods} - {*engine_plan.setup.labels}
     if not is_same or unplanned_labels:
         message = f"{folder} has a profile of other prompts, lengths or methods."
@@ -242,7 +243,7 @@ def _run_settings(
     Args:
         folder: of the run.
         engine_plan: names the model and the prompts.
-        settings: methods with options, as on the command line, by method.
+        settings: by method, its settings to measure: methods with options, as on the command line.
         prompts: names "task/sample_id/turn" of the answers whose samples are measured.
         progress: receives the events.
 

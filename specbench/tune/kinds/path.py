@@ -128,7 +128,7 @@ class PathKind(Kind):
 
             `wanted_length` is in draft tokens, as a schedule asks for; None: `num_tokens`.
             """
-            length = wanted_length or options.num_tokens
+            length = wanted_length or options.num_tokens  # draft tokens
             num_drafted = length
             if not has_fixed_size:  # at the end of the budget, room for one token of the target too
                 num_drafted = min(length, answer.about.limit - position - 1)
