@@ -64,8 +64,9 @@ def _shown_numbers(runs: Sequence[RunMetrics]) -> Iterator[str]:
     yield "mat"
     if any(isinstance(cost, Estimate) for cost in step_costs):
         yield "cost"
+    # `no_bound` is the reason why there is no bandwidth bound
     if any(roofline.no_bound is None for roofline in rooflines):
-        yield "limit"  # the bandwidth bound
+        yield "limit"  # of that bound
     if any(len(run.tasks) > 1 for run in runs):
         yield "mean"
     if metrics_of_servers:

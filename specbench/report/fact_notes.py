@@ -53,7 +53,7 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     yield "steps", _execution(info)
     yield "one_pass", {"is_one": is_one_local_pass}
     yield "threads", _threads(run)
-    yield _samples(run)
+    yield _samples(run)  # a whole pair, as some below
     yield "lossless", {"counts": _agreements(run)}
     if run.audit:
         yield _audit(run.audit)

@@ -176,9 +176,11 @@ def _unit(task: str, columns: Sequence[Column], cells_by_row: Sequence[Sequence[
         cell_texts = [cells[column_index].text for cells in cells_by_row]
         column_widths.append(max(map(cell_len, [*heading_lines, *cell_texts])))
     num_gaps = len(column_widths) - 1
-    title_words = _wrap(task, 1)  # the unit is as wide as the longest word of the title
+    # a word per line: the unit is as wide as the longest word of the title
+    title_words = _wrap(task, 1)
     width = max([sum(column_widths) + num_gaps, *map(cell_len, title_words)])
     if task:
+        # below a task's title, only the first line of a heading is shown
         first_lines = [heading_lines[0] for heading_lines in headings]
         unit_heading = _wrap(task, width)  # lines
         column_headings = " ".join(

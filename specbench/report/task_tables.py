@@ -153,7 +153,7 @@ def category_tables(header: RunHeader, categories: RunMetrics) -> Iterable[Table
             rows_by_task[header.task_title(task)].append(row)
         title = f"By category, {formats.temperature(temperature)}"
         if has_mark:
-            title += f" ({ALONE}: {_MARKED})"
+            title += f" ({ALONE}: {_MARKED})"  # the mark and its meaning
         row_groups = tuple(Group(title, tuple(rows)) for title, rows in rows_by_task.items())
         yield Table(title, columns, row_groups, heading="Category")
 

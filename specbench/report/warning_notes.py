@@ -176,7 +176,7 @@ def _of_server(
     if server.num_restarted:
         yield _Warning("restarted", {**where, "blocks": server.num_restarted})
     header = info.methods.get(method)
-    # tokens of a draft, None without the option
+    # tokens of a draft, None without the option; `draft_length` is the mean of the counters
     asked_length = header.options.get("num_tokens") if header else None
     if isinstance(asked_length, int) and server.draft_length > asked_length:
         numbers = {**where, "drafted": server.draft_length, "asked": asked_length}

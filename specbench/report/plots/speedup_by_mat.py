@@ -145,6 +145,7 @@ def _draw_mean(axes: Axes, method: MethodResults, look: Look) -> None:
         line_speedups = [speedup, bound_speedup]
         axes.plot(line_mats, line_speedups, color=look.colour, linewidth=1, linestyle=":")
         bar_style: dict[str, Any] = {"markersize": 18, "markeredgewidth": 2.5}
+        # "_" is a horizontal bar
         axes.plot(bound_mat, bound_speedup, "_", color=look.colour, **bar_style)
 
 

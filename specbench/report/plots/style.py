@@ -152,7 +152,7 @@ def _colour(name: str) -> str:
         return _BASELINE_COLOUR
     hue, light = (byte / 255 for byte in sha256(name.encode()).digest()[:2])  # each 0 to 1
     lightness = 0.3 + 0.35 * light
-    red_green_blue = hls_to_rgb(hue, lightness, 0.6)  # each 0 to 1
+    red_green_blue = hls_to_rgb(hue, lightness, 0.6)  # each 0 to 1; 0.6 is saturation
     return "#" + "".join(f"{round(255 * channel):02X}" for channel in red_green_blue)
 
 
@@ -210,7 +210,7 @@ def tiles(
     layout_engine = ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06, rect=below_head)
     figure = Figure(figsize=(WIDTH, inches), dpi=DPI, layout=layout_engine)
     title_style: Any = {"va": "top", "in_layout": False}  # the head has its own room
-    y_title = 1 - 0.07 / inches  # share of the figure's height
+    y_title = 1 - 0.07 / inches  # 0.07 inches below the top, as a share of the height
     y_subtitle = 1 - 0.32 / inches
     figure.text(0.008, y_title, title, fontsize=12, color=INK, weight="bold", **title_style)
     wrapped_subtitle = "\n".join(subtitle_lines)
