@@ -94,7 +94,7 @@ def choose(
     all_tried = []
     for method in methods:
         speedup = metrics.overall[method.label, temperature].speedup
-        measured = speedup if isinstance(speedup, Estimate) else None
+        measured = speedup if isinstance(speedup, Estimate) else None  # not measured
         predicted = prediction_by_setting.get(str(method.asked))
         all_tried.append(Tried(method, predicted, measured))
     best = all_tried[0]

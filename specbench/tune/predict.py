@@ -144,7 +144,7 @@ def _predict_setting(profile: Profile, model: CostModel, setting: str) -> Predic
         model: computes the steps' time from a cost curve.
         setting: a method with options, as on the command line.
     """
-    (method,) = profile.methods_of([setting])
+    (method,) = profile.methods_of([setting])  # with all its options
     curve = model.curve
     label = curve_label(curve, method)
     options = asdict(method.options)
@@ -158,7 +158,7 @@ def _predict_setting(profile: Profile, model: CostModel, setting: str) -> Predic
     return Prediction(
         method=method.method.name,
         settings=setting,
-        options={name: options[name] for name in method.asked.given},
+        options={name: options[name] for name in method.asked.given},  # those that `setting` names
         speedup=estimated.speedup,
         low=estimated.speedup * math.exp(-estimated.half_width),
         high=estimated.speedup * math.exp(estimated.half_width),

@@ -263,7 +263,7 @@ def _run_settings(
                 raise UserError(message, "Give another --out.")
             return stored
     progress.message("Measuring …")
-    # `run_plan` continues an incomplete run in the folder.
+    # `run_plan` continues an incomplete run. `given` are the user's options for the header: none.
     samples = {name.rpartition("/")[0] for name in prompts}  # "task/sample_id"
     prompt_sets = []  # those of the plan, with the prompts of these samples alone
     for prompt_set in plan.prompt_sets:

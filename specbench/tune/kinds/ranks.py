@@ -83,7 +83,8 @@ def _tree_within(profile: Profile, label: str, options: Any) -> StaticTree:
         options: of the setting; `tree` and `nodes` name the tree.
 
     Raises:
-        UserError: the tree is deeper than the recorded ranks, or needs higher ranks.
+        UserError: the tree is deeper than the recorded ranks, or needs ranks from `NUM_RANKS` on,
+            which are not recorded.
     """
     # An answer of a single token has no position, and no array.
     recorded = [answer.drafts[label]["ranks"] for answer in profile.answers if answer.drafts[label]]

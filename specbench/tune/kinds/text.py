@@ -65,6 +65,7 @@ def _build(profile: Profile, method: RunMethod) -> Drafter | None:
     if method.checkpoint is not None:
         if not method.options.datastore:  # its weights are a model's, which is not loaded
             return None
+        # the known model of this name, whose card lists the checkpoints of methods
         card = find_model(profile.header.model.name)
         resolved = find_checkpoint(card, method, is_offline=True)
         weights = resolved.weights
