@@ -18,8 +18,11 @@ from specbench.engine.load import load_target
 from specbench.engine.target import Target
 from specbench.errors import MethodFault, UserError
 from specbench.measure import methods, weights
+from specbench.measure.local import engine
 from specbench.measure.local.engine_load import broken_drafter
+from specbench.measure.local.engine_setup import make_engine_setup
 from specbench.measure.local.stand_ins import stand_in_of
+from specbench.measure.spec import make_spec
 from specbench.models.cards import find_model, known_models
 from specbench.models.memory import num_parameters
 from specbench.registry import get
@@ -126,3 +129,16 @@ def test_a_card_names_the_layers_of_a_head_whose_config_is_ambiguous(
         named = parse_methods([f"eagle3:weights={repo}{given}"])
         (one,) = methods.select_methods(spec, named, resolve_weights=find).methods
         assert one.options.layers == layers
+
+
+def test_a_backend_whose_loading_failed_can_still_be_described(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(setup: object) -> None:
+        raise UserError("The weights are damaged.")
+
+    monkeypatch.setattr(engine, "load_engine", fail)
+    backend = engine.EngineBackend(make_engine_setup(make_spec(methods=("pld",), device="cpu")))
+    with pytest.raises(UserError, match="damaged"):
+        backend.__enter__()
+    assert backend.describe().preparation is None  # as the run's header asks for it

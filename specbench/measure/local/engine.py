@@ -141,7 +141,7 @@ class EngineBackend:
                 self._sampler.start()
             self._stack = stack.pop_all()  # nothing failed: it is closed in `__exit__`
             if loaded.weights and self._is_metered:
-                # At the end, the weights are compared with their fingerprint at the start.
+                # At the end, the weights are compared with their fingerprint.
                 self._stack.callback(self._print_weights, loaded.weights, outer_clock())
         return self
 
@@ -160,8 +160,8 @@ class EngineBackend:
         info = self._info
         gpu = self._sampler.describe() if self._sampler else None
         warnings = gpu.warnings if gpu else []
-        num_late_graphs = num_late(self.target) - self._num_late_before  # after the warm-up
-        if info.preparation and num_late_graphs:  # preparation: the model was loaded
+        num_late_graphs = num_late(self.target) - self._num_late_before if info.preparation else 0
+        if info.preparation and num_late_graphs:  # loaded; captured since the warm-up
             warnings.insert(0, LATE_WARNING.format(num_late_graphs))
             info.preparation = replace_part(info.preparation, num_late=num_late_graphs)
         for label, drafter in self.drafters.items():
