@@ -239,7 +239,7 @@ class DynamicDrafter(EagleDrafter):
             pool.add(*self._candidates(hidden))
         return pool.tree()
 
-    def bytes_read(self, num_nodes: float) -> float:
+    def bytes_read(self, num_nodes: int) -> float:
         return self.model.bytes_read(self._depth + 1)
 
     def _candidates(self, hidden: Tensor) -> tuple[Tensor, Tensor]:

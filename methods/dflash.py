@@ -152,7 +152,7 @@ class DFlash(ParallelDrafter[DFlashModel]):
         logits = model.logits(context, block, rows, end, cache_span)
         return draw_chain(block[:1], logits, sampler)
 
-    def bytes_read(self, num_nodes: float) -> float:
+    def bytes_read(self, num_nodes: int) -> float:
         return self.model.num_bytes
 
 

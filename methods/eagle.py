@@ -117,7 +117,7 @@ class Eagle(EagleDrafter):
                 pairs = model.draft_pairs(hidden, torch.full_like(slots.rows, token))
                 hidden = model.stack.extend(*pairs, slots, end, mask, span)
 
-    def bytes_read(self, num_nodes: float) -> float:
+    def bytes_read(self, num_nodes: int) -> float:
         return self.model.bytes_read(len(self._tree.levels))
 
     def _proposals(self, tokens: Tensor, probs: Tensor, drawn: Tensor) -> Tensor:

@@ -184,7 +184,7 @@ class Hydra(PathDrafter):
             inputs = torch.cat([inputs, self._embedding[None, token]], -1)
             yield best_ids(self._execution.ops, head.logits(inputs))[0]
 
-    def bytes_read(self, num_nodes: float) -> float:
+    def bytes_read(self, num_nodes: int) -> float:
         num_bytes = sum(head.num_bytes for head in self._heads)
         if self._prefix:
             num_bytes += self._prefix.stack.num_bytes

@@ -112,7 +112,7 @@ class Medusa(PathDrafter):
         logits = self._logits(hidden, path, last)
         return ranks_of(token_ids, best_ids(self._ops, logits), len(logits))
 
-    def bytes_read(self, num_nodes: float) -> float:
+    def bytes_read(self, num_nodes: int) -> float:
         return weight_bytes(*chain.from_iterable(self._blocks), self._projections)
 
     def _read(

@@ -178,7 +178,7 @@ class Mtp(FeatureDrafter[MtpModel]):
         path, tokens, _ = self._missing
         return self._captured[0].index_select(0, path[:count]), tokens[:count]
 
-    def bytes_read(self, num_nodes: float) -> float:
+    def bytes_read(self, num_nodes: int) -> float:
         return self._num_tokens * self.model.num_bytes
 
 

@@ -80,7 +80,7 @@ class Pard(DraftModelDrafter):
     def longest_chain(self, num_tokens: int) -> int:
         return 1 + self._num_tokens
 
-    def bytes_read(self, num_nodes: float) -> float:
+    def bytes_read(self, num_nodes: int) -> float:
         return pass_bytes(self._model.model)
 
 

@@ -110,7 +110,7 @@ class PEagle(EagleDrafter, ParallelDrafter[AnyModel]):
         hidden = model.stack.feed(*pairs, start, wanted, cache_span)
         return draw_chain(root, model.logits(hidden), sampler)
 
-    def bytes_read(self, num_nodes: float) -> float:
+    def bytes_read(self, num_nodes: int) -> float:
         return self.model.bytes_read(1)
 
 

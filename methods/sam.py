@@ -129,8 +129,13 @@ class SamDecoding(Drafter):
     def forget(self) -> None:
         self._other.forget()
 
-    def bytes_read(self, num_nodes: float) -> float:
-        """The bytes of a copied step, in which a draft model reads tokens, without its head."""
+    def bytes_read(self, num_nodes: int) -> float:
+        """The other's bytes for a tree of its size, a copy's for another size.
+
+        In a copied step a draft model reads tokens, without its head.
+        """
+        if num_nodes in self._other.tree_sizes:
+            return self._other.bytes_read(num_nodes)
         if isinstance(self._other, EagleDrafter):
             return self._other.model.stack.num_bytes
         return 0.0

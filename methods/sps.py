@@ -90,7 +90,7 @@ class SpeculativeSampling(DraftModelDrafter):
                 draft_length += 2
         return longest
 
-    def bytes_read(self, num_nodes: float) -> float:
+    def bytes_read(self, num_nodes: int) -> float:
         return pass_bytes(self._model.model) * (num_nodes - 1)  # one pass per draft token
 
 

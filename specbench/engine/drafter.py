@@ -194,8 +194,8 @@ class Drafter:
         `num_tokens` bounds a completion.
         """
 
-    def bytes_read(self, num_nodes: float) -> float:
-        """Bytes of weights read to draft a tree of `num_nodes` nodes (may be a mean).
+    def bytes_read(self, num_nodes: int) -> float:
+        """Bytes of weights read to draft a tree of `num_nodes` nodes, its root included.
 
         A weight counts once per pass that reads it; see `engine.layers.weights`. If a drafter with
         weights does not override this, its bandwidth bound in reports is too high, never too low.

@@ -36,7 +36,10 @@ class AcceptanceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     weights: dict[str, str]
     """From "target" and kinds of draft weights to the sha256 of their tensors."""
     methods: dict[str, tuple[Acceptance, ...]]
-    """The settings of each method that were tried, the paper's first."""
+    """The settings of each method that were tried, the paper's first.
+
+    With an option that is part of the method: "sam:other=eagle3".
+    """
 
     def of(
         self, method: str, kind: str | None, files: Mapping[str, FileHeader]

@@ -37,6 +37,24 @@ SHIPPED_WINDOWS = ((3, 1), (3, 2), (3, 3), (4, 3), (5, 3))
 """N-gram sizes and windows of lookahead with shipped acceptance, the cheapest first."""
 SHIPPED_COPIES = ((2, 2), (4, 2), (4, 3), (6, 4), (8, 6), (12, 12))
 """Draft tokens of copies and nodes of trees of SAM with shipped acceptance."""
+_SHIPPED_SAM_SHAPES = (
+    (4, 4, 1),
+    (4, 4, 2),
+    (6, 6, 2),
+    (8, 8, 2),
+    (8, 8, 3),
+    (8, 12, 2),
+    (8, 12, 3),
+    (12, 12, 3),
+    (12, 16, 4),
+    (16, 24, 5),
+)
+"""Draft tokens of copies, nodes and depth of the trees below."""
+SHIPPED_SAM_TREES = tuple(
+    {"num_tokens": copied, "nodes": num_nodes, "depth": depth}
+    for copied, num_nodes, depth in _SHIPPED_SAM_SHAPES
+)
+"""Copies and dynamic trees of SAM with shipped acceptance."""
 _SHIPPED_SHAPES = (
     (2, 0, 1),
     (3, 1, 1),

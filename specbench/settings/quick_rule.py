@@ -36,7 +36,7 @@ ROUNDS_S = 2.0
 """Seconds after which no other round begins, so that a warm-up stays short."""
 CUT_COST = 1.5
 """Cost of a step, in steps of vanilla, up to which a draft of unknown acceptance is cut."""
-CHANGE_ACCEPTANCE = {"weights", "datastore", "scope", "other"}
+CHANGE_ACCEPTANCE = {"weights", "datastore", "scope"}
 """Options with which a method accepts other drafts than those that are known."""
 
 TimeStep = Callable[[], float]
@@ -218,9 +218,16 @@ def _cut_to_cheap_rows(method: RunMethod, drafter: Drafter, times: StepTimes) ->
 
 
 def acceptance_of(file: AcceptanceFile | None, method: RunMethod) -> Sequence[Acceptance]:
-    """The known acceptance of a method; none with options that change what it accepts."""
-    if file is None or CHANGE_ACCEPTANCE & set(method.asked.given):
+    """The known acceptance of a method; none with options that change what it accepts.
+
+    The method that drafts where SAM does not copy, its option `other`, is part of the name.
+    """
+    given = method.asked.given
+    if file is None or CHANGE_ACCEPTANCE & set(given):
         return ()
+    name = method.method.name
+    if "other" in given:
+        name = f"{name}:other={given['other']}"
     weights = method.describe().weights
     weight_files = weights.files if weights else {}
-    return file.of(method.method.name, method.checkpoint, weight_files)
+    return file.of(name, method.checkpoint, weight_files)

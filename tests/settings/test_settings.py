@@ -1,6 +1,7 @@
 """Settings: which ones `auto` takes, and what a file of them may say."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,11 +13,11 @@ from specbench.log.policies import MERGE
 from specbench.measure.resume import as_before
 from specbench.measure.spec import RunSpec
 from specbench.models.checkpoints import identify
-from specbench.registry import get, make_options
+from specbench.registry import make_options
 from specbench.settings.acceptance import Acceptance, find_acceptance
 from specbench.settings.files import SettingsFile, read_settings
 from specbench.settings.grids import ROWS
-from specbench.settings.quick_rule import choose_settings, rows_to_time
+from specbench.settings.quick_rule import acceptance_of, choose_settings, rows_to_time
 from specbench.settings.run_method import RunMethod, parse_methods
 from specbench.settings.step_times import StepTimes
 from specbench.settings.tuned_settings import TUNED, keep_settings, with_tuned
@@ -138,14 +139,32 @@ def test_the_shipped_acceptance_is_that_of_the_shipped_weights_and_of_real_optio
     found = find_acceptance("tiny", files)
     assert found and not find_acceptance("tiny", identify(TINY / "sps").files)
     for name, entries in found.methods.items():
-        method = get(name)
-        weights = identify(TINY / method.weights).files if method.weights else {}
-        assert found.of(name, method.weights, weights) == entries
-        assert not method.weights or not found.of(name, method.weights, files)
+        (method,) = parse_methods([name])
+        kind = method.checkpoint
+        weights = identify(TINY / kind).files if kind else {}
+        assert found.of(name, kind, weights) == entries
+        assert not kind or not found.of(name, kind, files)
         assert entries[0].options == {} and len(entries) > 4
         for entry in entries:
-            make_options(method, {key: str(value) for key, value in entry.options.items()})
+            make_options(method.method, {key: str(value) for key, value in entry.options.items()})
             assert 1 <= entry.mat <= entry.rows
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("sam", "sam"),
+        ("sam:other=eagle3", "sam:other=eagle3"),
+        ("sam:other=eagle2", None),
+        ("sam:other=eagle3,scope=run", None),
+    ],
+)
+def test_the_acceptance_of_sam_is_that_with_the_other_method(text: str, name: str | None) -> None:
+    file = find_acceptance("tiny", identify(TINY / "target").files)
+    assert file
+    method = parse_methods([text])[0]
+    entered = replace(method, weights=TINY / method.checkpoint if method.checkpoint else None)
+    assert acceptance_of(file, entered) == (file.methods[name] if name else ())
 
 
 @pytest.mark.parametrize(("text", "message"), [

@@ -21,9 +21,9 @@ from specbench.measure.local.engine_load import make_execution
 from specbench.models.cards import ModelCard, find_model
 from specbench.models.chat import load_codec
 from specbench.models.hub import resolve_model
-from specbench.registry import get
 from specbench.settings import grids
 from specbench.settings.acceptance import FOLDER, Acceptance, AcceptanceFile
+from specbench.settings.run_method import parse_methods
 from specbench.types import Completion, Request
 from specbench.zoo import TINY
 from tools.zoo.held_out import bundled_requests, held_out_dialogues
@@ -47,9 +47,10 @@ SETTINGS: Mapping[str, tuple[dict[str, Any], ...]] = {
     "eagle3": grids.SHIPPED_TREES,
     "recycling": _STATIC,
     "sam": tuple({"num_tokens": copied, "nodes": nodes} for copied, nodes in grids.SHIPPED_COPIES),
+    "sam:other=eagle3": grids.SHIPPED_SAM_TREES,
     "suffix": _CHAINS,
 }
-"""The settings by method, beside the paper's."""
+"""The settings by method, beside the paper's. Options in the name are those of every setting."""
 
 
 def acceptance(card: ModelCard, folder: Path) -> AcceptanceFile:
@@ -65,13 +66,14 @@ def acceptance(card: ModelCard, folder: Path) -> AcceptanceFile:
     hashes = {kind: _hash(path) for kind, path in {"target": folder, **weights}.items()}
     methods: dict[str, tuple[Acceptance, ...]] = {}
     for name, settings in SETTINGS.items():
-        method = get(name)
-        if method.weights and method.weights not in weights:
+        [run_method] = parse_methods([name])
+        method, kind = run_method.method, run_method.checkpoint
+        if kind and kind not in weights:
             continue
-        context = BuildContext(target, weights.get(method.weights or ""))
+        context = BuildContext(target, weights.get(kind or ""))
         measured = []
         for options in ({}, *settings):
-            drafter = method.build(method.options(**options), context)
+            drafter = method.build(run_method.options.replaced(**options), context)
             completions = [decode(target, drafter, request) for request in requests]
             accepted = _accepted(options, completions)
             measured.append(accepted)
