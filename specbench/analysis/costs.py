@@ -134,12 +134,17 @@ def read_roofline(
 
 
 def _bandwidth_ratios(header: RooflineHeader, threads: Threads) -> dict[str, float]:
-    """The bandwidths / vanilla's of methods with their own number of CPU threads."""
+    """The bandwidths / vanilla's of methods with their own number of CPU threads.
+
+    All of `bandwidth_by_threads` were measured before the run.
+    """
+    by_threads = header.bandwidth_by_threads
+    vanilla_bandwidth = by_threads.get(str(threads.num))
     ratios = {}
     for method, num_threads in threads.own.items():
-        bandwidth = header.bandwidth_by_threads.get(str(num_threads))
-        if bandwidth is not None:
-            ratios[method] = bandwidth / header.bandwidth_bytes_per_s
+        bandwidth = by_threads.get(str(num_threads))
+        if bandwidth is not None and vanilla_bandwidth is not None:
+            ratios[method] = bandwidth / vanilla_bandwidth
     return ratios
 
 

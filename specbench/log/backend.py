@@ -50,7 +50,7 @@ class RooflineHeader(Struct, frozen=True, omit_defaults=True):
     """Memory bandwidth, and the bytes that a step reads."""
 
     bandwidth_bytes_per_s: float
-    """Measured bandwidth of the memory."""
+    """Measured bandwidth of the memory: the largest sample."""
     cache_bytes: int
     """Size of the last-level cache; 0 if unknown."""
     target_bytes: int
@@ -60,13 +60,17 @@ class RooflineHeader(Struct, frozen=True, omit_defaults=True):
     is_mixture_of_experts: bool
     """A step reads only a part of target_bytes."""
     draft_bytes: dict[str, float] = {}
-    """Bytes that a method's mean draft reads, by method."""
+    """Bytes that a method's drafts read per step, by method."""
     bandwidth_by_threads: dict[str, float] = {}
     """Bandwidth by number of CPU threads; absent if all have one."""
     block_bytes: int = 0
     """Bytes that a CPU read, or a GPU copied, to measure it; 0 if unknown."""
     unread_bytes: int = 0
     """Part of target_bytes: experts that a token does not choose; 0 if dense or unknown."""
+    bandwidth_samples: tuple[float, ...] = ()
+    """Bandwidth before and after the run; absent if measured once."""
+    nominal_bytes_per_s: float = 0.0
+    """Bandwidth by the memory's clock and bus width; 0 if the driver does not tell."""
 
 
 class ProductChoice(Struct, frozen=True):

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from specbench.engine.huge_pages import huge_block
 from specbench.machine.memory import free_bytes
+from specbench.machine.nvml import driver, find_card
 
 MIB = 2**20
 GPU_BYTES = 512 * MIB
@@ -50,6 +51,22 @@ def bandwidth(device: torch.device, block: int | None = None) -> float:
         torch.cuda.empty_cache()  # leave the memory to the model
         return 2 * source.nbytes / seconds
     return source.nbytes / _fastest(source.sum, _timed)
+
+
+def nominal_bandwidth(device: torch.device) -> float:
+    """Bandwidth of a GPU's memory in bytes/s by its clock and bus width.
+
+    Data move twice per clock: 2 * clock * width. 0 on a CPU, and if the driver does not tell.
+    """
+    if device.type != "cuda":
+        return 0.0
+    with driver() as nvml:
+        card = nvml and find_card(nvml, torch.cuda.get_device_properties(device))
+        if card is None:
+            return 0.0
+        clock_mhz = card.query("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_MEM) or 0
+        width_bits = card.query("nvmlDeviceGetMemoryBusWidth") or 0
+    return 2 * clock_mhz * 1e6 * width_bits / 8
 
 
 def cache_bytes(device: torch.device) -> int:

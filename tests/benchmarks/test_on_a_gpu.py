@@ -19,7 +19,7 @@ from specbench.engine.target import Target
 from specbench.log.store import read_run
 from specbench.machine.bandwidth import bandwidth, cache_bytes
 from specbench.machine.gpu_sampler import gpu_sampler
-from specbench.measure.local.engine import metered
+from specbench.measure.local.energy import metered
 from specbench.measure.local.memory import MemoryLedger
 from specbench.registry import get
 from specbench.types import Request

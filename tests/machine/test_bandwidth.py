@@ -1,18 +1,23 @@
 """Memory bandwidth, and the bytes that a step reads."""
 
 import itertools
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from specbench.engine.drafter import Drafter
 from specbench.engine.target import Target
+from specbench.log.backend import RooflineHeader
 from specbench.machine import bandwidth as module
-from specbench.machine.bandwidth import MIB, bandwidth, block_bytes, cache_bytes
-from specbench.measure.local.traffic import draft_bytes, measure_traffic
+from specbench.machine.bandwidth import MIB, bandwidth, block_bytes, cache_bytes, nominal_bandwidth
+from specbench.measure.local.traffic import draft_bytes, measure_again, measure_traffic
 from specbench.types import Record
 from tests.analysis.run_factory import record
+from tests.machine.fake_nvml import MISSING, FakeNvml
 from tests.support.architectures import config_of, random_of
 from tests.support.models import random_target
 from tests.support.weights import build
@@ -78,13 +83,39 @@ def test_a_draft_models_bytes_are_those_of_its_mean_draft(tmp_path: Path) -> Non
     sps = build("sps", target, tmp_path)
     records = [steps("sps", 3, 3, 6), steps("sps", 8), steps("vanilla", 1)]
     drafters = {"sps": sps, "vanilla": build("vanilla", target, tmp_path), "pld": Drafter()}
-    assert draft_bytes(drafters, records) == {"sps": sps.bytes_read(5.0), "vanilla": 0.0}
-    assert sps.bytes_read(5.0) == 4 * sps.bytes_read(2.0) > 0
+    assert draft_bytes(drafters, records) == {"sps": sps.bytes_read(5), "vanilla": 0.0}
+    assert sps.bytes_read(5) == 4 * sps.bytes_read(2) > 0
+
+
+@pytest.mark.parametrize(("before", "after"), [(2.0, 3.0), (3.0, 2.0)])
+def test_of_the_bandwidths_before_and_after_a_run_the_larger_counts(
+    before: float, after: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "bandwidth", lambda device, block: after)
+    header = RooflineHeader(before, 0, 10, 1, is_mixture_of_experts=False, block_bytes=7)
+    again = measure_again(header, CPU)
+    assert (again.bandwidth_bytes_per_s, again.bandwidth_samples) == (3.0, (before, after))
+
+
+@pytest.mark.parametrize(
+    ("clock", "width", "nominal"),
+    [(2619, 5120, 3.35232e12), (MISSING, 5120, 0.0), (2619, MISSING, 0.0)],
+)
+def test_the_nominal_bandwidth_is_that_of_clock_and_bus(
+    clock: Any, width: Any, nominal: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an H100 in the first case."""
+    nvml = FakeNvml(nvmlDeviceGetMaxClockInfo=clock, nvmlDeviceGetMemoryBusWidth=width)
+    card = SimpleNamespace(uuid="1")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
+    monkeypatch.setattr(module, "driver", lambda: nullcontext(nvml))
+    assert nominal_bandwidth(torch.device("cuda")) == pytest.approx(nominal)
+    assert nominal_bandwidth(CPU) == 0
 
 
 def test_a_plug_in_that_cannot_say_what_it_reads_costs_no_run() -> None:
     class Odd(Drafter):
-        def bytes_read(self, num_nodes: float) -> float:
+        def bytes_read(self, num_nodes: int) -> float:
             raise ZeroDivisionError
 
     assert draft_bytes({"odd": Odd()}, [steps("odd", 4)]) == {}

@@ -21,7 +21,7 @@ from specbench.machine.cpu_sampler import CpuMoment, CpuSampler, read_moment
 from specbench.machine.gpu_sampler import GpuSampler, gpu_sampler
 from specbench.machine.nvml import Card, find_card
 from specbench.machine.pauses import LEAST_PAUSE_S, Moment, PauseWatch
-from specbench.measure.local.engine import metered
+from specbench.measure.local.energy import metered
 from specbench.types import Completion, Step
 from tests.machine.fake_nvml import MISSING, FakeNvml
 from tests.support.ends import wait_until

@@ -6,7 +6,7 @@ Completions are the engine's own loop at batch 1.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -27,6 +27,7 @@ from specbench.measure.local.choices import (
     choose_settings,
     with_thread_bandwidths,
 )
+from specbench.measure.local.energy import metered
 from specbench.measure.local.engine_load import (
     LoadedEngine,
     broken_drafter,
@@ -34,7 +35,7 @@ from specbench.measure.local.engine_load import (
     load_engine,
 )
 from specbench.measure.local.threads import choose_threads
-from specbench.measure.local.traffic import draft_bytes, measure_traffic
+from specbench.measure.local.traffic import draft_bytes, measure_again, measure_traffic
 from specbench.measure.local.trial import set_threads
 from specbench.measure.local.warm_up import warm_up
 from specbench.measure.progress import LONG_S, time_text
@@ -140,17 +141,19 @@ class EngineBackend:
             if self._sampler:
                 self._sampler.start()
             self._stack = stack.pop_all()  # nothing failed: it is closed in `__exit__`
-            if loaded.weights and self._is_metered:
-                # At the end, the weights are compared with their fingerprint.
-                self._stack.callback(self._print_weights, loaded.weights, outer_clock())
+            if self._is_metered:
+                self._stack.callback(self._measure_at_end, loaded.weights, outer_clock())
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
 
-    def _print_weights(self, weights: Fingerprint, began: float) -> None:
+    def _measure_at_end(self, weights: Fingerprint | None, began: float) -> None:
         with suppress(RuntimeError):  # the device failed: the run's own error is shown
-            self._info.weights_print = weights.compared(outer_clock() - began)
+            if weights:  # their fingerprint at load
+                self._info.weights_print = weights.compared(outer_clock() - began)
+            if self._info.roofline:
+                self._info.roofline = measure_again(self._info.roofline, self.target.device)
 
     def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
         """The part of the run's header that this backend has measured so far.
@@ -388,13 +391,3 @@ def describe_kernels(target: Target) -> Kernels:
 def num_late(target: Target) -> int:
     """Graphs captured after the warm-up; 0 for eager execution."""
     return int(getattr(target.execution, "num_late", 0))
-
-
-def metered(complete: Callable[[], Completion], sampler: GpuSampler | None) -> Completion:
-    """A completion with its energy, read outside of the timed region."""
-    before = sampler.energy_j() if sampler else None
-    completion = complete()
-    after = sampler.energy_j() if sampler else None
-    if before is None or after is None or after < before:  # the counter of a driver that restarted
-        return completion
-    return replace(completion, energy_j=after - before)

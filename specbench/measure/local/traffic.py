@@ -5,15 +5,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from statistics import mean
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from specbench.log.backend import RooflineHeader
 from specbench.types import Record
 
 if TYPE_CHECKING:
+    import torch
+
     from specbench.engine.drafter import Drafter
     from specbench.engine.target import Target
 
@@ -29,7 +34,12 @@ def measure_traffic(target: Target) -> RooflineHeader:
     """
     from specbench.engine.layers.weights import weight_bytes
     from specbench.engine.model_parts import pass_bytes
-    from specbench.machine.bandwidth import bandwidth, block_bytes, cache_bytes
+    from specbench.machine.bandwidth import (
+        bandwidth,
+        block_bytes,
+        cache_bytes,
+        nominal_bandwidth,
+    )
 
     config = target.config  # of the text model, from its config.json
     # Experts per layer; 1 for a dense model.
@@ -51,24 +61,41 @@ def measure_traffic(target: Target) -> RooflineHeader:
         kv_bytes_per_token=target.cache.bytes_per_token,
         is_mixture_of_experts=num_experts > 1,
         unread_bytes=round(weight_bytes(*expert_modules) * unread_share),
+        nominal_bytes_per_s=nominal_bandwidth(target.device),
     )
 
 
 def draft_bytes(drafters: Mapping[str, Drafter], records: Sequence[Record]) -> dict[str, float]:
-    """Bytes that a draft of mean size reads, by method; methods without steps are left out.
+    """Bytes that a method's drafts read per step, by label; methods without steps are left out.
 
     `drafters` are by label. The mean is taken over all steps of a method's records.
     """
     bytes_by_label = {}
     for label, drafter in drafters.items():
-        nodes_of_steps = [
+        # how many steps have a tree of each number of nodes
+        num_steps_by_nodes = Counter(
             num_nodes
             for record in records
             if record.key.method == label
             for num_nodes in record.num_nodes  # of each step's tree
-        ]
+        )
         with suppress(Exception):  # a plug-in that fails here: it is left out, its samples stay
-            if nodes_of_steps:
-                mean_nodes = sum(nodes_of_steps) / len(nodes_of_steps)
-                bytes_by_label[label] = float(drafter.bytes_read(mean_nodes))
+            if num_steps_by_nodes:
+                num_bytes = sum(
+                    drafter.bytes_read(num_nodes) * num_steps
+                    for num_nodes, num_steps in num_steps_by_nodes.items()
+                )
+                bytes_by_label[label] = num_bytes / num_steps_by_nodes.total()
     return bytes_by_label
+
+
+def measure_again(roofline: RooflineHeader, device: torch.device) -> RooflineHeader:
+    """Measure the bandwidth once more, after the run. The larger of both counts.
+
+    A measured bandwidth is a sample: the memory of a shared machine changes its speed.
+    """
+    from specbench.machine.bandwidth import bandwidth
+
+    at_end = bandwidth(device, roofline.block_bytes)
+    samples = (*(roofline.bandwidth_samples or (roofline.bandwidth_bytes_per_s,)), at_end)
+    return replace(roofline, bandwidth_bytes_per_s=max(samples), bandwidth_samples=samples)
