@@ -34,13 +34,14 @@ class Latency:
 def latency(table: RecordTable, rows: IntArray, missing: Missing | None) -> Latency:
     """The percentiles of these rows, unless there is a reason for none.
 
-    A completion of one token has no time per output token.
+    A completion of one token has no time per output token, nor has one whose decode time is left
+    out (see `decode_times`).
     """
     if missing:
         no_percentiles = Percentiles(missing, missing, missing, 0)
         return Latency(no_percentiles, no_percentiles)
     num_tokens, prefill_s, decode_s = table.values(rows, "num_tokens", "prefill_s", "decode_s")
-    has_decoded = num_tokens > 1
+    has_decoded = (num_tokens > 1) & ~np.isnan(decode_s)
     per_token_s = decode_s[has_decoded] / (num_tokens[has_decoded] - 1)
     return Latency(percentiles(prefill_s), percentiles(per_token_s))
 

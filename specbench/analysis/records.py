@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from specbench.analysis.decode_times import decode_times
 from specbench.analysis.ratios import RowGroups
 from specbench.analysis.served_steps import ServedSteps, served_steps
 from specbench.analysis.stats.arrays import IntArray
@@ -74,6 +75,8 @@ class RecordTable:
     - `unit`: the pass over the prompts, or the run of a pool.
     - `request`: the number of sample and turn, the same in every unit.
     - `asked`: the number of the request, the same for every method.
+    - `decode_s`: by the client's clock or the server's, NaN if it is left out; `is_burst`,
+      `is_of_server` and `is_left_out` say so (see `decode_times`).
     - `is_same`: True if the token ids are vanilla's.
     - `is_cut`: True if the last step may have accepted one more draft token than it shows.
     - `mat_emitted` and `mat_steps`: tokens that steps emitted, and steps. They are `num_emitted`
@@ -179,6 +182,11 @@ def make_table(
     # Sorted by name: the order in which records were written must not change an interval.
     frame["cluster"] = frame.groupby(["task", "sample_id"], observed=True).ngroup()
     frame["asked"] = frame.groupby(REQUEST_KEY, observed=True, sort=False).ngroup()
+    times = decode_times(frame, records, blocks)
+    frame["decode_s"] = times.seconds
+    frame["is_burst"] = times.is_burst
+    frame["is_of_server"] = times.is_of_server
+    frame["is_left_out"] = times.is_left_out
     baseline_rows = _baseline_rows(frame)
     frame["baseline_row"] = baseline_rows
     for name in _BASELINE_COLUMNS:

@@ -2,8 +2,9 @@
 
 Names and definitions are as in `vllm bench serve`: TTFT is the time to the first token,
 TPOT the time per token after it, ITL the time between arrivals of tokens, E2E the time of the
-whole request. Times are the client's. Throughputs are sums over blocks / the blocks'
-durations. Interrupted blocks are left out: their rest ran at a lower load.
+whole request. Times are the client's, but for decode times of answers that arrived in a burst
+(see `decode_times`): TPOT and ITL are then the server's, or left out. Throughputs are sums over
+blocks / the blocks' durations. Interrupted blocks are left out: their rest ran at a lower load.
 
 MAT, where a server does not list its steps, is (tokens - 1) / steps, with the steps that its
 counts imply (see `served_steps`).
@@ -13,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -139,9 +139,9 @@ def _measure(
     ttft_s, decode_s, e2e_s, num_tokens, prompt_tokens = table.values(
         done_rows, "prefill_s", "decode_s", "wall_s", "num_tokens", "prompt_tokens"
     )
-    # Seconds per token after the first, and seconds between arrivals of tokens.
+    # Seconds per token after the first, NaN if left out, and between arrivals of tokens.
     tpot_s = decode_s / np.maximum(num_tokens - 1, 1)
-    gaps_s = chain.from_iterable(answer.gaps_s for answer in answers)
+    has_tpot = (num_tokens > 1) & ~np.isnan(tpot_s)
 
     throughput = partial(_throughput, blocks, draws)
     output_throughput = throughput(lambda block: block.num_tokens)
@@ -149,15 +149,16 @@ def _measure(
     if bounds:
         # A run that was interrupted has only some records, hence the share of those.
         seconds_by_name = {"ttft": ttft_s, "tpot": tpot_s, "e2e": e2e_s}
-        share_good = _share_good(seconds_by_name, bounds, len(rows))
+        num_unknown = int(np.isnan(tpot_s).sum()) if "tpot" in bounds else 0
+        share_good = _share_good(seconds_by_name, bounds, len(rows) - num_unknown)
         asked_throughput = throughput(lambda block: block.num_requests)
         goodput = _scaled(asked_throughput, share_good)
     num_drafts = counter_total(blocks, "num_drafts")
     num_draft_tokens = counter_total(blocks, "num_draft_tokens")
     return ServingMetrics(
         ttft=_times(ttft_s),
-        tpot=_times(tpot_s[num_tokens > 1]),
-        itl=_times(np.array([*gaps_s])),
+        tpot=_times(tpot_s[has_tpot]),
+        itl=_times(_gaps_s(table, done_rows)),
         e2e=_times(e2e_s),
         request_throughput=throughput(lambda block: block.num_requests - block.num_failed),
         output_throughput=output_throughput,
@@ -176,6 +177,30 @@ def _measure(
         num_interrupted=sum(block.num_before > 0 for block in blocks),
         num_restarted=_num_restarted(blocks),
     )
+
+
+def _gaps_s(table: RecordTable, done_rows: IntArray) -> FloatArray:
+    """Seconds between arrivals of tokens, of all answers [gaps].
+
+    Where a decode time is the server's, it is shared evenly by the answer's steps, or by its tokens
+    where the steps are unknown. An answer whose decode time is left out has no gaps.
+    """
+    gaps_s: list[float] = []
+    columns = table.values(
+        done_rows, "decode_s", "num_tokens", "mat_steps", "is_of_server", "is_left_out"
+    )
+    for row, decode_s, num_tokens, num_steps, is_of_server, is_left_out in zip(
+        done_rows, *columns, strict=True
+    ):
+        serving = table.records[row].serving
+        if serving is None or is_left_out:
+            continue
+        if not is_of_server:
+            gaps_s += serving.gaps_s
+            continue
+        num_gaps = round(num_steps) or num_tokens - 1
+        gaps_s += [decode_s / num_gaps] * num_gaps
+    return np.array(gaps_s)
 
 
 def _share_good(times: Mapping[str, FloatArray], bounds: LatencyBounds, num_asked: int) -> float:

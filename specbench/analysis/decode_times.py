@@ -1,0 +1,124 @@
+"""Decode times of answers, and those of a server where tokens reached the client all at once.
+
+A client's decode time is that from the first arrival of tokens to the last. If something on the
+way holds tokens back, they arrive in a burst, and this time says nothing about decoding. Of such
+an answer only the time to the first arrival and that of the whole request are known. The decode
+times of all methods of the request are then the server's, so that methods are compared by one
+clock. If one of the methods has no such time, the request is left out for all of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specbench.analysis.server_counters import counter_total
+from specbench.analysis.stats.arrays import BoolArray, FloatArray
+from specbench.log.backend import BlockHeader
+from specbench.types import BASELINE, Record, Serving
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+LEAST_OF_SERVER = 0.9
+"""Share of the server's decode time below which the client's is that of a burst."""
+LEAST_ARRIVALS = 0.25
+"""Share of the steps that the tokens need at least, below which arrivals are a burst."""
+LONGEST_DRAFT = 15
+"""Draft tokens per step that are assumed if a server does not count its drafts."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecodeTimes:
+    """The decode time of each record [records], and by which clock it was taken."""
+
+    seconds: FloatArray
+    """From the first token to the last. NaN if it was not measured, or is left out."""
+
+    is_burst: BoolArray
+    """True for answers whose tokens reached the client in a burst."""
+
+    is_of_server: BoolArray
+    """True for times by the server's clock: a burst, or another method's answer to its request."""
+
+    is_left_out: BoolArray
+    """True for times that are left out: those of such requests without the server's clock."""
+
+
+def decode_times(
+    frame: DataFrame, records: Sequence[Record], blocks: Sequence[BlockHeader]
+) -> DecodeTimes:
+    """The decode times of the records, one per row of their `frame` (see `records_frame`).
+
+    `frame` needs the column `asked`, the number of the request over all methods. `blocks` are what
+    servers measured in one go, with the increase of their counters.
+    """
+    client_s = frame["decode_s"].to_numpy()
+    nothing = np.zeros(len(frame), dtype=bool)
+    if not any(record.serving for record in records):
+        return DecodeTimes(client_s, nothing, nothing, nothing)
+    # None becomes NaN.
+    server_s = np.array([_server_s(record.serving) for record in records], dtype=np.float64)
+    draft_lengths = _draft_lengths(blocks)
+    # The first token is the prefill's, so that decoding takes two tokens or more.
+    is_decoded = (frame["is_measured"] & (frame["num_tokens"] > 1)).to_numpy()
+    is_burst = nothing.copy()
+    for row in np.flatnonzero(is_decoded):
+        record = records[row]
+        draft_length = draft_lengths.get(record.key.method, LONGEST_DRAFT)
+        is_burst[row] = _is_burst(record, draft_length)
+
+    request_of_row = frame["asked"].to_numpy()  # [records]
+    num_requests = 1 + int(request_of_row.max())
+    has_burst = np.zeros(num_requests, dtype=bool)
+    has_burst[request_of_row[is_burst]] = True
+    lacks_clock = np.zeros(num_requests, dtype=bool)
+    lacks_clock[request_of_row[is_decoded & np.isnan(server_s)]] = True
+    is_concerned = is_decoded & has_burst[request_of_row]
+    is_left_out = is_concerned & lacks_clock[request_of_row]
+    is_of_server = is_concerned & ~is_left_out
+    seconds = np.where(is_of_server, server_s, client_s)
+    seconds[is_left_out] = np.nan
+    return DecodeTimes(seconds, is_burst, is_of_server, is_left_out)
+
+
+def _server_s(serving: Serving | None) -> float | None:
+    """The decode time by the server's clock; None if it has none, or one that did not move."""
+    return (serving.server_decode_s or None) if serving else None
+
+
+def _is_burst(record: Record, draft_length: float) -> bool:
+    """True if the client's decode time of an answer of several tokens cannot be right.
+
+    It is far below the server's. Without a clock of the server: fewer arrivals follow the first
+    than a quarter of the steps, or at most one although several steps are needed. A step emits a
+    token and at most the `draft_length` tokens of its draft.
+    """
+    serving = record.serving
+    if serving is None or record.decode_s is None:
+        return False
+    server_s = _server_s(serving)
+    if server_s is not None:
+        return record.decode_s < LEAST_OF_SERVER * server_s
+    num_arrivals = len(serving.gaps_s)  # after the first
+    if not num_arrivals:
+        return record.decode_s == 0  # else the arrivals were not kept
+    least_steps = (record.num_tokens - 1) / (1 + draft_length)
+    return num_arrivals < LEAST_ARRIVALS * least_steps or num_arrivals == 1 < least_steps
+
+
+def _draft_lengths(blocks: Sequence[BlockHeader]) -> Mapping[str, float]:
+    """The mean tokens of a draft by method, where the server counts them; 0 for vanilla."""
+    blocks_by_method: dict[str, list[BlockHeader]] = defaultdict(list)
+    for block in blocks:
+        blocks_by_method[block.method].append(block)
+    lengths = {BASELINE: 0.0}
+    for method, method_blocks in blocks_by_method.items():
+        num_drafts = counter_total(method_blocks, "num_drafts")
+        if num_drafts:
+            lengths[method] = counter_total(method_blocks, "num_draft_tokens") / num_drafts
+    return lengths
