@@ -38,7 +38,7 @@ from specbench.report.published import published_values
 from specbench.report.results import Report
 
 _FORMATS = ("html", "json", "csv")
-_RAW = (HEADER, SAMPLES, AUDIT)
+_RAW = (HEADER, SAMPLES, f"{SAMPLES}.gz", AUDIT)
 MEAN = results.MEAN_TITLE
 NOT_PUBLISHED = Missing("not published")
 _SERVED = ", served by "

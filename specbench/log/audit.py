@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from specbench.errors import RunFolderError, printable_values
-from specbench.log.files import folder_errors, write_whole
+from specbench.log.files import folder_errors, open_lines, write_whole
 from specbench.log.header import RunHeader
 from specbench.types import BASELINE
 
@@ -168,7 +168,7 @@ def find_unjudged(audit: StoredAudit, header: RunHeader) -> Iterator[Unjudged]:
 def records_hash(folder: Path) -> str:
     """The hash of a run's records, times included; empty without records."""
     try:
-        with (folder / SAMPLES).open("rb") as file:
+        with open_lines(folder / SAMPLES) as file:
             return file_digest(file, "sha256").hexdigest()
     except OSError:
         return ""

@@ -2,10 +2,13 @@
 
 import errno
 import fcntl
+import gzip
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from specbench.errors import RunFolderError
 
@@ -86,6 +89,30 @@ class LineFile:
                 f"{self.path} cannot be locked: {error.strerror}. Its filesystem has no locks.",
                 f"Give an {self._option} on a local disk.",
             ) from error
+
+
+def compressed_path(path: Path) -> Path:
+    """The place of a file's compressed form."""
+    return path.with_name(f"{path.name}.gz")
+
+
+@contextmanager
+def open_lines(path: Path) -> Iterator[BinaryIO]:
+    """A file of lines, open for reading. If there is only its compressed form, that is unpacked.
+
+    Raises:
+        OSError: the file is missing, unreadable or damaged.
+    """
+    compressed = compressed_path(path)
+    if path.exists() or not compressed.exists():
+        with path.open("rb") as file:
+            yield file
+        return
+    try:
+        with gzip.open(compressed, "rb") as unpacked:
+            yield cast("BinaryIO", unpacked)
+    except (EOFError, zlib.error) as error:
+        raise OSError(f"{compressed.name} is damaged: {error}") from error
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -15,6 +15,7 @@ from msgspec import structs
 
 from specbench.errors import RunFolderError
 from specbench.log.audit import SAMPLES
+from specbench.log.files import compressed_path, open_lines
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
 from specbench.log.store import HEADER, read_header, read_run
@@ -24,7 +25,8 @@ _RUN_OF_POOL = re.compile(r"run-\d+")
 
 def run_folder(path: Path) -> Path:
     """The folder of a run that is given as itself, or as one of its files."""
-    return path.parent if path.name in (HEADER, SAMPLES) and not path.is_dir() else path
+    names = (HEADER, SAMPLES, compressed_path(Path(SAMPLES)).name)
+    return path.parent if path.name in names and not path.is_dir() else path
 
 
 def run_folders(path: Path) -> list[Path]:
@@ -98,6 +100,6 @@ def state(path: Path, header: RunHeader) -> str:
 
 def num_records(path: Path) -> int:
     """Whole records in the folder of a run."""
-    with suppress(FileNotFoundError), (path / SAMPLES).open("rb") as file:
+    with suppress(OSError), open_lines(path / SAMPLES) as file:
         return sum(line.endswith(b"\n") for line in file)
     return 0

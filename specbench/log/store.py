@@ -1,7 +1,8 @@
 """The files of a run: `run.json`, replaced whole; `samples.jsonl` and `trace.jsonl`, appended to.
 
 A line that was written survives a kill, a full disk and a second process. A line that one of
-them cut short is dropped before the next one is written.
+them cut short is dropped before the next one is written. Files of lines that will not grow any
+more may be compressed by gzip: they are read as `samples.jsonl.gz` and `trace.jsonl.gz`.
 """
 
 import json
@@ -18,7 +19,13 @@ from msgspec import Struct
 from specbench.errors import RunFolderError, os_errors, printable_values
 from specbench.log.audit import SAMPLES as SAMPLES
 from specbench.log.audit import StoredAudit, read_audit, records_hash
-from specbench.log.files import LineFile, end_of_last_line, folder_errors, write_whole
+from specbench.log.files import (
+    LineFile,
+    compressed_path,
+    folder_errors,
+    open_lines,
+    write_whole,
+)
 from specbench.log.header import SCHEMA, RunHeader, header_values
 from specbench.log.line_checks import ImpossibleRecord, RecordCheck
 from specbench.log.record import RecordLine, to_line, to_record
@@ -51,6 +58,12 @@ class RunFolder:
     def __enter__(self) -> Self:
         with folder_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
+        compressed = compressed_path(self.path / SAMPLES)
+        if compressed.exists():
+            raise RunFolderError(
+                f"The records of {self.path} are compressed, so none can be added.",
+                f"Unpack them first: gunzip {compressed}",
+            )
         self._samples = self._open(SAMPLES)
         return self
 
@@ -142,8 +155,11 @@ def is_cut(path: Path) -> bool:
         RunFolderError: the run has no records, or they cannot be read.
     """
     samples = path / SAMPLES
-    with os_errors(f"{samples} cannot be read", kind=RunFolderError), samples.open("rb") as file:
-        return end_of_last_line(file.fileno()) != file.seek(0, 2)
+    last_byte = b"\n"
+    with os_errors(f"{samples} cannot be read", kind=RunFolderError), open_lines(samples) as file:
+        while block := file.read(2**20):
+            last_byte = block[-1:]
+    return last_byte != b"\n"
 
 
 def read_header(path: Path) -> RunHeader:
@@ -202,7 +218,7 @@ def _read_lines(
     sentence. Without a file there are no lines.
     """
     unreadable = os_errors(f"{path} cannot be read", "Make it readable.", RunFolderError)
-    with unreadable, suppress(FileNotFoundError), path.open("rb") as file:
+    with unreadable, suppress(FileNotFoundError), open_lines(path) as file:
         for line_number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
                 return  # cut short by a kill; the sample counts as not done

@@ -1,0 +1,64 @@
+"""A run whose records are compressed is read like any other, and does not grow."""
+
+import gzip
+import shutil
+from pathlib import Path
+
+import pytest
+
+from specbench.errors import RunFolderError
+from specbench.log.audit import records_hash
+from specbench.log.folders import num_records, run_folder
+from specbench.log.store import RunFolder, is_cut, read_run
+
+RECORDED = Path(__file__).parents[2] / "results" / "recorded" / "vllm-cpu"
+
+
+@pytest.fixture
+def compressed(tmp_path: Path) -> Path:
+    """A recorded run with its records compressed."""
+    folder = tmp_path / "vllm-cpu"
+    shutil.copytree(RECORDED, folder)
+    samples = folder / "samples.jsonl"
+    (folder / "samples.jsonl.gz").write_bytes(gzip.compress(samples.read_bytes()))
+    samples.unlink()
+    return folder
+
+
+def test_compressed_records_are_those_that_were_compressed(compressed: Path) -> None:
+    assert read_run(compressed).records == read_run(RECORDED).records
+    assert records_hash(compressed) == records_hash(RECORDED) != ""
+    assert num_records(compressed) == num_records(RECORDED) > 0
+    assert not is_cut(compressed)
+    assert run_folder(compressed / "samples.jsonl.gz") == compressed
+
+
+def test_a_compressed_run_gets_no_further_records(compressed: Path) -> None:
+    with pytest.raises(RunFolderError, match="compressed") as failure, RunFolder(compressed):
+        pass
+    assert "gunzip" in failure.value.hint
+    assert not (compressed / "samples.jsonl").exists()
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "other"])
+def test_damaged_compressed_records_are_an_error(compressed: Path, damage: str) -> None:
+    file = compressed / "samples.jsonl.gz"
+    content = bytearray(file.read_bytes())
+    if damage == "cut":
+        del content[len(content) // 2 :]
+    elif damage == "changed":
+        content[len(content) // 2] ^= 0xFF
+    else:
+        content[:] = b"no archive"
+    file.write_bytes(content)
+    with pytest.raises(RunFolderError, match="cannot be read"):
+        read_run(compressed)
+    with pytest.raises(RunFolderError, match="cannot be read"):
+        is_cut(compressed)
+    assert num_records(compressed) == 0
+
+
+def test_an_unpacked_file_counts_before_a_compressed_one(compressed: Path) -> None:
+    lines = (RECORDED / "samples.jsonl").read_bytes().splitlines(keepends=True)
+    (compressed / "samples.jsonl").write_bytes(b"".join(lines[:3]))
+    assert len(read_run(compressed).records) == 3
