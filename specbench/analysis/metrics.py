@@ -17,13 +17,14 @@ import numpy as np
 from specbench.analysis.cells import WITH_PHASES, Arithmetic, CellKey, CellMetrics, CellSource
 from specbench.analysis.cells import rows_by_cell as rows_by_cell
 from specbench.analysis.cheats import find_cheats
-from specbench.analysis.costs import NO_COST, Cost, Roofline, measure_cost, read_roofline
+from specbench.analysis.costs import NO_COST, Cost, measure_cost
 from specbench.analysis.divergence import Agreement, find_agreements
 from specbench.analysis.overall import Axes, MethodMetrics, axes_of, measure_overall
 from specbench.analysis.ranking import Ranking, rank
 from specbench.analysis.records import BASELINE as BASELINE
 from specbench.analysis.records import POOLED as POOLED
 from specbench.analysis.records import RecordTable, make_table
+from specbench.analysis.roofline import Roofline, read_roofline
 from specbench.analysis.server_counters import mat_of_blocks
 from specbench.analysis.serving import ServingMetrics, measure_serving
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws
@@ -106,7 +107,8 @@ def measure(
     roofline = read_roofline(header.roofline, run.records, header.threads)
     costs: dict[CellKey, Cost] = {}
     for key, rows in cell_source.shared_rows.items():
-        costs[key] = measure_cost(key, table, rows, roofline, no_times)
+        draws = Draws(bootstrap, key.task)
+        costs[key] = measure_cost(key, table, rows, draws, roofline, no_times)
     cells: dict[CellKey, CellMetrics] = {}  # by method, temperature and task, or all as one
     for temperature in axes.temperatures:
         for task in (*axes.tasks, POOLED):

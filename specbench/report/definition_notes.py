@@ -6,9 +6,9 @@ Gathers the numbers of each note; `texts.toml` has its sentence.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from specbench.analysis.costs import Roofline
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.ranking import Ranking, is_alone
+from specbench.analysis.roofline import Roofline
 from specbench.analysis.stats.estimates import Estimate, Missing
 from specbench.analysis.stats.scope import PROMPTS_ONLY
 from specbench.report import formats

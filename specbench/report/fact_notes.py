@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import structs
 
-from specbench.analysis.costs import EXPERTS, IN_CACHE, Roofline
 from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.analysis.overall import MethodMetrics
+from specbench.analysis.roofline import ABOVE, EXPERTS, IN_CACHE, Roofline
 from specbench.analysis.stats.estimates import Estimate
 from specbench.log.audit import StoredAudit
 from specbench.log.header import RunHeader
@@ -21,7 +21,12 @@ from specbench.report import facts
 from specbench.report.texts import Note, Numbers, make_note
 from specbench.report.warning_notes import bandwidth_shares, failures
 
-_MEMORY_NOTES = {IN_CACHE: "memory_in_cache", EXPERTS: "memory_of_experts", None: "memory"}
+_MEMORY_NOTES = {
+    IN_CACHE: "memory_in_cache",
+    EXPERTS: "memory_of_experts",
+    ABOVE: "memory_above",
+    None: "memory",
+}
 """The key of the note on memory, by the reason why there is no bandwidth bound."""
 
 
@@ -213,7 +218,9 @@ def _memory(run: RunMetrics, roofline: Roofline) -> tuple[str, Numbers]:
     """The memory bandwidth and what follows from it."""
     return _MEMORY_NOTES[roofline.no_bound], {
         "bandwidth": roofline.bandwidth,
+        "way": "gpu" if facts.is_on_gpu(run.info) else "cpu",  # how it was measured
         "block": roofline.block_bytes or None,
+        "nominal": roofline.nominal_bandwidth or None,
         "target_bytes": roofline.target_bytes,
         "cache_bytes": roofline.cache_bytes,
         "kv_share": roofline.kv_share,

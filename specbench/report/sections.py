@@ -157,6 +157,30 @@ def _share_of_bound(method: MethodResults) -> str:
     return f"{share.value * 100:.0f} %" if isinstance(share, Estimate) else formats.NONE
 
 
+_FAST = 1e12
+"""Bytes/s from which on the speed of reading is shown in TB/s, else in GB/s."""
+
+
+def _figures(number: float) -> str:
+    """Three figures; nothing for 0, which stands for unknown."""
+    return formats.figures(Estimate(number)) if number else formats.NONE
+
+
+def _terabytes_per_s(method: MethodResults) -> str:
+    speed = method.cost.bytes_per_s
+    return _figures(speed / 1e12 if speed >= _FAST else 0.0)
+
+
+def _gigabytes_per_s(method: MethodResults) -> str:
+    speed = method.cost.bytes_per_s
+    return _figures(speed / 1e9 if speed < _FAST else 0.0)
+
+
+def _share_of_nominal(method: MethodResults) -> str:
+    share = method.cost.nominal_share
+    return f"{share * 100:.0f} %" if share else formats.NONE
+
+
 _COSTS = (
     Field("all steps\nMAT", lambda method: formats.mat(method.cost.mat)),
     Field("step\ncost", lambda method: formats.mat(method.cost.relative)),
@@ -168,6 +192,10 @@ _COSTS = (
     Field("bandwidth\nbound", lambda method: formats.speedup(method.cost.bound), 2, short="bound"),
     Field("of the\nbound", _share_of_bound, 3),
     Field("ms per\nstep", lambda method: formats.figures(method.cost.step_s, 1e3), 4),
+    Field("GB per\nstep", lambda method: _figures(method.cost.step_bytes / 1e9), 4),
+    Field("TB/s", _terabytes_per_s, 4),
+    Field("GB/s", _gigabytes_per_s, 4),
+    Field("of\nnominal", _share_of_nominal, 5),
     Field("J per\ntoken", lambda method: formats.figures(method.cost.joules_per_token), 5),
     Field("peak\nGiB", _peak_memory, 6),
 )

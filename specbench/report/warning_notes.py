@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from specbench.analysis.costs import LEAST_SHARE, Roofline
 from specbench.analysis.metrics import BASELINE, RunMetrics
+from specbench.analysis.roofline import LEAST_SHARE, Roofline
 from specbench.analysis.serving import ServingMetrics, is_slow_client
 from specbench.analysis.stats.estimates import Estimate
 from specbench.analysis.warnings import RunWarning

@@ -9,19 +9,18 @@ from typing import Any
 import pytest
 
 from specbench.analysis.cells import CellKey
-from specbench.analysis.costs import (
-    EXPERTS,
-    IN_CACHE,
-    NO_COST,
-    UNKNOWN_DRAFT,
-    Cost,
-    Roofline,
-    measure_cost,
-    read_roofline,
-)
+from specbench.analysis.costs import NO_COST, Cost, measure_cost
 from specbench.analysis.metrics import POOLED, measure, rows_by_cell
 from specbench.analysis.records import make_table
-from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.analysis.roofline import (
+    ABOVE,
+    EXPERTS,
+    IN_CACHE,
+    UNKNOWN_DRAFT,
+    Roofline,
+    read_roofline,
+)
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws
 from specbench.analysis.stats.estimates import Estimate, Missing, Value
 from specbench.log.backend import RooflineHeader
 from specbench.log.machine import Threads
@@ -34,7 +33,9 @@ PHASES = Missing("run with --phases")
 def cost(own: list[Record], baseline: list[Record], **conditions: Any) -> Cost:
     table = make_table([*own, *baseline])
     key, cells = CellKey("pld", 0.0, POOLED), rows_by_cell(table.frame)
-    return measure_cost(key, table, cells[key], **conditions) if key in cells else NO_COST
+    if key not in cells:
+        return NO_COST
+    return measure_cost(key, table, cells[key], Draws(Bootstrap(1), POOLED), **conditions)
 
 
 def test_the_decode_speedup_of_every_cell_is_mat_over_the_cost_of_a_step() -> None:
@@ -136,6 +137,33 @@ def test_memory_limits_a_method_and_vanilla_has_a_share_of_its_bandwidth(
     assert found.bandwidth_share(Estimate(0.6)) == share
     failure = Missing("all failed")
     assert isinstance(limit, Missing) or found.bound("eagle", failure) == failure
+
+
+@pytest.mark.parametrize(("step_s", "no_bound"), [(0.29, ABOVE), (0.31, None)])
+def test_vanilla_above_the_measured_bandwidth_leaves_no_bound(
+    step_s: float, no_bound: Missing | None
+) -> None:
+    """A step that reads 300 bytes takes 0.3 s at the measured bandwidth."""
+    records = [record("vanilla", accept_lengths=(1, 1), decode_s=2 * step_s)]
+    found = read_roofline(RooflineHeader(**MEASURED), records)
+    assert isinstance(found, Roofline)
+    assert found.no_bound == no_bound
+    share = found.bandwidth_share(Estimate(step_s))
+    assert share == (no_bound or Estimate(pytest.approx(0.3 / step_s)))
+    assert found.step_bytes("eagle") == 400.0  # is known in any case
+
+
+def test_the_reading_speed_of_a_step_is_its_bytes_over_its_time() -> None:
+    header = RooflineHeader(**{**MEASURED, "nominal_bytes_per_s": 4000.0})
+    roofline = read_roofline(header, [])
+    own = [record("eagle", accept_lengths=(2, 2), decode_s=0.5)]
+    table = make_table(own)
+    key = CellKey("eagle", 0.0, POOLED)
+    rows = rows_by_cell(table.frame)[key]
+    found = measure_cost(key, table, rows, Draws(Bootstrap(1), POOLED), roofline)
+    assert found.bytes_per_s == 400 / 0.25
+    assert found.nominal_share == 400 / 0.25 / 4000
+    assert measure_cost(key, table, rows, Draws(Bootstrap(1), POOLED)).bytes_per_s == 0.0
 
 
 def test_a_method_with_threads_of_its_own_has_the_limit_of_their_bandwidth() -> None:

@@ -1,6 +1,6 @@
 """The bytes that steps read, and the memory's bandwidth: what bounds the speed of a run.
 
-`analysis.costs` computes the bandwidth bound of a method from them.
+`analysis.roofline` computes the bandwidth bound of a method from them.
 """
 
 from __future__ import annotations

@@ -1,0 +1,60 @@
+"""Energy per token of a method, from a counter that advances in ticks."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from specbench.analysis.ratios import cluster_sums
+from specbench.analysis.records import RecordTable
+from specbench.analysis.stats.arrays import IntArray
+from specbench.analysis.stats.bootstrap import Draws, Ratio
+from specbench.analysis.stats.estimates import Interval, Missing, Value
+
+NOT_METERED = Missing("not measured")
+TOO_COARSE = Missing("the counter is too coarse")
+
+TICK_S = 0.1
+"""Seconds between two ticks of a GPU's energy counter, and between two samples of its power."""
+MOST_HALF_WIDTH = 0.25
+"""Half the width of the interval / the value, above which there is no value."""
+
+
+def joules_per_token(table: RecordTable, rows: IntArray, draws: Draws) -> Value:
+    """The energy of the whole card per token: the sum of joules / the sum of tokens.
+
+    The interval is over prompts, and wider by what the ticks of the counter hide. An answer's
+    energy may be wrong by the energy of a tick, either way, so that of n answers may be wrong by
+
+        sqrt(n) * TICK_S * mean power
+
+    Missing if no answer was metered, or if half the interval is more than MOST_HALF_WIDTH of the
+    value.
+
+    Args:
+        table: the records of the run.
+        rows: numbers of the records of the method.
+        draws: resample the samples.
+    """
+    joules, num_tokens, wall_s, clusters = table.values(
+        rows, "energy_j", "num_tokens", "wall_s", "cluster"
+    )
+    is_metered = ~np.isnan(joules)
+    if not is_metered.any():
+        return NOT_METERED
+    columns = [joules[is_metered], num_tokens[is_metered]]
+    sums = cluster_sums(clusters[is_metered], columns)  # [clusters, 2]
+    total_j, total_tokens = sums.sum(0)
+    if not total_j:
+        return TOO_COARSE
+    estimate = draws.estimate(Ratio(top=sums[:, :1], bottom=sums[:, 1:]))
+    tick_j = TICK_S * total_j / wall_s[is_metered].sum()
+    hidden = math.sqrt(is_metered.sum()) * tick_j / total_tokens  # joules per token
+    interval = estimate.interval
+    half_width = hidden + (interval.half_width if interval else 0.0)
+    if half_width > MOST_HALF_WIDTH * estimate.value:
+        return TOO_COARSE
+    if interval is None:
+        return estimate
+    wider = Interval(max(0.0, interval.low - hidden), interval.high + hidden)
+    return replace(estimate, interval=wider, resamples=None)

@@ -1,0 +1,171 @@
+"""The bandwidth bound of a speedup, from the time to read the weights from memory.
+
+At batch 1 a step computes little for each weight that it reads, so no step is faster than its
+bytes / the memory bandwidth. A step of vanilla reads the target's weights; a speculative step reads
+the target's and the drafter's. The measured bandwidth is a sample: where vanilla's steps read
+faster, there is no bound. Hence
+
+    bandwidth bound = MAT * target bytes / (target bytes + draft bytes)
+
+times the bandwidth with the method's CPU threads / with vanilla's, if their numbers differ.
+
+In a mixture of experts, the target's bytes are what one row reads. Several rows choose more
+experts, at most all, so trees stay further below their bound than with a dense model.
+
+Keys and values are left out. Every method's target forward reads nearly the same ones, so they
+change the bound by a fraction of their own share (`kv_share`), a few percent for the papers'
+prompts. If the weights fit into the processor's cache, this bound does not hold.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from specbench.analysis.records import BASELINE
+from specbench.analysis.stats.estimates import Estimate, Missing, Value
+from specbench.log.backend import RooflineHeader
+from specbench.log.machine import Threads
+from specbench.types import Record
+
+NO_BANDWIDTH = Missing("bandwidth not measured")
+IN_CACHE = Missing("weights fit the cache")
+EXPERTS = Missing("mixture of experts")
+ABOVE = Missing("above the measured bandwidth")
+"""Vanilla's steps read faster than the bandwidth was measured: that is no bound."""
+UNKNOWN_DRAFT = Missing("draft bytes unknown")
+
+CACHE_MARGIN = 2.0
+"""Weights up to this many times the cache's size set no bound, since part of them stays in it."""
+LEAST_SHARE = 0.6
+"""The share of bandwidth below which vanilla is a slow baseline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """Memory speed of a run's machine and bytes that its steps read."""
+
+    bandwidth: float
+    """Bytes/s."""
+
+    target_bytes: int
+    """The target's weights that a step reads."""
+
+    cache_bytes: int
+    """The size of the last-level cache, 0 if unknown."""
+
+    draft_bytes: Mapping[str, float]
+    """A method's spelling -> bytes that it reads per step."""
+
+    kv_share: float
+    """The bytes of keys and values / the bytes of weights, in vanilla's mean step."""
+
+    no_bound: Missing | None = None
+    """The reason if there is no bandwidth bound."""
+
+    speedups: Mapping[str, float] = field(default_factory=dict)
+    """The bandwidths / vanilla's of methods that decode with other CPU threads."""
+
+    block_bytes: int = 0
+    """The bytes read or copied to measure the bandwidth, 0 if unknown."""
+
+    nominal_bandwidth: float = 0.0
+    """Bytes/s by the memory's clock and bus width, 0 if unknown."""
+
+    def step_bytes(self, method: str) -> float:
+        """The bytes of weights that a step of a method reads; 0 if unknown."""
+        if self.no_bound in (IN_CACHE, EXPERTS) or method not in self.draft_bytes:
+            return 0.0
+        return self.target_bytes + self.draft_bytes[method]
+
+    def bound(self, method: str, mat: Value) -> Value:
+        """The bandwidth bound of a method's decode speedup at the MAT that it has.
+
+        It is MAT * target bytes / (target bytes + draft bytes), times the bandwidth with the
+        method's CPU threads / with vanilla's. Missing with the reason if it cannot be given.
+        """
+        if self.no_bound:
+            return self.no_bound
+        if isinstance(mat, Missing):
+            return mat
+        if method not in self.draft_bytes:
+            return UNKNOWN_DRAFT
+        step_bytes = self.target_bytes + self.draft_bytes[method]
+        bandwidth_ratio = self.speedups.get(method, 1.0)
+        return Estimate(mat.value * self.target_bytes / step_bytes * bandwidth_ratio)
+
+    def bandwidth_share(self, step_s: Value) -> Value:
+        """The share of the bandwidth that vanilla's steps use, each of `step_s` seconds."""
+        if self.no_bound:
+            return self.no_bound
+        if isinstance(step_s, Missing):
+            return step_s
+        return Estimate(self.target_bytes / (step_s.value * self.bandwidth))
+
+
+def read_roofline(
+    header: RooflineHeader | None, records: Iterable[Record], threads: Threads | None = None
+) -> Roofline | Missing:
+    """The roofline of a run, from its header and records.
+
+    `threads` is the run's number of CPU threads and those of methods with numbers of their own, if
+    it ran on a CPU. Missing without a measured bandwidth.
+    """
+    if header is None or header.bandwidth_bytes_per_s <= 0 or header.target_bytes <= 0:
+        return NO_BANDWIDTH
+    # Weights of the target that a step reads: not all, in a mixture of experts.
+    target_bytes = header.target_bytes - header.unread_bytes
+    no_bound = None
+    if target_bytes <= CACHE_MARGIN * header.cache_bytes:
+        # Up to CACHE_MARGIN times the cache, part of the weights stays there and is not read again.
+        no_bound = IN_CACHE
+    elif header.is_mixture_of_experts and not header.unread_bytes:
+        no_bound = EXPERTS  # unknown how many of the experts a step reads
+    elif target_bytes > _vanilla_step_s(records) * header.bandwidth_bytes_per_s > 0:
+        no_bound = ABOVE
+    return Roofline(
+        bandwidth=header.bandwidth_bytes_per_s,
+        target_bytes=target_bytes,
+        cache_bytes=header.cache_bytes,
+        draft_bytes=header.draft_bytes,
+        kv_share=header.kv_bytes_per_token * _mean_context(records) / target_bytes,
+        no_bound=no_bound,
+        speedups=_bandwidth_ratios(header, threads) if threads else {},
+        block_bytes=header.block_bytes,  # read or copied to measure the bandwidth
+        nominal_bandwidth=header.nominal_bytes_per_s,
+    )
+
+
+def _bandwidth_ratios(header: RooflineHeader, threads: Threads) -> dict[str, float]:
+    """The bandwidths / vanilla's of methods with their own number of CPU threads.
+
+    All of `bandwidth_by_threads` were measured before the run.
+    """
+    by_threads = header.bandwidth_by_threads
+    vanilla_bandwidth = by_threads.get(str(threads.num))
+    ratios = {}
+    for method, num_threads in threads.own.items():
+        bandwidth = by_threads.get(str(num_threads))
+        if bandwidth is not None and vanilla_bandwidth is not None:
+            ratios[method] = bandwidth / vanilla_bandwidth
+    return ratios
+
+
+def _vanilla_step_s(records: Iterable[Record]) -> float:
+    """Mean seconds of vanilla's steps; 0 without any."""
+    seconds = num_steps = 0.0
+    for record in records:
+        if record.key.method == BASELINE and record.decode_s:
+            seconds += record.decode_s
+            num_steps += len(record.accept_lengths)
+    return seconds / num_steps if num_steps else 0.0
+
+
+def _mean_context(records: Iterable[Record]) -> float:
+    """Tokens in the cache at vanilla's mean step."""
+    tokens = steps = 0.0
+    for record in records:
+        if record.key.method == BASELINE:
+            num_steps = len(record.accept_lengths)
+            # The cache grows by a token per step: (n + 1) / 2 on average beyond the prompt.
+            tokens += num_steps * (record.prompt_tokens + (num_steps + 1) / 2)
+            steps += num_steps
+    return tokens / steps if steps else 0.0

@@ -1,0 +1,66 @@
+"""Energy per token, from a counter that advances in ticks of 40 J."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from specbench.analysis.energy import TICK_S, TOO_COARSE, joules_per_token
+from specbench.analysis.records import make_table
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws
+from specbench.analysis.stats.estimates import Estimate, Value
+from specbench.types import Record
+from tests.analysis.run_factory import record
+
+POWER_W = 400.0
+NUM_TOKENS = 40
+
+
+def counter_j(time_s: float) -> float:
+    """The counter of a card that draws 400 W: it advances by 40 J every 0.1 s."""
+    return POWER_W * TICK_S * math.floor(time_s / TICK_S)
+
+
+def answers(seconds: float, num: int, seed: int = 0) -> list[Record]:
+    """Answers of 40 tokens to different prompts, one after the other, at random times."""
+    generator = np.random.default_rng(seed)
+    records = []
+    for sample in range(num):
+        begin = generator.uniform(0, 100)
+        length = seconds * generator.uniform(0.8, 1.2)
+        energy_j = counter_j(begin + length) - counter_j(begin)
+        made = record("pld", str(sample), decode_s=length, accept_lengths=(1,) * (NUM_TOKENS - 1))
+        records.append(replace(made, energy_j=energy_j))
+    return records
+
+
+def measured(records: list[Record]) -> Value:
+    table = make_table(records)
+    return joules_per_token(table, np.arange(len(records)), Draws(Bootstrap(200), ""))
+
+
+def test_long_answers_have_an_energy_whose_interval_holds_the_truth() -> None:
+    truth = 0.6 * POWER_W / NUM_TOKENS
+    num_covered = 0
+    for seed in range(40):
+        value = measured(answers(0.6, 24, seed))
+        assert isinstance(value, Estimate) and value.interval
+        assert value.interval.half_width < 0.25 * value.value
+        num_covered += truth in value.interval
+    assert num_covered >= 38
+
+
+def test_answers_of_a_few_ticks_have_none() -> None:
+    """Some of them have 0 J: the counter did not move."""
+    short = answers(0.09, 24)
+    assert min(answer.energy_j or 0.0 for answer in short) == 0.0
+    assert measured(short) == TOO_COARSE
+    still = [replace(answer, energy_j=0.0) for answer in short]
+    assert measured(still) == TOO_COARSE
+
+
+@pytest.mark.parametrize("num", [1, 2])
+def test_an_energy_of_few_prompts_has_no_interval(num: int) -> None:
+    value = measured(answers(3.0, num))
+    assert isinstance(value, Estimate) and value.interval is None
