@@ -26,19 +26,25 @@ def check_audit(audit: StoredAudit | None, baseline: RunHeader) -> Iterator[Chec
 
 
 def _check(audit: StoredAudit | None, key: CellKey) -> Check | None:
-    """The check of a cell's method and temperature against the run's stored audit.
+    """The check "audit" of one method at one temperature of the run.
 
     It fails if the audit found a bug, and is skipped if there is no verdict. It is None for
     greedy answers and for vanilla if the audit has nothing on them: they need none.
+
+    Args:
+        audit: the stored audit of the run's answers; None if there is none.
+        key: the checked cell: the method, the temperature, and the mean over tasks.
     """
+    # the results at the run's temperature and, if it was tested too, at one raised from it
     method_audits = audit.at(key.method, key.temperature) if audit else ()
     with_bug = [result for result in method_audits if result.status == "bug"]
     if with_bug:
-        text = audit_failure(with_bug[0])
-        if with_bug[0].is_raised:
+        text = audit_failure(with_bug[0])  # the failed test in words
+        if with_bug[0].is_raised:  # `level` is the temperature that was tested
             text += f" at T={with_bug[0].level:g}"
         return Check("audit", "failed", text, key)
     if audit and method_audits:
+        # why the audit has no verdict; empty if it has one
         if reason := audit.unjudged(key.method, key.temperature):
             return Check("audit", "skipped", f"not judged: {reason}", key)
         return Check("audit", "passed", "no bug found", key)

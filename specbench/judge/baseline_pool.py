@@ -58,8 +58,12 @@ def check_speeds(
     """A check of speed of each method and temperature and, under vanilla, one of all methods
     together. A method of the first baseline that another run lacks is skipped.
 
-    `max_slowdown` is the share by which a time per token may rise. `load` is that of all these
-    runs, one of `num_loads` that are checked.
+    Args:
+        run: the checked run at one load, with its table of records.
+        baselines: runs at the same load, whose spread shows how far equal runs differ.
+        max_slowdown: the share by which a time per token may rise.
+        load: the load that cells name; it has no text if only one load is checked.
+        num_loads: the number of loads that are checked, each by a call of this function.
 
     Raises:
         UserError: there are too few baselines to know their spread.
@@ -71,17 +75,19 @@ def check_speeds(
             f"{num_baselines} baselines{at_load} do not show how far equal runs differ.",
             f"Give one, or {LEAST_BASELINES} and more; five are better.",
         )
+    # log time per token of each run's completions
     log_times = [_log_times(tabled_run) for tabled_run in (run, *baselines)]
-    # Of log time per token: [cells, pairs of runs], first this run's pairs with the baselines.
+    # Its median change: [cells, pairs of runs], first this run's pairs with the baselines.
     changes = _changes(log_times)
     cells = [CellKey(method, float(t), MEAN, load) for method, t in changes.index]
-    for key in _subjects(log_times[1], load):  # the first baseline's
+    for key in _subjects(log_times[1], load):  # the cells of the first baseline
         if key not in cells:
             yield Check("speed", "skipped", "this run or a baseline has no completion of it", key)
     if not cells:
         return
     num_cells = len(cells)
-    rule = _SpeedRule(max_slowdown, GATE_ALPHA / ((num_cells + 1) * num_loads))
+    # p-values below `level` fail: Bonferroni, over the checks of all loads
+    rule = _SpeedRule(max_slowdown, level=GATE_ALPHA / ((num_cells + 1) * num_loads))
     method_changes = changes.to_numpy()  # [cells, pairs of runs]
     common_changes = np.median(method_changes, axis=0)  # [pairs of runs]
     if num_cells > 1:
@@ -90,13 +96,14 @@ def check_speeds(
         degrees = (num_baselines - 1) * (num_cells - 1)
         variance = _machine_variance(relative_changes, num_baselines, degrees)
         for key, cell_changes in zip(cells, relative_changes, strict=True):
-            change = float(cell_changes[:num_baselines].mean())
-            yield _check(key, change, variance, rule, "than the run's other methods")
+            change = float(cell_changes[:num_baselines].mean())  # this run's, from the baselines
+            yield _check(key, change, variance, rule, against="than the run's other methods")
+    # All methods together stand under vanilla, at the first cell's temperature.
     method = BASELINE if num_cells > 1 else cells[0].method
     key = CellKey(method, cells[0].temperature, MEAN, load)
     variance = _machine_variance(common_changes, num_baselines, num_baselines - 1)
     change = float(common_changes[:num_baselines].mean())
-    yield _check(key, change, variance, rule, "in all methods together")
+    yield _check(key, change, variance, rule, against="in all methods together")
 
 
 def _log_times(tabled_run: TabledRun) -> Series:
@@ -154,20 +161,27 @@ def _machine_variance(changes: FloatArray, num_baselines: int, degrees: int) -> 
 def _check(
     key: CellKey, change: float, variance: Variance, rule: _SpeedRule, against: str
 ) -> Check:
-    """The check of a mean `change` of log time per token, this run's minus the baselines'.
+    """The check of the speed of one cell.
 
-    `variance` is that of the change between equal runs. `against` ends the text: it says what
-    the change is relative to.
+    Args:
+        key: the cell: method, temperature and load.
+        change: of the mean log time per token, this run's minus the baselines'.
+        variance: that of the change between equal runs, with its degrees of freedom.
+        rule: `max_slowdown` is the share by which a time may rise, `level` the p-value up to
+            which the check fails.
+        against: ends the text: it says what the change is relative to.
     """
-    allowed_log = math.log1p(rule.max_slowdown)
+    allowed_log = math.log1p(rule.max_slowdown)  # the largest change that is allowed
+    # Student's t at the level * standard deviation: equal runs seldom differ by more
     half_width = quantile(variance.degrees, 1 - rule.level) * math.sqrt(variance.value)
     speed = without_spread(math.exp(-change))  # of this run / of the baselines
+    # of "the time rose by no more than `max_slowdown`"
     p_value = slower(speed, without_spread(1.0), rule.max_slowdown, variance)
     word = "slower" if change > 0 else "faster"
     text = f"{word} by {abs(math.expm1(change)) * 100:.1f} % {against}"
     text += f"; equal runs differ by up to {math.expm1(half_width) * 100:.1f} %"
     status: Status = "passed"
-    # The smallest slowdown that would fail is too large for a verdict.
+    # The smallest slowdown that would fail, a share, is too large for a verdict.
     is_blind = math.expm1(allowed_log + half_width) > MOST_UNSEEN
     if p_value is not None and p_value <= rule.level:
         status = "failed"
@@ -176,5 +190,5 @@ def _check(
         status = "skipped"
         text = f"{CANNOT_TELL}: {text}"
     interval = Interval(math.expm1(change - half_width), math.expm1(change + half_width))
-    slowdown = Estimate(math.expm1(change), interval)
+    slowdown = Estimate(math.expm1(change), interval)  # the share by which the time rose
     return Check("speed", status, text, key, value=slowdown, allowed=rule.max_slowdown)

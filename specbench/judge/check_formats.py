@@ -39,11 +39,14 @@ def to_json(runs: Sequence[CheckedRun], kind: str) -> str:
 def _check_values(check: Check) -> dict[str, Any]:
     """The check as a JSON object: field -> string, number or interval. Fields that the check
     lacks are left out.
+
+    A check of a number has a `value`, the share by which the number became worse, and `allowed`,
+    the share by which it may. A check of the whole run has no `cell`.
     """
     fields: dict[str, Any] = {"name": check.name, "status": check.status, "text": check.text}
     if cell := check.cell:
         fields |= {"method": cell.method, "temperature": cell.temperature, "task": cell.task}
-        # The load is requests at once, or requests per second.
+        # The load is `concurrency` or `request_rate`, requests at once or per second; 0 is none.
         fields |= {name: number for name, number in cell.load._asdict().items() if number}
     if isinstance(check.value, Estimate):
         fields["value"] = check.value.value
@@ -63,9 +66,11 @@ def to_junit(runs: Sequence[CheckedRun]) -> bytes:
     root = ElementTree.Element("testsuites")
     for run in runs:
         suite = ElementTree.SubElement(root, "testsuite", name="specbench check")
-        _add_properties(suite, run)
+        _add_properties(suite, run)  # the names of the run and its baseline
+        # Checks of one case are neighbours. The method is "" for a check of the whole run, and
+        # the case has the name of its task, or of that check.
         for (method, case_name), checks in groupby(run.checks, key=_case):
-            # A dot would divide the class name.
+            # A dot would divide the class name. `_clean` replaces what XML cannot hold.
             class_path = ["specbench", _clean(method).replace(".", "·")]
             classname = ".".join(filter(None, class_path))
             case = ElementTree.SubElement(
@@ -73,7 +78,7 @@ def to_junit(runs: Sequence[CheckedRun]) -> bytes:
             )
             _add_result(case, [*checks])
     suites = root.findall("testsuite")
-    _set_counts(root, suites)
+    _set_counts(root, suites)  # attributes with the numbers of tests, failures and skipped cases
     for suite in suites:
         _set_counts(suite, [suite])
     ElementTree.indent(root)
@@ -111,12 +116,16 @@ def _case(check: Check) -> tuple[str, str]:
 def _add_result(testcase: ElementTree.Element, checks: Sequence[Check]) -> None:
     """Add the result of a test case, as a child element with the texts of its checks.
 
-    If a check failed, it is a `failure` with the failed checks alone. If all numbers were
-    skipped, or all checks without any number, it is `skipped`; else `system-out`.
+    If a check failed, it is a `failure` with the failed checks alone. If all numbers (MAT and
+    speed) were skipped, or all checks without any number, it is `skipped`; else `system-out`.
+
+    Args:
+        testcase: the element of the case.
+        checks: of one cell, a method on a task, or one of the whole run, which has no cell.
     """
     failed = [check for check in checks if check.status == "failed"]
     numbers = [check for check in checks if check.name in NUMBERS]
-    lines = [
+    lines = [  # a line for each check that has a text
         f"{check.name}: {check.text}" if check.cell else check.text
         for check in failed or checks
         if check.text

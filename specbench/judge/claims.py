@@ -29,18 +29,23 @@ def with_p_values(cells: Mapping[CellKey, CellPair], *, has_times: bool) -> dict
     """The cells, with the p-value of "the ratio is 1" in each tested pair.
 
     P-values are corrected (Holm) within the means over tasks and within the single tasks.
-    Without `has_times`, only MAT is tested.
+
+    Args:
+        cells: for each metric (tokens/s, speedup, MAT) of a cell, the pair of its numbers in two
+            runs, with their ratio. A cell is of a task, of their mean, or of all tasks pooled.
+        has_times: the metrics of times are tested too; else only MAT is.
     """
     mean_keys = [key for key in cells if key.task == MEAN]
     task_keys = [key for key in cells if key.task not in (MEAN, POOLED)]
-    tested_cells = {**cells}
+    result_cells = {**cells}  # cells that are not tested stay as they are
     for family in (mean_keys, task_keys):
+        # A claim is a cell and a metric; its p-value is None if it cannot be tested.
         p_values = _p_values(cells, family, has_times=has_times)
-        for claim, p_value in holm(p_values).items():
-            cell = tested_cells[claim.cell]
+        for claim, p_value in holm(p_values).items():  # corrected
+            cell = result_cells[claim.cell]
             new_pair: Any = {claim.metric: replace(cell.pair(claim.metric), p_value=p_value)}
-            tested_cells[claim.cell] = replace(cell, **new_pair)
-    return tested_cells
+            result_cells[claim.cell] = replace(cell, **new_pair)
+    return result_cells
 
 
 def _p_values(
