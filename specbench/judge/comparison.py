@@ -85,14 +85,17 @@ class Comparison:
 
     @property
     def scope(self) -> Scope:
-        """Passes or runs that intervals cover. One that lacks most requests does not count."""
-        nums_complete = []
+        """Passes or runs, with their `number`, that intervals cover besides prompts. One that
+        lacks most requests does not count.
+        """
+        nums_complete = []  # of complete passes or runs, by cell and side
         for key, cell in self.cells.items():
-            ratio = cell.tokens_per_s.ratio
+            ratio = cell.tokens_per_s.ratio  # the subject's speed / the reference's
             if key.task == MEAN and isinstance(ratio, Estimate):
+                # The logarithm in each pass or run [units], of each side or of both together.
                 # NaN stands for a pass or run that lacks most requests.
                 nums_complete += [int(np.isfinite(log_rates).sum()) for log_rates in ratio.units]
-        scope = self.repetition.scope
+        scope = self.repetition.scope  # with the number of passes or runs that both sides have
         if not nums_complete:
             return scope
         return scope._replace(number=max(1, min(nums_complete)))
@@ -107,6 +110,7 @@ def compare_runs(
     """Compare each run with the first, at each load that both have: one comparison per load.
 
     With `methods`, compare the first run's method `methods[0]` with the second's `methods[1]`.
+    If it `is_forced`, runs that did different work are compared too.
 
     Raises:
         UserError: too few or too many runs, or runs that are not comparable.
@@ -122,6 +126,7 @@ def compare_runs(
     first_run, *other_runs = map(RunTables, runs)
     comparisons = []
     for subject_index, other_run in enumerate(other_runs):
+        # sentences on what only one of the two runs has, here loads
         unshared_loads = () if methods else tuple(_unshared_loads(first_run.run, other_run.run))
         for load in _shared_loads(first_run.run, other_run.run):
             reference, subject = first_run.at(load), other_run.at(load)
@@ -181,12 +186,12 @@ def compare_tabled(
     compared, as on two machines or backends.
 
     Raises:
-        UserError: the runs are not comparable (unless forced), share nothing (unless allowed), or
-            lack a crossed method.
+        UserError: the runs did different work (unless `is_forced`), share no finished sample
+            (unless the comparison `may_be_empty`), or lack a crossed method.
     """
     if not is_forced:
         require_same_work(reference.run.header, subject.run.header)
-    # several runs of one command, joined into one
+    # A pool is several runs of one command, joined; it has the run of each of its repeats.
     are_pools = bool(reference.run.run_of_repeat and subject.run.run_of_repeat)
     reference_side = make_side(reference, are_pools=are_pools)
     subject_side = make_side(subject, are_pools=are_pools)
@@ -216,20 +221,22 @@ def _compare(
 
     `methods` maps each compared method of the subject to the method of the reference that it is
     compared with. There is a cell for each temperature, method and shared task, and for the mean
-    over tasks and all tasks pooled.
+    over tasks and all tasks pooled. If sides `are_pools`, they are of several runs each; else of
+    one run. The units of a side are the runs of its pool, or its passes.
     """
     temperatures = [t for t in reference.temperatures if t in subject.temperatures]
+    # name -> title
     tasks = {task: title for task, title in reference.tasks.items() if task in subject.tasks}
     reference_run, subject_run = reference.run, subject.run
     is_one_run = (reference_run.header, reference_run.records) == (
         subject_run.header,
         subject_run.records,
     )
-    repetition = Repetition(
+    repetition = Repetition(  # what tells how equal runs or passes differ
         Scope("runs" if are_pools else "passes", min(reference.num_units, subject.num_units)),
         is_one_run=is_one_run,
     )
-    # the reason why times are no evidence
+    # the reason why times are no evidence: timing the phases of steps slows them
     no_times = WITH_PHASES if subject.has_phases or reference.has_phases else None
     # the requests that both finished, one per row
     requests = pair_requests(subject.frame, reference.frame, methods)
@@ -241,6 +248,7 @@ def _compare(
         cell_pairs: dict[str, CellPair] = {}  # by task
         for task in (*tasks, POOLED):
             cell_rows = requests.iloc[row_numbers.get(CellKey(method, temperature, task), [])]
+            # all tasks pooled have no draws, and so no intervals
             cell_pairs[task] = pair_cell(cell_rows, draws.get(task), no_times, repetition)
         task_pairs = [cell_pairs[task] for task in tasks]
         cell_pairs[MEAN] = mean_cell(task_pairs, is_one_run=repetition.is_one_run)
@@ -253,6 +261,7 @@ def _compare(
         temperatures=tuple(temperatures),
         tasks=tasks,
         cells=with_p_values(cells, has_times=repetition.is_judged),
+        # of work, which make runs incomparable; and others, which may explain one in speed
         differences=COMPARE.conflicts(reference_run.header, subject_run.header),
         cautions=COMPARE.cautions(reference_run.header, subject_run.header),
         unshared=tuple(_unshared(reference, subject)),
@@ -268,7 +277,10 @@ def _unshared_loads(first: Run, second: Run) -> Iterator[str]:
 
 
 def _unshared(reference: Side, subject: Side) -> Iterator[str]:
-    """Methods, tasks, temperatures, runs and passes that only one side has, in words."""
+    """Methods, tasks, temperatures, runs and passes that only one side has, in words.
+
+    A side's `tasks` map names to titles. `num_runs` is 1 unless both sides are pools of runs.
+    """
     for side, other in ((reference, subject), (subject, reference)):
         header = side.run.header
         names = [

@@ -41,7 +41,11 @@ def print_comparison(comparisons: Sequence[Comparison], console: Console | None 
 
 
 def _page(table: ComparisonTable) -> Iterator[Part]:
-    """What a terminal shows: the legend, each block, and the notes."""
+    """What a terminal shows: the legend, each block, and the notes.
+
+    A block compares two runs at one temperature: a heading, a table, and a sentence of the
+    result. It is red, below a warning, if the runs did different work (not `is_comparable`).
+    """
     if not table.is_comparable:
         yield Line(NOT_COMPARABLE, style="bold red")
         yield BLANK
@@ -115,18 +119,19 @@ def _rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
     """A row for each cell: column -> string, number or None.
 
     For each metric there are the numbers of both runs, their ratio with its interval, the reason
-    why it is missing, and its p-value.
+    why it is missing, and its p-value. `key` is the cell's method, temperature and task.
     """
     for key, cell in comparison.cells.items():
         row: dict[str, Any] = {
             "reference": comparison.reference.id,
             "subject": comparison.subject.id,
-            "is_comparable": not comparison.differences,
+            "is_comparable": not comparison.differences,  # differences of the runs' work
             "method": key.method,
+            # the same method, unless two different ones are compared
             "reference_method": comparison.reference_method or key.method,
             "temperature": key.temperature,
-            "task": "pooled" if key.task == POOLED else key.task,
-            **comparison.load._asdict(),
+            "task": "pooled" if key.task == POOLED else key.task,  # pooled: all tasks as one
+            **comparison.load._asdict(),  # columns concurrency and request_rate; 0 is none
             "num_completions": cell.num_completions,
             "num_samples": cell.num_samples,
         }
@@ -134,6 +139,7 @@ def _rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
             name, pair = shown_metric.metric, cell.pair(shown_metric.metric)
             row[f"{name}_reference"] = value_or_none(pair.reference)
             row[f"{name}_subject"] = value_or_none(pair.subject)
+            # columns of the ratio, of both ends of its interval, and of why it is missing
             row |= value_columns(f"{name}_ratio", pair.ratio)
             row[f"{name}_missing"] = row.pop(f"{name}_ratio_missing")
             row[f"{name}_p_value"] = pair.p_value

@@ -57,34 +57,40 @@ class ComparisonTable(NamedTuple):
 
 
 def build_comparison(comparisons: Sequence[Comparison]) -> ComparisonTable:
-    """The table of one reference with one or more subjects.
+    """The table of one reference with one or more subjects: a block per comparison and temperature.
 
     In a comparison of two methods the subject was named first, so it is A.
+
+    Args:
+        comparisons: each of a subject with the reference, at one load. All have the same reference.
+            Their `number` is the subject's, from 0; a subject has one comparison per load.
     """
     run_letters = _letters(comparisons)  # the reference's, then each subject's
     reference_letter = run_letters[0]
-    headers = {reference_letter: comparisons[0].reference}
+    headers = {reference_letter: comparisons[0].reference}  # letter -> header of the run
     lettered: list[tuple[Comparison, Letters]] = []
     for comparison in comparisons:
         subject_letter = run_letters[1 + comparison.number]
-        headers.setdefault(subject_letter, comparison.subject)
-        lettered.append((comparison, Letters(subject_letter, reference_letter)))
+        headers.setdefault(subject_letter, comparison.subject)  # of the subject's first load
+        letters = Letters(subject=subject_letter, reference=reference_letter)
+        lettered.append((comparison, letters))
     blocks = [
         _block(comparison, letters, temperature)
         for comparison, letters in lettered
         for temperature in comparison.temperatures
     ]
-    notes = [*_definitions(comparisons)]
+    notes = [*_definitions(comparisons)]  # of the ratios, intervals and means
     for comparison, letters in lettered:
-        notes += _notes(comparison, letters)
+        notes += _notes(comparison, letters)  # on the samples and differences of the two runs
     legend = []
     for letter, header in sorted(headers.items()):
         legend.append(Note(letter, _legend_text(header)))
-        notes += _run_notes(letter, header)
+        notes += _run_notes(letter, header)  # warnings about this run alone
     return ComparisonTable(
         legend=tuple(legend),
         blocks=tuple(blocks),
-        notes=tuple(dict.fromkeys(notes)),
+        notes=tuple(dict.fromkeys(notes)),  # each once
+        # `differences` are those of the runs' work, which make them incomparable
         is_comparable=not any(comparison.differences for comparison in comparisons),
     )
 
@@ -100,18 +106,20 @@ def _letters(comparisons: Sequence[Comparison]) -> Sequence[str]:
 def _block(comparison: Comparison, letters: Letters, temperature: float) -> ComparedBlock:
     """The heading, the table and the sentence of one temperature.
 
-    The sentence is about the mean over tasks, or about the only task.
+    The sentence is about the mean over tasks, or about the only task. `letters` stand for the
+    two runs, the subject and the reference.
     """
     tasks = {**comparison.tasks}  # name -> title
     if len(tasks) != 1:
         tasks = {MEAN: "Mean of the tasks", **tasks}
     first_task = next(iter(tasks))
+    # in words; the text of the load is empty if no server was used
     conditions = (formats.temperature(temperature), comparison.load.text)
     heading = ", ".join(filter(None, conditions))
-    if comparison.reference_method is None:
+    if comparison.reference_method is None:  # each method with itself in the other run
         heading = f"{letters.subject} against {letters.reference}, {heading}"
         sentence = change_sentences(comparison, letters, temperature=temperature, task=first_task)
-    else:
+    else:  # one method of the subject with another one of the reference
         key = CellKey(comparison.methods[0], temperature, first_task)
         sentence = cross_sentence(comparison, letters, key)
     table = _table(comparison, letters, temperature, tasks)
@@ -124,15 +132,19 @@ def _table(
     """Both runs' values in the order of their letters, and their ratio, for each metric.
 
     `tasks` maps names to titles. Each is a group of rows, one per method. Two different methods
-    are compared by time alone, with one row per task.
+    are compared by tokens/s alone (`RATE`), with one row per task. `letters` stand for the two
+    runs, the subject and the reference.
     """
-    if comparison.reference_method is not None:
-        method = comparison.methods[0]
+    if comparison.reference_method is not None:  # of another method than the subject's
+        method = comparison.methods[0]  # the subject's
         rows = []
         for task, title in tasks.items():
             cells = _cells(comparison, letters, CellKey(method, temperature, task), (RATE,))
-            rows.append(Row(method, title, cells))
-        return Table("", _columns(letters, (RATE,)), (Group("", tuple(rows)),), heading="Task")
+            rows.append(Row(method, label=title, cells=cells))
+        task_group = Group(label="", rows=tuple(rows))
+        return Table(
+            title="", columns=_columns(letters, (RATE,)), groups=(task_group,), heading="Task"
+        )
     groups = []
     for task, title in tasks.items():
         rows = []
@@ -140,8 +152,8 @@ def _table(
             label = comparison.subject.method(method).label
             cells = _cells(comparison, letters, CellKey(method, temperature, task), METRICS)
             rows.append(Row(method, label, cells))
-        groups.append(Group(title if len(tasks) > 1 else "", tuple(rows)))
-    return Table("", _columns(letters, METRICS), tuple(groups))
+        groups.append(Group(label=title if len(tasks) > 1 else "", rows=tuple(rows)))
+    return Table(title="", columns=_columns(letters, METRICS), groups=tuple(groups))
 
 
 def _columns(letters: Letters, metrics: Sequence[ShownMetric]) -> tuple[Column, ...]:
@@ -155,7 +167,13 @@ def _cells(
 ) -> tuple[Cell, ...]:
     """The cells of one row of the table: for each metric, both runs and their ratio.
 
-    `key` is the compared cell. The run with the first letter is first, as in `_columns`.
+    The run with the first letter is first, as in `_columns`.
+
+    Args:
+        comparison: has the pair of numbers of each metric, by cell.
+        letters: of the two runs, the subject and the reference.
+        key: the compared cell: method, temperature and task.
+        metrics: each with the function that writes its numbers.
     """
     is_subject_first = letters.subject < letters.reference
     cells = []
@@ -164,9 +182,10 @@ def _cells(
         subject = Cell(shown_metric.write(pair.subject))
         reference = Cell(shown_metric.write(pair.reference))
         cells += [subject, reference] if is_subject_first else [reference, subject]
+        # a sign if the ratio is significant on its own, but not corrected for all tests
         alone_mark = ALONE if pair.is_alone else ""
         ratio_text = formats.mat(pair.ratio) + alone_mark + formats.plus_minus(pair.ratio)
-        cells.append(Cell(ratio_text, tone=_tone(pair)))
+        cells.append(Cell(ratio_text, tone=_tone(pair)))  # the tone: what is claimed of it
     return tuple(cells)
 
 
@@ -186,12 +205,16 @@ def _legend_text(header: RunHeader) -> str:
 
 
 def _definitions(comparisons: Sequence[Comparison]) -> Iterator[Note]:
-    """Notes that say what the ratios, intervals, speedups and means of the table are."""
+    """Notes that say what the ratios, intervals, speedups and means of the table are.
+
+    In a cross comparison, one method in one run is compared with another one in the other run.
+    """
     is_cross = comparisons[0].reference_method is not None
     ratio_in_words = "A / B" if is_cross else "each run / A"
     yield Note(
         "Ratio", f"{ratio_in_words}, over completions that both finished; above 1 is better."
     )
+    # what intervals cover, in words: "prompts and 3 passes"
     scopes = dict.fromkeys(comparison.scope.text for comparison in comparisons)
     yield Note(
         "Intervals",
@@ -211,8 +234,12 @@ def _definitions(comparisons: Sequence[Comparison]) -> Iterator[Note]:
 def _notes(comparison: Comparison, letters: Letters) -> Iterator[Note]:
     """Notes on the two runs of one comparison: the samples that they share, what only one has,
     and warnings of differences between them.
+
+    `differences` are of the runs' work, which makes them incomparable; `cautions` are others,
+    such as of the machine.
     """
-    subject, reference = letters
+    subject, reference = letters  # the letters of the two runs
+    # the single tasks' cells, without means
     task_cells = [cell for key, cell in comparison.cells.items() if key.task in comparison.tasks]
     fewest = min(cell.num_samples for cell in task_cells)
     most = max(cell.num_samples for cell in task_cells)

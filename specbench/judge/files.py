@@ -54,22 +54,29 @@ class _Findings:
     def checks(self, *, for_leaderboard: bool) -> Iterator[Check]:
         """A failed check for each fault, or one that passed for each name without any; then the
         skipped ones. Exclusions fail only if the run is meant for the leaderboard.
+
+        Faults are sentences by the name of their check. Exclusions are reasons that keep the run
+        off the leaderboard, and `unchecked` what cannot be checked on this machine.
         """
         for name, faults in self.faults.items():
             for fault in faults:
                 yield Check(name, "failed", fault)
             if not faults:
                 yield Check(name, "passed", "")
-        for reason in self.unchecked:
+        for reason in self.unchecked:  # hashes of files that are not on this machine
             yield Check("hashes", "skipped", reason)
         status: Status = "failed" if for_leaderboard else "skipped"
         for reason in self.exclusions:
             yield Check("leaderboard", status, reason)
-        for name in _NEED_A_BASELINE:
+        for name in _NEED_A_BASELINE:  # checks that compare the run with another one
             yield Check(name, "skipped", "no baseline: files only")
 
     def notes(self) -> Iterator[Note]:
-        """Notes for a terminal: the first faults, the exclusions, and what was not checked."""
+        """Notes for a terminal: the first faults, the exclusions, and what was not checked.
+
+        Faults are what `specbench run` cannot have written. Exclusions keep a run off the
+        leaderboard. All are sentences.
+        """
         faults = self.all_faults
         for fault in faults[:_MOST_FAULTS]:
             yield Note("Fault", fault, is_warning=True)
@@ -79,42 +86,43 @@ class _Findings:
             yield Note("Excluded", reason, is_warning=True)
         for reason in self.unchecked:
             yield Note("Unchecked", reason)
-        if self.audit:
+        if self.audit:  # its result in words; empty without an audit
             yield Note("Audit", self.audit)
-        names = ", ".join(_NEED_A_BASELINE)
+        names = ", ".join(_NEED_A_BASELINE)  # of checks that compare the run with another one
         yield Note("Skipped", f"{names}: give a run to compare with by `--baseline RUN`")
 
 
 def check_files(path: Path, *, for_leaderboard: bool = False) -> CheckedRun:
     """Check the run in a folder. A run that cannot be read fails a check and raises nothing.
 
-    Reasons that keep the run off the leaderboard are failures only if it is meant for it.
+    Exclusions, reasons that keep the run off the leaderboard, are failures only if it is meant
+    `for_leaderboard`.
     """
     name = path.resolve().name
     num_records = 0
     try:
-        run = read_run(path, is_lenient=True)
-        has_cut_line = is_cut(path)
+        run = read_run(path, is_lenient=True)  # wrong lines are left out, and become faults
+        has_cut_line = is_cut(path)  # the last line of the records has no end
     except RunFolderError as error:
-        findings = _Findings({"lines": [error.message]})
+        findings = _Findings(faults={"lines": [error.message]})  # check -> its faults
     else:
         name = run.header.id
         num_records = len(run.records)
         findings = _find(run, has_cut_line=has_cut_line)
-    faults = findings.all_faults
+    faults = findings.all_faults  # of all checks: what no run can have written, in sentences
     return CheckedRun(
         run=name,
         checks=tuple(findings.checks(for_leaderboard=for_leaderboard)),
         summary=f"{name}: {findings.result} (no baseline: files only)",
         notes=tuple(findings.notes()),
-        about={
+        about={  # for the JSON document alone
             "num_records": num_records,
             "is_sound": not faults,
             "is_eligible": not (faults or findings.exclusions),
             "faults": faults,
             "exclusions": findings.exclusions,
-            "unchecked": findings.unchecked,
-            "audit": findings.audit,
+            "unchecked": findings.unchecked,  # what cannot be checked on this machine
+            "audit": findings.audit,  # the audit's result in words
         },
         is_doubtful=bool(findings.exclusions),
     )
@@ -126,21 +134,21 @@ def _find(run: Run, *, has_cut_line: bool) -> _Findings:
     With `has_cut_line`, samples.jsonl ends in the middle of a line.
     """
     header, records = run.header, run.records
-    line_faults = [*run.left_out]  # lines that could not be read
+    line_faults = [*run.left_out]  # lines that could not be read, with the reasons
     if has_cut_line:
         line_faults.append("The last line of samples.jsonl is cut off.")
-    hashes = check_hashes(header, records)
-    unchecked = hashes.unchecked
-    audit_text = ""
+    hashes = check_hashes(header, records)  # faults of hashes, and hashes not on this machine
+    unchecked = hashes.unchecked  # sentences on what cannot be checked
+    audit_text = ""  # the result of the audit in words; empty without one of these records
     if run.audit:
         audit_text = audit_note(run.audit).text
-    elif read_audit(run.folder):
+    elif read_audit(run.folder):  # it is stored, but not of these records
         unchecked = [
             *unchecked,
             "audit.json judged other records. Run `specbench audit` again.",
         ]
     return _Findings(
-        faults={
+        faults={  # name of a check -> sentences
             "lines": line_faults,
             "records": [*find_faults(header, records), *_against_audit(run)],
             "hashes": hashes.faults,
@@ -152,8 +160,10 @@ def _find(run: Run, *, has_cut_line: bool) -> _Findings:
 
 
 def _against_audit(run: Run) -> Iterator[str]:
-    """Greedy answers that differ from vanilla's although the audit found them identical."""
-    method_audits = run.audit.results if run.audit else ()
+    """A sentence for each method with greedy answers that differ from vanilla's, although the
+    run's stored audit found them identical.
+    """
+    method_audits = run.audit.results if run.audit else ()  # of each method and temperature
     identical_methods = [
         result.method
         for result in method_audits
@@ -161,11 +171,12 @@ def _against_audit(run: Run) -> Iterator[str]:
     ]
     if not identical_methods:
         return
-    # method -> its agreement with vanilla's greedy answers
+    # method -> its agreement with vanilla's greedy answers. The run's option `history` says if
+    # later turns saw the method's own answers: then those after a difference are not compared.
     agreements = find_agreements(tabled(run).table, run.header.spec.values.history)
     for method in identical_methods:
         agreement = agreements.get(method)
-        if agreement and agreement.divergences:
+        if agreement and agreement.divergences:  # one for each answer that differs
             yield (
                 f"{method}: {len(agreement.divergences)} greedy answers differ from "
                 "vanilla's, but the audit found all identical."
