@@ -63,7 +63,7 @@ class _Findings:
                 yield Check(name, "failed", fault)
             if not faults:
                 yield Check(name, "passed", "")
-        for reason in self.unchecked:  # hashes of files that are not on this machine
+        for reason in self.unchecked:  # mostly hashes of what is not on this machine
             yield Check("hashes", "skipped", reason)
         status: Status = "failed" if for_leaderboard else "skipped"
         for reason in self.exclusions:

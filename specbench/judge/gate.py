@@ -50,24 +50,25 @@ def check(
     Raises:
         UserError: two runs are not comparable, or there are two baselines.
     """
-    if not_judged := _other_settings(run, baseline):
+    if not_judged := _other_settings(run, baseline):  # the result; None if they were not
         return not_judged
     allowed = allowed or Allowed()
     baselines = [baseline, *more]
     for reference in baselines:
         require_same_work(reference.header, run.header)
+    # Why speed is not checked, by the rule `allowed.speed`; None if it is.
     no_speed_reason = _no_speed_reason(run, baselines, allowed.speed)
-    tables = RunTables(run)
+    tables = RunTables(run)  # the run's records as a table at each load
     baseline_tables = [RunTables(reference) for reference in baselines]
-    comparisons = [*_compare_loads(tables, baseline_tables[0])]
+    comparisons = [*_compare_loads(tables, baseline_tables[0])]  # one for each load
     checks = [
         *_check_outputs(tables, baseline_tables[0], allowed.max_mismatch),
-        *check_audit(run.audit, baseline.header),
+        *check_audit(run.audit, baseline.header),  # the stored audit of the run's answers
         *check_performance(comparisons, allowed, has_speed=no_speed_reason is None and not more),
     ]
     if more and no_speed_reason is None:
         checks += _check_speeds(tables, baseline_tables, allowed.max_slowdown)
-    ordered_checks = (
+    ordered_checks = (  # of the whole run, of its cells, and of where its speed comes from
         _check_complete(run),
         *_in_order(checks, baseline.header),
         *check_sources(tables, baseline_tables[0]),
@@ -76,6 +77,7 @@ def check(
         run=run.header.id,
         baseline=baseline.header.id,
         checks=ordered_checks,
+        # the methods whose MAT and speed have to be judged
         asked=_asked_numbers(baseline_tables[0], has_speed=no_speed_reason is None),
         no_speed=no_speed_reason,
         num_baselines=len(baselines),
@@ -86,7 +88,7 @@ def check(
         summary=result.summary,
         notes=tuple(result.notes([*_warnings(baselines, comparisons)])),
         about={"baseline": baseline.header.id},
-        is_judged=not result.unjudged,
+        is_judged=not result.unjudged,  # no number that was asked for lacks a verdict
     )
 
 
@@ -131,15 +133,16 @@ def _check_speeds(
 def _asked_numbers(baseline: RunTables, *, has_speed: bool) -> dict[str, set[str]]:
     """The methods whose numbers must be judged: those that have the number in the baseline.
 
-    There is a set of methods for MAT and another for speed, which is empty without `has_speed`.
+    There is a set of methods for MAT and another for speed, which is empty unless speed is
+    checked (`has_speed`).
     """
     asked: dict[str, set[str]] = {"MAT": set(), "speed": set()}
     for load in baseline.run.loads:
-        frame = baseline.at(load).table.frame
+        frame = baseline.at(load).table.frame  # one row per record
         # rows of methods that draft, with tokens that count for MAT
         has_mat = (frame["mat_emitted"] > 0) & (frame["method"] != BASELINE)
         asked["MAT"] |= {*frame["method"][has_mat]}
-        if has_speed:
+        if has_speed:  # rows with tokens and a time
             asked["speed"] |= {*frame["method"][frame["is_measured"]]}
     return asked
 
@@ -156,24 +159,26 @@ def _warnings(baselines: Sequence[Run], comparisons: Sequence[Comparison]) -> It
 
 
 def _other_settings(run: Run, baseline: Run) -> CheckedRun | None:
-    """The result if settings of a method were chosen differently in the two runs, which is that
-    nothing is judged; None if not.
+    """A result that judges nothing, if settings of a method were chosen differently in the two
+    runs; None if they were not.
 
     Such runs are different programs. Options that nobody chose by measuring are the user's or
     the version's own, and are judged.
     """
-    tuned_methods = {
+    tuned_methods = {  # whose options were chosen by measuring, in either run
         method
         for header in (baseline.header, run.header)
         for method, method_header in header.methods.items()
-        if method_header.settings
+        if method_header.settings  # the source of such options; None without
     }
+    # fields of the headers that differ, in the runs' work or in options of methods
     conflicts = CHECK.conflicts(baseline.header, run.header)
-    differences = [
+    differences = [  # those of these methods; `_method_of` is None for other fields
         difference for difference in conflicts if _method_of(difference) in tuned_methods
     ]
     if not differences:
         return None
+    # _SIDES are the names of the two runs in a text
     described = "; ".join(difference.describe(*_SIDES) for difference in differences)
     text = (
         f"Not judged: {described}. "
@@ -206,7 +211,7 @@ def _check_complete(run: Run) -> Check:
 def _no_speed_reason(run: Run, baselines: Sequence[Run], rule: SpeedRule) -> str | None:
     """The reason not to check speed; None if it is checked.
 
-    The rule is "never", "always", or else to check it if all runs are of one machine.
+    The rule is "never", "always", or "matching": to check it if all runs are of one machine.
     """
     if rule == "never":
         return "--speed never"
@@ -214,7 +219,7 @@ def _no_speed_reason(run: Run, baselines: Sequence[Run], rule: SpeedRule) -> str
         return None
     for baseline in baselines:
         cautions = CHECK.cautions(baseline.header, run.header)
-        if cautions:  # fields of the machine that differ, with both contents in words
+        if cautions:  # fields of the hardware that differ, with their text in either run
             before, now = cautions[0].first, cautions[0].second
             return f"another machine: {before} in the baseline, {now} here"
     return None
@@ -223,10 +228,12 @@ def _no_speed_reason(run: Run, baselines: Sequence[Run], rule: SpeedRule) -> str
 def _in_order(checks: Sequence[Check], baseline: RunHeader) -> list[Check]:
     """The checks of cells, with the method and the task of each cell in words.
 
-    They are sorted by load, by temperature, then by method and task in the baseline's order.
+    They are sorted by load, by temperature, then by method and task in the baseline's order:
+    vanilla first, and the mean over tasks before the tasks.
     """
     method_order = [method.spelling for method in baseline.method_labels]
-    task_order = [MEAN, *baseline.columns]
+    task_order = [MEAN, *baseline.columns]  # the columns of its tables have the names of tasks
+    # a check of the whole run has no cell
     cell_checks = [(check.cell, check) for check in checks if check.cell]
     has_temperatures = len({cell.temperature for cell, _ in cell_checks}) > 1
     ranked_checks = []
@@ -235,10 +242,11 @@ def _in_order(checks: Sequence[Check], baseline: RunHeader) -> list[Check]:
         method_words = (baseline.method(cell.method).label, temperature, cell.load.text)
         task = "Mean of the tasks" if cell.task == MEAN else baseline.task_title(cell.task)
         named_check = replace(check, method=", ".join(filter(None, method_words)), task=task)
+        # places in these orders; what the baseline does not list comes last
         method_rank = [*method_order, cell.method].index(cell.method)
         task_rank = [*task_order, cell.task].index(cell.task)
-        is_other = cell.method != BASELINE
+        is_other = cell.method != BASELINE  # False, vanilla's, is first
         rank = (cell.load, cell.temperature, is_other, method_rank, task_rank)
         ranked_checks.append((rank, named_check))
-    ranked_checks.sort(key=lambda pair: pair[0])
+    ranked_checks.sort(key=lambda rank_and_check: rank_and_check[0])
     return [named_check for _, named_check in ranked_checks]

@@ -33,6 +33,10 @@ class GateResult:
 
         Kinds with a judged number of every method are left out. The list of a kind that has no
         check at all is empty.
+
+        `asked` has the methods of each kind that need a judged number. They are spelled as in
+        records, as is a check's `cell.method`; its `method` is for readers, with temperature
+        and load where there are several.
         """
         unjudged = {}
         for kind, methods in self.asked.items():
@@ -46,14 +50,19 @@ class GateResult:
 
     @property
     def summary(self) -> str:
-        """The result in some sentences: failed, not judged, or passed, with the numbers judged."""
-        unjudged = self.unjudged
+        """The result in some sentences: failed, not judged, or passed, with the numbers judged.
+
+        `run` and `baseline` are the names of the two runs. `no_speed` is the reason if speed
+        was not checked.
+        """
+        unjudged = self.unjudged  # kind of number -> methods in words without a judged one
         failures = [check for check in self.checks if check.status == "failed"]
-        numbers = [check for check in self.checks if check.name in NUMBERS]
+        numbers = [check for check in self.checks if check.name in NUMBERS]  # of MAT and speed
         judged = [check for check in numbers if check.status != "skipped"]
         judged_count = f"{len(judged)} of {_count(len(numbers), 'number')} judged"
         without_speed = "; speed was not checked" if self.no_speed else ""
         judged_kinds = {check.name for check in judged}
+        # a kind with its methods, or alone if no number of it was judged
         not_judged_text = "; ".join(
             f"{kind} of {', '.join(methods)}" if kind in judged_kinds else kind
             for kind, methods in unjudged.items()
@@ -67,6 +76,7 @@ class GateResult:
             if judged:
                 what = f"{not_judged_text[0].upper()}{not_judged_text[1:]} could not be judged"
             skipped = [check for check in numbers if check.method in unjudged.get(check.name, ())]
+            # the remedy: the samples that would do, or why more would not help
             return f"{what}: {judged_count}{without_speed}. {_remedy(skipped)}"
         behind = f"{self.run} does not fall behind {self.baseline}"
         return f"Passed: {judged_count}; {behind}{without_speed}."
@@ -114,8 +124,9 @@ def _remedy(skipped: Sequence[Check]) -> str:
 
 
 def _passed_notes(checks: Sequence[Check]) -> Iterator[Note]:
-    """The largest change for the worse that passed, of MAT and of speed."""
+    """Notes on MAT and on speed: how many numbers passed, and the largest change for the worse."""
     for kind, word in (("MAT", "drop"), ("speed", "slowdown")):
+        # Shares by which numbers became worse, with their checks; a negative one is better.
         passed_changes = [
             (check.value.value, check)
             for check in checks
@@ -126,7 +137,7 @@ def _passed_notes(checks: Sequence[Check]) -> Iterator[Note]:
         _, worst = max(passed_changes, key=lambda change_and_check: change_and_check[0])
         num_text = _count(len(passed_changes), "number")
         text = f"{num_text}, all unchanged or better"
-        if worst.text != "unchanged":
+        if worst.text != "unchanged":  # "lower by 1 %" of a MAT, for example
             text = (
                 f"{num_text} without a significant {word} beyond what is allowed; the worst is "
                 f"{worst.method}, {worst.task}, {worst.text}"
@@ -137,10 +148,13 @@ def _passed_notes(checks: Sequence[Check]) -> Iterator[Note]:
 def _skipped_notes(checks: Sequence[Check]) -> Iterator[Note]:
     """Notes on skipped checks: a note for each number for which equal runs differ by too much,
     one for all numbers with too few samples, and one for each other reason.
+
+    The text of a check that was skipped is its reason, or starts with `CANNOT_TELL` (equal runs
+    differ by too much) or `TOO_FEW` (samples).
     """
-    noisy = []
-    too_few = []
-    nums_by_reason = Counter[str]()
+    noisy = []  # checks of numbers that differ by too much between equal runs
+    too_few = []  # checks of numbers with too few samples
+    nums_by_reason = Counter[str]()  # other reason -> number of checks
     for check in checks:
         if check.status != "skipped":
             continue
@@ -153,7 +167,7 @@ def _skipped_notes(checks: Sequence[Check]) -> Iterator[Note]:
     for check in noisy:
         yield Note(check.method, check.text, is_warning=True)
     if too_few:
-        yield Note(
+        yield Note(  # with the samples that would do
             "Skipped",
             f"{_count(len(too_few), 'number')} with {TOO_FEW}. {_remedy(too_few)}",
         )

@@ -31,17 +31,20 @@ class HashFindings(NamedTuple):
 
 
 def check_hashes(header: RunHeader, records: Sequence[Record]) -> HashFindings:
-    """Check the hashes of a run's weights and prompts, and what follows from them."""
-    faults = [*_without_hash("The model", header.model.files)]
+    """Check the hashes of a run's weights and prompts, and what follows from them.
+
+    The findings are sentences: faults, and what cannot be checked on this machine.
+    """
+    faults = [*_without_hash("The model", header.model.files)]  # on files without a hash
     for spelling, method in header.methods.items():
-        if method.weights:
+        if method.weights:  # its draft model's
             faults += _without_hash(spelling, method.weights.files)
     unchecked = [*_unknown_weights(header)]
-    for prompts in header.prompts:
+    for prompts in header.prompts:  # of one task each
         findings = _check_prompts(header, prompts, records)
         faults += findings.faults
         unchecked += findings.unchecked
-    faults += _beyond_vocabulary(header, records)
+    faults += _beyond_vocabulary(header, records)  # on records with impossible token ids
     return HashFindings(faults, unchecked)
 
 
@@ -51,17 +54,18 @@ def _check_prompts(
     """Check one task's prompts: their hash, and that every record belongs to a prompt.
 
     `stored` describes the prompts in the run's header, `prompts` are those on this machine.
-    A merged run's hash is not checked: it is made of the hashes of several runs.
+    A merged run's hash is not checked: it is made of the hashes of several runs, the `origins`.
     """
     faults = []
     if not _SHA256.fullmatch(stored.sha256) and not header.origins:
         faults.append(f"The prompts of {stored.task} have no sha256.")
     prompts = prompts_of_run(header, stored)
-    if prompts is None:
+    if prompts is None:  # their file is not here
         unchecked = (
             f"The prompts of {stored.task} are not on this machine: their hash is not checked."
         )
         return HashFindings(faults, [unchecked])
+    # the `origin` of prompts is the name, URL or data set of their file
     if prompts.sha256 != stored.sha256 and not header.origins:
         fault = f"Prompts of {stored.task} do not match {stored.origin} with the run's options."
         faults.append(fault)
@@ -74,9 +78,9 @@ def _check_prompts(
 
 def _beyond_vocabulary(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
     """A sentence for each record with a token id beyond the vocabulary, if its size is known."""
-    if header.model.shape:
+    if header.model.shape:  # sizes of the target; None if unknown
         vocab_size = header.model.shape.vocab_size
-    elif is_embedded(header):
+    elif is_embedded(header):  # the small model that ships with this program, in the folder TINY
         vocab_size = json.loads((TINY / "target" / "config.json").read_bytes())["vocab_size"]
     else:
         return
@@ -87,15 +91,19 @@ def _beyond_vocabulary(header: RunHeader, records: Sequence[Record]) -> Iterator
 
 
 def _unknown_weights(header: RunHeader) -> Iterator[str]:
-    """Sentences on weights that are unknown, or whose hashes differ on this machine."""
-    if is_embedded(header):
+    """Sentences on weights that are unknown, or whose hashes differ on this machine.
+
+    Files are by name, each with its size and hash.
+    """
+    if is_embedded(header):  # the target ships with this program, in the folder TINY
         embedded_files = identify(TINY / "target").files
         if changed := [
             name for name in embedded_files if embedded_files[name] != header.model.files.get(name)
         ]:
             yield f"The embedded model is not this version's: {', '.join(sorted(changed))} differ."
-    elif not header.model.files and not header.model.revision:
+    elif not header.model.files and not header.model.revision:  # neither files nor a commit
         yield UNKNOWN_WEIGHTS
+    # the folders of the target's and the draft models' weights, with their files as in the run
     for folder, files_of_run in _folders_of_weights(header).items():
         with suppress(OSError, ValueError):  # it is not on this machine
             files_here = identify(Path(folder)).files
@@ -111,14 +119,14 @@ def _unknown_weights(header: RunHeader) -> Iterator[str]:
 
 def _folders_of_weights(header: RunHeader) -> dict[str, Mapping[str, FileHeader]]:
     """The folders that the run took weights from, with the files as they were: file name ->
-    header. A stand-in's weights come from no folder.
+    size and hash. A stand-in, a model of a real shape without its weights, has no folder.
     """
     folders: dict[str, Mapping[str, FileHeader]] = {}
     if not header.model.is_stand_in:
-        folders[header.model.source] = header.model.files
+        folders[header.model.source] = header.model.files  # a Hub id, if it is no folder
     for method in header.methods.values():
-        folder = method.options.get("weights")
-        weights = method.weights
+        folder = method.options.get("weights")  # the folder, if the user gave one
+        weights = method.weights  # the draft model's; None without one
         if isinstance(folder, str) and weights and not weights.is_stand_in:
             folders[folder] = weights.files
     return folders
