@@ -78,7 +78,7 @@ def _check_prompts(
 
 def _beyond_vocabulary(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
     """A sentence for each record with a token id beyond the vocabulary, if its size is known."""
-    if header.model.shape:  # sizes of the target; None if unknown
+    if header.model.shape:  # of a stand-in, a small model in a real one's shape; else None
         vocab_size = header.model.shape.vocab_size
     elif is_embedded(header):  # the small model that ships with this program, in the folder TINY
         vocab_size = json.loads((TINY / "target" / "config.json").read_bytes())["vocab_size"]
@@ -119,13 +119,13 @@ def _unknown_weights(header: RunHeader) -> Iterator[str]:
 
 def _folders_of_weights(header: RunHeader) -> dict[str, Mapping[str, FileHeader]]:
     """The folders that the run took weights from, with the files as they were: file name ->
-    size and hash. A stand-in, a model of a real shape without its weights, has no folder.
+    size and hash. A stand-in, a small model in the shape of a real one, has no folder.
     """
     folders: dict[str, Mapping[str, FileHeader]] = {}
     if not header.model.is_stand_in:
         folders[header.model.source] = header.model.files  # a Hub id, if it is no folder
     for method in header.methods.values():
-        folder = method.options.get("weights")  # the folder, if the user gave one
+        folder = method.options.get("weights")  # the option's path, if there is one
         weights = method.weights  # the draft model's; None without one
         if isinstance(folder, str) and weights and not weights.is_stand_in:
             folders[folder] = weights.files

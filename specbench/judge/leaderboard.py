@@ -39,21 +39,25 @@ def find_exclusions(
 def _subject(header: RunHeader) -> Iterator[str]:
     """A sentence for each reason in the model, the prompts and the settings that keeps the run
     off the leaderboard.
+
+    `WEIGHTS` are the endings of files with weights. `_PER_BYTE` is the most parameters that a
+    byte of them holds, and `LEAST_PARAMETERS` those of the smallest model that is admitted.
     """
-    files = header.model.files
+    files = header.model.files  # by name, with their sizes
     weight_bytes = [file.bytes for name, file in files.items() if name.endswith(WEIGHTS)]
     most_parameters = _PER_BYTE * sum(weight_bytes)
     if header.model.is_stand_in:
         yield "The model is a stand-in: the real shape, with tiny's answers."
-    elif is_embedded(header):
+    elif is_embedded(header):  # it ships with this program
         yield "The model is tiny, which is for trying the program."
     elif weight_bytes and most_parameters < LEAST_PARAMETERS:
         yield (
             f"The model has at most {most_parameters / 1e6:.0f} million parameters. A leaderboard "
             f"is for models of {LEAST_PARAMETERS // 10**6} million and more."
         )
-    elif not weight_bytes and not header.model.revision:
+    elif not weight_bytes and not header.model.revision:  # neither files nor a commit
         yield UNKNOWN_WEIGHTS
+    # titles of the tasks with prompts that only imitate the published ones
     if imitations := [prompts.title for prompts in header.prompts if prompts.is_imitation]:
         yield (
             f"The prompts of {', '.join(imitations)} come with specbench, and are only in the "
@@ -61,6 +65,7 @@ def _subject(header: RunHeader) -> Iterator[str]:
         )
     if BASELINE not in header.methods:
         yield "Vanilla was not run: there is no speedup. Leave out --no-baseline."
+    # `_SLOWING` names the options that slow steps; `spec` has the values of the run's options
     if slowing_options := [name for name in _SLOWING if getattr(header.spec.values, name)]:
         flags = " and ".join(f"--{name.replace('_', '-')}" for name in slowing_options)
         yield f"The steps were timed with {flags}, which slows them."
@@ -71,22 +76,28 @@ def _machine(header: RunHeader) -> Iterator[str]:
 
     These are a checkout with changes, other programs, throttling, and several machines.
     """
-    measured_parts = _measured_parts(header)
-    environments = [measured_part.environment for measured_part in measured_parts]
+    # What was measured on one machine each: the workers and the merged runs that make up the run,
+    # or else the run itself. Each has an environment, and the use of its CPU and its GPU.
+    machine_parts = _measured_parts(header)
+    environments = [machine_part.environment for machine_part in machine_parts]
+    # A segment is the rest of a run that was resumed on another machine or version.
     environments += [segment.environment for segment in header.segments]
+    # `git` is the checkout of specbench; None without one
     if any(environment.git and environment.git.is_dirty for environment in environments):
         yield "The checkout had uncommitted changes. Commit them, and repeat the run."
     if header.segments:
         yield "The run was continued on another machine or with other versions."
-    if header.servers:  # to the client, they are other programs themselves
+    # Servers are other programs, too: with them, only the load before the run counts.
+    if header.servers:
         yield from (text for text in header.warnings if text.startswith(BUSY_AT_START))
-    for measured_part in measured_parts:
-        if measured_part.cpu is None:
+    for machine_part in machine_parts:
+        if machine_part.cpu is None:
             yield "The load of the machine was not recorded."
-        elif not header.servers and measured_part.cpu.others_warning:
-            yield measured_part.cpu.others_warning
-        if measured_part.gpu is not None:
-            yield from measured_part.gpu.warnings
+        # a sentence on programs that took much of the processor; None if they took little
+        elif not header.servers and machine_part.cpu.others_warning:
+            yield machine_part.cpu.others_warning
+        if machine_part.gpu is not None:  # warnings: it was shared, busy, throttled or lost
+            yield from machine_part.gpu.warnings
         elif is_on_gpu(header):
             yield "The state of the GPU was not recorded."
 
@@ -101,16 +112,18 @@ def _measured_parts(header: RunHeader) -> Sequence[RunHeader | Origin | WorkerHe
 
 
 def _audit(header: RunHeader, audit: StoredAudit | None) -> Iterator[str]:
-    """A sentence if there is no audit; else one for each method that failed it, and one for the
-    lossless methods that it did not judge.
+    """A sentence if there is no audit of the run's answers; else one for each method that failed
+    it, and one for the lossless methods that it did not judge.
     """
     if audit is None:
         yield "There is no audit of these records. Run `specbench audit` on the run."
         return
-    for result in audit.results:
+    for result in audit.results:  # of a method at a temperature of the run
         if result.status == "bug":
             label = header.method(result.method).label
+            # `level` is the temperature that was tested; it may be raised from the run's
             yield f"{label} failed the audit at T={result.level:g}: {audit_failure(result)}."
+    # methods with their temperatures in words; the second of three is the temperature alone
     unjudged = [f"{label} ({reason})" for label, _, reason in find_unjudged(audit, header)]
     if unjudged:
         yield (

@@ -52,16 +52,19 @@ def join_completions(run: TabledRun, baseline: TabledRun) -> DataFrame:
     """The completions that the baseline run measured, one per row, joined with this run's.
 
     Columns of the baseline run end in `_before`. `row` is the completion's row in the run's table,
-    `baseline_row` that of vanilla's answer to the same request, or -1. The new columns are:
+    NaN if it has none; `baseline_row` is that of vanilla's answer to the same request, or -1;
+    `error` is the text if it failed. The new columns are:
 
-    - `is_present`, `is_measured`, `error`: of the completion in this run.
+    - `is_present`: this run has a record of the completion; `is_measured`: and it did not fail.
     - `has_cell`: the run has a record of the cell; `is_asked`: some method of it has the request.
     - `gain`: 1 if the answer became vanilla's, -1 if it stopped being vanilla's, else 0; NaN if a
       run has nothing to compare (`is_compared`). For vanilla itself, -1 if the answer changed.
     - `lead`: the tokens that the answer follows vanilla's, less those of the baseline run; or NaN.
     """
+    # a row per completion of each run
     baseline_rows, run_rows = _completions(baseline.table), _completions(run.table)
     measured_before = baseline_rows[baseline_rows["is_measured"]]
+    # The keys are columns: of a completion (_COMPLETION), its cell, and its request.
     joined = measured_before.merge(run_rows, on=_COMPLETION, how="left", suffixes=("_before", ""))
     joined["has_cell"] = _is_among(joined, run_rows, CELL_KEY)
     joined["is_asked"] = _is_among(joined, run_rows, REQUEST_KEY)
@@ -126,7 +129,12 @@ def _num_shared_tokens(table: RecordTable, row: int) -> int:
 def _check_samples(key: CellKey, cell_rows: DataFrame) -> Check:
     """Check that all completions of a cell are there, and that none failed that had not.
 
-    `cell_rows` are the cell's rows of `join_completions`.
+    `key` is the cell's method, temperature and task. `cell_rows` has a row for each of its
+    completions in the baseline run, with these columns on this run:
+
+    - `has_cell`: it has a record of the cell; `is_asked`: some method of it has the request.
+    - `is_present`: it has a record of the completion; `is_measured`: and it did not fail.
+    - `error`: the text of a failed completion, if it has one.
     """
     if not cell_rows["has_cell"].any():
         return Check("samples", "failed", "in the baseline and not in this run", key)
@@ -134,6 +142,7 @@ def _check_samples(key: CellKey, cell_rows: DataFrame) -> Check:
     num_missing = int((cell_rows["is_asked"] & ~cell_rows["is_present"]).sum())
     problems = []
     if len(failed):
+        # the first failed completion's, in one line
         error = (failed["error"].iloc[0] or "no reason given").strip().splitlines()[0]
         problems.append(
             f"{len(failed)} of {len(cell_rows)} completions failed that had not: {error}"
@@ -178,16 +187,21 @@ def _check_answers(completions: DataFrame, rule: _AnswerRule, load: Load) -> Ite
     """Check the greedy answers of one method: counted by task, judged over all tasks. Passes
     repeat the answer to a request, so they are judged as one.
 
-    `completions` are the rows of `join_completions` of one method and temperature, `load` is
-    that of the checked cells. A method that is not lossless may give any answer. So may vanilla
-    in half precision.
+    `completions` are those of one method and temperature, one per row. `gain` is -1 if the
+    answer stopped being vanilla's (of vanilla itself: if it changed), else 0 or 1; NaN if there
+    is nothing to compare. `lead` is how many tokens longer it follows vanilla's than before.
+    `load` is that of the checked cells.
+
+    A method that is not lossless may give any answer. So may vanilla in half precision. The
+    `rule` says which methods are bound to the baseline's answers.
     """
     method, temperature = completions["method"].iloc[0], completions["temperature"].iloc[0]
     if temperature > 0 or not rule.is_bound(method):
         return
     compared_rows = completions[completions["gain"].notna()]
     requests = compared_rows.groupby(["task", "sample_id", "turn"], sort=False)
-    gains, leads = requests["gain"].min(), requests["lead"].mean()  # [requests]
+    gains, leads = requests["gain"].min(), requests["lead"].mean()  # over passes: [requests]
+    # The verdict over all tasks, and the column that is negative where an answer became worse.
     if method == BASELINE:
         change = _vanilla_change(gains, rule)
     else:
@@ -196,6 +210,7 @@ def _check_answers(completions: DataFrame, rule: _AnswerRule, load: Load) -> Ite
         worse = task_rows[task_rows[change.column] < 0]
         text = f"{len(worse)} of {len(task_rows)} greedy answers {change.text}"
         if len(worse) and change.column == "gain":
+            # turns are shown from 1
             text += f", first {worse['sample_id'].iloc[0]}, turn {worse['turn'].iloc[0] + 1}"
         status: Status = "failed" if change.is_significant and len(worse) else "passed"
         yield Check("output", status, text, CellKey(method, float(temperature), task, load))
@@ -218,15 +233,19 @@ def _method_change(gains: Series, leads: Series, rule: _AnswerRule) -> _AnswerCh
 
     In half precision they leave vanilla's at near-ties: as often earlier as later than in the
     baseline run, unless something is wrong. A sign test judges that, unless a share is given.
+
+    `rule.is_exact` is True in float32. `rule.max_mismatch` is the share of answers that may stop
+    being vanilla's, None if it was not given. The level is corrected for `rule.num_tests`.
     """
     text = "no longer match vanilla's"
     if rule.is_exact or rule.max_mismatch is not None:
-        num_allowed = (rule.max_mismatch or 0.0) * len(gains)
+        num_allowed = (rule.max_mismatch or 0.0) * len(gains)  # answers
         is_significant = int((gains < 0).sum()) > num_allowed
         return _AnswerChange(is_significant, "gain", text)
     num_earlier, num_later = int((leads < 0).sum()), int((leads > 0).sum())
+    # its p-value is low if answers leave vanilla's earlier more often than later
     if sign_test(num_earlier, num_later) >= GATE_ALPHA / rule.num_tests:
-        return _AnswerChange(False, "gain", text)
+        return _AnswerChange(is_significant=False, column="gain", text=text)
     text = "leave vanilla's earlier than in the baseline"
     text += f" (in all tasks {num_earlier} earlier, {num_later} later)"
-    return _AnswerChange(True, "lead", text)
+    return _AnswerChange(is_significant=True, column="lead", text=text)

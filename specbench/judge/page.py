@@ -110,9 +110,9 @@ def write_site(
     """
     stored_runs = [read_run(path, is_lenient=True) for path in single_runs(paths)]
     stored_runs.sort(key=lambda run: run.header.created)
-    num_tasks = max(len(run.header.columns) for run in stored_runs)
-    runs: list[SiteRun] = []
-    rows: list[SiteRow] = []
+    num_tasks = max(len(run.header.columns) for run in stored_runs)  # most tasks of a run
+    runs: list[SiteRun] = []  # runs on the page
+    rows: list[SiteRow] = []  # a row per method and task of a run, then of papers
     for run_number, (stored_run, run_folder) in enumerate(
         zip(stored_runs, _folders(stored_runs), strict=True)
     ):
@@ -120,7 +120,7 @@ def write_site(
         report = make_report(stored_run, bootstrap)
         for source in report.sources:  # the run at each of its loads
             rows += run_rows(source.metrics, run_number, num_tasks)
-        raw_names = _write_run(stored_run, report, out / run_folder)
+        raw_names = _write_run(stored_run, report, out / run_folder)  # of the run's own files
         header = stored_run.header
         label = f"{facts.model_label(header)} on {header.hardware_name}, {header.id}"
         runs.append(SiteRun(run_folder, label, header, check_files(stored_run.folder), raw_names))
@@ -129,7 +129,7 @@ def write_site(
         runs=runs,
         facts=facts,
         full_command=full_command,
-        data={
+        data={  # for the page's script
             "rows": [_plain(row) for row in rows],
             "runs": [
                 {"folder": run.folder, "eligible": run.checked.about["is_eligible"]} for run in runs
@@ -153,7 +153,10 @@ def _folders(runs: Sequence[Run]) -> list[str]:
 
 
 def _write_run(run: Run, report: Report, folder: Path) -> tuple[str, ...]:
-    """Write a run's report and its raw files into a folder, and return the raw files' names."""
+    """Write a run's report and its raw files into a folder, and return the raw files' names.
+
+    The raw files are those of the run's folder that are there: HEADER, records and audit.
+    """
     report_files: dict[str, bytes] = {}  # name -> content
     for format_name in _FORMATS:
         for name, content in load_format(format_name).files(report).items():
@@ -161,6 +164,7 @@ def _write_run(run: Run, report: Report, folder: Path) -> tuple[str, ...]:
     with folder_errors(folder):
         raw_paths = [run.folder / name for name in _RAW]
         raw_files = {file.name: file.read_bytes() for file in raw_paths if file.is_file()}
+    # the header of the run, whose addresses of servers may hold a password
     raw_files[HEADER] = without_password(raw_files[HEADER].decode()).encode()
     write_files(folder, report_files | raw_files)
     return tuple(raw_files)
@@ -172,8 +176,10 @@ def _plain(row: SiteRow) -> dict[str, Any]:
 
 
 def _json_value(field_value: Any) -> Any:
-    """A field as JSON holds it. Of an estimate it is a list of the value and, if it has an
-    interval, of its two ends, in six digits; None if the number is missing.
+    """A field of a row as JSON holds it: its value, or None if it is a missing number.
+
+    Of an estimate it is a list of the number and, if it has an interval, of its two ends, in six
+    digits.
     """
     if isinstance(field_value, Missing):
         return None
@@ -189,15 +195,16 @@ def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteR
     """The rows of a run at one load, per temperature and method: each task, then their mean.
 
     `number` is the run's number on the page. The title of a mean over fewer tasks than
-    `num_tasks` says so, to keep it apart from the means of other runs.
+    `num_tasks`, the most of any run, says so, to keep it apart from the means of other runs.
     """
     header = run.info
-    model = facts.model_label(header).partition(_SERVED)[0]
+    model = facts.model_label(header).partition(_SERVED)[0]  # without "served by ENGINE"
     for temperature, method in product(run.temperatures, run.methods):
         mean_title = _mean_title(run, temperature, num_tasks)
-        for task, cell in _cells(run, method, temperature).items():
-            if not cell.num_done:
+        for task, cell in _cells(run, method, temperature).items():  # tasks, then MEAN
+            if not cell.num_done:  # nothing was measured
                 continue
+            # of "as fast as vanilla", corrected for the number of methods; None if not tested
             p_value = results.p_value_of(run, CellKey(method, temperature, task))
             yield SiteRow(
                 machine=header.hardware_name,
@@ -209,6 +216,7 @@ def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteR
                 speedup=cell.speedup,
                 mat=cell.mat,
                 tokens_per_s=cell.tokens_per_s,
+                # the speedup is significant; or its interval alone shows one
                 is_claimed=is_claimed(p_value),
                 is_alone=is_alone(cell.speedup, p_value),
                 num_samples=cell.num_samples,
@@ -241,16 +249,19 @@ def _mean_title(run: RunMetrics, temperature: float, num_tasks: int) -> str:
 
 
 def published_rows() -> Iterator[SiteRow]:
-    """A row for each published value, with the model's and the task's title if they are known."""
+    """A row for each published value, with the model's and the task's title if they are known.
+
+    A value is a speedup and mean accepted tokens of a method, from a table of a publication.
+    """
     models_by_name = known_models()
-    cards = load_cards().values()
+    cards = load_cards().values()  # a card is of a task, or of a suite of several tasks
     task_titles = {task.name: task.title for card in cards for task in card.tasks}
     task_titles |= {card.name: card.title for card in cards}  # of a suite: of all its questions
     for published in published_values():
-        model = models_by_name.get(published.model)
-        task = published.task
+        model = models_by_name.get(published.model)  # its card; None if it is unknown
+        task = published.task  # its name; "mean" is the mean over the publication's tasks
         yield SiteRow(
-            machine=published.table.known_hardware or "not stated",
+            machine=published.table.known_hardware or "not stated",  # "" if unknown
             model=model.title if model else published.model,
             engine="published",
             method=registry.get(published.method).title,
