@@ -108,6 +108,7 @@ def write_site(
     Raises:
         RunFolderError: a run cannot be read, or the folder cannot be written.
     """
+    # lenient: wrong lines are left out, which the checks of the files report
     stored_runs = [read_run(path, is_lenient=True) for path in single_runs(paths)]
     stored_runs.sort(key=lambda run: run.header.created)
     num_tasks = max(len(run.header.columns) for run in stored_runs)  # most tasks of a run
@@ -123,7 +124,8 @@ def write_site(
         raw_names = _write_run(stored_run, report, out / run_folder)  # of the run's own files
         header = stored_run.header
         label = f"{facts.model_label(header)} on {header.hardware_name}, {header.id}"
-        runs.append(SiteRun(run_folder, label, header, check_files(stored_run.folder), raw_names))
+        checked = check_files(stored_run.folder)
+        runs.append(SiteRun(run_folder, label, header, checked, raw=raw_names))
     rows += published_rows()
     page = page_template("site.html", __package__).render(
         runs=runs,
@@ -134,7 +136,7 @@ def write_site(
             "runs": [
                 {"folder": run.folder, "eligible": run.checked.about["is_eligible"]} for run in runs
             ],
-            "mean": MEAN,
+            "mean": MEAN,  # the title of rows of means over tasks
             "num_machines": len({row.machine for row in rows if row.run is not None}),
         },
     )

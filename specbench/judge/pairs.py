@@ -159,23 +159,27 @@ def _side(rows: DataFrame, suffix: str, repetition: Repetition) -> _Side:
 def pair_cell(
     rows: DataFrame, draws: Draws | None, no_times: Missing | None, repetition: Repetition
 ) -> CellPair:
-    """A cell from its rows of `pair_requests`, with intervals if there are draws.
+    """The numbers of a cell in both runs: a pair with its ratio for each metric.
 
-    `no_times` is the reason why the times of a run are not evidence, if they are not.
-    `repetition` says how many passes or runs both sides have.
+    Args:
+        rows: one for each request of the cell that both runs finished, with the columns of the
+            subject and those of the reference, which end in `_reference`.
+        draws: resamples of samples, for intervals; None for numbers without.
+        no_times: why the times of a run are no evidence; None if they are.
+        repetition: says how many passes or runs both sides have, and if both are the same run.
     """
     if not len(rows):
-        no_pair = _pair(NO_SHARED, NO_SHARED)
+        no_pair = _pair(NO_SHARED, NO_SHARED)  # missing numbers with this reason
         return CellPair(tokens_per_s=no_pair, speedup=no_pair, mat=no_pair)
-    subject = _side(rows, "", repetition)
+    subject = _side(rows, "", repetition)  # one run's numbers of each row
     reference = _side(rows, "_reference", repetition)
     pairs: dict[Metric, Pair] = {}
-    for metric in METRICS:
+    for metric in METRICS:  # tokens/s, speedup and MAT
         # [rows]: both runs have what the metric needs
         is_used = subject.ratios[metric].where & reference.ratios[metric].where
         if no_times and metric != "mat":
             pairs[metric] = _pair(no_times, no_times)
-        elif not is_used.any():
+        elif not is_used.any():  # the reason if no row has what the metric needs
             pairs[metric] = _pair(_REASONS[metric], _REASONS[metric])
         else:
             pairs[metric] = _pair(
@@ -183,6 +187,7 @@ def pair_cell(
                 reference.value(metric, is_used, draws),
                 is_one_run=repetition.is_one_run,
             )
+    # a cluster is a sample, with all its turns and passes
     return CellPair(**pairs, num_completions=len(rows), num_samples=rows["cluster"].nunique())
 
 

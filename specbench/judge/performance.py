@@ -114,19 +114,21 @@ def check_performance(
     far runs differ on a machine: what is allowed stands for that.
 
     A number is skipped if its test would not have found a change of ten times what is allowed.
+    `allowed` has the largest share by which each number may be worse.
     """
-    tests = [
+    tests = [  # of one number of one cell each
         test
         for comparison in comparisons
         for test in _number_tests(comparison, allowed, has_speed=has_speed)
     ]
+    # None: nothing to test, or too few samples
     p_values = {test_index: test.p_value for test_index, test in enumerate(tests)}
     num_tested = sum(p_value is not None for p_value in p_values.values())
     level = GATE_ALPHA / max(1, num_tested)  # of a single test, corrected for their number
     for test_index, p_value in holm(p_values).items():  # corrected
         test = tests[test_index]
         is_significant = p_value is not None and p_value <= GATE_ALPHA
-        if is_significant or not test.is_rise:
+        if is_significant or not test.is_rise:  # is_rise: of a MAT that may not rise by too much
             yield _check(test, level, is_significant=is_significant)
 
 
@@ -135,23 +137,25 @@ def _number_tests(
 ) -> Iterator[_NumberTest]:
     """The tests of a comparison: MAT of every method but vanilla, and the speed of all methods.
 
-    There are tests for each task and, if there are several, for their mean.
+    There are tests for each task and, if there are several, for their mean. `allowed` has the
+    shares by which MAT may drop or rise, and by which the time per token may rise.
     """
     num_tasks = len(comparison.tasks)
+    # a cell has the numbers of a method on a task in both runs
     for key, cell in comparison.cells.items():
-        if key.task == POOLED or (key.task == MEAN and num_tasks == 1):
+        if key.task == POOLED or (key.task == MEAN and num_tasks == 1):  # POOLED: all tasks as one
             continue
-        num_samples = cell.num_samples
-        if key.task == MEAN:  # it counts those of all tasks
+        num_samples = cell.num_samples  # per task
+        if key.task == MEAN:  # its cell counts those of all tasks
             num_samples //= num_tasks
         if key.method != BASELINE:
-            mat_pairs = (cell.mat,)
+            mat_pairs = (cell.mat,)  # numbers that must all be worse to fail: in both runs each
             yield _NumberTest(key, "MAT", mat_pairs, allowed.max_mat_drop, num_samples)
             yield _NumberTest(
                 key, "MAT", mat_pairs, allowed.max_mat_rise, num_samples, is_rise=True
             )
         if has_speed:
-            speed_pairs = _speed_pairs(key.method, cell)
+            speed_pairs = _speed_pairs(key.method, cell)  # tokens/s, and speedup if not vanilla's
             yield _NumberTest(key, "speed", speed_pairs, allowed.max_slowdown, num_samples)
 
 
@@ -167,11 +171,17 @@ def _check(test: _NumberTest, level: float, *, is_significant: bool) -> Check:
 
     Else it is skipped if the test at this p-value `level` could not have failed by a change that
     it must find: `needed_samples` per task would do.
+
+    Args:
+        test: of MAT or speed (`name`) of one cell. `allowed` is the share by which the number may
+            be worse, or with `is_rise` rise; `most` the share that the test must find.
+        level: of a single test, corrected for their number.
+        is_significant: the number is worse by more than is allowed.
     """
-    pair = test.pairs[0]
-    if not isinstance(pair.ratio, Estimate):
+    pair = test.pairs[0]  # the number in both runs; further pairs only decide on failure
+    if not isinstance(pair.ratio, Estimate):  # it is missing
         return Check(test.name, "skipped", pair.ratio.reason, test.cell, allowed=test.allowed)
-    change = _change_for_the_worse(pair.ratio, test.name)
+    change = _change_for_the_worse(pair.ratio, test.name)  # a share; negative if it is better
     text = _change_text(change, test.name)
     needed_samples: int | None = None
     status: Status = "failed" if is_significant else "passed"
@@ -179,10 +189,11 @@ def _check(test: _NumberTest, level: float, *, is_significant: bool) -> Check:
         text += f"; {_percent(test.allowed)} is allowed"
     if test.is_rise:
         text += ". Too lenient a rule would do that: audit the run, or record a new baseline"
+    # the smallest change that would fail, a share; None if there are too few samples for any
     smallest = test.smallest(level)
     if not is_significant and (smallest is None or smallest > test.most):
         status = "skipped"
-        needed_samples = LEAST_SAMPLES
+        needed_samples = LEAST_SAMPLES  # the least that a test needs
         text = f"{TOO_FEW}: {text}"
         if smallest is not None:
             text += f"; the smallest change that would fail is {_percent(smallest)}"
@@ -219,17 +230,18 @@ def _change_text(change: Estimate, name: str) -> str:
 
     `name` is "speed" or "MAT".
     """
+    # without an interval, one of no width
     interval = change.interval or Interval(change.value, change.value)
-    low, high = interval.low, interval.high
-    if abs(change.value) < 5e-4 and high - low < 1e-3:
+    low, high = interval.low, interval.high  # shares; positive is worse
+    if abs(change.value) < 5e-4 and high - low < 1e-3:  # 0.05 %, and a width of 0.1 %
         return "unchanged"
     worse, better = ("slower", "faster") if name == "speed" else ("lower", "higher")
     word = worse
     if change.value < 0:
         word = better
-        low, high = -high, -low
+        low, high = -high, -low  # shares by which the number is better
     interval_text = ""
-    if high - low > 1e-9:
+    if high - low > 1e-9:  # more than rounding
         interval_text = f" (95 % CI {low * 100:.1f} to {high * 100:.1f} %)"
     return f"{word} by {_percent(abs(change.value))}{interval_text}"
 

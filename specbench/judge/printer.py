@@ -38,17 +38,20 @@ Part: TypeAlias = Line | Table | TextTable | tuple[Note, ...]
 
 
 def print_page(parts: Iterable[Part], console: Console | None = None) -> None:
-    """Print one part below the other; on stdout unless a console is given."""
+    """Print one part below the other; on stdout unless a console is given.
+
+    A part is a table of numbers, a table of texts, a tuple of notes, or a line of text.
+    """
     console = console or report_console()
-    renderables: list[RenderableType] = []
+    renderables: list[RenderableType] = []  # what rich can print
     for part in parts:
         if isinstance(part, Table):
-            renderables += draw(part, console.width)
+            renderables += draw(part, console.width)  # in several pieces if it is too wide
         elif isinstance(part, TextTable):
             renderables.append(part)
-        elif not isinstance(part, Line):
+        elif not isinstance(part, Line):  # notes
             renderables.append(notes_grid(part))
-        elif part.indent:
+        elif part.indent:  # blanks before the text
             renderables.append(Prose(part.text, part.style, indent=part.indent))
         else:
             renderables.append(Text(part.text, style=part.style))
@@ -61,12 +64,15 @@ def print_checks(runs: Sequence[CheckedRun], console: Console | None = None) -> 
 
 
 def _page(runs: Sequence[CheckedRun]) -> Iterator[Part]:
-    """For each run, a table of the failed checks of its cells, the summary, and the notes."""
+    """For each run, a table of the failed checks of its cells, the summary, and the notes.
+
+    A check of the whole run has no cell; the summary and the notes tell of those that failed.
+    """
     for run in runs:
         failures = [check for check in run.failures if check.cell]
         if failures:
             yield _failures_table(failures)
-            yield BLANK
+            yield BLANK  # an empty line
         yield Line(run.summary, style=f"bold {_colour(run)}")
         if len(runs) == 1:
             yield BLANK
@@ -80,10 +86,11 @@ def _colour(run: CheckedRun) -> str:
 
 
 def _failures_table(failures: Sequence[Check]) -> TextTable:
-    """One row per failed check; checks of a method that read alike share one."""
+    """One row per failed check; checks of a method that differ in the task alone share one."""
+    # (method, name of the check, number in the baseline, number now, result in words) -> checks
     checks_by_texts: dict[tuple[str, ...], list[Check]] = defaultdict(list)
     for check in failures:
-        before, now = _numbers(check)
+        before, now = _numbers(check)  # as texts; empty if there are none
         checks_by_texts[check.method, check.name, before, now, check.text].append(check)
     rows = []
     for (method, name, before, now, text), checks in checks_by_texts.items():

@@ -32,24 +32,36 @@ class Letters(NamedTuple):
 def change_sentences(
     comparison: Comparison, letters: Letters, *, temperature: float, task: str
 ) -> str:
-    """The changes on one task or the mean: vanilla's speed, then the methods' speedups and MAT."""
+    """The changes on one task or the mean: vanilla's speed, then the methods' speedups and MAT.
+
+    Args:
+        comparison: of the subject, a run, with the reference, another one.
+        letters: that stand for the two runs.
+        temperature: the sampling temperature.
+        task: the name of a task, or "mean" for the mean over tasks.
+    """
+    # Method -> its numbers in both runs; the methods but vanilla stay in `cells`.
     cells = {method: comparison.cell(method, temperature, task) for method in comparison.methods}
     vanilla = cells.pop(BASELINE, None)
     sentences = []
     if vanilla:
         sentences.append(_vanilla_sentence(comparison, letters, vanilla))
         is_compared = not isinstance(vanilla.tokens_per_s.ratio, Missing)
+        # is_judged: there are runs or passes enough to judge speed. If not, and no sentence on
+        # another method says why, this one does.
         if is_compared and not cells and not comparison.repetition.is_judged:
             sentences.append(no_verdict(comparison))
     if cells:
         speed_metric: Metric = "speedup" if vanilla else "tokens_per_s"
         metrics: tuple[Metric, ...] = (speed_metric, "mat")
         for metric in metrics:
+            # the label of a method -> the metric in both runs, with its ratio
             pairs_by_label = {
                 comparison.subject.method(method).label: cell.pair(metric)
                 for method, cell in cells.items()
             }
-            sentences.append(_Changes(comparison, metric, pairs_by_label).sentence(letters.subject))
+            changes = _Changes(comparison, metric, pairs_by_label)
+            sentences.append(changes.sentence(letters.subject))
     return " ".join(sentences)
 
 
@@ -64,9 +76,9 @@ def _vanilla_sentence(comparison: Comparison, letters: Letters, vanilla: CellPai
 
 def no_verdict(comparison: Comparison) -> str:
     """The reason that no difference in speed is claimed, with the known spread of passes."""
-    if comparison.repetition.is_one_run:
+    if comparison.repetition.is_one_run:  # both sides are the same run, which has one pass
         return "One pass does not show how passes differ. Nothing is claimed: use --repeats 3."
-    # standard deviations of log tokens/s between the passes of a run
+    # Standard deviations of log tokens/s between the passes of each run; none of one pass.
     largest_sd = max(comparison.pass_spreads, default=0.0)
     spread_text = ""
     if largest_sd:
@@ -82,10 +94,12 @@ def cross_sentence(comparison: Comparison, letters: Letters, key: CellKey) -> st
     """The speed of one method in the subject, relative to another method in the reference.
 
     `key` is the compared cell: the subject's method, a temperature, and a task or the mean.
+    `letters` stand for the two runs.
     """
     pair = comparison.cells[key].tokens_per_s
-    ratio = pair.ratio
-    subject, reference = comparison.subject, comparison.reference
+    ratio = pair.ratio  # the subject's speed / the reference's
+    subject, reference = comparison.subject, comparison.reference  # headers of the runs
+    # "on the MACHINE" for each, or "in LETTER" if they are of one machine
     subject_place, reference_place = _places(subject, reference, letters)
     reference_method = comparison.reference_method or BASELINE
     subject_text = f"{subject.method(comparison.methods[0]).label} {subject_place}"
@@ -96,9 +110,10 @@ def cross_sentence(comparison: Comparison, letters: Letters, key: CellKey) -> st
     mean_text = ", by the mean of the tasks" if len(comparison.tasks) > 1 else ""
     times = f"{ratio.value:.2f}{interval_text} times"
     text = f"{subject_text} is {times} as fast as {reference_text}{mean_text}"
-    if not comparison.repetition.is_judged:
+    if not comparison.repetition.is_judged:  # too few runs or passes to judge a speed
         return f"{text}. {no_verdict(comparison)}"
-    doubt = _doubt(comparison, pair)
+    doubt = _doubt(comparison, pair)  # the end of the sentence; empty if there is none
+    # Both methods are of one run (is_one_run), and their speeds differ.
     if not doubt and comparison.repetition.is_one_run and not _is_same(ratio):
         doubt = ", as two methods chosen beforehand: among all pairs of the run, `report` judges"
     return f"{text}{doubt}."
@@ -116,16 +131,19 @@ def _places(subject: RunHeader, reference: RunHeader, letters: Letters) -> tuple
 def _doubt(comparison: Comparison, pair: Pair) -> str:
     """The doubt about a difference in speed as the end of a sentence; empty if it is not judged,
     if it is claimed, or if there is none.
+
+    `pair` is a speed in both runs, with the p-value of "they are equal", corrected for all tests.
     """
+    # Speed is judged if each side has several runs, or if both are one run of several passes.
     if not comparison.repetition.is_judged or isinstance(pair.ratio, Missing):
         return ""
     if pair.ratio.interval is None:
         return "; too few samples for an interval"
-    if pair.is_claimed or _is_same(pair.ratio):
+    if pair.is_claimed or _is_same(pair.ratio):  # significant, or equal in every sample
         return ""
-    if pair.p_value is None:
+    if pair.p_value is None:  # not tested: too few passes or runs have most of their requests
         return f"; {_TOO_FEW_WHOLE}"
-    if pair.is_alone:
+    if pair.is_alone:  # the interval leaves out 1, but the corrected test finds no difference
         return ": significant on its own, not after correcting for all comparisons"
     return ": not a significant difference"
 
@@ -142,22 +160,25 @@ class _Changes:
     def sentence(self, subject: str) -> str:
         """The methods whose change is claimed, or why no change can be claimed. `subject` is the
         letter of the run that has changed.
+
+        `pairs` has the metric in both runs for each method, by its label. A ratio is the
+        subject's number / the reference's.
         """
-        name = _NAMES[self.metric]
-        ratios = self._ratios
+        name = _NAMES[self.metric]  # in words
+        ratios = self._ratios  # by label, those that are not missing
         if not ratios:
             return f"{name} is not compared: {', '.join(self._missing_reasons)}."
-        unjudged = self._unjudged
+        unjudged = self._unjudged  # labels of methods without a test or an interval
         unjudged_text = f"; not judged: {', '.join(unjudged)}" if unjudged else ""
         if all(map(_is_same, ratios.values())):
             return f"{name} is the same in both{unjudged_text}."
-        if not self._is_judged:
+        if not self._is_judged:  # a speed, with too few runs or passes
             return no_verdict(self.comparison)
         claimed = {label: ratio for label, ratio in ratios.items() if self.pairs[label].is_claimed}
         if not claimed:
             if len(self._without_interval) == len(self.pairs):
                 return f"{name}: too few samples to see a change."
-            if len(unjudged) == len(self.pairs):
+            if len(unjudged) == len(self.pairs):  # too few passes or runs are complete
                 return f"{name} is {_TOO_FEW_WHOLE}."
             return f"{name} does not differ significantly for any method{unjudged_text}."
         higher = {label: ratio for label, ratio in claimed.items() if ratio.value > 1}
@@ -167,6 +188,7 @@ class _Changes:
             directions.append(f"higher in {subject} for {_list(higher)}")
         if lower:
             directions.append(f"lower in {subject} for {_list(lower)}")
+        # methods that are judged, but not claimed
         has_others = len(claimed) + len(unjudged) < len(self.pairs)
         others_text = "; the others do not differ significantly" if has_others else ""
         return f"{name} is {' and '.join(directions)}{others_text}{unjudged_text}."

@@ -41,34 +41,43 @@ class Side:
 
 
 def make_side(tabled_run: TabledRun, *, are_pools: bool) -> Side:
-    """One side of a comparison. Two pools are paired run by run, and pass by pass of each run."""
+    """One side of a comparison. Two pools are paired run by run, and pass by pass of each run.
+
+    Args:
+        tabled_run: a run, or a pool of several runs joined, with its table of a row per record.
+        are_pools: both sides are pools.
+    """
     run, table = tabled_run.run, tabled_run.table
-    repeats = table.frame["repeat"].to_numpy()  # [rows], as are the numbers of runs and passes
+    # The pass over the prompts that a record is of: [rows], as are the numbers of runs and passes.
+    repeats = table.frame["repeat"].to_numpy()
     run_numbers = np.zeros_like(repeats)
     pass_numbers = repeats
     if are_pools:
         # The repeats of a pool are numbered on from run to run: with runs [0 0 1 1 1], the repeats
         # [0 1 2 3 4] are the passes [0 1 0 1 2].
         run_of_repeat = np.array(run.run_of_repeat)
+        # of each repeat's run
         first_repeat = np.searchsorted(run_of_repeat, run_of_repeat)
         pass_of_repeat = np.arange(len(run_of_repeat)) - first_repeat
         run_numbers = run_of_repeat[repeats]
         pass_numbers = pass_of_repeat[repeats]
     frame = table.frame.assign(run=run_numbers, pass_=pass_numbers)
-    measured = frame[frame["is_measured"]]
+    measured = frame[frame["is_measured"]]  # rows with tokens and a time
     measured_tasks = {*measured["task"]}
+    # in the order of the header, whose columns have the names of tasks
     listed_tasks = dict.fromkeys([*run.header.columns, *measured["task"].unique()])
     return Side(
         run=run,
         frame=measured,
         methods=_ordered_methods(run.header, measured["method"].unique()),
         temperatures=tuple(sorted(measured["temperature"].unique().tolist())),
-        tasks={
+        tasks={  # name -> title
             task: run.header.task_title(task) for task in listed_tasks if task in measured_tasks
         },
-        num_units=table.num_units,
+        num_units=table.num_units,  # passes of the run, or runs of the pool
         num_runs=len({*run_numbers}),
         num_passes=len({*pass_numbers}),
+        # phases of steps were timed, such as drafting; else NaN
         has_phases=bool(frame["draft_s"].notna().any()),
     )
 

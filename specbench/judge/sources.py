@@ -20,9 +20,12 @@ def check_sources(run: RunTables, baseline: RunTables) -> Iterator[Check]:
 
     Warnings fail, but two have honest causes too and are then skipped: a step that is faster
     than vanilla's, if it is so in the baseline run as well, and untimed work always.
+
+    A warning has the `key` of its rule, and the `numbers` of the methods that it names. Two keys,
+    STEPS, are about fast steps: of one method, or of several. UNTIMED is about untimed work.
     """
     warnings = _find_cheats(run)
-    fast_methods_before = {
+    fast_methods_before = {  # methods with fast steps in the baseline run
         method
         for warning in _find_cheats(baseline)
         if warning.key in STEPS
@@ -30,8 +33,9 @@ def check_sources(run: RunTables, baseline: RunTables) -> Iterator[Check]:
     }
     for warning in warnings:
         may_be_honest = warning.key == UNTIMED
-        if warning.key in STEPS:
+        if warning.key in STEPS:  # all its methods were fast before
             may_be_honest = _methods(warning) <= fast_methods_before
+        # the warning as a sentence
         text = make_note(warning.key, run.run.header, **warning.numbers).text
         yield Check(SOURCE, "skipped" if may_be_honest else "failed", text)
     if not warnings:
