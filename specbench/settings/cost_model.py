@@ -98,30 +98,33 @@ class CostModel:
         Args:
             label: the method as the curve spells it; None for vanilla.
             options: of the method's setting, by name.
-            walk: the steps of the answer.
+            walk: the steps of the answer, the tokens of its prompt, and of each step the nodes of
+                its tree, how often it is expected, and the answer's tokens before it.
 
         Raises:
             UserError: rows, options or lengths that were not measured.
         """
-        curve = self.curve
+        curve = self.curve  # has the rows, prompt lengths and methods' knots that were measured
         method = curve.methods[label] if label is not None else None
         rows = np.array(walk.nodes, int)  # nodes of each step's tree [steps]
         num_times = np.array(walk.chances, float)  # how often each step is expected [steps]
         contexts = walk.prompt_tokens + np.array(walk.before, int)  # tokens before it [steps]
         if len(contexts) and contexts.max() > curve.most_context:
             raise _outside("context", int(contexts.max()), curve.most_context)
-        padded_rows = rows
+        padded_rows = rows  # rows that the target computes [steps]
         if method is not None and method.is_padded:
             padded_rows = np.array([padded_size(num_nodes) for num_nodes in rows], int)
         # tokens of context from the middle, as often as each step is expected [steps]
         distances = (contexts - curve.middle_context) * num_times
         step_weights = num_times @ interpolation(curve.rows, padded_rows, "rows of a step")
         slope_weights = np.array([distances.sum(), distances @ padded_rows])
+        # one prefill, shared by the two measured lengths beside the prompt's
         prefill_weights = interpolation(curve.lengths, walk.prompt_tokens, "length of a prompt")
         columns = [step_weights, slope_weights, prefill_weights]  # [rows], [2], [lengths]
         if method is not None:
             # Steps that take time to draft [steps]: at the end of a budget nothing is drafted.
             is_drafted = rows > 1
+            # A knot is a size of a draft on some axes. Drafts from text have the axis "drafted".
             if "drafted" in method.knots[0]:  # a search without a match takes time too
                 is_drafted = np.full(len(rows), fill_value=True)
             drafted_rows = rows[is_drafted]
@@ -138,23 +141,24 @@ def fit_steps(steps: FloatArray, curve: Curve) -> FloatArray:
 
     Args:
         steps: measured times, in steps of vanilla [resamples, lengths, rows].
-        curve: has the prompt lengths and numbers of rows that were measured.
+        curve: has the prompt lengths, the smallest first, and numbers of rows that were measured.
+            Its `middle_context` is the length at the middle index, in tokens.
     """
     # t(rows, c) = t0(rows) + (c - middle) * (slope + slope_per_row * rows)
     middle_index = len(curve.lengths) // 2
     distances = np.array(curve.lengths, float) - curve.middle_context  # c - middle [lengths]
-    if not distances.any():
+    if not distances.any():  # only one length was measured
         no_slopes = np.zeros((len(steps), 2))
         return np.hstack([steps[:, middle_index], no_slopes])
     rows = np.array(curve.rows, float)
     at_middle = steps[:, middle_index]  # steps at the middle length [resamples, rows]
-    slopes = _fit_slopes(steps, at_middle, distances, rows)
+    slopes = _fit_slopes(steps, at_middle, distances, rows)  # [resamples, 2]
     # All lengths estimate t0: each step is taken back to the middle by the fitted line.
     rise_per_token = _rise_per_token(slopes, rows)[:, None]  # [resamples, 1, rows]
     rise = distances[:, None] * rise_per_token  # fitted t - t0 [resamples, lengths, rows]
     middle_steps = at_middle[:, None]  # [resamples, 1, rows]
     t0 = (steps * middle_steps / (middle_steps + rise)).mean(1)  # [resamples, rows]
-    t0 = np.maximum(t0, LEAST_STEP * at_middle)
+    t0 = np.maximum(t0, LEAST_STEP * at_middle)  # noise takes no step below this share
     return np.hstack([t0, slopes])
 
 
@@ -170,7 +174,7 @@ def _fit_slopes(
         steps: times t of a step, in steps of vanilla [resamples, lengths, rows].
         at_middle: those at the middle length, t0 [resamples, rows].
         distances: tokens from the middle length, c - middle [lengths].
-        rows: numbers of rows [rows].
+        rows: numbers of rows of a step that were measured [rows].
     """
     num_resamples = len(steps)
     scale = 1 / np.median(at_middle[:, None], 0)  # 1 / t0, t0 the resamples' median [1, rows]
@@ -182,8 +186,8 @@ def _fit_slopes(
     changes = changes.reshape(num_resamples, -1)  # [resamples, lengths * rows]
     slopes = changes @ np.linalg.pinv(design).T  # [resamples, 2]
     slopes = slopes.clip(0)  # a step does not become faster with more context
-    # Both slopes shrink together, until no step falls by more than MOST_FALL to the shortest.
-    # distances[0] is of the shortest length, and negative.
+    # Both slopes shrink together, until no step falls by more than the share MOST_FALL on the way
+    # to the shortest length. distances[0] is that length's, and negative.
     fall = -distances[0] * _rise_per_token(slopes, rows)  # [resamples, rows]
     most_fall = MOST_FALL * at_middle  # [resamples, rows]
     factors = most_fall / np.maximum(fall, 1e-9)  # 1e-9: without a slope there is no fall
@@ -224,13 +228,16 @@ def _knot_weights(method: MethodCost, options: Mapping[str, Any], rows: IntArray
     """Weights [steps, knots] that interpolate a draft's time between the knots of a method.
 
     Args:
-        method: its knots are all combinations of the values of some axes, such as `depth`.
+        method: its knots are all combinations of sizes on some axes, the last axis fastest, such
+            as {depth: 0, top_k: 1}, {depth: 0, top_k: 2}. An axis is an option, "rows", or
+            "drafted", which is 1 for a step with a draft and 0 for one without.
         options: of the setting, by name.
         rows: of each step [steps].
     """
     num_steps = len(rows)
-    points = {**options, "rows": rows, "drafted": rows > 1}  # where the steps are, by axis
-    weights = np.ones((num_steps, 1))
+    # where the steps are, by axis: a number, or one for each step [steps]
+    points = {**options, "rows": rows, "drafted": rows > 1}
+    weights = np.ones((num_steps, 1))  # [steps, knots so far]
     for name in method.knots[0]:  # weight of a knot: the product over its axes
         axis = sorted({knot[name] for knot in method.knots})  # measured sizes along this axis
         axis_weights = interpolation(axis, points[name], name)  # [axis] or [steps, axis]

@@ -77,22 +77,22 @@ def read_settings(name: str, model: str) -> Settings:
     """
     path = Path(name).expanduser()
     options_by_method: dict[str, dict[str, Any]]  # of a run by label, of a file by method's name
-    if path.is_dir():
+    if path.is_dir():  # of a run
         header = read_header(path)
         options_by_method = {
             label: dict(method.options) for label, method in header.methods.items()
         }
         for options in options_by_method.values():  # a checkpoint is the user's choice
             options.pop("weights", None)
-        file_path = path / HEADER
+        file_path = path / HEADER  # run.json
         file_model = header.model.name
     elif path.is_file():
         file = read_toml(path, SettingsFile, what="Settings", hint="docs/settings.md shows one.")
-        options_by_method = {
+        options_by_method = {  # in the types of the method's options
             method: checked_options(method, options) for method, options in file.methods.items()
         }
         file_path = path
-        file_model = file.model
+        file_model = file.model  # empty: for any model
     else:
         raise UserError(f"--settings {name} is neither a file nor a run.", _HINT)
     if file_model and file_model != model:
@@ -101,7 +101,7 @@ def read_settings(name: str, model: str) -> Settings:
             "Settings of one model do not fit another: give --settings auto or paper.",
         )
     digest = sha256(file_path.read_bytes()).hexdigest()
-    return Settings(options_by_method, path.name, digest)
+    return Settings(options_by_method, source=path.name, sha256=digest)
 
 
 def checked_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,7 +128,8 @@ def hash_of(files: Mapping[str, FileHeader]) -> str:
 def toml_text(file: SettingsFile) -> str:
     """The text of a file of settings in TOML.
 
-    It has the title, the model, the tables `fits` and `weights`, and a table of options per method.
+    It has the title, the model, and tables: `fits`, the machine, model and versions that it was
+    measured with; `weights`, the hash of each method's; and the options of each method.
     """
     lines = [f"title = {json.dumps(file.title)}", f"model = {json.dumps(file.model)}"]
     # by the name of a TOML table, its keys and values

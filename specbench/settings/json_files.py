@@ -55,7 +55,7 @@ def read_json(path: Path, header_type: type[Header], what: str, hint: str) -> He
 
     Args:
         path: of the file.
-        header_type: the struct.
+        header_type: the struct of all that the file holds.
         what: names the file in errors, such as "Cost curve".
         hint: what errors tell the user to do.
 
@@ -64,10 +64,10 @@ def read_json(path: Path, header_type: type[Header], what: str, hint: str) -> He
     """
     if not path.is_file():
         raise UserError(f"{path.parent} holds no {what.lower()} ({path.name}).", hint)
-    with reading(path, what, hint):
+    with reading(path, what, hint):  # turns errors of the file into UserError
         header = msgspec.json.decode(path.read_bytes(), type=header_type)
     schema = getattr(header, "schema", 0)  # 0: a struct without this field
-    if schema > SCHEMA:
+    if schema > SCHEMA:  # the version that this program writes
         message = f"{path} has schema {schema}, newer than {SCHEMA}."
         raise UserError(message, "Use a newer specbench.")
     return header

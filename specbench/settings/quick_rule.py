@@ -70,12 +70,14 @@ def rows_to_time(
 ) -> Sequence[int]:
     """The numbers of rows whose steps have to be timed before settings are chosen.
 
-    They are those of `ROWS` up to the rows of the largest draft, and the next one.
+    They are those of `ROWS`, numbers in increasing order, up to the rows of the largest draft,
+    and the next one. A step has a row for each node of its tree.
 
     Args:
         methods: with the paper's options.
         drafters: of these, by label.
-        known_acceptance: of a method with several settings, with the mean rows of a step.
+        known_acceptance: returns what is known of a method: its MAT and the mean rows of a step
+            with several settings; none if nothing is.
     """
     most_rows = 1.0  # may be a mean over steps
     for method in methods:
@@ -105,7 +107,8 @@ def choose_settings(
         methods: with the paper's options.
         drafters: of these, by label.
         times: seconds of the target's steps, by rows.
-        known_acceptance: of a method with several settings.
+        known_acceptance: returns what is known of a method: its MAT and the mean rows of a step
+            with several settings; none if nothing is.
         prepare: makes a method with some settings ready to decode with a number of threads, and
             returns a function that takes some steps and returns the mean seconds of one.
     """
@@ -113,14 +116,14 @@ def choose_settings(
     for method in methods:
         with suppress(Exception):  # a broken method: its samples report the error
             known = known_acceptance(method)  # settings with rows and MAT; none if unknown
-            # Vanilla has no settings, and `settings` is not None if a file gave some.
+            # Vanilla has no settings to choose, and `settings` is not None if a file gave some.
             is_fixed = method.method.name == BASELINE or method.settings is not None
             if is_fixed or _is_chosen_by_user(method, known):
                 continue
             if known:
                 options = _fastest_options(method, known, times, prepare)
                 changed.append(method.tuned(options, source="auto"))  # the source, in the header
-            else:
+            else:  # None: its draft has few enough rows
                 cut_method = _cut_to_cheap_rows(method, drafters[method.label], times)
                 if cut_method is not None:
                     changed.append(cut_method)
@@ -158,24 +161,26 @@ def _fastest_options(
         return times.at(acceptance.rows) / acceptance.mat
 
     paper = settings[0]
+    # With fewer accepted tokens, settings are not worth a trial.
     others = [acceptance for acceptance in settings[1:] if acceptance.mat >= LEAST_MAT]
     trials: list[Trial] = []  # the first trial of each of these settings has run
     for acceptance in [paper, *sorted(others, key=least_cost_s)]:
         best_cost_s = min((trial.costs_s[0] for trial in trials), default=float("inf"))
+        # LIKELY: a factor by which one trial may be wrong
         if least_cost_s(acceptance) <= LIKELY * best_cost_s:
             tuned_method = method.tuned(acceptance.options, source="")
             time_step = prepare(tuned_method, times.threads_at(acceptance.rows))
             trials.append(Trial(acceptance, time_step))
-            trials[-1].run()
+            trials[-1].run()  # adds its seconds per token to `costs_s`
     best_cost_s = min(trial.costs_s[0] for trial in trials)
     likely_trials = [trial for trial in trials if trial.costs_s[0] <= LIKELY * best_cost_s]
-    _try_again(likely_trials)
+    _try_again(likely_trials)  # a few times, in turn
     ratios = _ratios_to_usual(likely_trials)  # cost of each trial's settings, without a unit
     least_ratio = min(ratios)
     equally_fast = [
         trial.acceptance
         for trial, ratio in zip(likely_trials, ratios, strict=True)
-        if ratio <= EQUAL * least_ratio
+        if ratio <= EQUAL * least_ratio  # EQUAL: a factor that is no difference
     ]
     if paper in equally_fast:
         return paper.options
@@ -185,7 +190,8 @@ def _fastest_options(
 def _try_again(trials: Sequence[Trial]) -> None:
     """Try several settings in up to `NUM_ROUNDS` further rounds, which begin in `ROUNDS_S`.
 
-    Each round adds a cost to every trial. A single trial has nothing to be compared with.
+    Each round adds a cost to every trial, the seconds per token of its settings. A single trial
+    has nothing to be compared with. `ROUNDS_S` are seconds.
     """
     if len(trials) < 2:
         return

@@ -73,9 +73,10 @@ def estimate(weighed: DataFrame, model: CostModel, label: str) -> SpeedupEstimat
     thread_indices = range(len(model.curve.threads))
     # time of all answers by number of threads, in steps of vanilla
     times = [float(setting_weights @ model.costs(label, index)[0]) for index in thread_indices]
-    # A run keeps vanilla's number of threads, the first, unless another is clearly faster.
+    # A run keeps vanilla's number of threads, the first, unless another is faster by a factor.
     compared_times = [times[0], *(FASTER * time for time in times[1:])]
     thread_index = compared_times.index(min(compared_times))
+    # by task, each [1 + resamples]
     speedups = _speedups_by_task(weighed, model, model.costs(label, thread_index))
     mean_speedups = np.mean(speedups, axis=0)  # [1 + resamples]: the estimate, then resamples
     num_samples = len(weighed)
@@ -83,6 +84,8 @@ def estimate(weighed: DataFrame, model: CostModel, label: str) -> SpeedupEstimat
     # Drawing from n clusters has the variance of dividing by n.
     drawn_variance = float(np.log(mean_speedups[1:]).var()) * (num_samples / degrees)
     prompts_variance = Variance(drawn_variance, degrees)
+    # The variance of the logarithm of a step's time between two measurements of one setting, from
+    # as many settings as the curve has twice.
     process_variance = Variance(model.curve.process, max(1, model.curve.num_pairs))
     log_variance = total([prompts_variance, process_variance])
     # Student's t at 97.5 % * standard deviation of the logarithm
@@ -113,12 +116,15 @@ def _speedups_by_task(
         model: has the costs of vanilla.
         setting_costs: each cost of the setting and its resamples [1 + resamples, columns].
     """
+    # of vanilla with its number of threads, and of the setting
     costs_by_side = {"baseline": model.costs(None, 0), "own": setting_costs}
     speedups = []
+    # rows of each task, by the name of a sample
     for task, samples in weighed.groupby(lambda sample: sample.partition("/")[0], sort=False):
         times = {}  # of the task's answers by side, in steps of vanilla [1 + resamples]
         for side, costs in costs_by_side.items():  # costs [1 + resamples, columns]
             weights = samples[side].to_numpy()  # [samples, columns]
+            # sums over samples drawn with replacement, the same ones for both sides
             resampled = _draws(str(task)).sums(weights)  # [resamples, columns]
             weight_sums = np.vstack([weights.sum(0), resampled])  # [1 + resamples, columns]
             times[side] = (weight_sums * costs).sum(1)

@@ -74,36 +74,43 @@ def with_tuned(
         fits: returns what settings have to fit here by name: machine, model and versions. It is
             called only if settings are stored.
     """
-    path = _path_of(model, temperatures)
+    path = _path_of(model, temperatures)  # the file of the settings that were tuned last
     if not path.is_file():
         return tuple(methods)
     file = read_toml(path, SettingsFile, what="Settings", hint=f"Remove {path}.")
-    if file.fits != dict(fits()):
+    if file.fits != dict(fits()):  # they were made on another machine, or with other versions
         return tuple(methods)
     digest = sha256(path.read_bytes()).hexdigest()  # of the file, for the run's header
     tuned_methods = []
     for method in methods:
-        if _reason_not_to_use(file, method):
+        if _reason_not_to_use(file, method):  # a text; empty if its settings are used
             tuned_methods.append(method)
         else:
             method_name = method.method.name
+            # those of the file, in the types of the method's options
             options = checked_options(method_name, file.methods[method_name])
-            tuned_methods.append(method.tuned(options, TUNED, digest))
+            tuned_methods.append(method.tuned(options, source=TUNED, sha256=digest))
     return tuple(tuned_methods)
 
 
 def _reason_not_to_use(file: SettingsFile, method: RunMethod) -> str:
-    """Why a method keeps its options in place of a file's tuned ones; "" if it gets these."""
+    """Why a method keeps its options in place of a file's tuned ones; "" if it gets these.
+
+    Args:
+        file: has the tuned options of methods, and the hash of each one's weights, by name.
+        method: `asked.given` are the options that the user gave.
+    """
     method_name = method.method.name
     if method_name not in file.methods:
         return "it was not tuned"
+    # in the types of the method's options
     tuned_options = checked_options(method_name, file.methods[method_name])
     if set(tuned_options) & set(method.asked.given):
         return "the user set a tuned option"
     tree = str(tuned_options.get("tree", ""))  # name, shape or JSON file of a static tree
     if tree.endswith(".json") and not Path(tree).is_file():
         return f"the tree {tree} is missing"
-    draft_weights = method.describe().weights
+    draft_weights = method.describe().weights  # of the checkpoint; None if it needs none
     weights_hash = hash_of(draft_weights.files) if draft_weights else ""
     if file.weights.get(method_name, "") != weights_hash:
         return "it was tuned with other weights"
