@@ -48,7 +48,7 @@ def _check(audit: StoredAudit | None, key: CellKey) -> Check | None:
         if reason := audit.unjudged(key.method, key.temperature):
             return Check("audit", "skipped", f"not judged: {reason}", key)
         return Check("audit", "passed", "no bug found", key)
-    if key.temperature and key.method != BASELINE:
+    if key.temperature and key.method != BASELINE:  # sampled answers, not vanilla's
         text = "not audited: run `specbench audit` on the run first"
         return Check("audit", "skipped", text, key)
     return None

@@ -56,7 +56,8 @@ def check_speeds(
     num_loads: int,
 ) -> Iterator[Check]:
     """A check of speed of each method and temperature and, under vanilla, one of all methods
-    together. A method of the first baseline that another run lacks is skipped.
+    together. A method of the first baseline that another run lacks is skipped. A cell is a
+    method at a temperature, over all tasks.
 
     Args:
         run: the checked run at one load, with its table of records.
@@ -77,7 +78,8 @@ def check_speeds(
         )
     # log time per token of each run's completions
     log_times = [_log_times(tabled_run) for tabled_run in (run, *baselines)]
-    # Its median change: [cells, pairs of runs], first this run's pairs with the baselines.
+    # Its median change, a pair's first run minus the second: [cells, pairs of runs], with method
+    # and temperature as index. This run's pairs with the baselines come first.
     changes = _changes(log_times)
     cells = [CellKey(method, float(t), MEAN, load) for method, t in changes.index]
     for key in _subjects(log_times[1], load):  # the cells of the first baseline
@@ -165,7 +167,7 @@ def _check(
 
     Args:
         key: the cell: method, temperature and load.
-        change: of the mean log time per token, this run's minus the baselines'.
+        change: the mean change of log time per token, this run's minus the baselines'.
         variance: that of the change between equal runs, with its degrees of freedom.
         rule: `max_slowdown` is the share by which a time may rise, `level` the p-value up to
             which the check fails.
@@ -186,7 +188,7 @@ def _check(
     if p_value is not None and p_value <= rule.level:
         status = "failed"
         text += f"; {rule.max_slowdown * 100:g} % is allowed"
-    elif change > allowed_log or is_blind:
+    elif change > allowed_log or is_blind:  # slower than allowed, but not significantly
         status = "skipped"
         text = f"{CANNOT_TELL}: {text}"
     interval = Interval(math.expm1(change - half_width), math.expm1(change + half_width))

@@ -33,7 +33,7 @@ def with_p_values(cells: Mapping[CellKey, CellPair], *, has_times: bool) -> dict
     Args:
         cells: for each metric (tokens/s, speedup, MAT) of a cell, the pair of its numbers in two
             runs, with their ratio. A cell is of a task, of their mean, or of all tasks pooled.
-        has_times: the metrics of times are tested too; else only MAT is.
+        has_times: tokens/s and speedup are tested too; else only MAT is.
     """
     mean_keys = [key for key in cells if key.task == MEAN]
     task_keys = [key for key in cells if key.task not in (MEAN, POOLED)]
@@ -42,7 +42,7 @@ def with_p_values(cells: Mapping[CellKey, CellPair], *, has_times: bool) -> dict
         # A claim is a cell and a metric; its p-value is None if it cannot be tested.
         p_values = _p_values(cells, family, has_times=has_times)
         for claim, p_value in holm(p_values).items():  # corrected
-            cell = result_cells[claim.cell]
+            cell = result_cells[claim.cell]  # has a field for each metric
             new_pair: Any = {claim.metric: replace(cell.pair(claim.metric), p_value=p_value)}
             result_cells[claim.cell] = replace(cell, **new_pair)
     return result_cells

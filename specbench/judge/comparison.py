@@ -123,7 +123,7 @@ def compare_runs(
         )
     if methods and len(runs) > 2:
         raise UserError(f"--cross compares two runs, not {len(runs)}.", "Name two.")
-    first_run, *other_runs = map(RunTables, runs)
+    first_run, *other_runs = map(RunTables, runs)  # with a table of records at each load
     comparisons = []
     for subject_index, other_run in enumerate(other_runs):
         # sentences on what only one of the two runs has, here loads
@@ -221,8 +221,8 @@ def _compare(
 
     `methods` maps each compared method of the subject to the method of the reference that it is
     compared with. There is a cell for each temperature, method and shared task, and for the mean
-    over tasks and all tasks pooled. If sides `are_pools`, they are of several runs each; else of
-    one run. The units of a side are the runs of its pool, or its passes.
+    over tasks and all tasks pooled. A side has the measured records of a run or, if they
+    `are_pools`, of several runs. Its units are the runs of the pool, or the passes of the run.
     """
     temperatures = [t for t in reference.temperatures if t in subject.temperatures]
     # name -> title
@@ -232,7 +232,7 @@ def _compare(
         subject_run.header,
         subject_run.records,
     )
-    repetition = Repetition(  # what tells how equal runs or passes differ
+    repetition = Repetition(  # the passes or runs that both sides have
         Scope("runs" if are_pools else "passes", min(reference.num_units, subject.num_units)),
         is_one_run=is_one_run,
     )
@@ -260,11 +260,12 @@ def _compare(
         methods=tuple(methods),
         temperatures=tuple(temperatures),
         tasks=tasks,
+        # is_judged: they are enough to test speed
         cells=with_p_values(cells, has_times=repetition.is_judged),
         # of work, which make runs incomparable; and others, which may explain one in speed
         differences=COMPARE.conflicts(reference_run.header, subject_run.header),
         cautions=COMPARE.cautions(reference_run.header, subject_run.header),
-        unshared=tuple(_unshared(reference, subject)),
+        unshared=tuple(_unshared(reference, subject)),  # what only one side has, in words
         repetition=repetition,
     )
 

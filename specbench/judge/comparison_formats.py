@@ -44,7 +44,8 @@ def _page(table: ComparisonTable) -> Iterator[Part]:
     """What a terminal shows: the legend, each block, and the notes.
 
     A block compares two runs at one temperature: a heading, a table, and a sentence of the
-    result. It is red, below a warning, if the runs did different work (not `is_comparable`).
+    result. If runs did different work (not `is_comparable`), a warning is on top, and sentences
+    are red.
     """
     if not table.is_comparable:
         yield Line(NOT_COMPARABLE, style="bold red")
@@ -119,13 +120,14 @@ def _rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
     """A row for each cell: column -> string, number or None.
 
     For each metric there are the numbers of both runs, their ratio with its interval, the reason
-    why it is missing, and its p-value. `key` is the cell's method, temperature and task.
+    why it is missing, and the p-value of "it is 1", corrected for all tests; None if not tested.
+    `key` is the cell's method, temperature and task.
     """
     for key, cell in comparison.cells.items():
         row: dict[str, Any] = {
             "reference": comparison.reference.id,
             "subject": comparison.subject.id,
-            "is_comparable": not comparison.differences,  # differences of the runs' work
+            "is_comparable": not comparison.differences,  # the runs did the same work
             "method": key.method,
             # the same method, unless two different ones are compared
             "reference_method": comparison.reference_method or key.method,

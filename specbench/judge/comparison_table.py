@@ -135,7 +135,7 @@ def _table(
     are compared by tokens/s alone (`RATE`), with one row per task. `letters` stand for the two
     runs, the subject and the reference.
     """
-    if comparison.reference_method is not None:  # of another method than the subject's
+    if comparison.reference_method is not None:  # another method than the subject's
         method = comparison.methods[0]  # the subject's
         rows = []
         for task, title in tasks.items():
@@ -184,6 +184,7 @@ def _cells(
         cells += [subject, reference] if is_subject_first else [reference, subject]
         # a sign if the ratio is significant on its own, but not corrected for all tests
         alone_mark = ALONE if pair.is_alone else ""
+        # the ratio in two decimals, the sign, and half the width of the interval
         ratio_text = formats.mat(pair.ratio) + alone_mark + formats.plus_minus(pair.ratio)
         cells.append(Cell(ratio_text, tone=_tone(pair)))  # the tone: what is claimed of it
     return tuple(cells)

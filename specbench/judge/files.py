@@ -75,7 +75,7 @@ class _Findings:
         """Notes for a terminal: the first faults, the exclusions, and what was not checked.
 
         Faults are what `specbench run` cannot have written. Exclusions keep a run off the
-        leaderboard. All are sentences.
+        leaderboard. `unchecked` is what cannot be checked on this machine. All are sentences.
         """
         faults = self.all_faults
         for fault in faults[:_MOST_FAULTS]:

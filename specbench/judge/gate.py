@@ -60,7 +60,7 @@ def check(
     no_speed_reason = _no_speed_reason(run, baselines, allowed.speed)
     tables = RunTables(run)  # the run's records as a table at each load
     baseline_tables = [RunTables(reference) for reference in baselines]
-    comparisons = [*_compare_loads(tables, baseline_tables[0])]  # one for each load
+    comparisons = [*_compare_loads(tables, baseline_tables[0])]  # of both runs, at each load
     checks = [
         *_check_outputs(tables, baseline_tables[0], allowed.max_mismatch),
         *check_audit(run.audit, baseline.header),  # the stored audit of the run's answers
