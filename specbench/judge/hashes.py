@@ -39,7 +39,7 @@ def check_hashes(header: RunHeader, records: Sequence[Record]) -> HashFindings:
     for spelling, method in header.methods.items():
         if method.weights:  # its draft model's
             faults += _without_hash(spelling, method.weights.files)
-    unchecked = [*_unknown_weights(header)]
+    unchecked = [*_unknown_weights(header)]  # on weights that are unknown, or differ here
     for prompts in header.prompts:  # of one task each
         findings = _check_prompts(header, prompts, records)
         faults += findings.faults
@@ -64,7 +64,7 @@ def _check_prompts(
         unchecked = (
             f"The prompts of {stored.task} are not on this machine: their hash is not checked."
         )
-        return HashFindings(faults, [unchecked])
+        return HashFindings(faults, unchecked=[unchecked])
     # the `origin` of prompts is the name, URL or data set of their file
     if prompts.sha256 != stored.sha256 and not header.origins:
         fault = f"Prompts of {stored.task} do not match {stored.origin} with the run's options."
@@ -73,7 +73,7 @@ def _check_prompts(
     sample_ids = {record.key.sample_id for record in records if record.key.task == stored.task}
     if unknown_ids := sorted(sample_ids - prompt_ids):
         faults.append(f"{stored.origin} has no prompt {unknown_ids[0]!r}.")
-    return HashFindings(faults, [])
+    return HashFindings(faults, unchecked=[])
 
 
 def _beyond_vocabulary(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:

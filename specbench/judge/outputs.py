@@ -201,7 +201,8 @@ def _check_answers(completions: DataFrame, rule: _AnswerRule, load: Load) -> Ite
     compared_rows = completions[completions["gain"].notna()]
     requests = compared_rows.groupby(["task", "sample_id", "turn"], sort=False)
     gains, leads = requests["gain"].min(), requests["lead"].mean()  # over passes: [requests]
-    # The verdict over all tasks, and the column that is negative where an answer became worse.
+    # The verdict over all tasks (`is_significant`), what happened in words (`text`), and the
+    # column, `gain` or `lead`, that is negative where an answer became worse.
     if method == BASELINE:
         change = _vanilla_change(gains, rule)
     else:
@@ -241,7 +242,7 @@ def _method_change(gains: Series, leads: Series, rule: _AnswerRule) -> _AnswerCh
     if rule.is_exact or rule.max_mismatch is not None:
         num_allowed = (rule.max_mismatch or 0.0) * len(gains)  # answers
         is_significant = int((gains < 0).sum()) > num_allowed
-        return _AnswerChange(is_significant, "gain", text)
+        return _AnswerChange(is_significant, column="gain", text=text)
     num_earlier, num_later = int((leads < 0).sum()), int((leads > 0).sum())
     # its p-value is low if answers leave vanilla's earlier more often than later
     if sign_test(num_earlier, num_later) >= GATE_ALPHA / rule.num_tests:

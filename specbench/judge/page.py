@@ -102,13 +102,13 @@ def write_site(
     Args:
         paths: folders of the runs.
         out: the folder; files of an earlier site there are replaced.
-        bootstrap: the draws of the intervals.
+        bootstrap: the draws of the intervals; None for the default.
         say: receives a line per run.
 
     Raises:
         RunFolderError: a run cannot be read, or the folder cannot be written.
     """
-    # lenient: wrong lines are left out, which the checks of the files report
+    # The runs of a pool one by one. Lenient: wrong lines are left out; checks of files name them.
     stored_runs = [read_run(path, is_lenient=True) for path in single_runs(paths)]
     stored_runs.sort(key=lambda run: run.header.created)
     num_tasks = max(len(run.header.columns) for run in stored_runs)  # most tasks of a run
@@ -129,7 +129,7 @@ def write_site(
     rows += published_rows()
     page = page_template("site.html", __package__).render(
         runs=runs,
-        facts=facts,
+        facts=facts,  # functions that the template calls
         full_command=full_command,
         data={  # for the page's script
             "rows": [_plain(row) for row in rows],
@@ -137,6 +137,7 @@ def write_site(
                 {"folder": run.folder, "eligible": run.checked.about["is_eligible"]} for run in runs
             ],
             "mean": MEAN,  # the title of rows of means over tasks
+            # rows of papers have no run
             "num_machines": len({row.machine for row in rows if row.run is not None}),
         },
     )
@@ -157,10 +158,11 @@ def _folders(runs: Sequence[Run]) -> list[str]:
 def _write_run(run: Run, report: Report, folder: Path) -> tuple[str, ...]:
     """Write a run's report and its raw files into a folder, and return the raw files' names.
 
-    The raw files are those of the run's folder that are there: HEADER, records and audit.
+    The raw files are those of the run's folder that are there: `_RAW` names the header (HEADER),
+    the records and the audit.
     """
     report_files: dict[str, bytes] = {}  # name -> content
-    for format_name in _FORMATS:
+    for format_name in _FORMATS:  # of the report, such as "html"
         for name, content in load_format(format_name).files(report).items():
             report_files[name] = content.encode()
     with folder_errors(folder):
@@ -218,7 +220,7 @@ def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteR
                 speedup=cell.speedup,
                 mat=cell.mat,
                 tokens_per_s=cell.tokens_per_s,
-                # the speedup is significant; or its interval alone shows one
+                # It differs from 1: by the corrected test; or by its interval alone.
                 is_claimed=is_claimed(p_value),
                 is_alone=is_alone(cell.speedup, p_value),
                 num_samples=cell.num_samples,

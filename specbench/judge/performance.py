@@ -149,7 +149,7 @@ def _number_tests(
         if key.task == MEAN:  # its cell counts those of all tasks
             num_samples //= num_tasks
         if key.method != BASELINE:
-            mat_pairs = (cell.mat,)  # numbers that must all be worse to fail: in both runs each
+            mat_pairs = (cell.mat,)  # numbers, each in both runs, that must all be worse to fail
             yield _NumberTest(key, "MAT", mat_pairs, allowed.max_mat_drop, num_samples)
             yield _NumberTest(
                 key, "MAT", mat_pairs, allowed.max_mat_rise, num_samples, is_rise=True

@@ -101,7 +101,7 @@ def cross_sentence(comparison: Comparison, letters: Letters, key: CellKey) -> st
     subject, reference = comparison.subject, comparison.reference  # headers of the runs
     # "on the MACHINE" for each, or "in LETTER" if they are of one machine
     subject_place, reference_place = _places(subject, reference, letters)
-    reference_method = comparison.reference_method or BASELINE
+    reference_method = comparison.reference_method or BASELINE  # that of the reference
     subject_text = f"{subject.method(comparison.methods[0]).label} {subject_place}"
     reference_text = f"{reference.method(reference_method).label} {reference_place}"
     if isinstance(ratio, Missing):
@@ -176,7 +176,7 @@ class _Changes:
             return no_verdict(self.comparison)
         claimed = {label: ratio for label, ratio in ratios.items() if self.pairs[label].is_claimed}
         if not claimed:
-            if len(self._without_interval) == len(self.pairs):
+            if len(self._without_interval) == len(self.pairs):  # no method has an interval
                 return f"{name}: too few samples to see a change."
             if len(unjudged) == len(self.pairs):  # too few passes or runs are complete
                 return f"{name} is {_TOO_FEW_WHOLE}."

@@ -129,7 +129,7 @@ def toml_text(file: SettingsFile) -> str:
     """The text of a file of settings in TOML.
 
     It has the title, the model, and tables: `fits`, the machine, model and versions that it was
-    measured with; `weights`, the hash of each method's; and the options of each method.
+    measured with; `weights`, the hash of each method's weights; and the options of each method.
     """
     lines = [f"title = {json.dumps(file.title)}", f"model = {json.dumps(file.model)}"]
     # by the name of a TOML table, its keys and values

@@ -118,14 +118,15 @@ def choose_settings(
             known = known_acceptance(method)  # settings with rows and MAT; none if unknown
             # Vanilla has no settings to choose, and `settings` is not None if a file gave some.
             is_fixed = method.method.name == BASELINE or method.settings is not None
+            # the second: the user gave one of the options that would be chosen
             if is_fixed or _is_chosen_by_user(method, known):
                 continue
             if known:
                 options = _fastest_options(method, known, times, prepare)
                 changed.append(method.tuned(options, source="auto"))  # the source, in the header
-            else:  # None: its draft has few enough rows
+            else:
                 cut_method = _cut_to_cheap_rows(method, drafters[method.label], times)
-                if cut_method is not None:
+                if cut_method is not None:  # the draft had more rows than are cheap
                     changed.append(cut_method)
     return changed
 
@@ -150,7 +151,7 @@ def _fastest_options(
 
     Args:
         method: with the paper's options.
-        settings: with their rows and MAT, the paper's first.
+        settings: with their mean rows of a step and their MAT, the paper's first.
         times: seconds of the target's steps, by rows and threads.
         prepare: makes the method with some settings ready to decode with a number of threads, and
             returns a function that takes some steps and returns the mean seconds of one.
@@ -168,14 +169,15 @@ def _fastest_options(
         best_cost_s = min((trial.costs_s[0] for trial in trials), default=float("inf"))
         # LIKELY: a factor by which one trial may be wrong
         if least_cost_s(acceptance) <= LIKELY * best_cost_s:
-            tuned_method = method.tuned(acceptance.options, source="")
+            tuned_method = method.tuned(acceptance.options, source="")  # for a trial alone
             time_step = prepare(tuned_method, times.threads_at(acceptance.rows))
             trials.append(Trial(acceptance, time_step))
             trials[-1].run()  # adds its seconds per token to `costs_s`
     best_cost_s = min(trial.costs_s[0] for trial in trials)
     likely_trials = [trial for trial in trials if trial.costs_s[0] <= LIKELY * best_cost_s]
     _try_again(likely_trials)  # a few times, in turn
-    ratios = _ratios_to_usual(likely_trials)  # cost of each trial's settings, without a unit
+    # cost of each trial's settings / the usual cost in the same round
+    ratios = _ratios_to_usual(likely_trials)
     least_ratio = min(ratios)
     equally_fast = [
         trial.acceptance

@@ -119,7 +119,7 @@ def _speedups_by_task(
     # of vanilla with its number of threads, and of the setting
     costs_by_side = {"baseline": model.costs(None, 0), "own": setting_costs}
     speedups = []
-    # rows of each task, by the name of a sample
+    # the rows of each task's samples
     for task, samples in weighed.groupby(lambda sample: sample.partition("/")[0], sort=False):
         times = {}  # of the task's answers by side, in steps of vanilla [1 + resamples]
         for side, costs in costs_by_side.items():  # costs [1 + resamples, columns]
