@@ -95,24 +95,27 @@ def _token_ends(record: Record) -> Sequence[int]:
 def pick_answers(run: Run) -> tuple[Answers, ...]:
     """The answers to the first samples of each task: an `Answers` per request.
 
-    They are those of the first pass, in the order in which the requests ran.
+    They are those of the first pass, in the order in which the requests ran. A record is what one
+    method answered to one request.
     """
-    # request (sample, turn, temperature) -> method spelling -> its record
+    # request (task, sample, turn, temperature, pass) -> method spelling -> its record
     records_by_request: dict[RequestKey, dict[str, Record]] = defaultdict(dict)
-    shown_ids_by_task: dict[str, set[str]] = defaultdict(set)  # sample ids
+    shown_ids_by_task: dict[str, set[str]] = defaultdict(set)  # ids of the samples chosen so far
     for record in run.records:
-        key = record.key  # the request, its pass (`repeat`) and the method
+        key = record.key  # the request, its pass (`repeat`, from 0) and the method
         shown_ids = shown_ids_by_task[key.task]
         is_shown = key.sample_id in shown_ids or len(shown_ids) < SAMPLES_PER_TASK
         if key.repeat == 0 and is_shown:
             shown_ids.add(key.sample_id)
+            # `visible`: with signs in place of control characters
             printable_record = replace(record, text=visible(record.text))
             records_by_request[key.request][key.method] = printable_record
     turns_by_sample = _turns(run)  # texts of each sample's turns, by its id
-    answers = []
-    for request, records in records_by_request.items():
+    answers = []  # an `Answers` per request
+    for request, records in records_by_request.items():  # records by method
         turns = turns_by_sample.get(request.sample_id, ())  # none if the prompts are not here
-        prompt = "".join(turns[request.turn : request.turn + 1])  # "" without that turn
+        # the text of the request's turn, counted from 0; "" without that turn
+        prompt = "".join(turns[request.turn : request.turn + 1])
         answers.append(_answers(run, request, visible(prompt), records))
     return tuple(answers)
 
@@ -130,12 +133,13 @@ def _turns(run: Run) -> dict[str, Sequence[str]]:
 def _answers(run: Run, request: RequestKey, prompt: str, records: Mapping[str, Record]) -> Answers:
     """The answers of all methods to a request, in the order of the run's methods.
 
-    `prompt` is the text of the request's turn. `records` are the request's by method spelling
-    ("pld:ngram=2"); a method without a record is left out.
+    A request is a turn of a sample at a temperature, `prompt` the text of this turn or "".
+    `records` are the answers to it by method spelling ("pld:ngram=2"); a method without one is
+    left out.
     """
-    records_by_label = {}  # of completions, by the method's name in tables
-    errors_by_label = {}  # messages of failed completions
-    for method in run.header.method_labels:
+    records_by_label = {}  # of answers that did not fail, by the method's name in tables
+    errors_by_label = {}  # messages of those that failed, by the same
+    for method in run.header.method_labels:  # the names of each method of the run
         record = records.get(method.spelling)
         if record is None:
             continue
@@ -143,7 +147,7 @@ def _answers(run: Run, request: RequestKey, prompt: str, records: Mapping[str, R
             records_by_label[method.label] = record
         else:
             errors_by_label[method.label] = record.error or "no reason given"
-    title = _title(run, request)
+    title = _title(run, request)  # the sample in words: "MT-bench, 81, turn 2"
     return Answers(title, prompt, done=records_by_label, failed=errors_by_label)
 
 

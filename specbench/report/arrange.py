@@ -92,12 +92,13 @@ def _num_samples(runs: Sequence[RunMetrics], task: str) -> str:
     """The number of samples of a task that methods are compared on, as text.
 
     "8", "6-8" if runs or temperatures differ, or "" if there are none. At one temperature of a
-    run, the method with the most samples counts.
+    run, the method with the most samples counts. `task` is its name in records; `runs` are the
+    numbers of runs, in cells: a cell is a method at a temperature on a task.
     """
-    nums_samples: set[int] = set()
+    nums_samples: set[int] = set()  # of the runs and temperatures
     for run in runs:
         most_by_temperature: dict[float, int] = defaultdict(int)  # most samples of any method
-        for key, cell in run.cells.items():
+        for key, cell in run.cells.items():  # key: method, temperature and task
             if key.task == task:
                 most = max(most_by_temperature[key.temperature], cell.num_samples)
                 most_by_temperature[key.temperature] = most
@@ -115,16 +116,19 @@ def _block(
 ) -> Block:
     """The results at one temperature, of the runs (`sources`) that have it, with their verdicts.
 
-    `tasks` are the columns of the report's tables. A run's methods are in its own order if `sort`
-    is "paper", and the fastest first if it is "speedup".
+    A source is a run with its numbers (`metrics`). `tasks` are the columns of the report's tables.
+    A run's methods are in its own order if `sort` is "paper", and the fastest first if it is
+    "speedup".
     """
     sources = [source for source in sources if temperature in source.metrics.temperatures]
+    # their numbers, without means over fewer tasks than other runs have
     metrics_of_runs = _comparable([source.metrics for source in sources])
     results_of_runs = []
     for source, metrics in zip(sources, metrics_of_runs, strict=True):
-        methods = _methods(metrics, temperature, tasks)
+        methods = _methods(metrics, temperature, tasks)  # results of each method, a list
         if sort == "speedup":
-            methods.sort(key=_speed, reverse=True)
+            methods.sort(key=_speed, reverse=True)  # by mean speedup, then by tokens/s
+        # the verdict is a sentence on which method is the fastest
         results = RunResults(source, tuple(methods), verdict(metrics, temperature))
         results_of_runs.append(results)
     return Block(temperature, tuple(results_of_runs))
@@ -140,7 +144,7 @@ def _comparable(runs: Sequence[RunMetrics]) -> list[RunMetrics]:
     """The numbers of the runs, in the same order, with means that compare between them.
 
     A run that lacks tasks of the others has a mean over fewer tasks: it is replaced by the
-    reason why it is missing.
+    reason why it is missing. A cell has the numbers of a method at a temperature on a task.
     """
     # of each run, the tasks with a measured completion; "" is the task of all tasks together
     tasks_of_runs = [
@@ -149,8 +153,9 @@ def _comparable(runs: Sequence[RunMetrics]) -> list[RunMetrics]:
     all_tasks = set[str]().union(*tasks_of_runs)
     comparable_runs = []
     for run, tasks in zip(runs, tasks_of_runs, strict=True):
-        # a `Missing` if the run lacks tasks, else None
+        # a `Missing` with the reason ("4 of 6 tasks") if the run lacks tasks, else None
         if missing_mean := reason_if_partial(len(tasks), len(all_tasks)):
+            # the numbers over all tasks, by method and temperature
             overall = {
                 (method, temperature): _without_means(metrics, missing_mean)
                 for (method, temperature), metrics in run.overall.items()

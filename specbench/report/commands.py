@@ -26,20 +26,21 @@ def full_command(info: RunHeader) -> str:
     """The command of a run with every setting written out, so that no default can change it.
 
     `info` is the header of the run. The number of passes is the one that was taken, so that
-    `--until-ci` is left out.
+    `--until-ci` (passes until intervals are narrow) is left out.
     """
     spec = info.spec.values  # the settings in effect
-    asked = info.spec.asked or spec  # the settings as the user gave them
+    asked = info.spec.asked or spec  # the settings as the user gave them, if they are known
     # A card is a file that defines a task, named after it, or its sub-tasks TASK/NAME.
-    cards = [name for name in asked.tasks if name.endswith(".toml")]  # written as paths
+    cards = [name for name in asked.tasks if name.endswith(".toml")]  # paths of files
     tasks_of_cards = {Path(card).stem for card in cards}
     tasks = [task for task in spec.tasks if task.partition("/")[0] not in tasks_of_cards]
-    # the template as the user gave it, and the tasks without those of cards, added below
+    # the chat template as the user gave it, and the tasks without those of cards, added below
     written_spec = structs.replace(spec, template=asked.template, tasks=tuple(tasks))
-    # of options that are not a flag and its value; by field of the settings
+    # texts ("--url URL --label NAME") for options that are written otherwise than as a flag and
+    # its value, by field of the settings; an empty list for those left out
     special_arguments = _special_arguments(spec)
-    arguments = ["specbench run"]
-    for option in options(SpecValues):  # the declared options of the command
+    arguments = ["specbench run"]  # then a flag with its value each
+    for option in options(SpecValues):  # declared options; `name` is the field of the settings
         if option.name in special_arguments:
             arguments += special_arguments[option.name]
         else:
@@ -74,13 +75,14 @@ def _methods(spec: SpecValues) -> list[str]:
     A method with options ("pld:ngram=2") has an argument for itself, since its options have
     commas. Neighbours without options share an argument: "--method sps,eagle2".
     """
-    methods = list(spec.methods)
-    # vanilla alone must be named
+    methods = list(spec.methods)  # spellings, options included
+    # vanilla (`BASELINE`) runs without being named, unless `--no-baseline` was given or no other
+    # method runs
     if spec.is_baseline_run and methods != [BASELINE]:
-        methods = [method for method in methods if method != BASELINE]  # it runs by default
-    lists_of_methods: list[str] = []  # separated by commas
+        methods = [method for method in methods if method != BASELINE]
+    lists_of_methods: list[str] = []  # each a text: methods separated by commas
     for has_options, group in groupby(methods, key=_has_options):
-        neighbours = list(group)
+        neighbours = list(group)  # methods in a row that all have options, or all have none
         lists_of_methods += neighbours if has_options else [",".join(neighbours)]
     return [f"--method {shlex.quote(methods_text)}" for methods_text in lists_of_methods]
 
@@ -101,9 +103,10 @@ def _arguments(option: Option, setting: Any) -> list[str]:
 
 
 def _wrapped(arguments: Iterable[str]) -> str:
-    """A shell command on lines of `_WIDTH` characters, each but the last with a backslash.
+    """A shell command on lines of up to `_WIDTH` characters, then a backslash on all but the last.
 
-    An argument is a flag with its value, "--task mtbench", and stays on one line.
+    An argument is a flag with its value, "--task mtbench", and stays on one line; a longer one
+    has a line for itself. The first argument is the command.
     """
     lines: list[str] = []
     for argument in arguments:

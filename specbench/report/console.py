@@ -93,10 +93,12 @@ class Prose:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         """Yield the lines of the text for rich, each after a margin of `indent` characters.
 
-        The margin of the first line holds the label, others are blank.
+        The margin of the first line holds the label, others are blank. rich calls this with the
+        width of the place in characters, `options.max_width`.
         """
-        style = console.get_style(self.style)
+        style = console.get_style(self.style)  # from colour and weight, such as "bold red"
         if console.is_terminal:  # elsewhere lines stay whole
+            # broken at words
             lines = list(_lines(self.text, options.max_width - self.indent))
         else:
             lines = self.text.split("\n")
@@ -144,13 +146,16 @@ class TextTable:
         """The width of each column in characters, such that a line fits `max_width` if it can.
 
         The widest column shrinks first, down to its longest word; the last column may become
-        narrower than that. The first column and columns of numbers do not shrink.
+        narrower than that, down to `_NARROWEST`. The first column and columns of numbers do not
+        shrink. `self.rows` are the texts of each row, one per heading.
         """
         columns = list(zip(self.headings, *self.rows, strict=True))  # texts of each column
         widths = [max(map(cell_len, texts)) for texts in columns]
+        # the width of the longest word in each column
         least_widths = [max(map(_longest_word, texts)) for texts in columns]
         least_widths[-1] = min(least_widths[-1], _NARROWEST)
-        num_fixed = len(columns) if self.are_numbers else 1  # columns that do not shrink
+        # columns that do not shrink: with `are_numbers`, all but the first hold numbers
+        num_fixed = len(columns) if self.are_numbers else 1
         least_widths[:num_fixed] = widths[:num_fixed]
         gaps_width = 2 * (len(widths) - 1)  # two blanks between columns
         while sum(widths) + gaps_width > max_width:
@@ -158,7 +163,7 @@ class TextTable:
             can_shrink = [i for i in range(len(widths)) if widths[i] > least_widths[i]]
             if not can_shrink:
                 break
-            widest = max(can_shrink, key=lambda i: widths[i])
+            widest = max(can_shrink, key=lambda i: widths[i])  # index of a column
             widths[widest] -= 1
         return widths
 

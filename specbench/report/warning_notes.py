@@ -37,24 +37,31 @@ def warnings(run: RunMetrics) -> Iterable[Note]:
 
 
 def _warnings(run: RunMetrics) -> Iterator[_Warning]:
-    """All warnings about a run, the gravest first: keys of `texts.toml` with their numbers."""
-    if run.info.status in _STATES:
+    """All warnings about a run, the gravest first: keys of `texts.toml` with their numbers.
+
+    `run` has the numbers of a run, `run.info` its header. The warnings of the header are sentences
+    that the run recorded; `run.warnings` are computed from its times and steps, as keys and
+    numbers like those yielded here.
+    """
+    if run.info.status in _STATES:  # a key for each status but "complete"
         yield _Warning(_STATES[run.info.status], {})
-    if run.missing_text:
+    if run.missing_text:  # records that it lacks, in words
         yield _Warning("incomplete", {"missing": run.missing_text})
-    yield from _failed(run)
+    yield from _failed(run)  # completions, and lines that could not be read
     recorded = run.info.warnings  # sentences; those on a method begin with "METHOD: "
     of_methods = [text for text in recorded if text.partition(": ")[0] in run.info.methods]
     yield from _recorded(of_methods)  # before noise: acceptance itself may be wrong
-    for warning in run.warnings:
-        yield _Warning(warning.key, with_advice(warning, run.info))
-    yield from _failed_audits(run)
-    yield from _different_outputs(run)
+    for computed in run.warnings:
+        # with the options that give more samples, if there were too few
+        yield _Warning(computed.key, with_advice(computed, run.info))
+    yield from _failed_audits(run)  # methods whose output is not the target's
+    yield from _different_outputs(run)  # lossless methods without vanilla's greedy tokens
     yield from _slow_baseline(run)
     yield from _slow_client(run)
-    for (method, temperature), server in run.serving.items():
-        yield from _of_server(run.info, method, temperature, server)
-    yield from _few_prompts(run)
+    # throughput, latencies and counters of each method's server; empty without servers
+    for (method, temperature), server_metrics in run.serving.items():
+        yield from _of_server(run.info, method, temperature, server_metrics)
+    yield from _few_prompts(run)  # fewer than requests at once
     yield from _other_programs(run.info)
     yield from _recorded([text for text in recorded if text not in of_methods])
 
@@ -121,10 +128,11 @@ def _different_outputs(run: RunMetrics) -> Iterator[_Warning]:
 def _slow_baseline(run: RunMetrics) -> Iterator[_Warning]:
     """A warning if vanilla uses far less than the memory bandwidth, which inflates speedups.
 
-    It is on the first temperature at which the share is below `LEAST_SHARE`.
+    It is on the first temperature at which the share is below `LEAST_SHARE`, 0 to 1. The numbers
+    of the warning fill the sentence of its key, "slow_baseline".
     """
-    roofline = run.roofline
-    if not isinstance(roofline, Roofline):
+    roofline = run.roofline  # the machine's memory bandwidth and the bytes that steps read
+    if not isinstance(roofline, Roofline):  # the reason why the bandwidth is unknown
         return
     # shares of the bandwidth that vanilla uses, 0 to 1, a share per temperature
     shares = [numbers["share"] for numbers in bandwidth_shares(run, roofline)]
@@ -137,7 +145,7 @@ def _slow_baseline(run: RunMetrics) -> Iterator[_Warning]:
             "cause": device,  # selects the words for the likely cause
             "way": device,  # and for how the bandwidth was measured
             "bandwidth": roofline.bandwidth,  # bytes/s
-            "block": roofline.block_bytes or None,  # bytes read or copied; 0: unknown
+            "block": roofline.block_bytes or None,  # read or copied to measure it; 0: unknown
         }
         yield _Warning("slow_baseline", numbers)
 
@@ -164,20 +172,22 @@ def _of_server(
 ) -> Iterator[_Warning]:
     """Warnings about the server of a method at a temperature, from its metrics (`server`).
 
-    `info` is the header of the run. A block is the requests of a method on a task at a load.
+    `info` is the header of the run. A block is the requests of a method on a task at a load in
+    one pass. A `_Warning` is a key of the table of texts and the numbers of its sentence.
     """
     where = {"method": method, "temperature": temperature}
-    if server.num_cached_tokens:
+    if server.num_cached_tokens:  # prompt tokens that it took from its prefix cache
         yield _Warning("prefix_cache", {**where, "tokens": server.num_cached_tokens})
-    if server.num_retries:
+    if server.num_retries:  # requests sent again, since it refused them
         yield _Warning("retries", {**where, "requests": server.num_retries})
-    if server.num_interrupted:
+    if server.num_interrupted:  # blocks that went on after an interruption of the run
         yield _Warning("interrupted_blocks", {**where, "blocks": server.num_interrupted})
-    if server.num_restarted:
+    if server.num_restarted:  # blocks in which its counters were lost
         yield _Warning("restarted", {**where, "blocks": server.num_restarted})
-    header = info.methods.get(method)
-    # tokens of a draft, None without the option; `draft_length` is the mean of the counters
+    header = info.methods.get(method)  # the method's name and options
+    # tokens asked for in a draft, None without the option
     asked_length = header.options.get("num_tokens") if header else None
+    # `draft_length`: mean tokens of a draft by the server's counters
     if isinstance(asked_length, int) and server.draft_length > asked_length:
         numbers = {**where, "drafted": server.draft_length, "asked": asked_length}
         yield _Warning("long_drafts", numbers)
@@ -200,17 +210,20 @@ def _other_programs(info: RunHeader) -> Iterator[_Warning]:
     """A warning per machine on which other programs took the processor from the run.
 
     A machine with servers or with several workers of the run is left out: they would count as
-    other programs.
+    other programs. A worker is a process of a cluster that completes samples of the run.
     """
-    cpu_by_worker: dict[str, CpuUse | None] = {}  # "": the process of the run itself
+    # the processor's use during the run by the worker's name, "" for the process of the run
+    # itself; None if it was not sampled
+    cpu_by_worker: dict[str, CpuUse | None] = {}
     if not info.servers:
         cpu_by_worker[""] = info.cpu
+    # `node` is the id of the worker's machine
     num_workers_by_node = Counter(worker.node for worker in info.workers.values())
     for name, worker in info.workers.items():
         if num_workers_by_node[worker.node] == 1:
             cpu_by_worker[name] = worker.cpu
     for name, cpu in cpu_by_worker.items():
-        if cpu and cpu.others_warning:
+        if cpu and cpu.others_warning:  # a sentence; None if other programs took little
             yield _Warning("busy", {"worker": name, "text": cpu.others_warning})
 
 
@@ -236,16 +249,18 @@ def bandwidth_shares(run: RunMetrics, roofline: Roofline) -> list[Numbers]:
 def audit_failure(result: MethodAudit) -> str:
     """The reason why a method failed its audit, in words: an error, or its clearest failed test.
 
-    That is the test of the lowest p-value; one by a limit, without a p-value, comes first.
+    That is the test of the lowest p-value; one by a limit, without a p-value, comes first. A test
+    looks for a difference from the target's output: `effect` is the size of what it found.
     """
-    if result.fault:
+    if result.fault:  # the error that ended the method's answers, or empty
         return result.fault.rstrip(".")
-    if not result.failures:
+    if not result.failures:  # the failed tests
         return "the test is not stored"
     test = min(result.failures, key=lambda failure: failure.p_value or 0.0)
+    # the subject is what was tested ("tokens"), the unit is that of the effect or empty
     effect_text = f"{test.subject}, {test.name}: {test.effect:.3g} {test.unit}".rstrip()
     if test.p_value is not None:
         return f"{effect_text} (p = {test.p_value:.2g})"
-    if test.limit is not None:
+    if test.limit is not None:  # the largest effect that passes
         return f"{effect_text} (allowed: {test.limit:.3g})"
     return effect_text
