@@ -24,24 +24,28 @@ def scope_text(runs: Sequence[RunMetrics]) -> str:
 def definitions(runs: Sequence[RunMetrics]) -> Iterator[Note]:
     """The notes that define the numbers and marks of a report on these runs.
 
-    A note is a sentence of `texts.toml` under its key, filled with the numbers given.
+    A note is a sentence of `texts.toml` under its key, filled with the numbers given. `run.info`
+    is the header of a run.
     """
     # the formula of the speedup: "ours" or "paper"
     for arithmetic in dict.fromkeys(run.arithmetic for run in runs):
         yield make_note(f"speedup_{arithmetic}")
-    yield _intervals(runs)
-    for key in _shown_numbers(runs):
+    yield _intervals(runs)  # what confidence intervals cover
+    for key in _shown_numbers(runs):  # "mat", "cost" and others
         yield make_note(key)
-    has_servers = any(run.serving for run in runs)
+    has_servers = any(run.serving for run in runs)  # numbers of servers, empty without
     # the latency limits of a good request, as the user wrote them: "ttft:500,tpot:50"
     for goodput in dict.fromkeys(run.info.spec.values.goodput for run in runs):
         if has_servers and goodput:
             yield make_note("goodput", limits=goodput)
-    # for columns with a mark, the number of tests that were corrected together
+    # Of the columns with the mark "~" (the interval alone shows a difference): the number of tests
+    # that were corrected together, a list.
     if tests_by_column := _tests_of_marked(runs):
         yield make_note("alone", tests=tests_by_column)
     for run in runs:
+        # a lossless method has the target's output distribution
         if not all(method.is_lossless for method in run.info.method_labels):
+            # with the decode-only speedups of lossy methods
             yield make_note("lossy", run.info, decoding=_lossy_decoding(run))
 
 
@@ -57,20 +61,27 @@ def _intervals(runs: Sequence[RunMetrics]) -> Note:
 
 
 def _shown_numbers(runs: Sequence[RunMetrics]) -> Iterator[str]:
-    """The keys of the notes that define the numbers which a report on these runs shows."""
+    """The keys of the notes that define the numbers which a report on these runs shows.
+
+    A number is an `Estimate`, or the reason why it is missing.
+    """
+    # numbers of a method on a server each; none without servers
     metrics_of_servers = [metrics for run in runs for metrics in run.serving.values()]
-    step_costs = [cost.relative for run in runs for cost in run.costs.values()]  # vanilla's is 1
+    # seconds of a step / vanilla's, of each method, temperature and task
+    step_costs = [cost.relative for run in runs for cost in run.costs.values()]
+    # memory bandwidths, of the runs in which it is known
     rooflines = [run.roofline for run in runs if isinstance(run.roofline, Roofline)]
     yield "mat"
     if any(isinstance(cost, Estimate) for cost in step_costs):
         yield "cost"
-    # `no_bound` is the reason why there is no bandwidth bound
+    # `no_bound` is the reason why there is no bandwidth bound of the speedup
     if any(roofline.no_bound is None for roofline in rooflines):
-        yield "limit"  # of that bound
+        yield "limit"  # the note on that bound
     if any(len(run.tasks) > 1 for run in runs):
-        yield "mean"
+        yield "mean"  # over the tasks
     if metrics_of_servers:
-        yield "load"
+        yield "load"  # the note on times and throughputs at a load
+    # accepted tokens per draft + 1, by the server's own counters
     if any(isinstance(metrics.engine_mat, Estimate) for metrics in metrics_of_servers):
         yield "engine_mat"
 
@@ -125,7 +136,9 @@ def gaps(run: RunMetrics) -> Iterable[Note]:
     """
     names_by_reason: dict[str, list[Numbers]] = defaultdict(list)  # reason -> names of its cells
     for method in run.methods:
+        # those of the method on one task each: a key without a task is of all tasks together
         cells = {key: cell for key, cell in run.cells.items() if key.method == method and key.task}
+        # why the speedup is missing, else why the MAT is
         reason_by_cell = {
             key: number.reason
             for key, cell in cells.items()
@@ -136,7 +149,7 @@ def gaps(run: RunMetrics) -> Iterable[Note]:
         if len(reason_by_cell) == len(cells) and len(distinct_reasons) == 1:
             names_by_reason[distinct_reasons.pop()].append({"method": method})
             continue
-        for key, reason in reason_by_cell.items():
+        for key, reason in reason_by_cell.items():  # key: method, temperature and task
             names = {"method": method, "task": key.task, "temperature": key.temperature}
             names_by_reason[reason].append(names)
     for reason, names_of_cells in names_by_reason.items():

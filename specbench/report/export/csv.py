@@ -85,13 +85,14 @@ def _category_cells(run: RunMetrics, categories: RunMetrics) -> DataFrame:
     """A line per method, temperature, task and category: the columns of `_cells` and `category`.
 
     `categories` are the numbers of the run with "task / category" in place of each task. The
-    lines over all tasks are left out.
+    lines over all tasks are left out. `run` gives the facts of the run in every line.
     """
-    frame = _cells(run, categories)
+    frame = _cells(run, categories)  # a line per method, temperature and "task / category"
     if frame.empty:
         return frame
-    frame = frame[frame["task"].isin(categories.tasks)]
-    names = frame["task"].str.partition(BETWEEN)  # columns: 0 task, 1 separator, 2 category
+    frame = frame[frame["task"].isin(categories.tasks)]  # without "mean" and "pooled"
+    # columns: 0 task, 1 the separator " / ", 2 category
+    names = frame["task"].str.partition(BETWEEN)
     frame = frame.assign(task=names[0])
     after_task = frame.columns.get_loc("task") + 1  # position of the new column
     frame.insert(after_task, "category", names[2])

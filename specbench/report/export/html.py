@@ -116,16 +116,18 @@ class Highlight:
 def _highlights(report: Report) -> list[Highlight]:
     """The numbers at the top of the page: highest speedup, highest MAT, vanilla's speed, samples.
 
-    Empty for several runs or temperatures.
+    Empty for several runs or temperatures. A `Highlight` has what the number is, the number as
+    text, and the words below it. An `Estimate` is a number that is not missing.
     """
     if not report.is_one_run or len(report.blocks) != 1:  # a block per temperature
         return []
-    methods = report.blocks[0].methods
-    drafting = [method for method in methods if method.method != BASELINE]
+    methods = report.blocks[0].methods  # the results of each method
+    drafting = [method for method in methods if method.method != BASELINE]  # all but vanilla
     highlights: list[Highlight] = []
     fastest = max(drafting, key=_speedup, default=None)
+    # `overall` has the means over tasks
     if fastest and isinstance(speedup := fastest.overall.speedup, Estimate):
-        interval = formats.interval_of(speedup)
+        interval = formats.interval_of(speedup)  # None with too few samples
         # `report.scope` says what intervals cover: "over prompts and 3 passes"
         interval_text = f", {formats.ends(interval)} ({report.scope})" if interval else ""
         title = "Highest speedup" if speedup.value > 1 else "Closest to vanilla"
@@ -135,9 +137,10 @@ def _highlights(report: Report) -> list[Highlight]:
     if most_accepting and isinstance(mat := most_accepting.overall.mat, Estimate):
         label = most_accepting.label
         highlights.append(Highlight("Most tokens per step", formats.mat(mat), label))
+    # `pooled` has the numbers of all tasks taken as one
     of_vanilla = (method.overall.pooled for method in methods if method.method == BASELINE)
-    vanilla = next(of_vanilla, None)  # its numbers over all tasks
-    if vanilla and vanilla.num_done:
+    vanilla = next(of_vanilla, None)  # None if it did not run
+    if vanilla and vanilla.num_done:  # completions that were measured
         highlights.append(Highlight("Vanilla", formats.rate(vanilla.tokens_per_s), "tokens/s"))
         num_tasks = len(report.sources[0].metrics.tasks)
         tasks_text = "1 task" if num_tasks == 1 else f"{num_tasks} tasks"

@@ -83,8 +83,9 @@ def _document(report: Report) -> dict[str, Any]:
 def plain(value: Any) -> Any:
     """The value in types of JSON: dict, list, str, int, float, bool or None.
 
-    A dataclass is an object of its fields, an estimate `{"value", "low", "high"}` and a missing
-    number `{"missing": reason}`. Floats are rounded.
+    A dataclass is an object of its fields, an estimate `{"value", "low", "high"}`, without an
+    interval `{"value"}`, and a missing number `{"missing": reason}`. Floats are rounded to
+    `_DIGITS` significant digits, but not the ends of an interval.
     """
     if isinstance(value, Missing):
         return {"missing": value.reason}
@@ -174,13 +175,13 @@ def _overall(metrics: RunMetrics) -> list[dict[str, Any]]:
 def _costs(metrics: RunMetrics) -> list[dict[str, Any]]:
     """One object per method, temperature and task: its names, then the costs of a step.
 
-    `task` is null for all tasks as one. The fields of `Cost` are the keys, but `bound` is
-    written as "limit".
+    `task` is null for all tasks as one. The fields of `Cost` are the keys, but `bound`, the
+    bandwidth bound of the speedup, is written as "limit".
     """
     costs = []
-    for key, cost in metrics.costs.items():
-        numbers = _renamed(plain(cost), bound="limit")
-        if not key.task:  # all tasks as one: MAT gets a key that says so
+    for key, cost in metrics.costs.items():  # key: method, temperature, task or ""
+        numbers = _renamed(plain(cost), bound="limit")  # a dict from field to number
+        if not key.task:  # all tasks as one: "mat" becomes "mat_all_steps"
             numbers = _all_steps(numbers)
         names = {"temperature": key.temperature, "method": key.method, "task": key.task or None}
         costs.append({**names, **numbers})

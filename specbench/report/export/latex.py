@@ -99,17 +99,20 @@ def _line(text: str) -> str:
 def _caption(report: Report) -> str:
     """The caption in LaTeX: the report's title, and what the numbers and bold ones mean.
 
-    Sentences on intervals are cut from the definition of the speedup: the table hides them.
+    A sentence on intervals, if any, is cut from the definition of the speedup: the table hides
+    them.
     """
+    # a note of the report is a text under a label; the label "Speedup" has its definition
     text_by_label = {note.label: note.text for note in report.notes}
     speedup_definition = text_by_label.get("Speedup", "").partition(" Intervals")[0].rstrip(".")
     sentences = [
-        f"{escape(report.caption)}.",
+        f"{escape(report.caption)}.",  # model, machine, dtype and prompts
         f"Speedup: {escape(speedup_definition)}.",
         r"$\tau$: mean accepted tokens, emitted per step of the target model.",
     ]
     if len(report.tasks) > 1:
         sentences.append("Mean: the arithmetic mean of the tasks' values.")
+    # a run is a group of rows
     best = "The best of each column" if report.is_one_run else "The best of each group and column"
     sentences.append(rf"{best} is in \textbf{{bold}}.")
     return " ".join(sentences)
@@ -118,13 +121,14 @@ def _caption(report: Report) -> str:
 def _header(tasks: Sequence[Task]) -> Iterable[str]:
     """The rows of the head in LaTeX: task titles, numbers of samples if any, then headings.
 
-    Column 1 is the method's. Each task has two more, its speedup and its tau (MAT).
+    Column 1 is the method's (`METHOD` is its heading). Each task has two more, its speedup and
+    its tau (MAT). The last task may be the mean over the tasks.
     """
     if not tasks:
         yield rf"{METHOD} \\"
         return
-    yield _above_pairs([task.title for task in tasks])
-    if any(task.n for task in tasks):
+    yield _above_pairs([task.title for task in tasks])  # a row, a text above two columns each
+    if any(task.n for task in tasks):  # the number of samples as text, "" for the mean
         yield _above_pairs([f"n={task.n}" if task.n else "" for task in tasks])
     first_columns = range(2, 2 + 2 * len(tasks), 2)  # the speedup's column of each task, from 1
     yield " ".join(rf"\cmidrule(lr){{{column}-{column + 1}}}" for column in first_columns)
@@ -139,17 +143,21 @@ def _above_pairs(words: Sequence[str]) -> str:
 
 
 def _block(report: Report, block: Block) -> Iterable[str]:
-    """The lines of LaTeX for one temperature: its heading, then a row per method of each run."""
+    """The lines of LaTeX for one temperature: its heading, then a row per method of each run.
+
+    `block` has the results at this temperature. Each task has two columns, speedup and MAT.
+    """
     table = task_tables.by_task(report, block)
     num_columns = 1 + len(table.columns)  # with the column of methods
     yield r"\midrule"
     yield rf"\multicolumn{{{num_columns}}}{{c}}{{{escape(block.heading)}}} \\"
-    for group in table.groups:
+    for group in table.groups:  # the rows of a run
         yield r"\midrule"
-        if group.label:
+        if group.label:  # the run's name; empty if there is one run
             label = rf"\emph{{{escape(group.label)}}}"
             yield rf"\multicolumn{{{num_columns}}}{{@{{}}l}}{{{label}}} \\"
         for row in group.rows:
+            # the method's name, then its cells, or a reason in place of missing ones
             yield " & ".join([escape(row.label), *_cells(table, row)]) + r" \\"
 
 
@@ -178,7 +186,8 @@ def _cell(cell: Cell) -> str:
 def _remarks(notes: Sequence[Note]) -> Iterable[str]:
     """A paragraph of LaTeX below the table, or nothing: the notes that its readers need.
 
-    They explain the marks "*" and "~" and missing numbers. Warnings are for the author alone.
+    They explain the marks "*" (not lossless) and "~" (significant by its interval, but not by
+    the corrected test) and missing numbers. Warnings are for the author alone.
     """
     shown_notes = [note for note in notes if note.label in ("*", "~", "Missing")]
     if not shown_notes:

@@ -15,13 +15,14 @@ _SPECIAL = re.compile(r"[\\|*_`<$]|~(?=~)|&(?=#?\w+;)|\](?=[(\[:])|(?<=:)[:/]|(?
 def render(report: Report) -> str:
     """The whole report as a text of Markdown, with the best number of each column in bold."""
     lines = [f"# {escape(report.title)}", ""]
-    if report.prompts:
+    if report.prompts:  # their number by source, in words; empty if unknown
         lines += [f"{escape(report.prompts)}.", ""]
-    for block in report.blocks:
+    for block in report.blocks:  # the results at a temperature
         lines += [*_block(report, block), ""]
+    # numbers by category of the prompts; no tables if they have none
     for table in task_tables.by_category(report):
         lines += [f"{table.title}:", "", *table_lines(table), ""]
-    lines += note_lines(report.notes)
+    lines += note_lines(report.notes)  # origin and definitions of the numbers, warnings
     return "\n".join(lines) + "\n"
 
 
@@ -45,13 +46,18 @@ def note_lines(notes: Iterable[Note]) -> Iterable[str]:
 
 
 def _block(report: Report, block: Block) -> Iterable[str]:
-    """The lines of Markdown for one temperature: its tables, then each run's verdict."""
+    """The lines of Markdown for one temperature: its tables, then each run's verdict.
+
+    `block` has the results of each run at this temperature. A verdict says in a sentence or two
+    which method is the fastest.
+    """
     yield f"## {block.heading}"
     parts = (task_tables.PLUS_MINUS, task_tables.MAT)  # a task's columns: speedup with ±, MAT
     main_table = task_tables.by_task(report, block, parts)
+    # it and those of other numbers: over all tasks, step costs, throughput, latency
     for table in sections.tables(report, block, main_table):
         yield ""
-        if table.title:
+        if table.title:  # the main table has none
             yield from (f"{table.title}:", "")
         yield from table_lines(table)
     for run in block.runs:
@@ -61,15 +67,18 @@ def _block(report: Report, block: Block) -> Iterable[str]:
 
 
 def table_lines(table: Table) -> Iterable[str]:
-    """The lines of a table in Markdown. A group of rows with a label begins with a row for it."""
+    """The lines of a table in Markdown. A group of rows with a label begins with a row for it.
+
+    `table.columns` are all but the first, of the rows' labels, whose heading is `table.heading`.
+    """
     yield _line([table.heading, *(escape(column.title) for column in table.columns)])
     yield f"| --- |{' ---: |' * len(table.columns)}"
-    for group in table.groups:
-        if group.label:
+    for group in table.groups:  # the rows of a run or task
+        if group.label:  # its name, or empty
             blanks = [""] * len(table.columns)
             yield _line([f"*{escape(group.label)}*", *blanks])
         for row in group.rows:
-            yield _line([escape(row.label), *_cells(table, row)])
+            yield _line([escape(row.label), *_cells(table, row)])  # texts of its cells
 
 
 def _cells(table: Table, row: Row) -> Iterable[str]:

@@ -37,12 +37,13 @@ def print_report(report: Report, console: Console | None = None, *, is_full: boo
     Short: table, verdict, warnings. Full (`is_full`): all tables and notes.
     """
     console = console or report_console()
-    width = console.width
+    width = console.width  # characters
+    # what rich prints, one below the other
     renderables: list[RenderableType] = [Text(report.title, style="bold")]
-    if report.prompts:
+    if report.prompts:  # their number by source, in words; empty if unknown
         renderables.append(Text(report.prompts))
     renderables.append(Text())  # an empty line
-    for block in report.blocks:  # one per temperature
+    for block in report.blocks:  # the results at a temperature
         if not block.methods or not report.tasks:
             renderables.append(Text(f"{block.heading}: nothing was run.\n"))
         elif is_full:
@@ -50,6 +51,7 @@ def print_report(report: Report, console: Console | None = None, *, is_full: boo
         else:
             renderables += _short_block(report, block, width)
     if is_full:
+        # tables by category of the prompts, if they have categories, below their titles
         renderables += _titled(task_tables.by_category(report), width)
     renderables.append(notes_grid(_shown_notes(report, console, is_full=is_full)))
     print_parts(renderables, console)
@@ -92,9 +94,10 @@ def _short_block(report: Report, block: Block, width: int) -> Iterable[Renderabl
     """What the short report prints of one temperature, in `width` characters: tables, verdicts.
 
     The first table has intervals if they fit, and leaves out tasks if it does not fit without.
+    `block` has the results at the temperature.
     """
-    candidates = [
-        sections.screen(report, block, task_tables.ON_SCREEN),  # with intervals
+    candidates = [  # the first table in two forms
+        sections.screen(report, block, task_tables.ON_SCREEN),  # speedups with intervals
         sections.screen(report, block, task_tables.SPEEDUP),  # without
     ]
     # the first that fits, else the last with fewer columns
@@ -105,12 +108,13 @@ def _short_block(report: Report, block: Block, width: int) -> Iterable[Renderabl
         title += f" ({hidden_text}: --full)"
     yield Text(title, style="bold")
     yield from draw(table, width)
-    if any(method.cost.relative_phases for method in block.methods):  # phases were timed
+    # phases of a step (draft, verify, commit) were timed; else None
+    if any(method.cost.relative_phases for method in block.methods):
         yield from draw(sections.step_costs(report, block), width)
-    if sections.served(block).methods:
+    if sections.served(block).methods:  # methods that ran on servers
         server_tables = (sections.throughput(report, block), sections.latency(report, block))
         yield from _titled((table for table in server_tables if table.columns), width)
-    yield from _verdicts(report, block)
+    yield from _verdicts(report, block)  # which method is the fastest, a sentence per run
 
 
 def _block(report: Report, block: Block, width: int) -> Iterable[RenderableType]:
