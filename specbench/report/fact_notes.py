@@ -40,12 +40,13 @@ def fact_notes(run: RunMetrics) -> Iterable[Note]:
 def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     """Pairs of a note's key in `texts.toml` and the numbers of its sentence, in a report's order.
 
-    `fact_notes` leaves out a note whose numbers are all empty.
+    `fact_notes` leaves out a note whose numbers are all empty. `run` has the numbers of a run.
     """
-    info = run.info
-    environment = info.environment
-    spec = info.spec.values
-    # without servers and with one pass, answers remembered between passes cannot be detected
+    info = run.info  # the header of the run
+    environment = info.environment  # hardware and software
+    spec = info.spec.values  # the settings in effect
+    # In this process (`backend` is empty) and with one pass (`repeats`), answers that a method
+    # remembers between passes cannot be detected.
     is_one_local_pass = not spec.backend and not info.servers and spec.repeats == 1
     yield "machine", {"device": info.device_phrase}
     yield (
@@ -59,15 +60,16 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     yield "one_pass", {"is_one": is_one_local_pass}
     yield "threads", _threads(run)
     yield _samples(run)  # a whole pair, as some below
-    yield "lossless", {"counts": _agreements(run)}
-    if run.audit:
+    yield "lossless", {"counts": _agreements(run)}  # completions with vanilla's tokens
+    if run.audit:  # the stored test of the output, if there was one
         yield _audit(run.audit)
+    # by formula of the speedup, "ours" or "paper": what the other formula would change
     yield f"formula_{run.arithmetic}", {"changes": _formula(run)}
-    if isinstance(run.roofline, Roofline):
+    if isinstance(run.roofline, Roofline):  # the memory bandwidth is known
         yield _memory(run, run.roofline)
-    yield "cpu_trees", _slow_on_cpu(run)
-    yield "processor", _processor(info)
-    yield "gpu", _gpu(info)
+    yield "cpu_trees", _slow_on_cpu(run)  # methods that large trees slow on a CPU
+    yield "processor", _processor(info)  # load and clock
+    yield "gpu", _gpu(info)  # clocks, temperature and power
 
 
 def _settings(info: RunHeader) -> Numbers:
@@ -99,11 +101,12 @@ def _servers(info: RunHeader) -> list[Numbers]:
 def _execution(info: RunHeader) -> Numbers:
     """How the methods' steps were executed, and the kernels of the layers, for a note.
 
-    `modes` lists each mode ("graph" or "eager") with its reason and its methods. The mode of the
-    most methods comes first, without their names. `kernels` is the name of the kernels and
-    `reason` why they were chosen; both are left out if the header has none.
+    `modes` lists each mode ("graph" or "eager") with its reason, None if it needs none, and its
+    methods. The mode of the most methods comes first, without their names. `kernels` is the name
+    of the kernels, `reason` why they are not specbench's own, or None; both are left out if the
+    header (`info`) has no kernels or no modes.
     """
-    # (mode, reason for it) -> spellings of the methods
+    # (mode, reason for it or None) -> spellings of the methods
     methods_by_mode: dict[tuple[str, str | None], list[str]] = defaultdict(list)
     for spelling, execution in info.execution.items():
         methods_by_mode[execution.mode, execution.reason].append(spelling)
@@ -196,17 +199,19 @@ def _audit(audit: StoredAudit) -> tuple[str, Numbers]:
 def _formula(run: RunMetrics) -> list[Numbers]:
     """The smallest and the largest relative change that the other speedup formula would make.
 
-    There is a change for each method and task: other speedup / speedup of the run's formula - 1.
-    `our_speedup` is the ratio of times per token, `paper_speedup` the ratio of mean tokens/s.
+    There is a change for each method, temperature and task (a cell): other speedup / speedup of
+    the run's formula - 1. `our_speedup` is the ratio of times per token, `paper_speedup` that of
+    mean tokens/s. Returns one change, or none, if there are no more.
     """
     changes: list[Numbers] = []
     for key, cell in run.cells.items():
-        if not key.task or key.method == BASELINE:
+        if not key.task or key.method == BASELINE:  # all tasks as one, or vanilla
             continue
         our_speedup = cell.our_speedup
         paper_speedup = cell.paper_speedup
         if isinstance(our_speedup, Estimate) and isinstance(paper_speedup, Estimate):
             paper_to_our = paper_speedup.value / our_speedup.value
+            # `arithmetic`: the formula of the run, "ours" or "paper"
             other_to_used = 1 / paper_to_our if run.arithmetic == "paper" else paper_to_our
             change = other_to_used - 1
             changes.append({"method": key.method, "task": key.task, "change": change})
@@ -236,9 +241,9 @@ def _slow_on_cpu(run: RunMetrics) -> Numbers:
     """
     if facts.is_on_gpu(run.info) or run.info.servers:
         return {}
-    slow = [
+    slow = [  # speedup below 1, MAT above 1
         (method, temperature)
-        for (method, temperature), overall in run.overall.items()
+        for (method, temperature), overall in run.overall.items()  # numbers over all tasks
         if _is_slow_though_accepting(overall)
     ]
     # from the methods' descriptions, by name without options; empty for most
@@ -249,7 +254,7 @@ def _slow_on_cpu(run: RunMetrics) -> Numbers:
         reason = reason_by_name.get(name)
         if not reason:
             continue
-        cost = run.cost(method, temperature)
+        cost = run.cost(method, temperature)  # of a step, over all tasks as one
         slow_by_design.append(
             {
                 "method": method,

@@ -134,13 +134,15 @@ def options_text(method: MethodHeader | None) -> str:
 def weights_text(weights: WeightsHeader | None) -> str:
     """The version of a method's draft weights in words.
 
-    The revision on the Hub, else the largest file with the beginning of its hash.
+    The revision on the Hub, else the largest file with the beginning of its hash. `weights` is
+    None for a method without draft weights.
     """
     if weights is None:
         return "none"
-    if weights.revision:
+    if weights.revision:  # a commit on the Hub; None for a local folder
         return f"revision {weights.revision[:12]}"
     if not weights.files:
         return UNKNOWN
+    # `files` has size (`bytes`) and hash of each file by its name
     name, largest_file = max(weights.files.items(), key=lambda named_file: named_file[1].bytes)
     return f"{name}, sha256 {(largest_file.sha256 or UNKNOWN)[:12]}"

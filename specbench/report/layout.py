@@ -78,7 +78,8 @@ class _Layout:
     def __init__(self, table: Table, width: int) -> None:
         """Measure the table for lines of `width` characters: a `_Unit` per task, then the labels.
 
-        A unit has the columns of a task, or a single column without a task.
+        A unit has the columns of a task, or a single column without a task. The labels are the
+        names of the rows, left of all units.
         """
         self._table = table
         self._width = width
@@ -91,7 +92,7 @@ class _Layout:
                 _, cells = tasks[unit_index]
                 cells_by_row.append(cells)
             self._units.append(_unit(task, columns, cells_by_row))
-        self._label_width = self._best_label_width()
+        self._label_width = self._best_label_width()  # characters, in view of the units' widths
 
     def _best_label_width(self) -> int:
         """The width of the labels: what the columns leave, but neither too narrow nor too wide."""
@@ -133,20 +134,23 @@ class _Layout:
         """The lines of a table of these columns: its head, a rule, then the rows of each group.
 
         A group begins with its label, if it has one, which may be wider than the table. A row
-        whose label takes several lines has its numbers on the last.
+        whose label takes several lines has its numbers on the last. A unit is the columns of a
+        task, or a single column: `heading` are lines, `rows` a line per row of the table.
         """
         num_head_lines = max((len(unit.heading) for unit in units), default=1)
         for from_below in range(num_head_lines, 0, -1):  # 1 is the lowest line of the head
+            # the heading above the labels
             label = self._table.heading if from_below == 1 else ""
             heading_texts = [unit.heading_line(from_below) for unit in units]
             yield self._line(Text(label, "bold"), heading_texts)
+        # characters of labels and units, with a gap before each unit
         yield Text("─" * self._width_of(units, self._gap))
         row_indices = count()  # over all groups
         for group in self._table.groups:
             if group.label:
                 yield Prose(group.label, "italic")
             for row in group.rows:
-                style = "bold red" if row.has_failed else ""
+                style = "bold red" if row.has_failed else ""  # some of its samples failed
                 *first_lines, last_line = _fold_label(_label(row), self._label_width)
                 for label_line in first_lines:
                     yield Text(label_line, style)
@@ -167,22 +171,23 @@ def _unit(task: str, columns: Sequence[Column], cells_by_row: Sequence[Sequence[
     """The columns of a task side by side, below the lines of its title.
 
     `task` is the title, empty for a single column without a task. `cells_by_row` are the cells
-    [rows of the table][columns]. Widths are in characters.
+    [rows of the table][columns]. Widths are in characters. A unit is columns that stay together
+    where a table is split: the lines of their heading, and a line per row.
     """
-    # [columns][lines]
+    # [columns][lines]; `short` is a heading for a narrow place, or empty
     headings = [(column.short or column.heading).splitlines() or [""] for column in columns]
     column_widths = []
     for column_index, heading_lines in enumerate(headings):
         cell_texts = [cells[column_index].text for cells in cells_by_row]
         column_widths.append(max(map(cell_len, [*heading_lines, *cell_texts])))
-    num_gaps = len(column_widths) - 1
-    # a word per line: the unit is as wide as the longest word of the title
+    num_gaps = len(column_widths) - 1  # of one blank each
+    # lines of a word each: the unit is at least as wide as the longest word of the title
     title_words = _wrap(task, 1)
-    width = max([sum(column_widths) + num_gaps, *map(cell_len, title_words)])
+    width = max([sum(column_widths) + num_gaps, *map(cell_len, title_words)])  # of the unit
     if task:
         # below a task's title, only the first line of a heading is shown
         first_lines = [heading_lines[0] for heading_lines in headings]
-        unit_heading = _wrap(task, width)  # lines
+        unit_heading = _wrap(task, width)  # the lines of the title
         column_headings = " ".join(
             line.rjust(column_width)
             for line, column_width in zip(first_lines, column_widths, strict=True)

@@ -21,6 +21,7 @@ def notes(runs: Sequence[RunMetrics], labels: Sequence[str]) -> tuple[Note, ...]
     `labels` are the runs' names. Of several runs, a note that is not of all begins with the
     run's name. No note stands twice.
     """
+    # notes of each run: how it was made, and the least MATs of methods on servers
     facts_of_runs = [[*fact_notes(run), *bounds(run)] for run in runs]
     common_facts = set(facts_of_runs[0]).intersection(*facts_of_runs) if facts_of_runs else set()
     facts: list[Note] = []
@@ -28,9 +29,10 @@ def notes(runs: Sequence[RunMetrics], labels: Sequence[str]) -> tuple[Note, ...]
     for run, label, facts_of_run in zip(runs, labels, facts_of_runs, strict=True):
         prefix = f"{label}: " if len(runs) > 1 else ""
         for note in facts_of_run:
-            is_unprefixed = note.key == "run" or note in common_facts  # "run" has the run's id
+            # the note of the key "run" has the run's id
+            is_unprefixed = note.key == "run" or note in common_facts
             facts.append(note if is_unprefixed else _with_prefix(note, prefix))
-        for note in (*gaps(run), *warnings(run)):
+        for note in (*gaps(run), *warnings(run)):  # gaps: numbers that are missing
             gaps_and_warnings.append(_with_prefix(note, prefix))
     gaps_and_warnings.sort(key=lambda note: note.is_warning)  # gaps first
     return tuple(dict.fromkeys([*facts, *definitions(runs), *gaps_and_warnings]))
@@ -43,12 +45,14 @@ def _with_prefix(note: Note, prefix: str) -> Note:
 def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
     """The notes of the default screen, from all notes of a report, each cut to its gist.
 
-    Two definitions, the notes on CPUs, marks and missing numbers, the first warnings, and the
-    number of warnings that are left out.
+    Two definitions, the notes on CPUs, marks and missing numbers, the first warnings
+    (`_MOST_WARNINGS`), and the number of warnings that are left out. The key of a note names its
+    sentence; `numbers` are what the sentence was made of.
     """
+    # trees on a CPU; the mark "~"; missing numbers; the mark "*"
     kept_keys = ("cpu_trees", "alone", "missing", "lossy")
     kept_notes = [note for note in notes if note.key in kept_keys]
-    warnings = [note for note in notes if note.is_warning]
+    warnings = [note for note in notes if note.is_warning]  # the gravest first
     # what the intervals cover: "over prompts and 3 passes"
     scopes = [note.numbers["scope"] for note in notes if note.key == "intervals"]
     shown_notes = [

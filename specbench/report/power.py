@@ -50,17 +50,19 @@ def _machine_line(run: RunMetrics, variances: Pilot) -> str:
 def _table(run: RunMetrics, variances: Pilot) -> list[str]:
     """The lines of a table of prompts needed: a row per difference, a column per number of units.
 
-    A unit is a pass or a run. A difference is relative: 0.05 is 5 %. `variances` are those of a
-    log ratio of speeds in `run`.
+    A unit is a pass or a run; `UNITS` are the numbers of them that have a column. A difference in
+    speed is relative: 0.05 is 5 %. `variances` are those of a log ratio of two methods' speeds in
+    `run`, from prompts and from units.
     """
-    kind = run.scope.kind  # "passes" or "runs"
+    kind = run.scope.kind  # the word for units: "passes" or "runs"
     lines = [
         f"Prompts that show a difference (80 % of the time), by number of {kind}:",
         "difference " + "".join(f"{num_units:>14}" for num_units in UNITS),
     ]
     for difference in DIFFERENCES:
-        row = f"{difference * 100:>8.0f} % "
+        row = f"{difference * 100:>8.0f} % "  # the line of the difference, as text
         for num_units in UNITS:
+            # None if no number of prompts would show it
             num_prompts = variances.prompts_for(difference, num_units)
             row += f"{'not possible' if num_prompts is None else num_prompts:>14}"
         lines.append(row)

@@ -212,14 +212,15 @@ def task_result(run: RunMetrics, key: CellKey) -> TaskResult:
     """Speedup and MAT of a method on a task at a temperature, or over all tasks if it is `MEAN`.
 
     With the p-value of "as fast as vanilla", None if not tested. The numbers are missing if the
-    method was not run there.
+    method was not run there. `key` is the method, temperature and task.
     """
-    p_value = p_value_of(run, key)
+    p_value = p_value_of(run, key)  # corrected for the methods of the task
     if key.task == MEAN:
-        overall = run.overall[key.method, key.temperature]
+        overall = run.overall[key.method, key.temperature]  # means over the tasks
         return TaskResult(overall.speedup, overall.mat, p_value=p_value)
-    cell = run.cells.get(key)
+    cell = run.cells.get(key)  # the numbers on the task
     if cell is None:
+        # `NOT_RUN` in place of both numbers: missing, with this reason
         return TaskResult(NOT_RUN, NOT_RUN, p_value=p_value)
     return TaskResult(cell.speedup, cell.mat, p_value=p_value)
 

@@ -48,12 +48,13 @@ def has_speedup(block: Block) -> bool:
 def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
     """The short table of a temperature: mean speedup, tokens/s and MAT, then a column per task.
 
-    `part` is the number of each task's column. If no method has a speedup, the table has none,
-    and MAT on each task. Where room is short, the last tasks go first.
+    `part` is the number of each task's column, the speedup with or without its interval. If no
+    method has a speedup, the table has none, and MAT on each task. Where room is short, the last
+    tasks go first. `block` has the results at the temperature.
     """
     *tasks, last_task = report.tasks  # the last one is the mean, or the only task
     is_mean = last_task.name == MEAN
-    fields = _with_text(_SCREEN, block)  # the columns over all tasks
+    fields = _with_text(_SCREEN, block)  # tokens/s and MAT over all tasks, if any method has them
     columns = [field.column for field in fields]
     shows_speedup = has_speedup(block)
     if shows_speedup:
@@ -65,8 +66,8 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
         if is_mean:
             title += ", overall and by task"
     if not is_mean:
-        title += f" on {last_task.head}"
-    # columns of the highest rank go first where room is short
+        title += f" on {last_task.head}"  # its title and number of samples
+    # columns of the highest rank go first where room is short; `n` is the number of samples
     columns += [Column(f"n={task.n}", task.title, rank=rank) for rank, task in enumerate(tasks, 1)]
 
     def cells_of(method: MethodResults) -> list[Cell]:
@@ -75,10 +76,12 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
         reason = partial.reason if partial else method.reason  # shown for a missing number
         cells_over_tasks = [Cell(field.text(method), reason=reason) for field in fields]
         if shows_speedup:
+            # the mean speedup with its interval
             cells_over_tasks = [ON_SCREEN.cell(method.tasks[-1]), *cells_over_tasks]
         cells_by_task = [part.cell(result) for result in method.tasks[: len(tasks)]]
         return [*cells_over_tasks, *cells_by_task]
 
+    # a group of rows per run
     return Table(title, tuple(columns), groups(report, block, cells_of))
 
 

@@ -52,6 +52,7 @@ def tone(result: TaskResult) -> Tone:
         return "missing"
     if formats.interval_of(speedup) is None:
         return ""
+    # the corrected p-value of "as fast as vanilla", None if not tested
     if not is_claimed(result.p_value):
         return "unsure"
     return "good" if speedup.value > 1.0 else "bad"
@@ -115,14 +116,16 @@ def mean_first(report: Report, block: Block) -> Table:
 def by_category(report: Report) -> list[Table]:
     """The tables by category of all runs whose prompts have categories.
 
-    A table has the run's name in its title if the report has several runs.
+    A table has the run's name in its title if the report has several runs. A source is a run.
     """
     tables: list[Table] = []
     for source in report.sources:
-        if source.categories is None:
+        if source.categories is None:  # numbers by category; None if no prompts have categories
             continue
+        # a table per temperature; `info` is the header of the run
         for table in category_tables(source.info, source.categories):
             if not report.is_one_run:
+                # `label` is the run's name
                 table = replace(table, title=f"{source.label}: {table.title}")
             tables.append(table)
     return tables
@@ -132,21 +135,21 @@ def category_tables(header: RunHeader, categories: RunMetrics) -> Iterable[Table
     """A table per temperature of a run: a group of rows per task with a row per category.
 
     Each method has two columns, its speedup and its MAT. `categories` are the numbers of the run
-    with "task / category" in place of each task.
+    with "task / category" in place of each task. `header` names methods and tasks.
     """
-    parts = (SPEEDUP, MAT)  # the columns of each method
+    parts = (SPEEDUP, MAT)  # the columns of each method; a part makes a column and its cells
     labels = [header.method(method).label for method in categories.methods]
     columns = tuple(part.column(label) for label in labels for part in parts)
     for temperature in categories.temperatures:
         rows_by_task: dict[str, list[Row]] = defaultdict(list)  # by the task's title
         has_mark = False  # True if a speedup is significant only before correcting
         for task_and_category in categories.tasks:
-            task, _, category = task_and_category.partition(BETWEEN)
+            task, _, category = task_and_category.partition(BETWEEN)  # " / "
             keys = [
                 CellKey(method, temperature, task_and_category) for method in categories.methods
             ]
-            results = [task_result(categories, key) for key in keys]
-            has_mark |= any(result.mark for result in results)
+            results = [task_result(categories, key) for key in keys]  # speedup and MAT
+            has_mark |= any(result.mark for result in results)  # "~" or ""
             cells = tuple(part.cell(result) for result in results for part in parts)
             # no method: the row is a category's
             row = Row("", category or "none", cells)

@@ -82,14 +82,15 @@ class _Sentence:
         """The text of the number that a markup names, in its form; None if it is missing.
 
         `match` is of `{name}` or `{name:form}`; `numbers` are by name. A "number" may also be a
-        text, a list, or the span of some samples (`min`, `max`, `mean`).
+        text, a list, or the span of some samples (`min`, `max`, `mean`). `self.entry` is the note
+        in the table of texts: its sentence, and words for some of its numbers by their names.
         """
         name = match["name"]
         form = match["form"] or ""  # one of `_FORMS`, "count NOUN", "span UNIT", or Python's
         number = _bare(numbers.get(name))  # without its interval
         if number is None:
             return None
-        if name == "temperature" and form == "several":
+        if name == "temperature" and form == "several":  # shown if the run has several
             return None if self._has_one_temperature else f"{number:g}"
         # a template for each element of a list, a table from a text to its words, or None
         wording = self.entry.get(name)

@@ -18,15 +18,17 @@ ONE_PASS = (
 def verdict(run: RunMetrics, temperature: float) -> str:
     """Sentences on the fastest method at a temperature: its speedup over vanilla, and its lead.
 
-    They go by the mean over tasks.
+    They go by the mean over tasks. `run` has the numbers of a run.
     """
+    # methods with a speedup but vanilla, the fastest first; empty if there is none
     ranking = run.rankings.get(temperature, Ranking())
     if not ranking.methods:
-        return _no_speedup(run, temperature)
+        return _no_speedup(run, temperature)  # a sentence with the reasons
     fastest = ranking.methods[0]
-    speedup = ranking.speedups[fastest]
+    speedup = ranking.speedups[fastest]  # over vanilla
     sentences = _fastest(run, ranking) if speedup.value > 1 else _none_is_faster(run, ranking)
-    # `machine` is the variance between passes; without, the interval is over prompts alone
+    # `machine` is the variance between passes or runs, None after a single pass: the interval is
+    # over prompts alone then, and `ONE_PASS` says so
     if speedup.interval is not None and speedup.machine is None:
         sentences.append(ONE_PASS)
     return " ".join(sentences)
@@ -45,12 +47,13 @@ def _no_speedup(run: RunMetrics, temperature: float) -> str:
 def _none_is_faster(run: RunMetrics, ranking: Ranking) -> list[str]:
     """Sentences for a run in which vanilla is the fastest: which method comes closest to it.
 
-    A second one says if the difference is not significant. `ranking` has the methods, the fastest
-    first, and their tests.
+    A second one says if the difference is not significant. `ranking` has the methods but vanilla,
+    the fastest first, and their tests.
     """
     closest = ranking.methods[0]
     speedup = ranking.speedups[closest]  # over vanilla, at most 1
-    label = run.info.method(closest).label
+    label = run.info.method(closest).label  # the method's name in tables
+    # "0.93x on average [0.90, 0.96]": `_average` is empty for one task, `brackets` without interval
     speedup_text = f"{speedup.value:.2f}x{_average(run)}{formats.brackets(speedup)}"
     sentences = [f"No method is faster than vanilla; {label} comes closest ({speedup_text})."]
     doubt = _doubt_against_vanilla(ranking, _NOT_DIFFERENT)  # begins with ": ", or empty
@@ -62,24 +65,26 @@ def _none_is_faster(run: RunMetrics, ranking: Ranking) -> list[str]:
 def _fastest(run: RunMetrics, ranking: Ranking) -> list[str]:
     """Sentences on the fastest method: its speedup over vanilla, and its speed over the next.
 
-    `ranking` has the methods, the fastest first, and their tests. A method "is the fastest" only
-    if the tests against vanilla and all others claim so.
+    `ranking` has the methods but vanilla, the fastest first, and their tests. A method "is the
+    fastest" only if the tests against vanilla and all others claim so.
     """
     fastest, *others = ranking.methods  # others in the order of their speed
-    speedup = ranking.speedups[fastest]
+    speedup = ranking.speedups[fastest]  # over vanilla, above 1
+    # of "as fast as vanilla", and of each other method's "as fast as the fastest"; None: untested
     p_values = (ranking.against_baseline[fastest], *ranking.against_best.values())
     if not all(map(is_claimed, p_values)):
         claim = "has the highest speedup,"
-    elif run.scope.kind == "runs":
+    elif run.scope.kind == "runs":  # `run` is a pool of runs; else the kind is "passes"
         claim = "is the fastest, at"  # the variance between runs was counted
     else:
         claim = "is the fastest in this run, at"
+    # "1.42x vanilla's speed on average [1.38, 1.46]"
     speedup_text = f"{speedup.value:.2f}x vanilla's speed{_average(run)}{formats.brackets(speedup)}"
     # the end of the sentence if the speedup is not significant, else empty
     doubt = _doubt_against_vanilla(ranking, _NOT_DIFFERENT_FROM_VANILLA)
     sentences = [f"{run.info.method(fastest).label} {claim} {speedup_text}{doubt}."]
     if others:
-        sentences.append(_over_next(run, ranking, others[0]))
+        sentences.append(_over_next(run, ranking, others[0]))  # the speed over the second's
     return sentences
 
 

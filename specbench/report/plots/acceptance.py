@@ -33,12 +33,14 @@ def positions(report: Report) -> Plot | None:
     """The plot of acceptance by depth of the draft, two panels per run and temperature.
 
     One has the share accepted given that all above was, the other the share of all steps. None
-    if no method accepted a draft token.
+    if no method accepted a draft token. Depth 1 is the first token of a draft.
     """
-    panels = []
+    panels = []  # what two neighbouring axes show
+    # pairs of a heading (the run and temperature) and the results of the run there
     for title, run in report.panels:
-        # numbers over all tasks, by method
+        # numbers of all tasks as one, by method
         pooled_cells = {method.method: method.overall.pooled for method in run.methods}
+        # of those that accepted a draft token; `acceptance_by_depth` is empty otherwise
         cells = {
             method: cell
             for method, cell in pooled_cells.items()
@@ -77,14 +79,14 @@ def _draw_positions(report: Report, panels: list[_Panel]) -> Figure:
     A panel is a run at a temperature: its title, and its methods' numbers over all tasks.
     """
     drafting = {method for panel in panels for method in panel.cells}
-    all_looks = looks(report.labels)  # colours and markers by method
+    all_looks = looks(report.labels)  # label, colour and marker by method
     shown_looks = {method: look for method, look in all_looks.items() if method in drafting}
     figure, axes_list = tiles(
         _TITLE,
-        report.caption,
-        2 * len(panels),
-        height=2.9,
-        handles=points(shown_looks.values()),
+        report.caption,  # the figure's subtitle
+        2 * len(panels),  # number of axes
+        height=2.9,  # inches of an axes
+        handles=points(shown_looks.values()),  # of the legend
         sharey=True,
         sharex="row",
     )
@@ -103,8 +105,9 @@ def _draw_shares(
     """Draw a line per method: a share of accepted draft tokens over the depths of the draft.
 
     `share` is the field of a `DepthAcceptance`: "conditional" (given that all above was
-    accepted) or "unconditional" (of all steps). `cells`, of all tasks as one, and `look_of` are
-    by method.
+    accepted) or "unconditional" (of all steps). `cells`, of all tasks as one, and `look_of`, the
+    colours and markers, are by method. Depth 1 is the first token of a draft. A depth that fewer
+    than `_LEAST_STEPS` steps reached (`num_reached`) is left out.
     """
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
@@ -115,7 +118,7 @@ def _draw_shares(
             if acceptance.num_reached >= _LEAST_STEPS
         ]
         depths = [acceptance.depth for acceptance in acceptances]
-        shares = [getattr(acceptance, share).value for acceptance in acceptances]
+        shares = [getattr(acceptance, share).value for acceptance in acceptances]  # 0 to 1
         style: dict[str, Any] = {**look_of[method].point, "markersize": 5.5, "linewidth": 1.3}
         axes.plot(depths, shares, **style)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -27,7 +27,10 @@ class Images(NamedTuple):
 
 
 def save(figure: Figure) -> Images:
-    """The figure's bytes as SVG and PNG, with one layout. The same figure gives the same bytes."""
+    """The figure's bytes as SVG and PNG, with one layout. The same figure gives the same bytes.
+
+    `PLAIN_TEXT` is the setting by which a "$" begins no formula. `DPI` is pixels of a PNG per inch.
+    """
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -47,5 +50,5 @@ def save(figure: Figure) -> Images:
         FigureCanvasAgg(figure).print_png(png, metadata={"Software": None})  # no version
         figure.set_layout_engine("none")  # keeps the layout that the PNG made
         FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
-    figure.set_dpi(DPI)  # an SVG is drawn in points
+    figure.set_dpi(DPI)  # as before: drawing an SVG changes it to 72
     return Images(svg.getvalue(), png.getvalue())

@@ -69,14 +69,18 @@ def frontier(report: Report) -> Plot | None:
 
 
 def speedup_by_load(report: Report) -> Plot | None:
-    """The plot of each method's speedup by requests at once; None if there is only one load."""
+    """The plot of each method's speedup by requests at once; None if there is only one load.
+
+    A load of a server is a number of requests at once, or a rate of requests per second.
+    """
 
     def numbers_of(run: RunMetrics, method: str, temperature: float) -> _Numbers:
         """The requests at once of a run with one load, and the method's speedup there."""
         num_at_once = loads_of(run.info.spec.values)[0].concurrency  # of the only load
+        # an `Estimate` is a number; the speedup is the mean over tasks
         return _Numbers(Estimate(float(num_at_once)), run.overall[method, temperature].speedup)
 
-    lines: _Lines = {}
+    lines: _Lines = {}  # points by method, in the order of the loads
     for method, all_points in _lines(report, numbers_of).items():
         # a load that is a rate of requests has 0 requests at once
         points_at_once = [point for point in all_points if point.x > 0]
@@ -98,16 +102,18 @@ def _lines(report: Report, numbers_of: Callable[[RunMetrics, str, float], _Numbe
     """The points of every method's line, at the lowest temperature in the order of the loads.
 
     `numbers_of(run, method, temperature)` gives the numbers along both axes. A source is one
-    load of a run. Empty if the report has servers of several runs.
+    load of a run, with its numbers (`metrics`). Empty if the report has servers of several runs.
     """
+    # `serving` has the numbers of servers, and is empty without any
     served_sources = [source for source in report.sources if source.metrics.serving]
+    # the folder of each run, or its id if it was not read from one
     distinct_runs = {source.run.path or source.info.id for source in served_sources}
     if len(distinct_runs) > 1:
         return {}  # a line is of one run
-    shown_methods = looks(report.labels)
-    lines: _Lines = defaultdict(list)
+    shown_methods = looks(report.labels)  # a look for each method that has any number
+    lines: _Lines = defaultdict(list)  # points by method
     for source in served_sources:
-        for method, point in _points(source, numbers_of):
+        for method, point in _points(source, numbers_of):  # a point per method at this load
             if method in shown_methods:
                 lines[method].append(point)
     return lines
@@ -119,19 +125,20 @@ def _points(
     """Pairs of a method and its point, at the lowest temperature of a run with one load.
 
     `numbers_of(run, method, temperature)` gives the numbers along both axes; a method that
-    lacks either is left out. Nothing if the run has several loads.
+    lacks either is left out. Nothing if the run (`source`) has several loads. A load is a number
+    of requests at once, or of requests per second.
     """
-    metrics = source.metrics
-    loads = loads_of(source.info.spec.values)
+    metrics = source.metrics  # the numbers of the run
+    loads = loads_of(source.info.spec.values)  # that its settings ask for
     if len(loads) != 1:
         return
     temperature = metrics.temperatures[0]  # the lowest
     for method in metrics.methods:
-        if (method, temperature) not in metrics.serving:
+        if (method, temperature) not in metrics.serving:  # it did not run on a server
             continue
         x, y = numbers_of(metrics, method, temperature)
-        if isinstance(x, Estimate) and isinstance(y, Estimate):
-            yield method, _Point(loads[0], x.value, y)
+        if isinstance(x, Estimate) and isinstance(y, Estimate):  # neither is missing
+            yield method, _Point(loads[0], x.value, y)  # y with its interval
 
 
 def _described(report: Report, lines: _Lines, unit: str) -> str:
@@ -149,10 +156,11 @@ def _draw_frontier(report: Report, lines: _Lines) -> Figure:
 
     `lines` are the points by method; each has its load written beside it.
     """
-    figure, axes = _axes(report, lines, _FRONTIER)
-    look_by_method = _looks(report, lines)
+    figure, axes = _axes(report, lines, _FRONTIER)  # with a title and a legend
+    look_by_method = _looks(report, lines)  # label, colour and marker
     for method, look in look_by_method.items():
         _draw_line(axes, lines[method], look)
+    # writes the load beside each point
     _name_loads(axes, [point for method in look_by_method for point in lines[method]])
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
@@ -164,10 +172,11 @@ def _draw_frontier(report: Report, lines: _Lines) -> Figure:
 def _draw_speedup(report: Report, lines: _Lines) -> Figure:
     """The figure: speedup (y) over requests at once (x), with intervals and a line at 1.
 
-    `lines` are the points by method.
+    `lines` are the points by method: `point.x` is a number of requests, `point.y` a speedup with
+    its interval.
     """
-    figure, axes = _axes(report, lines, _SPEEDUP)
-    for method, look in _looks(report, lines).items():
+    figure, axes = _axes(report, lines, _SPEEDUP)  # with a title and a legend
+    for method, look in _looks(report, lines).items():  # label, colour and marker by method
         _draw_line(axes, lines[method], look)
         for point in lines[method]:
             if interval := interval_of(point.y):

@@ -50,15 +50,17 @@ def speedup_by_mat(report: Report) -> Plot | None:
     """The plot of a point per method and task, speedup over MAT; None if none has a speedup."""
     texts = []  # a method's mean in words, for readers who cannot see the plot
     about_bound = ""  # the end of the caption, if any method has a bandwidth bound
+    # pairs of a heading (the run and temperature) and the results of the run there
     for title, run in report.panels:
         for method in run.methods:
-            mean = _mean_of(method)  # its MAT and speedup over all tasks
+            mean = _mean_of(method)  # its MAT and speedup over all tasks, None if one is missing
             if method.method == BASELINE or mean is None:
                 continue
             method_text = (
                 f"{title}, {method.label}: {mean.mat.value:.2f} tokens per step, "
                 f"{mean.speedup.value:.2f} times as fast"
             )
+            # the speedup that memory bandwidth allows, with the MAT it is at; None if unknown
             if bound := _bound_of(method):
                 about_bound = _ABOUT_BOUND
                 method_text += (
@@ -71,6 +73,7 @@ def speedup_by_mat(report: Report) -> Plot | None:
         name="speedup_by_mat",
         title=_TITLE,
         alt=f"Scatter plot. {'; '.join(texts)}.",
+        # `scope` says what the intervals cover: "over prompts and 3 passes"
         caption="Large points are means over the tasks with their intervals (of speedups: "
         f"{report.scope}), small ones the tasks. "
         "If drafting and wide steps were free, points would be on the dashed line, where the "
@@ -85,23 +88,23 @@ def _draw(report: Report) -> Figure:
     """
     from matplotlib.lines import Line2D
 
-    looks = style.looks(report.labels)  # colours and markers by method
+    looks = style.looks(report.labels)  # label, colour and marker by method
     drafting_looks = {method: look for method, look in looks.items() if method != BASELINE}
     equality = Line2D([], [], label="as fast as tokens are accepted", **LINE)  # for the legend
     figure, axes_list = style.tiles(
         _TITLE,
-        report.caption,
-        len(report.panels),
-        height=3.6,
+        report.caption,  # the figure's subtitle
+        len(report.panels),  # a panel is a heading, and a run's results at a temperature
+        height=3.6,  # inches of an axes
         handles=[*style.points(drafting_looks.values(), has_line=False), equality],
     )
     # axes beyond the panels, which fill up the last row, stay hidden
     for axes, (title, run) in zip(axes_list, report.panels, strict=False):
         for method in run.methods:
-            if look := drafting_looks.get(method.method):
+            if look := drafting_looks.get(method.method):  # None for vanilla, or without numbers
                 _draw_tasks(axes, method, report.tasks, look)
                 _draw_mean(axes, method, look)
-        _draw_equality(axes)
+        _draw_equality(axes)  # the line
         x_label = "mean accepted tokens (per step)"
         style.frame(axes, title, x=x_label, y="speedup (times)", grid="both")
     return figure
@@ -130,14 +133,16 @@ def _draw_mean(axes: Axes, method: MethodResults, look: Look) -> None:
     A dotted line leads to its bandwidth bound, a bar, if it has one. `look` is its colour and
     marker.
     """
-    mean = _mean_of(method)  # MAT and speedup
+    mean = _mean_of(method)  # MAT and speedup with their intervals; None if one is missing
     if mean is None:
         return
     mat = mean.mat.value
     speedup = mean.speedup.value
+    # distances to the ends of the intervals
     errors = {"xerr": style.error(mean.mat), "yerr": style.error(mean.speedup)}
     axes.errorbar(mat, speedup, **errors, color=EDGE, elinewidth=0.8, zorder=4)
     axes.plot(mat, speedup, linestyle="", markersize=9, zorder=5, **look.point)
+    # the speedup that memory bandwidth allows, and the MAT of all steps that it is at
     if bound := _bound_of(method):
         bound_mat = bound.mat.value
         bound_speedup = bound.speedup.value

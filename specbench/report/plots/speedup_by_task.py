@@ -41,6 +41,8 @@ _NUMBER: dict[str, Any] = {
 
 def speedups(report: Report) -> Plot | None:
     """The plot of a bar per method, for each run and temperature; None without any speedup."""
+    # A panel is a heading and a run's results at a temperature. `method.tasks` has a result for
+    # each task and the mean; vanilla is left out.
     results = [
         result for _, run in report.panels for method in _drafting(run) for result in method.tasks
     ]
@@ -56,6 +58,7 @@ def speedups(report: Report) -> Plot | None:
         name="speedup",
         title=_TITLE,
         alt=f"Bar chart of {bars}. By method: {'; '.join(texts)}.",
+        # `scope` says what the intervals cover: "over prompts and 3 passes"
         caption=f"Bars are {bars} with their 95 % intervals ({report.scope}){points}. "
         "The dashed line is vanilla.",
         draw=lambda: _draw(report),
@@ -86,22 +89,23 @@ def _draw(report: Report) -> Figure:
     """The figure: axes per run and temperature, with a bar per method, the fastest on top."""
     from matplotlib.lines import Line2D
 
-    looks = style.looks(report.labels)  # colours and markers by method
+    looks = style.looks(report.labels)  # label, colour and marker by method
     drafting_looks = {method: look for method, look in looks.items() if method != BASELINE}
     legend_styles = {"Vanilla": LINE}  # matplotlib's arguments by label
     if len(report.tasks) > 1:
         legend_styles = {"a task": _POINT, **legend_styles}
     figure, axes_list = style.tiles(
         _TITLE,
-        report.caption,
-        len(report.panels),
+        report.caption,  # the figure's subtitle
+        len(report.panels),  # a panel is a heading, and a run's results at a temperature
         most_columns=1,
-        height=0.8 + 0.29 * len(drafting_looks),
-        spare=0,  # inches
+        height=0.8 + 0.29 * len(drafting_looks),  # inches of an axes
+        spare=0,  # more inches of the figure
         handles=[Line2D([], [], label=label, **line) for label, line in legend_styles.items()],
     )
     # axes beyond the panels, which fill up the last row, stay hidden
     for axes, (title, run) in zip(axes_list, report.panels, strict=False):
+        # the fastest first; those without any number have no look
         methods = [method for method in _drafting(run) if method.method in drafting_looks]
         for rank, method in enumerate(methods):
             # the fastest at height 0, others below
@@ -112,14 +116,15 @@ def _draw(report: Report) -> Figure:
 
 
 def _draw_bar(axes: Axes, y: int, method: MethodResults, look: Look) -> None:
-    """Draw a method's mean speedup as a horizontal bar at height `y`.
+    """Draw a method's mean speedup as a bar at height `y`: 0 for the fastest, -1 for the next.
 
     It has its interval, a point per task and the number at its right; a missing mean has its
-    reason in place of a bar. `look` is the method's colour.
+    reason in place of a bar. `look` is the method's colour. `_ERROR_BAR`, `_POINT` and `_NUMBER`
+    are styles for matplotlib.
     """
     from matplotlib.patheffects import withStroke
 
-    # the last is the mean, or the only task
+    # the last is the mean over the tasks, or the speedup on the only task
     *task_speedups, mean = [result.speedup for result in method.tasks]
     if isinstance(mean, Missing):
         reason = f" {style.drawable(mean.reason)}"

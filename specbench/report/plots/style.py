@@ -129,7 +129,8 @@ def looks(labels: Mapping[str, str]) -> dict[str, Look]:
     """The looks of methods, by spelling ("pld:ngram=2"), the same in all reports.
 
     `labels` are the methods' names in tables, by spelling. Variants of a method, which differ in
-    their options, have its colour and their number as marker.
+    their options, have its colour and their number as marker. A `Look` is a label, a colour and a
+    marker of matplotlib.
     """
     names = [spelling.partition(":")[0] for spelling in labels]  # without options
     num_variants = Counter(names)
@@ -145,13 +146,13 @@ def looks(labels: Mapping[str, str]) -> dict[str, Look]:
 
 def _colour(name: str) -> str:
     """The colour of a method, as in HTML ("#1F77B4"): declared, or made from its name's hash."""
-    method = described().get(name)
-    if method and method.colour:
+    method = described().get(name)  # its declaration; None for a plug-in's method
+    if method and method.colour:  # empty if it declares none
         return method.colour
     if name == BASELINE:
         return _BASELINE_COLOUR
     hue, light = (byte / 255 for byte in sha256(name.encode()).digest()[:2])  # each 0 to 1
-    lightness = 0.3 + 0.35 * light
+    lightness = 0.3 + 0.35 * light  # neither dark nor pale
     red_green_blue = hls_to_rgb(hue, lightness, 0.6)  # each 0 to 1; 0.6 is saturation
     return "#" + "".join(f"{round(255 * channel):02X}" for channel in red_green_blue)
 
@@ -165,7 +166,10 @@ def _marker(name: str) -> str:
 
 
 def shades(labels: Iterable[str]) -> dict[str, Look]:
-    """The looks of lines by label, in the order of the labels: the later the lighter."""
+    """The looks of lines by label, in the order of the labels: the later the lighter.
+
+    A look is a label, a colour as in HTML and a marker.
+    """
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
@@ -192,19 +196,19 @@ def tiles(
 ) -> tuple[Figure, Sequence[Axes]]:
     """A figure with a title, a subtitle, axes of equal size and a legend below, and its axes.
 
-    Each of the `num_axes` axes has `height` inches, with `most_columns` or fewer side by side;
-    `spare` inches are added in all. `handles` are the artists that the legend names. `shared`
-    goes to `Figure.subplots`: `sharex`, `sharey`.
+    Each of the `num_axes` axes has `height` inches, with `most_columns` or fewer side by side; the
+    figure is `spare` inches higher, and `WIDTH` inches wide. `handles` are the artists that the
+    legend names. `shared` goes to `Figure.subplots`: `sharex`, `sharey`.
     """
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     subtitle_lines = wrap(drawable(subtitle), 118)  # characters that fit the figure
-    legend_size = _legend_size(handles)
-    num_columns = min(most_columns, num_axes)
+    legend_size = _legend_size(handles)  # its columns, and its lines of text
+    num_columns = min(most_columns, num_axes)  # of axes
     num_rows = -(-num_axes // num_columns)  # rounded up
     head_inches = 0.4 + 0.16 * len(subtitle_lines)  # of title and subtitle
-    # height of the figure
+    # height of the figure; a line of the legend takes 0.17
     inches = spare + height * num_rows + head_inches + 0.17 * legend_size.num_lines
     below_head = (0, 0, 1, 1 - head_inches / inches)  # left, bottom, width, height as shares
     layout_engine = ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06, rect=below_head)
@@ -249,8 +253,8 @@ def _legend_size(handles: Sequence[Any]) -> _LegendSize:
 def frame(axes: Axes, title: str = "", *, x: str = "", y: str = "", grid: str = "y") -> None:
     """Draw an axes' title, the labels of its axes (`x`, `y`) and grid lines.
 
-    `grid` is the axis whose ticks have lines: "x", "y" or "both". The title breaks where a
-    neighbour's begins.
+    `grid` is the axis whose ticks have lines: "x", "y" or "both". The title is broken into lines
+    before the title of the axes on the right begins.
     """
     grid_spec = axes.get_gridspec()
     num_columns = grid_spec.ncols if grid_spec else 1  # axes side by side

@@ -83,16 +83,18 @@ _Panels: TypeAlias = Mapping[str, Sequence[_Line]]
 def sweeps(report: Report) -> list[Plot]:
     """A plot for each option of a method that a run has with several numbers.
 
-    A sweep is an option of a method, with the method's other options fixed. It makes one line.
+    A sweep is an option of a method, with the method's other options fixed. It makes one line,
+    whose points are variants of the method: `setting` is the number that the option has.
     """
     # (method's title, option) -> heading of a run and temperature -> lines
     panels_by_plot: dict[tuple[str, str], dict[str, list[_Line]]] = defaultdict(
         lambda: defaultdict(list)
     )
-    for heading, run in report.panels:
+    for heading, run in report.panels:  # results of a run at a temperature, below their heading
         for sweep, points in _points(run).items():
             if len(points) > 1:
                 points.sort(key=lambda point: point.setting)
+                # its label has the other options, which all its points share
                 line = _Line(_other_options(sweep.option, points[0]), points)
                 panels_by_plot[sweep.title, sweep.option][heading].append(line)
     return [
@@ -104,13 +106,15 @@ def _points(run: RunResults) -> dict[_Sweep, list[_Point]]:
     """The points of a run by sweep: an option of a method, with its other options fixed.
 
     A point is a variant of a method with its setting of the option, speedup and MAT. Each option
-    that is a number puts the variant into one more sweep.
+    that is a number puts the variant into one more sweep. `run` has the results of one run at one
+    temperature; variants without a speedup or MAT are left out.
     """
     points_by_sweep: dict[_Sweep, list[_Point]] = defaultdict(list)
-    header_by_method = run.source.info.methods
+    header_by_method = run.source.info.methods  # by spelling: "pld:ngram=2"
     for method in run.methods:
-        header = header_by_method.get(method.method)  # the method's title and options
-        speedup = method.overall.speedup
+        # the method's title and options; None for one that the run's header does not list
+        header = header_by_method.get(method.method)
+        speedup = method.overall.speedup  # means over tasks
         mat = method.overall.mat
         if not (header and isinstance(speedup, Estimate) and isinstance(mat, Estimate)):
             continue
@@ -155,18 +159,19 @@ def _plot(report: Report, title: str, option: str, panels: _Panels) -> Plot:
 def _draw(report: Report, title: str, option: str, panels: _Panels) -> Figure:
     """The figure: a row of two axes per run and temperature, speedup and MAT over an option.
 
-    `option` is its name; `panels` are the lines by the heading of a run and temperature.
+    `option` is its name; `panels` are the lines by the heading of a run and temperature. A point
+    of a line is a variant of a method: `setting` is the number that the option has.
     """
     from matplotlib.lines import Line2D
 
-    # by label of a line, which names its other options
+    # colour and marker by the label of a line (its `setting`), which names its other options
     look_of_line = style.shades(line.setting for lines in panels.values() for line in lines)
     front = Line2D([], [], label="Pareto front", linestyle="", **_RING)  # for the legend
     figure, axes_list = style.tiles(
         title,
-        report.caption,
-        2 * len(panels),
-        height=2.8,
+        report.caption,  # the figure's subtitle
+        2 * len(panels),  # number of axes
+        height=2.8,  # inches of an axes
         handles=[*style.points(look_of_line.values()), front],
     )
     x_label = style.drawable(option)
@@ -189,20 +194,22 @@ def _draw_panel(
     """Draw one number of the points over the setting of the option, with rings around the front.
 
     `field` is the number's field in a point: "speedup" or "mat". A line has the variants of a
-    method that differ in the option alone. `look_of_line` is by the line's label (`setting`).
+    method that differ in the option alone: the `setting` of a point is the number that the option
+    has, that of a line its label, the other options. `look_of_line` is by this label.
     """
     for line_number, line in enumerate(lines, 1):
-        look = look_of_line[line.setting]
-        # points get smaller from 14 to 6, so that a line hides no point of an earlier one
+        look = look_of_line[line.setting]  # colour and marker
+        # points get smaller, to 6 for the last line, so that a line hides no point of an earlier
         marker_size = 14 - 8 * line_number / len(lines)
         settings = [point.setting for point in line.points]
-        estimates = [getattr(point, field) for point in line.points]
+        estimates = [getattr(point, field) for point in line.points]  # with intervals
         heights = [estimate.value for estimate in estimates]
         axes.plot(settings, heights, linewidth=1.2, ms=marker_size, **look.point)
         for setting, estimate in zip(settings, estimates, strict=True):
             if interval := interval_of(estimate):
                 axes.vlines(setting, interval.low, interval.high, color=look.colour, linewidth=1)
-    front = _front([point for line in lines for point in line.points])  # the Pareto front
+    # the Pareto front: points that no other one beats in both speedup and MAT
+    front = _front([point for line in lines for point in line.points])
     front_settings = [point.setting for point in front]
     front_heights = [getattr(point, field).value for point in front]
     axes.plot(front_settings, front_heights, linestyle="", **_RING)
