@@ -95,8 +95,8 @@ def _token_ends(record: Record) -> Sequence[int]:
 def pick_answers(run: Run) -> tuple[Answers, ...]:
     """The answers to the first samples of each task: an `Answers` per request.
 
-    They are those of the first pass, in the order in which the requests ran. A record is what one
-    method answered to one request.
+    They are those of the first pass, of up to `SAMPLES_PER_TASK` samples, in the order in which
+    the requests ran. A record is what one method answered to one request.
     """
     # request (task, sample, turn, temperature, pass) -> method spelling -> its record
     records_by_request: dict[RequestKey, dict[str, Record]] = defaultdict(dict)

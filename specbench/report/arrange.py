@@ -95,7 +95,7 @@ def _num_samples(runs: Sequence[RunMetrics], task: str) -> str:
     run, the method with the most samples counts. `task` is its name in records; `runs` are the
     numbers of runs, in cells: a cell is a method at a temperature on a task.
     """
-    nums_samples: set[int] = set()  # of the runs and temperatures
+    nums_samples: set[int] = set()  # the distinct ones of all runs and temperatures
     for run in runs:
         most_by_temperature: dict[float, int] = defaultdict(int)  # most samples of any method
         for key, cell in run.cells.items():  # key: method, temperature and task
@@ -146,7 +146,8 @@ def _comparable(runs: Sequence[RunMetrics]) -> list[RunMetrics]:
     A run that lacks tasks of the others has a mean over fewer tasks: it is replaced by the
     reason why it is missing. A cell has the numbers of a method at a temperature on a task.
     """
-    # of each run, the tasks with a measured completion; "" is the task of all tasks together
+    # of each run, the names of tasks with a measured completion (`num_done` counts them); a key
+    # with the task "" is of all tasks together
     tasks_of_runs = [
         {key.task for key, cell in run.cells.items() if cell.num_done and key.task} for run in runs
     ]
@@ -155,7 +156,7 @@ def _comparable(runs: Sequence[RunMetrics]) -> list[RunMetrics]:
     for run, tasks in zip(runs, tasks_of_runs, strict=True):
         # a `Missing` with the reason ("4 of 6 tasks") if the run lacks tasks, else None
         if missing_mean := reason_if_partial(len(tasks), len(all_tasks)):
-            # the numbers over all tasks, by method and temperature
+            # the numbers over all tasks by method and temperature, with `missing_mean` for means
             overall = {
                 (method, temperature): _without_means(metrics, missing_mean)
                 for (method, temperature), metrics in run.overall.items()

@@ -34,7 +34,8 @@ def full_command(info: RunHeader) -> str:
     cards = [name for name in asked.tasks if name.endswith(".toml")]  # paths of files
     tasks_of_cards = {Path(card).stem for card in cards}
     tasks = [task for task in spec.tasks if task.partition("/")[0] not in tasks_of_cards]
-    # the chat template as the user gave it, and the tasks without those of cards, added below
+    # the settings to write: the chat template as the user gave it, and the names of tasks without
+    # those of cards, which are added below
     written_spec = structs.replace(spec, template=asked.template, tasks=tuple(tasks))
     # texts ("--url URL --label NAME") for options that are written otherwise than as a flag and
     # its value, by field of the settings; an empty list for those left out
@@ -44,6 +45,7 @@ def full_command(info: RunHeader) -> str:
         if option.name in special_arguments:
             arguments += special_arguments[option.name]
         else:
+            # the flag with its value; nothing for one that is unset or off
             arguments += _arguments(option, getattr(written_spec, option.name))
         if option.name == "tasks":
             arguments += [f"--task {shlex.quote(card)}" for card in cards]

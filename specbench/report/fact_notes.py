@@ -53,13 +53,13 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
         "software",
         {"software": environment.software_phrase, "commit": environment.commit_phrase},
     )
-    yield "run", _settings(info)
-    yield "servers", {"servers": _servers(info)}
-    yield "workers", {"workers": facts.workers(info)}
-    yield "steps", _execution(info)
+    yield "run", _settings(info)  # the settings that a report prints
+    yield "servers", {"servers": _servers(info)}  # of the methods, if they ran on servers
+    yield "workers", {"workers": facts.workers(info)}  # processes of a cluster, if it had one
+    yield "steps", _execution(info)  # as CUDA graphs or one by one, and the kernels
     yield "one_pass", {"is_one": is_one_local_pass}
-    yield "threads", _threads(run)
-    yield _samples(run)  # a whole pair, as some below
+    yield "threads", _threads(run)  # of the CPU
+    yield _samples(run)  # a whole pair, as some below: numbers of samples and completions
     yield "lossless", {"counts": _agreements(run)}  # completions with vanilla's tokens
     if run.audit:  # the stored test of the output, if there was one
         yield _audit(run.audit)
@@ -101,10 +101,10 @@ def _servers(info: RunHeader) -> list[Numbers]:
 def _execution(info: RunHeader) -> Numbers:
     """How the methods' steps were executed, and the kernels of the layers, for a note.
 
-    `modes` lists each mode ("graph" or "eager") with its reason, None if it needs none, and its
-    methods. The mode of the most methods comes first, without their names. `kernels` is the name
-    of the kernels, `reason` why they are not specbench's own, or None; both are left out if the
-    header (`info`) has no kernels or no modes.
+    `modes` lists each mode ("graph": CUDA graphs, "eager": one by one) with its reason, None if
+    it needs none, and its methods. The mode of the most methods comes first, without their names.
+    `kernels` is the name of the kernels, `reason` why they are not specbench's own, or None; both
+    are left out if the header (`info`) has no kernels or no modes.
     """
     # (mode, reason for it or None) -> spellings of the methods
     methods_by_mode: dict[tuple[str, str | None], list[str]] = defaultdict(list)
@@ -236,8 +236,8 @@ def _memory(run: RunMetrics, roofline: Roofline) -> tuple[str, Numbers]:
 def _slow_on_cpu(run: RunMetrics) -> Numbers:
     """Methods that a CPU makes slower than vanilla although they accept draft tokens, for a note.
 
-    `is_slower` is true if there is any. `methods` are those whose description has a reason why
-    a CPU slows them whatever their settings. Empty on a GPU and for servers.
+    `is_slower` is true if there is any. `methods` are those of them whose description has a
+    reason why a CPU slows them whatever their settings. Empty on a GPU and for servers.
     """
     if facts.is_on_gpu(run.info) or run.info.servers:
         return {}

@@ -54,7 +54,9 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
     """
     *tasks, last_task = report.tasks  # the last one is the mean, or the only task
     is_mean = last_task.name == MEAN
-    fields = _with_text(_SCREEN, block)  # tokens/s and MAT over all tasks, if any method has them
+    # the columns over all tasks, tokens/s and MAT, without one that is empty for all methods; a
+    # field has the column and makes the text of a method in it
+    fields = _with_text(_SCREEN, block)
     columns = [field.column for field in fields]
     shows_speedup = has_speedup(block)
     if shows_speedup:
@@ -72,8 +74,9 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
 
     def cells_of(method: MethodResults) -> list[Cell]:
         """The cells of a method's row, in the order of `columns`."""
-        partial = method.overall.partial  # the reason if the method lacks tasks
-        reason = partial.reason if partial else method.reason  # shown for a missing number
+        partial = method.overall.partial  # the reason if the method lacks tasks, else None
+        # shown for a missing number; `method.reason` if it has no number on any task, else None
+        reason = partial.reason if partial else method.reason
         cells_over_tasks = [Cell(field.text(method), reason=reason) for field in fields]
         if shows_speedup:
             # the mean speedup with its interval

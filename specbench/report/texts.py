@@ -87,18 +87,19 @@ class _Sentence:
         """
         name = match["name"]
         form = match["form"] or ""  # one of `_FORMS`, "count NOUN", "span UNIT", or Python's
-        number = _bare(numbers.get(name))  # without its interval
+        number = _bare(numbers.get(name))  # without its interval; None if missing or empty
         if number is None:
             return None
         if name == "temperature" and form == "several":  # shown if the run has several
             return None if self._has_one_temperature else f"{number:g}"
         # a template for each element of a list, a table from a text to its words, or None
         wording = self.entry.get(name)
-        # a template for a list's elements goes before the form
+        # `_FORMS` has functions from a number to its text, by form; a template for a list's
+        # elements goes before them
         if form in _FORMS and not isinstance(wording, str):
             return _FORMS[form](number)
         if isinstance(number, list):
-            return self._list(name, form, number)
+            return self._list(name, form, number)  # its elements, joined by the form
         if isinstance(wording, Mapping):
             return str(wording[number])
         kind_of_form, _, unit = form.partition(" ")  # the unit of a count is a noun
@@ -106,6 +107,7 @@ class _Sentence:
             return _count(number, unit)
         if kind_of_form == "span":
             return _span(number, unit)
+        # `_named` puts the label of a method and the title of a task for their keys
         return format(self._named(name, number), form)
 
     @property

@@ -178,14 +178,14 @@ def _of_server(
     where = {"method": method, "temperature": temperature}
     if server.num_cached_tokens:  # prompt tokens that it took from its prefix cache
         yield _Warning("prefix_cache", {**where, "tokens": server.num_cached_tokens})
-    if server.num_retries:  # requests sent again, since it refused them
+    if server.num_retries:  # requests that it refused at first, and that were sent again
         yield _Warning("retries", {**where, "requests": server.num_retries})
     if server.num_interrupted:  # blocks that went on after an interruption of the run
         yield _Warning("interrupted_blocks", {**where, "blocks": server.num_interrupted})
     if server.num_restarted:  # blocks in which its counters were lost
         yield _Warning("restarted", {**where, "blocks": server.num_restarted})
     header = info.methods.get(method)  # the method's name and options
-    # tokens asked for in a draft, None without the option
+    # tokens of a draft that the method's option asks for, None without the option
     asked_length = header.options.get("num_tokens") if header else None
     # `draft_length`: mean tokens of a draft by the server's counters
     if isinstance(asked_length, int) and server.draft_length > asked_length:

@@ -142,7 +142,7 @@ def _highlights(report: Report) -> list[Highlight]:
     vanilla = next(of_vanilla, None)  # None if it did not run
     if vanilla and vanilla.num_done:  # completions that were measured
         highlights.append(Highlight("Vanilla", formats.rate(vanilla.tokens_per_s), "tokens/s"))
-        num_tasks = len(report.sources[0].metrics.tasks)
+        num_tasks = len(report.sources[0].metrics.tasks)  # of the only run
         tasks_text = "1 task" if num_tasks == 1 else f"{num_tasks} tasks"
         highlights.append(Highlight("Samples", str(vanilla.num_samples), tasks_text))
     return highlights

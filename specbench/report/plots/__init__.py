@@ -25,7 +25,7 @@ def make_plots(report: Report) -> tuple[Plot, ...]:
     ranked_makers.sort(key=lambda place_and_maker: place_and_maker[0])
     plots: list[Plot] = []
     for _, make in ranked_makers:
-        plot_or_plots = make(report)
+        plot_or_plots = make(report)  # None or empty if there is no data for it
         if isinstance(plot_or_plots, Plot):
             plots.append(plot_or_plots)
         elif plot_or_plots:

@@ -77,6 +77,7 @@ def _draw_positions(report: Report, panels: list[_Panel]) -> Figure:
     """The figure: a row of two axes per panel, with a line per method over the depths.
 
     A panel is a run at a temperature: its title, and its methods' numbers over all tasks.
+    `_DEPTH` is the label of the axis of depths.
     """
     drafting = {method for panel in panels for method in panel.cells}
     all_looks = looks(report.labels)  # label, colour and marker by method

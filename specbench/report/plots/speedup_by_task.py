@@ -110,13 +110,14 @@ def _draw(report: Report) -> Figure:
         for rank, method in enumerate(methods):
             # the fastest at height 0, others below
             _draw_bar(axes, -rank, method, drafting_looks[method.method])
+        # the line of vanilla, and the methods' names beside their bars
         _draw_frame(axes, [drafting_looks[method.method].label for method in methods])
         style.frame(axes, title, x="speedup (times)", grid="x")
     return figure
 
 
 def _draw_bar(axes: Axes, y: int, method: MethodResults, look: Look) -> None:
-    """Draw a method's mean speedup as a bar at height `y`: 0 for the fastest, -1 for the next.
+    """Draw a method's mean speedup as a horizontal bar at height `y`: 0, -1, … from the top.
 
     It has its interval, a point per task and the number at its right; a missing mean has its
     reason in place of a bar. `look` is the method's colour. `_ERROR_BAR`, `_POINT` and `_NUMBER`

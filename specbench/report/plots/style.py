@@ -140,6 +140,7 @@ def looks(labels: Mapping[str, str]) -> dict[str, Look]:
         num_seen[name] += 1
         variant_marker = f"${num_seen[name]}$"  # matplotlib draws the digits
         marker = variant_marker if num_variants[name] > 1 else _marker(name)
+        # `drawable`: with escapes for control characters
         look_of[spelling] = Look(drawable(label), _colour(name), marker)
     return look_of
 
@@ -203,7 +204,8 @@ def tiles(
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    subtitle_lines = wrap(drawable(subtitle), 118)  # characters that fit the figure
+    # lines of 118 characters, which fit the figure; `drawable` escapes control characters
+    subtitle_lines = wrap(drawable(subtitle), 118)
     legend_size = _legend_size(handles)  # its columns, and its lines of text
     num_columns = min(most_columns, num_axes)  # of axes
     num_rows = -(-num_axes // num_columns)  # rounded up
@@ -259,6 +261,7 @@ def frame(axes: Axes, title: str = "", *, x: str = "", y: str = "", grid: str = 
     grid_spec = axes.get_gridspec()
     num_columns = grid_spec.ncols if grid_spec else 1  # axes side by side
     most_characters = 104 // num_columns - 4  # 104 fit the figure, 4 are a gap
+    # `drawable`: with escapes for control characters
     wrapped_title = "\n".join(wrap(drawable(title), most_characters))
     axes.set_title(wrapped_title, fontsize=9.5, loc="left", color=INK)
     axes.set_xlabel(x, fontsize=9)
