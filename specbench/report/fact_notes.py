@@ -56,7 +56,7 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     yield "run", _settings(info)  # the settings that a report prints
     yield "servers", {"servers": _servers(info)}  # of the methods, if they ran on servers
     yield "workers", {"workers": facts.workers(info)}  # processes of a cluster, if it had one
-    yield "steps", _execution(info)  # as CUDA graphs or one by one, and the kernels
+    yield "steps", _execution(info)  # how they were executed, and the kernels
     yield "one_pass", {"is_one": is_one_local_pass}
     yield "threads", _threads(run)  # of the CPU
     yield _samples(run)  # a whole pair, as some below: numbers of samples and completions
@@ -67,7 +67,7 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     yield f"formula_{run.arithmetic}", {"changes": _formula(run)}
     if isinstance(run.roofline, Roofline):  # the memory bandwidth is known
         yield _memory(run, run.roofline)
-    yield "cpu_trees", _slow_on_cpu(run)  # methods that large trees slow on a CPU
+    yield "cpu_trees", _slow_on_cpu(run)  # methods slower than vanilla on a CPU
     yield "processor", _processor(info)  # load and clock
     yield "gpu", _gpu(info)  # clocks, temperature and power
 

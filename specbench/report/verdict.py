@@ -56,7 +56,7 @@ def _none_is_faster(run: RunMetrics, ranking: Ranking) -> list[str]:
     # "0.93x on average [0.90, 0.96]": `_average` is empty for one task, `brackets` without interval
     speedup_text = f"{speedup.value:.2f}x{_average(run)}{formats.brackets(speedup)}"
     sentences = [f"No method is faster than vanilla; {label} comes closest ({speedup_text})."]
-    # words for a difference that is not significant: with an interval they begin with ": "
+    # words for a difference that is not significant, else empty; with an interval after ": "
     doubt = _doubt_against_vanilla(ranking, _NOT_DIFFERENT)
     if speedup.interval and doubt:
         sentences.append(f"That is {doubt.removeprefix(': ')}.")
