@@ -26,8 +26,8 @@ _BUSY = (
 def connected(address: str) -> Iterator[Any]:
     """The module `ray`, connected to a cluster until the block ends.
 
-    `address` is "local" for this machine, "auto" for the cluster that runs on it, else that of
-    a cluster's head, such as "10.0.0.1:6379".
+    `address` is "local" to start Ray on this machine, "auto" for the cluster that runs on this
+    machine already, else that of a cluster's head, such as "10.0.0.1:6379".
 
     Raises:
         UserError: Ray is not installed, or the cluster cannot be reached.
@@ -39,7 +39,7 @@ def connected(address: str) -> Iterator[Any]:
         import ray
 
         if address not in ("local", "auto"):
-            _reach_head(address)
+            _reach_head(address)  # raises at once if nothing answers; Ray would try for minutes
         ray.init(
             address=address,
             include_dashboard=False if address == "local" else None,  # None: Ray decides
@@ -52,7 +52,7 @@ def connected(address: str) -> Iterator[Any]:
             'Install it: pip install "ray[default]>=2.40".',
         ) from error
     except Exception as error:  # of several classes: Ray has none for a failed connection
-        raise _connection_error(address, error) from error
+        raise _connection_error(address, error) from error  # a UserError with the reason
     finally:
         signal.signal(signal.SIGTERM, sigterm_handler)  # Ray's own would end the process
     try:
@@ -83,13 +83,14 @@ def _reach_head(address: str) -> None:
 def _connection_error(address: str, error: Exception) -> UserError:
     """The error for a user whose cluster cannot be reached: what failed, and the reason.
 
-    `address` is "auto", "local" or that of a cluster's head, HOST:PORT; `error` is Ray's.
+    `address` is "auto", "local" or that of a cluster's head, HOST:PORT; `error` is what Ray, or
+    the connection to the head, raised. Its first line is the reason.
     """
     problem = f"The Ray cluster at {address} cannot be reached"
-    hint = _HOW_TO_REACH  # a sentence: what the user can do
+    hint = _HOW_TO_REACH  # a sentence: how to start a cluster, and how to name it
     if address == "auto":
         problem = "No Ray cluster runs on this machine"
     elif address == "local":
         problem = "Ray did not start on this machine"
-        hint = _BUSY  # to try again later: Ray's time limit for its start is fixed
+        hint = _BUSY  # sentences: try again later, since Ray gives up on a busy machine
     return UserError(f"{problem}: {reason_of(error).rstrip('.')}.", hint)

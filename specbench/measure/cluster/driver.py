@@ -47,9 +47,9 @@ class ClusterBackend:
         Args:
             ray: the module `ray`, connected to the cluster.
             actors: Ray's handles of the workers.
-            about: the setup's part of the run's header, which all workers share.
+            about: model, methods and versions, as in the run's header: the same for all workers.
             num_named: number of workers of the run before it was resumed, which have the names
-                worker-1 and so on; the next is worker-{num_named + 1}.
+                worker-1 and so on; the next is worker-{num_named + 1}. 0 for a new run.
         """
         self._ray = ray
         self._actors = actors
@@ -58,8 +58,10 @@ class ClusterBackend:
         self._names: dict[Any, str] = {}  # of workers, by actor
         self._infos: dict[str, BackendInfo] = {}  # what workers measured, by worker's name
         self._idle = deque[Any]()  # actors that have loaded their models and have no job
-        self._waiting = deque[Job]()  # jobs of the pass that no worker has yet
-        self._calls: dict[Any, Call] = {}  # by Ray's reference to the result
+        # A job is a prompt to complete, with all its turns, in one pass over the prompts.
+        self._waiting = deque[Job]()  # jobs of the present pass that no worker has yet
+        # The worker and the job of each call that has not ended, by Ray's reference to its result.
+        self._calls: dict[Any, Call] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -67,14 +69,18 @@ class ClusterBackend:
     def __exit__(self, *exception: object) -> None:
         """Close the idle workers, keep their last descriptions, and end all workers.
 
-        `exception` is what ended the block, if anything; it passes.
+        An actor is Ray's handle of a worker; `_idle` has those that loaded the model and have no
+        job, `_actors` has all. `_infos` has the descriptions, by the worker's name. `exception`
+        is what ended the block, if anything; it passes.
         """
-        # By Ray's reference to the description that `close` returns.
+        # The idle actors, by Ray's reference to the description that `close` will return.
         closing = {actor.close.remote(): actor for actor in self._idle}
+        # The references whose description came within CLOSE_S seconds.
         closed, _ = self._ray.wait([*closing], num_returns=len(closing), timeout=CLOSE_S)
         for reference in closed:
             worker_name = self._names[closing[reference]]
-            with suppress(self._ray.exceptions.RayError):  # keeps its earlier description
+            # Of a worker that failed, the earlier description stays.
+            with suppress(self._ray.exceptions.RayError):
                 self._infos[worker_name] = self._ray.get(reference)
         for actor in self._actors:
             self._ray.kill(actor)
@@ -120,20 +126,21 @@ class ClusterBackend:
     def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
         """Run the samples on idle workers. Yields each new record after it is stored.
 
-        The records of a sample are written when it is done: if its worker is lost, another one
-        repeats all of it. A pass ends before the next one begins. `done` are the records that
-        the run has already.
+        A sample is a prompt in one pass over the prompts, with all turns and methods; a record is
+        the answer of one method to one turn. The records of a sample are written when it is done:
+        if its worker is lost, another one repeats all of it. A pass ends before the next one
+        begins. `done` are the records that the run has already.
 
         Raises:
             SpecbenchError: no worker is left, and none came back in time.
         """
         # A job is a sample with missing records; `repeat` is the number of its pass.
         for _, jobs_of_pass in groupby(_jobs(self._plan, done), lambda job: job.sample.repeat):
-            self._waiting.extend(jobs_of_pass)
+            self._waiting.extend(jobs_of_pass)  # jobs that no worker has yet
             while self._waiting or self._is_working:  # a worker has a job
                 while self._idle and self._waiting:
-                    self._submit(self._idle.popleft(), self._waiting.popleft())
-                for record in self._next_records():
+                    self._submit(self._idle.popleft(), self._waiting.popleft())  # worker, job
+                for record in self._next_records():  # of the next call that ends
                     self._log.append(record)
                     self._progress.sample_finished(record)
                     yield record
@@ -151,14 +158,18 @@ class ClusterBackend:
     def _next_records(self) -> Sequence[Record]:
         """Wait until a call of a worker ends.
 
+        A call lets a worker complete a sample (its job), or only load its model. `_calls` has the
+        worker (as Ray's handle, an actor) and the job of each, by Ray's reference to its result.
+
         Returns the records of its sample with the worker's name. They are error records if the
         sample is given up, and none if a worker has only loaded its model, or is lost and
         another one is to repeat the sample.
 
         Raises:
-            SpecbenchError: a worker refuses the model, or none came back within the time.
+            SpecbenchError: a worker refuses the model (`get` raises its error), or all workers
+                are lost and none came back within RESTART_S seconds.
         """
-        timeout_s = None if self._is_working else RESTART_S  # a job may take any time
+        timeout_s = None if self._is_working else RESTART_S  # None: a job may take any time
         # Ray's references to the results of calls that have ended: at most one.
         ended, _ = self._ray.wait([*self._calls], timeout=timeout_s)
         if not ended:
@@ -167,14 +178,14 @@ class ClusterBackend:
                 "Repair the cluster (`ray status`), then go on with --resume.",
             )
         reference = ended[0]
-        actor, job = self._calls.pop(reference)
+        actor, job = self._calls.pop(reference)  # without a job (None) it loaded its model
         try:
             result: Result = self._ray.get(reference)
-        except self._ray.exceptions.RayActorError as error:
+        except self._ray.exceptions.RayActorError as error:  # the worker is lost
             return self._handle_loss(actor, job, f"{reason_of(error).rstrip('.')}.")
         self._idle.append(actor)
         if result.info is not None:  # a worker's description, with its first result only
-            self._add_worker(actor, result.info)
+            self._add_worker(actor, result.info)  # gives it a name
         return [replace(record, worker=self._names[actor]) for record in result.records]
 
     def _add_worker(self, actor: Any, info: BackendInfo) -> None:
@@ -188,15 +199,18 @@ class ClusterBackend:
     def _handle_loss(self, actor: Any, job: Job | None, reason: str) -> Sequence[Record]:
         """Let another worker repeat the job of a lost one.
 
-        A worker that is lost without a job could not be restarted, and is not used again.
+        Ray itself repeats the loading of a model. So a worker that is lost while it loads its
+        model cannot be restarted: it is not used again.
 
         Args:
             actor: Ray's handle of the lost worker.
-            job: the sample that it was completing; None if it was loading its model.
+            job: the sample that it was completing (a prompt with all turns, for all methods);
+                None if it was loading its model.
             reason: why it is lost, as a sentence.
 
         Returns:
-            Error records of the sample if too many workers were lost at it, else none.
+            If MOST_ATTEMPTS workers were lost at this sample: an error record for each of its
+            records that is missing. Else none.
         """
         worker_name = self._names.get(actor, "A worker")  # it has a name once it has loaded
         if job is None:
@@ -212,12 +226,12 @@ class ClusterBackend:
             self._waiting.appendleft(job._replace(num_lost=num_lost))  # the next to be given out
             return ()
         error = f"{MOST_ATTEMPTS} workers were lost at it: {reason}"
-        seed = self._plan.spec.seed  # of the run
+        seed = self._plan.spec.seed  # of the run; `seed_of` makes that of a request of it
         return [
             Record(key, "error", prompt_tokens=0, seed=seed_of(seed, key.request), error=error)
-            for label in self._plan.setup.labels
-            for key in job.sample.keys(label)
-            if key not in job.stored  # records that the run has already
+            for label in self._plan.setup.labels  # of the methods
+            for key in job.sample.keys(label)  # of the records of one method, a record per turn
+            if key not in job.stored  # records that the run has already, by key
         ]
 
 

@@ -58,24 +58,27 @@ class ClusterSetup:
 def make_cluster_setup(ray: Any, spec: RunSpec, *, is_offline: bool) -> ClusterSetup:
     """Start a run's workers, and check that they agree with each other and with this machine.
 
-    `ray` is the connected module. With `is_offline`, workers use no network.
+    `ray` is the connected module, `spec` has the run's options. With `is_offline`, workers use no
+    network. Each worker reports its setup: the header's part about model and methods (`about`,
+    with the hardware and versions of its machine as `environment`), a title, the methods' labels,
+    methods without a checkpoint, the codec (chats to tokens and back) and the context in tokens.
 
     Raises:
         UserError: workers cannot do the run, or have other files or versions than the others.
     """
-    if spec.backend:  # a server's
+    if spec.backend:  # "server"; empty for methods that workers run themselves
         raise UserError(
             "--ray is for methods that specbench runs itself, not for servers.",
             "Leave out --ray, or --backend and --engine.",
         )
-    if spec.settings == AUTO:  # would be measured on one machine: take the papers'
+    if spec.settings == AUTO:  # sizes of drafts, measured on one machine: take the papers'
         spec = msgspec.structs.replace(spec, settings=PAPER)
-    started = _start_workers(ray, spec, is_offline=is_offline)
+    started = _start_workers(ray, spec, is_offline=is_offline)  # their actors and reports
     # By machine, so that the first one does not depend on which worker was the fastest.
     reports = sorted(
         started.reports, key=lambda report: msgspec.json.encode(report.about.environment)
     )
-    _check_agreement(reports)
+    _check_agreement(reports)  # raises UserError
     first_report = reports[0]
     # The headers of methods by label, built anew: a file leaves out fields that are the very
     # default objects of this process, and a worker's defaults are equal objects, not the same.
@@ -100,14 +103,18 @@ def make_cluster_setup(ray: Any, spec: RunSpec, *, is_offline: bool) -> ClusterS
 def _check_agreement(reports: Sequence[WorkerReport]) -> None:
     """Check that all workers have the first one's setup, and versions as on this machine.
 
+    A report is a worker's. Its `about` is the header's part about model, files and methods (by
+    label), with the hardware and versions of the worker's machine as `environment`.
+
     Raises:
         UserError: a worker has other files or versions, or a method cannot run on several workers.
     """
-    about = reports[0].about  # the first worker's part of the run's header
-    this_machine = environment.capture()
-    if about.environment is not None:
+    about = reports[0].about  # the first worker's
+    this_machine = environment.capture()  # hardware and versions of this process
+    if about.environment is not None:  # a worker's report always has one
         # This process computes nothing, so its torch may be another build.
         this_machine = msgspec.structs.replace(this_machine, torch=about.environment.torch)
+    # The first worker's model, files and methods, with the versions here.
     expected = msgspec.structs.replace(about, environment=this_machine)
     for report in reports:
         report.check(expected)  # raises UserError if versions or files differ
@@ -150,22 +157,32 @@ class StartedWorkers(NamedTuple):
 def _start_workers(ray: Any, spec: RunSpec, *, is_offline: bool) -> StartedWorkers:
     """Start a run's workers on the machines of the cluster, and let each report its setup.
 
-    `ray` is the connected module. Workers for which Ray finds no place within PLACE_S seconds
-    are not waited for, and end.
+    Workers for which Ray finds no place within PLACE_S seconds are not waited for, and end. An
+    actor is Ray's handle of a worker.
+
+    Args:
+        ray: the connected module.
+        spec: the run's options.
+        is_offline: workers use no network.
+
+    Returns:
+        The actors of the workers that started, and their reports, in the same order.
 
     Raises:
         UserError: no worker can be started, or one lacks what the run needs.
     """
-    # Environment variables of this process that the workers get.
+    # Environment variables of this process, by name, that the workers get.
     shared_variables = {name: os.environ[name] for name in SHARED_VARIABLES if name in os.environ}
     worker_class = ray.remote(Worker)  # starts a worker in a process of the cluster
-    # Handles of workers by Ray's reference to a call that ends when the worker has started.
+    # Actors by Ray's reference to a call that ends when the worker has started.
     actors_by_start: dict[Any, Any] = {}
+    # Ray's options for the GPUs or CPUs of each worker.
     for resources in _resources_of_workers(ray, spec.device):
         class_with_resources = worker_class.options(max_restarts=MOST_RESTARTS, **resources)
         actor = class_with_resources.remote(spec, is_offline=is_offline, shared=shared_variables)
         actors_by_start[actor.__ray_ready__.remote()] = actor
     num_workers = len(actors_by_start)
+    # The references of the workers that have started.
     starts, _ = ray.wait([*actors_by_start], num_returns=num_workers, timeout=PLACE_S)
     if not starts:
         raise UserError(
@@ -186,9 +203,10 @@ def _start_workers(ray: Any, spec: RunSpec, *, is_offline: bool) -> StartedWorke
 def _resources_of_workers(ray: Any, device: str) -> list[dict[str, Any]]:
     """The resources of each worker: one dict per worker, as Ray's options of an actor.
 
-    The keys are num_gpus, or num_cpus and scheduling_strategy. `device` is that of `--device`.
-    A worker has a GPU, or as many on one machine as `--device` names. On a CPU each machine
-    has one worker with all its cores, so that none disturbs another.
+    The keys are num_gpus, or num_cpus and scheduling_strategy. `ray` is the connected module,
+    `device` that of `--device`: auto, cpu, cuda, cuda:1 or cuda:0-1. A worker has a GPU, or as
+    many on one machine as `--device` names. On a CPU each machine has one worker with all its
+    cores, so that none disturbs another.
 
     Raises:
         UserError: no machine of the cluster has as much as one worker needs.
@@ -197,9 +215,9 @@ def _resources_of_workers(ray: Any, device: str) -> list[dict[str, Any]]:
     has_gpus = any(node["Resources"].get("GPU") for node in nodes)
     is_on_gpu = device.startswith("cuda") or (device != "cpu" and has_gpus)
     resource = "GPU" if is_on_gpu else "CPU"
-    # "cuda:0-1" names two GPUs; "auto" names none, and means one.
+    # GPUs, or CPUs at least. "cuda:0-1" names two GPUs; "auto" names none, and means one.
     num_per_worker = max(1, len(gpu_numbers(device))) if is_on_gpu else 1
-    # GPUs or CPUs by the id of the machine.
+    # Numbers of GPUs or CPUs by the id of the machine.
     num_by_node = {node["NodeID"]: int(node["Resources"].get(resource, 0)) for node in nodes}
     most_on_a_node = max(num_by_node.values(), default=0)
     if most_on_a_node < num_per_worker:
@@ -215,6 +233,7 @@ def _resources_of_workers(ray: Any, device: str) -> list[dict[str, Any]]:
         return [{"num_gpus": num_per_worker}] * num_workers
     node_affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
     return [
+        # soft=False: on this machine or on none.
         {"num_cpus": num_cpus, "scheduling_strategy": node_affinity(node_id, soft=False)}
         for node_id, num_cpus in num_by_node.items()
         if num_cpus  # a machine may offer Ray none

@@ -39,8 +39,11 @@ class Worker:
     def __init__(self, spec: RunSpec, *, is_offline: bool, shared: dict[str, str]) -> None:
         """Set the environment variables; the setup and the model are made later.
 
+        SHARED_VARIABLES are the names of variables that change speed or numerics. They are as in
+        the driver, the process that started the run: unset here if it has none.
+
         Args:
-            spec: what the run is to do.
+            spec: the run's options.
             is_offline: use no network.
             shared: names and values of the driver's environment variables to set.
         """
@@ -50,18 +53,23 @@ class Worker:
         self._spec = spec
         self._is_offline = is_offline
         self._shared = shared
-        self._stack = ExitStack()  # ends the model and the samplers
+        self._stack = ExitStack()  # frees the model and ends the samplers, when it is closed
         self._sampler = CpuSampler()  # of the CPU's load and clock
+        # The model's files and the methods, found and checked; None before the first use.
         self._setup: Setup | None = None
-        self._machine: Environment | None = None  # hardware and versions here
+        self._machine: Environment | None = None  # hardware and versions here; None until reported
         self._runner: SampleRunner | None = None  # None before the model is loaded
-        self._done: list[Record] = []  # without tokens and texts
+        self._done: list[Record] = []  # of this worker so far, without tokens and texts
         for name in SHARED_VARIABLES:
             os.environ.pop(name, None)  # Ray has set some
         os.environ.update(shared)
 
     def report(self) -> WorkerReport:
         """The setup on this machine, with its address, versions and warnings.
+
+        A setup is the model's files and the methods, found and checked, before anything is loaded.
+        It has a title in words, the methods' labels, the methods without a checkpoint, a codec
+        (chats to tokens and back), and the tokens of the model's context.
 
         Raises:
             UserError: the setup cannot be made here; the message names the machine.
@@ -74,9 +82,11 @@ class Worker:
             raise error.at(address) from error  # names the machine in the message
         except Exception as error:
             raise UserError(f"A worker on {address} failed: {describe_error(error)}") from error
-        # Only the driver's variables: Ray's own, such as its choice of GPUs, differ by worker.
+        # Hardware and versions, with the driver's environment variables alone (`_shared`): Ray's
+        # own, such as its choice of GPUs, differ by worker.
         self._machine = msgspec.structs.replace(environment.capture(), variables=self._shared)
-        warnings = (*about.warnings, environment.busy_warning())  # None on a quiet machine
+        # The setup's, and one if other work keeps the processor busy, else None.
+        warnings = (*about.warnings, environment.busy_warning())
         return WorkerReport(
             address=address,
             about=msgspec.structs.replace(
@@ -116,24 +126,25 @@ class Worker:
     def _load(self, opening: Opening) -> BackendInfo:
         """Load the model and warm up. Returns the worker's part of the run's header.
 
-        `opening` has the setup of the run, which must be this worker's too, and the requests of
-        the warm-up.
+        `opening` has the header's part about model, files and methods (`about`), which must be
+        this worker's too, and the requests of the warm-up, the first of them a usual one.
         """
         self.report()  # makes the setup, if Ray started this process again
         setup = self._get_setup()
         # Servers, which have other backends, are refused with a cluster. The folder is not used.
         backend = cast(RequestBackend, self._stack.enter_context(setup.open(Path())))
-        self._stack.enter_context(self._sampler)
+        self._stack.enter_context(self._sampler)  # of the CPU's load and clock
         self.report().check(opening.about)  # the files may have changed while they were loaded
         backend.warm_up(opening.requests)
-        # The driver has the prompts: a worker is given one sample after the other.
+        # The driver has the prompts: a worker is given one sample after the other. So the most
+        # tokens of an answer are those of the usual request.
         max_new_tokens = opening.requests[0].max_new_tokens
-        work = Work(self._spec, setup.labels, setup.codec, max_new_tokens)
+        work = Work(self._spec, setup.labels, setup.codec, max_new_tokens)  # same for all samples
         silent_progress = Progress(lambda text: None)
-        self._runner = SampleRunner(
+        self._runner = SampleRunner(  # gives each new record to `self.append`
             work, backend, sink=self, progress=silent_progress, watch=PauseWatch()
         )
-        self._stack.enter_context(self._runner.watch)
+        self._stack.enter_context(self._runner.watch)  # notes when this process was paused
         return self._describe()
 
     def _get_setup(self) -> Setup:
