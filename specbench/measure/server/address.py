@@ -11,7 +11,7 @@ _LEAST_KEY = 8
 
 
 def server_root(url: str) -> str:
-    """The address without a path: `/v1` is optional in what the user gives.
+    """The address of a server, with "http://" if it has no scheme, and without "/v1" at its end.
 
     Raises:
         UserError: it is not an HTTP address, or has a user, a password or a query.
@@ -24,7 +24,7 @@ def server_root(url: str) -> str:
         _ = address.port  # raises ValueError if it is not a number
     except ValueError:
         is_address = False
-    if "@" in url or "?" in url or "#" in url:
+    if "@" in url or "?" in url or "#" in url:  # a user or password, a query, a fragment
         raise UserError(
             "--url has a user, a password or a key, which would stand in the files of the run.",
             f"Give the address alone, and the key in the environment variable {API_KEY}: the key, "
@@ -35,7 +35,7 @@ def server_root(url: str) -> str:
             f"--url {url} is not the address of a server.",
             "Give one such as http://127.0.0.1:8000.",
         )
-    # The user may give the API's path "/v1" too; requests add it themselves.
+    # The user may give the API's path "/v1" too; requests add it themselves. Other paths stay.
     path = address.path.rstrip("/").removesuffix("/v1")
     return f"{address.scheme}://{address.netloc}{path}"
 

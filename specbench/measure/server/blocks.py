@@ -79,8 +79,9 @@ class BlockClock:
 def blocks(plan: Plan, *, is_one_at_a_time: bool) -> Iterator[Block]:
     """All blocks in order. A block has the samples of one cell, for one method.
 
-    A cell is a pass, a temperature, a task and a load. With `is_one_at_a_time`, servers are started
-    in turn, and only one runs.
+    A sample is a prompt with its turns. A cell is a pass over the prompts (`repeat`, from 0), a
+    temperature, a task and a load (requests at once or per second). Each method, named by its
+    label, has a server. With `is_one_at_a_time`, servers are started in turn, and only one runs.
 
     The methods take turns: on each task and load if their servers run side by side, else once
     per pass, since a server that has to be started answers all tasks.
@@ -90,7 +91,7 @@ def blocks(plan: Plan, *, is_one_at_a_time: bool) -> Iterator[Block]:
     for sample in plan.samples:
         cell = (sample.repeat, sample.temperature, sample.task, sample.load)
         samples_by_cell.setdefault(cell, []).append(sample)
-    for pass_number in range(plan.repeats):
+    for pass_number in range(plan.repeats):  # the number of passes
         cells_of_pass = [  # the samples of each cell
             tuple(samples)
             for samples in samples_by_cell.values()
@@ -125,14 +126,15 @@ async def closed_loop(samples: Sequence[Sample], concurrency: int, work: Work) -
 async def at_rate(samples: Sequence[Sample], rate: float, seed: int, work: Work) -> None:
     """Begin `rate` samples per second on average, without waiting for earlier ones to finish.
 
-    The times between them are exponential (a Poisson process), drawn with the seed. `work` makes
-    the coroutine that completes a sample.
+    The times between them are exponential (a Poisson process), drawn with the seed. A sample is a
+    prompt with its turns; `work(sample)` is a coroutine that completes it. Returns when all are
+    complete.
     """
     generator = random.Random(seed)
     began = perf_counter()
     due_s = 0.0  # when a sample begins, in seconds after `began`
     async with asyncio.TaskGroup() as group:
         for sample in samples:
-            due_s += generator.expovariate(rate)
+            due_s += generator.expovariate(rate)  # seconds since the sample before
             await asyncio.sleep(max(0.0, began + due_s - perf_counter()))
             group.create_task(work(sample))

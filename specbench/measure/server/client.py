@@ -75,15 +75,19 @@ class Client:
     async def complete(self, protocol: StreamProtocol, model: str, ask: ChatRequest) -> Answer:
         """The answer to a request, timed from its first attempt.
 
-        `model` is the model's name at the server. A request that the server refuses is sent again
-        after a wait, which the server may name.
+        A request that the server refuses is sent again after a wait, MOST_ATTEMPTS times in all.
+
+        Args:
+            protocol: the form of requests and answers that the server takes.
+            model: the model's name at the server.
+            ask: the prompt, as tokens and as a chat, and how to answer it.
 
         Raises:
             RequestFailed: there is none. If the server no longer answers at all, `dead_reason` says
                 so, and later requests fail at once until `check_alive` finds it again.
         """
         body = msgspec.json.encode(protocol.body(model, ask))
-        first_sent = perf_counter()
+        first_sent = perf_counter()  # time of the first attempt
         num_refused = 0
         while not self.dead_reason:
             try:
@@ -95,7 +99,7 @@ class Client:
                     if num_attempts > 1:
                         reason += f" It was tried {num_attempts} times."
                     raise RequestFailed(reason) from failure
-                wait_s = failure.retry_after_s
+                wait_s = failure.retry_after_s  # as the server asks; None if it does not
                 if wait_s is None:
                     wait_s = FIRST_WAIT_S * 2.0**num_refused  # doubles with each refusal
                 num_refused += 1
@@ -103,7 +107,7 @@ class Client:
             else:
                 if num_refused == 0:
                     return answer
-                # Its time includes the waits.
+                # `sent` is when its last attempt was sent: the time is to include the waits.
                 return replace(answer, sent=first_sent, num_retries=num_refused)
         raise RequestFailed(self.dead_reason)
 
@@ -125,7 +129,10 @@ class Client:
             return {}
 
     async def get(self, path: str) -> str:
-        """The text at a path of the server, with the API key removed if it has it.
+        """The text at a path of the server, such as "/metrics".
+
+        The user's API key is removed from it, if the server repeats it. `root` is the server's
+        address.
 
         Raises:
             RequestFailed: there is none within SHORT_S seconds, or more than MOST_TEXT bytes.
@@ -136,7 +143,7 @@ class Client:
             timeout = ClientTimeout(total=SHORT_S)
             async with self._session.get(self.root + path, timeout=timeout) as response:
                 if response.status != 200:
-                    raise await _refusal(response)
+                    raise await _refusal(response)  # a RequestFailed with the server's message
                 content = bytearray()
                 async for piece in response.content.iter_any():
                     content += piece
@@ -146,12 +153,18 @@ class Client:
         except TimeoutError as error:
             raise RequestFailed(f"{path} was not answered within {SHORT_S:g} s.") from error
         except (ClientError, OSError, ValueError) as error:
-            raise RequestFailed(_connection_text(error)) from error
+            raise RequestFailed(_connection_text(error)) from error  # the error in words
 
     async def _stream(self, protocol: StreamProtocol, body: bytes, budget: int) -> Answer:
         """The answer to one attempt. Time runs from the moment before the request is sent.
 
-        `body` is the request in JSON; `budget` is the most tokens that it asks for.
+        Args:
+            protocol: the form of requests and answers that the server takes, with their path.
+            body: the request in JSON.
+            budget: the most tokens of the answer that it asks for.
+
+        Raises:
+            RequestFailed: there is no whole answer; `is_refused` if the server did not begin it.
         """
         from aiohttp import ClientConnectorError, ClientError, ConnectionTimeoutError
 
@@ -159,13 +172,14 @@ class Client:
         headers = {"Content-Type": "application/json"}
         if not protocol.keeps_connections:  # the server drops those that it said it would keep
             headers["Connection"] = "close"
+        # Puts the answer together from the pieces of the stream, and notes when they arrived.
         reader = AnswerReader(protocol, sent=perf_counter(), budget=budget)
         try:
             async with self._session.post(
                 url, data=body, headers=headers, allow_redirects=False
             ) as response:
                 if response.status != 200:
-                    raise await _refusal(response)
+                    raise await _refusal(response)  # a RequestFailed with the server's message
                 if response.content_type != "text/event-stream":
                     raise RequestFailed(
                         f"The server answered with {response.content_type}, not with a stream of "
@@ -176,11 +190,11 @@ class Client:
             return reader.finish()
         except (ClientError, OSError) as error:
             await self.check_alive()  # notes if the server no longer answers at all
-            reason = _connection_text(error)
+            reason = _connection_text(error)  # the error in words
             # Without a connection the server has not begun: the request may be sent again.
             if isinstance(error, (ClientConnectorError, ConnectionTimeoutError)):
                 raise RequestFailed(reason, is_refused=True) from error
-            if isinstance(error, TimeoutError):
+            if isinstance(error, TimeoutError):  # of the whole request
                 reason = f"No whole answer within {self._request_s:g} s:"
             raise RequestFailed(
                 f"{reason} {reader.num_events} events with tokens had arrived."
@@ -210,8 +224,10 @@ async def _start_of(response: ClientResponse) -> str:
         body: Any = msgspec.json.decode(text)
         error = body.get("error", body)  # a text, or an object with a message
         text = error if isinstance(error, str) else str(error["message"])
+    # If it is not JSON, or has no message, the start of the text says what it is.
     except (msgspec.DecodeError, RecursionError, AttributeError, KeyError, TypeError):
-        pass  # it is not JSON, or has no message: the start of the text says what it is
+        pass
+    # On one line, without control characters.
     return cut(printable(" ".join(text.split())), _SHOWN)
 
 

@@ -18,23 +18,25 @@ _POSITION = re.compile(r'position="(\d{1,3})"', re.A)
 
 
 def read_counters(text: str) -> dict[str, float]:
-    """The counters of a server, by our names: `accepted_at_1` is the first draft position.
+    """The counts of a server since its start, by our names of the counters.
 
-    `text` has Prometheus' format: lines such as `vllm:name_total{position="0"} 12`. Counters of
-    other names are left out, and those of one name are added up. Empty for a text that is not a
-    list of metrics.
+    For example, `num_drafts`; `accepted_at_1` counts accepted tokens at the first position of
+    drafts. `text` has Prometheus' format: lines such as `vllm:name_total{position="0"} 12`.
+    Metrics without a name of ours are left out, and those with the same one are added up. Empty
+    for a text that is not a list of metrics.
     """
-    our_names = {  # by metric, such as `vllm:spec_decode_num_drafts`
+    our_names = {  # our names of counters by metric, such as `vllm:spec_decode_num_drafts`
         f"{engine}:{metric}": counter
-        for engine in NAMES
+        for engine in NAMES  # of all engines, such as vllm
         for metric, counter in load_engine(engine).counters.items()
     }
     counters: dict[str, float] = {}
-    for metric, labels, number in _SAMPLE.findall(text):  # `labels` is the text in braces
+    # The three groups of each line that is a metric. `labels` is the text in braces.
+    for metric, labels, number in _SAMPLE.findall(text):
         counter = our_names.get(metric.removesuffix("_total"))  # the suffix of Prometheus
         if counter == "accepted_at":  # one per position of a draft, from 0 in the label
-            position = _POSITION.search(labels)
-            counter = f"accepted_at_{int(position[1]) + 1}" if position else None
+            position = _POSITION.search(labels)  # the match; its group 1 is the number
+            counter = f"accepted_at_{int(position[1]) + 1}" if position else None  # from 1
         if counter:
             counters[counter] = counters.get(counter, 0.0) + float(number)
     return {counter: count for counter, count in counters.items() if math.isfinite(count)}
