@@ -49,10 +49,11 @@ class BlockRunner:
     """The records among them that are not in the log yet."""
 
     def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
-        """Run all blocks. Yields each new record after its block is stored.
+        """Run all blocks: the requests of one method, task and load in one pass over the prompts.
 
-        `done` has the records of earlier parts of the run. `backend.run` runs a coroutine to its
-        end.
+        Yields each new record after its block is stored. `done` has the records of earlier parts
+        of the run. `backend.source` has the servers, which run side by side or one at a time (the
+        order of blocks differs); `backend.run` runs a coroutine to its end.
         """
         self._records = {record.key: record for record in done}
         running_pass = 0  # the pass that runs
@@ -60,37 +61,37 @@ class BlockRunner:
             missing = [key for key in block.keys if key not in self._records]
             if not missing:
                 continue
-            if block.first.repeat != running_pass:
+            if block.first.repeat != running_pass:  # that of the block's first sample, and of all
                 running_pass = block.first.repeat
                 self.backend.run(self.backend.source.end_pass())  # ends what servers remember
             try:
                 self.backend.run(self._run_block(block))
-            except BaseExceptionGroup as group:  # of the tasks of a block
+            except BaseExceptionGroup as group:  # of the tasks of a block: the first is raised
                 raise group.exceptions[0] from None
-            self.log.changed()
+            self.log.changed()  # writes the header again, with the block
             yield from (self._records[key] for key in missing)
 
     async def _run_block(self, block: Block) -> None:
         """Complete what is missing of a block, and describe it in the header.
 
         The description has the block's time, its new requests and tokens, and the growth of the
-        server's counters, by name. If the server does not answer, the missing records are
-        error records.
+        server's counters, by name. If the server does not answer, error records take the place of
+        those that are missing. A sample is a prompt with its turns: each turn has a record.
         """
         try:
             server = await self.backend.open(block.method)
         except SpecbenchError as error:
             self._fail_block(block, error)
             return
-        first = block.first
-        load = first.load
+        first = block.first  # a sample: all of a block have its task, pass, temperature and load
+        load = first.load  # requests at once (`concurrency`) or per second (`request_rate`)
         num_records_before = len(self._records)
         unfinished = [
             sample
             for sample in block.samples
             if any(key not in self._records for key in sample.keys(block.method))
         ]
-        counters_before = await server.counters()
+        counters_before = await server.counters()  # empty if it has none
         clock = BlockClock(has_rate=bool(load.request_rate))  # 0: a number at once instead
         await self._complete_samples(block, unfinished, server, clock)
         client_s = clock.client_s  # CPU seconds of this process, without those of the wait below
@@ -98,14 +99,14 @@ class BlockRunner:
         if counters_before:
             await asyncio.sleep(SETTLE_S)  # the counters come after the answers
             counters = increase(counters_before, await server.counters())
-        new_records = list(self._records.values())[num_records_before:]
+        new_records = list(self._records.values())[num_records_before:]  # they keep their order
         self.backend.blocks.append(
             BlockHeader(
                 method=block.method,
                 temperature=first.temperature,
                 task=first.task,
                 repeat=first.repeat,
-                duration_s=round(clock.duration_s, 6),
+                duration_s=round(clock.duration_s, 6),  # without writing, except at a rate
                 num_requests=len(new_records),
                 num_failed=sum(not record.is_ok for record in new_records),
                 num_tokens=sum(record.num_tokens for record in new_records),
@@ -122,29 +123,31 @@ class BlockRunner:
     ) -> None:
         """Complete samples of a block at its load, and write their records.
 
-        `server` is that of the block's method. The clock leaves out the time of writing.
+        A sample is a prompt with its turns; `samples` are those of the block with missing records.
+        `server` is that of the block's method. The clock leaves out the time of writing, except
+        at a rate of requests, whose times are fixed.
         """
         num_active = 0  # samples under way
 
         async def complete_turns(sample: Sample) -> None:
-            """Complete the missing turns of a sample, one after the other.
+            """Complete a prompt's turns that have no record by the block's server, in order.
 
-            The records of all samples are written when none is under way (`num_active` is 0).
+            The new records of all samples are written when none is under way (`num_active` is 0).
             """
             nonlocal num_active
-            if num_active == 0:
+            if num_active == 0:  # progress shows the first of those under way
                 self.progress.sample_started(block.method, sample.task, sample.prompt.sample_id)
             num_active += 1
-            for key in sample.keys(block.method):
-                if key not in self._records:
+            for key in sample.keys(block.method):  # the record's key of each turn
+                if key not in self._records:  # `began` is the time at which the block began
                     self._keep(await self._complete(server, key, sample, began=clock.began))
             num_active -= 1
             if num_active == 0:
-                with clock.writing():
-                    self._write()
+                with clock.writing():  # taken off the block's time, except at a rate
+                    self._write()  # the records kept
 
-        load = block.first.load
-        if load.request_rate:
+        load = block.first.load  # that of all its samples
+        if load.request_rate:  # samples per second; 0: `concurrency` samples at once
             seed = self.plan.spec.seed + block.first.repeat  # other times in each pass
             await at_rate(samples, load.request_rate, seed, complete_turns)
         else:
@@ -153,15 +156,17 @@ class BlockRunner:
     async def _complete(
         self, server: OpenServer, key: RecordKey, sample: Sample, *, began: float
     ) -> Record:
-        """One record. Whatever goes wrong becomes an error record, and the run goes on.
+        """The record of one turn of a sample, a prompt. Any error becomes an error record.
 
-        `began` is the time of `perf_counter` at which the block began. If the server's process
-        ended, the error says so too.
+        `key` says method, prompt and turn; `key.request` is the same without the method. `began`
+        is the time of `perf_counter` at which the block began. If the server's process ended, the
+        error says so too.
         """
         num_prompt_tokens = 0
         try:
+            # The user's turns up to this one, with the answers to the earlier ones between.
             messages = make_chat(sample.prompt.turns[: key.turn + 1], self._replies(key))
-            prompt_ids = self.plan.setup.codec.render(messages)
+            prompt_ids = self.plan.setup.codec.render(messages)  # their tokens
             num_prompt_tokens = len(prompt_ids)
             request = make_request(self.plan.work, prompt_ids, key.request)
             answer = await server.complete(ChatRequest(request, messages))
@@ -171,13 +176,13 @@ class BlockRunner:
                 answer,
                 self.plan.setup.codec,
                 began=began,
-                is_prompt_sent=server.found.protocol.takes_tokens,
-                draft_length=server.draft_length,
+                is_prompt_sent=server.found.protocol.takes_tokens,  # else as messages
+                draft_length=server.draft_length,  # most tokens of a draft; 0 if unknown
             )
         except Exception as error:  # of a server, a template or a tokenizer
             record = self._error_record(key, num_prompt_tokens, error)
-            is_dead = server.client.dead_reason is not None
-            # In words. Connections fail a little before their process has ended.
+            is_dead = server.client.dead_reason is not None  # it no longer answers
+            # How its process ended; empty if it runs. Connections fail a little before it ends.
             death_text = await server.wait_for_death() if is_dead else server.death()
             if death_text:
                 return replace(record, error=f"{record.error} {death_text}")
@@ -208,14 +213,14 @@ class BlockRunner:
         self._unwritten.append(record)
 
     def _write(self) -> None:
-        """Write the kept records, with token ends: too slow while requests run. Report them."""
+        """Write the kept records, and report them. Called while no request is under way."""
         records = self._unwritten
         self._unwritten = []
         for record in records:
-            # Characters of the text up to the end of each token.
+            # Characters of the text up to the end of each token: slow, so not done before.
             ends = token_ends(self.plan.setup.codec, record.token_ids, record.text)
             whole_record = replace(record, token_ends=ends)
-            self._records[record.key] = whole_record
+            self._records[record.key] = whole_record  # all records so far
             self.log.append(whole_record)
             self.progress.sample_finished(whole_record)
 
@@ -269,11 +274,7 @@ class ServerBackend:
         return BlockRunner(plan, self, log, progress)
 
     async def open(self, method: str) -> OpenServer:
-        """The server of a method, answering and warmed up.
-
-        Raises:
-            SpecbenchError: it does not answer.
-        """
+        """The server of a method, warmed up. Raises SpecbenchError if it does not answer."""
         server = await self.source.open(method)
         if not server.is_warm:
             await self._warm_up(server)
@@ -284,16 +285,16 @@ class ServerBackend:
     async def _warm_up(self, server: OpenServer) -> None:
         """Send every request of the warm-up, with a short answer.
 
-        The first is a usual request. It is sent as many times at once as the run will; the others
-        once each.
+        The first is a usual request. It is sent as many times at once as the run sends requests
+        (`_num_at_once`); the others once each.
         """
         for i, request in enumerate(self._warm_up_requests):
-            budget = min(WARM_UP_TOKENS, request.max_new_tokens)
+            budget = min(WARM_UP_TOKENS, request.max_new_tokens)  # tokens of the answer
             short_request = replace(request, max_new_tokens=budget)
-            # The chat is for a server that takes no tokens.
+            # A server that takes no tokens gets this chat in place of the request's prompt.
             chat_request = ChatRequest(short_request, [{"role": "user", "content": "Hello"}])
             num_at_once = self._num_at_once if i == 0 else 1
-            with suppress(RequestFailed, ExceptionGroup):  # samples will fail too
+            with suppress(RequestFailed, ExceptionGroup):  # the run's requests will fail too
                 async with asyncio.TaskGroup() as group:
                     for _ in range(num_at_once):
                         group.create_task(server.complete(chat_request))
