@@ -127,10 +127,10 @@ def load_engine(name: str) -> Engine:
 
 
 def set_flags(**values: Any) -> list[str]:
-    """Flags as words of a command line: `max_len=5` is `--max-len 5`.
+    """Flags as words of a command line: `max_len=5` gives `["--max-len", "5"]`.
 
-    True is a flag without a value. A flag is left out if its value is None, False, 0 or
-    empty: the engine's default.
+    `values` has the arguments of the flags by name. True is a flag without an argument. A flag is
+    left out if its argument is None, False, 0 or empty: then the engine's default holds.
     """
     words: list[str] = []
     for name, argument in values.items():

@@ -22,7 +22,14 @@ class Executable(NamedTuple):
 def find_executable(spec: RunSpec, engine: Engine) -> Executable:
     """The engine's command: the given one, the one on the PATH, or the wheel's.
 
-    A wheel has no command of its own, and is served by the script `launcher`.
+    A wheel (a Python package with the engine in it) has no command of its own, and is served by
+    the script `launcher`.
+
+    Args:
+        spec: the run's options: CPU threads (None: not given), the words of the engine's command
+            as the user gave them (`engine_command`, else empty), further arguments for it.
+        engine: the serving engine: its title in tables, the words that begin its command line
+            (`executable`), how to install it, and its wheel's name.
 
     Raises:
         UserError: there is none, or it cannot be given what the user asks for.
@@ -32,7 +39,7 @@ def find_executable(spec: RunSpec, engine: Engine) -> Executable:
             f"--threads {spec.threads} cannot be passed to {engine.title}.", "Leave it out."
         )
     program, *arguments = spec.engine_command or engine.executable
-    path = shutil.which(program)
+    path = shutil.which(program)  # None if it is not on the PATH
     if path:
         return Executable((path, *arguments))
     launcher = engine.launcher  # the module of the script; None without a wheel
@@ -41,7 +48,7 @@ def find_executable(spec: RunSpec, engine: Engine) -> Executable:
             f"{engine.title} is not installed: there is no {program}.",
             f"Install {engine.install}, or name it: --engine-command PATH.",
         )
-    if reason := launcher.refusal(spec.engine_args):
+    if reason := launcher.refusal(spec.engine_args):  # why the script cannot take them, or empty
         raise UserError(
             f"--engine-args: {reason}",
             f"It takes {', '.join(launcher.free_flags())}. For others, name a {program}: "
@@ -50,5 +57,6 @@ def find_executable(spec: RunSpec, engine: Engine) -> Executable:
     return Executable(
         # With -P, the script's folder is not searched for modules.
         words=(sys.executable, "-P", str(launcher.__file__)),
+        # Name and version, for the run's title and header.
         wheel=f"{engine.wheel} {metadata.version(engine.wheel)}",
     )

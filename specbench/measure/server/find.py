@@ -52,8 +52,17 @@ async def find_server(
 ) -> FoundServer:
     """Ask a server what it is and whether it serves a model, with a short answer to a prompt.
 
-    `served_model` is the model's name at the server, if the user gave it; else empty. The forms of
-    requests (protocols) are tried in order until one works.
+    The forms of requests (protocols) are tried in order until one works.
+
+    Args:
+        client: sends requests to the server, whose address is `client.root`.
+        card: the model that it should serve.
+        codec: chats to tokens and back, for this model.
+        served_model: the model's name at the server, if the user gave it; else empty.
+
+    Returns:
+        The server's part of the run's header, its protocol, the tokens of its context (None if it
+        does not tell), and whether it has counters of tokens and drafts.
 
     Raises:
         UserError: nothing answers there, the model is not served, or no form of request works.
@@ -66,11 +75,11 @@ async def find_server(
             f"{failure.message}",
             _HOW_TO_START,
         ) from failure
-    model = _served_model(models_json, client.root, card, served_model)
-    software = await _software(client)
-    # A chat of one message, as tokens and as it is: a protocol sends one of the two.
+    model = _served_model(models_json, client.root, card, served_model)  # its name and context
+    software = await _software(client)  # its name with the version, and protocols to try
+    # HELLO, a chat of one message, as tokens and as it is: a protocol sends one of the two.
     probe = ChatRequest(Request(codec.render(HELLO), max_new_tokens=PROBE_TOKENS), HELLO)
-    failures: list[str] = []
+    failures: list[str] = []  # a path and the reason, for each protocol tried in vain
     for protocol in software.protocols:
         try:
             answer = await client.complete(protocol, model.name, probe)
@@ -82,11 +91,11 @@ async def find_server(
             software=software.name,
             model=model.name,
             protocol=protocol.name,
-            sends_token_ids=answer.token_ids is not None,
+            sends_token_ids=answer.token_ids is not None,  # else text alone
         )
         has_counters = bool(await client.counters())  # some appear with the first answer
         return FoundServer(header, protocol, model.context, has_counters)
-    reasons = " ".join(dict.fromkeys(failures))
+    reasons = " ".join(dict.fromkeys(failures))  # each once
     raise UserError(
         f"The server at {client.root} gave no answer. {reasons}",
         "It must stream completions of the OpenAI API. See its log.",
@@ -123,8 +132,11 @@ def _served_model(models_json: str, root: str, card: ModelCard, served_model: st
     Args:
         models_json: the server's answer at `/v1/models`.
         root: the server's address, for messages.
-        card: the model.
+        card: the model: its name for `--model`, and its repository (a Hub id or a path).
         served_model: the model's name at the server, if the user gave it; else empty.
+
+    Returns:
+        Its name at the server, and the tokens of its context there (None if it does not tell).
 
     Raises:
         UserError: the answer is not a list of models, or the model is not in it.
@@ -136,10 +148,11 @@ def _served_model(models_json: str, root: str, card: ModelCard, served_model: st
             f"{root}/v1/models is not a list of models: {printable(models_json[:80])}",
             _HOW_TO_START,
         ) from error
-    names = {card.name, card.repo, card.repo.rpartition("/")[2]}  # the last without its owner
+    # Names that the model may have there; the last is the repository without its owner.
+    names = {card.name, card.repo, card.repo.rpartition("/")[2]}
     if served_model:
         names = {served_model}
-    for model in models:  # `root` is the folder or repository behind the name `id`
+    for model in models:  # listed ones; `root` is the folder or repository behind the name `id`
         if model.id in names or (not served_model and model.root in names):
             return _ServedModel(model.id, _context(model))
     listed_names = ", ".join(model.id for model in models) or "no model"
@@ -172,16 +185,18 @@ class _Software(NamedTuple):
 async def _software(client: Client) -> _Software:
     """The engine of a server with its version, and the forms of requests to try with it.
 
-    Each engine gives its version at a path of its own, as JSON with a key. The first that answers
-    so is the server's engine; its own form of requests, if it has one, is tried first.
+    `client` sends requests to the server. Each engine gives its version at a path of its own, as
+    JSON with a key (`engine.version` has both). The first that answers so is the server's engine;
+    its own form of requests, if it has one, is tried first.
     """
+    # Prompts as tokens, or as messages (`is_chat`); answers with token ids, or as text alone.
     openai_protocols = (  # the most exact form first
         completions(),
         completions(returns_ids=False),
         completions(is_chat=True),
         completions(is_chat=True, returns_ids=False),
     )
-    for name in NAMES:
+    for name in NAMES:  # of all engines, such as vllm
         engine = load_engine(name)
         path, key = engine.version
         try:
@@ -190,7 +205,7 @@ async def _software(client: Client) -> _Software:
             continue
         version = version_json.get(key) if isinstance(version_json, dict) else None
         if isinstance(version, str):
-            title = first_line(f"{engine.title} {version or UNKNOWN}")
+            title = first_line(f"{engine.title} {version or UNKNOWN}")  # fit for a table
             if engine.protocol:
                 return _Software(title, (engine.protocol, *openai_protocols))
             return _Software(title, openai_protocols)

@@ -24,10 +24,10 @@ _POLL_S = 0.02
 def main() -> int:
     """Run the command; its exit status, or 1 if it was ended.
 
-    The first argument is the file of the command's output, the others are the command. A signal,
-    or the end of standard input, ends the command.
+    This script's first argument is the file of the command's output, the others are the command.
+    A signal, or the end of standard input, ends the command.
     """
-    stop = threading.Event()
+    stop = threading.Event()  # set when the command is to end
     for signal_number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(signal_number, lambda _number, _frame: stop.set())
     with open(sys.argv[1], "ab") as log:  # noqa: PTH123  # bytes, appended
@@ -42,30 +42,33 @@ def main() -> int:
         except OSError as error:
             log.write(f"{sys.argv[2]} cannot be started: {error}\n".encode())
             return 127  # as a shell does
+    # Sets `stop` at the end of standard input.
     threading.Thread(target=_wait_for_end_of_input, args=(stop,), daemon=True).start()
-    while child.poll() is None and not stop.wait(_POLL_S):
+    while child.poll() is None and not stop.wait(_POLL_S):  # seconds between looks
         pass
     status = child.poll()  # None if it still runs, and is ended now
-    end_all(child.pid)
+    end_all(child.pid)  # with the processes that it started
     return 1 if status is None else status
 
 
 def end_all(child_pid: int) -> None:
     """End a child, its descendants and its process group, and kill those that do not end.
 
-    The child, which leads the group, is the only one of this process.
+    The child, which leads the group, is the only child of this process. Those that do not end
+    within WAIT_S seconds are killed.
     """
-    processes = psutil.Process().children(recursive=True)
+    processes = psutil.Process().children(recursive=True)  # the child and its descendants
     for process in processes:
-        with contextlib.suppress(psutil.Error):
+        with contextlib.suppress(psutil.Error):  # it has ended already
             process.terminate()
     deadline = time.monotonic() + WAIT_S
     while any(map(_is_running, processes)) and time.monotonic() < deadline:
-        time.sleep(_POLL_S)
+        time.sleep(_POLL_S)  # seconds between looks
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    with contextlib.suppress(OSError):  # of descendants whose parent has ended
+    # Descendants whose parent ended are not in the list, but still in the group.
+    with contextlib.suppress(OSError):  # the group is empty
         os.killpg(child_pid, signal.SIGKILL)
 
 

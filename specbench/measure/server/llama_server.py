@@ -125,12 +125,12 @@ def _parser(flags: Mapping[str, _Flag]) -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    """Load the model, serve it, and wait for the end."""
-    flags = _flags()  # by name; each sets fields of the wheel's parameters
+    """Load the model, serve it by the wheel xllamacpp, and wait for the end."""
+    flags = _flags()  # by name, such as "--port"; each sets fields of the wheel's parameters
     parser = _parser(flags)
-    for name in ("--metrics", "--no-cache-prompt"):  # both are always in effect
+    for name in ("--metrics", "--no-cache-prompt"):  # accepted; both are always in effect
         parser.add_argument(name, action="store_true")
-    arguments = vars(parser.parse_args())
+    arguments = vars(parser.parse_args())  # texts and numbers by flag, the default if not given
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -141,9 +141,9 @@ def main() -> None:
         if argument in ("", "none"):  # no file, no speculation: the wheel's default stays
             continue
         setting = flag.convert(xllamacpp, argument)  # in the type of the wheel
-        for field in flag.fields:  # such as "speculative.draft.n_max"
+        for field in flag.fields:  # paths in `params`, such as "speculative.draft.n_max"
             *parents, attribute = field.split(".")
-            holder = reduce(getattr, parents, params)
+            holder = reduce(getattr, parents, params)  # params.speculative.draft
             setattr(holder, attribute, setting)
     server = xllamacpp.Server(params)
     print(f"Serving at {server.listening_address}", flush=True)

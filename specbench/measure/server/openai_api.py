@@ -23,14 +23,18 @@ _UNFILTERED: Mapping[str, Any] = {"top_k": -1, "min_p": 0.0, "repetition_penalty
 
 
 def completions(*, is_chat: bool = False, returns_ids: bool = True) -> StreamProtocol:
-    """`/v1/completions` with the prompt as token ids, or `/v1/chat/completions` with messages.
+    """A form of requests and answers of the OpenAI API.
 
-    `returns_ids` also asks for the answer's token ids, and for sampling from the plain
+    `/v1/completions` with the prompt as token ids; with `is_chat`, `/v1/chat/completions` with
+    messages. `returns_ids` also asks for the answer's token ids, and for sampling from the plain
     distribution. Neither is part of the OpenAI API, and only some servers know them.
     """
 
     def body(model: str, ask: ChatRequest) -> dict[str, Any]:
-        """A request in JSON; `model` is the model's name at the server."""
+        """The fields of a request's JSON.
+
+        `model` is the model's name at the server. `ask` has the prompt as tokens and as messages.
+        """
         prompt: dict[str, Any] = {"prompt": list(ask.request.prompt_ids)}
         if is_chat:
             prompt = {"messages": list(ask.messages)}
@@ -39,12 +43,13 @@ def completions(*, is_chat: bool = False, returns_ids: bool = True) -> StreamPro
             **prompt,
             "max_tokens": ask.request.max_new_tokens,
             **(_UNFILTERED if returns_ids else {}),  # no top-k, min-p or penalty
-            **sampling_values(ask.request),
+            **sampling_values(ask.request),  # temperature, top_p, top_k and seed
             "stream": True,
             "stream_options": {"include_usage": True},
             **({"return_token_ids": True} if returns_ids else {}),
         }
 
+    # `_read` makes an event (new text or tokens, counts) of a line of the streamed answer.
     if is_chat:
         return StreamProtocol(
             "chat", path="/v1/chat/completions", body=body, read=_read, takes_tokens=False

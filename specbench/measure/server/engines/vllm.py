@@ -37,12 +37,17 @@ def _arguments(launch: engine.Launch) -> list[str]:
 
 
 def _speculation(launch: engine.Launch) -> str:
-    """The value of --speculative-config, in JSON; empty for vanilla."""
+    """The value of --speculative-config, in JSON; empty for vanilla.
+
+    `launch` is the server to start. It has folders of draft weights (None if the method reads
+    none), of the target model, and for files that vLLM needs in its own layout (`scratch`).
+    """
     if launch.method == "vanilla":
         return ""
-    # vLLM's name of the method, where it differs from ours.
+    # `_NAMES` has vLLM's name of the method, where it differs from ours.
     config: dict[str, Any] = {"method": _NAMES.get(launch.method, launch.method)}
     if launch.weights and launch.method == "medusa":
+        # A folder of the weights in vLLM's layout.
         config["model"] = str(medusa_folder(launch.weights, launch.model, launch.scratch))
     elif launch.weights:
         config["model"] = str(launch.weights)
@@ -50,7 +55,7 @@ def _speculation(launch: engine.Launch) -> str:
         config["num_speculative_tokens"] = launch.num_tokens
     if launch.scope == "request":  # suffix decoding forgets earlier requests; others ignore it
         config["suffix_decoding_max_cached_requests"] = 0
-    if launch.method == "ngram":  # lengths of the n-grams that are looked up
+    if launch.method == "ngram":  # the longest and shortest n-gram that is looked up
         config |= _NGRAM
     return json.dumps(config)
 
@@ -58,10 +63,11 @@ def _speculation(launch: engine.Launch) -> str:
 def medusa_folder(weights: Path, model: Path, scratch: Path) -> Path:
     """The folder of Medusa heads with the settings that vLLM asks for.
 
-    That is `weights` itself if it is in vLLM's layout. Otherwise `scratch` becomes a folder with
-    these settings and links to the weights. `model` is the folder of the target model.
+    `weights` is the folder of the heads. It is returned itself if it is in vLLM's layout. Else
+    `scratch`, a folder of this server alone, gets a config.json with these settings and links to
+    the files of the weights. `model` is the folder of the target model.
     """
-    config = _read_config(weights)
+    config = _read_config(weights)  # config.json as a dict
     if "medusa_num_heads" not in config:  # a key of the Medusa authors' layout alone
         return weights
     target_config = _read_config(model)
@@ -79,7 +85,7 @@ def medusa_folder(weights: Path, model: Path, scratch: Path) -> Path:
     (scratch / "config.json").write_text(json.dumps(config), encoding="utf-8")
     for file in weights.iterdir():
         link = scratch / file.name
-        if file.name != "config.json" and not link.exists():
+        if file.name != "config.json" and not link.exists():  # written above, or linked before
             link.symlink_to(file.resolve())
     return scratch
 
