@@ -39,8 +39,10 @@ def make_record(
 
     Args:
         key: the method, task, prompt, turn, pass, temperature and load.
-        request: what was asked.
-        answer: what came back: text, tokens, times of arrival, counts of the server.
+        request: the prompt's tokens, the most tokens of an answer, and the seed.
+        answer: what came back: text, token ids (None if the server sent text only), the server's
+            own number of tokens (None without), counts of drafts, and times of `perf_counter`:
+            `sent`, and `arrivals` of tokens.
         codec: tokens to text and back.
         began: time of `perf_counter` at which the block of requests began.
         is_prompt_sent: the prompt was sent as tokens, so that the server must count as many.
@@ -49,12 +51,12 @@ def make_record(
     Raises:
         RequestFailed: counts of the server contradict what was sent.
     """
-    token_ids = _token_ids(answer, codec)
+    token_ids = _token_ids(answer, codec)  # those sent, else those of the text
     num_tokens = len(token_ids)
     # Without ids, those of the text may differ from the ones that were generated.
     if answer.token_ids is None and answer.num_tokens is not None:
         num_tokens = answer.num_tokens
-    problems = chain(
+    problems = chain(  # sentences, one for each
         _problems(request, answer, codec, token_ids, num_tokens, is_prompt_sent=is_prompt_sent),
         _contradictions(answer.counts, num_tokens, draft_length),
     )
@@ -116,10 +118,12 @@ def _token_ids(answer: Answer, codec: ChatCodec) -> tuple[int, ...]:
 
     llama.cpp streams no token that ends within a character. The text's own tokens take the
     place of the ids if there are as many as the server counted, and the ids are among them.
+    `answer` is what the server sent; `num_tokens` is its own number of tokens, None if it sent
+    none. `codec` turns texts into tokens.
     """
-    if answer.token_ids is None:
+    if answer.token_ids is None:  # the server sent text only
         return _with_end(codec.token_ids(answer.text), answer, codec)
-    sent_ids = _with_end(answer.token_ids, answer, codec)
+    sent_ids = _with_end(answer.token_ids, answer, codec)  # with the end token, if they lack it
     if answer.num_tokens is not None and len(sent_ids) < answer.num_tokens:
         ids_of_text = _with_end(codec.token_ids(answer.text), answer, codec)
         if len(ids_of_text) == answer.num_tokens and _is_subsequence(sent_ids, ids_of_text):
@@ -155,12 +159,19 @@ def _problems(
 ) -> Iterator[str]:
     """Describe how an answer differs from what was sent or asked for, a sentence for each.
 
-    `num_tokens` is the number of the answer's tokens: of its `token_ids` if the server sent them,
-    else as the server counted them, and `token_ids` are then those of the text.
+    Args:
+        request: the prompt's tokens, and the most tokens of an answer.
+        answer: what the server sent. Its `token_ids` are None if it sent text only; its numbers of
+            tokens, of the answer and of the prompt, are the server's own, None if it sent none.
+        codec: knows the number of tokens that the model can emit; 0 if unknown.
+        token_ids: the answer's tokens: those that were sent, else those of the text.
+        num_tokens: number of these tokens; if only text was sent, as the server counted them.
+        is_prompt_sent: the prompt was sent as tokens, so that the server must count as many.
     """
     if answer.num_tokens is not None and answer.num_tokens != num_tokens:
         yield f"The server counted {answer.num_tokens} tokens and sent {num_tokens}."
-    # A text may tokenise into a few tokens more or less than it was made of.
+    # A text may tokenise into a few tokens more or less than it was made of: up to a number of
+    # them, or a share of its tokens, whichever is more.
     num_tokens_off = abs(num_tokens - len(token_ids))
     most_tokens_off = max(_MOST_TOKENS_OFF, _MOST_SHARE_OFF * len(token_ids))
     if answer.token_ids is None and num_tokens_off > most_tokens_off:
@@ -170,7 +181,7 @@ def _problems(
             f"The server sent {num_tokens} tokens, more than the {request.max_new_tokens} that it "
             "was asked for."
         )
-    num_counted = answer.prompt_tokens
+    num_counted = answer.prompt_tokens  # of the prompt, by the server
     num_sent = len(request.prompt_ids)
     if is_prompt_sent and num_counted is not None and num_counted != num_sent:
         yield (
@@ -187,14 +198,15 @@ def _contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Itera
 
     `num_tokens` is the number of the answer's tokens, `draft_length` the most tokens of a draft; 0
     if unknown. A draft may go on after the end of the answer, by _LONGEST_DRAFT tokens at most.
+    A count is None if the server does not report it; the sentences begin with _COUNTS.
     """
     num_drafts = counts.num_drafts  # steps with a draft
     num_drafted = counts.num_drafted  # draft tokens of all steps
-    num_accepted = counts.num_accepted or 0
-    per_step = counts.accepted_per_step  # accepted draft tokens [steps]
+    num_accepted = counts.num_accepted or 0  # accepted ones of all steps
+    per_step = counts.accepted_per_step  # accepted draft tokens of each step with a draft [steps]
     # Each accepted token is in the answer or beyond its end.
     most_drafted = num_tokens + _LONGEST_DRAFT if num_drafted is None else num_drafted
-    if num_drafts is not None and draft_length:
+    if num_drafts is not None and draft_length:  # no draft is longer
         most_drafted = min(most_drafted, num_drafts * draft_length)
     if min(num_drafts or 0, num_drafted or 0, num_accepted, *(per_step or ())) < 0:
         yield f"{_COUNTS}: one is negative."
@@ -215,11 +227,20 @@ def _contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Itera
 def _accept_lengths(method: str, answer: Answer, num_tokens: int) -> tuple[int, ...]:
     """Tokens emitted per step [steps]; empty if the server does not list its steps.
 
-    A step without a draft is not listed: it emits one token, and is put at the end. Tokens
-    accepted beyond the end of the answer are not counted.
+    A step emits its accepted draft tokens and one more. A step without a draft is not listed: it
+    emits one token, and is put at the end. Tokens accepted beyond the end of the answer are not
+    counted.
+
+    Args:
+        method: the method's label; BASELINE is decoding without drafts.
+        answer: what the server sent, with its counts of drafts, None where it has none.
+        num_tokens: number of the answer's tokens.
+
+    Raises:
+        RequestFailed: the server of the baseline accepted draft tokens.
     """
     counts = answer.counts
-    num_remaining = num_tokens - 1  # the first token comes from the prefill
+    num_remaining = num_tokens - 1  # tokens of later steps: the first comes from the prefill
     if method == BASELINE:
         if counts.num_accepted:
             raise RequestFailed(
@@ -230,7 +251,7 @@ def _accept_lengths(method: str, answer: Answer, num_tokens: int) -> tuple[int, 
     if counts.accepted_per_step is None:
         return ()
     lengths: list[int] = []
-    for num_accepted in counts.accepted_per_step:
+    for num_accepted in counts.accepted_per_step:  # draft tokens, of each step with a draft
         if num_remaining <= 0:
             break
         length = min(num_accepted + 1, num_remaining)

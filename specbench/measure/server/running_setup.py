@@ -68,16 +68,20 @@ class RunningSetup(ServedSetup):
         return ServerBackend(servers, max(self.spec.concurrency, default=1))
 
     def _warnings(self) -> list[str]:
-        """A sentence about each thing that the servers lack for a whole comparison."""
-        chat_labels: list[str] = []  # servers that take no token ids
-        text_labels: list[str] = []  # servers that send no token ids
+        """Sentences about what the servers lack for a whole comparison.
+
+        `servers` has what each server is, by the label that the user gave it. `{}` in a warning
+        stands for the servers that it is about.
+        """
+        chat_labels: list[str] = []  # labels of servers that take prompts as messages, not tokens
+        text_labels: list[str] = []  # labels of servers that send answers without token ids
         for label, server in self.servers.items():
             if not server.protocol.takes_tokens:
                 chat_labels.append(label)
             if not server.header.sends_token_ids:
                 text_labels.append(label)
         warnings: list[str] = []
-        if BASELINE not in self.servers:
+        if BASELINE not in self.servers:  # "vanilla", to which others are compared
             warnings.append(NO_BASELINE_WARNING)
         if chat_labels:
             warnings.append(CHAT_WARNING.format(f"The servers of {', '.join(chat_labels)}"))
@@ -91,16 +95,24 @@ def make_running_setup(spec: RunSpec, *, is_offline: bool = False) -> RunningSet
 
     The setup has the servers by the label that the user gave for each address.
 
+    Args:
+        spec: the run's options: addresses (`urls`) and their labels, the model's card, the name of
+            its chat template, its name at the servers (empty if not given), and the seconds that a
+            request may take (None for the default).
+        is_offline: download no tokenizer.
+
     Raises:
         UserError: labels and addresses do not match, a server does not answer, or it does not serve
             the model.
     """
-    labels = _labels(spec)
-    roots = [server_root(url) for url in spec.urls]
+    labels = _labels(spec)  # as many as addresses, in their order
+    roots = [server_root(url) for url in spec.urls]  # addresses without "/v1"
     card = spec.card
+    # Chats to tokens and back.
     codec = load_codec(resolve_tokenizer(card, offline=is_offline), card, spec.template)
 
     async def find(root: str) -> FoundServer:
+        """Ask the server at an address what it is."""
         async with Client(root, request_s=spec.request_timeout_s) as client:
             return await find_server(client, card, codec, served_model=spec.served_model)
 
@@ -110,6 +122,9 @@ def make_running_setup(spec: RunSpec, *, is_offline: bool = False) -> RunningSet
 
 def _labels(spec: RunSpec) -> tuple[str, ...]:
     """The labels of the servers, in the order of their addresses.
+
+    `spec` has the run's options: addresses (`urls`) and `labels` of running servers, and `methods`
+    as the user named them. A single server without a label is called "server".
 
     Raises:
         UserError: there is no address, or the labels do not fit the addresses.
@@ -135,7 +150,7 @@ def _labels(spec: RunSpec) -> tuple[str, ...]:
     for label in labels:
         if labels.count(label) > 1:
             raise UserError(f"--label {label} is given twice.", "Give each server its own label.")
-        # It must fit in a table's cell and in a list with commas.
+        # It must fit in a table's cell (no control characters) and in a list with commas.
         if not label or printable(label) != label or "," in label:
             raise UserError(
                 f"--label {label!r} is not a name.", "Give letters, digits, : = - and _."
