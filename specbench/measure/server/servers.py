@@ -89,7 +89,10 @@ class RunningServers:
         self._stack = AsyncExitStack()
 
     async def open(self, method: str) -> OpenServer:
-        """The server of a method.
+        """The server of a method, given by its label, with the client that asks it.
+
+        `_servers` has what each server is, by method. `_open_servers` has those with a client, and
+        `_stack` ends the clients. A request may take `_request_s` seconds (None: the default).
 
         Raises:
             SpecbenchError: it does not answer.
@@ -100,6 +103,7 @@ class RunningServers:
             await self._stack.enter_async_context(client)  # until the servers are closed
             self._open_servers[method] = OpenServer(client, running)
         server = self._open_servers[method]
+        # Asks it for its models; a reason if it is dead, else None.
         if dead_reason := await server.client.check_alive():
             raise SpecbenchError(dead_reason)
         return server
@@ -151,7 +155,10 @@ class StartedServers:
     async def open(self, method: str) -> OpenServer:
         """The server of a method, started unless it runs. Only one server runs at a time.
 
-        `_num_starts` counts the starts of this method's server since it last did its work.
+        Called before each block of requests of a method. `_server` is the one that runs (None:
+        none does), `_method` the method of the last call. `_num_starts` counts the starts of its
+        server in a row, without a block that ended well between; MOST_STARTS are allowed.
+        `_failure` is the reason why it is not started again.
 
         Raises:
             SpecbenchError: it did not start, or died more than once.
@@ -175,6 +182,7 @@ class StartedServers:
             self._num_starts = MOST_STARTS  # it is not tried again
             await self.close()
             raise SpecbenchError(self._failure) from error
+        # For the next call, if the server dies again.
         self._failure = f"The server of {method} died {MOST_STARTS} times."
         return self._server
 
@@ -195,8 +203,9 @@ class StartedServers:
     async def _start(self, method: str) -> OpenServer:
         """Start the server of a method, and wait until it answers.
 
-        A launch has the model, the method and its draft weights; `command` makes a command line of
-        it. The description of the server goes into the header of the run.
+        A launch has the model, the method (by label) and its draft weights; `command` makes a
+        command line of it, `find` asks the server what it is. `_stack` ends what is started here.
+        The description of the server goes into `_headers`, for the header of the run.
 
         Raises:
             SpecbenchError: it ended, did not answer in time, or is not the server of the model.
@@ -208,7 +217,7 @@ class StartedServers:
         command = self.command(launch)
         # A label such as `eagle:num_tokens=5` as the name of a file.
         log_name = "".join(letter if letter.isalnum() else "-" for letter in method)
-        # `variables` are environment variables that the engine needs.
+        # `variables` are environment variables that the engine needs, `folder` is that of logs.
         process = ServerProcess(command, self.variables, self.folder / f"{log_name}.log")
         self._stack.push_async_callback(asyncio.to_thread, process.stop)
         client = Client(f"http://127.0.0.1:{port}", request_s=self.request_s)
@@ -217,8 +226,9 @@ class StartedServers:
             await _wait_until_ready(client, process)
             found_server = await self.find(client)
         except UserError as error:
+            # With the end of its process in words; empty if it runs.
             raise SpecbenchError(f"{error.message} {process.death()}".strip()) from error
-        software = found_server.header.software
+        software = found_server.header.software  # name and version, or "-unknown" in its place
         if self.wheel:  # the package with the engine, which may not know its version itself
             software = f"{software.removesuffix('-unknown')} ({self.wheel})"
         self._headers[method] = replace_header(
@@ -235,10 +245,13 @@ def without_folders(argument: str) -> str:
 
 
 async def _wait_until_ready(client: Client, process: ServerProcess) -> None:
-    """Wait until the server answers.
+    """Wait until the server answers, for START_S seconds at most.
+
+    `client` sends requests to the server, which runs in `process`.
 
     Raises:
         SpecbenchError: its process ended, or it did not answer in time.
+        RequestFailed: the server asks for another key than SPECBENCH_API_KEY.
     """
     began = perf_counter()
     while perf_counter() - began < START_S:
@@ -249,7 +262,7 @@ async def _wait_until_ready(client: Client, process: ServerProcess) -> None:
         except RequestFailed as failure:
             if failure.wants_key:  # it is ready, and SPECBENCH_API_KEY is not its key
                 raise
-            await asyncio.sleep(_READY_POLL_S)
+            await asyncio.sleep(_READY_POLL_S)  # seconds between questions
         else:
             return
     raise SpecbenchError(

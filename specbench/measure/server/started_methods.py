@@ -25,10 +25,18 @@ WEIGHTS = "weights"
 
 
 def engine_choices(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
-    """The methods that run, with vanilla first: the named ones, or the engine's default ones."""
+    """The methods that run, with vanilla first: the named ones, or the engine's default ones.
+
+    A choice is a method's name with the options that the user gave. `spec` has the run's choices
+    (empty if none were named), and whether vanilla, the baseline, is to run too. `engine.methods`
+    has the methods that the engine can run, by name.
+
+    Raises:
+        UserError: the engine lacks a method or an option, or two methods have one label.
+    """
     choices = list(spec.choices)
     for choice in choices:
-        _check_choice(choice, engine)
+        _check_choice(choice, engine)  # raises if the engine lacks it
     if not choices:
         choices = [
             MethodChoice(name) for name, method in engine.methods.items() if method.is_default
@@ -36,16 +44,22 @@ def engine_choices(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
     # A choice with options reads `name:option=value`: plain vanilla is the baseline.
     if spec.is_baseline_run and not any(str(choice) == BASELINE for choice in choices):
         choices.insert(0, MethodChoice(BASELINE))
-    check_labels([label_of(choice) for choice in choices])
+    check_labels([label_of(choice) for choice in choices])  # raises if two are the same
     return sorted(choices, key=lambda choice: choice.name != BASELINE)  # False comes first
 
 
 def _check_choice(choice: MethodChoice, engine: Engine) -> None:
-    """Raise UserError if an engine lacks a method or one of its options."""
+    """Raise UserError if an engine lacks a method or one of its options.
+
+    `choice` is the method's name, with the options that the user gave (`given`), by name.
+    `engine.methods` has the engine's methods by name; its title is its name in tables.
+    """
     if choice.name not in engine.methods:
         raise unknown_name("method", choice.name, engine.methods, of=engine.title)
-    allowed = [NUM_TOKENS, WEIGHTS]  # names of options
-    if engine.methods[choice.name].scopes:  # lifetimes of its memory, if there is a choice
+    # Names of options: for the most tokens of a draft, and for the folder of draft weights.
+    allowed = [NUM_TOKENS, WEIGHTS]
+    # Lifetimes of what the method remembers, if the user can choose; empty if not.
+    if engine.methods[choice.name].scopes:
         allowed.append(SCOPE)
     for option in choice.given:
         if option not in allowed:
@@ -78,10 +92,10 @@ def make_launches(
     engine cannot read is in `refused`.
 
     Args:
-        choices: the methods with the options that the user gave.
+        choices: names of methods with the options that the user gave.
         engine: the engine, which has these methods.
-        card: the model.
-        vanilla: the server of the model alone.
+        card: the model, with the repositories of its draft weights.
+        vanilla: the server to start for the model alone, without drafts.
         is_named: the user named the methods, so that none is left out.
         is_offline: use no network.
 
@@ -91,13 +105,13 @@ def make_launches(
     launches = Launches(servers={}, missing=[], refused=[])
     for choice in choices:
         method = engine.methods[choice.name]
-        weights = _weights(card, choice, method, is_offline=is_offline)
+        weights = _weights(card, choice, method, is_offline=is_offline)  # a folder, or None
         if method.weights and weights is None:  # `method.weights` names their kind on cards
             launches.missing.append(choice)
             continue
         try:
             if weights is not None:
-                engine.check_folder(weights, choice.name)
+                engine.check_folder(weights, choice.name)  # raises if it cannot read them
         except CheckpointError as error:
             if is_named:
                 raise
@@ -107,8 +121,8 @@ def make_launches(
             vanilla,
             method=choice.name,
             weights=weights,
-            num_tokens=_num_tokens(choice, method),
-            scope=_scope(choice, method),
+            num_tokens=_num_tokens(choice, method),  # most of a draft; 0 if the method decides
+            scope=_scope(choice, method),  # lifetime of what it remembers
         )
     if is_named and launches.missing:
         raise no_weights(card, [choice.name for choice in launches.missing])
@@ -121,13 +135,19 @@ def _weights(
     """The folder of a method's draft weights: the given one, or the model card's.
 
     None if the method reads no weights, or the card has none for it.
+
+    Args:
+        card: the model, with the repositories of draft weights by method.
+        choice: the method's name, with the options that the user gave, by name.
+        method: the method in the engine. Its `weights` name the kind that it reads, as cards do.
+        is_offline: download nothing.
     """
-    if method.weights is None:
+    if method.weights is None:  # it reads none
         return None
-    if given_folder := choice.given.get(WEIGHTS, ""):  # or an id of the Hub
-        what = f"The {choice.name} checkpoint"
+    if given_folder := choice.given.get(WEIGHTS, ""):  # a path, or an id of the Hub
+        what = f"The {choice.name} checkpoint"  # for messages
         return resolve(given_folder, offline=is_offline, what=what, needs_tokenizer=False)
-    weights_on_card = card.weights_of(method.weights)
+    weights_on_card = card.weights_of(method.weights)  # their repository, or None
     if weights_on_card is None:
         return None
     return resolve_weights(card, weights_on_card, offline=is_offline)

@@ -138,38 +138,43 @@ class StartedSetup(ServedSetup):
 def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSetup:
     """Find the engine, the model and the draft weights of the methods.
 
+    `spec` has the run's options; with `is_offline`, nothing is downloaded. The setup has the
+    servers to start by the methods' labels, and what they have in common.
+
     Raises:
         UserError: the engine is not installed or cannot run a method, or a file is missing.
     """
     from specbench.measure.local.engine_setup import context_length  # imports torch
 
     engine = load_engine(spec.serving_engine)
-    if spec.urls or spec.labels:
+    if spec.urls or spec.labels:  # of servers that run already
         raise UserError(
             f"--engine {spec.serving_engine} starts its own servers, and --url names running ones.",
             "Give one of them.",
         )
-    device = _device(spec.device)
-    choices = engine_choices(spec, engine)
+    device = _device(spec.device)  # cpu or cuda
+    choices = engine_choices(spec, engine)  # names of methods with the options given
     card = spec.card
-    executable = find_executable(spec, engine)
-    model_path = resolve_model(card, offline=is_offline)
-    codec = load_codec(model_path, card, spec.template)
-    engine.check_folder(model_path, "")  # "": the model, not the weights of a method
+    executable = find_executable(spec, engine)  # the words of its command, and its wheel
+    model_path = resolve_model(card, offline=is_offline)  # the folder
+    codec = load_codec(model_path, card, spec.template)  # chats to tokens and back
+    # Raises if the engine cannot read it. "": the model, not the weights of a method.
+    engine.check_folder(model_path, "")
     # In tokens, and limited: an engine's memory grows with it.
     context = min(context_length(model_path, card.name) or _MOST_CONTEXT, _MOST_CONTEXT)
-    vanilla = Launch(
+    vanilla = Launch(  # a server to start, without speculation
         model=model_path,
         served_name=card.name,
         method=BASELINE,
-        weights=None,
+        weights=None,  # no draft weights
         num_tokens=0,  # no drafts
         context=context,
-        num_at_once=_num_at_once(spec),
-        dtype=spec.dtype if spec.dtype != "auto" else "",  # the engine's choice
+        num_at_once=_num_at_once(spec),  # requests
+        dtype=spec.dtype if spec.dtype != "auto" else "",  # "": the engine's choice
         is_cpu=device == "cpu",
-        scope="request",
+        scope="request",  # it remembers nothing of earlier requests
     )
+    # The servers of all methods; with those left out, for lack of weights or of support.
     launches = make_launches(
         choices, engine, card, vanilla, is_named=bool(spec.methods), is_offline=is_offline
     )
@@ -183,9 +188,9 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
         command=executable.words,
         context=context,
         device=device,
-        wheel=executable.wheel,
-        no_checkpoint=tuple(str(choice) for choice in launches.missing),
-        refused=tuple(launches.refused),
+        wheel=executable.wheel,  # empty if the engine's own executable is used
+        no_checkpoint=tuple(str(choice) for choice in launches.missing),  # no draft weights
+        refused=tuple(launches.refused),  # sentences: the engine cannot read their weights
     )
 
 

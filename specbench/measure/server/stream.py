@@ -171,7 +171,9 @@ class AnswerReader(Struct):
     def feed(self, piece: bytes, now: float) -> None:
         """Read the bytes that arrived at the time `now` of `perf_counter`.
 
-        They are lines of server-sent events, `data: JSON`; a line may come in several pieces.
+        They are lines of server-sent events, `data: JSON`; a line may come in several pieces. The
+        answer so far has `_ids` of tokens (None without), `_num_characters` of text, and
+        `_arrivals`, the times at which new ones came. `budget` is the most tokens asked for.
 
         Raises:
             RequestFailed: an error event, or something else than an event of the protocol.
@@ -182,12 +184,12 @@ class AnswerReader(Struct):
         self._num_bytes += len(piece)
         if self._num_bytes > MOST_BYTES:
             raise RequestFailed(f"The server sent an answer of more than {MOST_BYTES >> 20} MiB.")
-        num_events_before = self.num_events
+        num_events_before = self.num_events  # those with new tokens or text
         for line in lines:
             name, _, data = line.partition(b":")
             data = data.strip()
             if name == b"data" and data and data != b"[DONE]":
-                self.num_events += self._take(data)  # True (1) with new tokens
+                self.num_events += self._take(data)  # True (1) with text, tokens or an end token
             elif name == b"error" and data:  # llama.cpp names the event so
                 raise RequestFailed(f"The server reported an error: {_shown(data)}")
         if self.num_events > num_events_before:
@@ -201,10 +203,11 @@ class AnswerReader(Struct):
             )
 
     def finish(self) -> Answer:
-        """The answer of a stream that has ended.
+        """The answer of a stream that has ended, with the server's own numbers of tokens.
 
         Raises:
-            RequestFailed: it has no end, no token, or ended for another reason than its length.
+            RequestFailed: it has no reason of its end, no token, or another reason than an end
+                token, the budget of tokens or the end of the context.
         """
         if self._unfinished_line.strip():
             # A last line without its line end: it counts as of the last arrival.
@@ -214,27 +217,28 @@ class AnswerReader(Struct):
                 f"The stream broke off after {self.num_events} events with tokens: it has no "
                 "finish reason."
             )
-        if self._finish_reason not in _ENDS:
+        if self._finish_reason not in _ENDS:  # the servers' words for the usual ends
             reason = _shown(repr(self._finish_reason))
             raise RequestFailed(f"The server ended the answer with the reason {reason}.")
         if not self._arrivals:
             raise RequestFailed("The answer has no tokens.")
         return Answer(
             text="".join(self._texts),
-            token_ids=None if self._ids is None else tuple(self._ids),
+            token_ids=None if self._ids is None else tuple(self._ids),  # None: it sent text only
             stop=_ENDS[self._finish_reason],  # the server's word in ours: eos or budget
-            num_tokens=self._num_tokens,
-            prompt_tokens=self._prompt_tokens,
-            counts=self._counts,
-            sent=self.sent,
-            arrivals=tuple(self._arrivals),
+            num_tokens=self._num_tokens,  # of the answer, by the server; None if it sent none
+            prompt_tokens=self._prompt_tokens,  # likewise of the prompt
+            counts=self._counts,  # of drafts
+            sent=self.sent,  # time of `perf_counter` at which the request was sent
+            arrivals=tuple(self._arrivals),  # times at which text or tokens came
         )
 
     def _take(self, data: bytes) -> bool:
-        """Add an event, in JSON, to the answer; True if it has new tokens.
+        """Add an event, in JSON, to the answer; True if it has new text, tokens or an end token.
 
-        The text and the ids of an event are new, or all so far if `is_whole`: for ids, only if
-        they are as many as the event counts (`num_so_far`).
+        The text and the token ids of an event are new, or all so far if `is_whole`: for ids, only
+        if they are as many as the event counts (`num_so_far`). What an event lacks is None. The
+        answer so far has `_texts`, `_ids` (None before any), and the server's own counts.
         """
         try:
             event = self.protocol.read(data)
@@ -256,12 +260,13 @@ class AnswerReader(Struct):
         if new_ids:
             self._ids = self._ids or []
             self._ids += new_ids
-        self._finish_reason = event.finish or self._finish_reason
-        self._counts = event.counts or self._counts
-        if event.num_tokens is not None:
+        self._finish_reason = event.finish or self._finish_reason  # the server's word for it
+        self._counts = event.counts or self._counts  # of drafts, and times
+        if event.num_tokens is not None:  # of the answer, by the server
             self._num_tokens = event.num_tokens
         if event.prompt_tokens is not None:
             self._prompt_tokens = event.prompt_tokens
+        # `_ENDS` has our words for the server's. An end token may come without text.
         has_end_token = event.finish is not None and _ENDS.get(event.finish) == "eos"
         return bool(new_text or new_ids) or has_end_token
 
