@@ -169,7 +169,8 @@ class ClusterBackend:
             SpecbenchError: a worker refuses the model (`get` raises its error), or all workers
                 are lost and none came back within RESTART_S seconds.
         """
-        timeout_s = None if self._is_working else RESTART_S  # None: a job may take any time
+        # While a worker has a job, there is no limit (None): a job may take any time.
+        timeout_s = None if self._is_working else RESTART_S
         # Ray's references to the results of calls that have ended: at most one.
         ended, _ = self._ray.wait([*self._calls], timeout=timeout_s)
         if not ended:

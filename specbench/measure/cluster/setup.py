@@ -71,10 +71,11 @@ def make_cluster_setup(ray: Any, spec: RunSpec, *, is_offline: bool) -> ClusterS
             "--ray is for methods that specbench runs itself, not for servers.",
             "Leave out --ray, or --backend and --engine.",
         )
-    if spec.settings == AUTO:  # sizes of drafts, measured on one machine: take the papers'
+    # Sizes of drafts: AUTO would measure them on one machine of several, PAPER takes the papers'.
+    if spec.settings == AUTO:
         spec = msgspec.structs.replace(spec, settings=PAPER)
     started = _start_workers(ray, spec, is_offline=is_offline)  # their actors and reports
-    # By machine, so that the first one does not depend on which worker was the fastest.
+    # By machine, so that the first one, whose setup the run has, is not the fastest by chance.
     reports = sorted(
         started.reports, key=lambda report: msgspec.json.encode(report.about.environment)
     )
@@ -213,9 +214,9 @@ def _resources_of_workers(ray: Any, device: str) -> list[dict[str, Any]]:
     """
     nodes = [node for node in ray.nodes() if node["Alive"]]  # machines, as Ray's dicts
     has_gpus = any(node["Resources"].get("GPU") for node in nodes)
-    is_on_gpu = device.startswith("cuda") or (device != "cpu" and has_gpus)
+    is_on_gpu = device.startswith("cuda") or (device != "cpu" and has_gpus)  # "auto"
     resource = "GPU" if is_on_gpu else "CPU"
-    # GPUs, or CPUs at least. "cuda:0-1" names two GPUs; "auto" names none, and means one.
+    # GPUs of a worker: "cuda:0-1" names two, "auto" names none and means one. Else CPUs at least.
     num_per_worker = max(1, len(gpu_numbers(device))) if is_on_gpu else 1
     # Numbers of GPUs or CPUs by the id of the machine.
     num_by_node = {node["NodeID"]: int(node["Resources"].get(resource, 0)) for node in nodes}

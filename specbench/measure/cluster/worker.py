@@ -130,7 +130,7 @@ class Worker:
         this worker's too, and the requests of the warm-up, the first of them a usual one.
         """
         self.report()  # makes the setup, if Ray started this process again
-        setup = self._get_setup()
+        setup = self._get_setup()  # the model's files and the methods, found and checked
         # Servers, which have other backends, are refused with a cluster. The folder is not used.
         backend = cast(RequestBackend, self._stack.enter_context(setup.open(Path())))
         self._stack.enter_context(self._sampler)  # of the CPU's load and clock

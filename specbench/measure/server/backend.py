@@ -56,9 +56,9 @@ class BlockRunner:
         order of blocks differs); `backend.run` runs a coroutine to its end.
         """
         self._records = {record.key: record for record in done}
-        running_pass = 0  # the pass that runs
+        running_pass = 0  # the pass that runs, counted from 0
         for block in blocks(self.plan, is_one_at_a_time=self.backend.source.is_one_at_a_time):
-            missing = [key for key in block.keys if key not in self._records]
+            missing = [key for key in block.keys if key not in self._records]  # of its records
             if not missing:
                 continue
             if block.first.repeat != running_pass:  # that of the block's first sample, and of all
@@ -130,7 +130,7 @@ class BlockRunner:
         num_active = 0  # samples under way
 
         async def complete_turns(sample: Sample) -> None:
-            """Complete a prompt's turns that have no record by the block's server, in order.
+            """Complete the turns of a sample that have no record, in order, by the block's server.
 
             The new records of all samples are written when none is under way (`num_active` is 0).
             """

@@ -49,7 +49,8 @@ def make_record(
         draft_length: most tokens of a draft; 0 if unknown.
 
     Raises:
-        RequestFailed: counts of the server contradict what was sent.
+        RequestFailed: counts of the server contradict what was sent, or the user's API key is in
+            the answer.
     """
     token_ids = _token_ids(answer, codec)  # those sent, else those of the text
     num_tokens = len(token_ids)
@@ -75,11 +76,11 @@ def make_record(
         token_ids=token_ids,
         text=answer_text,
         stop_reason=_stop_reason(answer, num_tokens, request.max_new_tokens),
-        prefill_s=round(first_arrival - answer.sent, _DIGITS),
+        prefill_s=round(first_arrival - answer.sent, _DIGITS),  # digits of seconds that are kept
         decode_s=round(last_arrival - first_arrival, _DIGITS),
-        accept_lengths=_accept_lengths(key.method, answer, num_tokens),
+        accept_lengths=_accept_lengths(key.method, answer, num_tokens),  # tokens per step
         seed=request.seed,
-        serving=_serving(answer, num_tokens, began),
+        serving=_serving(answer, num_tokens, began),  # what only a server's answer has
     )
 
 
@@ -170,8 +171,8 @@ def _problems(
     """
     if answer.num_tokens is not None and answer.num_tokens != num_tokens:
         yield f"The server counted {answer.num_tokens} tokens and sent {num_tokens}."
-    # A text may tokenise into a few tokens more or less than it was made of: up to a number of
-    # them, or a share of its tokens, whichever is more.
+    # A text may tokenise into a few tokens more or less than it was made of: _MOST_TOKENS_OFF of
+    # them, or a share of its tokens if that is more.
     num_tokens_off = abs(num_tokens - len(token_ids))
     most_tokens_off = max(_MOST_TOKENS_OFF, _MOST_SHARE_OFF * len(token_ids))
     if answer.token_ids is None and num_tokens_off > most_tokens_off:
@@ -204,7 +205,7 @@ def _contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Itera
     num_drafted = counts.num_drafted  # draft tokens of all steps
     num_accepted = counts.num_accepted or 0  # accepted ones of all steps
     per_step = counts.accepted_per_step  # accepted draft tokens of each step with a draft [steps]
-    # Each accepted token is in the answer or beyond its end.
+    # The most draft tokens that there can be: each accepted one is in the answer or beyond its end.
     most_drafted = num_tokens + _LONGEST_DRAFT if num_drafted is None else num_drafted
     if num_drafts is not None and draft_length:  # no draft is longer
         most_drafted = min(most_drafted, num_drafts * draft_length)

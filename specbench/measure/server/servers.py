@@ -236,6 +236,7 @@ class StartedServers:
             software=software,
             command=tuple(without_folders(argument) for argument in command),
         )
+        # `death` says how its process ended; `num_tokens` are the most of a draft, 0 if unknown.
         return OpenServer(client, found_server, end=process.death, draft_length=launch.num_tokens)
 
 

@@ -160,7 +160,7 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
     codec = load_codec(model_path, card, spec.template)  # chats to tokens and back
     # Raises if the engine cannot read it. "": the model, not the weights of a method.
     engine.check_folder(model_path, "")
-    # In tokens, and limited: an engine's memory grows with it.
+    # In tokens, and limited: an engine's memory grows with it. The limit also if it is unknown.
     context = min(context_length(model_path, card.name) or _MOST_CONTEXT, _MOST_CONTEXT)
     vanilla = Launch(  # a server to start, without speculation
         model=model_path,

@@ -194,7 +194,7 @@ class AnswerReader(Struct):
                 raise RequestFailed(f"The server reported an error: {_shown(data)}")
         if self.num_events > num_events_before:
             self._arrivals.append(now)
-        # Cuts off an endless answer. Few tokens too many make a failed record that says how many.
+        # Cuts off an endless answer. One with a few tokens too many may end: its record then fails.
         most_tokens = 2 * self.budget + 64
         num_tokens = len(self._ids or ())
         if num_tokens > most_tokens or self._num_characters > most_tokens * _LONGEST_TOKEN:
