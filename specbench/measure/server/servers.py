@@ -156,9 +156,9 @@ class StartedServers:
         """The server of a method, started unless it runs. Only one server runs at a time.
 
         Called before each block of requests of a method. `_server` is the one that runs (None:
-        none does), `_method` the method of the last call. `_num_starts` counts the starts of its
-        server in a row, without a block that ended well between; MOST_STARTS are allowed.
-        `_failure` is the reason why it is not started again.
+        none does), `_method` the method opened last (empty when a pass begins).
+        `_num_starts` counts the starts of its server in a row, without a block that ended well
+        between; MOST_STARTS are allowed. `_failure` is the reason why it is not started again.
 
         Raises:
             SpecbenchError: it did not start, or died more than once.
@@ -203,8 +203,8 @@ class StartedServers:
     async def _start(self, method: str) -> OpenServer:
         """Start the server of a method, and wait until it answers.
 
-        A launch has the model, the method (by label) and its draft weights; `command` makes a
-        command line of it, `find` asks the server what it is. `_stack` ends what is started here.
+        `launches` has the model and the draft weights of each method, by its label; `command` makes
+        a command line of them, `find` asks the server what it is. `_stack` ends what is started.
         The description of the server goes into `_headers`, for the header of the run.
 
         Raises:
