@@ -181,14 +181,15 @@ class Plan:
     def samples(self) -> tuple[Sample, ...]:
         """The samples of the run in order: pass by pass over all tasks.
 
-        A load is requests at once or per second. A sample's `num_before` counts the turns of
-        earlier samples at its temperature and load: the methods' order is drawn by it.
+        `prompts` has the prompts by the name of their task. A load is a server's requests at once
+        or per second; the engine has a single, empty one. A sample's `num_before` counts the turns
+        of earlier samples at its temperature and load: its methods' order is drawn by this number.
         """
         num_turns = Counter[tuple[float, Load]]()  # so far, by temperature and load
         temperatures = self.spec.temperatures
         loads = loads_of_run(self.spec)
         samples = []
-        passes = range(self.repeats)
+        passes = range(self.repeats)  # numbers of passes over all prompts, from 0
         for pass_number, (task, prompts) in product(passes, self.prompts.items()):
             for prompt, temperature, load in product(prompts, temperatures, loads):
                 num_before = num_turns[temperature, load]

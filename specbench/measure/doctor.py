@@ -52,32 +52,32 @@ def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
     """The lines of `specbench doctor`, for the model, device, threads and weights of a spec.
 
     Each is a title, a text and a verdict, which is None for a fact. It comes as soon as its check
-    is done. The software comes first, the kernels last.
+    is done. The software comes first, the kernels last. With `is_offline`, nothing is downloaded.
     """
     installed = environment.capture()  # the versions of Python, torch and specbench
     versions = f"Python {installed.python}, torch {installed.torch.version}"
     yield Diagnosis("software", f"specbench {installed.specbench}, {versions}")
-    spec = structs.replace(spec, methods=(BASELINE,))
-    if spec.dtype == "auto" and spec.card.is_embedded:
+    spec = structs.replace(spec, methods=(BASELINE,))  # vanilla alone
+    if spec.dtype == "auto" and spec.card.is_embedded:  # tiny, which ships with specbench
         spec = structs.replace(spec, dtype="float32")  # rounding to float16 could decide near-ties
-    setup = make_engine_setup(spec, is_offline=is_offline)
+    setup = make_engine_setup(spec, is_offline=is_offline)  # loads nothing yet
     if setup.device.num_gpus and _version(installed.torch.version) < (2, 9):
         # A fact, not a failed check: older versions work.
         advice = "torch 2.9 or newer is better on a GPU: launches overlap, and captures are faster"
         yield Diagnosis("torch", advice)
-    device = setup.device
+    device = setup.device  # its `reason` says why no GPU can be used; empty if there is one
     no_gpu = f"; no GPU, because {device.reason}" if device.reason else ""
     yield Diagnosis("device", f"{device.name}{no_gpu}")
     yield Diagnosis("memory", f"{free_bytes(device.name) / 1e9:.1f} GB free on {device.name}")
     with EngineBackend(setup) as backend:
-        context = backend.target.context
+        context = backend.target.context  # tokens that it holds
         yield Diagnosis("model", f"{setup.card.title} in {setup.dtype}, context {context}")
         yield _threads(backend.describe().threads)
         yield _tree(backend.target)
         yield from _baseline(setup, backend)
         # The kinds of kernels that the device can run, by name; none if the user chose one.
         kernel_kinds = setup.device.kernels if spec.kernels == "auto" else ()
-        # If the target cannot use specbench's kernels, for this reason, there are none to compare.
+        # `unfused_reason` says why the target cannot use specbench's kernels; None if it can.
         if (reason := backend.target.unfused_reason) and kernel_kinds:
             yield Diagnosis("kernels", f"transformers computes the layers: {reason}")
             return
@@ -88,8 +88,9 @@ def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
 def _kernels(spec: RunSpec, kinds: Sequence[str], *, is_offline: bool) -> Iterator[Diagnosis]:
     """Compare vanilla's tokens and times with each kind of kernels, one after the other.
 
-    `kinds` are names of kernels. The first is torch, whose tokens the others must give too. Yields
-    the time per token with each kind, and the check of a draft tree (`_tree`).
+    `spec` names the model and the device; with `is_offline`, nothing is downloaded. `kinds` are
+    names of kernels. The first is torch, whose tokens the others must give too. Yields a Diagnosis
+    for each kind: the time per token, and the check of a draft tree (`_tree`).
     """
     torch_token_ids: list[tuple[int, ...]] = []  # the token ids of each answer
     for kind in kinds:
@@ -99,20 +100,21 @@ def _kernels(spec: RunSpec, kinds: Sequence[str], *, is_offline: bool) -> Iterat
             # Their name, and the reason if specbench's own kernels are not used.
             kernels = describe_kernels(backend.target)
             tree = _tree(backend.target)  # a Diagnosis
-            # Completions with their seconds [requests][rounds].
+            # Pairs of `result`, a Completion, and its `seconds` [requests][rounds]. Each request
+            # is a fixed prompt to be answered by NUM_TOKENS tokens.
             answers_by_request = [
                 [_timed(backend.complete, BASELINE, request) for _ in range(NUM_KIND_ROUNDS + 1)]
                 for request in _requests(setup)
             ]
         del backend  # lets `_release` free the model
-        token_ids = [
+        token_ids = [  # of each answer with this kind
             answer.result.token_ids for answers in answers_by_request for answer in answers
         ]
         is_torch = not torch_token_ids
         if is_torch:
             torch_token_ids = token_ids
         is_same = token_ids == torch_token_ids
-        answer_s = statistics.median(
+        answer_s = statistics.median(  # of a whole answer
             answer.seconds
             for answers in answers_by_request
             for answer in answers[1:]  # the first round warms up
@@ -165,6 +167,7 @@ def _threads(threads: Threads | None) -> Diagnosis:
 def _tree(target: Target) -> Diagnosis:
     """Compare a branch of a draft tree with a plain sequence: their last logits must agree.
 
+    `target` is the loaded model. Returns the verdict, with the largest difference of two logits.
     Node 0 is the prompt's last token. Node 1 is another branch, and nodes 2 to 4 are `branch`. A
     wrong mask or position would change the logits of node 4 far more than rounding does.
     """
@@ -181,9 +184,10 @@ def _tree(target: Target) -> Diagnosis:
         layout = TreeLayout.from_parents([0, 0, 0, 2, 3], target.device)
         node_ids = torch.tensor([7, 11, *branch], device=target.device)
         tree = DraftTree(node_ids, layout, num_verify=5)  # all nodes
-        target.crop(len(prompt) - 1)  # node 0 computes the prompt's last token again
+        # The cache drops the prompt's last token, since node 0 computes it again.
+        target.crop(len(prompt) - 1)
         tree_logits = target.forward(tree).logits[-1].float()  # of node 4 [vocab]
-        plain_logits = target.prefill((*prompt, *branch)).logits[-1].float()
+        plain_logits = target.prefill((*prompt, *branch)).logits[-1].float()  # [vocab]
         difference = (tree_logits - plain_logits).abs().max().item()
     largest_logit = plain_logits.abs().max().item()
     # 40 rounding errors: they add up over the layers.
@@ -195,8 +199,9 @@ def _tree(target: Target) -> Diagnosis:
 def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]:
     """Compare vanilla in our loop with the model's own `generate`: tokens and speed.
 
-    Then the memory's bandwidth, and how much of it vanilla uses. The times are seconds per answer
-    of NUM_TOKENS tokens.
+    Then the memory's bandwidth, and how much of it vanilla uses. `setup` makes the requests,
+    `backend` holds the loaded model. The times are seconds per answer of NUM_TOKENS tokens. Yields
+    a Diagnosis for each of these.
     """
     target = backend.target
     do_tokens_agree = True
@@ -204,6 +209,7 @@ def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]
     generate_s: list[float] = []
     for request in _requests(setup):
         for round_ in range(NUM_ROUNDS + 1):
+            # Each has its `seconds` and a `result`: a Completion, and a list of token ids.
             loop_answer = _timed(backend.complete, BASELINE, request)
             generate_answer = _timed(generate, target, request.prompt_ids, NUM_TOKENS)
             loop_ids = tuple(loop_answer.result.token_ids)
@@ -218,7 +224,8 @@ def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]
     tokens_per_s = NUM_TOKENS / statistics.median(loop_s)
     speed = f"{tokens_per_s:.0f} tokens/s, {1 / time_ratio:.1f} times as fast as generate"
     yield Diagnosis("baseline speed", speed, time_ratio <= MARGIN)
-    traffic = measure_traffic(target)  # bytes that a step reads, and the memory's bandwidth
+    # Bytes of weights that a step reads, of the last-level cache, and the memory's bandwidth.
+    traffic = measure_traffic(target)
     yield Diagnosis(
         "memory bandwidth",
         f"{traffic.bandwidth_bytes_per_s / 1e9:.1f} GB/s; vanilla reads its weights "

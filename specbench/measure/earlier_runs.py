@@ -24,14 +24,15 @@ def expected_seconds(plan: Plan, root: Path) -> float | None:
     """Seconds that a plan takes, by the latest run that was made in one go; None without one.
 
     `root` is the folder of all runs. The earlier run's time is scaled by the most tokens that
-    this run and the earlier one can make. A run in `segments` went on later on another machine.
+    this run and the earlier one can make: `num_records`, the answers of all methods, times the
+    most new tokens of an answer. A run with `segments` went on later on another machine.
     """
     for _, earlier in earlier_runs(plan, root):  # paths and headers, the newest first
         if not (earlier.finished and earlier.num_records) or earlier.segments:
             continue
         began = datetime.fromisoformat(earlier.created)
         ended = datetime.fromisoformat(earlier.finished)
-        # Most tokens of an answer; None stands for the default.
+        # None stands for the default, which is this plan's.
         earlier_max_new_tokens = earlier.spec.values.max_new_tokens or plan.max_new_tokens
         most_tokens = plan.num_records * plan.max_new_tokens
         earlier_most_tokens = earlier.num_records * earlier_max_new_tokens

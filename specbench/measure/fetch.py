@@ -16,8 +16,9 @@ def downloads(
 ) -> Iterator[tuple[str, Callable[..., Path]]]:
     """Paper prompts (of `tasks`; all with None, none with ()), then a model with its drafters.
 
-    Yields a title for each, and a function that downloads it, or finds it if it is here already.
-    The function takes `offline`, returns the path, and raises UserError. Unknown names raise
+    `tasks` and `model` are names; without a `model`, none is downloaded. Yields a title for each,
+    and a function that downloads it, or finds it if it is here already. The function takes
+    `offline` (True: only find it), returns the path, and raises UserError. Unknown names raise
     UserError at the first step.
     """
     if tasks is None:

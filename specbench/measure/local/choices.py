@@ -112,12 +112,14 @@ def _prepare_trial(
 ) -> quick_rule.TimeStep:
     """Build a method's drafter, and return a function that times its steps.
 
-    The function decodes at most TUNING_TOKENS tokens of the request with `trial_threads` CPU
-    threads, sets the number back to `usual_threads`, and returns the mean seconds of a step.
+    `method` has the settings to try. The function decodes at most TUNING_TOKENS tokens of the
+    request with `trial_threads` CPU threads, sets the number back to `usual_threads`, and returns
+    the mean seconds of a step.
     """
     from specbench.engine.decode import decode
 
-    ledger = MemoryLedger(target)  # only for this trial: it is not in the run's memory
+    # Counts the drafter's GPU memory apart: what a trial holds is no method's in the run.
+    ledger = MemoryLedger(target)
     drafter = build_drafters(target, [method], ledger)[method.label]
     num_tokens = min(TUNING_TOKENS, request.max_new_tokens)
     short_request = replace(request, max_new_tokens=num_tokens)

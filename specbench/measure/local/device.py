@@ -86,8 +86,9 @@ def pick_device(requested: str) -> Device:
     # A sentence's end for the user; empty if there is a GPU.
     no_gpu_reason = "" if num_gpus_here else _no_gpu_reason(torch)
     if requested == "cpu" or (requested == "auto" and not num_gpus_here):
-        return Device("cpu", no_gpu_reason)
-    # The range of requested GPUs, counted from 0: "cuda" is the first, a wrong number none.
+        return Device("cpu", reason=no_gpu_reason)
+    # The numbers of the requested GPUs, from 0: "cuda" and "auto" mean GPU 0; empty if the text
+    # has no valid number.
     requested_gpus = gpu_numbers("cuda" if requested == "auto" else requested)
     if not requested_gpus or requested_gpus[-1] >= num_gpus_here:
         problem = f"there are {num_gpus_here} GPU(s)" if num_gpus_here else no_gpu_reason
@@ -117,7 +118,8 @@ def pick_mode(requested: str, device: Device, kernels: str = "auto") -> Mode:
     """Execution of steps on this device: eager or as CUDA graphs, and the kind of kernels.
 
     `requested` is the value of `--execution` ("auto", "eager" or "graph"), `kernels` that of
-    `--kernels` ("auto" or a kind). "auto" means graphs where the device can replay them.
+    `--kernels` ("auto" or a kind), and `device.kernels` the kinds that the device can run. With
+    "auto", steps are graphs where the device can replay them.
 
     Raises:
         UserError: the device cannot replay graphs, or has no such kernels.
@@ -133,7 +135,7 @@ def pick_mode(requested: str, device: Device, kernels: str = "auto") -> Mode:
             f"Give one of {', '.join(('auto', *device.kernels))}.",
         )
     if requested == "eager":
-        return Mode("eager", kernels=kernels)
+        return Mode("eager", kernels=kernels)  # without a reason, since the user asked for it
     no_graph_reason = None  # None if the device can replay graphs
     if not device.num_gpus:
         no_graph_reason = "CUDA graphs need a CUDA device"
@@ -147,8 +149,8 @@ def pick_mode(requested: str, device: Device, kernels: str = "auto") -> Mode:
 def _with_more_gpus(device: Device, requested: str, error: TooLarge) -> Device:
     """The device to try next after a model was too large: the first GPUs of the machine.
 
-    It has as many GPUs as `error` says that the model needs, and at least one more than
-    `device`. `requested` is the value of `--device`.
+    It has as many GPUs as `error` says that the model needs, and at least one more than `device`,
+    for which it was too large. `requested` is the value of `--device`.
 
     Raises:
         TooLarge: this machine has no more GPUs, or the user named one.

@@ -1,7 +1,4 @@
-"""The engine in this process: one loaded target, and a drafter for each method.
-
-Completions are the engine's own loop at batch 1.
-"""
+"""The engine in this process: a loaded target with a drafter per method. Its batch size is 1."""
 
 from __future__ import annotations
 
@@ -100,20 +97,22 @@ class EngineBackend:
         self._setup = setup
         self._is_metered = is_metered
         self._loaded = loaded
-        self._choices = Choices.at_start(setup, before)
+        self._choices = Choices.at_start(setup, before)  # methods' settings, and CPU threads
         self._info = BackendInfo()  # filled with what is measured, for the header
         self.drafters: dict[str, Drafter] = {}
-        self._num_late_before = 0  # graphs that counted as late when the warm-up ended
+        self._num_late_before = 0  # graphs that earlier uses of the target captured too late
         self._stopwatch: Stopwatch | None = None  # of a step's phases, if they are to be timed
-        self._sampler: GpuSampler | None = None  # of clocks and energy
-        self._rows: dict[str, int] = {}  # largest number of rows of a step, by method
-        self._paces: dict[str, _Pace] = {}  # the fastest in the warm-up and later, by method
-        self._stack = ExitStack()  # ends the meters, and sets back torch's threads
+        self._sampler: GpuSampler | None = None  # of a GPU's clocks and energy, if metered
+        self._rows: dict[str, int] = {}  # most rows (tree nodes) of a step, by method
+        self._paces: dict[str, _Pace] = {}  # fastest seconds per token so far, by method
+        self._stack = ExitStack()  # at the end: stops the sampler, sets back torch's threads
 
     def __enter__(self) -> Self:
         """Load the target and the drafters, choose vanilla's threads, and start the meters.
 
-        If any of it fails, what was started is ended again.
+        `_loaded` has them if they are loaded already, else None. `_choices` has the methods with
+        their settings, and the numbers of threads of the run that goes on (None in a new run). If
+        any of it fails, what was started is ended again.
         """
         import torch
 
@@ -137,7 +136,7 @@ class EngineBackend:
             self._choices = replace(self._choices, threads=threads)
             self._info.preparation = Preparation(load_s=round(loaded.seconds, 3))
             if self._is_metered:
-                self._info.roofline = measure_traffic(self.target)
+                self._info.roofline = measure_traffic(self.target)  # bandwidth, bytes of a step
             if self._sampler:
                 self._sampler.start()
             self._stack = stack.pop_all()  # nothing failed: it is closed in `__exit__`
@@ -158,20 +157,21 @@ class EngineBackend:
     def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
         """The part of the run's header that this backend has measured so far.
 
-        `records` are the run's; the mean size of their drafts gives the bytes that drafts read.
+        `records` are the run's; the mean size of their drafts gives the bytes that drafts read. A
+        method has `settings` if options were chosen for it that are not the paper's.
         """
-        info = self._info
-        gpu = self._sampler.describe() if self._sampler else None
+        info = self._info  # its `preparation` is None until the model is loaded
+        gpu = self._sampler.describe() if self._sampler else None  # its use, with warnings
         warnings = gpu.warnings if gpu else []
         num_late_graphs = num_late(self.target) - self._num_late_before if info.preparation else 0
-        if info.preparation and num_late_graphs:  # loaded; captured since the warm-up
+        if info.preparation and num_late_graphs:  # captured since the warm-up, during samples
             warnings.insert(0, LATE_WARNING.format(num_late_graphs))
             info.preparation = replace_part(info.preparation, num_late=num_late_graphs)
         for label, drafter in self.drafters.items():
             warnings += [f"{label}: {note}" for note in drafter.weights_notes]  # on its checkpoint
         if gpu and self._setup.device.num_gpus > 1:  # only the first one's energy is known
             gpu = replace_part(gpu, energy_source=None)
-        bytes_by_label = draft_bytes(self.drafters, records)  # of each method's mean draft
+        bytes_by_label = draft_bytes(self.drafters, records)  # that a method's mean draft reads
         methods_with_settings = [method for method in self._choices.methods if method.settings]
         return replace(
             info,
@@ -194,7 +194,7 @@ class EngineBackend:
         began = perf_counter()
         gc.freeze()  # torch before 2.9 collects garbage before each capture
         with without_cudnn_attention():
-            if self._choices.are_settings_open and self._choices.threads:
+            if self._choices.are_settings_open and self._choices.threads:  # to be chosen here
                 self._choose_settings(requests[0], self._choices.threads)
             # By method, the reason why its steps are not replayed as graphs; None if they are.
             eager_reasons = warm_up(self.target, self.drafters, self._check, requests=requests)
@@ -209,13 +209,13 @@ class EngineBackend:
                 mode="eager" if eager_reason else self._setup.mode.name,
                 reason=eager_reason,
                 layer_inputs=layer_inputs,
-                weights_layout=drafter.weights_layout,
-                has_guessed_layers=drafter.has_guessed_layers,
+                weights_layout=drafter.weights_layout,  # of its checkpoint, as published
+                has_guessed_layers=drafter.has_guessed_layers,  # True: no config names them
             )
         warm_up_s = round(perf_counter() - began, 3)
         if self._info.preparation:
             self._info.preparation = replace_part(self._info.preparation, warm_up_s=warm_up_s)
-        self._num_late_before = num_late(self.target)
+        self._num_late_before = num_late(self.target)  # graphs captured late before this run
         gc.freeze()  # else a collection takes a fifth of a second within some sample
         self._stack.callback(gc.unfreeze)
 
@@ -242,7 +242,7 @@ class EngineBackend:
                 threads,
                 request,
                 decode=lambda method, watch: self._run(method, request, stopwatch=watch),
-                rows=self._rows,
+                rows=self._rows,  # of each method's largest step
             )
             self._choices = replace(self._choices, threads=threads)
         if self._info.roofline and threads.own:  # methods have other numbers
@@ -272,7 +272,7 @@ class EngineBackend:
         failures.clear()
         try:
             if self._is_metered and self.target.device.type == "cuda":
-                self._prime(method, request)
+                self._prime(method, request)  # begins it once, untimed: kernels are loaded
                 is_one_gpu = self._setup.device.num_gpus == 1  # whose energy the sampler reads
                 energy_meter = self._sampler if is_one_gpu else None
                 return self._ledger.measure(method, partial(metered, decode, energy_meter))
@@ -281,7 +281,7 @@ class EngineBackend:
             torch.cuda.empty_cache()
             raise
         finally:
-            execution = self._info.execution.get(method)  # None in the warm-up
+            execution = self._info.execution.get(method)  # for the header; None in the warm-up
             if failures and execution and not execution.reason:  # it counted as replayed
                 reason = f"{min(failures)}, after the warm-up"
                 self._info.execution[method] = replace_part(execution, mode="eager", reason=reason)
@@ -308,18 +308,18 @@ class EngineBackend:
         """Decode with the chosen threads: those of prefills first, then the method's own.
 
         `is_checked` checks each step against the contract of methods. The seconds of the change
-        of threads are taken out of the completion's `outer_s`.
+        of threads are taken out of the completion's `outer_s`, the seconds of the whole call.
         """
         decode = partial(
             self._run,
             method,
             request,
             stopwatch=self._stopwatch,
-            is_traced=self._setup.spec.trace,
+            is_traced=self._setup.spec.trace,  # keeps the draft's confidence in every node
             is_checked=is_checked or self._setup.spec.check_drafts,
         )
-        threads = self._choices.threads
-        if not (threads and (threads.prefill or threads.methods)):
+        threads = self._choices.threads  # numbers of CPU threads
+        if not (threads and (threads.prefill or threads.methods)):  # all have the same number
             return decode()
 
         set_threads(threads.of_prefill)
@@ -335,7 +335,7 @@ class EngineBackend:
         return replace(completion, outer_s=(completion.outer_s or 0.0) - change_s)
 
     def _run(self, method: str, request: Request, **options: Any) -> Completion:
-        """Decode with a method's drafter, and keep the method's fastest pace.
+        """Decode with a method's drafter, and keep the method's fastest pace (seconds per token).
 
         `options` are keyword arguments of the engine's `decode`. The completion's `outer_s` has
         the seconds of the whole call.
