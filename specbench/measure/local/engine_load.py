@@ -67,8 +67,9 @@ def build_drafters(
 ) -> dict[str, Drafter]:
     """Build the drafter of every method. Returns them by the method's label.
 
-    The ledger counts the bytes that each one holds, and the seconds that building it took. A
-    method whose build fails has a drafter that fails in every sample, with the reason.
+    The ledger counts the GPU memory in bytes that each one holds, and notes the seconds that
+    building it took (`hooks`). A method whose build fails has a drafter that fails in every
+    sample, with the reason. `target` is the loaded model that they draft for.
 
     Raises:
         SpecbenchError: a method refuses its options or weights.
@@ -77,13 +78,13 @@ def build_drafters(
     for method in methods:
         label = method.label
         began = outer_clock()
-        with ledger.holder(label):
+        with ledger.holder(label):  # what stays allocated after the block is the method's
             try:
                 with containing(f"Method {label!r} is broken"):  # any error as MethodFault
                     drafters[label] = _build(target, method)
             except MethodFault as fault:
                 drafters[label] = broken_drafter(fault)
-        ledger.hooks[label] = HookTimes(outer_clock() - began)
+        ledger.hooks[label] = HookTimes(build_s=outer_clock() - began)
     return drafters
 
 
@@ -135,7 +136,8 @@ def load_engine(setup: EngineParts) -> LoadedEngine:
 def load_model(setup: EngineParts) -> Target:
     """Load the target onto its device, or spread over its GPUs.
 
-    `setup` names the device, the dtype, and the checkpoint or the stand-in.
+    `setup` names the device, the dtype, and the checkpoint or the stand-in. Its `mode` says if
+    steps run eagerly or as CUDA graphs, its `need` the memory in bytes (None if not estimated).
     """
     import torch
 
@@ -151,7 +153,7 @@ def load_model(setup: EngineParts) -> Target:
     if len(gpus) > 1:
         from specbench.engine.spread import Spread
 
-        # The first GPU keeps memory free for the drafters.
+        # The first GPU keeps as many bytes free as the drafters need.
         spread = Spread(tuple(gpus), draft_bytes=setup.need.draft_bytes if setup.need else 0)
     return load_target(source, dtype=dtype, device=device, execution=execution, spread=spread)
 

@@ -54,14 +54,15 @@ def context_length(path: Path, what: str) -> int | None:
 
     `path` is the folder of a config.json, `what` the model's name for errors.
     """
-    config = checkpoints.read_config(path, what)
+    config = checkpoints.read_config(path, what)  # the config.json as a dict
     text_config = config.get("text_config") or config  # a multimodal model has its own
     # The table of the rotary embedding's type and scaling; empty without one.
     rope = text_config.get("rope_scaling") or text_config.get("rope_parameters") or {}
     lengths = [text_config.get("max_position_embeddings")]  # in tokens; None if absent
     if "longrope" in (rope.get("rope_type"), rope.get("type")):
         original_key = "original_max_position_embeddings"
-        # Beyond its original length, other rotary frequencies hold: the engine stops there.
+        # Beyond its original length, other rotary frequencies hold: the engine stops there. The
+        # length is in the config or in its rope table.
         lengths.append(text_config.get(original_key, rope.get(original_key)))
     return min((length for length in lengths if isinstance(length, int)), default=None)
 
@@ -184,15 +185,18 @@ def _with_settings(setup: EngineSetup, spec: RunSpec) -> EngineSetup:
 
     `spec.settings` is "auto", "paper", or the path of a file of settings or of a run. "auto"
     takes settings that the user tuned on this machine, if there are any. The others it chooses
-    in the warm-up on a CPU; on a GPU, and for stand-ins, they are the papers'.
+    in the warm-up on a CPU; on a GPU, and for stand-ins, they are the papers'. `spec.weights` is
+    "hub" (real ones) or "stand-in".
     """
     settings = spec.settings  # stays "auto" only if the warm-up is to choose
-    if settings == AUTO and (setup.device.kind != "cpu" or spec.weights != "hub"):  # a stand-in
+    if settings == AUTO and (setup.device.kind != "cpu" or spec.weights != "hub"):
         settings = PAPER
     if settings not in (AUTO, PAPER):  # the path of a file or a run
+        # `of` returns the methods with the options that are stored there.
         methods = read_settings(settings, spec.card.name).of(setup.methods)
         setup = replace(setup, methods=methods)
-    if spec.settings == AUTO and spec.weights == "hub":  # settings tuned here before
+    if spec.settings == AUTO and spec.weights == "hub":
+        # Settings tuned before, if model, machine and versions are still those of `setup.fits`.
         methods = with_tuned(setup.methods, spec.card.name, spec.samplings_text(), setup.fits)
         setup = replace(setup, methods=methods)
     return replace(setup, settings=settings)
@@ -209,7 +213,7 @@ class _StoredWeights(NamedTuple):
 
 def _setup(
     spec: RunSpec,
-    named: Sequence[RunMethod],
+    named: Sequence[RunMethod],  # empty for the default ones
     *,
     device: Device,
     has_graphs: bool,  # keep memory for CUDA graphs
@@ -221,11 +225,11 @@ def _setup(
         CheckpointError: files of the model or of methods are missing or damaged.
         TooLarge: the model does not fit on the device.
     """
-    card = spec.card
-    check_memory = partial(memory.check_fits, what=f"Model {card.name}")
+    card = spec.card  # the model's
+    check_memory = partial(memory.check_fits, what=f"Model {card.name}")  # or raises TooLarge
 
     def check_shape() -> None:  # raises TooLarge before anything is downloaded
-        if card.shape is not None:
+        if card.shape is not None:  # the sizes of the model are known
             check_memory(card.shape, _dtype(spec, device), device.name)
 
     path = Path()  # of the checkpoint's folder
@@ -241,10 +245,10 @@ def _setup(
         num_parameters=memory.target_parameters(card, None if errors else path),
     )
     _raise_all([*errors, *selected.errors])
-    dtype = _dtype(spec, device, path)
-    draft_folders = _draft_folders(selected.methods)
+    dtype = _dtype(spec, device, path)  # the one to load in, where `spec` may say "auto"
+    draft_folders = _draft_folders(selected.methods)  # checkpoints of the methods
     stored = _stored_weights(card, path, device)  # format, and if loading dequantises
-    need = check_memory(
+    need = check_memory(  # in bytes
         path,
         dtype,
         device.name,
@@ -252,8 +256,8 @@ def _setup(
         has_graphs=has_graphs,
         is_dequantized=stored.is_dequantized,
     )
-    codec = load_codec(path, card, spec.template)
-    _check_vocabularies(codec, draft_folders)
+    codec = load_codec(path, card, spec.template)  # tokenizer and chat template
+    _check_vocabularies(codec, draft_folders)  # draft models must have the target's
     return EngineSetup(
         spec,
         card,
@@ -262,8 +266,8 @@ def _setup(
         dtype,
         codec,
         methods=selected.methods,
-        missing=selected.missing,
-        broken=selected.broken,
+        missing=selected.missing,  # methods without a checkpoint
+        broken=selected.broken,  # sentences about plug-ins that cannot be imported
         quantization=stored.format,
         need=need,
     )
@@ -301,7 +305,7 @@ def _dtype(spec: RunSpec, device: Device, path: Path | None = None) -> Dtype:
 def _stored_weights(card: ModelCard, path: Path, device: Device) -> _StoredWeights:
     """The format of a checkpoint's weights, and whether loading makes plain weights of them.
 
-    `path` is the checkpoint's folder.
+    `card` names the model for errors; `path` is the checkpoint's folder.
 
     Raises:
         UserError: the engine cannot read the weights, or does not support the model's type.
@@ -313,13 +317,17 @@ def _stored_weights(card: ModelCard, path: Path, device: Device) -> _StoredWeigh
 
     config = checkpoints.read_config(path, card.name)
     check_type(config.get("model_type"), path)
-    if gguf_type := config.get(GGUF_TYPE):  # a conversion has made plain weights of quantised ones
+    # The type of a GGUF file's quantised weights, if a conversion has made plain ones of them.
+    if gguf_type := config.get(GGUF_TYPE):
         return _StoredWeights(f"dequantised {gguf_type}", is_dequantized=False)
-    quantization = checkpoints.quantization_of(config)  # the format's name; "" for plain weights
+    # The method of quantisation, such as "awq"; "" for plain weights.
+    quantization = checkpoints.quantization_of(config)
     if quantization:
-        check_format(quantization, path)
-    if is_dequantized(quantization, torch.device(device.kind)):  # it cannot compute with them
+        check_format(quantization, path)  # raises for one that the engine cannot read
+    # True if the device cannot compute with them (`kind` is "cpu" or "cuda").
+    if is_dequantized(quantization, torch.device(device.kind)):
         return _StoredWeights(f"dequantised {quantization}", is_dequantized=True)
+    # Here the format has the type of its numbers too, such as "awq int4".
     return _StoredWeights(checkpoints.stored_format(config), is_dequantized=False)
 
 
@@ -330,8 +338,8 @@ def _stand_in_setup(
 
     `named` are the methods that the user named. With `has_graphs`, memory is kept for CUDA graphs.
     """
-    card = spec.card
-    stand_in = stand_in_of(card)
+    card = spec.card  # of the model whose shape it takes
+    stand_in = stand_in_of(card)  # plans of the weights that are made up for it and its drafters
     resolve_weights = partial(find_checkpoint, card, is_offline=True, stand_in=stand_in)
     num_parameters = stand_in.shape.num_parameters
     selected = select_methods(
@@ -339,7 +347,7 @@ def _stand_in_setup(
     )
     model_folder = Path(card.repo) if Path(card.repo).is_dir() else None  # None: from the hub
     dtype = _dtype(spec, device, model_folder)
-    what = f"The stand-in of {stand_in.name}"
+    what = f"The stand-in of {stand_in.name}"  # its name in errors
     context = stand_in.target.config["max_position_embeddings"]  # in tokens
     weights_of_methods = [method.weights for method in selected.methods]
     # Numbers of the weights of each draft model that is to be made; others are a path or None.
@@ -365,8 +373,8 @@ def _stand_in_setup(
         dtype,
         codec=load_codec(path, find_model("tiny"), spec.template),
         methods=selected.methods,
-        missing=selected.missing,
-        broken=selected.broken,
+        missing=selected.missing,  # methods for which the stand-in has no weights
+        broken=selected.broken,  # sentences about plug-ins that cannot be imported
         stand_in=stand_in,
         need=need,
     )

@@ -59,7 +59,7 @@ class Fingerprint:
 
         Chunks are taken in the shuffled order. The sum of a chunk is
         integer[0] * factor[0] + integer[1] * factor[1] + ..., modulo 2^64, with odd factors
-        (i + 1) * _FACTOR | 1.
+        (i + 1) * _FACTOR | 1, where _FACTOR is a constant of 64 bits.
 
         Args:
             allowed_s: seconds it may take, once MIN_BYTES are read.

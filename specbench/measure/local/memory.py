@@ -44,8 +44,9 @@ class MemoryLedger:
     def measure(self, label: str, complete: Callable[[], Completion]) -> Completion:
         """The completion that `complete` makes on GPUs, with its peak memory in bytes.
 
-        The peak is that of all GPUs together, without what other methods hold and without the
-        memory of graphs that this completion did not use. `label` is the method's.
+        The peak is that of all GPUs together, without what other methods hold (`_held`, bytes by
+        label) and without the memory of graphs that this completion did not use. `label` is the
+        method's.
         """
         import torch
 
@@ -54,9 +55,9 @@ class MemoryLedger:
         execution.used_bytes()  # counts from its last call on: forget completions before
         for device in devices:
             torch.cuda.reset_peak_memory_stats(device)
-        with self.holder(label):
+        with self.holder(label):  # what stays allocated after the block is the method's
             completion = complete()
-        peak_bytes = sum(map(torch.cuda.max_memory_allocated, devices))
+        peak_bytes = sum(map(torch.cuda.max_memory_allocated, devices))  # of all that is loaded
         other_methods_bytes = sum(
             held_bytes for holder, held_bytes in self._held.items() if holder != label
         )

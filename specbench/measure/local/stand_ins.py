@@ -23,13 +23,15 @@ _FIELDS["num_local_experts"] = "num_experts"
 def stand_in_of(card: ModelCard) -> StandIn:
     """The stand-in of a card's model, and of its SpS draft model if the card has one.
 
+    It is a plan: the weights of tiny, the model that ships with specbench, in the model's shape.
+
     Raises:
         UserError: the card's shape is unknown, or too small to hold tiny's weights.
     """
     from specbench.zoo.stand_in.plan import plan_stand_in
 
     shape = card.shape
-    if shape is None and not card.is_embedded:  # embedded: tiny itself
+    if shape is None and not card.is_embedded:  # an embedded model is tiny itself
         shape = _folder_shape(card)
     if shape is None:
         reason = "stand-ins are made from it" if card.is_embedded else "its shape is unknown"
@@ -47,6 +49,8 @@ def stand_in_of(card: ModelCard) -> StandIn:
 def _folder_shape(card: ModelCard) -> Shape | None:
     """The shape in a folder's config.json; None if the card's model is not a folder.
 
+    A shape has the sizes of a model. _FIELDS maps their names in config.json to fields of `Shape`.
+
     Raises:
         UserError: a size is missing, or is not a number above 0.
     """
@@ -54,7 +58,7 @@ def _folder_shape(card: ModelCard) -> Shape | None:
         return None
     config = read_config(Path(card.repo), f"Model {card.name}")
     defaults = {"num_key_value_heads": config.get("num_attention_heads"), "num_local_experts": 1}
-    # By their names in config.json, the keys of _FIELDS; None for a size that is missing.
+    # By their names in config.json; None for a size that is missing.
     sizes: dict[str, Any] = {name: config.get(name) or defaults.get(name) for name in _FIELDS}
     if sizes["head_dim"] is None:
         del sizes["head_dim"]  # it is the hidden size divided by the number of heads
@@ -64,5 +68,5 @@ def _folder_shape(card: ModelCard) -> Shape | None:
             f"The config.json in {card.repo} has no valid {', '.join(invalid_names)}.",
             "A stand-in takes its shape from a Llama-like model's config.json.",
         )
-    sizes_by_field = {_FIELDS[name]: size for name, size in sizes.items()}  # fields of `Shape`
+    sizes_by_field = {_FIELDS[name]: size for name, size in sizes.items()}
     return Shape(**sizes_by_field, architecture=str(config.get("model_type")))
