@@ -49,15 +49,17 @@ def check_choices(choices: Sequence[MethodChoice]) -> None:
 def check_sources(card: ModelCard, choices: Sequence[MethodChoice]) -> None:
     """Check the local files of methods, before torch is imported. At least one must have weights.
 
+    `card` is that of the model; `choices` are the methods that were named, with their options.
+
     Raises:
         UserError: no method has weights, or a file is missing or damaged.
     """
     methods = [choice for choice in choices if choice.name != BASELINE]  # vanilla needs none
     missing = []  # names of methods without weights
     for choice in methods:
-        source = declared_source(card, choice)
-        source.check_local()
-        if source.is_missing:
+        source = declared_source(card, choice)  # what the user or the card names as its weights
+        source.check_local()  # raises for files that are missing or damaged
+        if source.is_missing:  # it needs weights, and neither names any
             missing.append(choice.name)
     if missing and len(missing) == len(methods):
         raise no_weights(card, missing)
@@ -106,7 +108,7 @@ def select_methods(
     running: list[RunMethod] = []
     missing: list[RunMethod] = []
     errors: list[CheckpointError] = []
-    wanted, broken = _wanted(spec, named)
+    wanted, broken = _wanted(spec, named)  # methods, and sentences about those not importable
     for method in wanted:
         try:
             resolved = resolve_weights(method)
@@ -129,8 +131,8 @@ def select_methods(
                 "A stand-in has the built-in heads, and the SpS draft of the model card.",
             )
         raise no_weights(card, [method.method.name for method in missing])
-    check_labels([method.label for method in running])
-    if not named and not card.is_known:  # no card says what there could be
+    check_labels([method.label for method in running])  # raises for two that are the same
+    if not named and not card.is_known:  # a model of the user's: no card says what there could be
         missing = []
     # `all,dflash:weights=DIR` names dflash twice: it runs with DIR, so it is not missing.
     running_names = {method.method.name for method in running}

@@ -26,7 +26,7 @@ def default_passes(spec: RunSpec, *, is_ours: bool) -> int:
     The most with --until-ci, which may end the run earlier; one for servers (`spec.backend`);
     three for tiny and stand-ins (`is_ours`), so that intervals cover the machine. Else two, since
     one pass does not show how times differ between passes; but one over a paper's whole datasets,
-    which takes hours.
+    which takes hours. `spec.limit` is the number of prompts to use per task, None for all.
     """
     if spec.until_ci:
         return MAX_PASSES
@@ -64,7 +64,8 @@ def width_after(header: RunHeader, records: Sequence[Record]) -> Width | None:
     """The width of the speedups' intervals after whole passes; None without --until-ci.
 
     It is relative: the half width of an interval divided by its speedup. The widest interval
-    counts. It is None in the Width while a speedup has no interval.
+    counts. It is None in the Width while a speedup has no interval. `header` and `records` are
+    those of the run so far.
     """
     from specbench.analysis.metrics import measure  # imports numpy
 
@@ -72,7 +73,7 @@ def width_after(header: RunHeader, records: Sequence[Record]) -> Width | None:
     if goal is None:
         return None
     metrics = measure(Run(header, tuple(records)))
-    # Of every method over vanilla, at each temperature.
+    # Mean speedups over vanilla: `rankings` by temperature, `speedups` by method.
     speedups = [
         speedup for ranking in metrics.rankings.values() for speedup in ranking.speedups.values()
     ]
@@ -92,6 +93,8 @@ def check_goal(spec: RunSpec, num_methods: int, num_prompts: Sequence[int]) -> N
     """Refuse --until-ci where no interval can come.
 
     `num_methods` counts vanilla too; `num_prompts` has the number of prompts per task [tasks].
+    `spec.until_ci` is the relative half width to reach (0.02 is 2 %), `spec.repeats` the most
+    passes over the prompts; both may be None.
 
     Raises:
         UserError: no method to compare with vanilla, too few prompts, or too few passes.
@@ -135,7 +138,7 @@ def finished_header(header: RunHeader, records: Sequence[Record]) -> RunHeader:
     asked = spec.asked and replace(spec.asked, repeats=num_passes)
     spec = replace(spec, values=replace(spec.values, repeats=num_passes), asked=asked)
     warnings = header.warnings
-    width = width_after(header, records)
+    width = width_after(header, records)  # of the widest interval of a mean speedup
     if width and not width.is_enough:
         warnings = (*warnings, f"The goal of --until-ci was not reached: {width}.")
     return replace(header, spec=spec, num_records=len(records), warnings=warnings)

@@ -69,7 +69,8 @@ def make_plan(
         check_early(spec)
     spec = with_defaults(spec)
     tasks = plan_tasks(spec.tasks, spec.prompts)
-    # Before torch is imported, with as many prompts and methods as there may be.
+    # Before torch is imported, with as many prompts and methods as there may be. `limit` is the
+    # number of prompts to take of each task, `sample` that to draw; None for all.
     max_prompts = min(spec.limit or MAX_PROMPTS, spec.sample or MAX_PROMPTS)
     # With none named: vanilla and another, which is enough for the check.
     max_methods = len({*spec.methods, BASELINE}) if spec.methods else 2
@@ -87,9 +88,9 @@ def make_plan(
     setup = (setup_maker or make_setup)(spec, is_offline=is_offline)
     if spec.sample is not None:  # prompts to draw per task
         prompt_sets = tuple(prompt_set.drawn(spec.sample, spec.seed) for prompt_set in prompt_sets)
-    check_loads(spec, prompt_sets)
+    check_loads(spec, prompt_sets)  # each task has as many prompts as requests at once
     check_goal(spec, len(setup.labels), [len(prompt_set.prompts) for prompt_set in prompt_sets])
-    budget = new_tokens(spec)
+    budget = new_tokens(spec)  # of an answer, at most
     # A server refuses a request that could outgrow its context, so that its whole budget counts.
     # Our engine ends an answer at the end of the context.
     num_reserved = budget if spec.backend == "server" else 1
@@ -109,14 +110,14 @@ def check_early(spec: RunSpec) -> None:
     Raises:
         UserError: a name is unknown, a value is wrong, or a file is missing or damaged.
     """
-    card = spec.card
+    card = spec.card  # the model's; its `repo` is a folder or a Hub id
     if spec.backend:  # a server's setup checks its own methods
         return
     if spec.settings not in (AUTO, PAPER):  # a file of settings
         read_settings(spec.settings, card.name)
-    check_choices(spec.choices)
+    check_choices(spec.choices)  # the methods and groups of methods that were named
     is_folder = Path(card.repo).is_dir()
-    if spec.weights != "stand-in":
+    if spec.weights != "stand-in":  # which needs no files of the model or its drafters
         if is_folder:
             check_checkpoint(Path(card.repo), what=f"Model {card.name}")
         check_sources(card, spec.choices)
@@ -136,7 +137,7 @@ def with_defaults(spec: RunSpec) -> RunSpec:
         UserError: an unknown model or method.
     """
     is_ours = _is_ours(spec)  # the embedded model, or stand-in weights
-    prompts = spec.prompts
+    prompts = spec.prompts  # their source
     if prompts == "auto":  # what only exercises specbench takes the prompts of specbench
         prompts = "bundled" if is_ours else "paper"
     methods: tuple[str, ...] = ()

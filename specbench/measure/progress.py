@@ -27,6 +27,7 @@ class MethodTotal:
         """Add a record. One that failed is counted, and its tokens and times are not.
 
         `accept_lengths` are the tokens emitted per step [steps]: sums per task make the MAT.
+        `wall_s` are the seconds of prefill and decoding, None if they were not measured.
         """
         if not record.is_ok:
             self.num_failed += 1
@@ -113,8 +114,8 @@ class Lines(Progress):
 def sample_line(record: Record, tally: Tally) -> str:
     """One finished sample: [12/336] gsm8k/3 pld 128 tokens 410 tok/s MAT 1.62, 0:04:10 left.
 
-    The tally has the number of finished and of all samples, and the time left. MAT, the mean
-    accepted tokens, is that of the steps of this record.
+    The tally has the number of finished and of all samples, and the time left as a text, empty if
+    unknown. MAT, the mean accepted tokens, is that of the steps of this record.
     """
     key = record.key
     prefix = f"[{tally.num_finished}/{tally.total}] {_sample_name(record)} {key.method}"

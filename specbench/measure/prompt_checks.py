@@ -30,13 +30,14 @@ def check_lengths(
 ) -> None:
     """Refuse a prompt whose first turn leaves no room for `num_reserved` tokens in the context.
 
-    All lengths are in tokens.
+    All lengths are in tokens. `setup` has the model's context and chat template; `prompt_sets`
+    are the prompts per task; `spec.serving_engine` is set for servers that the run starts.
 
     Raises:
         UserError: a prompt is too long.
     """
     context = setup.context
-    if context is None:  # no server tells its context
+    if context is None:  # unknown: neither the model's config nor a server tells it
         return
     server_hint = ""
     if spec.serving_engine:

@@ -38,7 +38,9 @@ def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[s
     """
     with EngineBackend(setup) as backend:
         backend.warm_up([request])
-        tuned_methods = backend.describe().methods  # by label: those with chosen settings
+        # Headers by label, of the methods whose settings were chosen here. Their text is such as
+        # "6 tokens; paper: 10", empty for the paper's.
+        tuned_methods = backend.describe().methods
         drafters: dict[str, _StreamedDrafter] = {}
         for label, drafter in backend.drafters.items():
             settings = tuned_methods[label].settings_text if label in tuned_methods else ""
@@ -48,7 +50,7 @@ def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[s
         backend.drafters = cast("dict[str, Drafter]", drafters)
         for label, streamed_drafter in drafters.items():
             completion = backend.complete(label, request)
-            watching_s = streamed_drafter.seconds
+            watching_s = streamed_drafter.seconds  # that its calls of `watch` took
             decode_s = completion.decode_s - watching_s
             yield streamed_drafter.shown, replace(completion, decode_s=decode_s)
 

@@ -73,7 +73,8 @@ def reply_key(spec: RunSpec, first: str, key: RecordKey) -> RecordKey:
 def make_chat(turns: Sequence[str], replies: Sequence[Record]) -> list[Message]:
     """The chat up to the last of these turns, with a reply after each earlier one.
 
-    `turns` are texts of the user; `replies[turn]` is the record of the answer to a turn.
+    `turns` are texts of the user; `replies[turn]` is the record of the answer to a turn. A message
+    is a dict of its role and its content.
 
     Raises:
         SpecbenchError: a reply is missing.

@@ -17,9 +17,9 @@ from specbench.settings.run_method import kept_options
 def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader:
     """The header of a stored run that goes on, where a new run would have the header `new`.
 
-    `conflicts` are the fields that forbid it, `cautions` those that `is_forced` allows to differ.
-    All fields keep the values of the first part. With `is_forced`, another machine or other
-    versions are kept as a segment of the run.
+    The policy RESUME compares both headers: `conflicts` are differing fields that forbid it,
+    `cautions` those that `is_forced` allows to differ. All fields keep the values of the first
+    part. With `is_forced`, another machine or other versions are kept as a segment of the run.
 
     Raises:
         RunFolderError: the inputs differ, or without `is_forced` the machine or the versions.
@@ -45,7 +45,7 @@ def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader
             f"The run in {stored.path} had other inputs: {_listed(conflicts)}.",
             "Restore them, or start a new run without --resume.",
         )
-    segments = before.segments
+    segments = before.segments  # later parts on other machines, or with other versions
     warnings = before.warnings
     if cautions := RESUME.cautions(latest, new):
         how_measured = f"on another machine or with other versions: {_listed(cautions)}"

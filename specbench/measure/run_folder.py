@@ -46,7 +46,7 @@ def new_run(spec: RunSpec, given: Collection[str], output: Path | None, root: Pa
         model_name = spec.card.title if is_folder else Path(spec.model).name
         # Characters that a file's name should not have become hyphens.
         output = root / f"{now}-{re.sub(r'[^A-Za-z0-9._-]+', '-', model_name)}"
-    elif (output / HEADER).exists():
+    elif (output / HEADER).exists():  # the file run.json
         raise RunFolderError(
             f"{output} holds a run already.",
             "Go on with it by --resume, or give another --output.",

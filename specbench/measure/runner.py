@@ -41,7 +41,7 @@ class SampleRunner:
             turn_number = sample.num_before + turn  # at the sample's temperature and load
             order = method_order(labels, spec.seed, turn_number, sample.temperature, sample.load)
             for place, label in enumerate(order):
-                key = RecordKey(label, *sample.key(turn))
+                key = RecordKey(label, *sample.key(turn))  # method, and what the request is
                 record = stored.get(key)
                 if record is None:
                     # With a shared history, all methods continue the chat of the first.
@@ -108,13 +108,13 @@ class Runner:
     def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
         """Run all samples. Yields each new record after it is stored.
 
-        `done` has the records of earlier parts of the run. Methods forget their memory when a pass
-        begins.
+        `done` has the records of earlier parts of the run; their samples are not run again.
+        Methods forget what they remember of earlier prompts when a pass begins.
         """
         runner = SampleRunner(self.plan.work, self.backend, self.sink, self.progress, self.watch)
         stored = {record.key: record for record in done}
         latest_pass = -1  # that of the sample before; the first has pass 0
-        with self.watch:
+        with self.watch:  # notes when the machine pauses
             for sample in self.plan.samples:
                 if sample.repeat != latest_pass:
                     self.backend.forget()

@@ -66,10 +66,11 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
     counts = thread_counts()  # numbers of threads to try, the largest first
     largest = counts[0]
     time_step = token_step(target)  # returns the seconds of a step of one token
-    # For VANILLA_S seconds; done again if a number below the largest wins.
+    # Steps are timed for VANILLA_S seconds. The largest number stays unless another is faster; if
+    # a smaller one wins, the trial is repeated.
     trial = _confirmed(lambda: Trial(counts, largest, VANILLA_S).measure(time_step), largest)
     set_threads(trial.best)
-    step_s = rounded_times(trial.medians)  # median seconds by number of threads
+    step_s = rounded_times(trial.medians)  # median seconds by number of threads, as a text
     return Threads(trial.best, chosen_by="measured", waiting=waiting(), step_s=step_s)
 
 
@@ -78,8 +79,8 @@ def step_times(
 ) -> StepTimes:
     """Times of steps of the target by rows, and by threads if their number is measured here.
 
-    All rows are timed twice, and the smaller median counts, so that another program's moment
-    changes no row alone.
+    A row is a draft token that a step computes. Each number of rows is timed twice for ROW_S
+    seconds, and the smaller median counts, so that another program's moment changes none alone.
 
     Args:
         target: its step over a chain of rows is timed.
@@ -90,7 +91,7 @@ def step_times(
     counts = thread_counts() if chosen.chosen_by == "measured" else [chosen.num]
     step_s: dict[int, dict[int, float]] = {}  # median seconds by rows and number of threads
     for num_rows in [*every_rows, *every_rows]:
-        time_step = token_step(target, num_rows, prompt_ids)
+        time_step = token_step(target, num_rows, prompt_ids)  # returns the seconds of a step
         trial = Trial(counts, kept=chosen.num, seconds=ROW_S)
         if len(counts) == 1:  # nothing to choose: `trial.measure` would time no step
             for _ in range(NUM_STEPS):
@@ -119,15 +120,16 @@ def choose_for_methods(
     """
     counts = thread_counts()  # numbers of threads to try
     usual = chosen.num
-    # `_confirmed` runs a trial again if a number below the usual one wins.
+    # A trial times each number in turn; `_confirmed` repeats it if one below the usual wins.
     prefill_trial = _confirmed(lambda: Trial(counts, usual, PREFILL_S).measure(prefill), usual)
     trial_s = METHODS_S / max(1, len({*rows.values()}))  # seconds for each number of rows
 
     def try_decoding(method: str) -> Trial:
-        """Decode with a method until the trial of its steps is over.
+        """Decode with a method until the trial of its steps is over, and return the trial.
 
         `counts` are the numbers of threads to try, `usual` is the one to keep unless another is
-        faster, and `trial_s` the seconds of the trial.
+        faster, and `trial_s` the seconds of the trial. `next` is the number to try, None at its
+        end. `decode` completes a request with the method, watched by a stopwatch.
         """
         trial = Trial(counts, kept=usual, seconds=trial_s)
         has_steps = True  # False if a completion ends, or fails, without a timed step
@@ -145,8 +147,8 @@ def choose_for_methods(
     set_threads(usual)
     return replace(
         chosen,
-        prefill=prefill_trial.best,
-        prefill_s=rounded_times(prefill_trial.medians),
+        prefill=prefill_trial.best,  # a number of threads
+        prefill_s=rounded_times(prefill_trial.medians),  # median seconds by number of threads
         methods={method: trials[num_rows].best for method, num_rows in rows.items()},
         method_step_s={
             method: rounded_times(trials[num_rows].medians) for method, num_rows in rows.items()

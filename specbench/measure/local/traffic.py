@@ -42,12 +42,12 @@ def measure_traffic(target: Target) -> RooflineHeader:
     )
 
     config = target.config  # of the text model, from its config.json
-    # Experts per layer; 1 for a dense model.
+    # Experts per layer; 1 for a dense model. Configs have the number under one of several names.
     num_experts = max(getattr(config, name, None) or 1 for name in _EXPERTS)
     num_chosen = getattr(config, "num_experts_per_tok", None) or num_experts  # by a token
     if not isinstance(num_chosen, int):  # a number for each layer
         num_chosen = mean(num_chosen)
-    expert_modules = [
+    expert_modules = [  # with all experts of a layer each; none in a dense model
         module for name, module in target.model.named_modules() if name.endswith(".experts")
     ]
     unread_share = 1 - num_chosen / num_experts  # of the experts' weights, in a step of one row

@@ -58,14 +58,16 @@ class Trial:
     def add(self, count: int, seconds: float) -> None:
         """Keep the seconds of a step with `count` threads, and drop counts far from the best.
 
-        If a count is far slower than a larger one, smaller counts are dropped with it. If the
-        usual number, which is the first of `_counts`, is dropped, the best takes its place.
+        `_times` has the seconds of all steps by count, `_counts` those not dropped yet. If a count
+        is far slower than a larger one, smaller counts are dropped with it. If the usual number,
+        which is the first of `_counts`, is dropped, the best takes its place.
         """
         self._times[count].append(seconds)
         medians = self.medians  # seconds, by number of threads
-        best = min(medians, key=medians.__getitem__)
+        best = min(medians, key=medians.__getitem__)  # the number with the least seconds
         for tried in medians:  # numbers of threads that were tried
             num_steps = min(len(self._times[tried]), len(self._times[best]))
+            # Many times as slow in so many steps of both.
             is_far = _is_far(medians[tried], medians[best], num_steps)
             if tried in self._counts and is_far:  # not dropped before
                 too_small = tried if best > tried else 0  # counts up to it are dropped
@@ -101,9 +103,10 @@ class Trial:
         return {count: median(times) for count, times in self._times.items() if times}
 
     def _choose(self) -> _Choice:
-        """The fastest number so far; it is settled if the sign tests have decided on all others.
+        """The fastest number of threads so far; settled if the sign tests have decided on all.
 
-        It begins with the usual number, the first of `_counts`; a later one has to be faster.
+        It begins with the usual number, the first of `_counts`, which are the numbers still tried;
+        a later one has to be faster. `_times` has the seconds of steps by number.
         """
         best = self._counts[0]
         is_settled = True
@@ -155,7 +158,8 @@ class TrialWatch(Stopwatch):
     def lap(self, phase: Phase) -> None:
         """Give the trial the seconds of the step that ends, and set the threads of the next one.
 
-        A step ends with its phase "host"; other phases are ignored.
+        A step ends with its phase "host"; other phases are ignored. `_count` is the number of
+        threads of the step that ends, `_began` the time at which it began.
 
         Raises:
             TrialOver: the trial needs no more steps.
@@ -165,7 +169,7 @@ class TrialWatch(Stopwatch):
         if self._count is not None:  # None in the first step, which reads the prompt too
             self._trial.add(self._count, perf_counter() - self._began)
             self.num_steps += 1
-        self._count = self._trial.next()
+        self._count = self._trial.next()  # the number to try; None if the trial is over
         if self._count is None:
             raise TrialOver
         set_threads(self._count)

@@ -41,7 +41,7 @@ def warm_up(
     """
     execution = target.execution
     usual = requests[0]
-    samplings = list(dict.fromkeys(request.sampling for request in requests))
+    samplings = list(dict.fromkeys(request.sampling for request in requests))  # per temperature
     prompts = [usual.prompt_ids]  # token ids of each
 
     def decode_a_little(
@@ -58,24 +58,24 @@ def warm_up(
         from specbench.engine.graphs.capture import capture_graphs
 
         for drafter in drafters.values():
-            with suppress(Exception), containing("A draft"):
+            with suppress(Exception), containing("A draft"):  # plug-ins may raise anything
                 capture_graphs(target, drafter, max_tokens, usual.max_new_tokens, samplings)
 
     if execution.is_static:  # with graphs, of which each is for a size of the cache
         longest = max(len(request.prompt_ids) + request.max_new_tokens for request in requests)
         max_tokens = min(longest, target.context)  # of a prompt and its answer together
-        prompts += prompts_to(max_tokens, usual.prompt_ids)
+        prompts += prompts_to(max_tokens, usual.prompt_ids)  # for each cache size, longest last
         with execution.paused():  # eagerly first: graphs are lost when the cache still grows
             capture(max_tokens)
             for label in drafters:
-                decode_a_little(label, prompts[-1], samplings[:1])
+                decode_a_little(label, prompts[-1], samplings[:1])  # the cache grows to the end
         capture(max_tokens)
     eager_reasons: dict[str, str | None] = {}  # by method
     for label in drafters:
         execution.failures.clear()
         for prompt_ids in prompts:
             decode_a_little(label, prompt_ids, samplings)
-        # One of the reasons of steps that could not be replayed, the same in each run.
+        # The alphabetically first reason of a step that was not replayed; else the target's own.
         eager_reasons[label] = min(execution.failures, default=target.eager_reason)
     execution.close()  # later captures count as late: they delay a sample
     return eager_reasons
