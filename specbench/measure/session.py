@@ -44,7 +44,7 @@ def run_plan(
         plan: what to run.
         path: the run's folder, new or with a part of the same plan.
         progress: receives the events.
-        given: options that the user gave, for the header.
+        given: names of the options that the user gave, for the header.
         command: arguments of the command line, for the header.
         is_forced: a part of the same plan may be from another machine or other versions.
 
@@ -56,7 +56,7 @@ def run_plan(
         start = _Start(new_header, before=None, done=())
         if folder.has_run():
             start = _resumed_start(plan, path, new_header, is_forced=is_forced)
-        backend = plan.setup.open(path, start.before)
+        backend = plan.setup.open(path, start.before)  # loads or starts nothing yet
         log = _FolderLog(folder, backend, start.header, start.done)
         try:
             folder.write_header(start.header)
@@ -65,7 +65,7 @@ def run_plan(
             if tuned := _tuned_methods(start.header):
                 progress.message(f"Settings that specbench tune measured here: {', '.join(tuned)}")
             progress.message(f"Loading {plan.setup.title} …")
-            with backend, log.sampler:
+            with backend, log.sampler:  # loads the model, or starts servers; samples the CPU
                 _check_unchanged(plan)  # raises if files were changed while they were loaded
                 _measure(plan, log, progress)
             return log.end("complete")
@@ -130,13 +130,14 @@ class _FolderLog:
     def end(self, status: Status) -> Run:
         """Write the last header, and return the run as it is stored.
 
-        Only now are the records read back from the folder. The backend adds what it knows at the
-        end, and the sampler the use of the CPU during the run.
+        Only now are the records read back from the folder. `self.header` is that of the start, in
+        which a run that goes on has the use of the CPU (`cpu`) of its earlier part. The backend
+        adds what it knows at the end, and the sampler the use of the CPU during the run.
         """
         stored = read_run(self.folder.path)
         header = self.backend.describe(stored.records).added_to(self.header)
-        cpu_use = self.sampler.describe() or self.header.cpu
-        if header.workers:  # they run elsewhere, and are sampled there
+        cpu_use = self.sampler.describe() or self.header.cpu  # the sampler's is None if it has none
+        if header.workers:  # other machines completed the requests, and were sampled there
             cpu_use = None
         header = replace(header, status=status, finished=now(), cpu=cpu_use)
         if status == "complete":
@@ -160,10 +161,11 @@ def _check_unchanged(plan: Plan) -> None:
 def _measure(plan: Plan, log: _FolderLog, progress: Progress) -> None:
     """Warm up and measure the missing records, until intervals are narrow enough.
 
-    `log.done` has the records of earlier parts of the run. A width is that of the speedups'
-    intervals after a whole pass; None without --until-ci. A part that ended within a pass has none.
+    `log` stores records in the run's folder: `log.done` has those of earlier parts of the run,
+    `log.header` is the header at its start. A width is that of the speedups' intervals after a
+    whole pass; None without --until-ci. A part that ended within a pass has none.
     """
-    records_per_pass = plan.num_records // plan.repeats
+    records_per_pass = plan.num_records // plan.repeats  # passes
     num_missing = plan.num_records - len(log.done)
     is_whole_pass = len(log.done) % records_per_pass == 0
     width = width_after(log.header, log.done) if is_whole_pass else None
@@ -175,7 +177,7 @@ def _measure(plan: Plan, log: _FolderLog, progress: Progress) -> None:
     progress.started(num_missing)
     try:
         records = [*log.done]
-        runner = log.backend.runner(plan, log, progress)
+        runner = log.backend.runner(plan, log, progress)  # its `run` yields the missing records
         for num_done, record in enumerate(runner.run(log.done), len(log.done) + 1):
             if plan.spec.until_ci:  # else records are not kept, so that memory does not grow
                 records.append(record)

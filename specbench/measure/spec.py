@@ -46,17 +46,18 @@ class RunSpec(SpecValues, frozen=True, dict=True):
             force_setattr(self, name, tuple(dict.fromkeys(getattr(self, name))))
         if self.device in _NO_DEVICES:  # words such as "gpu", which torch does not know
             raise UserError(f"No device {self.device!r}.", "For an NVIDIA GPU: --device cuda.")
-        for option in options(SpecValues):
+        for option in options(SpecValues):  # a field each, with its limits and choices
             setting = getattr(self, option.name)
             if option.name == "device":
                 setting = setting.partition(":")[0]  # "cuda:1" is a "cuda"
-            option.check(setting)
+            option.check(setting)  # raises for a value that it does not allow
         if self.serving_engine:
             from specbench.measure.server import NAMES
 
-            if self.serving_engine not in NAMES:
+            if self.serving_engine not in NAMES:  # of engines that the run can start
                 raise unknown_name("engine", self.serving_engine, NAMES)
-        parse_goodput(self.goodput)  # raises for a wrong one, as `server_root` does for an address
+        # Limits of latency; raises for wrong ones, as `server_root` does for a wrong address.
+        parse_goodput(self.goodput)
         if self.urls:
             from specbench.measure.server.address import server_root
 
@@ -123,10 +124,11 @@ def starting(spec: RunSpec, *, has_tasks: bool = True) -> str:
 
 
 def _check_backend(values: SpecValues) -> None:
-    """Refuse options of servers without one, and options of the engine with one.
+    """Refuse options of servers without a server, and options of the engine with one.
 
     Only options count that differ from their defaults. `values.backend` is "server", or empty for
-    methods in this process. Servers that --engine starts take --threads too.
+    methods in this process; `option.backend` says which of the two takes an option. Servers that
+    --engine starts (`values.serving_engine`) take --threads too.
     """
     used_options = [
         option for option in options(SpecValues) if getattr(values, option.name) != option.default
@@ -164,7 +166,7 @@ def make_spec(**values: Any) -> RunSpec:
         if isinstance(argument, Path):
             values[name] = str(argument)
         elif is_many and isinstance(argument, str):
-            values[name] = options_by_name[name].read([argument])  # as on the command line
+            values[name] = options_by_name[name].read([argument])  # "a,b" is a list of two
         elif is_many and isinstance(argument, int | float):
             values[name] = [argument]
     try:

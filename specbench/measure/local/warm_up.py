@@ -68,7 +68,7 @@ def warm_up(
         with execution.paused():  # eagerly first: graphs are lost when the cache still grows
             capture(max_tokens)
             for label in drafters:
-                decode_a_little(label, prompts[-1], samplings[:1])  # the cache grows to the end
+                decode_a_little(label, prompts[-1], samplings[:1])  # the longest prompt
         capture(max_tokens)
     eager_reasons: dict[str, str | None] = {}  # by method
     for label in drafters:

@@ -55,9 +55,10 @@ def complete(order: Order, progress: Progress, setup_maker: SetupMaker | None = 
         SpecbenchError: the run cannot be made, or it failed.
     """
     run_folder = Path(order.path)
-    is_resumed = (run_folder / HEADER).exists()
+    is_resumed = (run_folder / HEADER).exists()  # the file run.json
     choose = resumed_run if is_resumed else new_run
     # The spec, a resumed run's own if there is one, and the names of the options given for it.
+    # `root` is only for runs without `output`.
     chosen = choose(order.spec, order.given, output=run_folder, root=run_folder.parent)
     if is_resumed:
         stored_run = read_run(run_folder)

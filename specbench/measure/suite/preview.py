@@ -88,8 +88,9 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
         stand_in=stand_in_of(spec.card) if spec.weights == "stand-in" else None,
     )
     need = survey.target_memory()  # bytes of weights and caches; None if unknown
-    num_parameters = memory.target_parameters(spec.card, survey.target)  # None if unknown
-    selected = select_methods(
+    # The target of the survey is the model's folder or shape. None if the number is unknown.
+    num_parameters = memory.target_parameters(spec.card, survey.target)
+    selected = select_methods(  # sorted by whether they have weights
         spec,
         spec.run_methods,
         resolve_weights=survey.resolve_weights,
@@ -106,9 +107,9 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
     memory_bytes = None
     max_seconds = None
     if need is not None:
-        need = replace(need, draft_bytes=survey.draft_bytes)
+        need = replace(need, draft_bytes=survey.draft_bytes)  # of the methods' own weights
         memory_bytes = need.total_bytes
-        survey.check_memory(need)
+        survey.check_memory(need)  # notes it as missing if it does not fit
         if num_samples is not None:
             num_tokens = num_samples * new_tokens(spec)  # at most
             # Each token of the baseline reads all weights once.
@@ -119,7 +120,7 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
         memory_bytes=memory_bytes,
         max_seconds=max_seconds,
         sizes=tuple(survey.sizes),
-        missing=tuple(survey.missing),
+        missing=tuple(survey.missing),  # sentences
         trees=tuple(_trees(selected.methods, num_parameters)),
     )
 
@@ -169,7 +170,8 @@ class _Survey:
     def target_memory(self) -> memory.MemoryNeed | None:
         """The memory of the target with its cache, in bytes; None if unknown.
 
-        Notes the size of its files if they are not on this machine.
+        Notes in `sizes` the bytes of its files if they are not on this machine, in `missing` a
+        sentence if they are damaged, and in `target` the folder or shape it was estimated from.
         """
         what = f"Model {self.card.name}"
         # Estimates the memory of a shape, or of a checkpoint in a folder.
@@ -194,9 +196,10 @@ class _Survey:
     def resolve_weights(self, method: RunMethod) -> ResolvedWeights:
         """A method's weights; none if they are not on this machine.
 
-        Notes their memory in bytes, and the size of their files if they are not here.
+        Notes their memory in bytes in `draft_bytes`, and in `sizes` the bytes of their files if
+        they are not here: STORED_BYTES for each parameter, None if their number is unknown.
         """
-        bytes_per_number = memory.BYTES[self.dtype]
+        bytes_per_number = memory.BYTES[self.dtype]  # in memory
         try:
             resolved = find_checkpoint(self.card, method, is_offline=True, stand_in=self.stand_in)
             weights = resolved.weights  # a path, the plan of a stand-in's, or None
@@ -239,8 +242,9 @@ class _Survey:
     def _num_answers_of(self, task: Task) -> int | None:
         """The number of answers to the prompts of a task; None if unknown.
 
-        If the prompts are not on this machine, notes a download of unknown size, and counts one
-        answer for each prompt that `--limit` or `--sample` asks for, or that the paper has.
+        If the prompts are not on this machine, notes a download of unknown size in `sizes`, and
+        counts one answer for each prompt that `--limit` or `--sample` (drawn with the seed) asks
+        for, or that the paper has.
         """
         spec = self.spec
         try:

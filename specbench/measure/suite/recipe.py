@@ -83,7 +83,7 @@ def read_recipe(path: Path) -> Suite:
     for run_table in recipe.runs:
         # The table's own arguments of `specbench.run`, by name, override those of every run.
         arguments = {**recipe.values, **run_table}
-        for model in _take_models(path, arguments):  # removes them from `arguments`
+        for model in _take_models(path, arguments):  # names; removes them from `arguments`
             # A `limit` takes prompts spread over a task, unless the recipe says otherwise.
             spec = _make_spec(path, {"limit_order": SPREAD, **arguments, "model": model})
             folder_name = _folder(len(runs) + 1, model)
