@@ -72,9 +72,9 @@ def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
     with EngineBackend(setup) as backend:
         context = backend.target.context  # tokens that it holds
         yield Diagnosis("model", f"{setup.card.title} in {setup.dtype}, context {context}")
-        yield _threads(backend.describe().threads)
-        yield _tree(backend.target)
-        yield from _baseline(setup, backend)
+        yield _threads(backend.describe().threads)  # how many, and who chose them
+        yield _tree(backend.target)  # a branch of a draft tree against a plain forward
+        yield from _baseline(setup, backend)  # vanilla against the model's own `generate`
         # The kinds of kernels that the device can run, by name; none if the user chose one.
         kernel_kinds = setup.device.kernels if spec.kernels == "auto" else ()
         # `unfused_reason` says why the target cannot use specbench's kernels; None if it can.

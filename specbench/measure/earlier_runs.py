@@ -27,7 +27,8 @@ def expected_seconds(plan: Plan, root: Path) -> float | None:
     this run and the earlier one can make: `num_records`, the answers of all methods, times the
     most new tokens of an answer. A run with `segments` went on later on another machine.
     """
-    for _, earlier in earlier_runs(plan, root):  # paths and headers, the newest first
+    # Folders and headers of complete runs of this model on this device, the newest first.
+    for _, earlier in earlier_runs(plan, root):
         if not (earlier.finished and earlier.num_records) or earlier.segments:
             continue
         began = datetime.fromisoformat(earlier.created)

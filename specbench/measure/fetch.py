@@ -36,7 +36,7 @@ def downloads(
     if model_card is None:
         return
     yield f"model {model_card.name}", partial(resolve_model, model_card)
-    for weights in model_card.draft_weights:
+    for weights in model_card.draft_weights:  # the checkpoints that its card names for methods
         title = f"{weights.method} drafter of {model_card.name}"
         yield title, partial(resolve_weights, model_card, weights)
 

@@ -112,9 +112,9 @@ def _prepare_trial(
 ) -> quick_rule.TimeStep:
     """Build a method's drafter, and return a function that times its steps.
 
-    `method` has the settings to try. The function decodes at most TUNING_TOKENS tokens of the
-    request with `trial_threads` CPU threads, sets the number back to `usual_threads`, and returns
-    the mean seconds of a step.
+    `method` has the settings to try; `target` is the loaded model. The function decodes at most
+    TUNING_TOKENS tokens of the request with `trial_threads` CPU threads, sets torch's number back
+    to `usual_threads`, and returns the mean seconds of a step, drafting included.
     """
     from specbench.engine.decode import decode
 

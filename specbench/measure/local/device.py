@@ -96,7 +96,7 @@ def pick_device(requested: str) -> Device:
             f"--device {requested} cannot be used: {problem}.",
             "Use --device cpu, or see `specbench doctor`.",
         )
-    return _gpus(requested_gpus)
+    return _gpus(requested_gpus)  # as a Device
 
 
 def fitted(requested: str, use: Callable[[Device], T]) -> T:
@@ -168,7 +168,7 @@ def _with_more_gpus(device: Device, requested: str, error: TooLarge) -> Device:
             error.hint,
             num_gpus_needed=num_gpus_needed,
         ) from error
-    return _gpus(range(num_gpus_needed))
+    return _gpus(range(num_gpus_needed))  # as a Device
 
 
 def _gpus(numbers: range) -> Device:

@@ -71,9 +71,8 @@ class EngineBackend:
     the number is as it was. `drafters` has the drafter of each method, as records spell it.
 
     With `is_metered`, the GPU is sampled while the backend is open, the memory's bandwidth is
-    measured, and completions carry peak memory and energy. On a GPU each of them is primed:
-    its method completes a few tokens of the same request before, untimed, since kernels are
-    loaded at their first launch and chosen by shape.
+    measured, and completions on a GPU have peak memory and energy. Each is primed: its method
+    completes a few tokens of the request before, untimed, to load the kernels for its shapes.
     """
 
     target: Target
@@ -90,7 +89,7 @@ class EngineBackend:
 
         Args:
             setup: the model and the methods, found and checked.
-            is_metered: measure the GPU, the memory's bandwidth, peak memory and energy.
+            is_metered: sample the GPU; measure the memory's bandwidth, peak memory and energy.
             loaded: target and drafters of an equal setup, used instead of loading.
             before: the header of the run that goes on; None for a new run.
         """
@@ -99,8 +98,8 @@ class EngineBackend:
         self._loaded = loaded
         self._choices = Choices.at_start(setup, before)  # methods' settings, and CPU threads
         self._info = BackendInfo()  # filled with what is measured, for the header
-        self.drafters: dict[str, Drafter] = {}
-        self._num_late_before = 0  # graphs that earlier uses of the target captured too late
+        self.drafters: dict[str, Drafter] = {}  # by method
+        self._num_late_before = 0  # CUDA graphs captured after the warm-ups of earlier uses
         self._stopwatch: Stopwatch | None = None  # of a step's phases, if they are to be timed
         self._sampler: GpuSampler | None = None  # of a GPU's clocks and energy, if metered
         self._rows: dict[str, int] = {}  # most rows (tree nodes) of a step, by method
@@ -111,8 +110,8 @@ class EngineBackend:
         """Load the target and the drafters, choose vanilla's threads, and start the meters.
 
         `_loaded` has them if they are loaded already, else None. `_choices` has the methods with
-        their settings, and the numbers of threads of the run that goes on (None in a new run). If
-        any of it fails, what was started is ended again.
+        their settings, and the numbers of threads of the run that goes on (None in a new run);
+        `spec.threads` is the user's, None to measure. If it fails, what was started is ended.
         """
         import torch
 
@@ -157,12 +156,13 @@ class EngineBackend:
     def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
         """The part of the run's header that this backend has measured so far.
 
-        `records` are the run's; the mean size of their drafts gives the bytes that drafts read. A
+        `records` are the run's; the mean size of their drafts gives the bytes that drafts read, for
+        the `roofline` (the memory's bandwidth and the bytes of a step; None if not measured). A
         method has `settings` if options were chosen for it that are not the paper's.
         """
         info = self._info  # its `preparation` is None until the model is loaded
         gpu = self._sampler.describe() if self._sampler else None  # its use, with warnings
-        warnings = gpu.warnings if gpu else []
+        warnings = gpu.warnings if gpu else []  # sentences
         num_late_graphs = num_late(self.target) - self._num_late_before if info.preparation else 0
         if info.preparation and num_late_graphs:  # captured since the warm-up, during samples
             warnings.insert(0, LATE_WARNING.format(num_late_graphs))
@@ -187,7 +187,7 @@ class EngineBackend:
         """Choose settings and threads, let every method decode a little, and capture graphs.
 
         `requests` are of the run's sizes and temperatures, the usual one first. Notes how each
-        method's steps are executed, for the header.
+        method's steps are executed and the seconds that all this took, for the header.
         """
         from specbench.engine.layers.torch_attention import without_cudnn_attention
 
@@ -215,7 +215,7 @@ class EngineBackend:
         warm_up_s = round(perf_counter() - began, 3)
         if self._info.preparation:
             self._info.preparation = replace_part(self._info.preparation, warm_up_s=warm_up_s)
-        self._num_late_before = num_late(self.target)  # graphs captured late before this run
+        self._num_late_before = num_late(self.target)  # graphs that earlier uses captured late
         gc.freeze()  # else a collection takes a fifth of a second within some sample
         self._stack.callback(gc.unfreeze)
 
@@ -261,7 +261,7 @@ class EngineBackend:
         return Runner(plan, self, log, progress)
 
     def complete(self, method: str, request: Request) -> Completion:
-        """Complete a request with the method of this label, with its memory and energy on a GPU.
+        """Complete a request with the method of this label; on a GPU with peak memory and energy.
 
         If steps could not be replayed as graphs, the method counts as eager from now on.
         """
