@@ -97,14 +97,15 @@ def select_methods(
 
     Args:
         spec: its model, whether the baseline runs too, and the kind of weights.
-        named: the methods that the user named; empty for the default ones.
+        named: the methods that the user named; empty for the default ones. `method.name` of each is
+            its name without options, `label` the one in tables.
         resolve_weights: finds a method's weights; its CheckpointError is collected.
         num_parameters: of the target, for options that depend on it; None if unknown.
 
     Raises:
         UserError: no named method has weights, or two methods have one label.
     """
-    card = spec.card
+    card = spec.card  # the model's
     running: list[RunMethod] = []
     missing: list[RunMethod] = []
     errors: list[CheckpointError] = []
@@ -121,6 +122,7 @@ def select_methods(
         if num_parameters is not None:
             method = method.for_target(num_parameters)  # the paper's options for its size
         method = replace(method, weights=resolved.weights)
+        # `exists` is False if it needs weights, and the model has none for it.
         (running if resolved.exists else missing).append(method)
     # No named method has weights: nothing is left to compare with vanilla.
     if named and missing and all(method.method.name == BASELINE for method in running):

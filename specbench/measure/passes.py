@@ -26,7 +26,8 @@ def default_passes(spec: RunSpec, *, is_ours: bool) -> int:
     The most with --until-ci, which may end the run earlier; one for servers (`spec.backend`);
     three for tiny and stand-ins (`is_ours`), so that intervals cover the machine. Else two, since
     one pass does not show how times differ between passes; but one over a paper's whole datasets,
-    which takes hours. `spec.limit` is the number of prompts to use per task, None for all.
+    which takes hours. `spec.limit` is the number of prompts to use per task, None for all;
+    `spec.prompts` is their source, and the "bundled" ones are few.
     """
     if spec.until_ci:
         return MAX_PASSES
@@ -72,7 +73,7 @@ def width_after(header: RunHeader, records: Sequence[Record]) -> Width | None:
     goal = header.spec.values.until_ci  # the half width to reach; 0.02 is 2 %
     if goal is None:
         return None
-    metrics = measure(Run(header, tuple(records)))
+    metrics = measure(Run(header, tuple(records)))  # all that a report shows
     # Mean speedups over vanilla: `rankings` by temperature, `speedups` by method.
     speedups = [
         speedup for ranking in metrics.rankings.values() for speedup in ranking.speedups.values()

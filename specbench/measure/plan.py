@@ -58,8 +58,8 @@ def make_plan(
     """Resolve and check everything that `spec` names, the cheap things first.
 
     `setup_maker` makes the setup of a run on other machines; by default the spec's backend is set
-    up here. The plan has the spec with its defaults, the setup, the prompts of each task, and the
-    most new tokens of an answer.
+    up here. With `is_offline`, nothing is downloaded. The plan has the spec with its defaults, the
+    setup, the prompts of each task, and the most new tokens of an answer.
 
     Raises:
         UserError: an unknown name, a wrong value, or a missing or broken file.
@@ -113,7 +113,7 @@ def check_early(spec: RunSpec) -> None:
     card = spec.card  # the model's; its `repo` is a folder or a Hub id
     if spec.backend:  # a server's setup checks its own methods
         return
-    if spec.settings not in (AUTO, PAPER):  # a file of settings
+    if spec.settings not in (AUTO, PAPER):  # the path of a file of settings, or of a run
         read_settings(spec.settings, card.name)
     check_choices(spec.choices)  # the methods and groups of methods that were named
     is_folder = Path(card.repo).is_dir()
@@ -122,16 +122,16 @@ def check_early(spec: RunSpec) -> None:
             check_checkpoint(Path(card.repo), what=f"Model {card.name}")
         check_sources(card, spec.choices)
     pick_dtype(card, spec.dtype, "cpu")  # raises for an unknown dtype
-    check_template(spec.template)
+    check_template(spec.template)  # raises for an unknown chat template
     if is_folder:
-        check_own_template(spec.template, card, Path(card.repo))
+        check_own_template(spec.template, card, Path(card.repo))  # that of the folder, if taken
 
 
 def with_defaults(spec: RunSpec) -> RunSpec:
     """The spec with its source of prompts, its methods one by one, and its number of passes.
 
-    A serving engine runs all of its own methods if none is named: `methods` is then empty. Else
-    each method is a name with its options, as in `pld:num_tokens=5`.
+    A serving engine runs all of its own methods if none or `all` is named: `methods` is then empty.
+    Else each method is a name with its options, as in `pld:num_tokens=5`.
 
     Raises:
         UserError: an unknown model or method.

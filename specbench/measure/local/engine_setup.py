@@ -196,7 +196,8 @@ def _with_settings(setup: EngineSetup, spec: RunSpec) -> EngineSetup:
         methods = read_settings(settings, spec.card.name).of(setup.methods)
         setup = replace(setup, methods=methods)
     if spec.settings == AUTO and spec.weights == "hub":
-        # Settings tuned before, if model, machine and versions are still those of `setup.fits`.
+        # Settings tuned before at these temperatures, if their model, machine and versions are
+        # those that `setup.fits` returns.
         methods = with_tuned(setup.methods, spec.card.name, spec.samplings_text(), setup.fits)
         setup = replace(setup, methods=methods)
     return replace(setup, settings=settings)
@@ -341,7 +342,7 @@ def _stand_in_setup(
     card = spec.card  # of the model whose shape it takes
     stand_in = stand_in_of(card)  # plans of the weights that are made up for it and its drafters
     resolve_weights = partial(find_checkpoint, card, is_offline=True, stand_in=stand_in)
-    num_parameters = stand_in.shape.num_parameters
+    num_parameters = stand_in.shape.num_parameters  # of the target
     selected = select_methods(
         spec, named, resolve_weights=resolve_weights, num_parameters=num_parameters
     )
@@ -363,7 +364,7 @@ def _stand_in_setup(
         draft_bytes=num_draft_numbers * memory.BYTES[dtype],
         reserve_bytes=memory.GRAPH_RESERVE if has_graphs else 0,
     )
-    memory.check_need(need, dtype, device.name, what=what)
+    memory.check_need(need, dtype, device.name, what=what)  # raises TooLarge
     path = stand_in.target.folder  # tiny's, with tokenizer and template
     return EngineSetup(
         spec,

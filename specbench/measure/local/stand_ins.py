@@ -41,7 +41,7 @@ def stand_in_of(card: ModelCard) -> StandIn:
             "models`.",
         )
     draft_model = card.weights_of(_DRAFT_MODEL)  # the SpS checkpoint on the card, if any
-    # Shapes of known draft models by repository.
+    # From the shapes of known draft models by repository; None if it is not one of them.
     draft_shape = models_file().draft_shape.get(draft_model.repo) if draft_model else None
     return plan_stand_in(card.name, shape, draft_shape)
 

@@ -79,8 +79,8 @@ def step_times(
 ) -> StepTimes:
     """Times of steps of the target by rows, and by threads if their number is measured here.
 
-    A row is a draft token that a step computes. Each number of rows is timed twice for ROW_S
-    seconds, and the smaller median counts, so that another program's moment changes none alone.
+    A row is a token that a step computes. Each number of rows is timed twice, for ROW_S seconds,
+    and the smaller median counts, so that another program's moment changes no number alone.
 
     Args:
         target: its step over a chain of rows is timed.

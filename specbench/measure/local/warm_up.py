@@ -75,7 +75,7 @@ def warm_up(
         execution.failures.clear()
         for prompt_ids in prompts:
             decode_a_little(label, prompt_ids, samplings)
-        # The alphabetically first reason of a step that was not replayed; else the target's own.
+        # The alphabetically first reason why a step was not replayed; else the target's or None.
         eager_reasons[label] = min(execution.failures, default=target.eager_reason)
     execution.close()  # later captures count as late: they delay a sample
     return eager_reasons
