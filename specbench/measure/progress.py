@@ -26,7 +26,8 @@ class MethodTotal:
     def add(self, record: Record) -> None:
         """Add a record. One that failed is counted, and its tokens and times are not.
 
-        `accept_lengths` are the tokens emitted per step [steps]: sums per task make the MAT.
+        `accept_lengths` are the tokens emitted per step [steps]: sums per task make the MAT, the
+        mean accepted tokens of a step.
         `wall_s` are the seconds of prefill and decoding, None if they were not measured.
         """
         if not record.is_ok:

@@ -100,7 +100,7 @@ _WINDOW = 8
 
 
 def token_ends(codec: ChatCodec, token_ids: Sequence[int], text: str) -> tuple[int, ...]:
-    """Characters of `text` up to the end of each token [tokens].
+    """Characters of `text`, the decoded answer `token_ids`, up to the end of each token [tokens].
 
     A character whose bytes are spread over tokens ends with the last of them. Decodes short
     windows: decoding the whole text for every token would take longer than the answer did.

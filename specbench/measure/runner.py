@@ -34,7 +34,7 @@ class SampleRunner:
         `stored` has the records of earlier parts of the run. Yields each new record, with the
         method's position in that order as its `place`.
         """
-        labels = self.work.labels
+        labels = self.work.labels  # of all methods, in the order of tables
         spec = self.work.spec
         replies: dict[str, list[Record]] = {label: [] for label in labels}  # [turns] per method
         for turn in range(len(sample.prompt.turns)):
@@ -50,7 +50,7 @@ class SampleRunner:
                     self.progress.sample_started(label, key.task, key.sample_id)
                     record = self._complete(key, sample.prompt, history)
                     record = replace(record, place=place)
-                    self.sink.append(record)
+                    self.sink.append(record)  # stores it in the run's folder
                     self.progress.sample_finished(record)
                     yield record
                 replies[label].append(record)
@@ -59,7 +59,8 @@ class SampleRunner:
         """Complete one request with a method, and return its record.
 
         Whatever the method raises becomes an error record. The key says the method, prompt, turn,
-        pass, temperature and load; `history` has the replies to the prompt's earlier turns.
+        pass, temperature and load (`key.request`: all but the method); `history` has the replies
+        to the prompt's earlier turns, `watch` the seconds for which the machine paused.
         """
         codec = self.work.codec
         seed = seed_of(self.work.spec.seed, key.request)

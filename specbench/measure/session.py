@@ -43,7 +43,7 @@ def run_plan(
     Args:
         plan: what to run.
         path: the run's folder, new or with a part of the same plan.
-        progress: receives the events.
+        progress: receives the events and messages.
         given: names of the options that the user gave, for the header.
         command: arguments of the command line, for the header.
         is_forced: a part of the same plan may be from another machine or other versions.
@@ -136,7 +136,7 @@ class _FolderLog:
         """
         stored = read_run(self.folder.path)
         header = self.backend.describe(stored.records).added_to(self.header)
-        cpu_use = self.sampler.describe() or self.header.cpu  # the sampler's is None if it has none
+        cpu_use = self.sampler.describe() or self.header.cpu  # None: nothing was sampled
         if header.workers:  # other machines completed the requests, and were sampled there
             cpu_use = None
         header = replace(header, status=status, finished=now(), cpu=cpu_use)

@@ -153,7 +153,7 @@ def _check_backend(values: SpecValues) -> None:
 
 
 def make_spec(**values: Any) -> RunSpec:
-    """The spec of values from Python, by option; a single value stands for a list of one.
+    """The spec of values from Python, by the option's name. One value stands for a list of one.
 
     Raises:
         UserError: an unknown name, or a value of the wrong type or out of range.

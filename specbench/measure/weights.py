@@ -112,13 +112,15 @@ def find_checkpoint(
     The weights are a path, or what makes a stand-in's; None if the method needs none. `exists` is
     False if the model has none for the method. `layers` are the target's layers that the method
     reads, as the card has them for these weights, for heads whose config does not say; mostly
-    empty. `stand_in` has made-up weights of the shape of a real model, and of its drafters.
+    empty. `stand_in` has made-up weights of the shape of a real model, and of its drafters; None
+    for real ones. With `is_offline`, nothing is downloaded.
 
     Raises:
         UserError: a stand-in is given other weights.
         CheckpointError: a file is missing or damaged.
     """
-    source = weights_source(card, method)  # what the user named, and what the card has
+    # What the user named (`given`: a folder or Hub id, or a `datastore`), and what the card has.
+    source = weights_source(card, method)
     if source.checkpoint is None:  # the method needs none
         return ResolvedWeights(weights=None)
     if datastore := find_datastore(source.datastore):
@@ -129,8 +131,8 @@ def find_checkpoint(
         folder = resolve(
             source.given,
             offline=is_offline,
-            what=source.what,
-            needs_tokenizer=source.needs_tokenizer,
+            what=source.what,  # its name in messages
+            needs_tokenizer=source.needs_tokenizer,  # True for a language model, not for a head
         )
         check_checkpoint(folder, what=source.what, needs_tokenizer=source.needs_tokenizer)
         return ResolvedWeights(folder, layers=card.layers.get(source.given, ""))
@@ -156,6 +158,8 @@ def _weights_of_stand_in(
 
 def find_datastore(given: str) -> Path | None:
     """The file that the option `datastore` names (`given`); None without a name.
+
+    A datastore is a safetensors file with the token ids of texts.
 
     Raises:
         CheckpointError: the file is missing or is not a datastore.

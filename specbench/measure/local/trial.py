@@ -158,8 +158,8 @@ class TrialWatch(Stopwatch):
     def lap(self, phase: Phase) -> None:
         """Give the trial the seconds of the step that ends, and set the threads of the next one.
 
-        A step ends with its phase "host"; other phases are ignored. `_count` is the number of
-        threads of the step that ends, `_began` the time at which it began.
+        A step ends with its last phase, "host"; other phases are ignored. `_count` is the number
+        of threads of the step that ends, `_began` the time at which it began.
 
         Raises:
             TrialOver: the trial needs no more steps.

@@ -98,7 +98,7 @@ def preview(spec: RunSpec, bytes_per_s: Callable[[str], float]) -> Preview:
     )
     survey.missing += [f"{method.label} has no checkpoint." for method in selected.missing]
     num_methods = len(selected.methods)
-    num_samples = None
+    num_samples = None  # answers of all methods in all passes; None if unknown
     num_answers = survey.num_answers()  # of one method in one pass at one temperature
     if num_answers is not None:
         # `repeats` is the number of passes.
@@ -171,7 +171,7 @@ class _Survey:
         """The memory of the target with its cache, in bytes; None if unknown.
 
         Notes in `sizes` the bytes of its files if they are not on this machine, in `missing` a
-        sentence if they are damaged, and in `target` the folder or shape it was estimated from.
+        sentence if they are damaged, and in `target` its folder, or the shape of its stand-in.
         """
         what = f"Model {self.card.name}"
         # Estimates the memory of a shape, or of a checkpoint in a folder.
@@ -257,6 +257,7 @@ class _Survey:
         except UserError:
             self.sizes.append(None)  # a file of unknown size
         num_prompts = spec.limit or spec.sample  # at most; None for all
+        # A task that is a file has no card. `paper` are the prompts that a paper has published.
         if task.card and spec.prompts == "paper" and task.card.paper:
             num_in_paper = task.card.paper.num_prompts
             return min(num_prompts, num_in_paper) if num_prompts else num_in_paper

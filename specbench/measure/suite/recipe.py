@@ -86,7 +86,7 @@ def read_recipe(path: Path) -> Suite:
         for model in _take_models(path, arguments):  # names; removes them from `arguments`
             # A `limit` takes prompts spread over a task, unless the recipe says otherwise.
             spec = _make_spec(path, {"limit_order": SPREAD, **arguments, "model": model})
-            folder_name = _folder(len(runs) + 1, model)
+            folder_name = _folder(len(runs) + 1, model)  # such as "01-tiny"
             runs.append(SuiteRun(folder_name, spec, given=("model", *arguments)))  # their names
     if not runs:
         raise UserError(f"Recipe {path} has no [[runs]].", 'Add one with models = ["tiny"].')
