@@ -156,7 +156,7 @@ class EngineBackend:
     def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
         """The part of the run's header that this backend has measured so far.
 
-        `records` are the run's; the mean size of their drafts gives the bytes that drafts read, for
+        `records` are the run's; the sizes of their drafts give the bytes that drafts read, for
         the `roofline` (the memory's bandwidth and the bytes of a step; None if not measured). A
         method has `settings` if options were chosen for it that are not the paper's.
         """
