@@ -111,19 +111,20 @@ class Bench:
         """Choose the numbers of threads to measure, and let vanilla answer the requests.
 
         Vanilla's number is always measured. The best one for the largest steps is measured too, if
-        it is another, and if runs choose their threads by measuring.
+        it is another, and if runs choose their threads by measuring. `self.threads` is vanilla's
+        number of CPU threads, and who chose it; `self.requests` are by prompt length.
         """
-        self.thread_counts = (self.threads.num,)
-        if self.threads.chosen_by == "measured":
+        self.thread_counts = (self.threads.num,)  # numbers of threads to measure
+        if self.threads.chosen_by == "measured":  # else given, or by default
             middle_prompt_ids = self.requests[self.middle_index].prompt_ids
-            # seconds of a step by rows and number of threads
+            # seconds of a step by rows (nodes of a draft) and number of threads
             step_times = cores.step_times(self.target, middle_prompt_ids, self.threads)
-            num_threads_of_largest = step_times.threads_at(max(grids.ROWS))
+            num_threads_of_largest = step_times.threads_at(max(grids.ROWS))  # the fastest there
             if num_threads_of_largest != self.threads.num:
                 self.thread_counts += (num_threads_of_largest,)  # vanilla's stays first
         for request in self.requests:
-            completion = decode(self.target, self.vanilla, request)
-            self.answers.append((*request.prompt_ids, *completion.token_ids))
+            completion = decode(self.target, self.vanilla, request)  # vanilla's answer
+            self.answers.append((*request.prompt_ids, *completion.token_ids))  # token ids
 
     @property
     def middle_index(self) -> int:
@@ -133,12 +134,12 @@ class Bench:
     def measure_block(self) -> None:
         """Measure one block: at each prompt length, the target's steps and all drafts, once.
 
-        Lengths come in a random order. Appends the results to `self.steps`, `self.prefill` and
-        `self.vanilla_s`.
+        Lengths, a request each, come in a random order. Appends the results to `self.steps`,
+        `self.prefill` and `self.vanilla_s`, and those of drafts to `self.visits`.
         """
-        num_lengths = len(self.requests)
-        num_thread_counts = len(self.thread_counts)
-        # [threads, lengths, rows] time of a step / vanilla's step at the same length
+        num_lengths = len(self.requests)  # the shortest prompt first
+        num_thread_counts = len(self.thread_counts)  # numbers of CPU threads, vanilla's first
+        # [threads, lengths, rows] time of a step over `STEP_ROWS` rows / vanilla's at this length
         step_ratios = np.empty((num_thread_counts, num_lengths, len(grids.STEP_ROWS)))
         vanilla_s = np.empty(num_lengths)  # seconds of a step, with vanilla's number of threads
         prefill_ratios = np.empty(num_lengths)  # vanilla's prefill / its step at the same length
@@ -146,7 +147,7 @@ class Bench:
             for thread_index in range(num_thread_counts):
                 row_times = self._time_rows(length_index, thread_index)
                 step_ratios[thread_index, length_index] = row_times.ratios
-                if thread_index == 0:
+                if thread_index == 0:  # vanilla's number of threads
                     vanilla_s[length_index] = row_times.vanilla_s
             prefill_ratios[length_index] = self._time_drafts(length_index)
         # Steps are stored as ratios to vanilla's step at the middle length, not at their own.
@@ -156,10 +157,11 @@ class Bench:
         self.vanilla_s.append(float(middle_vanilla_s))
 
     def _time_rows(self, length_index: int, thread_index: int) -> RowTimes:
-        """Time the target's steps over each number of rows of `grids.STEP_ROWS`.
+        """Time the target's steps over each number of rows (nodes of a draft) of `STEP_ROWS`.
 
         All steps run in one completion. A turn takes a few steps over one number of rows; turns
         of vanilla come before and after it: vanilla, 12 rows, vanilla, 4 rows, vanilla, and so on.
+        Returns the ratios to vanilla's steps, by rows, and the seconds of vanilla's.
 
         Args:
             length_index: of the request, in `self.requests`.
@@ -170,25 +172,30 @@ class Bench:
         num_sizes = len(grids.STEP_ROWS)
         size_indices = self.random.sample(range(num_sizes), num_sizes)  # in a random order
         first_turn = Turn(rows=1, num_threads=vanilla_threads, num_steps=1)  # its time is not used
-        vanilla_turns = [Turn(1, vanilla_threads, VANILLA_STEPS) for _ in range(num_sizes + 1)]
+        vanilla_turns = [
+            Turn(rows=1, num_threads=vanilla_threads, num_steps=VANILLA_STEPS)
+            for _ in range(num_sizes + 1)
+        ]
         timed_turns = [
-            Turn(grids.STEP_ROWS[size_index], num_threads, STEPS_PER_TURN)
-            for size_index in size_indices
+            Turn(rows=grids.STEP_ROWS[index], num_threads=num_threads, num_steps=STEPS_PER_TURN)
+            for index in size_indices
         ]
         turns = [first_turn, vanilla_turns[0]]
         for timed_turn, vanilla_turn in zip(timed_turns, vanilla_turns[1:], strict=True):
             turns += [timed_turn, vanilla_turn]
+        # It takes the turns one after the other; each turn keeps the seconds of its steps.
         turn_drafter = TurnDrafter(turns, self.vanilla, self.clock, self.target)
         self._complete(turn_drafter, length_index, vanilla_threads)
         ratios = np.empty(num_sizes)  # time of a step / vanilla's, by index in STEP_ROWS
+        # `settled_seconds`: of the steps of a turn, without the first one
         turns_and_neighbours = zip(size_indices, timed_turns, pairwise(vanilla_turns), strict=True)
         for size_index, timed_turn, (vanilla_before, vanilla_after) in turns_and_neighbours:
             vanilla_s = median([*vanilla_before.settled_seconds, *vanilla_after.settled_seconds])
             ratios[size_index] = median(timed_turn.settled_seconds) / vanilla_s
         if thread_index == 0:
-            ratios[0] = 1.0  # one row with vanilla's threads is vanilla, by definition
+            ratios[0] = 1.0  # STEP_ROWS[0] is 1: with vanilla's threads this is vanilla
         vanilla_seconds = [seconds for turn in vanilla_turns for seconds in turn.settled_seconds]
-        return RowTimes(ratios, median(vanilla_seconds))
+        return RowTimes(ratios=ratios, vanilla_s=median(vanilla_seconds))
 
     def _time_drafts(self, length_index: int) -> float:
         """Time each knot (a size of a method's draft) with each number of threads.
@@ -196,13 +203,17 @@ class Bench:
         A visit is a completion of the request with one drafter. Visits of vanilla come before and
         after each, with its own threads (index 0); a knot's steps are divided by theirs. Appends
         to `self.visits`; returns the median over vanilla's visits of prefill time / step time.
+
+        Args:
+            length_index: of the request, in `self.requests`.
         """
-        thread_indices = range(len(self.thread_counts))
+        thread_indices = range(len(self.thread_counts))  # of the numbers of CPU threads
         pairs = [(knot, thread_index) for knot in self.knots for thread_index in thread_indices]
+        # Visits of vanilla have the seconds of each step, and `prefill_s`.
         vanilla_before = self._visit(self.vanilla, length_index, thread_index=0)
         prefill_ratios = [vanilla_before.prefill_s / median(vanilla_before.seconds)]
         for knot, thread_index in self.random.sample(pairs, len(pairs)):
-            # `timed` has the seconds, rows and context of each step, and those of the prefill.
+            # Of each step `timed` has seconds, rows (nodes) and context (tokens before it).
             timed = self._visit(knot.drafter, length_index, thread_index)
             vanilla_after = self._visit(self.vanilla, length_index, thread_index=0)
             prefill_ratios.append(vanilla_after.prefill_s / median(vanilla_after.seconds))
@@ -236,7 +247,8 @@ class Bench:
     def _complete(self, drafter: Drafter, length_index: int, num_threads: int) -> float:
         """Complete a request; returns the seconds of the target's prefill.
 
-        A drafter that has timed its steps ends the completion with `EnoughSteps`.
+        A drafter that has timed its steps ends the completion with `EnoughSteps`, so that there
+        is no answer to return.
 
         Args:
             drafter: drafts, and times the steps.
@@ -245,10 +257,10 @@ class Bench:
         """
         cores.set_threads(self.threads.of_prefill)
         began_s = self.clock.now()
-        prefill_s = 0.0
+        prefill_s = 0.0  # until the prefill has ended
 
         def on_prefilled() -> None:
-            nonlocal prefill_s
+            nonlocal prefill_s  # called by `decode`, once
             prefill_s = self.clock.now() - began_s
             cores.set_threads(num_threads)
 
