@@ -27,7 +27,7 @@ def best_tree(
     """The static tree of `num_nodes` nodes that gets most draft tokens accepted.
 
     Returns the paths of all nodes but the root. A path has the rank of the draft token at each
-    depth: (0, 2) is the third best token after the best one.
+    depth, from 0 for the best one: (0, 2) is the third best token after the best one.
 
     The tree has the paths that the answers take most often, counted at the steps of a decode.
     No path is more frequent than its parent's, so that they form a tree. Where steps begin
@@ -46,19 +46,22 @@ def best_tree(
     profiled = profile.header.methods.get(label)
     if profiled is None or profiled.kind != "ranks":
         raise UserError(f"{label} has no recorded ranks.", "Profile medusa, eagle or hydra.")
+    # Per answer and position (tokens so far): the path of the answer's next tokens, as ranks.
     paths_by_answer = [
         [ranked_path(answer, label, position) for position in range(1, len(answer.token_ids))]
         for answer in profile.answers
-        if prompts is None or answer.about.prompt in prompts
+        if prompts is None or answer.about.prompt in prompts  # its name
     ]
     tree_paths: list[Ranks] = []  # the first round has no draft tokens
     tried_trees: list[_TriedTree] = []
     for _ in range(TREE_ROUNDS + 1):  # one more for the empty tree
         tree = set(tree_paths)
+        # the path at each position where a step with this tree begins, of all answers
         step_paths = [path for paths in paths_by_answer for path in _paths_at_steps(paths, tree)]
         tried_trees.append(_TriedTree(num_steps=len(step_paths), paths=tree_paths))
         # How often the answers take each path: the path of a step and all its beginnings.
         counts = Counter(path[:depth] for path in step_paths for depth in range(1, len(path) + 1))
+        # equally frequent paths: the shorter first, then that of lower ranks
         most_frequent = sorted(counts, key=lambda path: (-counts[path], len(path), path))
         tree_paths = most_frequent[: num_nodes - 1]  # the root has no path
     without_empty_tree = tried_trees[1:]
@@ -76,15 +79,18 @@ def ranked_path(answer: Answer, label: str, position: int) -> Ranks:
 def _paths_at_steps(paths: Sequence[Ranks], tree: Container[Ranks]) -> Iterator[Ranks]:
     """The paths of an answer at the positions where steps begin, if all steps draft `tree`.
 
+    A path that the tree lacks is accepted as far as the tree has its beginning.
+
     Args:
-        paths: per position of the answer, the ranks of its next tokens among the draft tokens.
+        paths: per position of the answer, the ranks of its next tokens among the draft tokens;
+            the first is that after the prefill's token.
         tree: the paths of the tree's nodes.
     """
-    position = 0
+    position = 0  # index in `paths`
     while position < len(paths):
         path = paths[position]
         yield path
-        num_accepted = len(path)
+        num_accepted = len(path)  # draft tokens; too many as long as the tree lacks the path
         while num_accepted and path[:num_accepted] not in tree:
             num_accepted -= 1
         position += num_accepted + 1  # a step also emits a token of the target

@@ -62,7 +62,8 @@ class Choice:
 def _speedup_texts(tried: Tried) -> str:
     """The speedup of a setting in words: "1.92x expected (1.80 to 2.04), 1.95x measured".
 
-    The interval is that of the prediction. A setting outside of the profile has no prediction.
+    The interval is the 95 % one of the prediction. `tried` is the setting with its predicted
+    speedup (None outside of profile or curve) and its measured one (None if it has none).
     """
     texts = []
     predicted = tried.predicted
@@ -85,22 +86,22 @@ def choose(
         label: the method as it was asked for.
         methods: the method with each of the settings that were measured, the best by prediction
             first, the paper's included.
-        predictions: of those that profile and curve have.
-        metrics: of the run that measured them, at one temperature.
+        predictions: of those settings that the acceptance profile and the cost curve cover.
+        metrics: of the run that measured the settings, at one temperature.
     """
     (temperature,) = metrics.temperatures
-    # by the spelling on the command line
+    # by the spelling of the setting on the command line
     prediction_by_setting = {prediction.settings: prediction for prediction in predictions}
     all_tried = []
     for method in methods:
-        speedup = metrics.overall[method.label, temperature].speedup
-        measured = speedup if isinstance(speedup, Estimate) else None  # not measured
-        predicted = prediction_by_setting.get(str(method.asked))
+        speedup = metrics.overall[method.label, temperature].speedup  # mean over tasks
+        measured = speedup if isinstance(speedup, Estimate) else None  # else not measured
+        predicted = prediction_by_setting.get(str(method.asked))  # None: not covered
         all_tried.append(Tried(method, predicted, measured))
     best = all_tried[0]
-    paper_setting = paper_of(label)
+    paper_setting = paper_of(label)  # the paper's, as it is spelled
     paper = next(tried for tried in all_tried if tried.settings == paper_setting)
-    if _is_faster(paper, best):
+    if _is_faster(paper, best):  # by what was measured
         best = paper
     return Choice(label, best=best, paper=paper, tried=tuple(all_tried))
 

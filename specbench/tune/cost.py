@@ -85,22 +85,26 @@ def cost(
 def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Progress) -> Curve:
     """Measure the cost curve of a plan's model and methods on this machine.
 
-    A method without a kind of acceptance profile is left out.
+    A method that can have no acceptance profile is left out. A kind says what a profile stores of
+    a method's drafts, and which sizes of drafts are to be timed.
 
     Args:
         engine_plan: the model, the methods and the prompts.
         minutes: no further block begins after this time; None: as many as are useful.
         progress: receives messages.
     """
-    setup = engine_plan.setup
+    setup = engine_plan.setup  # model and methods, with options
+    # `loaded.drafters` are by label, a method with its options; vanilla's drafts nothing.
     loaded = load_engine(setup)
     target, vanilla = loaded.target, loaded.drafters[BASELINE]
+    # the name of each method's kind of profile, by label
     kind_names = kinds_of(setup, loaded.drafters, engine_plan.sampling, progress.message)
-    knots: list[Knot] = []  # sizes of drafts to time, with a drafter each, of all methods
-    measured_kinds: dict[str, MeasuredKind] = {}  # by label; a kind says what is recorded
+    knots: list[Knot] = []  # sizes of all methods, with a drafter each
+    measured_kinds: dict[str, MeasuredKind] = {}  # by label
     for method in setup.methods:
         if method.label in kind_names and method.label != BASELINE:
             kind = find_kind(kind_names[method.label])
+            # the sizes of drafts to time, up to that of the method's options
             sizes = [*kind.sizes(method.options, loaded.drafters[method.label])]
             measured_kinds[method.label] = MeasuredKind(kind, kind.knots(sizes))
             knots += _knots(method, sizes, loaded)
@@ -108,11 +112,13 @@ def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Pro
     drafters = {BASELINE: vanilla}
     drafters |= {str(number): knot.drafter for number, knot in enumerate(knots)}
     with EngineBackend(setup, loaded=replace(loaded, drafters=drafters)) as backend:
+        # with prompts of three lengths at most, the shortest first
         requests = _requests(engine_plan.plan, target)
         backend.warm_up(requests[len(requests) // 2 :])  # the median one, and the longest
-        threads = backend.describe().threads
+        threads = backend.describe().threads  # CPU threads of vanilla
         assert threads is not None  # the engine always knows them
         bench = Bench(target, DeviceClock(target.device), vanilla, knots, requests, threads)
+        # The bench keeps the times.
         _measure_blocks(bench, minutes, progress)
     return fit_curve(bench, about_of(setup, target), measured_kinds)
 
@@ -120,10 +126,11 @@ def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Pro
 def _measure_blocks(bench: Bench, minutes: float | None, progress: Progress) -> None:
     """Measure `MOST_BLOCKS` blocks, or as many as begin in `minutes`, at least `LEAST_BLOCKS`.
 
-    The bench keeps what it measured.
+    A block measures each step and each draft once, at every prompt length. The bench keeps what
+    it measured. `minutes` is None for no bound; `progress` receives a message per block.
     """
     began_s = perf_counter()
-    most_s = 60 * minutes if minutes else float("inf")
+    most_s = 60 * minutes if minutes else float("inf")  # seconds for all blocks
     for block_number in range(1, MOST_BLOCKS + 1):
         bench.measure_block()
         elapsed_s = perf_counter() - began_s
@@ -149,17 +156,20 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
 
     They are the shortest prompt of the plan, the median one, and the longest, repeated until it
     is as long as the longest context of an answer: all turns of a chat with their answers.
-    Prompts of equal length count once.
+    Prompts of equal length count once. A prompt holds a chat: the user's text of each turn. Only
+    the first turn is rendered, except for the longest context.
     """
     render = plan.setup.codec.render  # from chat messages to token ids
     prompts = [prompt for prompt_set in plan.prompt_sets for prompt in prompt_set.prompts]
+    # token ids of each prompt's first turn, the shortest first
     prompt_ids = sorted((render([user(prompt.turns[0])]) for prompt in prompts), key=len)
     shortest_ids, longest_ids = prompt_ids[0], prompt_ids[-1]
     median_ids = prompt_ids[len(prompt_ids) // 2]
     most_chat_turns = max(len(prompt.turns) for prompt in prompts)
     most_prompt_tokens = max(len(render([user(" ".join(prompt.turns))])) for prompt in prompts)
     most_context = most_prompt_tokens + most_chat_turns * plan.max_new_tokens
-    # Tokens for the steps that are timed: turns of the target by rows, or visits of drafts.
+    # Enough tokens for all steps that a request times: turns of the target by rows, with a token
+    # per step, or a visit of a drafter.
     num_timed_turns = len(grids.STEP_ROWS) + 1  # vanilla has a turn more than sizes
     most_step_tokens = max(PLANTED_TOKENS) + 2  # the target's own, and one to spare
     num_new_tokens = (

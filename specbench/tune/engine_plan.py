@@ -45,11 +45,11 @@ def make_engine_plan(
     """The plan of a profile or cost curve, with the paper's settings for all methods.
 
     Greedy answers are made once. Above temperature 0 there are `SEEDS` answers to each prompt,
-    unless `values` has `repeats`.
+    unless `values` has `repeats`, the number of answers. The result has the plan and its setup.
 
     Args:
         model: a known model, a folder or a Hub id.
-        methods: methods with options, in one text or several; by default those of the spec.
+        methods: methods with options, in one text or several; if empty, those of a plain run.
         values: further fields of the run's spec by name, such as `tasks` and `temperatures`.
         offline: use no network.
 
@@ -60,18 +60,19 @@ def make_engine_plan(
     spec_fields = {"repeats": SEEDS, "limit_order": SPREAD, **values}
     if methods:
         spec_fields["methods"] = methods
-    spec_fields |= {"model": model, "settings": "paper", "is_baseline_run": True}  # vanilla too
+    # `is_baseline_run`: vanilla is a method of the plan too
+    spec_fields |= {"model": model, "settings": "paper", "is_baseline_run": True}
     spec = make_spec(**spec_fields)
     if len(spec.temperatures) > 1:
         temperatures = ",".join(f"{temperature:g}" for temperature in spec.temperatures)
         message = f"A profile and a cost curve have one temperature, not {temperatures}."
         raise UserError(message, "Give one of them.")
-    if spec.sampling(spec.temperatures[0]).is_greedy:
+    if spec.sampling(spec.temperatures[0]).is_greedy:  # all answers to a prompt are the same
         spec = msgspec.structs.replace(spec, repeats=1)
     plan = make_plan(spec, is_offline=offline)
-    if not isinstance(plan.setup, EngineSetup):
+    if not isinstance(plan.setup, EngineSetup):  # a server's
         raise UserError("A server has neither profile nor cost curve.", "Leave --url out.")
-    return EnginePlan(plan, plan.setup, offline)
+    return EnginePlan(plan, plan.setup, is_offline=offline)
 
 
 def kinds_of(
@@ -79,11 +80,11 @@ def kinds_of(
 ) -> dict[str, ProfileKind]:
     """The name of each method's kind of profile, such as "pool", by label.
 
-    Methods that can have no profile are left out.
+    Methods that can have no profile are left out. A label is a method with its options.
 
     Args:
         setup: names the methods (`labels`).
-        drafters: by label; `profile` of each names its kind, None if it can have none.
+        drafters: by label; `profile` of each names its kind, None if it can have none at all.
         sampling: of the answers.
         say: receives a line for each method without a profile; None refuses such methods.
 
@@ -93,7 +94,7 @@ def kinds_of(
     kinds: dict[str, ProfileKind] = {}
     for label in setup.labels:
         drafter = drafters[label]
-        reason = _reason_for_no_profile(drafter, sampling)
+        reason = _reason_for_no_profile(drafter, sampling)  # "" if it can have one
         if not reason and drafter.profile is not None:
             kinds[label] = drafter.profile
             continue
@@ -106,9 +107,14 @@ def kinds_of(
 
 
 def _reason_for_no_profile(drafter: Drafter, sampling: Sampling) -> str:
-    """Why a drafter can have no acceptance profile with this sampling; "" if it can have one."""
+    """Why a drafter can have no acceptance profile with this sampling; "" if it can have one.
+
+    `drafter.profile` names the kind of data that a profile stores, None if it says none;
+    `drafter.rule` decides which draft tokens are accepted; `lossless` keeps the target's
+    distribution.
+    """
     if drafter.profile is None:
-        _ = drafter.needs  # a method that failed to load raises its own error here
+        _ = drafter.needs  # reading it raises the error of a method that failed to load
         return "its drafts depend on earlier trees or answers, or the method does not say"
     if sampling.is_greedy:
         return ""
