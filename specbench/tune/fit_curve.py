@@ -87,11 +87,12 @@ def _method_cost(
     """The time that a method adds to the target's steps and prefills, in the curve's unit.
 
     Args:
-        measured: the method's kind of profile, and the knots (sizes of drafts) of its cost.
+        measured: the kind of profile, and the knots: sizes of draft, by whose index steps group.
         bench: was measured; has the target, the drafters and the numbers of threads.
         model: times of the target's steps by rows and context.
         units: time of vanilla's step by prompt length [lengths]; visits are ratios to it.
-        visits: completions of all blocks with the method's drafters.
+        visits: completions of all blocks with the method's drafters. Per step they have its time,
+            rows (nodes of its tree) and context (tokens before it).
     """
     import pandas as pd
     from scipy.stats import trim_mean
@@ -100,7 +101,7 @@ def _method_cost(
     drafter = next(knot.drafter for knot in bench.knots if knot.label == label)
     # Static execution computes a few tree sizes alone: other trees are padded to the next one.
     is_padded = bench.target.execution.is_static and not drafter.has_fixed_size
-    steps = _steps_of(visits)  # a row per step: block, thread, length, size, ratio, rows, context
+    steps = _steps_of(visits)  # per step: block, thread, length, size (indices), ratio, rows, ...
     tree_sizes = steps["rows"].to_numpy()  # nodes [steps]
     steps["knot"] = measured.kind.knot_numbers(steps["size"].to_numpy(), tree_sizes)
     # draft = step - the target's part of it: its forward over the rows of the (padded) tree
@@ -111,24 +112,24 @@ def _method_cost(
             model.step(model.costs(None, thread_index), padded_rows, steps["context"])
             for thread_index in thread_indices
         ]
-    )  # [threads, steps]
+    )  # [threads, steps], of the target alone (None: of no method)
     target_parts = target_times[steps["thread"], range(len(steps))]  # with its threads [steps]
     steps["draft"] = steps["ratio"] * units[steps["length"]] - target_parts
-    trimmed_mean = partial(trim_mean, proportiontocut=TRIMMED)
+    trimmed_mean = partial(trim_mean, proportiontocut=TRIMMED)  # without both ends
     drafts = steps.pivot_table("draft", ["block", "thread"], "knot", aggfunc=trimmed_mean)
-    # A block may lack a knot: drafts from text with a match, or those without. It then gets the
-    # other knot's time.
+    # [blocks * threads, knots]. A block may lack a knot: drafts from text with a match, or those
+    # without. It then gets the other knot's time.
     num_knots = len(measured.knots)
     drafts = drafts.reindex(columns=range(num_knots)).bfill(axis=1).ffill(axis=1)
-    shape = (len(bench.steps), len(thread_indices), num_knots)  # of `drafts`, for the file
+    shape = (len(bench.steps), len(thread_indices), num_knots)  # blocks, threads, knots
     prefills = pd.DataFrame(  # a row per visit
         {
             "block": [visit.block for visit in visits],
             "length": [visit.length_index for visit in visits],
-            "start": [visit.start * units[visit.length_index] for visit in visits],
+            "start": [visit.start * units[visit.length_index] for visit in visits],  # added time
         }
     )
-    starts = prefills.pivot_table("start", "block", "length", aggfunc="median")
+    starts = prefills.pivot_table("start", "block", "length", aggfunc="median")  # [blocks, lengths]
     return MethodCost(
         kind=measured.kind.name,
         is_padded=is_padded,

@@ -63,14 +63,16 @@ class ChainRecorder(Recorder):
         """Draft a chain, and keep how well it agrees with `following`, the answer's next tokens.
 
         A greedy chain leaves the number of its right tokens. A drawn one is drawn along the
-        answer, and leaves the draft's probability q of each token of it.
+        answer, and leaves the draft's probability q of each token of it. `state` is of the
+        completion so far: its last token is the root of the chain, its sampler has the sampling.
         """
         if state.sampler.sampling.is_greedy:
-            self._num_right.append(_num_right(self.drafter.propose(state), following))
+            self._num_right.append(_num_right(self.drafter.propose(state), following))  # a count
             return
-        sampler = AlongAnswer(state.sampler, following)
+        sampler = AlongAnswer(state.sampler, following)  # "draws" `following`, and keeps its q
         chain = self.drafter.propose(_with_sampler(state, sampler))
         if chain.q is None:  # not drawn: right tokens are always accepted, as with an infinite q
+            # a q per right token
             self._draft_probs.append([np.inf] * _num_right(chain, following))
         else:
             self._draft_probs.append(sampler.probs_of_drawn)
@@ -121,20 +123,22 @@ class PathKind(Kind):
                 and `schedule`, the rule by which a step's result changes the next length.
         """
         options = method.options
+        # True if drafts at the end of an answer are as long as elsewhere
         has_fixed_size = profile.header.methods[label].has_fixed_size
 
         def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
             """The chain after `position` tokens of an answer, and how much of it is accepted.
 
+            `answer.about.limit` is the most tokens that the answer may have.
             `wanted_length` is in draft tokens, as a schedule asks for; None: `num_tokens`.
             """
             length = wanted_length or options.num_tokens  # draft tokens
             num_drafted = length
             if not has_fixed_size:  # at the end of the budget, room for one token of the target too
                 num_drafted = min(length, answer.about.limit - position - 1)
-            # chance that each draft token is accepted, if those before it are
+            # chance that each draft token is accepted, if those before it are; the recorded chain
+            # may be longer than this one: [:num_drafted]
             chances = self.chances(answer.drafts[label], position, num_drafted)
-            # Recorded chains may be longer than this one: [:num_drafted].
             outcomes = [  # per number of accepted tokens: its chance, and the next draft's length
                 Outcome(accepted, chance, next_length(options.schedule, length, accepted))
                 for accepted, chance in shares(chances[:num_drafted])

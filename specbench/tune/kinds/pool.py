@@ -65,15 +65,18 @@ class PoolKind(Kind):
             method: the method with the options of the setting: `total_tokens`, `depth`, `top_k`.
         """
         options = method.options
-        empty_pool = cache(HostPool)  # made once per size: the pool that trees grow in
+        # an empty pool by nodes, depth and top-k; made once per size: trees grow in it
+        empty_pool = cache(HostPool)
 
         def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
             """The tree after `position` tokens of an answer; `wanted_length` is for chains.
 
-            The draft also counts the tree's expansions, and those that were not recorded.
+            The draft also counts expansions (nodes that got children), and those that were
+            not recorded. Its one outcome is the number of accepted tokens.
             """
             stored = _stored_pool(answer, label, position)  # all candidates there
-            top_k = min(options.top_k, stored.token_ids.shape[-1])  # no more than recorded
+            # `token_ids` [expanded nodes, top-k of the record]: no more than recorded
+            top_k = min(options.top_k, stored.token_ids.shape[-1])
             pool = empty_pool(options.total_tokens, options.depth, top_k)
             tree = smaller_tree(stored, pool, options.depth)
             num_right = num_accepted(tree.tokens, tree.parents, answer.token_ids[position:])

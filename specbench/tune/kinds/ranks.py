@@ -78,7 +78,8 @@ def _tree_within(profile: Profile, label: str, options: Any) -> StaticTree:
     """The static tree of a setting, checked against the ranks that a profile has.
 
     Args:
-        profile: has ranks of the answers' tokens [positions, depths] per answer.
+        profile: has ranks of the answers' tokens among the draft tokens [positions, depths], per
+            answer. A position is a number of answer tokens so far.
         label: the method as it was profiled.
         options: of the setting; `tree` and `nodes` name the tree.
 
@@ -86,13 +87,15 @@ def _tree_within(profile: Profile, label: str, options: Any) -> StaticTree:
         UserError: the tree is deeper than the recorded ranks, or needs ranks from `NUM_RANKS` on,
             which are not recorded.
     """
-    # An answer of a single token has no position, and no array.
+    # `drafts` are by label. An answer of a single token has no position, and no array.
     recorded = [answer.drafts[label]["ranks"] for answer in profile.answers if answer.drafts[label]]
     recorded_depth = max((ranks.shape[1] for ranks in recorded), default=0)
-    # A method with few heads has fewer depths than PROFILE_DEPTH. Its heads cut the tree in a run
-    # too, so the tree is cut here.
+    # A method with few heads has fewer depths than PROFILE_DEPTH, the usual number. Its heads cut
+    # the tree in a run too, so the tree is cut here.
     num_heads = recorded_depth if recorded_depth < PROFILE_DEPTH else None
+    # made for a target without weights, which has the vocabulary of the profile's model
     tree = StaticTree.load(options, host_target(profile), max_depth=num_heads)
+    # `num_candidates`: its largest rank + 1
     if tree.layout.max_depth > recorded_depth or tree.num_candidates > NUM_RANKS:
         needed = f"depth {tree.layout.max_depth} and {tree.num_candidates} ranks"
         available = f"{recorded_depth} and {NUM_RANKS}"

@@ -59,17 +59,18 @@ class TextKind(Kind):
 def _build(profile: Profile, method: RunMethod) -> Drafter | None:
     """A method's drafter, made without the target's weights; None if it reads a model.
 
-    A datastore counts as weights (its path), and may be read.
+    A datastore counts as weights (its path), and may be read. `method.method` is the method as it
+    is registered, which builds drafters.
     """
     weights = None  # of the method, or the path of its datastore
-    if method.checkpoint is not None:
+    if method.checkpoint is not None:  # the name of weights that it needs
         if not method.options.datastore:  # its weights are a model's, which is not loaded
             return None
         # the known model of this name, whose card lists the checkpoints of methods
         card = find_model(profile.header.model.name)
         resolved = find_checkpoint(card, method, is_offline=True)
         weights = resolved.weights
-        if not weights:
+        if not weights:  # there is none
             return None
     context = BuildContext(host_target(profile), weights)
     with suppress(AttributeError):  # raised if it reads the target, of which there is only a size
@@ -89,16 +90,17 @@ class _Redrafting:
     def draft_at(self, answer: Answer, position: int, wanted_length: int | None) -> Draft:
         """The draft after `position` tokens of an answer; `wanted_length` is for chains.
 
-        Within an answer, each call has a larger position than the last.
+        It is not drawn: its rows, with the number of tokens that are accepted. Within an answer,
+        each call has a larger position than the last.
         """
-        if answer is not self._answer:
-            self._begin(answer)
-        num_emitted = len(self._state.token_ids) - len(answer.prompt_ids)
+        if answer is not self._answer:  # another than at the last call
+            self._begin(answer)  # `self._state`: prompt and first token of the answer
+        num_emitted = len(self._state.token_ids) - len(answer.prompt_ids)  # answer tokens in it
         for token_id in answer.token_ids[num_emitted:position]:
             self._state.append(token_id)
         tree = self._drafter.propose(self._state)
         node_ids = tree.tokens[: tree.num_verify].tolist()  # without scratch nodes
-        parents = tree.layout.parents.tolist()
+        parents = tree.layout.parents.tolist()  # of all nodes, scratch nodes last
         num_right = num_accepted(node_ids, parents, answer.token_ids[position:])
         return certain(tree.num_nodes, num_right)
 
