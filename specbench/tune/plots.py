@@ -27,13 +27,19 @@ class MeasuredPrediction(NamedTuple):
 def cost_curve(curve: Curve) -> Plot:
     """A line chart of the time of a step by rows, a line per number of threads and length.
 
-    Times are in steps of vanilla, the median of the curve's blocks. It is drawn when it is saved.
+    Rows are the nodes of a draft, lengths the tokens of a prompt. Times are in steps of vanilla,
+    the median of the curve's blocks. It is drawn when it is saved.
     """
     title = "Time of a step by rows"
+    # `curve.steps` [blocks, threads, lengths, rows]
     step_times = np.median(np.array(curve.steps), 0)  # [threads, lengths, rows]
 
     def draw() -> Figure:
-        """Draw `step_times` over rows, a line per number of threads and length."""
+        """Draw `step_times` over rows, a line per number of threads and length.
+
+        They are in steps of vanilla [threads, lengths, rows]. `curve` has the numbers along these
+        axes, and says `about` which model and machine it is.
+        """
         lines = [*product(range(len(curve.threads)), range(len(curve.lengths)))]  # pairs of indices
         legend = [
             f"{curve.threads[thread_index]} threads, {curve.lengths[length_index]} tokens before"
@@ -41,7 +47,7 @@ def cost_curve(curve: Curve) -> Plot:
         ]
         looks = shades(legend).values()  # per line; `look.point` has its colour and marker
         subtitle = ", ".join(curve.about[name] for name in ("model", "dtype", "machine"))
-        figure, (axes,) = tiles(title, subtitle, 1, height=3.6, handles=points(looks))
+        figure, (axes,) = tiles(title, subtitle, num_axes=1, height=3.6, handles=points(looks))
         for (thread_index, length_index), look in zip(lines, looks, strict=True):
             times = step_times[thread_index, length_index]  # [rows]
             axes.plot(curve.rows, times, markersize=4, **look.point)
@@ -63,12 +69,13 @@ def cost_curve(curve: Curve) -> Plot:
 def heat_map(predictions: Sequence[Prediction]) -> Plot | None:
     """A heat map of one method's best predicted speedup by depth and nodes, over all top-k.
 
-    Settings without the options `depth` and `total_tokens` are left out; None if no others are
-    left. It is drawn when it is saved.
+    The method and the machine are those of all predictions. Settings without the options `depth`
+    and `total_tokens` (nodes) are left out; None if no others are left. It is drawn when it is
+    saved.
     """
     import pandas as pd
 
-    axis_options = ("depth", "total_tokens")
+    axis_options = ("depth", "total_tokens")  # of a dynamic tree; its `top_k` is the third
     of_trees = [
         prediction for prediction in predictions if {*axis_options} <= {*prediction.options}
     ]
@@ -84,7 +91,7 @@ def heat_map(predictions: Sequence[Prediction]) -> Plot | None:
 
     def draw() -> Figure:
         """Draw `best_speedups`: nodes along x, depths along y."""
-        figure, (axes,) = tiles(title, machine, 1, height=3.4)
+        figure, (axes,) = tiles(title, machine, num_axes=1, height=3.4)
         _draw_cells(axes, best_speedups.to_numpy())
         axes.set_xticks(range(len(best_speedups.columns)), best_speedups.columns.map(str))
         axes.set_yticks(range(len(best_speedups)), best_speedups.index.map(str))
@@ -117,19 +124,23 @@ def _draw_cells(axes: Axes, speedups: np.ndarray[Any, Any]) -> None:
 def agreement(pairs: Sequence[MeasuredPrediction]) -> Plot | None:
     """A scatter plot of measured against predicted speedups, a point per setting.
 
-    None without any settings. It is drawn when it is saved.
+    A pair is a prediction and the speedup that was measured. None without any pairs. It is drawn
+    when it is saved.
     """
     if not pairs:
         return None
     title = "Predicted and measured speedup"
 
     def draw() -> Figure:
-        """Draw `pairs` of a prediction and the speedup that was measured, a point each."""
-        # colour and marker by method
+        """Draw `pairs` of a prediction and the speedup that was measured, a point each.
+
+        A prediction is of a method's setting: `speedup`, with its interval from `low` to `high`.
+        """
+        # colour and marker by method: `look.point`
         looks = shades(sorted(prediction.method for prediction, _ in pairs))
         handles = points(looks.values(), has_line=False)  # of the legend
         machine = pairs[0].prediction.machine
-        figure, (axes,) = tiles(title, machine, 1, height=4.2, handles=handles)
+        figure, (axes,) = tiles(title, machine, num_axes=1, height=4.2, handles=handles)
         for prediction, measured in pairs:
             predicted = prediction.speedup
             # distances to the ends of the 95 % interval [2, 1], as `errorbar` takes them
@@ -138,13 +149,13 @@ def agreement(pairs: Sequence[MeasuredPrediction]) -> Plot | None:
             look = looks[prediction.method]
             axes.plot(predicted, measured, linestyle="", markersize=7, **look.point)
         largest_speedup = max(max(prediction.high, measured) for prediction, measured in pairs)
-        axis_end = largest_speedup * 1.05
+        axis_end = largest_speedup * 1.05  # with a margin
         axes.plot([0, axis_end], [0, axis_end], **LINE)  # the diagonal: measured as predicted
         axes.axis((0, axis_end, 0, axis_end))
         frame(axes, x="predicted", y="measured", grid="both")
         return figure
 
-    # relative errors |measured / predicted - 1|, the smallest first
+    # relative errors |measured / predicted - 1| of the settings, the smallest first
     errors = sorted(abs(measured / prediction.speedup - 1) for prediction, measured in pairs)
     median_error = errors[len(errors) // 2]
     return Plot(

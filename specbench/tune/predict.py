@@ -88,7 +88,7 @@ def predict_with(
     As `predict`, with the cost model of a curve, which is made once for several calls.
 
     Args:
-        model: computes the time of steps and prefills from the curve.
+        model: computes the time of steps and prefills from the curve, whose methods have labels.
         profile: has what methods draft at each position of vanilla's answers.
         settings: methods with options, as on the command line; by default all candidates of the
             curve's methods.
@@ -97,14 +97,17 @@ def predict_with(
     """
     _check_fit(profile, model.curve)
     answers = tuple(
-        answer for answer in profile.answers if prompts is None or answer.about.prompt in prompts
+        # `answer.about.prompt` is the answer's name
+        answer
+        for answer in profile.answers
+        if prompts is None or answer.about.prompt in prompts
     )
     profile_of_prompts = replace(profile, answers=answers)
     if settings is None:
         is_strict = False  # a candidate may be outside of the curve
         settings = [
             setting for label in model.curve.methods for setting in candidates(profile, label)
-        ]
+        ]  # the settings to try, as on the command line
     predictions = []
     for setting in settings:
         try:
@@ -146,15 +149,16 @@ def _predict_setting(profile: Profile, model: CostModel, setting: str) -> Predic
     """
     (method,) = profile.methods_of([setting])  # with all its options
     curve = model.curve
-    label = curve_label(curve, method)
+    label = curve_label(curve, method)  # the method as the curve spells it
     options = asdict(method.options)
     walks = replay(profile, setting)  # the setting's steps, an answer each
     cost_weights = weigh(walks, model, label, options)  # how often the answers pay each cost
     estimated = estimate(cost_weights, model, label)
-    # expansions of dynamic trees, and those of them that the profile lacks
+    # expansions (nodes that got children) of dynamic trees, and those that the profile lacks
     num_expanded = sum(walk.num_expanded for walk in walks)
     num_missed = sum(walk.num_missed for walk in walks)
-    # `half_width` is of the logarithm, so that the ends are factors of the estimate.
+    # `half_width` is half of the logarithm's 95 % interval, so that the ends are factors of the
+    # estimate; `seconds` are of all answers, in steps of vanilla.
     return Prediction(
         method=method.method.name,
         settings=setting,
@@ -162,8 +166,8 @@ def _predict_setting(profile: Profile, model: CostModel, setting: str) -> Predic
         speedup=estimated.speedup,
         low=estimated.speedup * math.exp(-estimated.half_width),
         high=estimated.speedup * math.exp(estimated.half_width),
-        mat=mat(walks),
-        threads=curve.threads[estimated.thread_index],
+        mat=mat(walks),  # mean accepted tokens, of all steps
+        threads=curve.threads[estimated.thread_index],  # the number that a run would choose
         seconds=estimated.seconds * curve.vanilla_s,
         missed=num_missed / max(1, num_expanded),
         machine=curve.about["machine"],
@@ -178,10 +182,10 @@ def curve_label(curve: Curve, method: RunMethod) -> str:
     Raises:
         UserError: the curve lacks the method, or has it with other weights.
     """
-    weights_name = Path(method.options.weights).name
+    weights_name = Path(method.options.weights).name  # "" for the usual weights
     for label in curve.methods:
-        (measured,) = parse_choices([label])
-        is_same_method = measured.name == method.method.name
+        (measured,) = parse_choices([label])  # its name, and the options that it names, as texts
+        is_same_method = measured.name == method.method.name  # registered names
         if is_same_method and Path(measured.given.get("weights", "")).name == weights_name:
             return label
     measured_labels = ", ".join(curve.methods) or "none"

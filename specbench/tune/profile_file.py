@@ -147,26 +147,28 @@ class Profile:
         )
 
     def write(self, folder: Path) -> None:
-        """Write `profile.json` and `profile.npz`.
+        """Write `profile.json`, the header, and `profile.npz`, the arrays of all answers.
 
         Raises:
             UserError: the folder holds a profile, or the arrays are too large.
         """
-        check_free(folder, PROFILE_FILE, "profile")
-        npz_bytes = packed(self._arrays())
+        check_free(folder, PROFILE_FILE, "profile")  # raises if the folder has one
+        npz_bytes = packed(self._arrays())  # the file's content, compressed
         if len(npz_bytes) > MOST_BYTES:
             raise too_large(len(npz_bytes))
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / ARRAYS_FILE, npz_bytes)
         digest = sha256(npz_bytes).hexdigest()
+        # The header names the arrays that it belongs to.
         header = msgspec.structs.replace(self.header, arrays_sha256=digest)
         write_whole(folder / PROFILE_FILE, msgspec.json.format(msgspec.json.encode(header)))
 
     def _arrays(self) -> Arrays:
         """The arrays of `profile.npz` by name, each with the rows of all answers in turn.
 
-        They are "label/name" for the arrays of each method's drafts, and the token ids of prompts
-        ("prompt_ids") and answers ("token_ids").
+        They are "label/name" for the arrays of each method's drafts (a row per position), and the
+        token ids of prompts ("prompt_ids") and answers ("token_ids"). A label is a method with its
+        options.
         """
         per_answer: dict[str, list[NDArray[Any]]] = {}  # by name, an array per answer
         for answer in self.answers:
@@ -210,17 +212,17 @@ def read_profile(folder: str | Path) -> Profile:
     Raises:
         UserError: the folder has no profile, or it is damaged or of a newer version.
     """
-    hint = "Make it again: specbench tune profile"
+    hint = "Make it again: specbench tune profile"  # the advice of all errors
     header_path = Path(folder) / PROFILE_FILE
     arrays_path = Path(folder) / ARRAYS_FILE
     header = read_json(header_path, ProfileHeader, "Profile", hint)
-    with reading(arrays_path, "Profile", hint):
+    with reading(arrays_path, "Profile", hint):  # errors of a damaged file become UserErrors
         npz_bytes = arrays_path.read_bytes()
         digest = sha256(npz_bytes).hexdigest()
-        if digest != header.arrays_sha256:
+        if digest != header.arrays_sha256:  # the hash of the arrays that the header belongs to
             expected = f"{PROFILE_FILE} names {header.arrays_sha256[:12]}…"
             raise UserError(f"{arrays_path} has sha256 {digest[:12]}…, and {expected}.", hint)
-        arrays = dict(np.load(BytesIO(npz_bytes), allow_pickle=False))
+        arrays = dict(np.load(BytesIO(npz_bytes), allow_pickle=False))  # by name
         answers = _split_by_answer(header, arrays)
     return Profile(header, answers)
 
@@ -229,14 +231,15 @@ def _split_by_answer(header: ProfileHeader, arrays: Arrays) -> tuple[Answer, ...
     """The answers of a profile, from the arrays of its file.
 
     Args:
-        header: has the length of each prompt and answer.
+        header: has the length of each prompt and answer in tokens, and the methods by label.
         arrays: by name, each with the rows of all answers in turn: token ids "prompt_ids" and
             "token_ids", and drafts "label/name" with a row per position of an answer.
     """
-    # `np.split` takes the ends of all parts but the last: [:-1].
+    # `np.split` takes the ends of all parts but the last: [:-1]. A step begins at all tokens of an
+    # answer but the last: these are its positions.
     ends_of_prompts = np.cumsum([about.prompt_tokens for about in header.answers])
     ends_of_answers = np.cumsum([about.num_tokens for about in header.answers])
-    ends_of_drafts = np.cumsum([about.num_tokens - 1 for about in header.answers])  # positions
+    ends_of_drafts = np.cumsum([about.num_tokens - 1 for about in header.answers])
     prompt_ids = np.split(arrays["prompt_ids"], ends_of_prompts[:-1])
     token_ids = np.split(arrays["token_ids"], ends_of_answers[:-1])
     draft_arrays = {  # by "label/name", an array per answer
@@ -246,6 +249,7 @@ def _split_by_answer(header: ProfileHeader, arrays: Arrays) -> tuple[Answer, ...
     }
     answers = []
     for number, about in enumerate(header.answers):
+        # by label, then by the array's name
         drafts: dict[str, dict[str, NDArray[Any]]] = {label: {} for label in header.methods}
         for name, arrays_by_answer in draft_arrays.items():
             label, _, array_name = name.rpartition("/")

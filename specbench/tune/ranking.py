@@ -33,11 +33,12 @@ class Halves(NamedTuple):
 def halves(profile: Profile) -> Halves:
     """The names of the answers to every other sample of each task, and of the rest.
 
-    A name is "task/sample_id/turn"; all turns of a sample are in one half. With a single sample
-    per task, both halves are the same.
+    A name (`about.prompt`) is "task/sample_id/turn"; all turns of a sample are in one half. With a
+    single sample per task, both halves are the same.
     """
     split = Halves(first=set(), second=set())
-    numbers_by_task: dict[str, dict[str, int]] = {}  # of each task's samples, in order, from 0
+    # by task: the number of each sample "task/sample_id" within its task, from 0
+    numbers_by_task: dict[str, dict[str, int]] = {}
     for answer in profile.answers:
         answer_name = answer.about.prompt
         task = answer_name.partition("/")[0]
@@ -58,23 +59,26 @@ def ranked_settings(
 
     Args:
         profile: has the method.
-        model: of a curve that has it too.
+        model: computes times from a cost curve that has the method too.
         label: the method as it was profiled.
         prompts: names of the answers to choose by.
-        trees: the folder of files of trees that are made for the method.
+        trees: the folder for files of static trees, which are made for the method here.
     """
 
     def by_speed(settings: Sequence[str], answer_names: Collection[str]) -> list[str]:
         """The settings, the fastest by prediction for these answers first."""
         predictions = predict_with(model, profile, settings, prompts=answer_names, is_strict=False)
+        # settings that profile or curve do not cover get no prediction
         fastest_first = sorted(predictions, key=lambda prediction: -prediction.speedup)
         return [prediction.settings for prediction in fastest_first]
 
     # every n-th answer by name, about `NUM_SCREENING_ANSWERS` in all
     stride = max(1, len(prompts) // NUM_SCREENING_ANSWERS)
     screening_prompts = set(sorted(prompts)[::stride])
+    # the usual settings to try, and those with trees made for these answers
     settings = [*candidates(profile, label), *_tree_settings(profile, label, prompts, trees)]
     ranked = by_speed(settings, screening_prompts)
+    # the fastest again, by all answers; the others stay in the order of the first prediction
     return by_speed(ranked[:NUM_KEPT], prompts) + ranked[NUM_KEPT:]
 
 
@@ -93,6 +97,8 @@ def _tree_settings(
 ) -> list[str]:
     """Settings with the best static trees of several sizes; writes a JSON file per tree.
 
+    They are spelled as on the command line, with the path of the file.
+
     Args:
         profile: has the method.
         label: the method as it was profiled.
@@ -101,7 +107,8 @@ def _tree_settings(
     """
     kind = find_kind(profile.header.methods[label].kind)
     settings = []
-    for rows, paths in kind.best_trees(profile, label, prompts).items():  # paths: the nodes
+    # by rows (nodes with the root): the ranks on the path of each node, such as (0, 2)
+    for rows, paths in kind.best_trees(profile, label, prompts).items():
         if paths:  # none if no answer has a token with a rank
             folder.mkdir(parents=True, exist_ok=True)
             tree_file = (folder / f"{label.partition(':')[0]}-{rows}.json").resolve()
