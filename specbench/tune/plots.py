@@ -139,7 +139,7 @@ def agreement(pairs: Sequence[MeasuredPrediction]) -> Plot | None:
         # colour and marker by method: `look.point`
         looks = shades(sorted(prediction.method for prediction, _ in pairs))
         handles = points(looks.values(), has_line=False)  # of the legend
-        machine = pairs[0].prediction.machine
+        machine = pairs[0].prediction.machine  # of the cost curve, the subtitle
         figure, (axes,) = tiles(title, machine, num_axes=1, height=4.2, handles=handles)
         for prediction, measured in pairs:
             predicted = prediction.speedup

@@ -65,7 +65,8 @@ def recorded_plan(engine_plan: EnginePlan, progress: Progress, *, is_named: bool
     Args:
         engine_plan: the model, the methods and the prompts.
         progress: receives the events and messages.
-        is_named: refuse a method that can have no profile; False leaves it out.
+        is_named: True if the user named the methods: one that can have no profile is refused
+            then, and left out otherwise.
 
     Raises:
         UserError: a named method can have no profile, or the profile would be too large.
@@ -76,15 +77,15 @@ def recorded_plan(engine_plan: EnginePlan, progress: Progress, *, is_named: bool
         method.with_options(method.options.profiled()) for method in engine_plan.setup.methods
     )
     setup = replace(engine_plan.setup, methods=methods)
-    loaded = load_engine(setup)
+    loaded = load_engine(setup)  # the target, and the drafters by label
     drafters = loaded.drafters
-    say = None if is_named else progress.message
+    say = None if is_named else progress.message  # None: refuse methods
     kind_names = kinds_of(setup, drafters, engine_plan.sampling, say)  # by label
     profiled_methods = {
         method.label: ProfiledMethod(
             kind=kind_names[method.label],
             has_fixed_size=drafters[method.label].has_fixed_size,
-            about=method.describe(),
+            about=method.describe(),  # options and weights
         )
         for method in methods
         if method.label in kind_names
@@ -96,8 +97,8 @@ def recorded_plan(engine_plan: EnginePlan, progress: Progress, *, is_named: bool
     vanilla_alone = tuple(method for method in methods if method.label == BASELINE)
     setup = replace(setup, methods=vanilla_alone)
     plan = replace(plan, setup=setup)
-    with _AnswerBackend(setup, loaded=loaded) as backend:
-        progress.started(plan.num_records)
+    with _AnswerBackend(setup, loaded=loaded) as backend:  # keeps its last request and answer
+        progress.started(plan.num_records)  # answers of vanilla to all prompts
         answers = tuple(_record_answers(backend, plan, recorded_drafters, progress))
         progress.finished()
     num_left_out = plan.num_records - len(answers)
@@ -107,13 +108,13 @@ def recorded_plan(engine_plan: EnginePlan, progress: Progress, *, is_named: bool
     if not answers:
         raise SpecbenchError("No method reproduced any of vanilla's answers.")
     header = ProfileHeader(
-        model=plan.about.model,
+        model=plan.about.model,  # the target's name and files
         methods=profiled_methods,
         sampling=engine_plan.sampling,
         max_new_tokens=plan.max_new_tokens,
         vocab_size=loaded.target.vocab_size,
         prompts=tuple(prompt_set.describe() for prompt_set in plan.prompt_sets),
-        answers=tuple(answer.about for answer in answers),
+        answers=tuple(answer.about for answer in answers),  # their names, lengths and hashes
         num_left_out=num_left_out,
         versions=versions(),
     )
@@ -128,8 +129,8 @@ def _record_answers(
     Answers that a method does not reproduce, by rounding, are left out.
 
     Args:
-        backend: completes requests with vanilla, and keeps the last one.
-        plan: the requests, of vanilla alone.
+        backend: completes requests with vanilla, and keeps the last one with its completion.
+        plan: the requests (`num_records`), of vanilla alone.
         drafters: of the methods that are recorded, by label.
         progress: receives the events.
 
@@ -137,7 +138,7 @@ def _record_answers(
         UserError: the profile will be far too large.
         SpecbenchError: vanilla failed.
     """
-    runner = Runner(plan, backend, _NoRecords(), progress)
+    runner = Runner(plan, backend, _NoRecords(), progress)  # stores no records
     total_bytes = 0  # of the drafts so far, compressed
     for num_done, record in enumerate(runner.run(), start=1):
         prompt_name = f"{record.key.task}/{record.key.sample_id}/{record.key.turn}"
@@ -146,11 +147,12 @@ def _record_answers(
         answer = recorded_answer(
             prompt_name, backend.target, drafters, backend.last_request, backend.last_completion
         )
-        if answer is not None:
+        if answer is not None:  # all methods reproduced it
             total_bytes += sum(_num_bytes(label, arrays) for label, arrays in answer.drafts.items())
             yield answer
         expected_bytes = total_bytes * plan.num_records // num_done  # of all answers
-        if expected_bytes > 2 * profile_file.MOST_BYTES:  # 2: later answers may be shorter
+        # MOST_BYTES is what a profile may have; 2: later answers may be shorter
+        if expected_bytes > 2 * profile_file.MOST_BYTES:
             raise profile_file.too_large(expected_bytes)
 
 
@@ -163,6 +165,9 @@ def recorded_answer(
 ) -> Answer | None:
     """An answer with the drafts of all methods; None if rounding changes the answer of any.
 
+    A method drafts at each token of the answer, but the target computes one row per step, as with
+    vanilla: the completion should be vanilla's.
+
     Args:
         prompt: its name, "task/sample_id/turn".
         target: decodes the answer again, per method.
@@ -173,11 +178,11 @@ def recorded_answer(
     drafts: dict[str, Arrays] = {}  # by label: what the method's kind of profile keeps
     is_reproduced = True  # until a method's completion differs from `vanilla`
     is_sampled = not request.sampling.is_greedy
-    # Captured graphs would keep the answer's tokens in place of drawn ones.
+    # `paused` steps have no captured graphs, which would keep the answer's tokens for drawn ones.
     with target.execution.paused() if is_sampled else nullcontext():
         for label, drafter in drafters.items():
-            kind = find_kind(str(drafter.profile))
-            recorder = kind.record(drafter, vanilla.token_ids)
+            kind = find_kind(str(drafter.profile))  # what is stored of drafts
+            recorder = kind.record(drafter, vanilla.token_ids)  # a drafter that keeps drafts
             completion = decode(target, recorder, request)
             is_reproduced &= completion.token_ids == vanilla.token_ids
             drafts[label] = recorder.arrays
@@ -188,7 +193,7 @@ def recorded_answer(
         prompt=prompt,
         prompt_tokens=len(request.prompt_ids),
         num_tokens=len(vanilla.token_ids),
-        limit=token_limit(target, request),
+        limit=token_limit(target, request),  # tokens that the answer could have had
         stop_reason=vanilla.stop_reason,
         sha256=sha256(all_ids.tobytes()).hexdigest(),
     )
@@ -197,6 +202,8 @@ def recorded_answer(
 
 def _num_bytes(label: str, arrays: Arrays) -> int:
     """Bytes of a method's drafts along one answer, compressed.
+
+    They may be `MOST_POSITION_BYTES` per position, and `ZIP_BYTES` for what any file has.
 
     Args:
         label: the method, for the error.

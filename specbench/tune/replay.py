@@ -33,11 +33,15 @@ def replay(profile: Profile, method_key: str, *, otherwise: str = "") -> list[Wa
     Raises:
         UserError: an unknown method or option, or a setting outside the profile.
     """
+    # functions that return a setting's draft at a position (tokens so far) of an answer
     main_draft_at = _drafts_of(profile, method_key)
     other_draft_at = _drafts_of(profile, otherwise) if otherwise else None
 
     def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
-        """The draft after `position` tokens; `wanted_length` is what a schedule asks for."""
+        """The draft after `position` tokens of an answer.
+
+        `wanted_length` is the draft tokens that a schedule asks for; None: the setting's.
+        """
         draft = main_draft_at(answer, position, wanted_length)
         if other_draft_at is not None and draft.num_nodes == 1:  # the root alone
             return other_draft_at(answer, position, wanted_length)
@@ -59,15 +63,15 @@ def oracle(profile: Profile, label: str) -> list[Walk]:
     Raises:
         UserError: the label has no recorded candidates of trees.
     """
-    profiled = profile.header.methods.get(label)
+    profiled = profile.header.methods.get(label)  # what the profile says about the method
     kind = find_kind(profiled.kind) if profiled is not None else None
     if kind is None or not kind.has_candidates:
         raise UserError(f"{label} has no recorded tree.", "Methods with heads have one.")
 
     def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
         """The draft after `position` tokens of an answer; `wanted_length` is for chains."""
-        num_right = kind.longest_path(answer, label, position)
-        return certain(1 + num_right, num_right)
+        num_right = kind.longest_path(answer, label, position)  # draft tokens
+        return certain(num_nodes=1 + num_right, num_accepted=num_right)
 
     return [walk_of(answer, draft_at) for answer in profile.answers]
 
@@ -126,13 +130,14 @@ def misfit(label: str, recorded: ProfiledMethod, method: RunMethod) -> str:
 
     Args:
         label: a method as it was profiled.
-        recorded: what the profile says about it.
-        method: the same method with the options of a setting.
+        recorded: what the profile says about it: its kind, and the options of its drafts.
+        method: the same method with the options of a setting; `asked` has those that were named.
     """
     kind = find_kind(recorded.kind)
     (profiled,) = parse_choices([label])
-    given_names = {*method.asked.given, *profiled.given}  # options given on either
-    # A bounded option may be smaller than recorded, a free one may have any value.
+    given_names = {*method.asked.given, *profiled.given}  # options named by either
+    # A bounded option may be smaller than recorded, a free one may have any value. Others have to
+    # be the same, unless neither names them.
     for name, recorded_value in recorded.about.options.items():
         wanted_value = getattr(method.options, name)
         if name in kind.bounded_options and wanted_value > recorded_value:
@@ -159,6 +164,7 @@ def _drafts_of(profile: Profile, setting: str) -> DraftAt:
     misfits = []  # an option per profiled method that does not cover the setting, in words
     for label, recorded in profile.header.methods.items():
         kind = find_kind(recorded.kind)
+        # `is_recorded`: False for kinds whose drafts are made again from the tokens
         if recorded.about.name == method.method.name and kind.is_recorded:
             reason = misfit(label, recorded, method)
             if not reason:

@@ -26,9 +26,9 @@ def write_results(folder: Path, choices: Sequence[Choice], setup: EngineSetup, r
 
     Args:
         folder: of the tune.
-        choices: the settings that were measured and chosen, per method.
+        choices: per method, the settings that were measured (`tried`) and the chosen one.
         setup: the model and the machine.
-        run: measured the settings.
+        run: the run that measured the settings.
     """
     from specbench.report.build import plot_files, write_files
 
@@ -44,7 +44,7 @@ def write_results(folder: Path, choices: Sequence[Choice], setup: EngineSetup, r
         for tried in all_tried
         if tried.predicted is not None and tried.measured is not None
     ]
-    plot = agreement(measured_predictions)
+    plot = agreement(measured_predictions)  # measured by predicted speedups; None without any
     if plot is not None:
         write_files(folder, plot_files([plot]))
 
@@ -52,19 +52,21 @@ def write_results(folder: Path, choices: Sequence[Choice], setup: EngineSetup, r
 def _table(all_tried: Sequence[Tried]) -> str:
     """The CSV text of predicted and measured speedups, a row per setting, with `COLUMNS`.
 
-    A cell is empty if the setting was not predicted or not measured.
+    A cell is empty if the setting was not predicted or not measured. `low` and `high` are the ends
+    of the 95 % interval of the prediction.
     """
     import pandas as pd
 
     rows = []
     for tried in all_tried:
+        # the method's registered name, and the setting as on the command line
         row: dict[str, Any] = {"method": tried.method.method.name, "settings": tried.settings}
         if tried.predicted is not None:
             row["predicted_speedup"] = tried.predicted.speedup
             row["low"] = tried.predicted.low
             row["high"] = tried.predicted.high
         if tried.measured is not None:
-            row["measured_speedup"] = tried.measured.value
+            row["measured_speedup"] = tried.measured.value  # without its interval
         rows.append(row)
     return pd.DataFrame(rows, columns=[*COLUMNS]).to_csv(index=False, float_format="%.4f")
 
@@ -72,12 +74,14 @@ def _table(all_tried: Sequence[Tried]) -> str:
 def _settings_file(choices: Sequence[Choice], setup: EngineSetup, run: Run) -> SettingsFile:
     """The chosen settings of each method, as a file, with the machine, model and weights that
     they were measured with.
+
+    `setup` has the model and the machine; the header of `run` has the weights.
     """
     tuned_options: dict[str, dict[str, Any]] = {}  # by method's registered name, then by option
     weights_hashes: dict[str, str] = {}  # by method's registered name; "" for no draft weights
     # NO_SETTINGS are options that a user gives but a tune does not choose, such as weights.
     for choice in choices:
-        method = choice.best.method
+        method = choice.best.method  # with the chosen options; `asked` has those that are named
         method_name = method.method.name
         option_names = [option for option in method.asked.given if option not in NO_SETTINGS]
         tuned_options[method_name] = {
@@ -89,6 +93,6 @@ def _settings_file(choices: Sequence[Choice], setup: EngineSetup, run: Run) -> S
         methods=tuned_options,
         title=f"tuned {run.header.created[:10]}",  # the date
         model=setup.card.name,
-        fits=setup.fits(),
+        fits=setup.fits(),  # the machine, and versions, by name
         weights=weights_hashes,
     )

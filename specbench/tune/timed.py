@@ -39,6 +39,7 @@ class TimedDrafter(Drafter):
             num_steps: steps to time before the completion ends.
             answer: token ids of the prompt and of vanilla's answer to it.
         """
+        # The drafter's own: what it reads of the target, how tokens are accepted, nodes of trees.
         self.needs = drafter.needs
         self.rule = drafter.rule
         self.tree_sizes = drafter.tree_sizes
@@ -68,13 +69,13 @@ class TimedDrafter(Drafter):
 
         The draft is the drafter's, with right tokens planted in it.
         """
-        self._end_step()
-        self.contexts.append(state.num_committed)
-        self._began_s = self._now()
+        self._end_step()  # raises `EnoughSteps` after the last one
+        self.contexts.append(state.num_committed)  # tokens before the step
+        self._began_s = self._now()  # seconds
         tree = self._drafter.propose(state)
         paused_s = self._now()
         tree = self._planted(state, tree)
-        self._began_s += self._now() - paused_s  # planting does not count
+        self._began_s += self._now() - paused_s  # the time of planting does not count
         return tree
 
     def observe(self, state: State, result: StepResult) -> None:
@@ -127,7 +128,7 @@ class TurnDrafter(Drafter):
 
         Args:
             turns: numbers of rows to time, in order; they receive the seconds of their steps.
-            vanilla: gives its needs, rule and tree size.
+            vanilla: gives what is read of the target, the acceptance rule and the tree sizes.
             clock: of the target's device.
             target: computes the steps.
         """
@@ -135,7 +136,7 @@ class TurnDrafter(Drafter):
         self.rule = vanilla.rule
         self.tree_sizes = vanilla.tree_sizes
         self._turns_by_step = [turn for turn in turns for _ in range(turn.num_steps)]
-        self._num_begun = 0  # steps so far
+        self._num_begun = 0  # steps that have begun
         self._now = clock.now  # returns seconds
         self._target = target
         self._wrong_token_id = target.vocab_size - 2  # seldom, if ever, the target's choice
@@ -144,16 +145,17 @@ class TurnDrafter(Drafter):
     def propose(self, state: State) -> DraftTree:
         """End the timing of the last step, begin that of the next, and return its draft.
 
-        The draft is a chain of wrong tokens with as many nodes as the step's turn has rows.
+        The draft is a chain of wrong tokens with as many nodes as the step's turn has rows. A turn
+        is several steps of one size; it keeps their seconds. `self._turns_by_step` has each step's.
         """
-        if self._num_begun:
+        if self._num_begun:  # steps that have begun
             previous_turn = self._turns_by_step[self._num_begun - 1]
             previous_turn.seconds.append(self._now() - self._began_s)
         if self._num_begun == len(self._turns_by_step):
             raise EnoughSteps
         turn = self._turns_by_step[self._num_begun]  # of the step that begins
         self._num_begun += 1
-        cores.set_threads(turn.num_threads)
+        cores.set_threads(turn.num_threads)  # CPU threads
         self._target.crop(len(state.request.prompt_ids))  # all steps have the same context
         chain = state.chain([self._wrong_token_id] * (turn.rows - 1))
         self._began_s = self._now()
