@@ -79,12 +79,12 @@ def recorded_plan(engine_plan: EnginePlan, progress: Progress, *, is_named: bool
     setup = replace(engine_plan.setup, methods=methods)
     loaded = load_engine(setup)  # the target, and the drafters by label
     drafters = loaded.drafters
-    say = None if is_named else progress.message  # None: refuse methods
+    say = None if is_named else progress.message  # gets a line per method left out
     kind_names = kinds_of(setup, drafters, engine_plan.sampling, say)  # by label
     profiled_methods = {
         method.label: ProfiledMethod(
             kind=kind_names[method.label],
-            has_fixed_size=drafters[method.label].has_fixed_size,
+            has_fixed_size=drafters[method.label].has_fixed_size,  # also at an answer's end
             about=method.describe(),  # options and weights
         )
         for method in methods

@@ -86,14 +86,14 @@ def tune(
     """
     folder = Path(output)
     progress = progress or Lines(say or (lambda text: None))
-    if "limit" not in values and "sample" not in values:
+    if "limit" not in values and "sample" not in values:  # neither bounds the prompts
         values["limit"] = DEFAULT_NUM_PROMPTS
     engine_plan = make_engine_plan(model, methods, values, offline=offline)
-    profile = _profile_in(folder / "profile", engine_plan, progress)
-    curve_minutes = minutes / CURVE_SHARE if minutes else None
-    curve = _curve_in(folder / "cost", engine_plan, curve_minutes, progress)
-    _check_methods(folder, profile, curve)
-    cost_model = CostModel(curve, NUM_RESAMPLES)
+    profile = _profile_in(folder / "profile", engine_plan, progress)  # methods' drafts
+    curve_minutes = minutes / CURVE_SHARE if minutes else None  # one in CURVE_SHARE
+    curve = _curve_in(folder / "cost", engine_plan, curve_minutes, progress)  # times
+    _check_methods(folder, profile, curve)  # both have to be of the same
+    cost_model = CostModel(curve, NUM_RESAMPLES)  # resamples, for intervals
     prompts = halves(profile)  # names of the answers to choose by (first) and to measure (second)
     progress.message("Predicting …")
     ranked_by_label = {  # settings of each method, the fastest by prediction first
@@ -103,11 +103,12 @@ def tune(
         for method in engine_plan.setup.methods
         if method.label in curve.methods
     }
+    # settings per method that are measured besides the best and the paper's
     num_drawn = 1 if minutes is not None and minutes <= SHORT_MINUTES else NUM_DRAWN
     settings_by_method = _settings_by_method(engine_plan, ranked_by_label, num_drawn)
     run = _run_settings(folder / "run", engine_plan, settings_by_method, prompts.second, progress)
-    metrics = measure(run)
-    _compare_steps(metrics, curve, progress)
+    metrics = measure(run)  # speedups
+    _compare_steps(metrics, curve, progress)  # reports if the machine's speed changed
     choices = _choices(cost_model, profile, settings_by_method, prompts.second, metrics)
     write_results(folder, choices, engine_plan.setup, run)
     return choices
@@ -135,7 +136,8 @@ def _choices(
 def _profile_in(folder: Path, engine_plan: EnginePlan, progress: Progress) -> Profile:
     """The profile stored in a folder, or a new one of all methods that can have one.
 
-    A new one is stored.
+    A new one is stored. A profile has what methods draft along vanilla's answers to the prompts
+    of `engine_plan`. `progress` receives messages.
 
     Raises:
         UserError: the stored profile is of another model or of other work.
@@ -154,11 +156,16 @@ def _profile_in(folder: Path, engine_plan: EnginePlan, progress: Progress) -> Pr
 def _check_profile(folder: Path, profile: Profile, engine_plan: EnginePlan) -> None:
     """Refuse a stored profile of another model or of other work.
 
+    Args:
+        folder: of the profile, for the error.
+        profile: the stored one.
+        engine_plan: what is asked for now: the model, the methods and the prompts.
+
     Raises:
         UserError: model, weights, prompts, lengths or methods differ.
     """
     plan = engine_plan.plan
-    profile.check(plan.about.model, plan.about.methods)
+    profile.check(plan.about.model, plan.about.methods)  # raises for other models or weights
     stored_hashes = [prompts.sha256 for prompts in profile.header.prompts]
     planned_hashes = [prompt_set.describe().sha256 for prompt_set in plan.prompt_sets]
     is_same = stored_hashes == planned_hashes
@@ -186,6 +193,7 @@ def _curve_in(
     """
     if (folder / CURVE_FILE).is_file():
         curve = read_curve(folder)
+        # the machine, versions and target that a new curve would have
         curve.check(about_of(engine_plan.setup, load_model(engine_plan.setup)))
         progress.message(f"Cost curve: that in {folder}")
         return curve
@@ -224,7 +232,8 @@ def _settings_by_method(
     for method in engine_plan.setup.methods:
         if method.label != BASELINE:  # vanilla has no settings
             asked = str(method.asked)  # the method with options, as the user spelled it
-            of_method = ranked.get(method.label, ())
+            of_method = ranked.get(method.label, ())  # its settings
+            # the fastest by prediction, the paper's, and drawn ones
             settings_by_method[asked] = settings_to_measure(
                 of_method, paper_of(asked), draw, num_drawn
             )
@@ -251,9 +260,10 @@ def _run_settings(
         UserError: the folder has a complete run of other settings.
     """
     all_settings = tuple(setting for of_method in settings.values() for setting in of_method)
+    # each setting counts as a method of the run; two passes
     spec = msgspec.structs.replace(engine_plan.plan.spec, methods=all_settings, repeats=2)
     plan = make_plan(spec, is_offline=engine_plan.is_offline)
-    if (folder / HEADER).is_file():
+    if (folder / HEADER).is_file():  # a run's header
         stored = read_run(folder)
         if stored.header.status == "complete":
             stored_labels = [label for label in stored.header.methods if label != BASELINE]
