@@ -81,14 +81,18 @@ def _count_pairs(rows: IntArray, columns: IntArray, shape: tuple[int, int]) -> I
 def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthAcceptance, ...]:
     """Every depth at which anything was accepted, with intervals if there are draws.
 
-    `counts` holds numbers of steps by emitted tokens, per cluster (all turns of a sample); `draws`
-    resamples the clusters.
+    The conditional share is of the steps that came to a depth, the unconditional one of all steps.
+
+    Args:
+        counts: numbers of `steps` by emitted tokens, per cluster (all turns of a sample), and of
+            `cut` ones among them, whose outcome at the depth of their last token is unknown.
+        draws: resamples the clusters; None: no intervals.
     """
     # [clusters, longest + 1], column a: steps that emitted at least a tokens
     at_least = counts.steps[:, ::-1].cumsum(1)[:, ::-1].astype(np.float64)
     # A step came to depth d if it emitted d tokens or more: d - 1 draft tokens and the target's
     # own. It accepted there if it emitted one more. Arrays hold numbers of steps.
-    depths = np.arange(1, at_least.shape[1] - 1)
+    depths = np.arange(1, at_least.shape[1] - 1)  # from 1: the first draft token
     accepted = at_least[:, depths + 1]  # [clusters, depths]
     num_depths = int((accepted.sum(0) > 0).sum())
     if not num_depths:
@@ -97,7 +101,7 @@ def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthA
     # Steps that came to depth d, less those that are cut: their outcome there is unknown.
     reached = (at_least[:, depths] - counts.cut[:, depths])[:, :num_depths]
     num_accepted = accepted.sum(0)  # [depths]
-    num_reached = reached.sum(0)
+    num_reached = reached.sum(0)  # of these steps the outcome is known
     conditional_shares = num_accepted / num_reached
     unconditional_shares = conditional_shares.cumprod()  # Kaplan and Meier: [depths]
     conditional_resamples = _resample(accepted, reached, draws)  # [num_resamples, depths]

@@ -104,11 +104,15 @@ class CellMetrics:
 def _estimates(table: RecordTable, rows: IntArray, draws: Draws | None) -> dict[str, Estimate]:
     """The ratios that can be computed from at least one completion of these rows, by their names.
 
-    With `draws`, which resample the clusters of rows, each has an interval.
+    Args:
+        table: has a row per completion.
+        rows: numbers of those that count.
+        draws: resample the clusters (samples) of rows, for intervals; None: no intervals.
     """
     columns = dict(zip(COLUMNS, table.values(rows, *COLUMNS), strict=True))
-    # COLUMNS are those that ratios are of. The groups are the sample, the pass and the request of
-    # each row; `where` [rows] is true for rows that have all that a ratio needs.
+    # COLUMNS are the counts and seconds that ratios are made of [rows]. The groups are the sample,
+    # the pass and the request of each row; `where` [rows] is true for rows that have all that a
+    # ratio needs. `summed` sums them per sample.
     groups = table.groups(rows)
     ratios: dict[str, Ratio] = {}
     for name, row_ratio in row_ratios(columns).items():
@@ -118,14 +122,14 @@ def _estimates(table: RecordTable, rows: IntArray, draws: Draws | None) -> dict[
         if name == "speedup":  # the published formula needs the same rows
             ratios["paper_speedup"] = _paper_ratio(table, rows[row_ratio.where])
     if draws is None:
-        return {name: ratio.estimate for name, ratio in ratios.items()}
+        return {name: ratio.estimate for name, ratio in ratios.items()}  # without intervals
     return {name: draws.estimate(ratio) for name, ratio in ratios.items()}
 
 
 def _paper_ratio(table: RecordTable, rows: IntArray) -> Ratio:
-    """The ratio of the samples' tokens/s to vanilla's, of these rows of the table.
+    """The ratio of the samples' mean tokens/s to vanilla's, of these rows of the table.
 
-    A rate is over all turns of a sample, of each pass alone.
+    A rate is over all turns of a sample, of each pass alone. The result has sums per sample.
     """
     clusters, unit_of_row, passes = table.values(rows, "cluster", "unit", "repeat")
     # A visit is a sample (cluster) in a pass: clusters and passes are its two coordinates.
@@ -140,9 +144,12 @@ def _paper_ratio(table: RecordTable, rows: IntArray) -> Ratio:
     tokens_per_s = num_tokens / wall_s
     base_tokens_per_s = base_num_tokens / base_wall_s
     is_counted = np.ones(len(visits), dtype=bool)
-    # Of each visit: its cluster, its unit (the pass, or the run of a pool), and its request, which
-    # is the whole sample.
-    groups = RowGroups(cluster_of_visit, unit_of_row[first_rows], cluster_of_visit, table.num_units)
+    groups = RowGroups(
+        clusters=cluster_of_visit,
+        units=unit_of_row[first_rows],  # the pass, or the run of a pool
+        requests=cluster_of_visit,  # the whole sample
+        num_units=table.num_units,
+    )
     ratio = RowRatio(is_counted, top=(tokens_per_s,), bottom=(base_tokens_per_s,))
     return ratio.summed(groups)
 
@@ -170,14 +177,15 @@ class CellSource:
     ) -> CellMetrics:
         """The numbers of a cell, which may have no rows; with intervals if there are draws.
 
-        They are of the rows that methods are compared on (see `Survivors`): numbers of records in
-        the table. `arithmetic` chooses which of two formulas gives the speedup.
+        They are of the rows (numbers of records in the table) that methods are compared on: those
+        of requests that every ranked method finished. `arithmetic` says if "speedup" is ours or the
+        papers'. In `a or b`, the first that is not None counts: a number, or why it is missing.
         """
         table = self._table
         all_rows = self._rows_of(key)
         is_measured = self._is_measured[all_rows]
         failed_rows = all_rows[~is_measured]
-        rows = all_rows[self._survivors.is_shared[all_rows]]
+        rows = all_rows[self._survivors.is_shared[all_rows]]  # those that count
         num_done = int(is_measured.sum())
 
         sample_numbers, num_tokens, baseline_rows, is_equal = table.values(
@@ -186,7 +194,8 @@ class CellSource:
         step_counts = count_steps(table, rows)
         num_pairs = int((baseline_rows >= 0).sum())
 
-        # The reasons for missing numbers: of all, of times, and of ratios to vanilla.
+        # The reasons for missing numbers, of all, of times, and of ratios to vanilla; None if
+        # there is none. `self._no_times` says why the run's times are no evidence.
         no_rows = None if len(rows) else self._reason_for_no_rows(key, all_rows, num_done)
         no_times = no_rows or self._no_times
         no_pairs = self._reason_for_no_pairs(key)
@@ -244,7 +253,8 @@ class CellSource:
     def _reason_for_no_rows(self, key: CellKey, all_rows: IntArray, num_done: int) -> Missing:
         """The reason why none of the cell's rows are compared.
 
-        `all_rows` are the cell's rows in the table, of which `num_done` were measured.
+        `all_rows` are the cell's rows in the table, of which `num_done` were measured. Capitals
+        are reasons (`Missing`).
         """
         if not len(all_rows):
             return NO_CHECKPOINT if key.method in self._no_checkpoint else NOT_RUN

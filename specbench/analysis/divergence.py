@@ -55,11 +55,11 @@ class Agreement:
 def find_agreements(table: RecordTable, history: str = "shared") -> dict[str, Agreement]:
     """The agreement of every method with a greedy completion to compare.
 
-    With `history` "own" each method sees its own earlier answers. Once they differ from
-    vanilla's, later turns answer another prompt and are not compared. `table` has one row per
-    record of a run. Agreements are by method.
+    With `history` "own" each method sees its own earlier answers of a chat. Once they differ from
+    vanilla's, later turns answer another prompt and are not compared. With "shared" all see
+    vanilla's. `table` has one row per record of a run. Agreements are by method.
     """
-    frame = table.frame
+    frame = table.frame  # `baseline_row`: the row of vanilla's record of the request, or -1
     greedy_rows = frame[
         (frame["temperature"] == 0)
         & frame["is_measured"]
@@ -71,13 +71,15 @@ def find_agreements(table: RecordTable, history: str = "shared") -> dict[str, Ag
         compared_rows = method_rows.sort_values("turn", kind="stable")
         if history == "own":  # only turns before which all answers were vanilla's
             compared_rows = compared_rows[_num_earlier_differences(compared_rows) == 0]
-        different_rows = compared_rows[~compared_rows["is_same"]]
+        different_rows = compared_rows[~compared_rows["is_same"]]  # in token ids from vanilla's
         # A method's row that differs, and vanilla's row of the same request.
         row_pairs = zip(different_rows.index, different_rows["baseline_row"], strict=True)
         divergences = tuple(
             _divergence(table, row, baseline_row) for row, baseline_row in row_pairs
         )
-        agreements[method] = Agreement(method, len(compared_rows), divergences)
+        agreements[method] = Agreement(
+            method, num_compared=len(compared_rows), divergences=divergences
+        )
     return agreements
 
 

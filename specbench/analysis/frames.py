@@ -47,7 +47,8 @@ def _rows_of_method(metrics: RunMetrics, method: str, temperature: float) -> lis
     """The rows of a method at a temperature: its tasks, their means, and all tasks as one cell.
 
     A row maps the names of columns to numbers, or None where a number is missing. The overall
-    metrics are means over tasks, and the cell of all tasks as one.
+    metrics are means over tasks, and the cell of all tasks as one (`pooled`). A cell has the
+    numbers of answers and speed, a cost those of a step.
     """
     key_columns = {"method": method, "temperature": temperature}
     rows = []
@@ -64,8 +65,9 @@ def _rows_of_method(metrics: RunMetrics, method: str, temperature: float) -> lis
     }
     rows.append({**key_columns, "task": "mean", **mean_columns})
 
-    pooled_cost = metrics.cost(method, temperature)
+    pooled_cost = metrics.cost(method, temperature)  # of all tasks
     pooled_columns = {**_cell(overall.pooled), **_cost(pooled_cost)}
+    # over the steps of all tasks, unlike "mat", a mean over tasks
     pooled_columns["mat_all_steps"] = pooled_columns.pop("mat")
     rows.append({**key_columns, "task": "pooled", **pooled_columns})
     return rows

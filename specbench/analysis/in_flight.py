@@ -31,7 +31,8 @@ def requests_in_flight(blocks: Sequence[BlockHeader], done: Iterable[Record]) ->
 
     A block is what a server measured together: one method, temperature, task, pass and load.
     `done` are completed records. Requests in flight are counted from the starts and ends of their
-    answers, in seconds since the block began.
+    answers, in seconds since the block began. The result has their mean over time, and the most:
+    of all blocks (`most`), and in the block with the fewest (`least_most`).
     """
     # Seconds, of blocks that were not interrupted.
     duration_of_block = {
@@ -43,6 +44,7 @@ def requests_in_flight(blocks: Sequence[BlockHeader], done: Iterable[Record]) ->
     events_of_block: dict[BlockKey, list[tuple[float, int]]] = defaultdict(list)
     for record in done:
         key = block_key(record.key)
+        # `serving`: a server's figures, `wall_s`: seconds of the answer; None if unknown
         if record.serving and record.wall_s and key in duration_of_block:
             start_s = record.serving.began_s
             events_of_block[key] += [(start_s, 1), (start_s + record.wall_s, -1)]

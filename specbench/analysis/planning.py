@@ -62,10 +62,10 @@ class Pilot:
 def pilot(ratios: Sequence[Estimate], num_prompts: int, num_units: int) -> Pilot | None:
     """The pilot of the median variances of these ratios; None if none has a variance.
 
-    The ratios are of speeds, over `num_prompts` prompts in `num_units` passes or runs.
+    The ratios are of speeds, over `num_prompts` prompts in `num_units` passes or runs (units).
     """
-    prompt_variances = []
-    unit_variances = []
+    prompt_variances = []  # of the logarithm of each ratio
+    unit_variances = []  # of the same, from one unit
     for ratio in ratios:
         prompt_variance = ratio.prompts  # of log(ratio), from the choice of prompts
         if prompt_variance is None:
@@ -76,8 +76,8 @@ def pilot(ratios: Sequence[Estimate], num_prompts: int, num_units: int) -> Pilot
             unit_variances.append(ratio.machine.value * num_units)
     if not prompt_variances or num_prompts < 2:
         return None
-    unit_sd = math.sqrt(_middle(unit_variances)) if unit_variances else None
-    return Pilot(num_prompts, _middle(prompt_variances), unit_sd)
+    unit_sd = math.sqrt(_middle(unit_variances)) if unit_variances else None  # None: unknown
+    return Pilot(num_prompts, prompt_variance=_middle(prompt_variances), unit_sd=unit_sd)
 
 
 def _middle(variances: Sequence[float]) -> float:
