@@ -55,12 +55,12 @@ class Compared(NamedTuple):
 
 
 def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]:
-    """A warning for each rule that names methods.
+    """A warning for each rule that names methods, whose speed drafting does not explain.
 
-    Its numbers are ratios of steps or of times, by method and temperature. The records of `table`
-    stand in the order in which they ran; `header` describes their run.
+    Its numbers are ratios of steps or of times, by subject: a method and a temperature. The records
+    of `table` stand in the order in which they ran; `header` describes their run.
     """
-    spec = header.spec.values
+    spec = header.spec.values  # the run's options
     frame = table.frame
     if spec.backend or header.servers or not len(frame):  # servers' methods are not judged
         return ()
@@ -68,17 +68,18 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
     # Completions of methods: those measured without a pause of the machine that have steps.
     used = frame[is_used & (frame["method"] != BASELINE)]
     first_pass = used[used["repeat"] == 0]
-    # Key of the warning -> the methods that the rule names, with their ratios.
+    # Key of the warning -> the subjects that the rule names, with their ratios. `_claimed` keeps
+    # the ratios that are significantly below 1.
     ratios_by_rule: dict[str, dict[Subject, float]] = {
         "untimed_work": untimed_work(frame, header),
         # A trace is read after the timed steps, and would look like hidden work.
         "hidden_time": {} if spec.trace else hidden_time(table),
-        "remembered_answers": _claimed(_later_passes(used)),
-        "known_answers": _claimed(_by_order(first_pass)),
+        "remembered_answers": _claimed(_later_passes(used)),  # steps in later passes / the first
+        "known_answers": _claimed(_by_order(first_pass)),  # steps after vanilla / before it
     }
-    has_phases = spec.phases or frame["draft_s"].notna().any()
+    has_phases = spec.phases or frame["draft_s"].notna().any()  # seconds by phase of steps
     if not has_phases:  # timing phases slows steps
-        fast_ratios = _fast_steps(table, used, header)
+        fast_ratios = _fast_steps(table, used, header)  # time of a step / vanilla's
         # Several fast methods have one likely cause: vanilla is slow.
         fast_methods = {method for method, _ in fast_ratios}
         ratios_by_rule[FAST_STEP if len(fast_methods) < 2 else SLOW_VANILLA] = fast_ratios
@@ -110,7 +111,8 @@ def _claimed(compared: Compared, allowed: float = 1 / LEAST_STEPS - 1) -> dict[S
     """Quotients of ratios and references that are lower than 1 by more than the allowed share.
 
     `compared` holds ratios and references by subject, a method and a temperature; a reference is 1
-    if there is none. `slower` tests each quotient, and Holm's procedure corrects for their number.
+    if there is none. `slower` gives the p-value of each quotient, and `holm` corrects them for
+    their number. EXACT is a variance of 0: the allowed share covers what the machine adds.
     """
     # Independent random streams, since the two are of different completions.
     draws = Draws(Bootstrap(), "first")
@@ -176,7 +178,7 @@ def _by_order(first_pass: DataFrame) -> Compared:
     after = {}  # by method and temperature: steps / tokens, where vanilla was first
     before = {}  # the same where the method was first
     for subject, rows in _subjects(first_pass[first_pass["baseline_row"] >= 0]):
-        is_after = rows["baseline_row"] < rows.index
+        is_after = rows["baseline_row"] < rows.index  # the index is each row's own number
         if is_after.any() and not is_after.all():
             after[subject] = column_ratio(rows[is_after], ["num_steps"], ["num_emitted"])
             before[subject] = column_ratio(rows[~is_after], ["num_steps"], ["num_emitted"])
@@ -204,8 +206,9 @@ def _below(
     """Ratios of a time (over a count) to vanilla's whose interval ends below `least`.
 
     Their median has to be below it too: bursts of other programs that hit vanilla are not enough.
-    `used` holds completions of methods as rows of the table. `time_column` names seconds, and
-    `count_column` counts, such as steps. The ratios are by method and temperature.
+    `used` holds completions of methods as rows of the table; their index is the row's number.
+    `time_column` names seconds, `count_column` counts, such as steps; None: times alone. The
+    ratios are by method and temperature.
     """
     ratios = {}
     for subject, paired_rows in _subjects(used[used["baseline_row"] >= 0]):
@@ -222,6 +225,7 @@ def _below(
         )
         if not is_positive.any():
             continue
+        # factors of each row, of rows where all are positive
         row_ratio = RowRatio(is_positive, tuple(top_columns), tuple(bottom_columns))
         if _median(row_ratio) < least:
             ratios[subject] = row_ratio.summed(table.groups(rows))
@@ -229,7 +233,7 @@ def _below(
     ratios_below = {}
     for subject, ratio in ratios.items():
         estimate = draws.estimate(ratio)
-        if estimate.interval and estimate.interval.high < least:
+        if estimate.interval and estimate.interval.high < least:  # None: too few samples
             ratios_below[subject] = estimate.value
     return ratios_below
 

@@ -95,20 +95,19 @@ def measure(
     run: Run, bootstrap: Bootstrap | None = None, arithmetic: Arithmetic = "ours"
 ) -> RunMetrics:
     """Measure a run. `arithmetic` is the speedup's formula. Never raises for missing records."""
-    bootstrap = bootstrap or Bootstrap()
-    header = run.header
-    spec = header.spec.values
-    table = make_table(run.records, run.run_of_repeat, header.blocks)
-    frame = table.frame
+    bootstrap = bootstrap or Bootstrap()  # number of resamples, and their seed
+    header = run.header  # all about the run but its records
+    spec = header.spec.values  # its options
+    table = make_table(run.records, run.run_of_repeat, header.blocks)  # a row per record
+    frame = table.frame  # the same in pandas
     survivors = find_survivors(frame)  # rows of requests that every ranked method finished
     axes = axes_of(header, frame)  # methods, temperatures, tasks
     no_times = WITH_PHASES if spec.phases or frame["draft_s"].notna().any() else None  # slowed
     cell_source = CellSource(table, header, survivors, no_times)
-    roofline = read_roofline(header.roofline, run.records, header.threads)
-    costs: dict[CellKey, Cost] = {}
-    for key, rows in cell_source.shared_rows.items():
-        draws = Draws(bootstrap, key.task)
-        costs[key] = measure_cost(key, table, rows, draws, roofline, no_times)
+    roofline = read_roofline(header.roofline, run.records, header.threads)  # memory traffic
+    costs: dict[CellKey, Cost] = {}  # of steps, by cell
+    for key, rows in cell_source.shared_rows.items():  # rows that count, of each cell
+        costs[key] = measure_cost(key, table, rows, Draws(bootstrap, key.task), roofline, no_times)
     cells: dict[CellKey, CellMetrics] = {}  # by method, temperature and task, or all as one
     for temperature in axes.temperatures:
         for task in (*axes.tasks, POOLED):
@@ -116,16 +115,16 @@ def measure(
             for method in axes.methods:
                 key = CellKey(method, temperature, task)
                 cell = cell_source.measure_cell(key, draws, arithmetic)
-                cell = _with_counters(cell, key, header, table.served.contradictions)
+                cell = _with_counters(cell, key, header, table.served.contradictions)  # MAT
                 if task == POOLED:
                     cell = _with_mat_of_costs(cell, costs.get(key))
                 cells[key] = cell
-    overall = measure_overall(cells, axes)
-    rankings = _rank_methods(overall, axes)
-    task_rankings = _rank_on_tasks(cells, axes)
-    agreements = find_agreements(table, spec.history)
+    overall = measure_overall(cells, axes)  # means over tasks, by method and temperature
+    rankings = _rank_methods(overall, axes)  # by temperature
+    task_rankings = _rank_on_tasks(cells, axes)  # by temperature and task
+    agreements = find_agreements(table, spec.history)  # of greedy answers with vanilla's
     serving = measure_serving(header, table, bootstrap, parse_goodput(spec.goodput))
-    has_clocks = bool(header.gpu and header.gpu.sm_clock_mhz)
+    has_clocks = bool(header.gpu and header.gpu.sm_clock_mhz)  # the driver reported them
     warnings = (
         *find_cheats(table, header),
         *find_idle_drafts(run.records, header.blocks),
@@ -141,12 +140,12 @@ def measure(
         bootstrap=bootstrap,
         arithmetic=arithmetic,
         warnings=warnings,
-        left_out=run.left_out,
-        missing_text=run.missing_text,
+        left_out=run.left_out,  # lines of its files that were not read
+        missing_text=run.missing_text,  # on records that it lacks; "" if none
         costs=costs,
         roofline=roofline,
         agreements={method: agreements[method] for method in axes.methods if method in agreements},
-        audit=run.audit,
+        audit=run.audit,  # the last one of these records; None without
         serving={key: numbers for key, numbers in serving.items() if key in overall},
         scope=Scope("runs" if run.run_of_repeat else "passes", _num_covered(overall, table)),
         rankings=rankings,
@@ -203,7 +202,8 @@ def _with_counters(
     """The cell with the MAT of its server's counters, if no answer came with its own counts.
 
     MAT is missing if one of its blocks contradicts itself. A block is what a server measured in one
-    go; `contradictions` says of a block what is impossible in its counts.
+    go; `contradictions` says of a block what is impossible in its counts. `key` names the method,
+    temperature and task of the cell; BETWEEN stands between a task and a category of its samples.
     """
     task = key.task.partition(BETWEEN)[0]  # without its category; POOLED is all tasks together
     blocks = [

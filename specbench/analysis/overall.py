@@ -87,12 +87,13 @@ def _overall_at(
             method: [pick(cell) for cell in task_cells]
             for method, task_cells in cells_by_method.items()
         }
-        return means_of_methods(values_by_method)
+        return means_of_methods(values_by_method)  # a `Missing` where a method lacks a task
 
     speedups = means_by_method(lambda cell: cell.speedup)
     decode_speedups = means_by_method(lambda cell: cell.decode_speedup)
     mats = means_by_method(lambda cell: cell.mat)
-    cells_by_task = zip(*cells_by_method.values(), strict=True)
+    # `num_done`: completions of a cell that were measured
+    cells_by_task = zip(*cells_by_method.values(), strict=True)  # of all methods, task by task
     num_tasks = sum(any(cell.num_done for cell in method_cells) for method_cells in cells_by_task)
     overall = {}
     for method, task_cells in cells_by_method.items():

@@ -50,7 +50,8 @@ def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
     """Rank the mean speedups of methods; the baseline and missing values are left out.
 
     Every pair of methods, baseline included, gets the ratio of its speeds and the p-value of "both
-    are as fast". The machine's variance is that between passes or runs, on the log scale.
+    are as fast", None if it is unknown. The machine's variance is that between passes or runs, on
+    the log scale.
     """
     speedup_of = {
         method: speedup
@@ -69,9 +70,10 @@ def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
         speed, other_speed = speeds[first_method], speeds[second_method]
         ratio = speed if second_method == baseline else quotient(speed, other_speed)
         machine = _larger(ratio.machine, pooled_machine)  # the pair's own, or that of all methods
+        # with this variance in its interval
         ratios[first_method, second_method] = with_machine(ratio, machine)
         p_values[first_method, second_method] = differs(speed, other_speed, machine)
-    corrected_p_values = holm(p_values)
+    corrected_p_values = holm(p_values)  # for the number of pairs
     best_method, *other_methods = methods
     return Ranking(
         speedups={method: ratios[method, baseline] for method in methods},
@@ -109,7 +111,7 @@ def pooled_variance(speedups: Sequence[Estimate]) -> Variance | None:
     rests = logs - logs.mean(0) - logs.mean(1, keepdims=True) + logs.mean()
     degrees = (num_methods - 1) * (num_units - 1)
     sum_of_squares = float((rests**2).sum())
-    return Variance(2 * sum_of_squares / degrees / num_units, degrees)
+    return Variance(2 * sum_of_squares / degrees / num_units, degrees=degrees)
 
 
 def _larger(machine: Variance | None, pooled: Variance | None) -> Variance | None:
