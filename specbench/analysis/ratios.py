@@ -79,8 +79,9 @@ class RowRatio:
     def summed(self, groups: RowGroups) -> Ratio:
         """The sums per sample, and for times the logarithm of the ratio in each unit.
 
-        `groups` says the sample (cluster), unit (pass or run) and request of each row [rows]. Only
-        rows that count are summed.
+        The ratio is prod(sums of `self.top`) / prod(sums of `self.bottom`), of columns [rows] over
+        the rows that count (`self.where`). `groups` says the sample (cluster), unit (pass or run)
+        and request of each row [rows]. `self.is_time`: the ratio depends on the machine.
         """
         top_columns = [column[self.where] for column in self.top]
         bottom_columns = [column[self.where] for column in self.bottom]
@@ -98,8 +99,9 @@ def row_ratios(columns: Mapping[str, NDArray[Any]]) -> dict[str, RowRatio]:
     """The ratios of rows with these `COLUMNS`, by the name of the number.
 
     A column [rows] has a number per completion: of the method, or (`baseline_`) of vanilla's
-    completion of the same request, 0 without one. A `RowRatio` is the rows that count, the factors
-    above and the factors below.
+    completion of the same request, 0 without one. `wall_s` are seconds of all tokens, `decode_s`
+    of those after the first; `mat_emitted` and `mat_steps` are tokens that steps emitted, and
+    steps, 0 if unknown. A `RowRatio` is the rows that count, the factors above, and those below.
     """
     num_tokens = columns["num_tokens"]
     wall_s = columns["wall_s"]
@@ -110,12 +112,13 @@ def row_ratios(columns: Mapping[str, NDArray[Any]]) -> dict[str, RowRatio]:
     base_wall_s = columns["baseline_wall_s"]
     base_decode_s = columns["baseline_decode_s"]
 
-    is_paired = base_num_tokens > 0
+    is_paired = base_num_tokens > 0  # vanilla answered the request
     # The first token is the prefill's, so that decoding takes two tokens or more.
     has_decoded = (num_tokens > 1) & (decode_s > 0)
     has_base_decoded = (base_num_tokens > 1) & (base_decode_s > 0)
     has_steps = num_emitted > 0
     ones = np.ones(len(num_steps))
+    # mean accepted tokens of each row, 0 without steps; their mean is sum(mat) / sum(ones)
     mat_of_row = np.divide(num_emitted, num_steps, out=np.zeros(len(num_steps)), where=has_steps)
     speedup = RowRatio(is_paired, (base_wall_s, num_tokens), (base_num_tokens, wall_s))
     decode_speedup = RowRatio(
@@ -155,7 +158,8 @@ def log_ratios(
     One array [units], or nothing if there is one unit. It is over the requests that all units
     have, since the others' prompts would count as noise of their units. NaN stands for a unit
     with half of all requests or fewer, as of an interrupted pass. A unit is a pass or a run, and
-    `groups` says the unit and the request of each row.
+    `groups` says the unit and the request of each row, by their numbers from 0; `num_units` are
+    those of the whole run.
     """
     if groups.num_units < 2 or not len(groups.units):
         return ()

@@ -121,10 +121,11 @@ class RecordTable:
 def records_frame(records: Sequence[Record]) -> DataFrame:
     """One row per record, in the order of the records.
 
-    - `method`, `task`, `sample_id`, `status`, `stop_reason`, `origin`, `worker`: categories.
-    - `turn`, `repeat`, `concurrency`, `seed`, `prompt_tokens`, `num_tokens`, `num_steps` and
-      `num_emitted` (tokens that steps emitted): integers.
-    - `temperature`, `request_rate`, `prefill_s`, `decode_s`, `wall_s`, `energy_j`,
+    - `method`, `task`, `sample_id`, `status`, `stop_reason`, `origin` (run that it was merged
+      from), `worker` (process of a cluster): categories.
+    - `turn` of a chat, `repeat` (pass), `concurrency` (requests at once), `seed`, `prompt_tokens`,
+      `num_tokens`, `num_steps` and `num_emitted` (tokens that steps emitted): integers.
+    - `temperature`, `request_rate`, `prefill_s`, `decode_s`, `wall_s` (their sum), `energy_j`,
       `peak_memory_bytes`, and `draft_s`, `verify_s`, `commit_s`, `host_s` (sums over the record's
       steps): floats. NaN stands for what was not measured.
     - `is_measured`: True if the record has tokens and a time. Any other record counts as failed.
@@ -135,7 +136,7 @@ def records_frame(records: Sequence[Record]) -> DataFrame:
     keys = [record.key for record in records]
 
     def column(name: str) -> list[Any]:
-        """The values of a field of the records, or of their keys."""
+        """The values of a field of the records, or of their keys (method and request)."""
         holders: Sequence[object] = keys if name in _OF_KEYS else records  # those with the field
         return [getattr(record, name) for record in holders]
 
@@ -147,12 +148,12 @@ def records_frame(records: Sequence[Record]) -> DataFrame:
 
     columns: dict[str, Any] = {name: pd.Categorical(column(name)) for name in _CATEGORIES}
     columns |= {name: integers(column(name)) for name in _INTEGERS}
-    accept_lengths = [record.accept_lengths for record in records]
+    accept_lengths = [record.accept_lengths for record in records]  # tokens emitted per step
     columns["num_steps"] = integers([len(lengths) for lengths in accept_lengths])
     columns["num_emitted"] = integers([sum(lengths) for lengths in accept_lengths])
     columns |= {name: floats(column(name)) for name in _FLOATS}
     phases_of_records = [record.phases for record in records]
-    for name in PHASES:
+    for name in PHASES:  # `draft_s` and so on
         # None, for a record without phases, becomes NaN.
         columns[name] = floats([phases and getattr(phases, name) for phases in phases_of_records])
     columns["error"] = pd.Series(column("error"), dtype=object)
@@ -170,8 +171,9 @@ def make_table(
 ) -> RecordTable:
     """The table of these records.
 
-    `run_of_repeat` is the run of each repeat (pass) of a pool of runs; `blocks` are what servers
-    measured in one go. Columns are added to `records_frame`, as `RecordTable.frame` describes.
+    `run_of_repeat` is the number of the run of each repeat (pass) of a pool of runs, empty for one
+    run; `blocks` are what servers measured in one go. Columns are added to `records_frame`, as the
+    comments say.
     """
     frame = records_frame(records)
     repeats = frame["repeat"].to_numpy()
@@ -187,12 +189,13 @@ def make_table(
     frame["is_burst"] = times.is_burst
     frame["is_of_server"] = times.is_of_server
     frame["is_left_out"] = times.is_left_out
+    # the row of vanilla's record of the same request, or -1; its numbers are columns too, else 0
     baseline_rows = _baseline_rows(frame)
     frame["baseline_row"] = baseline_rows
     for name in _BASELINE_COLUMNS:
         baseline_column = frame[name].to_numpy()[baseline_rows]
         frame[f"baseline_{name}"] = np.where(baseline_rows >= 0, baseline_column, 0)
-    frame["is_same"] = _is_same(records, baseline_rows)
+    frame["is_same"] = _is_same(records, baseline_rows)  # in token ids as vanilla's
     # is_paused: the machine paused during it. is_cut: its last step may hide an accepted token.
     frame["is_paused"] = [record.is_paused for record in records]
     frame["is_cut"] = np.array([_is_cut(record) for record in records], dtype=bool)
@@ -210,7 +213,7 @@ def make_table(
         columns={name: frame[name].to_numpy() for name in array_columns},
         accept_lengths=np.fromiter(all_lengths, np.intp, frame["num_steps"].sum()),
         served=served,
-        num_units=1 + int(frame["unit"].max()) if len(frame) else 1,
+        num_units=1 + int(frame["unit"].max()) if len(frame) else 1,  # passes or runs
     )
 
 
@@ -222,11 +225,12 @@ def _baseline_rows(frame: DataFrame) -> IntArray:
     """
     request_of_row = frame["asked"].to_numpy()
     worker_of_row = frame["worker"].cat.codes.to_numpy()
-    is_baseline = (frame["method"] == BASELINE) & frame["is_measured"]
+    is_baseline = (frame["method"] == BASELINE) & frame["is_measured"]  # it did not fail
     baseline_rows = np.flatnonzero(is_baseline)
     baseline_of_request = np.full(len(frame), -1, dtype=np.intp)
     baseline_of_request[request_of_row[baseline_rows]] = baseline_rows
     baseline_of_row = baseline_of_request[request_of_row]  # [records]
+    # -1 indexes the last row, whose worker does not matter then
     has_same_worker = (baseline_of_row >= 0) & (worker_of_row[baseline_of_row] == worker_of_row)
     return np.where(has_same_worker, baseline_of_row, -1)
 

@@ -45,6 +45,7 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
 
     A block is what a server measured in one go, with the increase of the server's counters. The
     drafts that it counts beyond the implied steps are spread over the answers that may have them.
+    `record.serving` has a server's figures of an answer; None for the engine in this process.
     """
     blocks_by_key: dict[BlockKey, list[BlockHeader]] = defaultdict(list)
     for block in blocks:
@@ -65,7 +66,7 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
         implied = _implied(record, is_counting=record.key.method in counting_methods)
         num_emitted.append(implied.num_emitted)
         num_steps.append(float(implied.num_steps))
-        if record.serving and record.is_ok and not record.accept_lengths:
+        if record.serving and record.is_ok and not record.accept_lengths:  # lists no steps
             unlisted_rows[block_key(record.key)].append(row)
 
     contradictions = {}  # block -> a sentence on what is impossible in its counts

@@ -30,11 +30,12 @@ def mat_of_blocks(blocks: Iterable[BlockHeader]) -> Value:
 
     A block is what a server measured in one go, with the increase of its counters. MAT is tokens
     emitted by steps / steps; Missing with the reason if the counters do not give it.
+    `num_accepted` counts accepted draft tokens, `num_drafts` drafts.
     """
     counting_blocks = [block for block in blocks if "num_accepted" in block.counters]
     if not counting_blocks:
         return NO_COUNTS
-    problem = _counters_problem(counting_blocks)
+    problem = _counters_problem(counting_blocks)  # that they count other requests; None if not
     if problem:
         return problem
     # The first token of each request is the prefill's.
@@ -49,8 +50,9 @@ def engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
     """1 + accepted / drafts, as counted for each answer, else by the server's counters.
 
     `done` are completed records; a block is what the server measured in one go, with the increase
-    of its counters.
+    of its counters. Accepted are draft tokens. `Missing` has the reason for no number.
     """
+    # a server's figures of each answer that it counted drafts of
     counted_answers = [
         record.serving for record in done if record.serving and record.serving.num_drafts
     ]
@@ -59,6 +61,7 @@ def engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
     if num_drafts:
         return Estimate(1 + num_accepted / num_drafts)
     drafting_blocks = [block for block in blocks if block.counters.get("num_drafts")]
+    # that the counters count other requests; None if not
     problem = _counters_problem(drafting_blocks) if drafting_blocks else None
     if problem:
         return problem
@@ -75,7 +78,7 @@ def acceptance_rates(blocks: Sequence[BlockHeader]) -> tuple[float, ...]:
     in one go; the counter `accepted_at_2` is of second draft tokens.
     """
     num_drafts = counter_total(blocks, "num_drafts")
-    if not num_drafts or _counters_problem(blocks):
+    if not num_drafts or _counters_problem(blocks):  # counters of other requests too
         return ()
     counter_names = {name for block in blocks for name in block.counters}
     rates = []

@@ -52,12 +52,14 @@ def find_survivors(frame: DataFrame) -> Survivors:
     """The survivors among the records of the frame of a `RecordTable`: those that methods share.
 
     `frame` has one row per record; its `asked` is the number of the request over all methods. A
-    method is ranked on a task if it finished at least half of its requests.
+    method is ranked on a task if it finished at least half of its requests. Requests during which
+    the machine paused are not shared.
     """
-    is_measured = frame["is_measured"].to_numpy()
+    is_measured = frame["is_measured"].to_numpy()  # False for failed records
     done_rows = frame[is_measured]
     if not len(done_rows):
         return Survivors(is_shared=is_measured)  # all False
+    # CELL_KEY: columns method, temperature and task. _OVER_METHODS: temperature and task.
     # For each measured row: answers of its method on its task, and requests that any finished.
     num_done = done_rows.groupby(CELL_KEY, observed=True)["asked"].transform("size")
     num_asked = done_rows.groupby(_OVER_METHODS, observed=True)["asked"].transform("nunique")

@@ -46,7 +46,7 @@ def hidden_time(table: RecordTable) -> dict[Subject, float]:
             seconds_by_subject[subject].append((record.outer_s, record.wall_s))
     ratios = {}
     for subject, second_pairs in seconds_by_subject.items():
-        outer_s, own_s = np.array(second_pairs).T  # [completions]
+        outer_s, own_s = np.array(second_pairs).T  # seconds [completions]
         # Either test allows a share of the own time and a fixed time per completion more.
         is_more = outer_s > own_s * (1 + MOST_HIDDEN) + HIDDEN_S
         allowed_s = own_s.sum() * (1 + MOST_HIDDEN) + HIDDEN_S * len(second_pairs)
@@ -59,7 +59,7 @@ def untimed_work(frame: DataFrame, header: RunHeader) -> dict[Subject, float]:
     """Untimed work of methods / their decode times, where it is more than loading explains.
 
     `frame` has one row per record; `header.hooks` the seconds that methods spent outside
-    completions. The ratios are by method, with temperature 0.
+    completions. The ratios are by method and 0.0, which stands for all temperatures.
     """
     measured = frame[frame["is_measured"]]
     decode_s_of_method = measured.groupby("method", observed=True)["decode_s"].sum()
@@ -67,7 +67,7 @@ def untimed_work(frame: DataFrame, header: RunHeader) -> dict[Subject, float]:
     for method, hooks in header.hooks.items():
         # Seconds beyond a usual build and beyond loading the weights.
         load_s = _weight_bytes(header, method) / LOADED_BYTES_PER_S
-        build_s = max(hooks.build_s - BUILD_S - load_s, 0.0)
+        build_s = max(hooks.build_s - BUILD_S - load_s, 0.0)  # BUILD_S: a usual build
         # `remember` runs after completions, `forget` before each pass.
         untimed_s = build_s + hooks.remember_s + hooks.forget_s
         decode_s = float(decode_s_of_method.get(method, 0.0))

@@ -64,8 +64,9 @@ def find_warnings(
 ) -> tuple[RunWarning, ...]:
     """All warnings about a run. The records of `table` stand in the order in which they ran.
 
-    With `has_clocks`, the GPU's driver reports lowered clocks, and the run has that warning.
-    `rankings` are by temperature. `survivors` are the requests that every ranked method finished.
+    With `has_clocks`, the GPU's driver reports lowered clocks, and the run itself warns of them.
+    `cells` are by method, temperature and task, `rankings` by temperature. `survivors` are the
+    requests that every ranked method finished. A warning has its key and the numbers of its text.
     """
     warnings: list[RunWarning] = []
     # Both kinds of requests are left out for all methods: those during which the machine paused,
@@ -134,7 +135,7 @@ def _throttling(frame: DataFrame) -> Iterable[RunWarning]:
 
     Only vanilla's steps cost the same each time. Times are relative to the median of their group,
     whose steps should take equally long. `frame` has one row per record, in the order in which they
-    ran.
+    ran. The `change` of a warning is the share by which steps became slower.
     """
     is_timed = frame["is_measured"] & (frame["num_steps"] > 0) & (frame["decode_s"] > 0)
     vanilla_rows = frame[is_timed & (frame["method"] == BASELINE)]
@@ -151,8 +152,10 @@ def _throttling(frame: DataFrame) -> Iterable[RunWarning]:
     last_third = vanilla_rows[share_earlier >= 2 / 3]
     if not len(first_third) or not len(last_third):
         return
+    # completions / relative times, with "first" and "last" as names of random streams
     first_speed = _speed(first_third, "first")
     last_speed = _speed(last_third, "last")
+    # p-value of "slower by LEAST_SLOWER at most"; EXACT: the machine adds no variance
     p_value = slower(last_speed, first_speed, LEAST_SLOWER, EXACT)
     if p_value is not None and p_value <= ALPHA:  # None: too few samples
         yield RunWarning("throttling", {"change": first_speed.value / last_speed.value - 1})
@@ -168,7 +171,8 @@ def _speed(rows: DataFrame, stream: str) -> Estimate:
 def _few_samples(cells: Mapping[CellKey, CellMetrics]) -> Iterable[RunWarning]:
     """A warning that lists the tasks with too few samples for an interval.
 
-    A cell is a method at one temperature on one task; the task of all together is empty.
+    A cell is a method at one temperature on one task; the task of all together is empty. Its
+    speedup and MAT are each an `Estimate`, without an interval if there are too few, or `Missing`.
     """
     fewest_samples: dict[str, int] = {}
     for key, cell in cells.items():
@@ -235,7 +239,8 @@ def _disagreements(
     paired step costs.
 
     `frame` has one row per record, with vanilla's numbers of the same request (`baseline_`). A step
-    cost is the seconds of a method's step / vanilla's. The warnings are by temperature.
+    cost is the seconds of a method's step / vanilla's. `survivors.is_shared` [records] is true for
+    requests that every ranked method finished. There is a warning per temperature.
     """
     has_steps = (frame["num_steps"] > 0) & (frame["baseline_num_steps"] > 0)
     has_times = (frame["decode_s"] > 0) & (frame["baseline_decode_s"] > 0)
@@ -258,6 +263,7 @@ def _disagreements(
         base_num_emitted = (cell_rows["baseline_num_tokens"] - 1).sum()  # without the prefill's
         base_mat = base_num_emitted / cell_rows["baseline_num_steps"].sum()
         robust_speedup = float(mat / base_mat / step_costs[cell_rows.index].median())
+        # LEAST_DISAGREEMENT is of logarithms
         is_far = abs(math.log(robust_speedup / speedup.value)) > LEAST_DISAGREEMENT
         if is_far and robust_speedup not in speedup.interval:
             disagreements[temperature].append(
@@ -283,7 +289,8 @@ def find_idle_drafts(
     """Methods whose drafting steps accept next to nothing.
 
     For a server its counters show it, from the first draft on if it accepts none at all. A block is
-    what a server measured in one go, with the increase of its counters.
+    what a server measured in one go, with the increase of its counters. Counts are of drafts, and
+    of those that had any token accepted (`num_accepting`).
     """
     # By method and temperature: drafts that recorded steps verified, and drafts of blocks.
     recorded_counts: dict[tuple[str, float], _DraftCounts] = defaultdict(_DraftCounts)
@@ -302,6 +309,7 @@ def find_idle_drafts(
         counts.num_accepting += counters.get("accepted_at_1", counters.get("num_accepted", 0.0))
         counts.num_drafts += counters.get("num_drafts", 0.0)
     for subject, counts in (*recorded_counts.items(), *served_counts.items()):
+        # `subject`: a method and a temperature. Fewer drafts say nothing, but a server's zero does.
         least_drafts = LEAST_DRAFTS
         if subject in served_counts and not counts.num_accepting:
             least_drafts = 1

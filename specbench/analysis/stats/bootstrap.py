@@ -70,12 +70,13 @@ class Draws:
     def estimate(self, ratio: Ratio) -> Estimate:
         """The ratio prod(sums of top columns) / prod(sums of bottom columns), with its interval.
 
-        The spread of the resamples is widened by sqrt(n / (n - 1)) on the log scale, since
-        drawing from n clusters has the variance of dividing by n. As clusters differ in
-        weight, n is their effective number (Kish 1965): 1 / sum of squared shares.
+        `ratio.top` and `ratio.bottom` have sums per cluster of rows that depend on each other
+        [clusters, k]. The spread of the resamples is widened by sqrt(n / (n - 1)) on the log
+        scale, since drawing from n clusters has the variance of dividing by n. As clusters differ
+        in weight, n is their effective number (Kish 1965): 1 / sum of squared shares.
         """
-        plain_estimate = ratio.estimate
-        if len(ratio.top) < 2:
+        plain_estimate = ratio.estimate  # without interval
+        if len(ratio.top) < 2:  # a single cluster
             return plain_estimate
         num_top_columns = ratio.top.shape[1]
         columns = np.hstack([ratio.top, ratio.bottom])  # [clusters, 2 k]
@@ -83,7 +84,7 @@ class Draws:
         top_sums, bottom_sums = np.hsplit(self.sums(columns), [num_top_columns])
         resamples = top_sums.prod(1) / bottom_sums.prod(1)  # [num_resamples]
         num_effective = effective_number(columns)
-        degrees = num_effective - 1
+        degrees = num_effective - 1  # of freedom
         if degrees > 0:
             widening = math.sqrt(num_effective / degrees)
             resamples = plain_estimate.value * (resamples / plain_estimate.value) ** widening
@@ -92,9 +93,10 @@ class Draws:
     def sums(self, columns: FloatArray) -> FloatArray:
         """Column sums of the drawn clusters: [clusters, k] -> [num_resamples, k]."""
         num_clusters = len(columns)
-        if num_clusters not in self._counts:
+        if num_clusters not in self._counts:  # drawn once for each number of clusters
             self._counts[num_clusters] = self._draw(num_clusters)
-        counts = self._counts[num_clusters]  # of clusters in resamples: [num_resamples, clusters]
+        # how often each resample has each cluster [num_resamples, clusters]
+        counts = self._counts[num_clusters]
         # Resamples whose counts are floats at once, which bounds the memory.
         chunk_size = max(1, _COUNTS_AT_ONCE // num_clusters)
         sums_of_chunks = []

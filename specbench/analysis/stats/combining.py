@@ -12,7 +12,8 @@ from specbench.analysis.stats.variance import Variance, largest, total
 def mean(estimates: Sequence[Estimate]) -> Estimate:
     """The arithmetic mean of independent estimates (made on different streams, in one run).
 
-    The mean has an interval if all have resamples.
+    The mean has an interval if all have bootstrap `resamples` [num_resamples], whose degrees of
+    freedom are `degrees`. `machine` is the variance that passes or runs add to a logarithm.
     """
     mean_value = sum(estimate.value for estimate in estimates) / len(estimates)
     # Logs [units] of the estimates, by run or pool of runs; a unit is a pass or a run.
@@ -54,8 +55,9 @@ def _degrees_of_mean(resamples: Sequence[FloatArray], degrees: Sequence[float]) 
 def quotient(top: Estimate, bottom: Estimate, *, is_one_run: bool = True) -> Estimate:
     """`top` / `bottom`, paired by prompts if both were made on the same stream.
 
-    Numbers of one run, or pool of runs, are paired by passes or runs too (`is_one_run`); else their
-    units are independent. The machine's variance is that between units, on the log scale.
+    Numbers of one run, or pool of runs, are paired by units (passes or runs) too (`is_one_run`);
+    else their units are independent. The machine's variance is that between units, on the log
+    scale. The quotient has an interval if both have bootstrap resamples [num_resamples].
     """
     ratio_value = top.value / bottom.value
     unit_logs: tuple[FloatArray, ...]  # of the quotient: [units] per run or pool
@@ -73,7 +75,7 @@ def quotient(top: Estimate, bottom: Estimate, *, is_one_run: bool = True) -> Est
     ratio = Estimate(
         ratio_value,
         resamples=top.resamples / bottom.resamples,
-        degrees=min(top.degrees, bottom.degrees),
+        degrees=min(top.degrees, bottom.degrees),  # of freedom of the resamples
         units=unit_logs,
         machine=machine,
     )

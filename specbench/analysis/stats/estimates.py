@@ -93,13 +93,14 @@ def with_interval(estimate: Estimate) -> Estimate:
 def with_machine(estimate: Estimate, machine: Variance | None) -> Estimate:
     """The number with this variance of the machine, in its interval as well.
 
-    The machine's variance is that between passes or runs (`units`), of the number's logarithm.
+    The machine's variance is that between passes or runs (`units`), of the number's logarithm. A
+    `variance` has its value and its degrees of freedom; `estimate.degrees` are those of prompts.
     """
     if machine is None or not estimate.units:  # unknown, or a number that has no such variance
         return estimate
     estimate = replace(estimate, machine=machine, interval=None)
     variance = estimate.variance  # of the logarithm, from prompts and machine
-    if variance is None or estimate.degrees < MIN_DEGREES:
+    if variance is None or estimate.degrees < MIN_DEGREES:  # unknown, or too few prompts
         return estimate
     # log value +/- t * sqrt(variance of prompts + variance of units)
     half_width = quantile(variance.degrees) * math.sqrt(variance.value)
@@ -134,7 +135,7 @@ def unit_sd(value: Value) -> float | None:
     if not isinstance(value, Estimate) or len(value.units) != 1:
         return None
     logs = value.units[0]  # [units]; NaN where it is unknown
-    mean_variance = of_mean(logs)
+    mean_variance = of_mean(logs)  # that of a unit / their number; None of fewer than two
     if mean_variance is None:
         return None
     num_units = np.isfinite(logs).sum()

@@ -36,10 +36,11 @@ def slower(a: Value, b: Value, allowed: float, machine: Variance | None) -> floa
     """The p-value of "`a` is slower than `b` by at most the share `allowed`".
 
     `a` and `b` are speeds, or other numbers where higher is better, paired by prompts.
-    `machine` is the variance that passes or runs add to log(a / b). None where it is unknown,
-    or where there are too few samples for an interval over prompts: then nothing can be
-    claimed. `EXACT` where the share is what the machine is allowed to differ by. `allowed` is a
-    share such as 0.05; the test is Student's t, or the normal's with infinite degrees of freedom.
+    `machine` is the variance that passes or runs add to log(a / b). The result is None where it is
+    unknown, or where there are too few samples for an interval over prompts: then nothing can be
+    claimed. `machine` is `EXACT`, a variance of 0, where the share is what the machine is allowed
+    to differ by. `allowed` is a share such as 0.05; the test is Student's t, or the normal's with
+    infinite degrees of freedom.
     """
     log_ratio = _log_ratio(a, b, machine)  # log(a / b), with the variance of prompts and machine
     if log_ratio is None:
@@ -87,8 +88,9 @@ def differs(a: Value, b: Value, machine: Variance | None) -> float | None:
 
 
 def holm(p_values: Mapping[Key, float | None]) -> dict[Key, float | None]:
-    """The p-values corrected for the number of tests that have one (Holm 1979).
+    """The p-values corrected for the number of tests that have one (Holm 1979), by test.
 
+    A test without one has None. Any keys name the tests.
     Of all claims made below alpha, the chance that any is wrong is at most alpha, however the
     tests depend on each other.
     """

@@ -48,13 +48,14 @@ def total(variances: Iterable[Variance]) -> Variance:
 def of_groups(groups: Sequence[FloatArray]) -> Variance | None:
     """The variance that independent groups of units add; None if one has fewer than two.
 
-    A group holds the logarithm of a number in each pass or run of one run or pool: [units].
+    A group holds the logarithm of a number in each pass of one run, or each run of one pool:
+    [units]. None without groups, too.
     """
     if not groups:
         return None
     variances = []
     for logs in groups:
-        variance = of_mean(logs)
+        variance = of_mean(logs)  # of the mean over units
         if variance is None:
             return None
         variances.append(variance)
