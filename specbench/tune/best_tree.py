@@ -46,7 +46,8 @@ def best_tree(
     profiled = profile.header.methods.get(label)
     if profiled is None or profiled.kind != "ranks":
         raise UserError(f"{label} has no recorded ranks.", "Profile medusa, eagle or hydra.")
-    # Per answer and position (tokens so far): the path of the answer's next tokens, as ranks.
+    # Per answer and position (tokens so far): the path of the answer's next tokens, as ranks, up
+    # to the first token without one.
     paths_by_answer = [
         [ranked_path(answer, label, position) for position in range(1, len(answer.token_ids))]
         for answer in profile.answers

@@ -99,8 +99,9 @@ def measured_curve(engine_plan: EnginePlan, minutes: float | None, progress: Pro
     target, vanilla = loaded.target, loaded.drafters[BASELINE]
     # the name of each method's kind of profile, by label
     kind_names = kinds_of(setup, loaded.drafters, engine_plan.sampling, progress.message)
-    knots: list[Knot] = []  # sizes of all methods, with a drafter each
-    measured_kinds: dict[str, MeasuredKind] = {}  # by label
+    # A knot is a size of a method's draft that is timed; times of others are interpolated.
+    knots: list[Knot] = []  # of all methods, with a drafter each
+    measured_kinds: dict[str, MeasuredKind] = {}  # by label: the kind, and its knots
     for method in setup.methods:
         if method.label in kind_names and method.label != BASELINE:
             kind = find_kind(kind_names[method.label])

@@ -84,13 +84,13 @@ def _method_cost(
     units: FloatArray,
     visits: Sequence[Visit],
 ) -> MethodCost:
-    """The time that a method adds to the target's steps and prefills, in the curve's unit.
+    """What a method adds to times of steps and prefills, in vanilla's steps at the middle length.
 
     Args:
-        measured: the kind of profile, and the knots: sizes of draft, by whose index steps group.
+        measured: the method's kind of profile, and its knots: sizes of draft that times are for.
         bench: was measured; has the target, the drafters and the numbers of threads.
         model: times of the target's steps by rows and context.
-        units: time of vanilla's step by prompt length [lengths]; visits are ratios to it.
+        units: vanilla's step by prompt length [lengths], in the same unit; visits are ratios to it.
         visits: completions of all blocks with the method's drafters. Per step they have its time,
             rows (nodes of its tree) and context (tokens before it).
     """
@@ -101,7 +101,7 @@ def _method_cost(
     drafter = next(knot.drafter for knot in bench.knots if knot.label == label)
     # Static execution computes a few tree sizes alone: other trees are padded to the next one.
     is_padded = bench.target.execution.is_static and not drafter.has_fixed_size
-    steps = _steps_of(visits)  # per step: block, thread, length, size (indices), ratio, rows, ...
+    steps = _steps_of(visits)  # block, thread, length, size (indices), ratio, rows, context
     tree_sizes = steps["rows"].to_numpy()  # nodes [steps]
     steps["knot"] = measured.kind.knot_numbers(steps["size"].to_numpy(), tree_sizes)
     # draft = step - the target's part of it: its forward over the rows of the (padded) tree

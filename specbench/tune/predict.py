@@ -92,15 +92,12 @@ def predict_with(
         profile: has what methods draft at each position of vanilla's answers.
         settings: methods with options, as on the command line; by default all candidates of the
             curve's methods.
-        prompts: names of the answers to predict for; by default all.
+        prompts: names of the answers to predict for (`about.prompt`); by default all.
         is_strict: raise for a setting outside of profile or curve; False leaves it out.
     """
     _check_fit(profile, model.curve)
     answers = tuple(
-        # `answer.about.prompt` is the answer's name
-        answer
-        for answer in profile.answers
-        if prompts is None or answer.about.prompt in prompts
+        answer for answer in profile.answers if prompts is None or answer.about.prompt in prompts
     )
     profile_of_prompts = replace(profile, answers=answers)
     if settings is None:

@@ -95,7 +95,7 @@ def walk_of(answer: Answer, draft_at: DraftAt) -> Walk:
     ]  # expected number of steps per position, by the draft length that is wanted there
     visits[1][None] = 1  # the first step follows the prefill's token, with the setting's length
     steps: list[Step] = []
-    num_expanded = 0  # expansions of dynamic trees
+    num_expanded = 0  # expansions of dynamic trees: nodes that got children
     num_missed = 0  # those of them that the profile lacks
     for position in range(1, num_tokens):
         for wanted_length, num_visits in visits[position].items():
@@ -109,7 +109,8 @@ def walk_of(answer: Answer, draft_at: DraftAt) -> Walk:
                 if next_length is None:
                     next_length = wanted_length
                 visits[position + num_emitted][next_length] += num_visits * outcome.chance
-            # `before`: the target has not yet read the last emitted token.
+            # `before`: tokens that the target has read, all emitted ones but the last; `times`: how
+            # often the step is expected.
             step = Step(
                 emitted=mean_emitted, rows=draft.num_nodes, before=position - 1, times=num_visits
             )

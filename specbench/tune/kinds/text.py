@@ -73,7 +73,8 @@ def _build(profile: Profile, method: RunMethod) -> Drafter | None:
         if not weights:  # there is none
             return None
     context = BuildContext(host_target(profile), weights)
-    with suppress(AttributeError):  # raised if it reads the target, of which there is only a size
+    # `host_target` has a device and the size of the vocabulary alone: reading more raises.
+    with suppress(AttributeError):
         return method.method.build(method.options, context)
     return None
 
@@ -102,7 +103,7 @@ class _Redrafting:
         node_ids = tree.tokens[: tree.num_verify].tolist()  # without scratch nodes
         parents = tree.layout.parents.tolist()  # of all nodes, scratch nodes last
         num_right = num_accepted(node_ids, parents, answer.token_ids[position:])
-        return certain(tree.num_nodes, num_right)
+        return certain(num_nodes=tree.num_nodes, num_accepted=num_right)
 
     def _begin(self, answer: Answer) -> None:
         limit = answer.about.limit
