@@ -62,7 +62,8 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
     """
     spec = header.spec.values  # the run's options
     frame = table.frame
-    if spec.backend or header.servers or not len(frame):  # servers' methods are not judged
+    # `spec.backend` is empty for the engine in this process; servers' methods are not judged.
+    if spec.backend or header.servers or not len(frame):
         return ()
     is_used = frame["is_measured"] & ~frame["is_paused"] & (frame["num_steps"] > 0)
     # Completions of methods: those measured without a pause of the machine that have steps.
@@ -71,8 +72,9 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
     # Key of the warning -> the subjects that the rule names, with their ratios. `_claimed` keeps
     # the ratios that are significantly below 1.
     ratios_by_rule: dict[str, dict[Subject, float]] = {
-        "untimed_work": untimed_work(frame, header),
-        # A trace is read after the timed steps, and would look like hidden work.
+        "untimed_work": untimed_work(frame, header),  # seconds outside completions / decoding
+        # Seconds by an outer clock / by the completions' own. A trace is read after the timed
+        # steps, and would look like hidden work.
         "hidden_time": {} if spec.trace else hidden_time(table),
         "remembered_answers": _claimed(_later_passes(used)),  # steps in later passes / the first
         "known_answers": _claimed(_by_order(first_pass)),  # steps after vanilla / before it
@@ -83,6 +85,7 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
         # Several fast methods have one likely cause: vanilla is slow.
         fast_methods = {method for method, _ in fast_ratios}
         ratios_by_rule[FAST_STEP if len(fast_methods) < 2 else SLOW_VANILLA] = fast_ratios
+        # `_below` has the ratios to vanilla's time whose interval is below LEAST_PREFILL
         ratios_by_rule["fast_prefill"] = _below(table, used, LEAST_PREFILL, "prefill_s")
         # Methods after which vanilla is slower, with vanilla's speed after them / after others.
         slowed_speeds = _claimed(_by_neighbour(frame, is_used), allowed=MOST_AFTER)
@@ -252,8 +255,9 @@ def _by_neighbour(frame: DataFrame, is_used: Series) -> Compared:
     """Vanilla's speed right after each method, and after all others.
 
     `frame` has one row per record, in the order in which they ran; `is_used` [rows] is true for
-    those with steps. Each speed is completions / the sum of their relative times, by method. Times
-    of steps are relative to the median of their task, turn and temperature.
+    those with steps, measured without a pause. Each speed is completions / the sum of their
+    relative times, by method. Times of steps are relative to the median of their task, turn and
+    temperature.
     """
     # The method of the record that ran before on the same worker [rows].
     method_before = frame.groupby("worker", observed=True, sort=False)["method"].shift()
@@ -267,7 +271,7 @@ def _by_neighbour(frame: DataFrame, is_used: Series) -> Compared:
         before=method_before[rows.index],
     )
     # By method, all temperatures together: the 0.0 in a key stands for them.
-    after = {}  # vanilla's speed right after it
+    after = {}  # vanilla's speed right after the method
     otherwise = {}  # the same after all others
     for method in rows["before"].dropna().unique():
         is_after = rows["before"] == method

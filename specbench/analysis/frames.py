@@ -32,6 +32,7 @@ def summary_frame(metrics: RunMetrics) -> DataFrame:
         for method in metrics.methods:
             rows += _rows_of_method(metrics, method, temperature)
     frame = pd.DataFrame(rows)
+    # all columns but method, temperature and task
     for column_name in frame.columns.difference(CELL_KEY, sort=False):
         column = frame[column_name]
         if column_name.endswith("_missing"):

@@ -92,12 +92,12 @@ def _overall_at(
     speedups = means_by_method(lambda cell: cell.speedup)
     decode_speedups = means_by_method(lambda cell: cell.decode_speedup)
     mats = means_by_method(lambda cell: cell.mat)
-    # `num_done`: completions of a cell that were measured
+    # Tasks on which any method was measured: `num_done` counts the completions of a cell.
     cells_by_task = zip(*cells_by_method.values(), strict=True)  # of all methods, task by task
     num_tasks = sum(any(cell.num_done for cell in method_cells) for method_cells in cells_by_task)
     overall = {}
     for method, task_cells in cells_by_method.items():
-        num_measured = sum(cell.num_done > 0 for cell in task_cells)
+        num_measured = sum(cell.num_done > 0 for cell in task_cells)  # the method's own tasks
         overall[method, temperature] = MethodMetrics(
             speedup=speedups[method],
             decode_speedup=decode_speedups[method],

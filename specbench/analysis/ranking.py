@@ -62,14 +62,14 @@ def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
     if not methods:
         return Ranking()
     speeds = {method: speedup_of[method] for method in methods}
-    pooled_machine = pooled_variance([*speeds.values()])
+    pooled_machine = pooled_variance([*speeds.values()])  # from all methods; None if unknown
     speeds[baseline] = without_spread(1.0)  # the last one, so always the second of a pair
     p_values: dict[tuple[str, str], float | None] = {}
     ratios: dict[tuple[str, str], Estimate] = {}
     for first_method, second_method in combinations(speeds, 2):
         speed, other_speed = speeds[first_method], speeds[second_method]
         ratio = speed if second_method == baseline else quotient(speed, other_speed)
-        machine = _larger(ratio.machine, pooled_machine)  # the pair's own, or that of all methods
+        machine = _larger(ratio.machine, pooled_machine)  # of the pair's own and that of all
         # with this variance in its interval
         ratios[first_method, second_method] = with_machine(ratio, machine)
         p_values[first_method, second_method] = differs(speed, other_speed, machine)
@@ -101,7 +101,7 @@ def pooled_variance(speedups: Sequence[Estimate]) -> Variance | None:
         return None
     # Log speedups [units] of each method; NaN where a unit has too few requests.
     unit_logs = [speedup.units[0] for speedup in speedups]
-    baseline_logs = np.zeros_like(unit_logs[0])
+    baseline_logs = np.zeros_like(unit_logs[0])  # vanilla's own speedup is 1
     logs = np.stack([baseline_logs, *unit_logs])
     logs = logs[:, np.isfinite(logs).all(0)]  # [vanilla and methods, units]
     num_methods, num_units = logs.shape  # vanilla counts as a method

@@ -86,6 +86,7 @@ class RowRatio:
         top_columns = [column[self.where] for column in self.top]
         bottom_columns = [column[self.where] for column in self.bottom]
         counted_groups = groups.where(self.where)
+        # sums per sample [clusters, columns]
         top_sums = cluster_sums(counted_groups.clusters, top_columns)
         bottom_sums = cluster_sums(counted_groups.clusters, bottom_columns)
         if not self.is_time:
@@ -101,7 +102,8 @@ def row_ratios(columns: Mapping[str, NDArray[Any]]) -> dict[str, RowRatio]:
     A column [rows] has a number per completion: of the method, or (`baseline_`) of vanilla's
     completion of the same request, 0 without one. `wall_s` are seconds of all tokens, `decode_s`
     of those after the first; `mat_emitted` and `mat_steps` are tokens that steps emitted, and
-    steps, 0 if unknown. A `RowRatio` is the rows that count, the factors above, and those below.
+    steps, 0 if unknown. A `RowRatio` is the rows that count, the factors above, and those below;
+    `is_time` is False for ratios that do not depend on the machine.
     """
     num_tokens = columns["num_tokens"]
     wall_s = columns["wall_s"]

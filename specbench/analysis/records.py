@@ -125,9 +125,10 @@ def records_frame(records: Sequence[Record]) -> DataFrame:
       from), `worker` (process of a cluster): categories.
     - `turn` of a chat, `repeat` (pass), `concurrency` (requests at once), `seed`, `prompt_tokens`,
       `num_tokens`, `num_steps` and `num_emitted` (tokens that steps emitted): integers.
-    - `temperature`, `request_rate`, `prefill_s`, `decode_s`, `wall_s` (their sum), `energy_j`,
-      `peak_memory_bytes`, and `draft_s`, `verify_s`, `commit_s`, `host_s` (sums over the record's
-      steps): floats. NaN stands for what was not measured.
+    - `temperature`, `request_rate` (per second), `prefill_s` (to the first token), `decode_s`
+      (after it), `wall_s` (both), `energy_j`, `peak_memory_bytes`, and `draft_s`, `verify_s`,
+      `commit_s`, `host_s` (sums over the record's steps): floats. NaN stands for what was not
+      measured.
     - `is_measured`: True if the record has tokens and a time. Any other record counts as failed.
     - `error`: the text, or None.
     """
@@ -206,7 +207,7 @@ def make_table(
     # The position of the record's first step in all accept lengths [steps].
     frame["first_step"] = frame["num_steps"].cumsum() - frame["num_steps"]
     all_lengths = chain.from_iterable(record.accept_lengths for record in records)
-    array_columns = frame.select_dtypes(exclude="category")
+    array_columns = frame.select_dtypes(exclude="category")  # those that become arrays
     return RecordTable(
         records,
         frame,

@@ -35,7 +35,8 @@ def mat_of_blocks(blocks: Iterable[BlockHeader]) -> Value:
     counting_blocks = [block for block in blocks if "num_accepted" in block.counters]
     if not counting_blocks:
         return NO_COUNTS
-    problem = _counters_problem(counting_blocks)  # that they count other requests; None if not
+    # the reason if the counters count other requests too; None if they do not
+    problem = _counters_problem(counting_blocks)
     if problem:
         return problem
     # The first token of each request is the prefill's.
@@ -61,7 +62,7 @@ def engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
     if num_drafts:
         return Estimate(1 + num_accepted / num_drafts)
     drafting_blocks = [block for block in blocks if block.counters.get("num_drafts")]
-    # that the counters count other requests; None if not
+    # the reason if the counters count other requests too; None if they do not
     problem = _counters_problem(drafting_blocks) if drafting_blocks else None
     if problem:
         return problem

@@ -35,7 +35,8 @@ _BYTES_PER_NUMBER = 4
 def hidden_time(table: RecordTable) -> dict[Subject, float]:
     """Seconds of completions by the outer clock / by their own times, where it saw far more.
 
-    It counts if the sum and many completions show it: bursts of other programs hit only a few. A
+    The outer clock runs outside of the decoding loop, which takes a completion's own times. It
+    counts if the sum and many completions show it: bursts of other programs hit only a few. A
     subject is a method and a temperature. The ratios are by subject.
     """
     # Seconds of each completion by the outer clock, and by its own.

@@ -20,7 +20,7 @@ def mean(estimates: Sequence[Estimate]) -> Estimate:
     # None are left if an estimate has none, as a number that does not depend on the machine.
     logs_of_groups = zip(*(estimate.units for estimate in estimates), strict=False)
     unit_logs = tuple(_log_of_mean(logs) for logs in logs_of_groups)
-    machine = largest([estimate.machine for estimate in estimates])
+    machine = largest([estimate.machine for estimate in estimates])  # None if any is unknown
     resamples = [estimate.resamples for estimate in estimates if estimate.resamples is not None]
     if len(resamples) < len(estimates):
         return Estimate(mean_value, units=unit_logs, machine=machine)
@@ -65,7 +65,7 @@ def quotient(top: Estimate, bottom: Estimate, *, is_one_run: bool = True) -> Est
         # Not strict: no pair is left if one side has no units.
         pairs_of_logs = zip(top.units, bottom.units, strict=False)
         unit_logs = tuple(top_logs - bottom_logs for top_logs, bottom_logs in pairs_of_logs)
-        machine = largest([top.machine, bottom.machine])
+        machine = largest([top.machine, bottom.machine])  # None if either is unknown
     else:
         has_units = bool(top.units and bottom.units)
         unit_logs = (*top.units, *bottom.units) if has_units else ()
