@@ -59,6 +59,7 @@ def _rows_of_method(metrics: RunMetrics, method: str, temperature: float) -> lis
         rows.append({**key_columns, "task": task, **_cell(cell), **_cost(cost)})
 
     overall = metrics.overall[method, temperature]
+    # `value_columns`: the number, the ends of its interval, and the reason if it is missing
     mean_columns = {
         **value_columns("speedup", overall.speedup),
         **value_columns("decode_speedup", overall.decode_speedup),

@@ -46,7 +46,7 @@ def write_results(folder: Path, choices: Sequence[Choice], setup: EngineSetup, r
     ]
     plot = agreement(measured_predictions)  # measured by predicted speedups; None without any
     if plot is not None:
-        write_files(folder, plot_files([plot]))
+        write_files(folder, plot_files([plot]))  # as images, in all formats
 
 
 def _table(all_tried: Sequence[Tried]) -> str:
