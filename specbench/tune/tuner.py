@@ -92,7 +92,7 @@ def tune(
     profile = _profile_in(folder / "profile", engine_plan, progress)  # methods' drafts
     curve_minutes = minutes / CURVE_SHARE if minutes else None  # one in CURVE_SHARE
     curve = _curve_in(folder / "cost", engine_plan, curve_minutes, progress)  # times
-    _check_methods(folder, profile, curve)  # both have to be of the same
+    _check_methods(folder, profile, curve)  # of the same methods, else it raises
     cost_model = CostModel(curve, NUM_RESAMPLES)  # resamples, for intervals
     prompts = halves(profile)  # names of the answers to choose by (first) and to measure (second)
     progress.message("Predicting …")

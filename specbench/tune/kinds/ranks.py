@@ -90,8 +90,8 @@ def _tree_within(profile: Profile, label: str, options: Any) -> StaticTree:
     # `drafts` are by label. An answer of a single token has no position, and no array.
     recorded = [answer.drafts[label]["ranks"] for answer in profile.answers if answer.drafts[label]]
     recorded_depth = max((ranks.shape[1] for ranks in recorded), default=0)
-    # A method with few heads has fewer depths than PROFILE_DEPTH, the usual number. Its heads cut
-    # the tree in a run too, so the tree is cut here.
+    # A method with few heads has fewer depths than PROFILE_DEPTH, the most that are recorded. Its
+    # heads cut the tree in a run too, so the tree is cut here.
     num_heads = recorded_depth if recorded_depth < PROFILE_DEPTH else None  # None: no cut
     # made for a target without weights, which has the vocabulary of the profile's model
     tree = StaticTree.load(options, host_target(profile), max_depth=num_heads)
