@@ -182,7 +182,8 @@ def recorded_answer(
     with target.execution.paused() if is_sampled else nullcontext():
         for label, drafter in drafters.items():
             kind = find_kind(str(drafter.profile))  # what is stored of drafts
-            recorder = kind.record(drafter, vanilla.token_ids)  # a drafter that keeps drafts
+            # a drafter that lets this one draft, and keeps its drafts as `arrays`
+            recorder = kind.record(drafter, vanilla.token_ids)
             completion = decode(target, recorder, request)
             is_reproduced &= completion.token_ids == vanilla.token_ids
             drafts[label] = recorder.arrays

@@ -152,11 +152,12 @@ class TurnDrafter(Drafter):
             previous_turn = self._turns_by_step[self._num_begun - 1]
             previous_turn.seconds.append(self._now() - self._began_s)
         if self._num_begun == len(self._turns_by_step):
-            raise EnoughSteps
+            raise EnoughSteps  # ends the completion
         turn = self._turns_by_step[self._num_begun]  # of the step that begins
         self._num_begun += 1
         cores.set_threads(turn.num_threads)  # CPU threads
-        self._target.crop(len(state.request.prompt_ids))  # all steps have the same context
+        # Its cache keeps the prompt alone, so that all steps have the same context.
+        self._target.crop(len(state.request.prompt_ids))
         chain = state.chain([self._wrong_token_id] * (turn.rows - 1))
         self._began_s = self._now()
         return chain
