@@ -114,15 +114,17 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
         )
 
     def unjudged(self, method: str, temperature: float) -> str:
-        """The reason why a method has no verdict at a temperature; empty if it has one.
+        """The reason why a method has no verdict at a temperature of the run; empty if it has one.
 
-        `smallest_tv` is the smallest mean total variation that a test of the method's sampled
-        tokens finds.
+        `audits` are the results of the method's tests there, but for answers drawn at a raised
+        temperature. Their status is "no difference" until a test fails, or greedy answers are
+        compared with vanilla's. `smallest_tv` is the smallest mean total variation that a test of
+        the method's `num_tokens` sampled tokens finds. Up to MOST_UNSEEN they are enough.
         """
         audits = [audit for audit in self.at(method, temperature) if not audit.is_raised]
         if not audits:
             return "not in the audit"
-        audit = audits[0]
+        audit = audits[0]  # there is no second one
         is_greedy_vanilla = temperature == 0 and method == BASELINE
         if audit.status != "no difference" or is_greedy_vanilla:
             return ""

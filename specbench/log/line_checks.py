@@ -24,22 +24,27 @@ class RecordCheck:
     """Checks the lines of one run one after the other, in the order of the file."""
 
     def __init__(self, header: RunHeader) -> None:
-        """Take from the header what lines can have; no line has been checked yet."""
-        spec_values = header.spec.values
-        self._budget = spec_values.max_new_tokens
-        self._repeats = spec_values.repeats or 1
+        """Take from the header what lines can have; no line has been checked yet.
+
+        A line has a key: method, task, temperature, load and so on. Its load is a number of
+        requests at once (`concurrency`) or of requests per second (`request_rate`); the other
+        one is 0 then, and both are 0 without a server.
+        """
+        spec_values = header.spec.values  # the run's options
+        self._budget = spec_values.max_new_tokens  # per answer; None if not known
+        self._repeats = spec_values.repeats or 1  # passes over all prompts
         concurrency, request_rates = spec_values.concurrency, spec_values.request_rates
         # By field of a key, the values that the run has; if there are none, any value is right.
         self._values_of_run: dict[str, Collection[Any]] = {
-            "method": header.methods,
-            "task": header.columns,
+            "method": header.methods,  # by their names in lines
+            "task": header.columns,  # task -> title of its column in tables
             "temperature": spec_values.temperatures,
             "concurrency": (*concurrency, 0) if concurrency else (),
             "request_rate": (*request_rates, 0.0) if request_rates else (),
         }
         self._num_prompts = {prompts.task: prompts.num_prompts for prompts in header.prompts}
         self._sample_ids: dict[str, set[str]] = {}  # by task, those of the lines so far
-        self._turns: set[tuple[str, str, int]] = set()  # task, sample and turn of these lines
+        self._turns: set[tuple[str, str, int]] = set()  # task, sample id and turn of these lines
         self._line_numbers: dict[RecordKey, int] = {}  # of the lines so far, by their keys
 
     def check(self, line: RecordLine, key: RecordKey, line_number: int) -> None:
@@ -52,23 +57,27 @@ class RecordCheck:
     def _key_problems(self, key: RecordKey, line_number: int) -> Iterator[str]:
         """A sentence for each reason why the run cannot have this key, or why another line has it
         already. It begins with the name of the field.
+
+        A key names a method's answer: the sample and its task, the turn of the chat and the pass
+        over the prompts (`repeat`), both from 0, and the like. Attributes of `self` are what the
+        run can have, and what the lines so far had. `line_number` is the line's, from 1.
         """
-        for field, values_of_run in self._values_of_run.items():
+        for field, values_of_run in self._values_of_run.items():  # without values, any is right
             value_of_key = getattr(key, field)
             if values_of_run and value_of_key not in values_of_run:
                 listed = ", ".join(map(str, values_of_run))
                 yield f"{field}: {value_of_key!r} is not one of the run's: {listed}"
-        if key.repeat >= self._repeats:
+        if key.repeat >= self._repeats:  # the run's number of passes
             yield f"repeat: {key.repeat}, but the run has {self._repeats} (from 0)"
         self._turns.add((key.task, key.sample_id, key.turn))
         if key.turn and (key.task, key.sample_id, key.turn - 1) not in self._turns:
             yield f"turn: {key.turn} of {key.sample_id!r}, but turn {key.turn - 1} is missing"
-        sample_ids = self._sample_ids.setdefault(key.task, set())
+        sample_ids = self._sample_ids.setdefault(key.task, set())  # of the task's lines so far
         sample_ids.add(key.sample_id)
-        num_prompts = self._num_prompts.get(key.task)
+        num_prompts = self._num_prompts.get(key.task)  # None if the header does not say
         if num_prompts is not None and len(sample_ids) > num_prompts:
             yield f"sample_id: {key.sample_id!r} is one more than the {num_prompts} of {key.task}"
-        earlier_line = self._line_numbers.setdefault(key, line_number)
+        earlier_line = self._line_numbers.setdefault(key, line_number)  # first line with the key
         if earlier_line != line_number:
             yield f"sample_id: {key.sample_id!r} of {key.method} is in line {earlier_line} already"
 
@@ -76,9 +85,13 @@ class RecordCheck:
 def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
     """A sentence for each contradiction in the line of an answer, the name of the field first.
 
-    `budget` is the largest number of tokens of an answer.
+    `budget` is the largest number of tokens of an answer, None if unknown. Of a line, per step:
+    `accept_lengths` are the tokens emitted, `num_nodes` the nodes of the draft tree, absent in
+    some lines. Per token of the answer: `token_ids`, and `token_ends`, its end in the text.
+    `serving` has a server's figures, and is None for the engine in this process.
     """
     num_tokens = len(line.token_ids)
+    # The server's own count, if it sent text: then token_ids are made from it and may differ.
     if line.serving and line.serving.reported_tokens is not None:
         num_tokens = line.serving.reported_tokens
     if line.num_tokens != num_tokens:
@@ -95,7 +108,7 @@ def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
             if seconds < 0:
                 yield f"phases.{phase}: {seconds} is negative"
     emitted = 1 + sum(line.accept_lengths)  # tokens: that of the prefill, then those of the steps
-    has_steps = bool(line.accept_lengths) or line.serving is None
+    has_steps = bool(line.accept_lengths) or line.serving is None  # a server may not tell them
     if has_steps and emitted != num_tokens:
         yield f"accept_lengths: 1 + their sum is {emitted}, but num_tokens is {num_tokens}"
     if budget is not None and num_tokens > budget:
@@ -110,5 +123,6 @@ def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
         step = is_longer_than_tree.index(True)
         length, num_nodes = line.accept_lengths[step], line.num_nodes[step]
         yield f"accept_lengths[{step}]: {length} tokens from a tree of {num_nodes} nodes"
+    # A method is "name" or "name:options"; vanilla's steps emit one token each.
     if line.method.partition(":")[0] == BASELINE and set(line.accept_lengths) - {1}:
         yield f"accept_lengths: {max(line.accept_lengths)} in a line of vanilla, which drafts none"

@@ -17,13 +17,13 @@ SAME_S = 2e-6
 
 
 def merge_problems(runs: Sequence[Run]) -> Iterator[str]:
-    """Everything that keeps the runs from being joined, a sentence each."""
+    """Everything that keeps the runs from being joined, a sentence each, with the runs' names."""
     first_header = runs[0].header
     for run_index, run in enumerate(runs):
         header = run.header
         if header.status == "running":
             yield f"{header.id} is not finished: merge it when it is."
-        if run.missing_text:
+        if run.missing_text:  # which records are missing, in words; empty if none
             yield f"{header.id} says that it is complete, but {run.missing_text}."
         earlier_runs = runs[:run_index]
         for earlier_run in earlier_runs:
@@ -34,7 +34,7 @@ def merge_problems(runs: Sequence[Run]) -> Iterator[str]:
                 )
         if any(header.id == earlier_run.header.id for earlier_run in earlier_runs):
             yield f"Two runs are named {header.id}: rename a folder, so that origins differ."
-        conflicts = MERGE.conflicts(first_header, header)
+        conflicts = MERGE.conflicts(first_header, header)  # differences that forbid a merge
         for sentence in in_words(conflicts, first_header, header):
             yield f"{sentence}."
 
@@ -66,24 +66,28 @@ class _Answer(NamedTuple):
 def _is_measured_twice(run: Run, earlier_run: Run) -> bool:
     """True if two runs share measurements: one is a copy, a part or a pass of the other.
 
-    Files of older versions have no `uid`, and copies can lose it: two records are one if they
-    differ in the repeat alone, and both times agree within `SAME_S`. In two honest passes, at
-    most one of the times agrees.
+    A run's `uids` are the random names of its measurements. Files of older versions have none,
+    and copies can lose them: two records are one if they differ in the repeat (pass over the
+    prompts) alone, and both times, of prefill and of decoding, agree within `SAME_S` seconds. In
+    two honest passes, at most one of the times agrees.
     """
     if run.header.uids & earlier_run.header.uids:
         return True
+    # A record's key without its repeat, with its token ids -> the pairs of times (prefill,
+    # decoding) of all records that have these, one per pass.
     times_by_answer = _times_of_answers(run)
     earlier_times_by_answer = _times_of_answers(earlier_run)
-    num_shared_times = 0
-    for answer, earlier_times in earlier_times_by_answer.items():
-        times_of_answer = times_by_answer.get(answer, [])
-        num_shared_times += sum(
-            any(times.is_same(earlier) for times in times_of_answer) for earlier in earlier_times
+    num_shared = 0  # records of the earlier run whose both times a record of `run` has, too
+    for answer, earlier_pairs in earlier_times_by_answer.items():
+        pairs_of_run = times_by_answer.get(answer, [])
+        num_shared += sum(
+            any(pair.is_same(earlier_pair) for pair in pairs_of_run)
+            for earlier_pair in earlier_pairs
         )
-    num_answers = sum(map(len, times_by_answer.values()))
-    num_earlier_answers = sum(map(len, earlier_times_by_answer.values()))
-    # Two equal measurements are enough; one, if a run has a single answer.
-    return num_shared_times >= max(1, min(2, num_answers, num_earlier_answers))
+    num_records = sum(map(len, times_by_answer.values()))
+    num_earlier_records = sum(map(len, earlier_times_by_answer.values()))
+    # Two shared records are enough; one, if a run has no more.
+    return num_shared >= max(1, min(2, num_records, num_earlier_records))
 
 
 def _times_of_answers(run: Run) -> Mapping[_Answer, Sequence[_Times]]:
