@@ -1,7 +1,4 @@
-"""Differences between two runs, from their headers.
-
-Each field declares its role (see `options`): `policies` says what a difference in it means.
-"""
+"""Differences between two runs' headers, by the roles of fields (see `options`, `policies`)."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -54,12 +51,13 @@ def in_words(conflicts: Iterable[Difference], first: RunHeader, second: RunHeade
 
 
 def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tuple[Difference, ...]:
-    """The fields in which two runs differ, but for notes.
+    """The fields in which two runs differ, but for notes: fields that are never compared.
 
     `first` and `second` are headers (`RunHeader` unless `is_exact`). What one header does not
     know, as a hash or the kernels of an older one, equals anything. Unless `is_exact`, fields
     without a name for readers and void ones are left out: a seed that nothing was drawn with,
-    the name of a model whose files are the same.
+    the name of a model whose files are the same. A field has a path ("model.dtype"), a part that
+    it is in, a name for readers (`what`) and a role: what a difference is of, such as "machine".
     """
     list_fields: Callable[[Any], Iterator[_Field]] = _exact_fields if is_exact else _named_fields
     first_fields = {field.path: field for field in list_fields(first)}
@@ -68,11 +66,11 @@ def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tup
     first_parts = {field.part for field in first_fields.values()}
     second_parts = {field.part for field in second_fields.values()}
     known_parts = first_parts & second_parts
-    void_patterns: list[str] = []
+    void_patterns: list[str] = []  # of paths, "*" for any text
     if not is_exact:
         assert isinstance(first, RunHeader) and isinstance(second, RunHeader)
         void_patterns = [*_void_patterns(first, second)]
-    texts_of = _exact_texts if is_exact else _texts
+    texts_of = _exact_texts if is_exact else _texts  # both contents as text; None if equal
 
     different: list[Difference] = []
     for path, field in (first_fields | second_fields).items():
@@ -82,7 +80,7 @@ def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tup
         first_content = first_fields[path].content if path in first_fields else _MISSING
         second_content = second_fields[path].content if path in second_fields else _MISSING
         if both_texts := texts_of(path, first_content, second_content):
-            different.append(Difference(field.what, *both_texts, path, field.role))
+            different.append(Difference(field.what, *both_texts, field=path, role=field.role))
     return tuple(different)
 
 
@@ -127,37 +125,36 @@ def _named_fields(header: RunHeader) -> Iterator[_Field]:
 def _walk(field: _Field, owner: str = "", *, is_exact: bool = False) -> Iterator[_Field]:
     """The fields below one of a header, or the field itself if it is compared as a whole.
 
-    Fields of structs and entries of mappings are walked. Notes are left out. Unless `is_exact`, a
-    field with a name for readers is compared as a whole, except if the name has "{}", which
-    stands for the key of an entry. `owner` is the key of the entry that the field is in, such as
-    the method of its options.
+    Fields of structs and entries of mappings are walked. A field's role says what a difference is
+    of, such as "machine"; notes, which are never compared, are left out. Unless `is_exact`, a field
+    with a name for readers (`what`) is compared as a whole, except if the name has "{}", which
+    stands for the key of an entry. `owner` is the key of the entry that the field is in ("pld" for
+    the options of this method), or empty. A field found has the parent's path as its part.
     """
     content = field.content
     if isinstance(content, tuple) and content and isinstance(content[0], Struct):
         # Entries are compared by their task, in whatever order they are, else by their number.
-        content = {
-            str(getattr(entry, "task", i)): entry  # a struct
-            for i, entry in enumerate(content)
-        }
+        content = {str(getattr(entry, "task", i)): entry for i, entry in enumerate(content)}
     is_named_as_a_whole = not is_exact and field.what and "{}" not in field.what
     if isinstance(content, Mapping) and not is_named_as_a_whole:
         for key, entry_content in content.items():
             shown_name = field.what.replace("{}", key)
-            inner_field = _Field(
+            inner_field = _Field(  # content, path, part, role, name for readers
                 entry_content, f"{field.path}.{key}", field.path, field.role, shown_name
             )
             yield from _walk(inner_field, key, is_exact=is_exact)
     elif isinstance(content, Struct) and not is_named_as_a_whole:
+        # Of each field of the struct: its name, its own role or None, its name for readers or "".
         for field_role in field_roles(type(content)):
             if field_role.role == "note":
                 continue
             path = f"{field.path}.{field_role.field}".removeprefix(".")
-            path = path.replace("spec.values", "spec")
+            path = path.replace("spec.values", "spec")  # the rest of spec is notes: "spec.seed"
             shown_name = field_role.shown_name
             if shown_name and owner:
                 shown_name = f"{shown_name} of {owner}"
-            role = field_role.role or field.role
-            inner_field = _Field(
+            role = field_role.role or field.role  # its own, else its parent's
+            inner_field = _Field(  # content, path, part, role, name for readers
                 getattr(content, field_role.field), path, field.path, role, shown_name
             )
             yield from _walk(inner_field, owner, is_exact=is_exact)
@@ -167,12 +164,14 @@ def _walk(field: _Field, owner: str = "", *, is_exact: bool = False) -> Iterator
 
 def _void_patterns(first: RunHeader, second: RunHeader) -> Iterator[str]:
     """Patterns of the paths of fields ("*" for any text) whose difference says nothing about
-    these two runs.
+    the two runs with these headers. In a header, `spec.values` are the run's options, `threads`
+    its CPU threads, if known, and `servers` its servers by method, none for the engine itself.
     """
     # The machine's other GPUs. The run's own is compared by `_named_fields`.
     yield "environment.gpus.*"
 
-    # Settings of sampling, if no cell that both have is sampled: greedy decoding draws nothing.
+    # Settings of sampling, if no temperature that both have is above 0: greedy decoding draws
+    # nothing.
     first_values, second_values = first.spec.values, second.spec.values
     shared_temperatures = {*first_values.temperatures} & {*second_values.temperatures}
     if not any(temperature > 0 for temperature in shared_temperatures):
@@ -183,12 +182,13 @@ def _void_patterns(first: RunHeader, second: RunHeader) -> Iterator[str]:
         yield "model.template_sha256"
 
     # CPU threads compute the model only where both runs were on a CPU, in this process.
+    # A device is "cpu", "cuda" or "cuda:1".
     device_kinds = {values.device.partition(":")[0] for values in (first_values, second_values)}
     if device_kinds != {"cpu"} or first.servers or second.servers:
         yield "num_threads"
 
-    # "hardware" has the threads too. If each run measured which number is the fastest on its
-    # machine, another number is a result and not a condition.
+    # The field "hardware" has the threads too. If each run measured which number is the fastest
+    # on its machine, another number is a result and not a condition.
     are_threads_measured = all(
         header.threads and header.threads.chosen_by == "measured" for header in (first, second)
     )
@@ -199,11 +199,11 @@ def _void_patterns(first: RunHeader, second: RunHeader) -> Iterator[str]:
 
 
 def _void_model_patterns(first: ModelHeader, second: ModelHeader) -> Iterator[str]:
-    """Patterns of the fields of a model that say nothing more: one other model is to be shown as
-    one difference.
+    """Patterns of the paths of a model's fields ("*" for any text) that say nothing more: one
+    other model is to be shown as one difference.
 
-    A model is identified by its revision on the Hub or by its files, whichever both runs know,
-    and only without them by its name.
+    A model is identified by its revision (commit on the Hub, None if local) or by its files (by
+    name, with hashes), whichever both runs know, and only without them by its name.
     """
     is_same_revision = first.revision is not None and first.revision == second.revision
     if is_same_revision:
@@ -226,34 +226,34 @@ def _have_same_files(first: Mapping[str, FileHeader], second: Mapping[str, FileH
 def _texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
     """The contents of a field of two headers in words; None if they do not differ.
 
-    `path` is the field's path in the header. A content can be `_MISSING`.
+    `path` is the field's path in the header. A content is `_MISSING` if a header lacks the field.
     """
     if isinstance(first, FileHeader) or isinstance(second, FileHeader):
         first_file = None if first is _MISSING else first
         second_file = None if second is _MISSING else second
-        return _file_texts(first_file, second_file)
+        return _file_texts(first_file, second_file)  # hashes or sizes of a checkpoint's file
     if first is _MISSING or second is _MISSING:
         return None
-    if path.endswith(".options"):  # an older version did not know every one
+    if path.endswith(".options"):  # of a method, by name; older versions did not know every one
         shared_options = first.keys() & second.keys()
         first = {name: first[name] for name in shared_options}
         second = {name: second[name] for name in shared_options}
-    if path.endswith("sha256") and None in (first, second):
+    if path.endswith("sha256") and None in (first, second):  # an unknown hash equals any
         return None
     if isinstance(first, PromptsHeader):
-        return _prompt_texts(first, second)
+        return _prompt_texts(first, second)  # hashes of a task's prompts
     return (_content_text(first), _content_text(second)) if first != second else None
 
 
 def _exact_texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
     """The contents of a field of two headers in JSON; None if they do not differ.
 
-    `path` is the field's path in the header. A content can be `_MISSING`. Older versions did not
-    hash every file, nor have every option of a method.
+    `path` is the field's path in the header. A content is `_MISSING` if a header lacks the field.
+    Older versions did not hash every file (None), nor have every option of a method.
     """
     if _MISSING in (first, second) and ".options." in path:
         return None
-    first_plain = None if first is _MISSING else to_builtins(first)
+    first_plain = None if first is _MISSING else to_builtins(first)  # as JSON can hold it
     second_plain = None if second is _MISSING else to_builtins(second)
     is_hash_unknown = path.endswith("sha256") and None in (first_plain, second_plain)
     if is_hash_unknown or first_plain == second_plain:
@@ -287,7 +287,7 @@ def _hash_and_origin(prompts: PromptsHeader) -> str:
 
 
 def _content_text(content: Any) -> str:
-    """The content of a header's field in words."""
+    """The content of a header's field in words: "none" if it is empty, "unknown" for None."""
     if isinstance(content, Mapping):
         return ", ".join(f"{key}={content[key]}" for key in sorted(content)) or "none"
     if isinstance(content, tuple):
