@@ -37,7 +37,9 @@ def find_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
 def _faults_of_records(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
     """A sentence for each fault of a record: method, request and temperature, then the fault.
 
-    `eos_ids` are the end tokens that answers stopped at, `budget` is in tokens per answer.
+    `eos_ids` are the end tokens that answers stopped at, `budget` the most tokens of an answer,
+    or None. A record's key names its method and its request: task, sample, turn of the chat from
+    0, pass over the prompts (`repeat`) and so on.
     """
     run_seed = header.spec.values.seed
     budget = header.spec.values.max_new_tokens
@@ -46,13 +48,14 @@ def _faults_of_records(header: RunHeader, records: Sequence[Record]) -> Iterator
         for record in records
         if _may_end_with_eos(record) and record.stop_reason == "eos"
     }
-    prompt_lengths: dict[tuple[str, str], int] = {}  # of first turns, by task and sample
+    prompt_lengths: dict[tuple[str, str], int] = {}  # tokens of first turns, by task and sample
     for record in records:
         key = record.key
         faults = [*_size_faults(record, header)]
         if record.is_ok:
             faults += [*_time_faults(record), *_end_faults(record, eos_ids, budget)]
-            # A merged record had another repeat.
+            # A record that was merged from another run (its `origin`) had another repeat there,
+            # and a seed that followed from it.
             if not record.origin and record.seed != seed_of(run_seed, key.request):
                 faults.append(f"the seed {record.seed} does not follow from the run's, {run_seed}.")
         if record.is_ok and not key.turn:
@@ -63,25 +66,30 @@ def _faults_of_records(header: RunHeader, records: Sequence[Record]) -> Iterator
                     f"its prompt has {num_prompt_tokens} tokens, in others {first_length}."
                 )
         request_text = f"{key.sample_id}, turn {key.turn}, repeat {key.repeat}"
-        answer = f"{key.method} on {request_text} at T={key.temperature:g}"
-        yield from (f"{answer}: {fault}" for fault in faults)
+        answer_text = f"{key.method} on {request_text} at T={key.temperature:g}"
+        yield from (f"{answer_text}: {fault}" for fault in faults)
 
 
 def _time_faults(record: Record) -> Iterator[str]:
     """A sentence for each time that is not positive, and for parts of the decoding that took
     longer than all of it.
+
+    Seconds: `prefill_s` until the first token, `decode_s` from it to the last, both None if the
+    answer failed; `phases` of the parts of a step, summed over the steps, if they were timed;
+    `draft_prefill_s` in which the drafter read the prompt, within `decode_s`, or None.
     """
     if record.prefill_s is None or record.decode_s is None:
         return
     if record.prefill_s <= 0:
         yield f"prefill_s is {record.prefill_s:g}, but reading a prompt takes time."
+    # A server (`serving`) may send all tokens at once.
     if record.decode_s <= 0 and record.accept_lengths and record.serving is None:
         yield f"decode_s is {record.decode_s:g}, but it has steps."
     seconds_by_part = {"draft_prefill_s": record.draft_prefill_s or 0.0}
     if record.phases:
         seconds_by_part["the sum of the phases"] = sum(asdict(record.phases).values())
     for part_name, seconds in seconds_by_part.items():
-        if seconds > record.decode_s * _SLACK:
+        if seconds > record.decode_s * _SLACK:  # a factor just above 1: sums are rounded
             yield f"{part_name} is {seconds:g} s, more than decode_s, {record.decode_s:g}."
 
 
@@ -93,13 +101,15 @@ def _may_end_with_eos(record: Record) -> bool:
 def _end_faults(record: Record, eos_ids: set[int], budget: int | None) -> Iterator[str]:
     """A sentence if an answer goes on after an end token, or does not fit its stop reason.
 
-    `eos_ids` are the end tokens, `budget` is the largest number of tokens.
+    `eos_ids` are the end tokens, `budget` is the largest number of tokens, None if unknown. The
+    stop reason is "eos" (an end token), "budget", or "length": the end of the model's context.
     """
     reason = record.stop_reason
     if reason is None:
         yield "it has no stop_reason."
     if reason == "budget" and budget is not None and record.num_tokens != budget:
         yield f"it stopped at {record.num_tokens} tokens of a budget of {budget}."
+    # Not an answer that failed or is empty, nor one of a server.
     if not _may_end_with_eos(record):
         return
     *earlier_ids, last_id = record.token_ids
@@ -114,7 +124,8 @@ def _size_faults(record: Record, header: RunHeader) -> Iterator[str]:
     """A sentence if the ends of tokens do not fit the text, and for trees that are larger or
     deeper than the options of dynamic trees allow (EAGLE-2 and its like).
 
-    `token_ends` counts the characters of the text up to the end of each token.
+    `token_ends` counts the characters of the text up to the end of each token. Per step of the
+    record, `num_nodes` are its tree's nodes and `accept_lengths` the tokens that it emitted.
     """
     token_ends = record.token_ends
     is_ordered = list(token_ends) == sorted(token_ends)
@@ -125,10 +136,10 @@ def _size_faults(record: Record, header: RunHeader) -> Iterator[str]:
         return
     allowed_nodes = method.options["total_tokens"]
     levels = method.options["depth"] + 1  # EAGLE counts the levels below the first one
-    num_nodes = max(record.num_nodes, default=0)
+    num_nodes = max(record.num_nodes, default=0)  # of the largest tree
     if num_nodes > allowed_nodes:
         yield f"a tree of {num_nodes} nodes, with {allowed_nodes} allowed."
-    accept_length = max(record.accept_lengths, default=0)
+    accept_length = max(record.accept_lengths, default=0)  # of the step with the most tokens
     if accept_length > levels + 1:  # a token of each level, and the bonus token
         yield f"a step of {accept_length} tokens from trees of depth {levels}."
 
@@ -145,6 +156,9 @@ def _dates_in_the_future(header: RunHeader) -> Iterator[str]:
 def _missing_records(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
     """A sentence for each way in which a complete run lacks records: of the header's count, of the
     requests that other methods answered, and of the prompts.
+
+    The header's `num_records` is None if unknown; its `prompts` describe each task's prompts. A
+    record's key is its method and its request: task, sample id, turn, pass over the prompts, etc.
     """
     if header.num_records is not None and len(records) != header.num_records:
         yield f"The run is complete, but has {len(records)} of {header.num_records} records."
@@ -169,8 +183,10 @@ def _missing_records(header: RunHeader, records: Sequence[Record]) -> Iterator[s
 def _too_short_runs(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
     """A sentence if a run took less time than a worker's answers, which come one after the other,
     or if its times are wrong. A merged run took the time of all the runs it is made of.
+
+    Starts (`created`) and ends (`finished`) are texts in ISO 8601; an unfinished run's end is None.
     """
-    parts_of_run = header.origins or [header]
+    parts_of_run = header.origins or [header]  # `origins`: the runs that it was merged from
     try:
         durations_s = [
             _seconds_between(part_of_run.created, part_of_run.finished)
@@ -185,12 +201,13 @@ def _too_short_runs(header: RunHeader, records: Sequence[Record]) -> Iterator[st
         return
     if len(durations_s) < len(parts_of_run):  # not finished
         return
-    answers_s: dict[str, float] = defaultdict(float)  # by worker: they answer side by side
+    # Seconds of all answers of each worker, "" without any: workers answer side by side.
+    answers_s: dict[str, float] = defaultdict(float)
     for record in records:
-        answers_s[record.worker] += record.wall_s or 0.0
+        answers_s[record.worker] += record.wall_s or 0.0  # None if the answer failed
     longest_s = max(answers_s.values(), default=0.0)
     run_s = sum(durations_s)
-    if longest_s > run_s + _CLOCK_S * len(parts_of_run):
+    if longest_s > run_s + _CLOCK_S * len(parts_of_run):  # starts and ends are whole seconds
         yield f"The answers took {longest_s:.0f} s, but the whole run only {run_s:.0f} s."
 
 
@@ -201,18 +218,19 @@ def _seconds_between(start: str, end: str) -> float:
 def _miscounted_blocks(blocks: Sequence[BlockHeader], records: Sequence[Record]) -> Iterator[str]:
     """A sentence for each block of a server whose counts of requests and tokens differ from the
     sums of its records. A block has the requests of one method and task that a server completed
-    in one go.
+    in one go. The key of a block is its method, temperature, task, pass over the prompts and load.
     """
     num_requests: Counter[BlockKey] = Counter()  # of the records, by the key of their block
-    num_tokens: Counter[BlockKey] = Counter()
+    num_tokens: Counter[BlockKey] = Counter()  # of their answers, likewise
     for record in records:
         key = block_key(record.key)
         num_requests[key] += 1
         num_tokens[key] += record.num_tokens
-    num_blocks = Counter(map(block_key, blocks))
+    num_blocks = Counter(map(block_key, blocks))  # blocks by their key
     for block in blocks:
         key = block_key(block)
-        if num_blocks[key] > 1 or block.num_before:  # its records were measured in parts
+        # Its records were measured in parts: `num_before` requests before an interruption.
+        if num_blocks[key] > 1 or block.num_before:
             continue
         counts = num_requests[key], num_tokens[key]  # those of its records
         if (block.num_requests, block.num_tokens) != counts:

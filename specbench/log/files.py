@@ -26,7 +26,8 @@ class LineFile:
     def __init__(self, path: Path, option: str = "--output") -> None:
         """Open and lock the file, and cut off a last line that has no newline.
 
-        `option` is the option of the command line that names the folder, for messages.
+        `option` is the option of the command line that names the folder, for messages. Errors of
+        the system become a RunFolderError that names the path (`folder_errors`).
         """
         self.path = path
         self._option = option
@@ -35,7 +36,7 @@ class LineFile:
             self._descriptor = os.open(path, flags, 0o644)
             try:
                 self._lock()
-                self.check_in_place()
+                self.check_in_place()  # raises if it was replaced between opening and locking
                 os.ftruncate(self._descriptor, end_of_last_line(self._descriptor))
             except BaseException:
                 self.close()
@@ -47,13 +48,13 @@ class LineFile:
         Raises:
             RunFolderError: the disk is full, or the file is no longer where it was.
         """
-        self.check_in_place()
+        self.check_in_place()  # raises if the path leads to another file, or to none
         size_before = os.fstat(self._descriptor).st_size
         with folder_errors(self.path, self._option):
             try:
                 unwritten = memoryview(line)
                 while unwritten:
-                    num_written = os.write(self._descriptor, unwritten)
+                    num_written = os.write(self._descriptor, unwritten)  # bytes; may be a part
                     unwritten = unwritten[num_written:]
             except BaseException:
                 os.ftruncate(self._descriptor, size_before)
@@ -156,7 +157,7 @@ def folder_errors(path: Path, option: str = "--output") -> Iterator[None]:
 def end_of_last_line(descriptor: int) -> int:
     """The number of bytes of an open file up to and with its last newline; 0 if it has none."""
     block_end = os.fstat(descriptor).st_size
-    while block_end:  # blocks of the file, from its end to its beginning
+    while block_end:  # blocks of up to 64 KiB, from the file's end to its beginning
         block_start = max(0, block_end - 65536)
         block = os.pread(descriptor, block_end - block_start, block_start)
         newline_index = block.rfind(b"\n")

@@ -73,11 +73,12 @@ def list_runs(root: Path) -> dict[Path, RunHeader | RunFolderError]:
     """
     headers: dict[Path, RunHeader] = {}
     unreadable: dict[Path, RunFolderError] = {}
-    for file in sorted(root.glob(f"*/{HEADER}")):
+    for file in sorted(root.glob(f"*/{HEADER}")):  # the header's file of each run, run.json
         try:
             headers[file.parent] = read_header(file.parent)
         except RunFolderError as error:
             unreadable[file.parent] = error
+    # `created` is the time of a run's start, ISO 8601.
     newest_first = sorted(headers, key=lambda folder: headers[folder].created, reverse=True)
     return {folder: headers[folder] for folder in newest_first} | unreadable
 

@@ -190,14 +190,19 @@ class RunHeader(Struct, frozen=True, kw_only=True):
 
     @property
     def device_phrase(self) -> str:
-        """The hardware of all parts of the run, in words."""
+        """The hardware of all runs that this one was merged from (`origins`), or its own, in words.
+
+        `cpu_threads` is the number of threads on a CPU; None on a GPU or for a server. `workers`
+        are the processes of a cluster.
+        """
         spec_values = self.spec.values
         environments = [origin.environment for origin in self.origins] or [self.environment]
         phrases = [
             environment.device_phrase(spec_values.device, self.cpu_threads)
             for environment in environments
         ]
-        phrase = "; ".join(dict.fromkeys(phrases))
+        phrase = "; ".join(dict.fromkeys(phrases))  # each one once
+        # Addresses of servers that were running: they may be on other machines.
         if spec_values.urls:
             phrase = f"hardware unknown to the client, client on {phrase}"
         if self.workers:

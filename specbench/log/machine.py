@@ -15,11 +15,12 @@ UNKNOWN = "unknown"
 def gpu_numbers(device: str) -> range:
     """The numbers of the GPUs that a device names: "cuda" (the first), "cuda:1" or "cuda:0-3".
 
-    Empty for a CPU, and for anything that is not a number.
+    Empty for a CPU, and if the text after "cuda:" is neither a number nor two with a dash.
     """
     kind, _, numbers = device.partition(":")
     if kind != "cuda":
         return range(0)
+    # Texts of the lowest and the highest number; the dash is empty if there is one number.
     lowest, dash, highest = (numbers or "0").partition("-")
     if not dash:
         highest = lowest
@@ -173,14 +174,16 @@ class Environment(Struct, frozen=True):
     def device_phrase(self, device: str, threads: int | None) -> str:
         """The hardware that the device means, in words for a table's title.
 
-        `threads` is the number of this process's engine; None for a server, which has its own.
+        `device` is "cpu", "cuda:1" or the like. `threads` are the CPU threads of this process's
+        engine, used on a CPU only; None for a server, which has its own.
         """
-        if gpu := self.gpu(device):
-            num_gpus = len(gpu_numbers(device))
+        if gpu := self.gpu(device):  # the first GPU of the device; None for a CPU
+            num_gpus = len(gpu_numbers(device))  # of the device: "cuda:0-1" has 2
             count_text = f"{num_gpus} x " if num_gpus > 1 else ""
             driver = gpu.driver or UNKNOWN
-            return f"{count_text}{gpu.name}{_memory(gpu.memory_bytes)}, driver {driver}"
-        cores = UNKNOWN if self.cpu.num_cores is None else self.cpu.num_cores
+            memory_text = _memory(gpu.memory_bytes)  # ", 80 GiB"; empty if unknown
+            return f"{count_text}{gpu.name}{memory_text}, driver {driver}"
+        cores = UNKNOWN if self.cpu.num_cores is None else self.cpu.num_cores  # a number or a text
         memory_text = _memory(self.cpu.memory_bytes)
         phrase = f"{self.cpu.model}, {cores} cores{memory_text}"
         if threads is None:
