@@ -40,8 +40,9 @@ Offsets = Mapping[Prompt, int]
 
 
 def merged(runs: Sequence[Run]) -> Run:
-    """Join runs of the same work into one. A prompt that several runs have gets further passes,
-    numbered on in the order of the runs. Each record keeps its run's id as `origin`.
+    """Join runs of the same work into one. A prompt that several runs have gets further passes
+    (the `repeat` of a record's key), numbered on in the order of the runs. Each record keeps its
+    run's id as `origin`.
 
     Raises:
         UserError: there are fewer than two runs, or they do not fit together. The message
@@ -49,7 +50,7 @@ def merged(runs: Sequence[Run]) -> Run:
     """
     if len(runs) < 2:
         raise UserError("One run cannot be merged.", "Give several runs.")
-    problems = [*merge_problems(runs)]
+    problems = [*merge_problems(runs)]  # sentences
     if problems:
         raise UserError(
             "The runs cannot be merged:\n" + "\n".join(f"  {problem}" for problem in problems),
@@ -61,8 +62,8 @@ def merged(runs: Sequence[Run]) -> Run:
     for run in runs:
         offsets = dict(num_passes)  # passes over each prompt in earlier runs
         offsets_of_runs.append(offsets)
-        trace_lines = store.read_trace(run.path) if run.path else ()
-        traces = {line.key: line.steps for line in trace_lines}  # by record
+        trace_lines = store.read_trace(run.path) if run.path else ()  # no path: not from a folder
+        traces = {line.key: line.steps for line in trace_lines}  # key -> draft trees of its steps
         for record in run.records:
             prompt = _prompt_of(record)
             renumbered_record = renumbered(record, offsets.get(prompt, 0))
@@ -70,6 +71,7 @@ def merged(runs: Sequence[Run]) -> Run:
                 renumbered_record,
                 trace=traces.get(record.key, ()),
                 origin=record.origin or run.header.id,
+                # A worker's name in the merged run; none if no worker of a cluster completed it.
                 worker=_worker(record.worker, run.header) if record.worker else "",
             )
             records.append(merged_record)
@@ -85,7 +87,8 @@ def write_run(run: Run, folder: Path) -> None:
     """Write the run into a new folder.
 
     It is written to a hidden folder beside, and says that it is complete when it is in its
-    place. A merge that was killed can be repeated: what it left is replaced.
+    place. A merge that was killed can be repeated: what it left is replaced. A `RunFolder` holds
+    the lock of a folder, and `sync` waits until a file or a folder's names are on the disk.
 
     Raises:
         RunFolderError: the folder cannot be written, or another merge writes to it.
@@ -93,7 +96,7 @@ def write_run(run: Run, folder: Path) -> None:
     """
     folder = folder.resolve()
     scratch = folder.with_name(f".{folder.name}.merging")
-    header = structs.replace(run.header, id=folder.name)
+    header = structs.replace(run.header, id=folder.name)  # a run has its folder's name
     _make_room(folder, scratch)
     with store.RunFolder(scratch) as run_folder, folder_errors(folder):
         try:
@@ -114,6 +117,8 @@ def write_run(run: Run, folder: Path) -> None:
 def _make_room(folder: Path, scratch: Path) -> None:
     """Remove what a killed merge left in a folder and in the one beside it.
 
+    HEADER, SAMPLES and TRACE are the names of a run's files. A header is replaced by way of ".new".
+
     Raises:
         RunFolderError: a merge is writing to one of them.
         UserError: the folder holds a run or other files.
@@ -126,10 +131,11 @@ def _make_room(folder: Path, scratch: Path) -> None:
             rmtree(scratch)
         if (folder / store.HEADER).exists():
             stored_header = store.read_header(folder)
+            # `origins`: the runs that a run was merged from; other runs have none.
             is_left_by_a_merge = stored_header.status == "running" and stored_header.origins
             if not is_left_by_a_merge:
                 raise UserError(f"{folder} holds a run already.", "Give another --out.")
-            # The header last: it says that the others may go.
+            # The header last: while it is there, it says that the other files may go.
             for file_name in (store.TRACE, store.SAMPLES, f".{store.HEADER}.new", store.HEADER):
                 (folder / file_name).unlink(missing_ok=True)
         if folder.exists() and any(folder.iterdir()):
@@ -142,13 +148,15 @@ def _header(
     """The header of the merged run: the first header, with the tasks, passes, blocks, workers and
     warnings of all. What holds for one machine alone is left to the origins.
 
-    `offsets_of_runs` has for each run the number of passes over each prompt in earlier runs.
+    `records` are the merged run's, `offsets_of_runs` has for each run the number of passes over
+    each prompt in earlier runs. A `repeat` is a pass over the prompts, from 0.
     """
     headers = [run.header for run in runs]
     first_header = headers[0]
-    columns: dict[str, str] = {}  # task -> title
+    columns: dict[str, str] = {}  # task -> title of its column in tables
     for header in headers:
         columns |= header.columns
+    # `limit` or `sample`: the number of prompts of a task to use; `limit_order`: which of them.
     limit = _shared({header.spec.values.limit for header in headers})
     is_one_order = len({header.spec.values.limit_order for header in headers}) == 1
     spec_values = structs.replace(
@@ -157,20 +165,20 @@ def _header(
         until_ci=None,
         tasks=tuple(columns),
         limit=limit if is_one_order else None,
-        sample=_shared({header.spec.values.sample for header in headers}),
+        sample=_shared({header.spec.values.sample for header in headers}),  # None if they differ
     )
-    blocks: list[BlockHeader] = []
+    blocks: list[BlockHeader] = []  # each: requests of a task that a server completed in one go
     for run, offsets in zip(runs, offsets_of_runs, strict=True):
         for block in run.header.blocks:
             num_earlier_passes = _block_offset(block.task, run, offsets)
             blocks.append(structs.replace(block, repeat=block.repeat + num_earlier_passes))
-    workers = {
-        _worker(name, header): worker
+    workers = {  # processes of a cluster
+        _worker(name, header): worker  # name in the merged run, header of the worker
         for header in headers
         for name, worker in header.workers.items()
     }
     is_one_machine = len({header.machine_name for header in headers}) == 1
-    end_times = [header.finished for header in headers if header.finished]
+    end_times = [header.finished for header in headers if header.finished]  # ISO 8601
     return structs.replace(
         first_header,
         uid="",
@@ -226,6 +234,9 @@ def _block_offset(task: str, run: Run, offsets: Offsets) -> int:
 def _prompts(headers: Sequence[RunHeader], records: Sequence[Record]) -> Iterator[PromptsHeader]:
     """The header of each task's prompts. If runs have different prompts of a task, it covers them
     all, and its hash is made from theirs.
+
+    `records` are all runs' records. A `PromptsHeader` has the number of a run's prompts of a task,
+    a hash of them (`sha256`), and their ids by category.
     """
     # task -> sha256 -> the prompts of the task with this hash
     prompts_by_task: dict[str, dict[str, PromptsHeader]] = defaultdict(dict)
@@ -238,7 +249,7 @@ def _prompts(headers: Sequence[RunHeader], records: Sequence[Record]) -> Iterato
         if len(sample_ids) <= largest.num_prompts:  # the others are parts of it
             yield largest
             continue
-        categories: dict[str, tuple[str, ...]] = {}
+        categories: dict[str, tuple[str, ...]] = {}  # category -> ids of its prompts
         for prompts in prompts_by_hash.values():
             for category, ids in prompts.categories.items():
                 categories[category] = tuple(dict.fromkeys((*categories.get(category, ()), *ids)))
@@ -253,6 +264,9 @@ def _prompts(headers: Sequence[RunHeader], records: Sequence[Record]) -> Iterato
 def _warnings(headers: Sequence[RunHeader]) -> Iterator[str]:
     """Sentences: each run's own warnings after its id, then the differences from the first run
     that may change times.
+
+    `header.cpu` has the load of other programs on the processor, None if not sampled. A run on
+    servers is not warned of them: its own servers are such programs.
     """
     first_header, *other_headers = headers
     for header in headers:

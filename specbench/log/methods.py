@@ -51,17 +51,22 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
     def settings_text(self) -> str:
         """The size of its drafts in words, if it is not the paper's: "6 tokens; paper: 10". If
         only another option differs, it is that: "ngram=2; paper: 3". Empty if none differs.
+
+        `options` are those in effect. `settings` says where they come from, None if they are the
+        paper's or the user's: in `paper`, the paper's values of options that differ; in `source`,
+        "cut" for the paper's sizes with the rows that are cheap.
         """
         if not self.settings or not self.settings.paper:
             return ""
         paper_options = self.settings.paper
+        # _SIZE_UNITS: option -> unit, for the options that say how large a draft is.
         size_options = [option for option in _SIZE_UNITS if option in paper_options]
         if size_options:
-            option = size_options[0]
+            option = size_options[0]  # the first one is for labels
             size = self.options[option]
             unit = _SIZE_UNITS[option]
             size_in_effect = f"{size} {unit.removesuffix('s') if size == 1 else unit}"
-            size_in_paper = paper_options[option] or "all"
+            size_in_paper = paper_options[option] or "all"  # 0 stands for all nodes
             if option == "total_tokens":  # a tree, which has depth + 1 levels below the root
                 paper_depth = paper_options.get("depth", self.options["depth"])
                 size_in_paper = f"{size_in_paper} nodes, {paper_depth + 1} levels"
@@ -95,10 +100,14 @@ class MethodLabel(NamedTuple):
         """The title with the options that were given, settings that were chosen and threads of
         its own, and a star if the output may differ. Options that all variants share are left
         out, and folders of the machine before the part that tells a path from the others'.
+
+        `spelling` is the method's name with its options, "pld:ngram=2"; `others` are the spellings
+        of the run's other variants of the method. `settings` is the size of its drafts in words,
+        "" if it is the paper's; `threads` the number of its CPU threads, 0 if it is vanilla's.
         """
-        options_of_others = [_given_options(other) for other in self.others]
+        options_of_others = [_given_options(other) for other in self.others]  # ["ngram=2"] each
         all_other_options = [*chain(*options_of_others)]
-        details = []
+        details = []  # texts in parentheses after the title
         for option in _given_options(self.spelling):
             is_shared = self.others and all(option in options for options in options_of_others)
             if not is_shared:
@@ -119,11 +128,12 @@ def _given_options(spelling: str) -> list[str]:
 def _without_folders(option: str, others: Sequence[str]) -> str:
     """An option such as "weights=/a/b/c" with the fewest last parts of its path, "weights=c", that
     no other option ends with. `others` are the options of the run's other variants of the method.
+    An option without folders, such as "weights=org/name" of the Hub, stays as it is.
     """
     name, _, path = option.partition("=")
-    if "/" not in path or HUB_ID.fullmatch(path):
+    if "/" not in path or HUB_ID.fullmatch(path):  # HUB_ID: a pattern for "org/name"
         return option
-    path_parts = Path(path).parts
+    path_parts = Path(path).parts  # names of folders, then of the file
     other_options = [other for other in others if other != option]
     for num_kept in range(1, len(path_parts)):
         kept_path = "/".join(path_parts[-num_kept:])

@@ -101,17 +101,19 @@ class Option:
         """The value that a text, a number or a list of texts on a command line means.
 
         It is a tuple for an option that can be given several times. `given` is a list of texts
-        for such an option, else a text, or the value itself.
+        for such an option, else a text, or the value itself. The option's `word` ("auto") stands
+        for its default, "" for none; its `form` is the form of texts that are not plain (a share,
+        words as in a shell, texts with commas); `item` is the type of one value.
 
         Raises:
             UserError: a text is not a value of this option.
         """
         if given == self.word and self.word:
             return self.default
-        if self.form == "texts":
+        if self.form == "texts":  # not split at commas
             return tuple(text.strip() for text in given if text.strip())
         if self.form:
-            return _READERS[self.form](self.flag, given)
+            return _READERS[self.form](self.flag, given)  # the flag is for messages
         if self.is_many:
             stripped = [piece.strip() for text in given for piece in text.split(",")]
             texts = [piece for piece in stripped if piece]
@@ -141,6 +143,9 @@ class Option:
         """Refuse a value out of the limits, or not among the choices. Of a tuple, each number is
         checked.
 
+        A value is a number, a text or a tuple of them. `least` and `above` are the limits from
+        below, the second one not allowed itself; None without. `hint` says what to give instead.
+
         Raises:
             UserError: the value is refused.
         """
@@ -151,11 +156,15 @@ class Option:
                 hint = self.hint or f"Give {self.flag} {allowed_text}."
                 raise UserError(f"{self.flag} {number:g} is {fault}.", hint)
         if self.choices and value not in self.choices:
-            noun = self.noun or self.name
-            raise unknown_name(noun, value, filter(None, self.choices), self.hint)
+            noun = self.noun or self.name  # what the choices are, for the message
+            raise unknown_name(noun, value, filter(None, self.choices), self.hint)  # an error
 
     def _fault(self, number: float) -> str:
-        """The end of a sentence that says what is wrong with a number; empty if nothing is."""
+        """The end of a sentence that says what is wrong with a number; empty if nothing is.
+
+        The option allows numbers from `least` on, `above` another one, and up to `most`; a limit
+        that is None does not exist.
+        """
         if math.isnan(number):
             return "not a number"
         if self.least is not None and number < self.least:
@@ -221,13 +230,16 @@ def shown_as(name: str) -> Meta:
 
 @cache
 def field_roles(struct: type[Struct]) -> tuple[FieldRole, ...]:
-    """The role and the name for readers of each field of a struct, in its order.
+    """The role and the name for readers ("" for none) of each field of a struct, in its order.
 
-    Of an option that comparisons name, the name is its flag.
+    A role says what a difference of two runs in the field is of, such as "work" or "machine"; None
+    is the role of the part that the struct is. Some fields are options of the command line: one
+    that comparisons name (`is_compared`) has its flag, "--top-p", as its name.
     """
     options_by_name = {option.name: option for option in options(struct)}
     roles = []
-    # `extra`: the role and the name that the field's annotation declares, if it is no option
+    # `extra`: the role and the name that the field's annotation declares, if any, as a dict with
+    # the keys "role" and "shown_name", for a field that is no option
     for field, extra in _declarations(struct):
         if option := options_by_name.get(field.name):
             shown_name = option.flag if option.is_compared else ""
@@ -245,8 +257,8 @@ def _declarations(struct: type[Struct]) -> Iterator[tuple[FieldInfo, dict[str, A
 
 
 def share(flag: str, text: str) -> float:
-    """The share, from 0 to below 1, that the text "5%" or "0.05" is of. `flag` is the option, for
-    the message.
+    """The share, from 0 to below 1, that a text such as "5%" or "0.05" means. `flag` is the
+    option, for the message.
 
     Raises:
         UserError: the text is not a share.

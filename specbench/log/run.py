@@ -134,13 +134,13 @@ class Run:
             return self
         is_first = load == self.loads[0]
         records = tuple(record for record in self.records if load_of(record.key) == load)
-        num_expected = self.header.num_records
+        num_expected = self.header.num_records  # records of the whole run; None if unknown
         if num_expected:
             # All records that are missing count as those of the first load.
-            num_elsewhere = len(self.records) - len(records)
+            num_elsewhere = len(self.records) - len(records)  # at other loads
             num_expected = num_expected - num_elsewhere if is_first else len(records)
         spec = self.header.spec
-        spec_values = structs.replace(
+        spec_values = structs.replace(  # the options; a load is one of these two
             spec.values,
             concurrency=(load.concurrency,) if load.concurrency else (),
             request_rates=(load.request_rate,) if load.request_rate else (),
@@ -152,7 +152,7 @@ class Run:
             blocks=tuple(block for block in self.header.blocks if load_of(block) == load),
             warnings=self.header.warnings if is_first else (),
         )
-        left_out = self.left_out if is_first else ()
+        left_out = self.left_out if is_first else ()  # lines of the file that were not read
         return replace(self, header=header, records=records, left_out=left_out)
 
     def of(self, categories: Mapping[str, str]) -> Run:
@@ -170,14 +170,14 @@ class Run:
     def pooled(runs: Sequence[Run]) -> Run:
         """Whole runs of one command on one machine as one run, each a unit of variance.
 
-        The repeats of all runs are numbered on.
+        The repeats (passes over the prompts) of all runs are numbered on.
 
         Raises:
             UserError: the runs differ in work, machine or methods, or one is given twice.
         """
         _check_poolable(runs)
         records: list[Record] = []
-        run_of_repeat: list[int] = []
+        run_of_repeat: list[int] = []  # for each repeat of the pool, the index of its run
         for run_index, run in enumerate(runs):
             num_earlier_repeats = len(run_of_repeat)
             records += (renumbered(record, num_earlier_repeats) for record in run.records)
@@ -185,7 +185,7 @@ class Run:
         return Run(
             _pooled_header([run.header for run in runs]),
             tuple(records),
-            left_out=tuple(line for run in runs for line in run.left_out),
+            left_out=tuple(line for run in runs for line in run.left_out),  # lines not read
             run_of_repeat=tuple(run_of_repeat),
         )
 
@@ -208,7 +208,7 @@ def _check_poolable(runs: Sequence[Run]) -> None:
             raise UserError(
                 f"The run {header.id} is pooled with itself or a copy.", "Name it once."
             )
-        conflicts = POOL.conflicts(first_header, header)
+        conflicts = POOL.conflicts(first_header, header)  # differences that forbid a pool
         if conflicts:
             sentences = "; ".join(in_words(conflicts, first_header, header))
             raise UserError(
@@ -225,11 +225,12 @@ def _is_copy(run: Run, earlier_run: Run) -> bool:
 
 def _pooled_header(headers: Sequence[RunHeader]) -> RunHeader:
     """The header of a pool: that of the first run, with the repeats, records, blocks and warnings
-    of all, numbered on from run to run.
+    of all, numbered on from run to run. A repeat is a pass over the prompts; a block, the requests
+    of one method, task and repeat to a server.
     """
     first_header = headers[0]
     blocks: list[BlockHeader] = []
-    num_repeats = 0
+    num_repeats = 0  # of the runs so far
     for header in headers:
         blocks += (
             structs.replace(block, repeat=block.repeat + num_repeats) for block in header.blocks
@@ -240,15 +241,15 @@ def _pooled_header(headers: Sequence[RunHeader]) -> RunHeader:
     are_all_counted = len(record_counts) == len(headers)
     return structs.replace(
         first_header,
-        uid="",
+        uid="",  # the random name of one run's measurements
         id=f"{first_header.id} and {len(headers) - 1} more",
-        status=joint_status(headers),
+        status=joint_status(headers),  # complete if all are
         finished=headers[-1].finished,
         spec=structs.replace(first_header.spec, values=spec_values),
         num_records=sum(record_counts) if are_all_counted else None,
         blocks=tuple(blocks),
-        hooks=added_hooks(headers),
-        weights_print=changed_print(headers),
+        hooks=added_hooks(headers),  # seconds of methods' untimed work
+        weights_print=changed_print(headers),  # fingerprint of the target's weights
         warnings=tuple(dict.fromkeys(_pooled_warnings(headers))),
     )
 
@@ -281,12 +282,13 @@ def changed_print(headers: Sequence[RunHeader]) -> WeightsPrint | None:
 
 def _pooled_warnings(headers: Sequence[RunHeader]) -> Iterable[str]:
     """Sentences: all runs' own warnings, then the differences from the first run that may change
-    times.
+    times. `cpu` has the load of other programs on the processor, None if not sampled; servers of
+    a run are such programs themselves.
     """
     first_header, *other_headers = headers
     for header in headers:
         yield from header.warnings
-    for header in other_headers:
+    for header in other_headers:  # the pool keeps the first one's `cpu`, which warns by itself
         if header.cpu and not header.servers and header.cpu.others_warning:
             yield f"{header.id}: {header.cpu.others_warning}"
         for sentence in in_words(POOL.cautions(first_header, header), first_header, header):

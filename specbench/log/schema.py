@@ -47,16 +47,18 @@ def json_schema(kind: str) -> dict[str, Any]:
     Raises:
         UserError: there is no such kind.
     """
-    if kind not in KINDS:
+    if kind not in KINDS:  # kind -> the class of its content
         raise unknown_name("kind of file", kind, KINDS)
     schema = msgspec.json.schema(KINDS[kind])
-    descriptions = _descriptions()
+    descriptions = _descriptions()  # class name -> field name in files -> description
     for class_name, definition in schema["$defs"].items():
         for field, description in descriptions[class_name].items():
             definition["properties"][field]["description"] = description
+        # The field "schema", the version of the files, is the tag of a msgspec class or a field of
+        # its own. Only a tag has an "enum", and a tag cannot have a docstring.
         version_field = definition["properties"].get("schema", {})
         if "enum" in version_field:
-            version_field["description"] = "version of the run files"  # a tag cannot have a Meta
+            version_field["description"] = "version of the run files"
     return schema
 
 
@@ -65,7 +67,7 @@ def _descriptions() -> dict[str, dict[str, str]]:
     classes. Python drops them, so they are read from the source.
     """
     docstrings_by_class: dict[str, dict[str, str]] = {}
-    for module in _MODULES:
+    for module in _MODULES:  # that declare parts of the files, base classes first
         for statement in ast.parse(inspect.getsource(module)).body:
             if isinstance(statement, ast.ClassDef):
                 declared_class = getattr(module, statement.name)
@@ -75,6 +77,7 @@ def _descriptions() -> dict[str, dict[str, str]]:
                 docstrings_by_class[statement.name] = dict(
                     chain.from_iterable(map(dict.items, inherited_docstrings))
                 )
+                # Those of the fields that the class declares itself.
                 docstrings_by_class[statement.name] |= _own_descriptions(statement, declared_class)
     return docstrings_by_class
 

@@ -152,7 +152,7 @@ GOODPUT = ("ttft", "tpot", "e2e")
 
 
 def parse_goodput(text: str) -> dict[str, float]:
-    """Limits in seconds by name, from "ttft:500,tpot:50" in milliseconds.
+    """Limits in seconds by name, from "ttft:500,tpot:50" in milliseconds; none from "".
 
     Raises:
         UserError: it has another form.
@@ -163,7 +163,8 @@ def parse_goodput(text: str) -> dict[str, float]:
         try:
             limits_s[time_name] = float(milliseconds) / 1e3
         except ValueError:
-            limits_s[time_name] = 0.0
+            limits_s[time_name] = 0.0  # which is refused below
+        # GOODPUT: names of the times of a request that may have a limit.
         if time_name not in GOODPUT or not 0 < limits_s[time_name] < float("inf"):
             raise UserError(
                 f"--goodput {text} is not a list of limits: {limit_text!r}.",

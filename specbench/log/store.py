@@ -129,14 +129,16 @@ def read_run(path: Path, *, is_lenient: bool = False) -> Run:
     shared_values: dict[Any, Any] = {}
 
     def read_record(content: bytes, line_number: int) -> Record:
+        """The record of a line, which is refused if no run can have written it."""
         line = _decode_record(content)
         record = to_record(line, shared_values)
-        record_check.check(line, record.key, line_number)
+        record_check.check(line, record.key, line_number)  # raises a ValueError
         return record
 
-    left_out: list[str] = []
+    left_out: list[str] = []  # sentences; None below lets the first bad line raise
     records = tuple(_read_lines(path / SAMPLES, read_record, left_out if is_lenient else None))
-    return Run(header, records, path, tuple(left_out), _audit_of(path, len(records)))
+    audit = _audit_of(path, len(records))  # the last one of these records, or None
+    return Run(header, records, path, left_out=tuple(left_out), audit=audit)
 
 
 def _audit_of(path: Path, num_records: int) -> StoredAudit | None:
@@ -164,7 +166,7 @@ def is_cut(path: Path) -> bool:
 
 def read_header(path: Path) -> RunHeader:
     """Read the header of the run in a folder; errors as for `read_run`."""
-    file = path / HEADER
+    file = path / HEADER  # run.json
     try:
         content = file.read_bytes()
         header_fields = msgspec.json.decode(content)
@@ -178,7 +180,7 @@ def read_header(path: Path) -> RunHeader:
     schema = header_fields.get("schema") if isinstance(header_fields, dict) else None
     if type(schema) is not int or schema < 1:
         raise RunFolderError(f"{file} is not the header of a run.", "Restore it.")
-    if schema > SCHEMA:
+    if schema > SCHEMA:  # the version of run files that this program writes
         raise RunFolderError(
             f"{path} was written by a newer specbench (schema {schema}, this version reads up to "
             f"{SCHEMA}).",
@@ -186,9 +188,10 @@ def read_header(path: Path) -> RunHeader:
         )
     header_fields["id"] = path.resolve().name  # a copied folder goes by its own name
     try:
+        # Texts lose their control characters.
         return msgspec.convert(printable_values(header_fields), RunHeader)
     except msgspec.ValidationError as error:
-        raise RunFolderError(
+        raise RunFolderError(  # with the path of the wrong value, and the value
             f"{file}: {_reason(error, content)}", "Restore or correct the file."
         ) from error
 
@@ -212,11 +215,12 @@ def _line(line: Struct) -> bytes:
 def _read_lines(
     path: Path, read: Callable[[bytes, int], ContentT], left_out: list[str] | None = None
 ) -> Iterator[ContentT]:
-    """What `read` makes of each line and its number, counted from 1.
+    """What `read` makes of each line of the file `path` and its number, counted from 1.
 
     A line that it refuses raises RunFolderError, or is collected in `left_out`, if given, as a
     sentence. Without a file there are no lines.
     """
+    # A context that turns errors of the system into a RunFolderError with this text and hint.
     unreadable = os_errors(f"{path} cannot be read", "Make it readable.", RunFolderError)
     with unreadable, suppress(FileNotFoundError), open_lines(path) as file:
         for line_number, line in enumerate(file, start=1):
@@ -238,11 +242,12 @@ def _read_lines(
 
 
 def _reason(error: Exception, content: bytes) -> str:
-    """The message of an error about a line, with the path of the wrong value first, then the
-    value: '$.num_tokens: expected int, got str ("x")'. `content` is the line's JSON.
+    """The message of an error about a line or a file, with the path of the wrong value first, and
+    the value last: '$.num_tokens: expected int, got str ("x")'. `content` is the JSON of the line.
     """
     if isinstance(error, ImpossibleRecord):
-        return str(error)
+        return str(error)  # begins with the path already
+    # msgspec's messages: "Expected `int`, got `str` - at `$.num_tokens`".
     message, _, path = str(error).partition(" - at ")
     message = (message[:1].lower() + message[1:]).replace("`", "")
     if not path:

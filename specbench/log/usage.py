@@ -60,7 +60,12 @@ class GpuUse(Struct, frozen=True):
 
     @property
     def warnings(self) -> list[str]:
-        """Reasons to doubt times measured on the GPU, in sentences."""
+        """Reasons to doubt times measured on the GPU, in sentences.
+
+        `other_processes_most` is the largest number of other processes on the card at once,
+        `percent_busy_before` its use before the run, None if unknown, `throttled` the share of
+        samples (0 to 1) with lowered clocks by their reason.
+        """
         sentences = []
         if self.other_processes_most:
             num_others = self.other_processes_most
@@ -74,7 +79,7 @@ class GpuUse(Struct, frozen=True):
                 f"The GPU was {self.percent_busy_before} % busy before the run began: times are "
                 "noisy."
             )
-        reasons = [
+        reasons = [  # with their shares; rarer ones are not worth a warning
             f"{reason} {share * 100:.0f} %"
             for reason, share in self.throttled.items()
             if share >= THROTTLED_SHARE
