@@ -1,7 +1,4 @@
-"""The contract of one method on a model: tests that are judged together, as an audit's.
-
-They run the method's own drafter on a target, also with right tokens planted in its trees.
-"""
+"""The contract of one method: tests of its own drafter on a target, also with right tokens."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
@@ -63,10 +60,10 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
     for drafter in (subject.drafter, subject.build()):  # that met the prompts, and a fresh one
         for prompt, num_before in zip(subject.prompts, num_steps, strict=True):
             num_fewer += _num_steps(subject, drafter, prompt) < num_before
-    num_repeated = 2 * len(subject.prompts)
+    num_repeated = 2 * len(subject.prompts)  # answers to repeated prompts
     unit = "answers in fewer steps"
     yield _counted("steps of prompts met again", num_repeated, num_wrong=num_fewer, unit=unit)
-    if not subject.task_prompts:
+    if not subject.task_prompts:  # prompts of tasks; as many unseen ones are of no task
         return
     # Mean accepted tokens per step (MAT), with resamples of prompts from a random stream each.
     unseen_draws, task_draws = Draws(Bootstrap(), "fresh"), Draws(Bootstrap(), "known")
@@ -76,7 +73,7 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
     p_value = slower(unseen_mat, task_mat, MOST_MAT_RATIO - 1, EXACT)
     ratio = task_mat.value / unseen_mat.value
     name = "tokens a step on prompts of tasks, against new ones"
-    num = len(subject.task_prompts)
+    num = len(subject.task_prompts)  # answers tested
     yield AuditTest("guesses", name, num, effect=ratio, unit="times", p_value=p_value)
 
 
@@ -97,7 +94,8 @@ def greedy(subject: Subject) -> Iterator[AuditTest]:
 
     Each prompt of the subject (the method under test) gives one completion of its shared drafter.
     """
-    num_wrong = num_miscounted = 0  # answers with a token that is not the best, or bad counts
+    num_wrong = 0  # answers with a token that is not the target's best, beyond rounding
+    num_miscounted = 0  # answers whose steps or tokens do not add up
     for prompt in subject.prompts:
         completion = subject.complete(subject.drafter, prompt)
         num_wrong += subject.is_wrong(prompt, completion.token_ids)
@@ -113,8 +111,9 @@ def greedy(subject: Subject) -> Iterator[AuditTest]:
 def planted(subject: Subject) -> Iterator[AuditTest]:
     """Right tokens in the trees: all are accepted, to full depth, and logits stay right.
 
-    The right tokens are the target's own greedy answers. Each prompt of the subject (the method
-    under test) is completed twice: watched, for its logits, and plain, for its counts.
+    The right tokens are the target's own greedy answers; a `Planted` drafter puts them into the
+    trees of the method's own. Each prompt of the subject (the method under test) is completed
+    twice: watched, for its logits, and plain, for its counts. The budget is in tokens.
     """
     num_wrong = 0  # watched answers with a token that is not the best one
     num_planted = num_refused = 0  # right tokens in the trees, and those not accepted
@@ -130,16 +129,16 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
         completion = subject.complete(drafter, prompt)
         # Accepted draft tokens per step: the bonus token is not one.
         num_accepted = [length - 1 for length in completion.accept_lengths]
-        num_planted += sum(drafter.num_planted)
+        num_planted += sum(drafter.num_planted)  # one number per step, as its depths below
         for num_in_tree, num_kept in zip(drafter.num_planted, num_accepted, strict=True):
             num_refused += max(0, num_in_tree - num_kept)
         deepest_accepted = max([deepest_accepted, *num_accepted])
         deepest_tree = max([deepest_tree, *drafter.depths])
-    num_lacking = deepest_tree - deepest_accepted
+    num_lacking = deepest_tree - deepest_accepted  # levels that no accepted path reached
     yield _counted("planted guesses", num=len(subject.prompts), num_wrong=num_wrong)
-    yield _counted(PLANTED, num=num_planted, num_wrong=num_refused, unit="guesses")
+    yield _counted(PLANTED, num=num_planted, num_wrong=num_refused, unit="guesses")  # a name
     yield _counted("full depth of the trees", deepest_tree, num_wrong=num_lacking, unit="levels")
-    yield from _logit_tests(logits, subject, "planted")
+    yield from _logit_tests(logits, subject, "planted")  # the last one ends the tests' names
 
 
 def _logit_tests(
@@ -162,15 +161,15 @@ def sampled(subject: Subject) -> Iterator[AuditTest]:
     for sampling in SAMPLINGS:
         setting_label = f"T={sampling.temperature:g}, top-p {sampling.top_p:g}"
         answers: list[Evidence] = []  # numbers about the tokens, logits and drafts of each answer
-        while sum(len(answer.token_ids) for answer in answers) < NUM_TOKENS:
+        while sum(len(answer.token_ids) for answer in answers) < NUM_TOKENS:  # to draw per setting
             prompt = subject.prompts[len(answers) % len(subject.prompts)]  # in turn, on new seeds
             request = Request(prompt, subject.budget, sampling, seed=1000 + len(answers))
             answers.append(watched_evidence(subject.target, subject.drafter, request))
         tokens = TokenNumbers.join([answer.tokens for answer in answers])  # columns [tokens]
         if sampling.temperature == 1.0:
-            subject.drawn.append(tokens)  # for the power of the tests
+            subject.drawn.append(tokens)  # kept for the smallest total variation that tests find
         drafts = DraftNumbers.join([answer.drafts for answer in answers])  # [draft tokens]
-        yield from _named(token_tests(tokens), setting_label)
+        yield from _named(token_tests(tokens), setting_label)  # with the label in their names
         yield from _named(draft_tests(drafts), setting_label)
         yield from _logit_tests([answer.logits for answer in answers], subject, setting_label)
 
@@ -183,7 +182,7 @@ def rule(subject: Subject) -> Iterator[AuditTest]:
 def ends(subject: Subject) -> Iterator[AuditTest]:
     """Answers end at the budget, at an end token, and never after."""
     num_answers = num_wrong = 0  # answers of other lengths than the budget
-    for budget, prompt in product(BUDGETS, subject.prompts):
+    for budget, prompt in product(BUDGETS, subject.prompts):  # numbers of tokens; token ids
         completion = subject.complete(subject.drafter, prompt, max_new_tokens=budget)
         num_answers += 1
         num_wrong += completion.num_tokens != budget
@@ -193,7 +192,7 @@ def ends(subject: Subject) -> Iterator[AuditTest]:
         # Some token ids of the greedy answer, from a quarter on, are the end token in turn.
         end_ids = {*answer[len(answer) // 4 :: len(answer) // 8]}
         for end_id in end_ids:
-            drafter = Planted(subject.drafter, (*prompt, *answer))
+            drafter = Planted(subject.drafter, (*prompt, *answer))  # right tokens in its trees
             completion = subject.complete(drafter, prompt, eos_ids=frozenset({end_id}))
             *before, last = completion.token_ids  # the last token id, and those before it
             num_answers += 1
@@ -205,13 +204,13 @@ def repeats(subject: Subject) -> Iterator[AuditTest]:
     """A seed repeats its answer, another seed does not, and a prompt leaves no state."""
     first_prompt, second_prompt = subject.prompts[:2]  # token ids
     # The used drafter completes the first prompt before the second, the fresh one does not.
-    fresh_drafter = WatchedDrafter(subject.build())
+    fresh_drafter = WatchedDrafter(subject.build())  # keeps the tree of each step
     used_drafter = WatchedDrafter(subject.drafter)
     subject.complete(subject.drafter, first_prompt)
     fresh_ids = subject.complete(fresh_drafter, second_prompt).token_ids
     used_ids = subject.complete(used_drafter, second_prompt).token_ids
     has_state = fresh_ids != used_ids or fresh_drafter.trees != used_drafter.trees
-    yield _counted("state left by a prompt", num=1, num_wrong=has_state)
+    yield _counted("state left by a prompt", num=1, num_wrong=has_state)  # fails if any is wrong
 
     def draw(seed: int) -> tuple[int, ...]:
         """The token ids of an answer at temperature 1."""
@@ -227,7 +226,7 @@ def repeats(subject: Subject) -> Iterator[AuditTest]:
 def sizes(subject: Subject) -> Iterator[AuditTest]:
     """Trees have the sizes that are known beforehand."""
     drafter = subject.drafter
-    for sampling in (Sampling(), Sampling(1.0)):
+    for sampling in (Sampling(), Sampling(1.0)):  # greedy, and temperature 1
         drafted_sizes: set[int] = set()  # numbers of nodes of the trees that were drafted
         for prompt in subject.prompts:
             drafted_sizes.update(subject.complete(drafter, prompt, sampling=sampling).num_nodes)
@@ -236,7 +235,7 @@ def sizes(subject: Subject) -> Iterator[AuditTest]:
         recorded_trees = drafter.trees_to_record(subject.budget, sampler)
         recorded_sizes = {padded_size(tree.num_nodes) for tree in recorded_trees}
         # Wrong sizes: any second one, or those that no announced tree is padded to.
-        if drafter.has_fixed_size:
+        if drafter.has_fixed_size:  # it claims that all of its trees have one size
             num_wrong = len(drafted_sizes) - 1
         else:
             num_wrong = len({*map(padded_size, drafted_sizes)} - recorded_sizes)
@@ -264,8 +263,8 @@ def run_contract(
     """
     tests: list[AuditTest] = []
     faults: list[str] = []  # messages of what the method raised
-    for contract_test in contract:
-        about = (contract_test.__doc__ or "").partition(":")[0]  # the subject of the test
+    for contract_test in contract:  # a part: it makes several tests
+        about = (contract_test.__doc__ or "").partition(":")[0]  # what the part is about
         say(f"{name}: {about.lower()} …")
         try:
             with containing(contract_test.__name__):  # any exception becomes a SpecbenchError
@@ -278,7 +277,8 @@ def run_contract(
     # P-values are corrected for their number (Holm). The tests set temperatures of their own.
     raw_audit = MethodAudit(name, temperature=0.0, level=0.0, tests=tuple(tests))
     (method_audit,) = corrected([raw_audit])
-    # Sampled tokens at temperature 1, for the smallest total variation that tests would have shown.
+    # Sampled tokens at temperature 1, for the smallest total variation that a test finds whose
+    # share of false alarms is ALPHA over the number of p-values.
     drawn_tokens = TokenNumbers.join(subject.drawn)
     num_p_values = sum(test.p_value is not None for test in tests)
     return replace(
