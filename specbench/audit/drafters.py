@@ -33,15 +33,17 @@ class WatchedDrafter(Drafter):
     """
 
     def __init__(self, drafter: Drafter, seed: int = 0) -> None:
-        """Watch a method's `drafter`. `seed` is of the random positions of `draft_numbers`.
+        """Watch a method's `drafter`. `seed` fixes the random numbers that place each draft token
+        within its own share of q (see `draft_numbers`).
 
-        Its needs of the target, acceptance rule and tree sizes are the method's own.
+        What it needs of the target, its acceptance rule and its tree sizes are the method's own.
         """
         self.needs = drafter.needs
         self.rule = drafter.rule
         self.tree_sizes = drafter.tree_sizes
-        self.trees: list[ProposedTree] = []  # one per step
-        self.logits: list[Tensor] = []  # [nodes of the path, vocab] each; the prefill's first
+        self.trees: list[ProposedTree] = []  # one per step: tokens and parents of its nodes
+        # The target's: first the prefill's [1, vocab], then [accepted nodes, vocab] per step.
+        self.logits: list[Tensor] = []
         self.drafts: list[DraftNumbers] = []  # one per step whose draft tokens were drawn
         self._drafter = drafter
         self._generator = torch.Generator().manual_seed(seed)
@@ -125,15 +127,16 @@ class Planted(Drafter):
     def __init__(self, drafter: Drafter, answer: Sequence[int], first_step: int = 0) -> None:
         """Plant `answer`, the right token ids with the prompt's, in the trees of a `drafter`.
 
-        Steps count from `first_step`. Needs of the target, acceptance rule and tree sizes are the
-        drafter's. A step adds its first draft tokens, its number of right tokens and its depth.
+        Steps count from `first_step`; a step's number decides on which path of its tree the right
+        tokens are. Needs of the target, acceptance rule and tree sizes are the drafter's. A step
+        adds its first draft tokens, its number of right tokens and its depth.
         """
         self.needs = drafter.needs
         self.rule = drafter.rule
         self.tree_sizes = drafter.tree_sizes
-        self.first_drafts = {}
-        self.num_planted = []
-        self.depths = []
+        self.first_drafts = {}  # number of tokens before a step -> its own first draft tokens
+        self.num_planted = []  # per step: right tokens in its tree
+        self.depths = []  # per step: depth of its tree, within the budget
         self._drafter = drafter
         self._answer = answer
         self._first_step = first_step
@@ -142,10 +145,14 @@ class Planted(Drafter):
         self._drafter.start(state, prefill)
 
     def propose(self, state: State) -> DraftTree:
-        """The method's own tree for the next tokens after `state`, with right tokens planted."""
+        """The method's own tree for the next tokens after `state`, with right tokens planted.
+
+        `self._answer` are the right token ids, the prompt's included. `num_planted` and `depths`
+        of `self` have a number for each earlier step.
+        """
         own_tree = self._drafter.propose(state)
         num_tokens = len(state.token_ids)  # of the prompt and the answer so far
-        num_nodes = int(own_tree.num_verify)
+        num_nodes = int(own_tree.num_verify)  # that may be accepted: the first ones, root included
         # Token and parent of each node below the root. Children of the root are first drafts.
         nodes = zip(
             own_tree.tokens[1:num_nodes].tolist(),
@@ -159,7 +166,7 @@ class Planted(Drafter):
         # `remaining`: tokens left of the budget, of which the bonus token takes one.
         depth = min(deepest, state.remaining - 1)
         is_deepest = depth > max(self.depths, default=0)
-        # `plant` takes the deepest path in even steps.
+        # `plant` takes the deepest path in even steps, and one of changing ranks in odd ones.
         step = 0 if is_deepest else self._first_step + len(self.num_planted)
         planted_tree, num_planted = plant(own_tree, right_tokens, step)
         self.num_planted.append(min(num_planted, state.remaining - 1))

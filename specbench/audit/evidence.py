@@ -46,13 +46,15 @@ class Evidence:
 def watched_evidence(target: Target, drafter: Drafter, request: Request) -> Evidence:
     """Complete a request with a watched drafter, and compare it with a plain forward.
 
-    The numbers are about the answer's tokens, the logits of the steps, and the draft tokens.
+    The numbers are about the answer's tokens, the logits of the steps, and the draft tokens. A
+    plain forward is one pass of the model over prompt and answer, without the engine's cache.
     """
-    watched = WatchedDrafter(drafter, request.seed)
-    completion = decode(target, watched, request)
+    watched = WatchedDrafter(drafter, request.seed)  # keeps trees, logits and draft tokens of steps
+    completion = decode(target, watched, request)  # has, per step, tokens emitted and nodes
     token_ids = completion.token_ids
     # Logits [tokens, vocab] before each token of the answer.
     plain_rows = plain_logits(target, request.prompt_ids, token_ids)
+    # Per token: its number in its step (`depth`), and if the step tried a draft there.
     in_steps = numbers_in_steps(completion.accept_lengths, token_ids, watched.trees)
     tokens = replace(
         token_numbers(plain_rows, token_ids, request.sampling),
@@ -60,10 +62,10 @@ def watched_evidence(target: Target, drafter: Drafter, request: Request) -> Evid
         has_draft=in_steps.has_draft,
     )
     # [rows, vocab]: the logits before the prefill's token, then before each token of each step but
-    # the last, which are not seen. The slice of no rows joins the types if nothing was watched.
+    # the last, which are not seen. The last slice has no rows: it gives the type if all are absent.
     step_rows = torch.cat([*watched.logits, plain_rows[:0]])
     logits = logit_numbers(step_rows, plain_rows[: len(step_rows)])
-    if max(completion.num_nodes, default=0) <= target.max_exact_rows:
+    if max(completion.num_nodes, default=0) <= target.max_exact_rows:  # nodes
         # Small steps give the same bits for a tree as for a chain of the answer's tokens.
         chain_rows = plain_steps(target, request.prompt_ids, token_ids[: len(step_rows)])
         logits = replace(logits, is_exact=(step_rows == chain_rows).all(-1).long().cpu().numpy())
@@ -73,14 +75,15 @@ def watched_evidence(target: Target, drafter: Drafter, request: Request) -> Evid
 def token_numbers(logits: Tensor, token_ids: Sequence[int], sampling: Sampling) -> TokenNumbers:
     """Numbers about tokens drawn after these logits [tokens, vocab], whose steps are unknown.
 
-    Greedy tokens get the numbers of draws at temperature 1. The first token is the prefill's, so
-    its depth is 0. Loose sampling keeps the tokens beyond top-p and top-k that rounding might.
+    Greedy tokens get the numbers of draws at temperature 1. A token's depth is its number in its
+    step; the first token is the prefill's, so its depth is 0. Loose sampling keeps the tokens
+    beyond top-p and top-k that rounding might.
     """
     loose_sampling = _loosened(sampling, is_half=logits.dtype.itemsize < 4)
     if sampling.is_greedy:
         sampling = loose_sampling = Sampling(1.0)
     samplers = _Samplers(Sampler(sampling, logits.device), Sampler(loose_sampling, logits.device))
-    token_column = torch.tensor(token_ids, device=logits.device)[:, None]
+    token_column = torch.tensor(token_ids, device=logits.device)[:, None]  # [tokens, 1]
     # A uniform number per token, which places it within its own share of the distribution. The
     # tokens themselves are the seed, so that an audit repeats its numbers.
     uniform = np.random.default_rng(token_ids).random(len(token_ids))
@@ -118,7 +121,7 @@ def _chunk(
 
     `within_share` [tokens], uniform in [0, 1), places a token within its own share of the
     distribution. The samplers are that of the tokens and one with looser top-p and top-k. A name
-    without a shape holds [tokens]; a mass is a sum of probabilities.
+    without a shape holds [tokens]; a mass is a sum of probabilities, "third" a central moment.
     """
     p = samplers.sampler.probs(logits.double())  # [tokens, vocab]
     token_p = p.gather(1, tokens)  # [tokens, 1]
@@ -199,10 +202,11 @@ class InSteps(NamedTuple):
 def numbers_in_steps(
     accept_lengths: Sequence[int], token_ids: Sequence[int], trees: Sequence[ProposedTree]
 ) -> InSteps:
-    """Find an answer's tokens in its steps. Without trees, nobody knows where it had drafts.
+    """Find an answer's tokens in its steps. Without trees, it is unknown (-1) where drafts were.
 
     `accept_lengths` holds the tokens that each step emitted, `token_ids` the answer, which begins
-    with the prefill's token; `trees` one tree per step, or none.
+    with the prefill's token; `trees` one draft tree per step, with the token and the parent of each
+    node, or no tree at all.
     """
     depths = [0]  # of each token: its number in its step from 1, or 0 for the prefill's
     has_drafts = [0]  # of each token: 1 if the step tried a draft token there, 0 if not

@@ -20,11 +20,12 @@ def memory(subject: Subject) -> Iterator[AuditTest]:
 
     A drafter whose cache is wrong after an accepted path goes on drafting, only worse than a
     fresh one after the same text. One with a wrong draft vocabulary hits tokens beside the
-    right ones. The subject is the method under test, with its target and prompts.
+    right ones. The subject is the method under test, with its target and prompts. A hit is a right
+    token among the draft tokens; tests find if there are fewer in the first list than the second.
     """
     # At each position: the right token, and the first draft tokens of a used and a fresh drafter.
     first_drafts = [*_steps_of_both(subject)]
-    used_hits = [drafts.right in drafts.used for drafts in first_drafts]
+    used_hits = [drafts.right in drafts.used for drafts in first_drafts]  # [positions], as all
     fresh_hits = [drafts.right in drafts.fresh for drafts in first_drafts]
     yield _fewer_hits("guesses after accepted paths", used_hits, fresh_hits)
     # Only the first draft token of each position; a shift adds to the right token's id.
@@ -48,7 +49,8 @@ class _FirstDrafts(NamedTuple):
 def _steps_of_both(subject: Subject) -> Iterator[_FirstDrafts]:
     """First drafts at the steps of a used drafter, each with those of a fresh start of another.
 
-    Both drafters are the method's own, wrapped so that right tokens are planted in their trees.
+    Both drafters are the method's own, wrapped so that right tokens are planted in their trees:
+    the one that all tests of the subject share, and a new one, which starts anew at each position.
     """
     fresh_drafter = subject.build()
     pairs = zip(subject.prompts, subject.answers, strict=True)
@@ -59,7 +61,8 @@ def _steps_of_both(subject: Subject) -> Iterator[_FirstDrafts]:
         subject.complete(used_planted, prompt)
         # Position in right_ids -> the own draft tokens of the step that begins there.
         for position, used_drafts in used_planted.first_drafts.items():
-            # A fresh start needs a prompt of its own, and there must be a token to draft.
+            # At the first step, after the prefill's token, the used drafter has just started, too.
+            # At the end there is no right token to draft.
             if not len(prompt) + 1 < position < len(right_ids):
                 continue
             fresh_planted = Planted(fresh_drafter, right_ids)

@@ -50,7 +50,11 @@ def agreement_with_ours(table: RecordTable, header: RunHeader, model: RunModel) 
             zip_longest(expected_ids, record.token_ids)
         ):
             if expected_id != server_id:
-                divergences.append(Divergence(record.key, position, expected_id, server_id))
+                divergences.append(
+                    Divergence(
+                        record.key, position, baseline_token=expected_id, own_token=server_id
+                    )
+                )
                 break
     return Agreement(BASELINE, len(server_records), tuple(divergences))
 
@@ -78,9 +82,10 @@ class Examiner:
         self._model = model
         self._is_recheck = is_recheck
         run_dtype = header.model.dtype
-        if run_dtype not in DTYPES:  # a server's may be unknown
+        if run_dtype not in DTYPES:  # names of known dtypes; a server's may be unknown
             run_dtype = model.dtype
-        # The dtypes by which logits were rounded in the run, and are in this audit.
+        # The names of the dtypes by which logits were rounded in the run, and are in this audit:
+        # weights in a format of their own may be computed in another dtype than the model's.
         self._run_dtype = header.model.rounding(run_dtype)
         self._audit_dtype = header.model.rounding(model.dtype)
 
@@ -88,14 +93,16 @@ class Examiner:
         """One difference from vanilla, with how far both tokens lie below the target's best one.
 
         Its status follows from these gaps of logits and the largest gap that rounding explains. In
-        a re-check the step is run again. A token is None if that answer had ended.
+        a re-check the step is run again. A divergence is the first position in a record's answer
+        that differs, with both tokens there; a token is None if that answer had ended.
         """
         record = self._records[divergence.key]
         # The baseline's prompt: with a history of its own, the method's would be another text.
         prompt_ids = self._model.prompt_ids(self._records[replace(record.key, method=BASELINE)])
         # The target's logits [vocab] after the tokens that both answers share.
         logits = self._model.logits(prompt_ids + record.token_ids[: divergence.position])
-        largest_tie = near_tie(self._run_dtype, _scale(logits))  # the gap that rounding explains
+        # The gap that rounding explains; the scale is the largest magnitude of the best logits.
+        largest_tie = near_tie(self._run_dtype, _scale(logits))
         difference = Difference(divergence, threshold=largest_tie)
         if divergence.baseline_token is None or divergence.own_token is None:
             return difference
@@ -106,19 +113,21 @@ class Examiner:
         )
         if not self._is_recheck:
             return difference
+        # If the method gave vanilla's tokens, or others that rounding does not explain.
         again = self._run_again(record, prompt_ids, divergence.position)
         return replace(difference, is_same_again=again.is_same, is_bug_again=again.is_bug)
 
     def _run_again(self, record: Record, prompt: tuple[int, ...], position: int) -> _Again:
         """Run the step again that the token at a position of a record's answer is in.
 
-        `prompt` holds token ids. Vanilla and the method both run the step: the tokens before its
-        root become their prompt, and the prefill gives the root.
+        `prompt` holds token ids, `accept_lengths` of the record the tokens that each step emitted.
+        Vanilla and the method both run the step: the tokens before its root become their prompt,
+        and the prefill gives the root.
         """
         # Index in the answer of each step's first token. Index 0 is the prefill's token.
         ends_of_steps = accumulate(record.accept_lengths)
         first_indices = [1, *(1 + end for end in ends_of_steps)]
-        first_index = max(
+        first_index = max(  # of the step that has the position
             (first_index for first_index in first_indices if first_index <= position), default=1
         )
         # The root is the token before the step's first one. Position 0 is the prefill's own token,
@@ -132,6 +141,7 @@ class Examiner:
         for index, token_pair in enumerate(zip(vanilla_ids, method_ids, strict=True)):
             if token_pair[0] != token_pair[1]:
                 logits = self._model.logits(context + vanilla_ids[:index])
+                # How far the worse of the two tokens lies below the best one.
                 gap = max(_below_best(logits, token) for token in token_pair)
                 largest_tie = near_tie(self._audit_dtype, _scale(logits))
                 return _Again(is_same=False, is_bug=gap > largest_tie)
