@@ -72,12 +72,13 @@ class RunModel:
         """Load the model of a run with all its methods or, without `has_methods`, vanilla alone.
 
         The run's own specification is planned again, with the changes that an audit needs. `dtype`
-        and `device` are the run's unless given. With `is_offline` nothing is downloaded.
+        and `device` are the run's unless given. With `is_offline` nothing is downloaded. In a
+        header, `spec.values` are the options in effect, and `spec.asked` the options as they were
+        asked for, before `auto` and the like were resolved; None if it lacks them.
         """
-        # The run's options as they were asked for, before `auto` and the like were resolved.
         asked_values = run.header.spec.asked or run.header.spec.values
         run_dtype = run.header.model.dtype
-        if run_dtype not in DTYPES:  # a server's is unknown
+        if run_dtype not in DTYPES:  # names of known dtypes; a server's is unknown
             run_dtype = "auto"
         spec_values = structs.asdict(asked_values) | {
             "methods": asked_values.methods if has_methods else (BASELINE,),
@@ -90,9 +91,10 @@ class RunModel:
         }
         if device:  # the run's way of execution may not be possible there
             spec_values |= {"device": device, "execution": "auto"}
+        # What is to be run: the prompts, the methods, and the model to load (`setup`).
         plan = make_plan(RunSpec(**spec_values), is_offline=is_offline)
         assert isinstance(plan.setup, EngineSetup)
-        _check_same(run.header, plan, plan.setup)
+        _check_same(run.header, plan, plan.setup)  # model and prompts must be those of the run
         self._plan = plan
         self._codec = plan.setup.codec  # of chats and token ids
         # Options, records and first method give the replies to earlier turns of a chat.
@@ -108,18 +110,20 @@ class RunModel:
     def prompt_ids(self, record: Record) -> tuple[int, ...]:
         """The prompt tokens that a record answers.
 
+        A record's key names the task, the prompt (`sample_id`) and the turn of the chat, from 0.
+
         Raises:
             UserError: the prompt is not what it was.
         """
         key = record.key
-        prompts = self._plan.prompts.get(key.task, ())
+        prompts = self._plan.prompts.get(key.task, ())  # of the task
         prompt_by_id = {prompt.sample_id: prompt for prompt in prompts}
         if key.sample_id not in prompt_by_id:
             raise UserError(f"The prompt {key.sample_id} of the run is missing.", _RESTORE)
-        # The chat up to this turn, with the recorded replies to the turns before.
-        user_turns = prompt_by_id[key.sample_id].turns[: key.turn + 1]
+        # The chat up to this turn, with the recorded replies to the turns before (`_history`).
+        user_turns = prompt_by_id[key.sample_id].turns[: key.turn + 1]  # texts
         prompt_ids = self._codec.render(make_chat(user_turns, self._history(key)))
-        if len(prompt_ids) != record.prompt_tokens:
+        if len(prompt_ids) != record.prompt_tokens:  # the number of them in the run
             raise UserError(
                 f"The prompt {key.sample_id} has {len(prompt_ids)} tokens now, and had "
                 f"{record.prompt_tokens} in the run: prompts, template or tokenizer have changed.",
@@ -184,8 +188,8 @@ class RunModel:
         prompt_ids = self.prompt_ids(record)
         token_ids = record.token_ids
         plain_rows = plain_logits(target, prompt_ids, token_ids)  # [tokens, vocab]
-        deviations = []
-        stride = max(num_rows, len(token_ids) // 4)
+        deviations = []  # of each chain: numbers about its rows
+        stride = max(num_rows, len(token_ids) // 4)  # tokens from one chain's start to the next
         for start in range(0, len(token_ids) - num_rows, stride):
             end = start + num_rows
             # `num_new` reserves room in the cache for the chain.
@@ -214,12 +218,13 @@ def _check_same(header: RunHeader, plan: Plan, setup: EngineSetup) -> None:
     """Refuse a model or prompts that are not the run's. A merged run's are of several runs.
 
     `header` is the recorded run's. `plan` and `setup` are those of the model that was loaded again:
-    their descriptions replace the header's own, and the two headers are compared.
+    their descriptions replace the header's own, and the two headers are compared. A header's
+    `prompts` have a description for each task's prompts, with a hash.
     """
     prompt_descriptions = header.prompts
     if not header.origins:  # the run was not merged from several
         prompt_descriptions = tuple(prompt_set.describe() for prompt_set in plan.prompt_sets)
-    # The files of a server's model are unknown.
+    # The files of a server's model are unknown: then it is not compared.
     model_now = setup.describe().model if header.model.files else header.model
     header_now = structs.replace(header, model=model_now, prompts=prompt_descriptions)
     conflicts = REPLAY.conflicts(header, header_now)  # fields that must be equal and are not

@@ -26,7 +26,8 @@ def plain_logits(target: Target, prompt_ids: Sequence[int], token_ids: Sequence[
 def plain_steps(target: Target, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> Tensor:
     """Logits [tokens, vocab] before each token of an answer, by steps over chains of its tokens.
 
-    A chain has at most as many tokens as give the same bits in every tree.
+    A chain is a tree without branches. It has at most `max_exact_rows` tokens: steps of so many
+    give the same bits in every tree.
     """
     # [rows, vocab] each: the prefill's row, then the rows of each chain.
     chunks = [target.prefill(prompt_ids, num_new=len(token_ids)).logits.clone()]
@@ -35,7 +36,7 @@ def plain_steps(target: Target, prompt_ids: Sequence[int], token_ids: Sequence[i
         chain = DraftTree.chain(answer_ids[start : start + target.max_exact_rows])
         chunks.append(target.forward(chain).logits)
         target.commit(range(chain.num_nodes))  # accepts the whole chain into the cache
-    target.cache.reset()
+    target.cache.reset()  # forgets prompt and answer
     return torch.cat(chunks)
 
 

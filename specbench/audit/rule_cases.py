@@ -94,10 +94,14 @@ def _outcomes(rule: Rule, case: RuleCase, num_draws: int, *, vocab: int) -> Outc
 
     `num_draws` trees are drawn. `vocab` is the width of logits and q; tokens from VOCAB (4) on have
     probability 0. The outcomes hold counts and the probabilities that they should have.
+
+    A case is a tree: the parent of each node, the number of its first nodes that may be accepted
+    (`num_verify`) and sampling settings. The rule takes the tree with its tokens, the target's
+    logits [nodes, vocab] and a sampler, and gives a verdict on which tokens are emitted.
     """
     generator = np.random.default_rng([0, CASES.index(case)])  # a seed for each case
     sampler = Sampler(case.sampling, torch.device("cpu"), seed=0)
-    layout = TreeLayout.from_parents(case.parents, "cpu")
+    layout = TreeLayout.from_parents(case.parents, "cpu")  # the tree without tokens
     # Row 0 is the root's, row 1 + token follows that token: p, probs (p within top-p) and counts
     # are [1 + 4, 4], logits [1 + 4, vocab].
     p = np.stack([_ROOT, *_NEXT])
@@ -134,11 +138,12 @@ def _draw_tree(case: RuleCase, generator: np.random.Generator) -> _Drafts:
     """Draw the tokens of a case's tree, or take the fixed ones; node 0 is the root.
 
     A node is drawn from q after its parent's token without the tokens of its elder siblings. If
-    that leaves nothing, it takes a token that no sibling has.
+    that leaves nothing, it takes a token that no sibling has. `parents` of the case has the parent
+    of each node, `is_drawn` says if tokens are drawn or fixed. Token ids go from 0 to VOCAB - 1.
     """
     num_nodes = len(case.parents)
     tokens = [0] * num_nodes  # of each node; the root's stays 0
-    q = np.zeros((num_nodes, VOCAB))
+    q = np.zeros((num_nodes, VOCAB))  # row i: the distribution that node i's token is drawn from
     for node in range(1, num_nodes):
         parent = case.parents[node]
         # Tokens of the siblings that come before this node.
@@ -153,7 +158,8 @@ def _draw_tree(case: RuleCase, generator: np.random.Generator) -> _Drafts:
             tokens[node] = int(generator.choice(VOCAB, p=q[node]))
             continue
         free_tokens = [token for token in range(VOCAB) if token not in elder_tokens]
-        # Any fixed choice would do; this one varies with the node.
+        # An index in `free_tokens`. Any fixed choice would do: the first one if q has nothing left,
+        # else one that varies with the node.
         choice = 0 if case.is_drawn else (node + parent) % len(free_tokens)
         tokens[node] = free_tokens[choice]
         q[node, tokens[node]] = 1.0

@@ -48,13 +48,15 @@ def audit(
     """Audit a run. With `is_recheck`, steps that differ are run again in the model's dtype.
 
     `open_model` loads the run's model with all its methods, or (False) with vanilla alone.
-    `effort` is the number of tokens and outcomes to test, and `say` prints a line of progress.
+    `effort` is the number of tokens and outcomes to test, 0 tokens for greedy answers alone, and
+    `say` prints a line of progress. The header's `servers` are those of a run on servers, by
+    method; its `history` says whose earlier answers a chat has: vanilla's or the method's own.
 
     Raises:
         UserError: there is nothing to compare, or the model or its prompts are not the run's.
     """
     header = run.header
-    table = make_table(run.records)
+    table = make_table(run.records)  # a row per record
     # By method: its greedy answers against vanilla's, with the first difference of each.
     agreements = find_agreements(table, header.spec.values.history)
     # Temperature -> method -> its measured records; empty if only greedy answers are compared.
@@ -66,20 +68,20 @@ def audit(
             "sample that vanilla finished too, and none was sampled.",
             "Audit a run with vanilla and at least one other method.",
         )
-    model = None
+    model = None  # stays so if there is nothing to look at
     has_divergences = any(agreement.divergences for agreement in agreements.values())
     if header.servers:
         say("Vanilla: the server's against the engine in this process.")
         model = open_model(False)  # vanilla alone
-        is_recheck = False  # the methods are the servers'
+        is_recheck = False  # the methods are the servers', and cannot be run here
         agreements = {BASELINE: agreement_with_ours(table, header, model), **agreements}
     elif records_by_temperature or has_divergences:
         model = open_model(is_recheck or bool(records_by_temperature))
-    examiner = Examiner(table, header, model, is_recheck=is_recheck) if model else None
+    examiner = Examiner(table, header, model, is_recheck=is_recheck) if model else None  # of steps
     greedy_audits = [
         _audit_greedy(agreement, examiner, header, say) for agreement in agreements.values()
     ]
-    method_audits: Sequence[MethodAudit] = ()
+    method_audits: Sequence[MethodAudit] = ()  # tests of logits, drafts, tokens and rules
     if model and records_by_temperature:
         method_audits = audit_methods(records_by_temperature, header, model, effort, say)
     result = Audit(
@@ -128,15 +130,18 @@ def store_audit(audit: Audit, run: Run, say: Callable[[str], None]) -> None:
 def to_stored(audit: Audit, num_records: int) -> StoredAudit:
     """The content of `audit.json`. What was found in greedy answers is a test like the others.
 
-    A method's greedy answers join its other tests at temperature 0, or stand alone.
+    A method's greedy answers join its other tests at temperature 0, or stand alone. In an audit,
+    `greedy` are the methods' greedy answers against vanilla's, `methods` their other tests at each
+    temperature, `recheck_dtype` the dtype in which steps were run again, or None. `num_records` is
+    the number of the run's records.
     """
     greedy_by_method = {greedy.agreement.method: greedy for greedy in audit.greedy}
-    method_audits = []
+    method_audits = []  # of a method at a temperature each
     for method_audit in audit.methods:  # level: sampling temperature of the answers
         if not method_audit.level and method_audit.method in greedy_by_method:
             method_audit = _joined(method_audit, greedy_by_method.pop(method_audit.method))
         method_audits.append(method_audit)
-    for method, greedy in greedy_by_method.items():
+    for method, greedy in greedy_by_method.items():  # those without other tests
         no_tests = MethodAudit(method, temperature=0.0, level=0.0)
         method_audits.append(_joined(no_tests, greedy))
     return StoredAudit(
@@ -145,14 +150,15 @@ def to_stored(audit: Audit, num_records: int) -> StoredAudit:
         device=audit.device,
         dtype=audit.recheck_dtype or audit.dtype,
         num_records=num_records,
-        results=tuple(map(_finite, method_audits)),
+        results=tuple(map(_finite, method_audits)),  # JSON has no infinity
     )
 
 
 def _joined(method_audit: MethodAudit, greedy: GreedyAudit) -> MethodAudit:
     """A method's audit at temperature 0 with a test of its greedy answers added.
 
-    The status is the worst of both if one failed, else the greedy answers' own.
+    The status is the worst of both if one failed, else the greedy answers' own. `greedy` has the
+    number of answers compared with vanilla's and a divergence for each that differs.
     """
     statuses = {method_audit.status, greedy.status}
     status = greedy.status
@@ -160,7 +166,7 @@ def _joined(method_audit: MethodAudit, greedy: GreedyAudit) -> MethodAudit:
         if failed_status in statuses:
             status = failed_status
             break
-    equality_test = AuditTest(
+    equality_test = AuditTest(  # `num` answers, of which `effect` differ
         "answers",
         "equal to vanilla's",
         num=greedy.agreement.num_compared,

@@ -91,21 +91,21 @@ def load_subject(name: str, model: str, *, is_offline: bool = False) -> LoadedSu
     spec = RunSpec(
         model=model,
         methods=(name,),
-        limit=NUM_TASK_PROMPTS,
+        limit=NUM_TASK_PROMPTS,  # of each task
         device="cpu",
         dtype="float32",
         is_baseline_run=False,
     )
-    plan = make_plan(spec, is_offline=is_offline)
-    setup = plan.setup
+    plan = make_plan(spec, is_offline=is_offline)  # with the prompts by task
+    setup = plan.setup  # the model and the methods to load
     assert isinstance(setup, EngineSetup)
     if setup.missing:  # methods whose draft weights were not found
         raise UserError(
             f"{model} has no draft weights for {name}.",
             f"Give them, such as {name}:weights=DIR, or another --model.",
         )
-    (run_method,) = setup.methods  # the one of the specification
-    target = load_model(setup)
+    (run_method,) = setup.methods  # the one of the specification, with its options and weights
+    target = load_model(setup)  # the model that verifies drafts
 
     def render(texts: Sequence[str]) -> list[tuple[int, ...]]:
         """The token ids of each text as a user's turn in the chat template."""
@@ -124,23 +124,24 @@ def load_subject(name: str, model: str, *, is_offline: bool = False) -> LoadedSu
     subject = Subject(
         target,
         build,
-        prompts=sorted(unseen_prompts, key=len)[:NUM_PROMPTS],
+        prompts=sorted(unseen_prompts, key=len)[:NUM_PROMPTS],  # the shortest, for most tests
         task_prompts=task_prompts,
         unseen_prompts=unseen_prompts,
     )
+    # With what the method claims: that its output distribution is the target's.
     return LoadedSubject(subject, run_method.method.is_lossless_with(run_method.options))
 
 
 def new_texts(texts: Sequence[str]) -> list[str]:
     """As many new texts, each with the first words of one text and the last words of the next."""
-    random_source = random.SystemRandom()
+    random_source = random.SystemRandom()  # without a seed: other texts each time
     words_of_texts = [text.split() for text in texts]
     mixed_texts = []
     for index, words in enumerate(words_of_texts):
         other_words = words_of_texts[(index + 1) % len(words_of_texts)]
         # The share of words of the first text that is kept, and of the second that is left out.
         share = random_source.uniform(0.3, 0.7)
-        start = words[: 1 + int(len(words) * share)]
-        end = other_words[int(len(other_words) * share) :]
+        start = words[: 1 + int(len(words) * share)]  # words, at least one
+        end = other_words[int(len(other_words) * share) :]  # words
         mixed_texts.append(" ".join(start + end))
     return mixed_texts
