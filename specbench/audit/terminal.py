@@ -28,7 +28,11 @@ def print_audit(
 
 
 def _audit_page(audit: Audit, header: RunHeader, *, is_full: bool) -> Iterator[Part]:
-    """The tables and sentences of an audit, as parts of a page; in full, with every test."""
+    """The tables and sentences of an audit, as parts of a page; in full, with every test.
+
+    In an audit, `greedy` are the methods' greedy answers against vanilla's, `methods` their other
+    tests at each temperature, `dtype` the run's dtype.
+    """
     yield Line(f"Audit of run {header.id} ({header.model.label}, {audit.dtype})", style="bold")
     yield BLANK
     if audit.greedy:
@@ -38,7 +42,8 @@ def _audit_page(audit: Audit, header: RunHeader, *, is_full: bool) -> Iterator[P
     if audit.methods:
         yield Line("Against the target's own distributions", style="bold")
         yield _methods_table(audit, header)
-        # Method and sampling temperature, for readers, with the method's audit.
+        # Method and sampling temperature (`level`: the run's or a raised one), for readers, with
+        # the method's audit.
         labelled_audits = [
             (f"{header.method(audited.method).label} at T={audited.level:g}", audited)
             for audited in audit.methods
@@ -56,7 +61,8 @@ def print_contract(audited: MethodAudit, console: Console, *, is_full: bool) -> 
 def _contract_page(method_audit: MethodAudit, *, is_full: bool) -> Iterator[Part]:
     """The tests of a method, its faults, and the result in a sentence, as parts of a page.
 
-    All tests are shown if `is_full`, else the failed ones.
+    All tests are shown if `is_full`, else the failed ones. `smallest_tv` is the smallest mean total
+    variation that a test finds in POWER (a share) of runs; None without sampled tokens.
     """
     if is_full:
         without_fault = replace(method_audit, fault="")
@@ -67,13 +73,13 @@ def _contract_page(method_audit: MethodAudit, *, is_full: bool) -> Iterator[Part
         yield from _failure(name, reason)
     if not is_full:
         for test in method_audit.failures:
-            test_texts = TestTexts.of(test)
+            test_texts = TestTexts.of(test)  # its name, number tested, effect and bound in words
             # The largest effect that passes, "<= 8", or a p-value.
             bound = test_texts.bound
             if not bound.startswith("<"):
                 bound = f"p = {bound}"
             reason = f"{test_texts.effect} in {test_texts.num} ({bound})"
-            yield from _failure(test_texts.name, reason)
+            yield from _failure(test_texts.name, reason)  # two lines
     sentence, colour = _contract_result(method_audit)
     yield Line(sentence, style=f"bold {colour}")
     if method_audit.smallest_tv is not None:
@@ -92,7 +98,9 @@ def _failure(name: str, reason: str) -> Iterator[Part]:
 def _contract_result(method_audit: MethodAudit) -> tuple[str, str]:
     """The result of a contract in a sentence, and the colour of it.
 
-    A contract is the tests of one method; each line of `fault` is an error that ended one of them.
+    A contract is the tests of one method; each line of `fault` is an error that ended some of them.
+    The status is "no difference" if all passed, "lossy" if a method failed that does not claim to
+    be lossless, else "bug". `failures` are the failed ones of `tests`.
     """
     num_faults = len(method_audit.fault.splitlines())
     num_tests = len(method_audit.tests) + num_faults
@@ -112,13 +120,17 @@ def _contract_result(method_audit: MethodAudit) -> tuple[str, str]:
 
 
 def _greedy_table(audit: Audit, header: RunHeader) -> Table:
-    """One row per method with greedy answers."""
+    """One row per method with greedy answers.
+
+    An agreement counts a method's answers that were compared with vanilla's and those that are
+    identical. Its first position is the earliest token that differs, the largest gap how far below
+    the target's best logit such a token of the method lies; each is None without any.
+    """
     rows = []
     for greedy in audit.greedy:
         agreement = greedy.agreement
         first_position, largest_gap = agreement.first_position, greedy.largest_gap
-        # Identical answers of all compared; first position that differs; largest gap of logits.
-        cell_texts = (
+        cell_texts = (  # before the status, in the order of the headings below
             f"{agreement.num_identical} of {agreement.num_compared}",
             "" if first_position is None else f"token {first_position}",
             "" if largest_gap is None else f"{largest_gap:.3g}",
@@ -138,7 +150,9 @@ def _differences(audit: Audit, header: RunHeader) -> Iterator[Part]:
     if not pairs:
         return
     pairs.sort(key=lambda pair: _severity(pair[1]), reverse=True)
+    # Token ids of both sides; the gap of logits; the largest gap that rounding explains.
     headings = ["token", "vanilla", "method", "gap", "near-tie\nup to"]
+    # The dtype in which steps were run again; None if they were not.
     if audit.recheck_dtype:
         headings.append(f"again in\n{audit.recheck_dtype}")
     rows = [
@@ -160,16 +174,20 @@ def _severity(difference: Difference) -> tuple[bool, float]:
 def _difference_row(
     greedy: GreedyAudit, difference: Difference, header: RunHeader, *, has_recheck: bool
 ) -> Row:
-    """One difference: where it is, both tokens, and their distance.
+    """One difference: where it is, both tokens, and how far the method's lies below the best one.
 
-    With `has_recheck`, a last cell says if the step, run again, gave vanilla's tokens.
+    `greedy` is the method's audit at temperature 0. A divergence has a record's key, the first
+    position that differs and both token ids, None for an answer that had ended. A gap is how far
+    the target's logit of a token is below the best one, None without both tokens; rounding explains
+    one up to the threshold. With `has_recheck`, a last cell says if the step, run again, gave
+    vanilla's tokens.
     """
     divergence = difference.divergence
     key = divergence.key
     label = f"{header.method(key.method).label} on {key.sample_id}"
-    if key.turn:
+    if key.turn:  # of the chat, from 0
         label += f", turn {key.turn + 1}"
-    if key.repeat:
+    if key.repeat:  # the pass over the prompts, from 0
         label += f", pass {key.repeat + 1}"
     token_ids = (divergence.baseline_token, divergence.own_token)
     cell_texts = [
@@ -179,10 +197,11 @@ def _difference_row(
         f"{difference.threshold:.3g}",
     ]
     if has_recheck:
+        # None: the step was not run again.
         recheck_texts = {None: formats.NONE, True: "same", False: "differs"}
         cell_texts.append(recheck_texts[difference.is_same_again])
     status = difference.status
-    if status == "bug" and not greedy.is_lossless:
+    if status == "bug" and not greedy.is_lossless:  # the method does not claim to be
         status = "lossy"
     return status_row(key.method, label, cell_texts, status)
 
@@ -237,7 +256,11 @@ def _p_value(method_audit: MethodAudit, subject: str) -> str:
 
 
 def _sentences(audit: Audit) -> Iterator[str]:
-    """The result of an audit, then how to read the columns of its tables."""
+    """The result of an audit, then how to read the columns of its tables.
+
+    `dtype` is the run's dtype, `recheck_dtype` the one in which steps were run again, or None;
+    `statuses` are those of all methods. "numerics" are differences that rounding explains.
+    """
     if audit.has_bug:
         yield "A method that claims to be lossless is not: see the rows with status bug."
     elif audit.unjudged:
@@ -259,6 +282,7 @@ def _sentences(audit: Audit) -> Iterator[str]:
             )
     test_names = {test.name for audited in audit.methods for test in audited.tests}
     dtype = audit.recheck_dtype or audit.dtype  # of the audit's own logits
+    # Tests of logits: of their deviation, and of all their bits, which rounding hides nothing from.
     if dtype != "float32" and "deviation" in test_names and "bits" not in test_names:
         yield (
             f"In {dtype} rounding hides small differences of logits, such as those of one "

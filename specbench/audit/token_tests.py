@@ -1,8 +1,5 @@
-"""Tests of emitted and drafted tokens as draws from distributions that are known.
-
-One sample is tested against its own expectations, so no second sample adds noise. Sums of
-residuals with known moments are compared with Pearson's type III distribution.
-"""
+"""Tests of emitted and drafted tokens as draws from known distributions: one sample against its
+own expectations, so that no second one adds noise."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -33,7 +30,8 @@ def token_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
     """Tests of sampled tokens: all, by depth in the step, after draft tokens and without any.
 
     `tokens` has a column [tokens] for each number that is known about a token and its distribution.
-    A test has a part, a name, the number tested, the effect's size and unit, and a p-value.
+    A test has a part, a name, the number tested, the effect's size and unit, and a p-value. A token
+    is possible unless sampling settings rule it out beyond rounding.
     """
     if not (num_tokens := len(tokens)):
         return
@@ -81,7 +79,8 @@ def _mean_tests(tokens: TokenNumbers, stratum: str) -> Iterator[AuditTest]:
     """Tests that the means of surprises, ranks and likeliest tokens are the expected ones.
 
     `stratum` ends a test's name. Arrays are [tokens]. A surprise is -log p(token), a rank the mass
-    of the likelier tokens plus half of the token's own, `best` the likeliest token's probability.
+    of the likelier tokens plus half of the token's own, `best` the likeliest token's probability;
+    "third" is a central moment.
     """
     best = tokens.best
     # The likeliest token is drawn with probability b, `best`: a Bernoulli number, with variance
@@ -121,7 +120,7 @@ def sum_test(residual: Array, variance: Array, third: Array, step: float = 0.0) 
     residual_sum = residual.sum()
     corrected_sum = max(0.0, abs(residual_sum) - step / 2) * np.sign(residual_sum)
     standard_law = pearson3(skew if abs(skew) > 1e-3 else 0.0)  # of sum / standard deviation
-    tail = standard_law.sf if corrected_sum > 0 else standard_law.cdf
+    tail = standard_law.sf if corrected_sum > 0 else standard_law.cdf  # the side it is on
     return float(min(1.0, 2 * tail(corrected_sum / np.sqrt(total_variance))))
 
 
@@ -148,11 +147,11 @@ def _test_of_neighbours(
         effect = sum(now * before) / sum(before**2)
         z = sum(now * before) / sqrt(sum(before**2)), which is normal
     """
-    is_unsure = tokens.best[rows] < _SURE
-    answers = number_of_answer[rows]
+    is_unsure = tokens.best[rows] < _SURE  # best: the likeliest token's probability
+    answers = number_of_answer[rows]  # numbers of the answers of these rows
     # A pair is a row and the one before, in one answer, neither of which p made nearly certain.
     is_pair = is_unsure[1:] & is_unsure[:-1] & (answers[1:] == answers[:-1])
-    scores = np.sqrt(12) * (tokens.position[rows] - 0.5)
+    scores = np.sqrt(12) * (tokens.position[rows] - 0.5)  # of the rows
     scores_now, scores_before = scores[1:][is_pair], scores[:-1][is_pair]
     if len(scores_now) < _LEAST:  # pairs that a test needs
         return
@@ -175,12 +174,12 @@ def _test_of_answers(tokens: TokenNumbers, number_of_answer: Array) -> Iterator[
         sum(products) = sum((m_before - 1/2) * (m_now - 1/2))
         variance = sum((m_before - 1/2)**2 * rank_variance_now)
     """
-    # First tokens of steps, and the prefill's token as step 0: [steps of all answers]. `rows` are
-    # their indices in `tokens`; step_number is the step's number in its answer.
+    # First tokens of steps (depth 1), and the prefill's token (depth 0) as step 0: [steps of all
+    # answers]. `rows` are their indices in `tokens`, step_number the step's number in its answer.
     is_first = (tokens.depth == 0) | (tokens.depth == 1)
     rows = np.flatnonzero((number_of_answer > 0) & is_first)
-    answers = number_of_answer[rows]
-    first_of_answer = np.flatnonzero(tokens.depth[rows] == 0)
+    answers = number_of_answer[rows]  # numbers of the answers of these rows
+    first_of_answer = np.flatnonzero(tokens.depth[rows] == 0)  # [answers]: indices in `rows`
     step_number = np.arange(len(rows)) - first_of_answer[answers - 1]
     # By step and then by answer: the same step of the answer before is the neighbour above.
     order = np.lexsort((answers, step_number))
@@ -188,12 +187,13 @@ def _test_of_answers(tokens: TokenNumbers, number_of_answer: Array) -> Iterator[
     before, now = rows[:-1], rows[1:]
     # A pair is the same step of two answers in a row, neither of which p made nearly certain.
     is_pair = (step_number[1:] == step_number[:-1]) & (answers[1:] == answers[:-1] + 1)
+    # `best` is the likeliest token's probability.
     is_pair &= (tokens.best[now] < _SURE) & (tokens.best[before] < _SURE)
     before, now = before[is_pair], now[is_pair]
-    centred = tokens.middle[before] - 0.5
-    products = centred * (tokens.middle[now] - 0.5)
+    centred = tokens.middle[before] - 0.5  # m_before - 1/2 of each pair
+    products = centred * (tokens.middle[now] - 0.5)  # of each pair
     variance = (centred**2 * tokens.rank_variance[now]).sum()
-    if len(centred) >= _LEAST and variance > 0:
+    if len(centred) >= _LEAST and variance > 0:  # pairs that a test needs
         effect = float(12 * products.mean())  # 1 for equal uniform numbers
         p_value = float(2 * norm.sf(abs(products.sum() / np.sqrt(variance))))
         yield AuditTest("tokens", "correlation of answers", len(centred), effect, p_value=p_value)
@@ -227,7 +227,7 @@ def draft_tests(drafts: DraftNumbers) -> Iterator[AuditTest]:
             "guesses", "impossible guesses", num_drafts, num_impossible, unit="guesses", p_value=0.0
         )
     drawn = drafts.where((drafts.probability > 0) & (drafts.probability < _FIXED))
-    if len(drawn) < _LEAST:
+    if len(drawn) < _LEAST:  # draws that a test needs
         return
     for name, positions in (("rank", drawn.by_rank), ("position", drawn.by_id)):
         ks_test = kstest(positions, "uniform")
@@ -248,7 +248,7 @@ def logit_tests(
     """
     if not (num_rows := len(logits)):
         return
-    deviations = logits.deviation / (EPSILON[dtype] * logits.scale)
+    deviations = logits.deviation / (EPSILON[dtype] * logits.scale)  # [rows], from a plain forward
     largest_deviation = float(deviations.max())
     yield AuditTest("logits", "deviation", num_rows, largest_deviation, "epsilon", limit=allowed)
     if baseline is None or not len(baseline):
@@ -291,7 +291,7 @@ def rule_test(outcomes: Outcomes) -> AuditTest:
     is_possible = expected > 0
     chi2_terms = (counts - expected) ** 2 / np.where(is_possible, expected, 1.0)
     num_degrees = (is_possible.sum(1) - 1).sum()
-    total_variations = np.abs(counts / draws_of_rows - probs).sum(1) / 2
+    total_variations = np.abs(counts / draws_of_rows - probs).sum(1) / 2  # of each row
     p_value = float(chi2.sf(chi2_terms.sum(), num_degrees))
     if counts[expected == 0].any():  # impossible tokens
         p_value = 0.0
