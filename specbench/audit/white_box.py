@@ -103,18 +103,19 @@ class _Tester:
     ) -> None:  # fmt: skip
         """Take a run's records by temperature and method, its header, and its model, loaded again.
 
-        `effort` is the number of tokens to test, and `say` prints a line of progress.
+        `effort` says how many tokens and outcomes to test, and `say` prints a line of progress.
         """
         self._records = records
         self._model = model
-        self._dtype = header.model.rounding(model.dtype)  # by which logits are rounded
+        self._dtype = header.model.rounding(model.dtype)  # name of the one that rounds logits
         self._effort = effort
         self._say = say
         num_cells = 0  # pairs of a method and a sampling temperature
         for temperature, records_by_method in records.items():
             # `levels`: the run's temperature and, above 0, a raised one.
             num_cells += len(records_by_method) * len(levels(temperature))
-        # The share of false alarms of a single test, for which the size of a sample is planned.
+        # The share of false alarms of a single test, for which the size of a sample is planned:
+        # ALPHA for the whole audit, over the number of its tests.
         self._error_rate = ALPHA / (TESTS_PER_CELL * max(num_cells, 1))
 
     def results(self) -> Iterator[MethodAudit]:
@@ -122,13 +123,13 @@ class _Tester:
 
         A level is a sampling temperature: the run's own, or a raised one.
         """
-        allowed_deviation = self._allowed_deviation()
+        allowed_deviation = self._allowed_deviation()  # of a logit, in epsilons times its scale
         for temperature, records_by_method in self._records.items():
             for level in levels(temperature):
                 baseline_logits = None  # vanilla itself has none to be compared with
                 for method in sorted(records_by_method, key=lambda name: name != BASELINE):
                     self._say(f"T={level:g}: {method} …")
-                    # Answers completed again or drawn, with numbers about tokens and logits.
+                    # Answers completed again or drawn, `watched` with numbers about their logits.
                     answers = self._gathered(method, temperature, level)
                     logits = LogitNumbers.join([answer.logits for answer in answers.watched])
                     tests = [
@@ -137,12 +138,14 @@ class _Tester:
                     ]
                     if method == BASELINE:
                         baseline_logits = logits
-                    yield self._result(answers, tests)
+                    yield self._result(answers, tests)  # p-values not corrected yet
 
     def _sampling_tests(self, answers: Answers) -> Iterator[AuditTest]:
         """The tests of drafts and tokens as draws and, at the run's temperature, of the rule.
 
-        `answers` are of one method at one level, its sampling temperature. Nothing is drawn at 0.
+        `answers` are of one method at one level, its sampling temperature: that of the run, or a
+        raised one. Nothing is drawn at 0. `watched` has numbers about each answer's draft tokens,
+        `tokens` those of all tokens, `fault` the error that ended the answers, if any.
         """
         if not answers.level:
             return
@@ -151,6 +154,7 @@ class _Tester:
         is_raised = answers.level != answers.temperature
         if answers.method != BASELINE and not is_raised and not answers.fault:
             num_outcomes = self._effort.num_outcomes
+            # Tokens that the acceptance rule emits on small trees, counted.
             yield from rule_tests(self._model.rule_outcomes(answers.method, num_outcomes))
 
     def of_servers(self, header: RunHeader) -> Iterator[MethodAudit]:
@@ -169,7 +173,7 @@ class _Tester:
                     )
                     continue
                 answers = Answers(method, temperature, level=temperature)
-                answers.parts += map(self._model.token_numbers, records)
+                answers.parts += map(self._model.token_numbers, records)  # about tokens, per answer
                 yield self._result(answers, [*token_tests(answers.tokens)])
 
     def _gathered(self, method: str, temperature: float, level: float) -> Answers:
@@ -182,9 +186,9 @@ class _Tester:
         records = self._records[temperature][method]
         try:
             if level == temperature:
-                self._replay(answers, records)
+                self._replay(answers, records)  # adds recorded ones
             if level:
-                self._draw(answers, records)
+                self._draw(answers, records)  # adds drawn ones
         except (MethodFault, NonFiniteError) as error:
             answers.fault = error.message
         return answers
@@ -202,7 +206,7 @@ class _Tester:
         """Complete records again, spread over the run, and add the results to `answers`.
 
         It stops when they are enough. Runs with one seed that were merged have an answer twice,
-        which is one draw.
+        which is one draw. `parts` are the numbers about the recorded tokens of each answer.
         """
         # Prompt and seed -> a record.
         record_by_draw = {_draw_key(record.key, record.seed): record for record in records}
@@ -214,6 +218,7 @@ class _Tester:
             is_same = evidence.token_ids == record.token_ids
             answers.num_replayed += 1
             answers.num_same += is_same
+            # The recorded tokens are tested even if other ones came out now.
             answers.parts.append(evidence.tokens if is_same else self._model.token_numbers(record))
             answers.watched.append(evidence)
 
@@ -224,8 +229,8 @@ class _Tester:
         methods differ.
         """
         run_sampling = self._model.sampling(answers.temperature)
-        sampling = replace(run_sampling, temperature=answers.level)
-        spread_records = spread(records)
+        sampling = replace(run_sampling, temperature=answers.level)  # the run's, or a raised one
+        spread_records = spread(records)  # shuffled: the first few are from the whole run
         for draw_number, record in enumerate(cycle(spread_records)):
             if self._is_enough(answers):
                 return
@@ -233,10 +238,10 @@ class _Tester:
             request = replace(
                 recorded_request,
                 sampling=sampling,
-                max_new_tokens=min(recorded_request.max_new_tokens, LONGEST),
+                max_new_tokens=min(recorded_request.max_new_tokens, LONGEST),  # for time
                 eos_ids=frozenset(),
             )
-            round_number = draw_number // len(spread_records)
+            round_number = draw_number // len(spread_records)  # times that all records had a draw
             seed = _new_seed(answers.method, request, round_number)
             evidence = self._model.watch(answers.method, replace(request, seed=seed))
             answers.parts.append(evidence.tokens)
