@@ -149,7 +149,8 @@ def _walk(field: _Field, owner: str = "", *, is_exact: bool = False) -> Iterator
             if field_role.role == "note":
                 continue
             path = f"{field.path}.{field_role.field}".removeprefix(".")
-            path = path.replace("spec.values", "spec")  # the rest of spec is notes: "spec.seed"
+            # An option is "spec.seed", not "spec.values.seed": all else in spec is notes.
+            path = path.replace("spec.values", "spec")
             shown_name = field_role.shown_name
             if shown_name and owner:
                 shown_name = f"{shown_name} of {owner}"

@@ -33,8 +33,10 @@ class RecordCheck:
         spec_values = header.spec.values  # the run's options
         self._budget = spec_values.max_new_tokens  # per answer; None if not known
         self._repeats = spec_values.repeats or 1  # passes over all prompts
+        # The loads of the run: numbers of requests at once, and requests per second.
         concurrency, request_rates = spec_values.concurrency, spec_values.request_rates
         # By field of a key, the values that the run has; if there are none, any value is right.
+        # The 0 is that of lines with the other kind of load.
         self._values_of_run: dict[str, Collection[Any]] = {
             "method": header.methods,  # by their names in lines
             "task": header.columns,  # task -> title of its column in tables

@@ -54,7 +54,7 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
 
         `options` are those in effect. `settings` says where they come from, None if they are the
         paper's or the user's: in `paper`, the paper's values of options that differ; in `source`,
-        "cut" for the paper's sizes with the rows that are cheap.
+        "cut" for the paper's draft, cut to as many tokens as are cheap to verify here.
         """
         if not self.settings or not self.settings.paper:
             return ""

@@ -125,10 +125,11 @@ class Run:
 
     def at(self, load: Load) -> Run:
         """The part of the run that was measured at one load, as a run; the run itself if it has
-        this load alone. A load is a number of requests at once, or of requests per second.
+        this load alone. A load is a number of requests at once, or of requests per second; the
+        other number is 0.
 
-        What concerns the whole run, its warnings, missing records and lines left out, stays
-        with its first load.
+        What concerns the whole run, its warnings, missing records and lines left out, stays with
+        its first load. Blocks are groups of requests to a server, each at one load.
         """
         if self.loads == (load,):
             return self
@@ -168,7 +169,7 @@ class Run:
 
     @staticmethod
     def pooled(runs: Sequence[Run]) -> Run:
-        """Whole runs of one command on one machine as one run, each a unit of variance.
+        """Whole runs of one command on one machine as one run, in which each is a unit of variance.
 
         The repeats (passes over the prompts) of all runs are numbered on.
 
@@ -237,6 +238,7 @@ def _pooled_header(headers: Sequence[RunHeader]) -> RunHeader:
         )
         num_repeats += _num_repeats(header)
     spec_values = structs.replace(first_header.spec.values, repeats=num_repeats)
+    # Records that each run should have, where its header says so.
     record_counts = [header.num_records for header in headers if header.num_records]
     are_all_counted = len(record_counts) == len(headers)
     return structs.replace(

@@ -261,6 +261,6 @@ def _reason(error: Exception, content: bytes) -> str:
     except (ValueError, RecursionError):  # the path may have "[...]", the line may not be JSON
         return f"{path}: {message}"
     shown_value = json.dumps(wrong_value)  # in ASCII
-    if len(shown_value) > _MOST_SHOWN:
+    if len(shown_value) > _MOST_SHOWN:  # characters
         shown_value = f"{shown_value[:_MOST_SHOWN]} ..."
     return f"{path}: {message} ({shown_value})"
