@@ -136,7 +136,7 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
         deepest_tree = max([deepest_tree, *drafter.depths])
     num_lacking = deepest_tree - deepest_accepted  # levels that no accepted path reached
     yield _counted("planted guesses", num=len(subject.prompts), num_wrong=num_wrong)
-    yield _counted(PLANTED, num=num_planted, num_wrong=num_refused, unit="guesses")  # a name
+    yield _counted(PLANTED, num=num_planted, num_wrong=num_refused, unit="guesses")
     yield _counted("full depth of the trees", deepest_tree, num_wrong=num_lacking, unit="levels")
     yield from _logit_tests(logits, subject, "planted")  # the last one ends the tests' names
 
@@ -156,7 +156,7 @@ def _named(tests: Iterable[AuditTest], what: str) -> Iterator[AuditTest]:
         yield replace(test, name=f"{test.name}, {what}")
 
 
-def sampled(subject: Subject) -> Iterator[AuditTest]:
+def sampled(subject: Subject) -> Iterator[AuditTest]:  # a method's drafter, target and prompts
     """Tokens and drafts as draws, in several settings."""
     for sampling in SAMPLINGS:
         setting_label = f"T={sampling.temperature:g}, top-p {sampling.top_p:g}"
@@ -179,7 +179,7 @@ def rule(subject: Subject) -> Iterator[AuditTest]:
     yield from rule_tests(rule_outcomes(subject.drafter.rule, NUM_OUTCOMES))
 
 
-def ends(subject: Subject) -> Iterator[AuditTest]:
+def ends(subject: Subject) -> Iterator[AuditTest]:  # a method's drafter, target and prompts
     """Answers end at the budget, at an end token, and never after."""
     num_answers = num_wrong = 0  # answers of other lengths than the budget
     for budget, prompt in product(BUDGETS, subject.prompts):  # numbers of tokens; token ids
@@ -200,7 +200,7 @@ def ends(subject: Subject) -> Iterator[AuditTest]:
     yield _counted("end token", num=num_answers, num_wrong=num_wrong)
 
 
-def repeats(subject: Subject) -> Iterator[AuditTest]:
+def repeats(subject: Subject) -> Iterator[AuditTest]:  # a method's drafter, target and prompts
     """A seed repeats its answer, another seed does not, and a prompt leaves no state."""
     first_prompt, second_prompt = subject.prompts[:2]  # token ids
     # The used drafter completes the first prompt before the second, the fresh one does not.
@@ -223,7 +223,7 @@ def repeats(subject: Subject) -> Iterator[AuditTest]:
     yield _counted("other seed", num=1, num_wrong=drawn_ids == other_seed_ids)
 
 
-def sizes(subject: Subject) -> Iterator[AuditTest]:
+def sizes(subject: Subject) -> Iterator[AuditTest]:  # a method's drafter, target and prompts
     """Trees have the sizes that are known beforehand."""
     drafter = subject.drafter
     for sampling in (Sampling(), Sampling(1.0)):  # greedy, and temperature 1

@@ -23,7 +23,7 @@ def status_row(method: str, label: str, texts: Iterable[str], status: AuditStatu
 def tests_table(results: Iterable[tuple[str, MethodAudit]], *, is_full: bool) -> Iterator[Table]:
     """A table of failed tests, or of all if `is_full`; none without rows.
 
-    Each result, a method's tests at a temperature, comes with its label: both for readers. Its
+    Each result, a method's tests at a temperature, comes with a label that names both. Its
     `fault` is the error that ended the method's answers, "" without. The texts of a row are the
     test's name, the number tested, the effect's size, and the p-value or largest effect to pass.
     """

@@ -119,7 +119,7 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
         `audits` are the results of the method's tests there, but for answers drawn at a raised
         temperature. Their status is "no difference" until a test fails, or greedy answers are
         compared with vanilla's. `smallest_tv` is the smallest mean total variation that a test of
-        the method's `num_tokens` sampled tokens finds. Up to MOST_UNSEEN they are enough.
+        the method's `num_tokens` sampled tokens finds; above MOST_UNSEEN, they are too few.
         """
         audits = [audit for audit in self.at(method, temperature) if not audit.is_raised]
         if not audits:

@@ -63,8 +63,8 @@ class GpuUse(Struct, frozen=True):
         """Reasons to doubt times measured on the GPU, in sentences.
 
         `other_processes_most` is the largest number of other processes on the card at once,
-        `percent_busy_before` its use before the run, None if unknown, `throttled` the share of
-        samples (0 to 1) with lowered clocks by their reason.
+        `percent_busy_before` its use in percent before the run, None if unknown, `throttled` the
+        share of samples (0 to 1) with lowered clocks, by the reason.
         """
         sentences = []
         if self.other_processes_most:
