@@ -65,7 +65,7 @@ def _contract_page(method_audit: MethodAudit, *, is_full: bool) -> Iterator[Part
     variation that a test finds in POWER (a share) of runs; None without sampled tokens.
     """
     if is_full:
-        without_fault = replace(method_audit, fault="")
+        without_fault = replace(method_audit, fault="")  # faults follow, in lines of their own
         yield from tests_table([(method_audit.method, without_fault)], is_full=True)
     # Each line of `fault` is "what was tested: what it raised".
     for fault in method_audit.fault.splitlines():
@@ -99,8 +99,8 @@ def _contract_result(method_audit: MethodAudit) -> tuple[str, str]:
     """The result of a contract in a sentence, and the colour of it.
 
     A contract is the tests of one method; each line of `fault` is an error that ended some of them.
-    The status is "no difference" if all passed, "lossy" if a method failed that does not claim to
-    be lossless, else "bug". `failures` are the failed ones of `tests`.
+    The status is "no difference" if all passed, "lossy" if a method that does not claim to be
+    lossless failed as a sampler alone, else "bug". `failures` are the failed ones of `tests`.
     """
     num_faults = len(method_audit.fault.splitlines())
     num_tests = len(method_audit.tests) + num_faults
