@@ -266,7 +266,8 @@ class _Tester:
     def _allowed_deviation(self) -> float:
         """The largest deviation of logits that rounding explains on this model.
 
-        In epsilons of the dtype times the logits' scale, measured on chains of recorded tokens.
+        In epsilons of the dtype times the logits' scale (their largest magnitude), measured on
+        chains of recorded tokens against one plain forward over prompt and answer.
         """
         # At the lowest temperature; vanilla's if there are any.
         records_by_method = next(iter(self._records.values()))
@@ -275,7 +276,7 @@ class _Tester:
         for record in records[:NUM_CALIBRATED]:  # a few are enough
             for num_rows in CHAINS:  # numbers of nodes, as steps of several shapes have
                 logits = self._model.chains(record, num_rows)
-                deviations = logits.deviation / (EPSILON[self._dtype] * logits.scale)
+                deviations = logits.deviation / (EPSILON[self._dtype] * logits.scale)  # [rows]
                 largest_epsilons = max([largest_epsilons, *deviations.tolist()])
         return allowed_deviation(self._dtype, largest_epsilons)
 
