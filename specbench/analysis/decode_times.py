@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +30,8 @@ LEAST_ARRIVALS = 0.25
 """Share of the steps that the tokens need at least, below which arrivals are a burst."""
 LONGEST_DRAFT = 15
 """Draft tokens per step that are assumed if a server does not count its drafts."""
+MOST_LEFT_OUT = 0.1
+"""Share of a task's requests without a decode time, above which the task is named."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +69,7 @@ def decode_times(
     # The first token is the prefill's, so that decoding takes two tokens or more.
     is_decoded = (frame["is_measured"] & (frame["num_tokens"] > 1)).to_numpy()
     is_burst = nothing.copy()
-    for row in np.flatnonzero(is_decoded):
+    for row in np.flatnonzero(is_decoded).tolist():
         record = records[row]
         draft_length = draft_lengths.get(record.key.method, LONGEST_DRAFT)
         is_burst[row] = _is_burst(record, draft_length)
@@ -122,3 +124,30 @@ def _draft_lengths(blocks: Sequence[BlockHeader]) -> Mapping[str, float]:
         if num_drafts:
             lengths[method] = counter_total(method_blocks, "num_draft_tokens") / num_drafts
     return lengths
+
+
+def count_bursts(frame: DataFrame) -> dict[str, Any]:
+    """Numbers of answers that came in bursts, and of requests by what became of their times.
+
+    Empty without a burst. A request counts once for all its methods. `frame` is that of a record
+    table. `cells` are the tasks of which more than MOST_LEFT_OUT is left out.
+    """
+    num_answers = int(frame["is_burst"].sum())
+    if not num_answers:
+        return {}
+    left_out = frame[frame["is_left_out"]]
+    over_methods = ["temperature", "task"]
+    num_requests = frame.groupby(over_methods, observed=True)["asked"].nunique()
+    num_lost = left_out.groupby(over_methods, observed=True)["asked"].nunique()
+    cells: list[dict[str, Any]] = [
+        {"temperature": temperature, "task": task, "lost": int(lost), "requests": requests}
+        for (temperature, task), lost in num_lost.items()
+        if lost > MOST_LEFT_OUT * (requests := int(num_requests[temperature, task]))
+    ]
+    return {
+        "answers": num_answers,
+        # None where there is none: its sentence is left out
+        "by_server": int(frame.loc[frame["is_of_server"], "asked"].nunique()) or None,
+        "lost": int(left_out["asked"].nunique()) or None,
+        "cells": cells,
+    }

@@ -46,6 +46,30 @@ def latency(table: RecordTable, rows: IntArray, missing: Missing | None) -> Late
     return Latency(percentiles(prefill_s), percentiles(per_token_s))
 
 
+def seconds_between_arrivals(table: RecordTable, rows: IntArray) -> FloatArray:
+    """Seconds between arrivals of tokens, of all answers of these rows [gaps].
+
+    Where a decode time is the server's, it is shared evenly by the answer's steps, or by its tokens
+    where the steps are unknown. An answer whose decode time is left out has no gaps.
+    """
+    gaps_s: list[float] = []
+    columns = table.values(
+        rows, "decode_s", "num_tokens", "mat_steps", "is_of_server", "is_left_out"
+    )
+    for row, decode_s, num_tokens, num_steps, is_of_server, is_left_out in zip(
+        rows, *columns, strict=True
+    ):
+        serving = table.records[row].serving
+        if serving is None or is_left_out:
+            continue
+        if not is_of_server:
+            gaps_s += serving.gaps_s
+            continue
+        num_gaps = round(num_steps) or num_tokens - 1
+        gaps_s += [decode_s / num_gaps] * num_gaps
+    return np.array(gaps_s)
+
+
 def percentiles(seconds: FloatArray) -> Percentiles:
     """The percentiles of these times [completions], interpolated linearly.
 

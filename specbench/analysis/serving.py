@@ -20,7 +20,7 @@ import numpy as np
 
 from specbench.analysis.cells import NOT_RUN
 from specbench.analysis.in_flight import NONE_IN_FLIGHT, InFlight, requests_in_flight
-from specbench.analysis.latency import Percentiles, percentiles
+from specbench.analysis.latency import Percentiles, percentiles, seconds_between_arrivals
 from specbench.analysis.records import BASELINE, CELL_KEY, RecordTable
 from specbench.analysis.server_counters import (
     NO_COUNTS,
@@ -158,7 +158,7 @@ def _measure(
     return ServingMetrics(
         ttft=_times(ttft_s),
         tpot=_times(tpot_s[has_tpot]),
-        itl=_times(_gaps_s(table, done_rows)),
+        itl=_times(seconds_between_arrivals(table, done_rows)),
         e2e=_times(e2e_s),
         request_throughput=throughput(lambda block: block.num_requests - block.num_failed),
         output_throughput=output_throughput,
@@ -177,30 +177,6 @@ def _measure(
         num_interrupted=sum(block.num_before > 0 for block in blocks),
         num_restarted=_num_restarted(blocks),
     )
-
-
-def _gaps_s(table: RecordTable, done_rows: IntArray) -> FloatArray:
-    """Seconds between arrivals of tokens, of all answers [gaps].
-
-    Where a decode time is the server's, it is shared evenly by the answer's steps, or by its tokens
-    where the steps are unknown. An answer whose decode time is left out has no gaps.
-    """
-    gaps_s: list[float] = []
-    columns = table.values(
-        done_rows, "decode_s", "num_tokens", "mat_steps", "is_of_server", "is_left_out"
-    )
-    for row, decode_s, num_tokens, num_steps, is_of_server, is_left_out in zip(
-        done_rows, *columns, strict=True
-    ):
-        serving = table.records[row].serving
-        if serving is None or is_left_out:
-            continue
-        if not is_of_server:
-            gaps_s += serving.gaps_s
-            continue
-        num_gaps = round(num_steps) or num_tokens - 1
-        gaps_s += [decode_s / num_gaps] * num_gaps
-    return np.array(gaps_s)
 
 
 def _share_good(times: Mapping[str, FloatArray], bounds: LatencyBounds, num_asked: int) -> float:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from specbench.analysis.cells import CellKey, CellMetrics
+from specbench.analysis.decode_times import count_bursts
 from specbench.analysis.ranking import Ranking, is_claimed
 from specbench.analysis.ratios import column_ratio
 from specbench.analysis.records import BASELINE, CELL_KEY, RecordTable
@@ -43,8 +44,6 @@ LEAST_ACCEPTING = 0.01
 """Share of drafting steps that accept anything, below which drafts are idle."""
 LEAST_DRAFTS = 200
 """Number of drafts from which on they may be called idle."""
-MOST_LEFT_OUT = 0.1
-"""Share of a task's requests without a decode time, above which the task is named."""
 
 
 class RunWarning(NamedTuple):
@@ -76,7 +75,9 @@ def find_warnings(
     num_requests = survivors.num_requests
     if num_paused:
         warnings.append(RunWarning("pauses", {"paused": num_paused, "requests": num_shared}))
-    warnings += _bursts(table.frame)
+    bursts = count_bursts(table.frame)
+    if bursts:
+        warnings.append(RunWarning("bursts", bursts))
     if not has_clocks:
         warnings += _throttling(table.frame)
     warnings += _few_samples(cells)
@@ -98,36 +99,6 @@ _GROUP = [
     "worker",
 ]
 """Columns of completions whose steps should take equally long."""
-
-
-def _bursts(frame: DataFrame) -> Iterable[RunWarning]:
-    """Answers whose tokens reached the client in a burst, and what became of their decode times.
-
-    `frame` is that of a record table. A request counts once for all its methods.
-    """
-    num_answers = int(frame["is_burst"].sum())
-    if not num_answers:
-        return
-    left_out = frame[frame["is_left_out"]]
-    # Requests of each task and temperature, and those of them that are left out.
-    over_methods = ["temperature", "task"]
-    num_requests = frame.groupby(over_methods, observed=True)["asked"].nunique()
-    num_lost = left_out.groupby(over_methods, observed=True)["asked"].nunique()
-    cells: list[dict[str, Any]] = [
-        {"temperature": temperature, "task": task, "lost": int(lost), "requests": requests}
-        for (temperature, task), lost in num_lost.items()
-        if lost > MOST_LEFT_OUT * (requests := int(num_requests[temperature, task]))
-    ]
-    yield RunWarning(
-        "bursts",
-        {
-            "answers": num_answers,
-            # None where there is none: its sentence is left out
-            "by_server": int(frame.loc[frame["is_of_server"], "asked"].nunique()) or None,
-            "lost": int(left_out["asked"].nunique()) or None,
-            "cells": cells,
-        },
-    )
 
 
 def _throttling(frame: DataFrame) -> Iterable[RunWarning]:

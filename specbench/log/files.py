@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any
 
 from specbench.errors import RunFolderError
 
@@ -98,8 +98,8 @@ def compressed_path(path: Path) -> Path:
 
 
 @contextmanager
-def open_lines(path: Path) -> Iterator[BinaryIO]:
-    """A file of lines, open for reading. If there is only its compressed form, that is unpacked.
+def open_lines(path: Path) -> Iterator[Any]:
+    """A file of lines, open for reading as bytes, or its compressed form if there is no other.
 
     Raises:
         OSError: the file is missing, unreadable or damaged.
@@ -111,7 +111,7 @@ def open_lines(path: Path) -> Iterator[BinaryIO]:
         return
     try:
         with gzip.open(compressed, "rb") as unpacked:
-            yield cast("BinaryIO", unpacked)
+            yield unpacked
     except (EOFError, zlib.error) as error:
         raise OSError(f"{compressed.name} is damaged: {error}") from error
 

@@ -46,12 +46,17 @@ class RecordCheck:
         }
         self._num_prompts = {prompts.task: prompts.num_prompts for prompts in header.prompts}
         self._sample_ids: dict[str, set[str]] = {}  # by task, those of the lines so far
+        self._least_step_s = _least_step_s(header)
         self._turns: set[tuple[str, str, int]] = set()  # task, sample id and turn of these lines
         self._line_numbers: dict[RecordKey, int] = {}  # of the lines so far, by their keys
 
     def check(self, line: RecordLine, key: RecordKey, line_number: int) -> None:
         """Raise ImpossibleRecord for the first thing wrong with the line."""
-        problems = chain(self._key_problems(key, line_number), _problems(line, self._budget))
+        problems = chain(
+            self._key_problems(key, line_number),
+            _problems(line, self._budget),
+            _time_problems(line, self._least_step_s),
+        )
         problem = next(problems, None)
         if problem is not None:
             raise ImpossibleRecord(f"$.{problem}")
@@ -128,3 +133,29 @@ def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
     # A method is "name" or "name:options"; vanilla's steps emit one token each.
     if line.method.partition(":")[0] == BASELINE and set(line.accept_lengths) - {1}:
         yield f"accept_lengths: {max(line.accept_lengths)} in a line of vanilla, which drafts none"
+
+
+def _least_step_s(header: RunHeader) -> float:
+    """Seconds of a step that reads the target's weights at the memory's nominal bandwidth.
+
+    No step is faster. It may find as much in the processor's last cache as fits there. 0 if the
+    nominal bandwidth is unknown, or if other machines may have computed some answers.
+    """
+    roofline = header.roofline  # of the machine on which the run began
+    is_elsewhere = header.origins or header.segments or header.workers or header.servers
+    if roofline is None or is_elsewhere or not roofline.nominal_bytes_per_s:
+        return 0.0
+    if roofline.is_mixture_of_experts and not roofline.unread_bytes:
+        return 0.0  # unknown how many of the experts a step reads
+    num_bytes = roofline.target_bytes - roofline.unread_bytes - roofline.cache_bytes
+    return max(0, num_bytes) / roofline.nominal_bytes_per_s
+
+
+def _time_problems(line: RecordLine, least_step_s: float) -> Iterator[str]:
+    """A sentence if the steps of an answer took less than `least_step_s` seconds each."""
+    least_s = least_step_s * len(line.accept_lengths)
+    if line.decode_s is not None and line.decode_s < least_s:
+        yield (
+            f"decode_s: {line.decode_s:g} for {len(line.accept_lengths)} steps, which take at "
+            f"least {least_s:.3g} s to read the weights at the nominal bandwidth"
+        )

@@ -1,42 +1,22 @@
 """The tables of a report, one function each: a report -> a `Table` for every writer.
 
-A column of the overview, of the step costs or of the latencies is one `Field` in a tuple below.
-`task_tables` has the tables by task and category.
+A column of the overview or of the latencies is one `Field` in a tuple below. `step_costs` has the
+table of the costs of steps, `task_tables` those by task and category.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from operator import attrgetter
 
 from specbench.analysis.metrics import BASELINE
 from specbench.analysis.serving import TIMES, ServingMetrics
 from specbench.analysis.stats.estimates import Estimate
 from specbench.report import formats
+from specbench.report.fields import Field, make_table, with_text
 from specbench.report.results import MEAN, Block, MethodResults, Report
-from specbench.report.table import Cell, Column, Table, Tone
+from specbench.report.step_costs import step_costs
+from specbench.report.table import Cell, Column, Table
 from specbench.report.task_tables import MAT, ON_SCREEN, SPEEDUP, Part, groups, tone
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One column over all tasks."""
-
-    heading: str
-    """The column's heading, which may be broken at its line breaks."""
-    text: Callable[[MethodResults], str]
-    """Makes the text of a method."""
-    rank: int = 0
-    """Columns of the highest rank go first where room is short; rank 0 stays."""
-    task: str = ""
-    """The title above the heading, which neighbouring columns share."""
-    tone: Callable[[MethodResults], Tone] = lambda method: ""
-    """The claim that colours the text."""
-    short: str = ""
-    """The heading for a narrow place."""
-
-    @property
-    def column(self) -> Column:
-        return Column(self.heading, self.task, rank=self.rank, short=self.short)
 
 
 def has_speedup(block: Block) -> bool:
@@ -56,7 +36,7 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
     is_mean = last_task.name == MEAN
     # the columns over all tasks, tokens/s and MAT, without one that is empty for all methods; a
     # field has the column and makes the text of a method in it
-    fields = _with_text(_SCREEN, block)
+    fields = with_text(_SCREEN, block)
     columns = [field.column for field in fields]
     shows_speedup = has_speedup(block)
     if shows_speedup:
@@ -137,83 +117,7 @@ def overview(report: Report, block: Block) -> Table:
     """The numbers over all tasks that have no room in the papers' table."""
     where = "Over all tasks" if len(report.tasks) > 1 else "Overall"
     title = f"{where} (intervals: {report.scope})"
-    return _table(title, report, block, _OVERVIEW)
-
-
-def _phase(name: str, rank: int = 0) -> Field:
-    """The column of a phase of `Phases`, in steps of vanilla."""
-
-    def text(method: MethodResults) -> str:
-        phases = method.cost.relative_phases
-        return formats.NONE if phases is None else f"{getattr(phases, name):.2f}"
-
-    return Field(name.removesuffix("_s"), text, rank)
-
-
-def _peak_memory(method: MethodResults) -> str:
-    num_bytes = method.cost.peak_memory_bytes
-    return formats.NONE if num_bytes is None else f"{num_bytes / 2**30:.1f}"
-
-
-def _share_of_bound(method: MethodResults) -> str:
-    """The decode speedup / the bandwidth bound, which may exceed 1. Vanilla is its own bound."""
-    share = method.cost.reached
-    if method.method == BASELINE:
-        return ""
-    return f"{share.value * 100:.0f} %" if isinstance(share, Estimate) else formats.NONE
-
-
-_FAST = 1e12
-"""Bytes/s from which on the speed of reading is shown in TB/s, else in GB/s."""
-
-
-def _figures(number: float) -> str:
-    """Three figures; nothing for 0, which stands for unknown."""
-    return formats.figures(Estimate(number)) if number else formats.NONE
-
-
-def _terabytes_per_s(method: MethodResults) -> str:
-    speed = method.cost.bytes_per_s
-    return _figures(speed / 1e12 if speed >= _FAST else 0.0)
-
-
-def _gigabytes_per_s(method: MethodResults) -> str:
-    speed = method.cost.bytes_per_s
-    return _figures(speed / 1e9 if speed < _FAST else 0.0)
-
-
-def _share_of_nominal(method: MethodResults) -> str:
-    share = method.cost.nominal_share
-    return f"{share * 100:.0f} %" if share else formats.NONE
-
-
-_COSTS = (
-    Field("all steps\nMAT", lambda method: formats.mat(method.cost.mat)),
-    Field("step\ncost", lambda method: formats.mat(method.cost.relative)),
-    Field("all steps\nspeedup", lambda method: formats.speedup(method.cost.decode_speedup)),
-    _phase("draft_s"),
-    _phase("verify_s"),
-    _phase("commit_s", rank=1),
-    _phase("host_s", rank=1),
-    Field("bandwidth\nbound", lambda method: formats.speedup(method.cost.bound), 2, short="bound"),
-    Field("of the\nbound", _share_of_bound, 3),
-    Field("ms per\nstep", lambda method: formats.figures(method.cost.step_s, 1e3), 4),
-    Field("GB per\nstep", lambda method: _figures(method.cost.step_bytes / 1e9), 4),
-    Field("TB/s", _terabytes_per_s, 4),
-    Field("GB/s", _gigabytes_per_s, 4),
-    Field("of\nnominal", _share_of_nominal, 5),
-    Field("J per\ntoken", lambda method: formats.figures(method.cost.joules_per_token), 5),
-    Field("peak\nGiB", _peak_memory, 6),
-)
-"""Phases are in steps of vanilla, so that they add up to the cost of a step."""
-
-
-def step_costs(report: Report, block: Block) -> Table:
-    """The numbers that explain a speedup; no columns if no step can be compared."""
-    can_compare = any(isinstance(method.cost.relative, Estimate) for method in block.methods)
-    fields = _with_text(_COSTS, block) if can_compare else ()
-    title = "The cost of a step, steps of all tasks (speedup = MAT / step cost), no prefill"
-    return _table(title, report, block, fields)
+    return make_table(title, report, block, _OVERVIEW)
 
 
 def _served(text: Callable[[ServingMetrics], str]) -> Callable[[MethodResults], str]:
@@ -250,7 +154,7 @@ _THROUGHPUT = (
 def throughput(report: Report, block: Block) -> Table:
     """Requests and tokens per second of each method; no columns without a server."""
     block = served(block)
-    return _table("Throughput", report, block, _with_text(_THROUGHPUT, block))
+    return make_table("Throughput", report, block, with_text(_THROUGHPUT, block))
 
 
 def _milliseconds(path: str, heading: str, task: str = "") -> Field:
@@ -278,8 +182,8 @@ def latency(report: Report, block: Block) -> Table:
     title = "Latency in milliseconds"
     on_servers = served(block)
     if on_servers.methods:
-        return _table(title, report, on_servers, _SERVED_LATENCY)
-    return _table(title, report, block, _with_text(_LATENCY, block))
+        return make_table(title, report, on_servers, _SERVED_LATENCY)
+    return make_table(title, report, block, with_text(_LATENCY, block))
 
 
 def served(block: Block) -> Block:
@@ -289,23 +193,3 @@ def served(block: Block) -> Block:
         methods = [method for method in run.methods if method.serving]
         runs.append(replace(run, methods=tuple(methods)))
     return replace(block, runs=tuple(runs))
-
-
-def _with_text(fields: Sequence[Field], block: Block) -> tuple[Field, ...]:
-    """The fields for which any method has a text."""
-    empty = ("", formats.NONE)
-
-    def has_text(field: Field) -> bool:
-        return any(field.text(method) not in empty for method in block.methods)
-
-    return tuple(filter(has_text, fields))
-
-
-def _table(title: str, report: Report, block: Block, fields: Sequence[Field]) -> Table:
-    """The table with a column per field."""
-    columns = tuple(field.column for field in fields)
-
-    def cells(method: MethodResults) -> list[Cell]:
-        return [Cell(field.text(method), field.tone(method)) for field in fields]
-
-    return Table(title, columns, groups(report, block, cells))

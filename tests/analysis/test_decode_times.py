@@ -171,5 +171,6 @@ def test_a_request_that_is_left_out_has_no_time_per_token_and_is_named() -> None
     assert texts == [
         "The tokens of 1 answer reached the client in a burst, so the client's decode times are "
         "wrong. Left out of these times for all methods: 1 request without the server's clock. "
-        "More than a tenth of a task: GSM8K (1 of 4)."
+        "More than a tenth of a task: GSM8K (1 of 4). Run the client beside the server, without a "
+        "proxy."
     ]

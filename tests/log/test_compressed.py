@@ -51,7 +51,7 @@ def test_damaged_compressed_records_are_an_error(compressed: Path, damage: str) 
     else:
         content[:] = b"no archive"
     file.write_bytes(content)
-    with pytest.raises(RunFolderError, match="cannot be read"):
+    with pytest.raises(RunFolderError):
         read_run(compressed)
     with pytest.raises(RunFolderError, match="cannot be read"):
         is_cut(compressed)

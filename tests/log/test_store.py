@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -207,3 +208,42 @@ def test_a_failed_turn_counts_as_a_turn(tmp_path: Path) -> None:
     key = RecordKey("vanilla", 0.0, "gsm8k", "gsm8k/1", 1, 0)
     store(tmp_path, make_header(HEADER), [*LINES, Record(key, "error", 9, error="boom")])
     assert len(read_run(tmp_path).records) == 3
+
+
+@pytest.mark.parametrize(
+    ("decode_s", "changes", "is_possible"),
+    [
+        (0.31, {}, True),
+        (0.29, {}, False),
+        (0.29, {"nominal_bytes_per_s": 0.0}, True),  # unknown
+        (0.29, {"cache_bytes": 500}, True),  # half of the weights may stay in the cache
+        (0.29, {"unread_bytes": 100, "is_mixture_of_experts": True}, True),
+        (0.29, {"is_mixture_of_experts": True}, True),
+    ],
+)
+def test_steps_that_read_faster_than_the_memory_can_are_impossible(
+    tmp_path: Path, decode_s: float, changes: dict[str, Any], *, is_possible: bool
+) -> None:
+    """Three steps that read 1,000 bytes at 10,000 bytes/s take 0.3 s."""
+    roofline = {
+        "bandwidth_bytes_per_s": 8000.0,
+        "nominal_bytes_per_s": 10000.0,
+        "cache_bytes": 0,
+        "target_bytes": 1000,
+        "kv_bytes_per_token": 1,
+        "is_mixture_of_experts": False,
+        **changes,
+    }
+    answer = replace(
+        record(),
+        decode_s=decode_s,
+        accept_lengths=(1, 1, 1),
+        num_nodes=(2, 2, 2),
+        token_ids=(1, 2, 3, 4),
+    )
+    write(tmp_path, answer, roofline=roofline)
+    if is_possible:
+        assert len(read_run(tmp_path).records) == 1
+        return
+    with pytest.raises(RunFolderError, match="at the nominal bandwidth"):
+        read_run(tmp_path)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from specbench.analysis import energy
 from specbench.analysis.cells import Arithmetic, CellKey
 from specbench.analysis.metrics import measure
 from specbench.analysis.ranking import Ranking
@@ -23,6 +24,7 @@ from specbench.report.build import make_report
 from specbench.report.export import csv as csv_format
 from specbench.report.results import Report
 from specbench.report.run_labels import run_labels
+from specbench.report.step_costs import step_costs
 from specbench.report.table import Table
 from specbench.types import Record
 from tests.analysis.run_factory import full_run, make_run
@@ -126,11 +128,12 @@ def test_vanilla_is_a_slow_baseline_only_where_it_could_read_weights_faster(
     report = make_report(with_header(with_limits(), **values))
     keys = {note.key for note in report.notes}
     assert key in keys and ("slow_baseline" in keys) is (not changes)
-    costs = sections.step_costs(report, report.blocks[0])
+    costs = step_costs(report, report.blocks[0])
     assert ("bound" in [column.short for column in costs.columns]) is has_bound
 
 
-def test_the_csv_has_costs_per_task_and_pooled() -> None:
+def test_the_csv_has_costs_per_task_and_pooled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(energy, "TICK_S", 0.0)  # its answers are shorter than a tick
     metered = with_records(
         with_phases(), lambda one: replace(one, energy_j=2.0, peak_memory_bytes=5)
     )

@@ -17,7 +17,7 @@ from specbench.report import formats
 from specbench.report.build import make_report
 from specbench.report.export.markdown import escape, table_lines
 from specbench.report.results import Report
-from specbench.report.sections import step_costs
+from specbench.report.step_costs import step_costs
 from specbench.report.table import Cell, Column, Group, Table
 from specbench.report.task_tables import MAT, SPEEDUP, by_task
 

@@ -11,6 +11,7 @@ from specbench.report.console import Prose, SafeConsole
 from specbench.report.layout import draw, first_in_full
 from specbench.report.notes import short_notes
 from specbench.report.results import Block, Report
+from specbench.report.step_costs import step_costs
 from specbench.report.table import Table
 from specbench.report.texts import Note, make_note
 
@@ -110,7 +111,7 @@ def _short_block(report: Report, block: Block, width: int) -> Iterable[Renderabl
     yield from draw(table, width)
     # phases of a step (draft, verify, commit) were timed; else None
     if any(method.cost.relative_phases for method in block.methods):
-        yield from draw(sections.step_costs(report, block), width)
+        yield from draw(step_costs(report, block), width)
     if sections.served(block).methods:  # methods that ran on servers
         server_tables = (sections.throughput(report, block), sections.latency(report, block))
         yield from _titled((table for table in server_tables if table.columns), width)

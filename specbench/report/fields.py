@@ -1,0 +1,51 @@
+"""Columns of tables over all tasks, and the tables that they make."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from specbench.report import formats
+from specbench.report.results import Block, MethodResults, Report
+from specbench.report.table import Cell, Column, Table, Tone
+from specbench.report.task_tables import groups
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One column over all tasks."""
+
+    heading: str
+    """The column's heading, which may be broken at its line breaks."""
+    text: Callable[[MethodResults], str]
+    """Makes the text of a method."""
+    rank: int = 0
+    """Columns of the highest rank go first where room is short; rank 0 stays."""
+    task: str = ""
+    """The title above the heading, which neighbouring columns share."""
+    tone: Callable[[MethodResults], Tone] = lambda method: ""
+    """The claim that colours the text."""
+    short: str = ""
+    """The heading for a narrow place."""
+
+    @property
+    def column(self) -> Column:
+        return Column(self.heading, self.task, rank=self.rank, short=self.short)
+
+
+def with_text(fields: Sequence[Field], block: Block) -> tuple[Field, ...]:
+    """The fields for which any method has a text."""
+    empty = ("", formats.NONE)
+
+    def has_text(field: Field) -> bool:
+        return any(field.text(method) not in empty for method in block.methods)
+
+    return tuple(filter(has_text, fields))
+
+
+def make_table(title: str, report: Report, block: Block, fields: Sequence[Field]) -> Table:
+    """The table with a column per field."""
+    columns = tuple(field.column for field in fields)
+
+    def cells(method: MethodResults) -> list[Cell]:
+        return [Cell(field.text(method), field.tone(method)) for field in fields]
+
+    return Table(title, columns, groups(report, block, cells))

@@ -1,0 +1,84 @@
+"""The table of the costs of a step: its time and phases, bytes read, energy and memory."""
+
+from specbench.analysis.metrics import BASELINE
+from specbench.analysis.stats.estimates import Estimate
+from specbench.report import formats
+from specbench.report.fields import Field, make_table, with_text
+from specbench.report.results import Block, MethodResults, Report
+from specbench.report.table import Table
+
+
+def _phase(name: str, rank: int = 0) -> Field:
+    """The column of a phase of `Phases`, in steps of vanilla."""
+
+    def text(method: MethodResults) -> str:
+        phases = method.cost.relative_phases
+        return formats.NONE if phases is None else f"{getattr(phases, name):.2f}"
+
+    return Field(name.removesuffix("_s"), text, rank)
+
+
+def _peak_memory(method: MethodResults) -> str:
+    num_bytes = method.cost.peak_memory_bytes
+    return formats.NONE if num_bytes is None else f"{num_bytes / 2**30:.1f}"
+
+
+def _share_of_bound(method: MethodResults) -> str:
+    """The decode speedup / the bandwidth bound, which may exceed 1. Vanilla is its own bound."""
+    share = method.cost.reached
+    if method.method == BASELINE:
+        return ""
+    return f"{share.value * 100:.0f} %" if isinstance(share, Estimate) else formats.NONE
+
+
+_FAST = 1e12
+"""Bytes/s from which on the speed of reading is shown in TB/s, else in GB/s."""
+
+
+def _figures(number: float) -> str:
+    """Three figures; nothing for 0, which stands for unknown."""
+    return formats.figures(Estimate(number)) if number else formats.NONE
+
+
+def _terabytes_per_s(method: MethodResults) -> str:
+    speed = method.cost.bytes_per_s
+    return _figures(speed / 1e12 if speed >= _FAST else 0.0)
+
+
+def _gigabytes_per_s(method: MethodResults) -> str:
+    speed = method.cost.bytes_per_s
+    return _figures(speed / 1e9 if speed < _FAST else 0.0)
+
+
+def _share_of_nominal(method: MethodResults) -> str:
+    share = method.cost.nominal_share
+    return f"{share * 100:.0f} %" if share else formats.NONE
+
+
+_COSTS = (
+    Field("all steps\nMAT", lambda method: formats.mat(method.cost.mat)),
+    Field("step\ncost", lambda method: formats.mat(method.cost.relative)),
+    Field("all steps\nspeedup", lambda method: formats.speedup(method.cost.decode_speedup)),
+    _phase("draft_s"),
+    _phase("verify_s"),
+    _phase("commit_s", rank=1),
+    _phase("host_s", rank=1),
+    Field("bandwidth\nbound", lambda method: formats.speedup(method.cost.bound), 2, short="bound"),
+    Field("of the\nbound", _share_of_bound, 3),
+    Field("ms per\nstep", lambda method: formats.figures(method.cost.step_s, 1e3), 4),
+    Field("GB per\nstep", lambda method: _figures(method.cost.step_bytes / 1e9), 4),
+    Field("TB/s", _terabytes_per_s, 4),
+    Field("GB/s", _gigabytes_per_s, 4),
+    Field("of\nnominal", _share_of_nominal, 5),
+    Field("J per\ntoken", lambda method: formats.figures(method.cost.joules_per_token), 5),
+    Field("peak\nGiB", _peak_memory, 6),
+)
+"""Phases are in steps of vanilla, so that they add up to the cost of a step."""
+
+
+def step_costs(report: Report, block: Block) -> Table:
+    """The numbers that explain a speedup; no columns if no step can be compared."""
+    can_compare = any(isinstance(method.cost.relative, Estimate) for method in block.methods)
+    fields = with_text(_COSTS, block) if can_compare else ()
+    title = "The cost of a step, steps of all tasks (speedup = MAT / step cost), no prefill"
+    return make_table(title, report, block, fields)
