@@ -1,77 +1,187 @@
-"""Write the README's table, and the picture above it, from recorded runs.
+"""Write the README's tables, and the picture above them, from recorded runs.
 
     python -m tools.docs.result results/recorded/RUN [results/recorded/RUN ...]
 
-The picture is the first run's. Tables stand between two comments, in the order of the runs.
+It also writes the calculation in docs/gpu.md. The picture is the first run's. Tables stand between
+two comments, in the order of the runs. A run of a stand-in gives what its steps cost: its accepted
+tokens, and the speeds that follow from them, are those of another model.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from dataclasses import replace
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
+from specbench.analysis.metrics import BASELINE
+from specbench.analysis.stats.estimates import Estimate, Value
 from specbench.log.store import read_run
 from specbench.report import formats
 from specbench.report.build import make_report
 from specbench.report.export.markdown import escape, table_lines
-from specbench.report.results import Report
-from specbench.report.step_costs import step_costs
-from specbench.report.table import Cell, Column, Group, Table
-from specbench.report.task_tables import MAT, SPEEDUP, by_task
+from specbench.report.fields import Field, make_table
+from specbench.report.results import MEAN, MethodResults, Report
+from specbench.report.table import Cell, Column, Group, Row, Table
+from specbench.report.task_tables import PLUS_MINUS
+from tools.docs.calculation import calculation
 
 ROOT = Path(__file__).parents[2]
+BUS_BITS = {"NVIDIA H100 80GB HBM3": 5120}
+"""Width of the memory bus of cards whose recorded runs do not have it."""
+_CALCULATED = re.compile(r"(<!-- calculated -->\n).*?(\n?<!-- /calculated -->)", re.DOTALL)
 _TABLES = re.compile(r"(<!-- table -->\n).*?(\n<!-- /table -->)", re.DOTALL)
 
 
 def main(arguments: list[str]) -> int:
-    """Write README.md and docs/speedup.png."""
+    """Write README.md, docs/gpu.md and docs/speedup.png."""
     reports = [make_report(read_run(Path(argument))) for argument in arguments]
-    readme = ROOT / "README.md"
-    readme.write_text(with_tables(readme.read_text("utf-8"), reports), encoding="utf-8")
+    _rewrite(ROOT / "README.md", reports)
+    _rewrite(ROOT / "docs" / "gpu.md", reports)
     (picture,) = (plot for plot in reports[0].plots if plot.name == "speedup")
     (ROOT / "docs" / "speedup.png").write_bytes(picture.images.png)
     return 0
 
 
+def _rewrite(page: Path, reports: list[Report]) -> None:
+    page.write_text(with_tables(page.read_text("utf-8"), reports), encoding="utf-8")
+
+
 def with_tables(text: str, reports: list[Report]) -> str:
     """The text with the tables of these reports in place of those that it has."""
     tables = "\n\n".join(map(table_of, reports))
-    return _TABLES.sub(lambda match: f"{match[1]}{tables}{match[2]}", text)
+    text = _TABLES.sub(lambda match: f"{match[1]}{tables}{match[2]}", text)
+    for report in filter(_is_stand_in, reports):
+        table = calculation(report)
+        text = _CALCULATED.sub(lambda match: f"{match[1]}{table}{match[2]}", text)  # noqa: B023
+    return text
+
+
+def _is_stand_in(report: Report) -> bool:
+    return report.sources[0].info.spec.values.weights == "stand-in"
 
 
 def table_of(report: Report) -> str:
-    """Speedups and accepted tokens of a run, or costs of steps of a stand-in, and how measured."""
+    """The table of a run with its caption: speedups, or the costs of a stand-in's steps."""
     (source,) = report.sources
-    block = report.blocks[0]
-    spec = source.info.spec.values
+    spec_values = source.info.spec.values
     name = source.run.folder.name
-    what = "Speedup by task and of decoding alone, and MAT"
-    table = _speedups(report)
-    if spec.weights == "stand-in":
-        what = "The cost of a step"
-        table = step_costs(report, block)
-    return "\n".join([
-        f"{escape(report.title)}. {escape(report.prompts)}, passes: {spec.repeats}, "
-        f"temperature {block.temperature:g}. {what}:\n",
-        *table_lines(table),
-        "",
-        f"[Recorded run](results/recorded/{name}), and its\n[intervals](reports/{name}/table.md).",
-    ])  # fmt: skip
+    if _is_stand_in(report):
+        table = _step_costs(report)
+        what = "What a step costs:"
+        if nominal := _nominal_bandwidth(report):
+            what = f"The memory's nominal bandwidth is {nominal / 1e12:.2f} TB/s. {what}"
+    else:
+        table = _speedups(report)
+        what = "Speedup with its 95 % interval over prompts and passes:"
+    temperatures = " and ".join(f"{temperature:g}" for temperature in spec_values.temperatures)
+    caption = [
+        f"{escape(report.title)}. {escape(report.prompts)}, passes: {spec_values.repeats}, at most "
+        f"{spec_values.max_new_tokens} new tokens, temperature {temperatures}.",
+        *map(escape, source.info.warnings),
+        what,
+    ]
+    return "\n".join(
+        [
+            " ".join(caption) + "\n",
+            *table_lines(table),
+            "",
+            f"[Recorded run](results/recorded/{name}), and its\n[report](reports/{name}/table.md).",
+        ]
+    )
+
+
+def _with_interval(speedup: Value) -> str:
+    return formats.speedup(speedup) + formats.brackets(speedup)
 
 
 def _speedups(report: Report) -> Table:
-    block = report.blocks[0]
-    table = by_task(report, block, [SPEEDUP])
-    columns = [Column("", column.task) for column in table.columns]
+    """Speedups at all temperatures; decoding alone, MAT and each task at the first one."""
+    first_block, *other_blocks = report.blocks
+    tasks = [task for task in report.tasks if task.name != MEAN]
+    columns = [Column(f"Mean, T={block.temperature:g}") for block in report.blocks]
     columns += [Column("Decode only"), Column("MAT")]
+    columns += [Column("", task.head) for task in tasks]
     rows = []
-    for row, method in zip(table.groups[0].rows, block.methods, strict=True):
-        decode_speedup = Cell(formats.speedup(method.overall.decode_speedup))
-        mat = MAT.cell(method.tasks[-1])
-        rows.append(replace(row, cells=(*row.cells, decode_speedup, mat)))
+    for method, *others in zip(
+        first_block.methods, *(block.methods for block in other_blocks), strict=True
+    ):
+        cells = [Cell(_with_interval(results.overall.speedup)) for results in (method, *others)]
+        cells.append(Cell(formats.speedup(method.overall.decode_speedup)))
+        cells.append(Cell(formats.mat(method.overall.mat)))
+        cells += [
+            Cell(PLUS_MINUS.cell(result).text)
+            for task, result in zip(report.tasks, method.tasks, strict=True)
+            if task.name != MEAN
+        ]
+        rows.append(Row(method.method, method.label, tuple(cells)))
     return Table("", tuple(columns), (Group("", tuple(rows)),))
+
+
+def _step_costs(report: Report) -> Table:
+    """Nodes, levels, times, bytes and memory of the steps of each method."""
+    block = report.blocks[0]
+    (source,) = report.sources
+    nominal = _nominal_bandwidth(report)
+    nodes_of_steps = {
+        method.method: [
+            num_nodes
+            for record in source.run.records
+            if record.key.method == method.method
+            for num_nodes in record.num_nodes
+        ]
+        for method in block.methods
+    }
+
+    def levels(method: MethodResults) -> str:
+        """The deepest level of a fixed tree of which a token was accepted; empty for others."""
+        is_fixed = len({*nodes_of_steps[method.method]}) == 1
+        lengths = chain(source.metrics.pooled(method.method, block.temperature).accept_histogram)
+        return str(max(lengths) - 1) if is_fixed and method.method != BASELINE else ""
+
+    def share_of_nominal(method: MethodResults) -> str:
+        return f"{method.cost.bytes_per_s / nominal * 100:.0f} %" if nominal else ""
+
+    fields = (
+        Field("nodes", lambda method: _nodes(nodes_of_steps[method.method])),
+        Field("levels", levels),
+        Field("ms per step", lambda method: formats.figures(method.cost.step_s, 1e3)),
+        Field("in vanilla's steps", lambda method: formats.mat(method.cost.relative)),
+        Field("GB per step", lambda method: _scaled(method.cost.step_bytes, 1e-9)),
+        Field("TB/s", lambda method: _scaled(method.cost.bytes_per_s, 1e-12)),
+        Field("of the nominal bandwidth", share_of_nominal),
+        Field("peak GiB", lambda method: _scaled(method.cost.peak_memory_bytes or 0, 2**-30)),
+    )
+    return make_table("", report, block, fields)
+
+
+def _scaled(number: float, scale: float) -> str:
+    return formats.figures(Estimate(number), scale)
+
+
+def _nodes(nodes_of_steps: Sequence[int]) -> str:
+    """The nodes of a draft tree; their mean if they vary, and how often there was a draft."""
+    drafted = [num_nodes for num_nodes in nodes_of_steps if num_nodes > 1]
+    if not drafted:
+        return "1"
+    if len({*nodes_of_steps}) == 1:
+        return str(drafted[0])
+    mean = sum(drafted) / len(drafted)
+    share = len(drafted) / len(nodes_of_steps)
+    return f"{mean:.1f} in {share * 100:.0f} % of steps"
+
+
+def _nominal_bandwidth(report: Report) -> float:
+    """Bytes/s of the run's card by the memory's clock and bus width; 0 if unknown."""
+    info = report.sources[0].info
+    if info.roofline and info.roofline.nominal_bytes_per_s:
+        return info.roofline.nominal_bytes_per_s
+    clock = info.gpu.memory_clock_mhz if info.gpu else None
+    if clock is None:
+        return 0.0
+    # Data move twice per clock.
+    return 2 * clock.max * 1e6 * BUS_BITS.get(info.hardware_name, 0) / 8
 
 
 if __name__ == "__main__":

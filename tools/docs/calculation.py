@@ -1,0 +1,75 @@
+"""The calculation in docs/gpu.md: step costs of a recorded run with published accepted tokens.
+
+    speedup of decoding = published MAT / step cost
+
+The step cost of a dynamic tree with more levels than the published one is reduced by the least time
+that the levels take: that to read the draft model's layer and head once per level, at the measured
+bandwidth.
+"""
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from specbench.analysis.stats.estimates import Estimate
+from specbench.report.results import Report
+
+PUBLISHED = Path(__file__).parents[2] / "results" / "published" / "spec_bench.csv"
+MODEL = "vicuna-13b"
+LEVELS = {"eagle2": 6, "eagle3": 6}
+"""Levels of the dynamic trees behind the published MAT."""
+_HEADER = (
+    "| | step cost, H100 | MAT, Spec-Bench | calculated, decoding | Spec-Bench, A100 |\n"
+    "|---|---:|---:|---:|---:|"
+)
+
+
+class _Published(NamedTuple):
+    """The numbers of a method over all questions of Spec-Bench."""
+
+    speedup: str
+    mat: str
+
+
+def calculation(report: Report) -> str:
+    """The table in Markdown, a row for each method of the run that Spec-Bench has, best first."""
+    published = dict(_read_published())
+    rows = []
+    for method in report.blocks[0].methods:
+        if method.method not in published:
+            continue
+        speedup, mat = published[method.method]
+        saved = _saved_cost(report, method.method)
+        relative_cost = method.cost.relative
+        assert isinstance(relative_cost, Estimate)
+        cost = relative_cost.value - saved
+        note = ", estimated" if saved else ""
+        calculated = float(mat) / cost
+        text = f"| {method.label} | {cost:.2f}{note} | {mat} | {calculated:.2f}x | {speedup}x |"
+        rows.append((calculated, text))
+    return "\n".join([_HEADER, *(text for _, text in sorted(rows, reverse=True))])
+
+
+def _read_published() -> Iterator[tuple[str, _Published]]:
+    with PUBLISHED.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            is_overall = row["task"] == "spec_bench" and row["table"] == "a100"
+            is_greedy = float(row["temperature"]) == 0
+            if is_overall and is_greedy and row["model"] == MODEL:
+                yield row["method"], _Published(row["speedup"], row["mean_accepted_tokens"])
+
+
+def _saved_cost(report: Report, method: str) -> float:
+    """What the levels beyond the published tree's cost at least, in steps of vanilla."""
+    (source,) = report.sources
+    roofline = source.info.roofline
+    vanilla_step_s = source.metrics.cost("vanilla", 0.0).step_s
+    if method not in LEVELS or roofline is None:
+        return 0.0
+    assert isinstance(vanilla_step_s, Estimate)
+    num_levels = source.info.methods[method].options["depth"] + 1
+    bytes_per_level = roofline.draft_bytes[method] / num_levels
+    level_s = bytes_per_level / roofline.bandwidth_bytes_per_s
+    saved: float = (num_levels - LEVELS[method]) * level_s / vanilla_step_s.value
+    return saved
