@@ -51,7 +51,7 @@ class Verdict:
             NonFiniteError: logits of the target on the path, or of the draft, are not finite.
         """
         on_path, tokens, next_ids = chosen.tolist()
-        mark = min(next_ids)  # below every token
+        mark = min(next_ids)  # both marks are below every token id
         if mark <= BROKEN_DRAFT:
             source = "draft's scores" if mark == BROKEN_DRAFT else "target's logits"
             hint = "Check the weights and config.json (rms_norm_eps, rope), or use a wider --dtype."
@@ -142,7 +142,7 @@ def _choose(
     tokens: Tensor, parents: Tensor, depths: Tensor, ancestors: Tensor, logits: Tensor,
     num_verify: Tensor, *present: Tensor, names: tuple[str, ...], rule: Rule, sampler: Sampler,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """A rule as a function of tensors; `present` are those of q, siblings and scores in `names`."""
+    """Apply a rule to plain tensors: `present` are those of q, siblings and scores in `names`."""
     optional = dict(zip(names, present, strict=True))
     layout = TreeLayout(
         parents, depths, ancestors, max_depth=parents.shape[0] - 1,
@@ -160,7 +160,7 @@ def _mark_non_finite(chosen: Tensor, tree: DraftTree, logits: Tensor, sampler: S
     """
     on_path, _, next_ids = chosen
     if sampler.sampling.is_greedy:
-        in_vocabulary = next_ids.clamp(0, logits.shape[1] - 1)  # a plug-in's rule may choose any
+        in_vocabulary = next_ids.clamp(0, logits.shape[1] - 1)  # a plug-in may choose any id
         deciding = logits.gather(1, in_vocabulary[:, None])[:, 0]
     else:
         deciding = logits.amax(-1)
@@ -258,8 +258,8 @@ def select(
     else:
         log_likelihood = torch.where(is_open, likelihood, 1.0).log_()
         log_likelihood[:1] = 0.0
-        of_path = ancestors.to(log_likelihood.dtype) @ log_likelihood
-        best = torch.where(depths == depths.max(), of_path, -torch.inf).argmax()
+        path_sums = ancestors.to(log_likelihood.dtype) @ log_likelihood  # [nodes]
+        best = torch.where(depths == depths.max(), path_sums, -torch.inf).argmax()
     on_path = ancestors.index_select(0, best.view(1))[0]
     return torch.stack([on_path.long(), tree.tokens, next_ids])
 
@@ -267,7 +267,7 @@ def select(
 def _select_on_host(
     tree: DraftTree, num_verify: int, accepted: list[bool], next_ids: Tensor
 ) -> Tensor:
-    """`select` in a few operations: after a step over a model's weights each is slow to begin."""
+    """`select` with few tensor operations: each starts slowly after a pass over the weights."""
     if tree.num_nodes == 1:
         return torch.stack([torch.ones_like(next_ids), tree.tokens, next_ids])
     parents = tree.layout.parents.tolist()

@@ -1,4 +1,4 @@
-"""Sizes of a cache that recorded steps read, few of which serve any context."""
+"""Numbers of cache rows that recorded steps read: a few sizes that serve every context."""
 
 from torch import Tensor
 
@@ -12,10 +12,10 @@ BUCKET = 256
 def bucket(num_rows: int) -> int:
     """Number of cache rows to read if `num_rows` are filled: BUCKET * (2^k + 1).
 
-    Few sizes serve any context: 4 up to 2k tokens, 8 up to 32k. Each has its own recordings; a
-    factor of 1.25 between sizes would need three times as many. The larger one costs little:
-    our kernels read no row after the filled ones. Torch's attention reads all, a quarter more
-    on average: at 2k tokens, 2 % of the bytes of a step of a 7B model with 32 key heads, .4 %
+    A few sizes serve every context: 4 up to 2k tokens, 8 up to 32k. Each has its own recordings;
+    a factor of 1.25 between sizes would need three times as many. The unfilled rows cost little:
+    our kernels do not read them. Torch's attention reads them all, a quarter more rows on
+    average: at 2k tokens, 2 % of the bytes of a step of a 7B model with 32 key heads, 0.4 %
     with 8.
     """
     size = 2 * BUCKET

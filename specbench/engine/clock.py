@@ -1,4 +1,4 @@
-"""Time in seconds of a completion, on a synchronised device, and of the phases of its steps."""
+"""Measure a completion on a synchronised device, and the phases of its steps, in seconds."""
 
 import time
 from itertools import pairwise
@@ -10,7 +10,7 @@ from specbench.types import Phases
 
 Phase = Literal["draft", "verify", "commit", "host"]
 PHASES: tuple[Phase, ...] = ("draft", "verify", "commit", "host")
-"""In the order of a step."""
+"""The phases in the order in which a step runs them."""
 
 
 class Clock(Protocol):
@@ -49,16 +49,16 @@ class HostStopwatch(Stopwatch):
     """Laps by `time.perf_counter`, for a device that works synchronously: the CPU."""
 
     def start(self) -> None:
-        self._borders = [self._mark()]
-        self._names: list[Phase] = []
+        self._marks = [self._mark()]
+        self._phases: list[Phase] = []
 
     def lap(self, phase: Phase) -> None:
-        self._borders.append(self._mark())
-        self._names.append(phase)
+        self._marks.append(self._mark())
+        self._phases.append(phase)
 
     def read(self) -> Phases:
         seconds = dict.fromkeys(PHASES, 0.0)
-        for phase, (begin, end) in zip(self._names, pairwise(self._borders), strict=True):
+        for phase, (begin, end) in zip(self._phases, pairwise(self._marks), strict=True):
             seconds[phase] += self._between(begin, end)
         return Phases(*seconds.values())
 

@@ -106,7 +106,7 @@ class _TracedTree(NamedTuple):
     path: tuple[int, ...]
 
     def read(self) -> TracedStep:
-        """Copy it to the host, which waits for the device."""
+        """Copy the tree to the host, which waits for the device."""
         log_probs = (0.0, *self.log_probs[1:].tolist())
         return TracedStep(tuple(self.parents.tolist()), log_probs, self.path)
 
@@ -123,7 +123,7 @@ def _naming_step(state: State, steps: Sequence[Step]) -> Iterator[None]:
 
 
 def _prefill(target: Target, drafter: Drafter, state: State) -> tuple[Forward, bool]:
-    """Run the prompt and emit its token; True if that completes the request.
+    """Run the prompt and emit the first token. Returns True second if it completes the request.
 
     The rule is applied as in a step: the tree is the last token of the prompt alone.
     """

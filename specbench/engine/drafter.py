@@ -114,7 +114,7 @@ class Drafter:
     """Notes on its checkpoint that the report shows."""
 
     has_guessed_layers: bool = False
-    """True if only a formula names the layers of the target that it reads."""
+    """True if a formula chose the target layers that it reads, because nothing names them."""
 
     rule: Rule = staticmethod(lossless)
     """Acceptance rule of its trees."""
@@ -136,7 +136,7 @@ class Drafter:
     """
 
     tree_depth: int = 1
-    """Bound of the depth of those trees."""
+    """Upper bound of the depth of its trees."""
 
     def start(self, state: State, prefill: Forward) -> None:
         """Begin a completion and drop the last, except what `remember` kept.
@@ -158,7 +158,7 @@ class Drafter:
         raise TypeError(f"{type(self).__name__} does not implement ranks()")
 
     def skip(self, state: State) -> None:
-        """Called instead of `propose` in a step whose tree another drafter made, as SAM does.
+        """Called instead of `propose` in a step that uses another drafter's tree, as in SAM.
 
         Only the draft model's cache has to be updated.
         """
@@ -189,7 +189,7 @@ class Drafter:
         return (DraftTree.star(size, sampler.generator.device, self.tree_depth) for size in sizes)
 
     def capture_graphs(self, num_tokens: int) -> None:
-        """Run what first steps do not reach, so that its graphs are captured before timing.
+        """Run code that first steps do not reach, to capture its graphs before timing.
 
         `num_tokens` bounds a completion.
         """
@@ -220,7 +220,7 @@ class BuildContext:
 class Method:
     """A method, as the registry, the log and the reports know it.
 
-    `options` is a frozen dataclass, best a `MethodOptions`. Its fields, with their types and
+    `options` is a frozen dataclass, preferably a `MethodOptions`. Its fields, with their types and
     defaults, are the method's options on the command line, in `specbench show` and in
     `run.json`. `weights` is
     the name of its checkpoint on a model card: its own name, another's if it runs that
@@ -244,7 +244,7 @@ class Method:
     is_default: bool = True
     """False if a run that names no method leaves it out."""
     colour: str = ""
-    """Its colour in plots, as "#RRGGBB"; by default one made from its name."""
+    """Its colour in plots, as "#RRGGBB"; by default derived from its name."""
     slow_on_cpu: str = ""
     """The reason it is rarely faster than vanilla on a CPU. Reports give it if it was slower."""
 

@@ -26,7 +26,7 @@ class Execution:
         """`ops` are the operations that compute the layers."""
         self.ops = ops
         self.failures: set[str] = set()
-        """Functions that could not run this way since this set was emptied, with the reasons."""
+        """Name and reason of each function that could not run this way since this was emptied."""
 
     def wrap(self, function: Function) -> Function:
         """The same function, run this way. Its outputs are valid until the next call.
@@ -41,7 +41,7 @@ class Execution:
         return CacheSpan(num_rows)
 
     def num_nodes(self, num_nodes: int) -> int:
-        """Number of nodes that a tree of `num_nodes` runs with."""
+        """Number of nodes that a tree of `num_nodes` nodes is padded to."""
         return num_nodes
 
     def discard_graphs(self) -> None:

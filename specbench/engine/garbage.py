@@ -1,4 +1,4 @@
-"""Pauses of Python's garbage collector, which otherwise searches at its own times."""
+"""Pause Python's garbage collector, which otherwise runs at unpredictable times."""
 
 import gc
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def no_garbage_collection() -> Iterator[None]:
 def lasting_objects() -> Iterator[None]:
     """Pause the collector while the block imports libraries, and never search their objects.
 
-    Modules last, so a search is in vain. It takes a fifth of the time of the import.
+    Modules are never freed, so searching them is useless; it takes a fifth of the import's time.
     """
     with no_garbage_collection():
         yield

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 HUGE = 2**21
-"""Bytes of a huge page on x86; where pages are larger, the memory is aligned to less."""
+"""Bytes of a huge page on x86. Memory is aligned to this even where huge pages are larger."""
 _ALIGNED = 64
 """Each weight begins at a multiple of this number of bytes, as torch's own memory does."""
 
@@ -41,7 +41,7 @@ def move(model: nn.Module) -> None:
 
 
 def zeros(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """`torch.zeros`, in huge pages of a CPU's memory where it takes several and there are any."""
+    """`torch.zeros`; on a CPU in huge pages, if it fills at least one and the system has them."""
     size = math.prod(shape) * dtype.itemsize
     block = huge_block(size) if device.type == "cpu" and size >= HUGE else None
     if block is None:
@@ -50,7 +50,7 @@ def zeros(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Ten
 
 
 def huge_block(size: int) -> Tensor | None:
-    """Memory [size] in bytes of huge pages; None where the system gives none on demand."""
+    """`size` bytes of memory in huge pages; None if the system gives none on demand."""
     advice = getattr(mmap, "MADV_HUGEPAGE", None)
     if advice is None:
         return None

@@ -92,7 +92,7 @@ class _Layer(FixedLayer):
 
 
 class _SlabKind(NamedTuple):
-    """What layers have in common that share a slab."""
+    """Properties that all layers of a slab share."""
 
     width: int
     dtype: torch.dtype

@@ -70,7 +70,7 @@ def _model_of(
 
 
 def without_weights(config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
-    """The causal language model of a config, whose parameters have shapes alone."""
+    """The causal language model of a config; its parameters have shapes but no data."""
     with init_empty_weights():
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=dtype)
     return model
@@ -141,7 +141,7 @@ def broken(path: Path, error: Exception) -> CheckpointError:
 
 
 def with_graphs_proven(target: Target) -> Target:
-    """The target. Its own forward is set to run eagerly if its steps cannot be replayed."""
+    """The target, set to run its model's own forward eagerly if steps cannot be replayed."""
     if target.unfused_reason and target.execution.is_static and not target.eager_reason:
         target.eager_reason = replay_fault(target)
     return target

@@ -1,7 +1,7 @@
-"""What a method's options mean to the rest of specbench. Imports no torch.
+"""The meaning of a method's options to the rest of specbench. Imports no torch.
 
-Options are a frozen dataclass, whose fields the user sets. What other rooms have to know of
-them is declared here once, with the default for classes that do not declare it.
+Options are a frozen dataclass, whose fields the user sets. All that other packages need to
+know about them is declared here once, with a default for classes that do not declare it.
 """
 
 from dataclasses import asdict, replace
@@ -91,11 +91,11 @@ class MethodOptions:
         return ""
 
     def paper_note(self, num_parameters: float) -> str:
-        """What `for_target` assumed for a target that the paper does not have: "as for 13B"."""
+        """Assumption of `for_target` for a target that the paper does not have: "as for 13B"."""
         return ""
 
     def profiled(self) -> Self:
-        """These options as an acceptance profile records drafts; by default unchanged."""
+        """These options as changed to record an acceptance profile; by default unchanged."""
         return self
 
     def chained(self, num_tokens: int) -> Self:
@@ -116,7 +116,7 @@ class MethodOptions:
 
 @cache
 def completed(options: type) -> type[MethodOptions]:
-    """A class of options with all members of `MethodOptions`: itself, or a subclass of it."""
+    """The class `options` itself, or a subclass with the members of `MethodOptions` it lacks."""
     if issubclass(options, MethodOptions):
         return options
     members = {"__slots__": (), "__module__": options.__module__, "__doc__": options.__doc__}

@@ -1,4 +1,4 @@
-"""Parts and limits of transformers models, for which classes and configs have several names."""
+"""Parts and limits of transformers models, whose classes and configs name them differently."""
 
 import copy
 from typing import Any, TypeVar
@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 from specbench.engine.layers.weights import weight_bytes
 from specbench.errors import CheckpointError
 
-_LISTS = ("layers", "h")
+_LIST_NAMES = ("layers", "h")
 """Names of the list of decoder layers in a base model."""
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
@@ -26,7 +26,7 @@ def decoder(model: PreTrainedModel) -> nn.Module:
 def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
     """The decoder layers of a model: `layers` or `h` of its decoder."""
     base = decoder(model)
-    for name in _LISTS:
+    for name in _LIST_NAMES:
         layers = getattr(base, name, None)
         if isinstance(layers, nn.ModuleList):
             return layers
@@ -39,7 +39,7 @@ def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
 def _path(model: PreTrainedModel) -> list[str]:
     """The attributes that lead from a model to its decoder.
 
-    Llama-4's class has the prefix of its class for images.
+    Llama-4's text class declares an attribute that only its image class has; "model" replaces it.
     """
     prefix = "model" if model.base_model is model else model.base_model_prefix
     base = getattr(model, prefix, None)
@@ -62,7 +62,7 @@ def context_length(config: Any) -> int:
         context = min(context, max(config.floor_scale - 1024, 1))
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") == "longrope":
-        # Beyond it other frequencies hold, also for keys that are in the cache already.
+        # Longer sequences need other frequencies, also for the keys already in the cache.
         context = min(context, rope["original_max_position_embeddings"])
     return context
 
@@ -76,7 +76,7 @@ def with_first_layers(model: PreTrainedModel, num_layers: int) -> PreTrainedMode
         copied = _copied(getattr(owner, name))
         setattr(owner, name, copied)
         owner = copied
-    list_name = next(name for name in _LISTS if getattr(owner, name, None) is layers)
+    list_name = next(name for name in _LIST_NAMES if getattr(owner, name, None) is layers)
     setattr(owner, list_name, nn.ModuleList(layers[:num_layers]))
     return shorter
 
@@ -89,17 +89,17 @@ def _copied(module: ModuleT) -> ModuleT:
 
 
 def pass_bytes(model: PreTrainedModel) -> int:
-    """Bytes of weights read by one forward over text: not the tables of which it reads rows,
-    nor the parts for images and sound.
+    """Bytes of weights read by one forward over text.
 
+    The parts for images and sound do not count, nor embeddings, of which it reads only rows.
     An embedding that is also the output head is read completely, and counted.
     """
     body = decoder(model)
     head = model.get_output_embeddings()
-    unread = []  # tables, of which a few rows are read
+    tables = []  # weights of embeddings, of which it reads only rows
     for module in body.modules():
         if isinstance(module, nn.Embedding):
             is_head = module.weight.data_ptr() == head.weight.data_ptr()
             if not is_head:
-                unread.append(module.weight)
-    return weight_bytes(body, head) - weight_bytes(*unread)
+                tables.append(module.weight)
+    return weight_bytes(body, head) - weight_bytes(*tables)

@@ -1,4 +1,4 @@
-"""Put right tokens into the drafts of a method, so that they are accepted."""
+"""Put correct tokens into the drafts of a method, so that the target accepts them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,8 +11,8 @@ from specbench.engine.tree import DraftTree
 def plant(tree: DraftTree, right_ids: Sequence[int], step: int) -> tuple[DraftTree, int]:
     """The tree with the right tokens along a path, and the number of them.
 
-    Even steps take the longest path; odd ones take children in turn. A sibling that carries the
-    token already takes the planted node's. Siblings stay distinct.
+    Even steps take the longest path; odd ones take children in turn. If a sibling already
+    carries the right token, the two swap tokens, so that siblings stay distinct.
     """
     n = int(tree.num_verify)
     parents = tree.layout.parents[:n].tolist()

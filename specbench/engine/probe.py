@@ -1,4 +1,4 @@
-"""Proofs that a model runs over trees, and that its steps can be replayed, by its logits."""
+"""Check by its logits that a model runs over trees, and that its steps can be replayed."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.errors import reason_of
 
 _PARENTS = (0, 0, 0, 0, 2, 2, 1, 4, 5, 7)
-"""Siblings, and a depth of 4. A node's row is its position for the first two nodes only."""
+"""A tree with siblings and a depth of 4. Only the first two nodes' rows equal their depths."""
 
 _LEAVES = (3, 6, 8, 9)
 """Nodes without children."""
@@ -29,8 +29,8 @@ def tree_fault(target: Target) -> str | None:
     """The error of the model's logits over a tree; None if they are right.
 
     The tree follows more tokens than any window or chunk that the config names. The median
-    over the nodes decides: rounding may lead a token to other experts, a fault is in most
-    nodes.
+    over the nodes decides: rounding may send a single token to other experts, but a fault
+    shows in most nodes.
     """
     layout = TreeLayout.from_parents(_PARENTS, target.device)
     n = layout.num_nodes
@@ -53,8 +53,8 @@ def tree_fault(target: Target) -> str | None:
 def replay_fault(target: Target) -> str | None:
     """The reason that the model's step must not be replayed as a graph; None if it may.
 
-    A step that is captured after some tokens and replayed after more of them shows whether the
-    model's code has read their number.
+    The step is captured after some tokens and replayed after more. Its logits are wrong if the
+    model's code read the number of tokens on the host.
     """
     layout = TreeLayout.from_parents(_PARENTS, target.device)
     execution = target.execution
@@ -117,7 +117,7 @@ def _expected(target: Target, ids: Tensor, layout: TreeLayout, length: int) -> T
 
 
 def _longest_window(config: Any) -> int:
-    """The longest window or chunk that a config names, by whatever field."""
+    """The longest window or chunk in any field of a config, in tokens; 0 if it has none."""
     sizes = []
     for name, setting in config.to_dict().items():
         if isinstance(setting, int) and any(word in name for word in _SIZE_WORDS):

@@ -1,4 +1,4 @@
-"""A model over several GPUs: its layers in order, each on one, and everything else on the first.
+"""Spread a model over several GPUs: each layer on one, in order, all else on the first.
 
 Drafters share the target's embedding, norm and head, which therefore stay together.
 `models.memory` decides whether a model is too large.
@@ -43,7 +43,7 @@ def device_map(
     """The device of each module by name, with layers in proportion to the `free_bytes`."""
     layers = decoder_layers(model)
     list_name = next(name for name, module in model.named_modules() if module is layers)
-    # Of the modules above the list, all other children go to the first device.
+    # All other children of the modules that contain the list go to the first device.
     device_by_name: dict[str, torch.device] = {}
     parent: nn.Module = model
     prefix = ""
@@ -57,8 +57,8 @@ def device_map(
     ends = [*accumulate(max(free, 0) for free in free_bytes)]
     for index in range(len(layers)):
         middle = (index + 0.5) / len(layers) * ends[-1]
-        device = sum(end <= middle for end in ends[:-1])
-        device_by_name[f"{prefix}{index}"] = devices[device]
+        device_index = sum(end <= middle for end in ends[:-1])
+        device_by_name[f"{prefix}{index}"] = devices[device_index]
     return device_by_name
 
 
@@ -79,7 +79,7 @@ def send_inputs(model: PreTrainedModel, device_by_name: Mapping[str, torch.devic
     remove_hook_from_submodules(model)
     for name, device in device_by_name.items():
         module = model.get_submodule(name)
-        module.register_forward_pre_hook(partial(_sent, device), with_kwargs=True)
+        module.register_forward_pre_hook(partial(_inputs_on, device), with_kwargs=True)
 
 
 def num_bytes(module: nn.Module) -> int:
@@ -87,6 +87,6 @@ def num_bytes(module: nn.Module) -> int:
     return sum(parameter.nbytes for parameter in module.parameters())
 
 
-def _sent(device: torch.device, module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    # The cache's layers lie on the devices of the model's.
+def _inputs_on(device: torch.device, module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    # The cache stays: each of its layers is on the device of the model's layer.
     return send_to_device(args, device), send_to_device(kwargs, device, skip_keys="past_key_values")

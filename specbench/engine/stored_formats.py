@@ -18,9 +18,9 @@ _PACKAGES = {
 }
 """The packages with which transformers reads a format."""
 _MODULES = {"optimum-quanto": "optimum.quanto"}
-"""Modules of packages that are not called like their package."""
+"""Package -> its module, where the name does not follow from the package's."""
 _LEAST_CAPABILITY = {"fp8": (8, 9), "mxfp4": (7, 5)}
-"""Formats that transformers turns into plain weights on other devices than these GPUs."""
+"""Format -> lowest compute capability that runs it; elsewhere transformers makes it plain."""
 _ALWAYS_PLAIN = "compressed-tensors"
 """The format whose weights become plain on every device, at the latest in the first forward."""
 
@@ -70,7 +70,7 @@ def is_dequantized(method: str, device: torch.device) -> bool:
 def prepare_stored(config: Any, path: Path, device: torch.device) -> None:
     """Check a checkpoint's quantised weights; ask for plain ones if the device needs them.
 
-    transformers asks for any GPU of the machine, not for the device of the model.
+    transformers looks at whether the machine has any GPU, not at the device of the model.
 
     Raises:
         CheckpointError: the format cannot be read.
@@ -88,5 +88,5 @@ def _is_installed(package: str) -> bool:
     module = _MODULES.get(package, package.replace("-", "_"))
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # of the package that a module is in
+    except ModuleNotFoundError:  # the module's parent package is missing
         return False

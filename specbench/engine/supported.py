@@ -84,7 +84,7 @@ def check_complete(path: Path, report: dict[str, Any], config: Any) -> None:
     missing = sorted(report["missing_keys"])
     misshapen = sorted(str(key[0]) for key in report["mismatched_keys"])
     errors = [str(error) for error in report.get("error_msgs", ())]
-    unexpected = sorted(key for key in report["unexpected_keys"] if not _predicts(key, config))
+    unexpected = sorted(key for key in report["unexpected_keys"] if not _is_predicting(key, config))
     problems = {
         "lacks": missing,
         "misshapes": misshapen,
@@ -99,7 +99,7 @@ def check_complete(path: Path, report: dict[str, Any], config: Any) -> None:
             )
 
 
-def _predicts(key: str, config: Any) -> bool:
+def _is_predicting(key: str, config: Any) -> bool:
     """True for a weight of the prediction layers that follow the model's own, as in DeepSeek-V3."""
     text_config = config.get_text_config()
     num_predicting = getattr(text_config, "num_nextn_predict_layers", None) or 0

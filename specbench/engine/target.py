@@ -100,7 +100,7 @@ class Target:
 
     @property
     def max_exact_rows(self) -> int:
-        """Nodes up to which a step's logits are the same bits in every tree; 0 if none are."""
+        """Number of nodes up to which a node's logits have the same bits in any tree; 0 if none."""
         return self.execution.ops.max_exact_rows if self._stack else 0
 
     @property

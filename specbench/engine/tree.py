@@ -121,7 +121,7 @@ class TreeLayout:
                 rows.append([0] * len(parents))
             rows[rank][parent] = node
         siblings = torch.tensor(rows, device=self.parents.device)
-        return siblings.view(len(rows), len(parents))  # without rows, it has no shape yet
+        return siblings.view(len(rows), len(parents))  # without rows, it has one dimension
 
 
 def padded_path_length(max_depth: int) -> int:

@@ -1,4 +1,4 @@
-"""Capture, before anything is timed, the steps that few completions need.
+"""Capture the steps that only some completions need, before anything is timed.
 
 A method's first steps capture what all its steps need. Without this module, trees of changing
 size would be captured in the middle of a sample.

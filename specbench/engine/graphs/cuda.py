@@ -41,9 +41,9 @@ class _Entry:
 class Graphs(Execution):
     """Runs functions as recordings. One that cannot be recorded runs eagerly; see `failures`.
 
-    An output of a recording is read in place, by a separate recording; other inputs are
-    copied. No recording writes to another one's outputs. Recordings of one function share the
-    memory of inputs and outputs of equal shape.
+    An input that is an output of another recording is read in place, and has a recording of its
+    own; other inputs are copied. No recording writes to another one's outputs. Recordings of
+    one function share the memory of inputs and outputs of equal shape.
 
     `num_recordings` counts all recordings. `num_late` counts those made after `close`: each
     delayed a completion.
@@ -65,7 +65,7 @@ class Graphs(Execution):
     def num_recordings(self) -> int:
         num_recordings = 0
         for captured in self._captured.values():
-            num_recordings += sum(isinstance(e, _Entry) for e in captured.entries.values())
+            num_recordings += sum(isinstance(v, _Entry) for v in captured.entries.values())
         return num_recordings
 
     def wrap(self, function: Function) -> Function:
@@ -145,7 +145,7 @@ class Graphs(Execution):
         return _Entry(tuple(buffers), recording)
 
 
-_Like: TypeAlias = tuple[int, torch.Size, torch.dtype]
+_BufferKey: TypeAlias = tuple[int, torch.Size, torch.dtype]
 """Index of a tensor among a function's inputs or outputs, its shape and its dtype."""
 
 
@@ -160,8 +160,8 @@ class _Captured:
         self.function = function
         self.entries: dict[Hashable, _Entry | str] = {}
         self._owner = owner
-        self._inputs: dict[_Like, _Buffer] = {}
-        self._outputs: dict[_Like, Tensor] = {}
+        self._inputs: dict[_BufferKey, _Buffer] = {}
+        self._outputs: dict[_BufferKey, Tensor] = {}
 
     def __call__(self, *inputs: Tensor, **named: Any) -> Outputs:
         """Replay the recording for inputs of these shapes, which the first call makes."""
@@ -186,10 +186,10 @@ class _Captured:
 
     def buffer(self, index: int, tensor: Tensor) -> _Buffer:
         """The memory for the input of that index, with the content of `tensor`."""
-        like = (index, tensor.shape, tensor.dtype)
-        if like not in self._inputs:
-            self._inputs[like] = _Buffer(torch.empty_like(tensor))
-        buffer = self._inputs[like]
+        key = (index, tensor.shape, tensor.dtype)
+        if key not in self._inputs:
+            self._inputs[key] = _Buffer(torch.empty_like(tensor))
+        buffer = self._inputs[key]
         buffer.tensor.copy_(tensor)
         buffer.source = None
         return buffer
@@ -198,10 +198,10 @@ class _Captured:
         """Memory for outputs like these, shared by all recordings."""
         memory = []
         for index, output in enumerate(outputs):
-            like = (index, output.shape, output.dtype)
-            if like not in self._outputs:
-                self._outputs[like] = torch.empty_like(output)
-            memory.append(self._outputs[like])
+            key = (index, output.shape, output.dtype)
+            if key not in self._outputs:
+                self._outputs[key] = torch.empty_like(output)
+            memory.append(self._outputs[key])
         return tuple(memory)
 
     def clear(self) -> None:

@@ -37,9 +37,9 @@ def alike(outputs: Outputs) -> Outputs:
 
 
 Recorder: TypeAlias = Callable[..., Recording]
-"""Records a function (`Recorded`), which may draw random numbers from `Generators`, given second.
+"""Records a function (`Recorded`). The second argument holds `Generators` that it may draw from.
 
-A third argument (`Keep`) says where the outputs are kept, by default in memory of their own.
+A third argument (`Keep`) gives the memory of the outputs; by default it is new.
 """
 
 
@@ -57,7 +57,7 @@ class CudaRecorder:
         self._open()
 
     def _open(self) -> None:
-        """Begin with a stream and a pool of its own."""
+        """Start with a new stream and a new pool."""
         device = self._device
         self._stream = torch.cuda.Stream(device)
         with torch.cuda.stream(self._stream):  # cuBLAS allocates its workspace for the stream now

@@ -20,9 +20,9 @@ SOURCE = Path(__file__).with_name("native.c")
 COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-std=gnu11", "-O3", "-fno-math-errno", "-fPIC", "-fopenmp")
 TIMEOUT_S = 120.0
-"""Longest time of a call of the compiler, in seconds."""
+"""Time limit of a call of the compiler, in seconds."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-"""Bits of a file's mode with which somebody else can write to it."""
+"""Bits of a file's mode that let other users write to it."""
 
 _TYPES = {"i": ctypes.c_int, "l": ctypes.c_long, "f": ctypes.c_float, "p": ctypes.c_void_p}
 """Types of arguments by their letter in `SIGNATURES`."""
@@ -76,9 +76,9 @@ def compiler() -> list[str]:
 def load_library(folder: Path, openmp: Path, *, is_half: bool) -> tuple[ctypes.CDLL, str]:
     """The library for float32, or for bfloat16 if `is_half`, and the version of its compiler.
 
-    It is kept in `folder` under its hash, and made anew if it is damaged, or if others own it
-    or can write to it. A folder that is not the user's own is not used. `openmp` is the file
-    of torch's own OpenMP, whose threads it uses.
+    It is kept in `folder` under its hash, and compiled again if it is damaged, or if others own
+    it or can write to it. A folder that is not the user's own is not used. `openmp` is the file
+    of torch's own OpenMP, whose threads the library uses.
 
     Raises:
         BuildError: it cannot be compiled, written or loaded.
@@ -93,13 +93,13 @@ def load_library(folder: Path, openmp: Path, *, is_half: bool) -> tuple[ctypes.C
     inputs = [source, version_text, *command, *flags, str(openmp), _processor()]
     name = _digest(chr(0).join(inputs).encode(errors="surrogateescape"))
     try:
-        _take(folder)
+        _secure(folder)
         for path in folder.glob(f"{name}-*.so"):
             if _is_whole(path):
                 with suppress(BuildError):
                     return _loaded(path), version
             path.unlink(missing_ok=True)
-        with _alone(folder):
+        with _locked(folder):
             return _compiled(command, flags, openmp, folder, name), version
     except OSError:  # no room, not writable, not the user's, or another process compiles there
         try:
@@ -109,8 +109,8 @@ def load_library(folder: Path, openmp: Path, *, is_half: bool) -> tuple[ctypes.C
             raise BuildError(f"the compiled library cannot be written ({error})") from error
 
 
-def _take(folder: Path) -> None:
-    """Make the folder the user's alone, without what others could have put there.
+def _secure(folder: Path) -> None:
+    """Make a folder that only the user can write to; remove libraries others may have written.
 
     Raises:
         OSError: it belongs to somebody else, who could exchange it, or it cannot be written.
@@ -118,7 +118,7 @@ def _take(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.stat()
     parent_modes = [parent.stat().st_mode for parent in folder.resolve().parents]
-    # Others may write to a parent, and may rename in it what is not theirs.
+    # In a parent that all may write to, without the sticky bit, others may rename the folder.
     is_open = any(mode & stat.S_IWOTH and not mode & stat.S_ISVTX for mode in parent_modes)
     if status.st_uid != os.geteuid() or is_open:
         raise PermissionError(f"{folder} belongs to others, too")
@@ -129,8 +129,8 @@ def _take(folder: Path) -> None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep other processes from compiling in the folder, and remove what a killed one left.
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other processes from compiling in the folder; remove files that killed ones left.
 
     Raises:
         OSError: another process compiles there.
@@ -146,7 +146,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _is_whole(library: Path) -> bool:
-    """True if a library is the user's own file and has the hash that its name says."""
+    """True if a library is the user's own file and has the hash that its name ends with."""
     with suppress(OSError):
         status = library.lstat()
         is_owned = status.st_uid == os.geteuid() and not status.st_mode & _OTHERS_WRITE
@@ -188,7 +188,7 @@ def _loaded(path: Path) -> ctypes.CDLL:
 
 
 def _output(command: list[str]) -> str:
-    """The output of a command. BuildError with its message if it fails."""
+    """The output of a command. If it fails, BuildError has the first line of its message."""
     program = printable(command[0])
     try:
         completed = subprocess.run(
@@ -212,6 +212,6 @@ def _processor() -> str:
     """The properties of the processor that `-march=native` depends on."""
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-        kinds = ("model name", "flags", "Features", "CPU part")
-        return "\n".join(sorted({line for line in lines if line.startswith(kinds)}))
+        fields = ("model name", "flags", "Features", "CPU part")
+        return "\n".join(sorted({line for line in lines if line.startswith(fields)}))
     return platform.processor()

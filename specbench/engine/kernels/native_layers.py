@@ -1,6 +1,6 @@
-"""Decoder layers and draft levels as one call of `native.c`, and their weights as it reads them.
+"""Decoder layers and draft levels as one call of `native.c`, with weights laid out for it.
 
-Between two operations of a step, Python takes microseconds. One call for all of them saves these.
+Python takes microseconds between two operations of a step. One call for all of them saves these.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class NativeLayers:
         self._kept = layers  # the weights must outlive the pointers
         structures = [_Layer.of(norm, layer, layer.mlp) for norm, layer in layers]  # type: ignore[arg-type]
         self.layers = (_Layer * len(structures))(*structures)
-        # Numbers per row that a layer needs at once: queries and all of qkv, or the inner ones.
+        # Numbers that a layer holds per row: queries and all of qkv, later the MLP's inner ones.
         attention_widths = [layer.heads.query_width + layer.qkv.shape[0] for _, layer in layers]
         self._width = max(*attention_widths, *(structure.inner for structure in structures))
 
@@ -149,7 +149,7 @@ class NativeHead:
 
 
 def can_run(norm: Norm | None, layer: FusedLayer, dtype: torch.dtype, width: int) -> bool:
-    """True if `native.c`, with vectors of `width` numbers, has all that the layer needs."""
+    """True if `native.c`, with vectors of `width` numbers, can run the layer after its norm."""
     mlp = layer.mlp
     if not isinstance(mlp, DenseMlp) or mlp.act not in GATES:
         return False

@@ -1,8 +1,8 @@
 """Operations on a CPU as compiled code of our own, for few rows of tokens.
 
-A step of a small model takes some hundred operations of microseconds, and torch needs as long
-to begin one. Each of these does the work of several. A row's result does not depend on the
-rows beside it, so a tree's logits equal vanilla's bit by bit.
+A step of a small model takes some hundred operations of a few microseconds each, and torch takes
+as long to start one. Each operation here does the work of several. A row's result does not
+depend on the rows beside it, so a tree's logits equal vanilla's bit by bit.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from specbench.engine.layers.ops import DraftHead, JoinedHead, JoinedLayers, Ops
 from specbench.engine.layers.torch_attention import PLAIN, Scoring
 
 MAX_ROWS = 128
-"""More rows are left to torch."""
+"""Largest number of rows; torch computes more."""
 MOST_BEST = 64
-"""Best tokens of a row that `native.c` finds at most."""
+"""Largest number of best tokens that `native.c` finds per row."""
 _PLAIN = 0
-"""The number of `native.c` for a product that is stored."""
+"""The `kind` in `native.c` of a product that overwrites the output."""
 _ADDED = 1
-"""The number of `native.c` for a product that is added to what is there."""
+"""The `kind` in `native.c` of a product that is added to the output."""
 
 
 class NativeOps(Ops):
@@ -127,7 +127,7 @@ class NativeOps(Ops):
         return self._takes(logits) and k <= min(MOST_BEST, logits.shape[1])
 
     def _best(self, logits: Tensor, k: int, log_probs: Tensor | None = None) -> Tensor:
-        """Ids [n, k] of the best tokens, whose log-probabilities fill `log_probs`, if given."""
+        """Ids [n, k] of the best tokens. Their log-probabilities fill `log_probs`, if given."""
         ids = logits.new_empty(logits.shape[0], k, dtype=torch.long)
         self._library.best_tokens(
             logits.data_ptr(), logits.stride(0), *logits.shape, k, ids.data_ptr(),
@@ -170,14 +170,14 @@ class NativeOps(Ops):
         return out
 
     def _takes(self, x: Tensor) -> bool:
-        """True if rows x [n, size] are few enough, of the library's dtype, and lie together."""
+        """True if x [n, size] has few enough rows, the library's dtype and contiguous rows."""
         return x.shape[0] <= MAX_ROWS and x.dtype == self._dtype and x.stride(1) == 1
 
     def _run(
         self, out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, kind: int,
         norm: Norm | None,
     ) -> Tensor:  # fmt: skip
-        """A product, gated or added to `out` [n, output] by its `kind`, as `native.c` counts."""
+        """Write a product to `out` [n, output]: plain, added or gated, by its `kind`."""
         self._library.product(
             out.data_ptr(), x.data_ptr(), x.stride(0), *x.shape, weight.data_ptr(), out.shape[1],
             address(bias), kind, *norm_arguments(norm), torch.get_num_threads(),

@@ -42,7 +42,7 @@ TRIED = (
     (26, Heads(1, 2, 64)),  # EAGLE's tree
     (40, Heads(1, 1, 128)),
 )
-"""Rows and heads; each uses a different kernel, or a different size of it."""
+"""Rows and heads of each trial: each uses a different kernel, or a different size of one."""
 NO_OVERLAP = "launches do not overlap"
 """Reason for plain launches on hardware that can overlap them, if Triton is too old."""
 WINDOW = 100
@@ -53,11 +53,11 @@ HIDDEN = 1104
 EXPERT_HIDDEN = 544
 """Hidden size of a layer of experts."""
 VOCAB = 33_000
-"""Logits of a row."""
+"""Number of logits per row."""
 
 
 def relative_error(actual: Tensor, expected: Tensor) -> float:
-    """|actual - expected| / |expected|. What overflows in one has to overflow in both."""
+    """|actual - expected| / |expected|. A number that overflows in one must overflow in both."""
     largest = torch.finfo(expected.dtype).max
     finite = torch.where(expected.isfinite(), expected, 0).float()
     clamped = actual.float().clamp(-largest, largest)
@@ -84,7 +84,7 @@ def pick_ops(device: torch.device, dtype: torch.dtype, kind: str = "auto") -> Op
     from specbench.engine.graphs.recorder import CudaRecorder
 
     recorder = CudaRecorder(device)
-    # All three by `is_early`: True if launches overlap.
+    # The keys `is_early` of all three are True if launches overlap.
     tried = (True, False) if capability >= (9, 0) else (False,)
     tried = {"plain": (False,), "overlapped": (True,)}.get(kind, tried)
     correct: dict[bool, TritonOps] = {}
@@ -154,7 +154,7 @@ def unsupported_reason(
 def _replayed(
     trial: Trial, ops: Ops, recorder: Recorder, names: list[str]
 ) -> list[dict[str, Tensor]]:
-    """Results by the operations' `names` of several replays, one right after the other."""
+    """Results of several replays, one right after the other, each by the operations' `names`."""
     recording = recorder(lambda: tuple(trial.run(ops).values()), ())
     runs = []
     for _ in range(4):
@@ -195,7 +195,7 @@ class Trial:
         self.o = weight(HIDDEN, heads.query_width)
         self.gate_up = weight(2 * inner, HIDDEN)
         self.down = weight(HIDDEN, inner)
-        few = min(n, 2)  # rows of operations whose kernels do not depend on their number
+        few = min(n, 2)  # rows for operations whose kernels are the same for any number of rows
         self.logits = drawn(few, VOCAB)
         self.bias = drawn(width)
         self.row_weights = drawn(few, inner, HIDDEN)
@@ -234,7 +234,7 @@ class Trial:
         ops.write_kv(qkv, cached, self.slots, heads)
         queries = qkv[:, : heads.query_width]
         mask, scoring = self.chain_mask, self.scoring
-        of_experts = self.expert_ids, self.expert_shares, silu
+        routing = self.expert_ids, self.expert_shares, silu
         results |= {
             "the rotary embedding of normed heads": normed_qkv[:, : heads.query_width],
             "the cache of normed heads": normed_rows,
@@ -246,8 +246,8 @@ class Trial:
             "attention with sinks": ops.attend(queries, cached, mask, heads, scoring),
             "the gate": ops.gated(x, self.gate_up, None, norm, silu),
             "the gelu gate": ops.gated(x, self.gate_up, None, norm, gelu_tanh),
-            "the experts": ops.experts(self.expert_x, self.experts, *of_experts),
-            "clamped experts": ops.experts(self.expert_x, self.clamped, *of_experts),
+            "the experts": ops.experts(self.expert_x, self.experts, *routing),
+            "clamped experts": ops.experts(self.expert_x, self.clamped, *routing),
             "products of each row": ops.project_each(x[:2], self.row_weights, self.row_biases),
             "a sum": ops.project(queries, self.o, residual=x.clone()),
             "two layers": self._two_layers(ops, cached),

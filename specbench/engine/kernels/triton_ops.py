@@ -87,12 +87,13 @@ EXPERT_BLOCK = 512
 GATE_BLOCK = 1024
 """Columns of a gate per program."""
 MOST_PAIRS = 64
-"""Largest number of rows times experts per row; above, a grouped product reads a weight once.
+"""Largest number of rows times experts per row. For more, a grouped product reads a weight once.
 
-Without one, the limit is the number of experts: all together read each weight once, too.
+Without grouped products, up to the number of experts is allowed: above, torch multiplies all
+rows by every expert, which reads each weight once, too.
 """
 MAX_TOPK = 32
-"""Largest k of the most likely tokens; torch computes larger ones."""
+"""Largest k for the most likely tokens; torch computes larger ones."""
 CHUNK = 1024
 """Logits per program."""
 MOST_FEW = 4096
@@ -344,7 +345,7 @@ class TritonOps(Ops):
 
 
 def is_row(x: Tensor, weight: Tensor, residual: Tensor | None = None) -> bool:
-    """True for a single row of which all is contiguous and the weight aligned, for the kernel."""
+    """True if the kernel for one row can run: all tensors contiguous, and the weight aligned."""
     if len(x) != 1 or x.stride(1) != 1 or not weight.is_contiguous():
         return False
     if residual is not None and not residual.is_contiguous():

@@ -9,7 +9,7 @@ from functools import cache
 from specbench.engine.layers.operands import Heads
 
 CACHE_ROWS = 32
-"""Cache rows that attention loads at a time: more do not fit the registers."""
+"""Cache rows that attention loads at a time: more do not fit in the registers."""
 RESIDENT = {16: 2, 32: 2, 64: 1}
 """Queries per program -> programs of attention that a processor holds at once.
 
@@ -66,6 +66,6 @@ def plan_attention(
         split_size = CACHE_ROWS * steps_per_split
         return AttentionPlan(block_rows, num_blocks, split_size, num_splits, waves)
 
-    # A program takes the time of its steps, plus one. Of equals, the one with the fewest splits.
+    # The time of a program is its steps plus one. Of equal plans, the one with the fewest splits.
     plans = map(divided, range(1, min(num_steps, MOST_SPLITS) + 1))
     return min(plans, key=lambda plan: plan.waves * (plan.split_size + CACHE_ROWS))

@@ -17,11 +17,11 @@ from specbench.engine.layers.emulated import product
 
 Act: TypeAlias = Callable[[Tensor], Tensor]
 GROUPED_MM = getattr(nn.functional, "grouped_mm", None)
-"""Torch's product of groups of rows with a weight each; None before torch 2.10."""
+"""Torch's product of groups of rows, each with its own weight; None before torch 2.10."""
 LEAST_CAPABILITY = (9, 0)
-"""Below this compute capability, it copies the groups' sizes to the host, and waits."""
+"""Below this compute capability, `GROUPED_MM` copies the groups' sizes to the host, and waits."""
 CHUNK_BYTES = 2**28
-"""Most bytes of results, before they are summed, of experts that multiply all rows."""
+"""Largest number of bytes of unsummed results when every expert multiplies all rows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,11 @@ _MODELS = frozenset({
     "GptOssForCausalLM", "LlamaForCausalLM", "MistralForCausalLM", "MixtralForCausalLM",
     "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM",
 })  # fmt: skip
-"""Classes of transformers that the stack runs. A family whose layers `fused_layer` can read is
-one more name.
+"""Classes of transformers that the stack runs. A family whose layers `fused_layer` can read only
+has to be named here.
 """
 _SHIFTED = ("Gemma2RMSNorm", "Gemma3RMSNorm")
-"""Norms whose weights are stored less one."""
+"""Norms that store their weights minus one."""
 _FIXED_ROPES = {"default", "linear", "llama3", "yarn"}
 """Rotary embeddings whose angles do not depend on the sequence's length."""
 
@@ -102,6 +102,6 @@ def _experts(module: Any) -> Experts:
 
 
 def _rope_types(parameters: Any) -> set[str]:
-    """Types of rotary embeddings in a config's parameters, which may be by kind of attention."""
+    """Types of rotary embeddings in a config's parameters: one set, or one per attention kind."""
     by_kind = [setting for setting in parameters.values() if isinstance(setting, dict)]
     return {rope.get("rope_type", "default") for rope in by_kind or [parameters]}

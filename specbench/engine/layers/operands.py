@@ -60,13 +60,13 @@ class TreeMask:
     """Visibility of cache rows to the n rows of a forward.
 
     All see the first `start` cached rows. The additive `bias` [n, m] masks the m rows after
-    them. Rows beyond `cache_span` are not read. With `begins`, a row sees none before its own.
+    them. Rows beyond `cache_span` are not read. Row i sees no cache row before `begins[i]`.
     """
 
     start: Tensor  # []
     bias: Tensor
     cache_span: CacheSpan
-    positions: Tensor | None = None  # [n], needed for windows; the bias is of these rows then
+    positions: Tensor | None = None  # [n], needed for windows, which require m = n
     begins: Tensor | None = None  # [n] int64
     _windows: dict[int, TreeMask] = field(default_factory=dict, init=False)
 

@@ -18,9 +18,9 @@ from specbench.engine.layers.operands import CacheRows, CacheSlots, HeadNorm, He
 from specbench.engine.layers.torch_attention import PLAIN, Scoring, causal, masked
 
 MOST_SPLIT_ROWS = 64
-"""Rows up to which a product on a CPU is split by threads."""
+"""Largest number of rows for which a product on a CPU is split among threads."""
 LEAST_PART = 2**15
-"""Weights from which on a part of a product is worth a thread."""
+"""Smallest number of weights for which a part of a product is worth a thread."""
 
 
 def num_parts_of(x: Tensor, weight: Tensor) -> int:
@@ -48,14 +48,14 @@ def in_parts(x: Tensor, weight: Tensor, bias: Tensor | None, num_parts: int) -> 
 JoinedLayers: TypeAlias = Callable[..., None]
 """Decoder layers, each with the norm before it, as one call for up to `max_exact_rows` rows.
 
-Given x [n, hidden], the number of the first layer, caches, slots and a `TreeMask`, it runs layers,
-one for each of the caches, over x in place. The attention of the first reads `attended` [n,
-input], if that is given too, in place of norm(x).
+Given x [n, hidden], the index of the first layer, caches, slots and a `TreeMask`, it runs one
+layer per cache over x in place. If `attended` [n, input] is given too, the attention of the first
+layer reads it instead of norm(x).
 """
 JoinedHead: TypeAlias = Callable[..., tuple[Tensor, Tensor, Tensor]]
-"""Levels of a draft as one call, which grows them after the first rows of the caches.
+"""Drafts several levels in one call, after the filled rows of the caches.
 
-Given `hidden` [1, hidden] (the root's output), the number of rows, the caches, the rotary
+Takes `hidden` [1, hidden] (the root's output), the number of filled rows, the caches, the rotary
 embeddings of all positions as in `CacheSlots`, the number of levels, and scores and tokens [top_k]
 of the root's children. Returns both, extended by all further candidates, and the places of the
 nodes [levels * top_k] among the candidates of the level before.
@@ -66,8 +66,8 @@ nodes [levels * top_k] among the candidates of the level before.
 class DraftHead:
     """A draft model over pairs of a token and the output of its parent.
 
-    The first layer reads [token_norm(embedding) ; feature_norm(output)] and adds to the output.
-    With `fc`, it reads fc of both and adds to that.
+    The first layer reads [token_norm(embedding) ; feature_norm(output)] and adds its result to
+    the output. With `fc`, it reads fc of both instead, and adds to that.
     """
 
     layers: JoinedLayers | None
@@ -76,7 +76,7 @@ class DraftHead:
     token_ids: Tensor | None = None  # [draft vocabulary], the target's
     fc: nn.Linear | None = None
     token_norm: Norm | None = None
-    output_norm: Norm | None = None  # of the output before all else
+    output_norm: Norm | None = None  # applied to the output before anything reads it
     feature_norm: Norm | None = None
     norm: Norm | None = None  # before the head
     is_residual_normed: bool = False
@@ -96,7 +96,7 @@ class Ops:
 
     @property
     def reason(self) -> str | None:
-        """Reasons of all that does not run as requested; None if all does."""
+        """Reasons why operations do not run as requested; None if all of them do."""
         reasons = [f"{operation}: {reason}" for operation, reason in self.fallbacks.items()]
         if self.kernels_unsupported_reason:
             reasons.insert(0, self.kernels_unsupported_reason)
@@ -110,14 +110,14 @@ class Ops:
         """Move the model's weights to where they are read fastest."""
 
     def join(self, layers: Sequence[tuple[Norm | None, Any]]) -> JoinedLayers | None:
-        """One call for fused layers without windows, each with the norm before it, if any does.
+        """One call that runs fused layers without windows and the norms before them, if possible.
 
         Without a norm, a layer must be the first and its attention must get its input.
         """
         return None
 
     def join_head(self, head: DraftHead, top_k: int) -> JoinedHead | None:
-        """One call for levels of `top_k` nodes with as many children each, if the head has one."""
+        """One call that drafts levels of `top_k` nodes with `top_k` children each, if possible."""
         return None
 
     def norm(self, x: Tensor, norm: Norm, residual: Tensor | None = None) -> Tensor:
@@ -182,7 +182,7 @@ class Ops:
     ) -> None:  # fmt: skip
         """Rotate the queries of qkv [n, width] in place; cache its rotated keys and its values.
 
-        Queries and keys are normalised before, if `norm` is given.
+        If `norm` is given, queries and keys are normalised first.
         """
         n, dim = qkv.shape[0], heads.dim
         num_rotated = heads.num_kv * (heads.group + 1)  # heads of queries and keys

@@ -1,4 +1,4 @@
-"""Attention by torch's own operations, with what some models add to its scores.
+"""Attention by torch's own operations, with the caps and sinks of some models' scores.
 
 Layers attend to all earlier tokens, to a window of them, or to a chunk.
 """
@@ -94,7 +94,7 @@ class Scoring:
 
     @property
     def is_plain(self) -> bool:
-        """True if torch's attention computes it."""
+        """True if torch's own attention can compute these scores."""
         return self.soft_cap is None and self.sinks is None
 
 
@@ -182,8 +182,8 @@ def without_cudnn_attention() -> Iterator[None]:
     """Disable cuDNN's attention in the block, then restore the caller's setting. Also a decorator.
 
     Torch prefers it on recent GPUs in half precision. It builds a plan for every new length,
-    in a large part of a second: the first method to prefill a prompt would pay for it, and SpS
-    within its decode time.
+    which takes a large part of a second: the first method to prefill a prompt would pay for it,
+    and SpS within its decode time.
     """
     was_enabled = cuda.cudnn_sdp_enabled()
     cuda.enable_cudnn_sdp(False)

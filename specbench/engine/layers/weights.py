@@ -58,7 +58,7 @@ def _stored(tensor: Tensor) -> Iterator[Tensor]:
 
 
 def _scales(holder: object) -> Iterator[Tensor]:
-    """The tensors of a holder's state of quantisation, and of the state in that."""
+    """The tensors in a holder's state of quantisation, and in the states nested in it."""
     for name in _STATES:
         state = getattr(holder, name, None)
         if hasattr(state, "__dict__"):

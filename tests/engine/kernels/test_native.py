@@ -232,7 +232,7 @@ class TestBuilding:
 
     def test_half_a_build_of_a_killed_process_goes(self, tmp_path: Path) -> None:
         (tmp_path / "build-old").mkdir()
-        with native_build._alone(tmp_path), tmp_path.joinpath("build-new").open("w"):
+        with native_build._locked(tmp_path), tmp_path.joinpath("build-new").open("w"):
             assert native_ops(torch.float32, tmp_path).name.startswith("native code (")
             assert [file.name for file in tmp_path.iterdir()] == ["build-new"]
         (tmp_path / "build-new").unlink()
