@@ -23,7 +23,7 @@ def _main() -> None:
     from specbench.machine.threads import wait_briefly
 
     wait_briefly()
-    # transformers imports torchao where it is installed, which then reports kernels that it lacks.
+    # transformers imports torchao if it is installed, and torchao reports kernels that it lacks.
     for name in ("torchao", "torch.utils._pytree"):
         logging.getLogger(name).setLevel(logging.ERROR)
     from specbench.cli.app import app

@@ -100,7 +100,7 @@ class Commands(InterruptibleGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         new_name = _OLD_NAMES.get(args[0])
         if new_name:
-            if not ctx.resilient_parsing:  # of a completion
+            if not ctx.resilient_parsing:  # which is true while a shell completes the words
                 typer.echo(f"`specbench {args[0]}` is now `specbench {new_name}`.", err=True)
             args = [*new_name.split(), *args[1:]]
         return super().resolve_command(ctx, args)
@@ -130,12 +130,12 @@ def _load(name: str, listed: Listed) -> Any:
         program.command(name, cls=Command, hidden=not listed.group)(declared)
     command: Any = typer.main.get_command(program)
     for command_or_part in (command, *getattr(command, "commands", {}).values()):
-        _put_in_words(command_or_part)
+        _simplify_help(command_or_part)
     return command
 
 
-def _put_in_words(command: Any) -> None:
-    """Leave Python's types and the variables out of a help; one rule names the variables."""
+def _simplify_help(command: Any) -> None:
+    """Leave types and environment variables out of a command's help: the epilog names these."""
     for param in command.params:
         param.show_envvar = False
         if param.param_type_name == "argument":  # an option's metavar replaces its type
@@ -184,4 +184,4 @@ def _global(
 
 app: Any = typer.main.get_command(_app)
 """The program: `app(words, prog_name=...)`."""
-_put_in_words(app)
+_simplify_help(app)

@@ -1,4 +1,4 @@
-"""`specbench audit`: is a run lossless, step by step; or a method, on drafts planted for it?"""
+"""`specbench audit`: check that a run, or a method on drafts planted for it, is lossless."""
 
 from collections.abc import Mapping
 from functools import partial

@@ -1,6 +1,6 @@
-"""`specbench list` and `specbench show`: what there is, as tables of text.
+"""`specbench list` and `specbench show`: methods, models, datasets and runs as tables of text.
 
-Both must answer at once: nothing here imports torch before a single method is shown.
+Both must answer at once: torch is imported only to show a single method.
 """
 
 import json
@@ -192,7 +192,7 @@ def _dataset(card: TaskCard) -> TextTable:
 
 
 def _without_blanks(facts: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The facts that have a text."""
+    """The facts whose text is not empty."""
     return [(name, fact) for name, fact in facts.items() if fact]
 
 
@@ -265,7 +265,7 @@ _KINDS = {"methods": _methods, "models": _models, "datasets": _datasets, "runs":
 
 
 def _print(*blocks: TextTable | str) -> None:
-    """Tables and texts on stdout, a blank line between; 160 columns wide in a file or a pipe."""
+    """Print blocks with a blank line between them; a file or a pipe gets 160 columns."""
     console = SafeConsole(plain_width=160)
     for i, block in enumerate(blocks):
         if i > 0:

@@ -19,7 +19,7 @@ commands = typer.Typer(
 
 @commands.callback()
 def _group() -> None:
-    """Keep `build` a command of its own."""
+    """Keep `build` a subcommand: without a group, typer makes a single command the program."""
 
 
 @commands.command()

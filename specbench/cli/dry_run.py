@@ -31,7 +31,7 @@ def print_dry_run(suite: Suite) -> bool:
     missing: list[str] = []
     trees: list[str] = []
     refused: list[str] = []
-    is_here = True
+    has_all_files = True
     for run in suite.runs:
         try:
             expected = preview(run.spec, bytes_per_s)
@@ -41,7 +41,7 @@ def print_dry_run(suite: Suite) -> bool:
         missing += [f"{run.name}: {sentence}" for sentence in expected.missing]
         trees += [f"{run.name}: {line}" for line in expected.trees]
         if expected.download_bytes or expected.has_more_files:
-            is_here = False
+            has_all_files = False
         unknown_files = " + ?" if expected.has_more_files else ""
         rows.append(
             [
@@ -62,7 +62,7 @@ def print_dry_run(suite: Suite) -> bool:
     SafeConsole().print(suite.title, table, *trees, *missing, *refused, note, sep="\n")
     if refused:
         raise typer.Exit(UserError.exit_code)
-    return is_here
+    return has_all_files
 
 
 def print_power(spec: RunSpec, *, is_offline: bool) -> None:
@@ -86,7 +86,7 @@ def print_power(spec: RunSpec, *, is_offline: bool) -> None:
 
 
 def _power(plan: Plan) -> str:
-    """The smallest difference that a run could show, by the newest run that can tell."""
+    """A sentence on the smallest difference that a run could show, judged by an earlier run."""
     from specbench.analysis.metrics import measure
     from specbench.log.store import read_run
     from specbench.measure.earlier_runs import earlier_runs

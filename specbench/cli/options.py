@@ -92,7 +92,7 @@ def _runs() -> Iterable[str]:
 
 complete_models = completing(_models)
 complete_runs = completing(_runs)
-_METAVARS = {
+_COMPLETERS = {
     "METHOD,...": completing(registry.names),
     "METHOD": completing(registry.names),
     "MODEL": complete_models,
@@ -100,7 +100,7 @@ _METAVARS = {
     "SOURCE": completing(lambda: ("bundled", "paper", "hub")),
     "[local|ADDRESS]": completing(lambda: ("local", "auto")),
 }
-"""Completers of options without choices, by metavar."""
+"""Metavar -> completer, for options without choices."""
 
 
 def _choices(option: Option) -> list[str]:
@@ -134,15 +134,17 @@ def takes(*declared: Option) -> Callable[[Callable[..., None]], Callable[..., No
                 for name in given
                 if name in by_parameter
             }
-            of_call = {name: values.pop(name) for name in Call.__struct_fields__ if name in values}
-            for name, value in of_call.items():
+            call_values = {
+                name: values.pop(name) for name in Call.__struct_fields__ if name in values
+            }
+            for name, value in call_values.items():
                 by_parameter[name].check(value)
-            if of_call.get("offline"):  # for libraries that ask the Hub on their own
+            if call_values.get("offline"):  # for libraries that ask the Hub on their own
                 os.environ["HF_HUB_OFFLINE"] = "1"
             arguments = {name: raw[name] for name in raw if name not in by_parameter}
             for name, argument in (
                 ("values", values),
-                ("call", Call(**of_call)),
+                ("call", Call(**call_values)),
                 ("given", given),
             ):
                 if name in parameters:
@@ -174,9 +176,9 @@ def _given_parameters(context: typer.Context) -> list[str]:
 
 
 def _parameter(declared: Option) -> Parameter:
-    """The parameter of a command for an option, which itself reads text that is typed.
+    """The parameter of a command for an option. The option itself reads the typed text.
 
-    It has the option's flags, help, heading and completion.
+    The parameter has the option's flag, help, heading and completion.
     """
     kind: Any = declared.item
     default: Any = declared.default
@@ -185,7 +187,7 @@ def _parameter(declared: Option) -> Parameter:
     elif declared.form or declared.word or declared.item in (int, float):
         kind, default = str, declared.word or (None if default in (None, ()) else str(default))
     choices = _choices(declared)
-    completer = completing(lambda: choices) if choices else _METAVARS.get(declared.metavar)
+    completer = completing(lambda: choices) if choices else _COMPLETERS.get(declared.metavar)
     help_text = declared.help + declared.default_text
     if help_text.endswith(":"):
         *others, last = choices

@@ -23,9 +23,9 @@ from specbench.report.console import SafeConsole, wrapped
 from specbench.types import Record
 
 _OTHER_LINES = 6
-"""Lines of the live view besides one for each method; the cursor's line is counted."""
+"""Lines of the live view besides one per method; the cursor's line is counted."""
 _REDRAW_S = 0.1
-"""Time between two drawings of the live view, at least: each takes milliseconds of the run."""
+"""Least seconds between two drawings of the live view: each takes milliseconds of the run."""
 
 
 def _say_in_debug(message: str) -> None:
@@ -34,7 +34,7 @@ def _say_in_debug(message: str) -> None:
 
 
 class ProgressView(Progress):
-    """The quiet view, and the base of the others: it shows messages with --debug alone.
+    """The quiet view, and the base of the others: it shows messages only with --debug.
 
     As a context manager it closes the view however the run ends.
     """

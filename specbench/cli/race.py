@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 NOTE = "One prompt, once: a demonstration. `specbench run` measures."
 _REDRAW_S = 0.05
-"""Time between two drawings of the view, at least."""
+"""Least seconds between two drawings of the view."""
 _OTHER_LINES = 4
 """Lines of a terminal that the live text leaves free."""
 _REPLAY_S = 6.0
 """Seconds of a replay."""
 _LEAST_COLUMN = 26
-"""Characters of its columns, at least."""
+"""Least width of a column of a replay, in characters."""
 
 
 @takes(
@@ -57,9 +57,9 @@ def race(
 
     if not prompt.strip():
         raise UserError("The prompt is empty.", 'Give one: specbench race "Tell a story."')
-    is_every_one = "methods" not in values
+    has_default_methods = "methods" not in values
     values = {"settings": AUTO} | values
-    spec = RunSpec(**values, temperatures=(temperature,), is_baseline_run=is_every_one)
+    spec = RunSpec(**values, temperatures=(temperature,), is_baseline_run=has_default_methods)
     say(starting(spec, has_tasks=False))
     from specbench.measure.plan import check_early, new_tokens
 
@@ -88,7 +88,7 @@ def race(
 def _watch(
     console: Console, setup: EngineSetup, request: Request, *, is_replayed: bool
 ) -> Mapping[str, Completion]:
-    """Show the answers while they are written, or all of them afterwards. Completions by label."""
+    """Show the answers while they are written, or afterwards. Returns completions by label."""
     from specbench.measure.race import Recording, race
 
     recording = Recording()
@@ -157,7 +157,7 @@ class _View(Live):
         cells = []
         for label, written in latest.items():
             lines = self._text(written).wrap(self.console, width)[-num_lines:]
-            num_blank = num_lines - len(lines) if self.is_started else 0  # so that it stands still
+            num_blank = num_lines - len(lines) if self.is_started else 0  # keep the height
             name, bracket, settings = label.partition(" (")
             settings_line = f"({settings}" if bracket else ""
             heading = Text(name, "bold"), Text(settings_line, "dim"), Text(_counts(written), "dim")

@@ -60,7 +60,7 @@ def report(
         say(f"{len(run)} runs in one report: {', '.join(path.name for path in run)}")
     formula = check_arithmetic(arithmetic)
     exporter = load_format(format)
-    with no_garbage_collection():  # among a million records, a search takes seconds
+    with no_garbage_collection():  # with a million records, a collection takes seconds
         stored = [read_runs(path, is_lenient=lenient) for path in run]
         if pool:
             stored = [Run.pooled(stored)]

@@ -29,7 +29,7 @@ FIRST_LIMIT = 3
 """Prompts per task of a first look, which a command without options gives."""
 FIRST_PASSES = 1
 """Passes of a first look."""
-_ASKING = [
+_BEYOND_FIRST_LOOK = [
     option
     for option in (*options(SpecValues), *options(Call, "task"))
     if option.name not in ("settings", "device", "threads", "seed", "kernels")
@@ -50,7 +50,7 @@ def run(values: dict[str, Any], call: Call, given: Sequence[str]) -> None:
     values["tasks"] = (*values.get("tasks", ()), *call.task)
     if values.get("serving_engine") or values.get("urls"):
         values["backend"] = "server"
-    if not call.thorough and not {*given} & {option.parameter for option in _ASKING}:
+    if not call.thorough and not {*given} & {option.parameter for option in _BEYOND_FIRST_LOOK}:
         values |= {"limit": FIRST_LIMIT, "repeats": FIRST_PASSES, "is_first_look": True}
     settings = PAPER if values.get("backend") else AUTO
     defaults = {"repeats": None, "settings": settings, "limit_order": SPREAD}
@@ -103,8 +103,8 @@ def suite(
 def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView) -> Run:
     """The runs `run-1`, `run-2`, ..., each in its own process, and the report of their pool.
 
-    With `--resume`, runs that are there are completed, and the others made. With `--dry-run`,
-    print what they would do.
+    With `--resume`, unfinished runs are completed and missing ones made. With `--dry-run`, print
+    what the runs would do.
 
     Raises:
         UserError: a run failed, or the folder has runs and `--resume` is not given.
@@ -116,14 +116,15 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
     from specbench.measure.suite.recipe import equal_runs
 
     if call.resume and call.output and (first := call.output / "run-1" / HEADER).exists():
-        # The others are as it is. Settings that it chose are named by its folder there.
+        # The other runs have the first one's options, except that they read the settings that
+        # `auto` found from its folder: `settings` then differs, and must not be compared.
         _, spec, given = resumed_run(spec, names, first.parent, RUNS)
         names = [name for name in given if name != "settings" or spec.settings != AUTO]
     several = equal_runs(spec, names, call.runs)
     if call.dry_run:
         from specbench.cli.dry_run import print_dry_run, print_power
 
-        if print_dry_run(several):  # else it is not known what it could show: files are missing
+        if print_dry_run(several):  # without all files, the power is unknown
             print_power(spec, is_offline=call.offline)
         raise typer.Exit
     if call.ray:

@@ -59,7 +59,7 @@ def unhandled_os_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename is None:  # Python would write again what stdout still holds
+        if error.filename is None:  # else Python would try to write the rest of stdout again
             with suppress(OSError, ValueError), Path(os.devnull).open("w") as nowhere:
                 os.dup2(nowhere.fileno(), sys.stdout.fileno())
         raise UserError(f"{error.filename or 'stdout'}: {error.strerror or error}.") from error

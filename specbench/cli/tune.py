@@ -1,4 +1,4 @@
-"""`specbench tune`: the fastest settings of methods here, and each part of finding them."""
+"""`specbench tune`: find the fastest settings of methods here, or run one part of the search."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -74,7 +74,7 @@ def profile(values: dict[str, Any], call: Call, out: Out) -> None:
     from specbench.tune import profile as record_profile
 
     methods = parse_methods(values.get("methods", ()))
-    spellings = {method.label: str(method.asked) for method in methods}  # a label has no folders
+    spellings = {method.label: str(method.asked) for method in methods}  # labels leave out folders
     recorded = record_profile(output=out, offline=call.offline, say=say, **values)
     for label in recorded.header.methods:
         walks = replay(recorded, spellings.get(label, label))

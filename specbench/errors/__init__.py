@@ -1,4 +1,4 @@
-"""Errors for users, and defences against what comes from outside."""
+"""Errors for users, and guards against foreign code, files and text."""
 
 from specbench.errors.guards import containing, memory_limit, os_errors, reading, time_limit
 from specbench.errors.kinds import (

@@ -12,7 +12,7 @@ from specbench.errors.reasons import describe_fault, reason_of
 
 
 class _TimedOut(BaseException):
-    """Not an Exception, so that the code that is interrupted does not handle it."""
+    """Not an Exception, so that the interrupted code does not catch it."""
 
 
 @contextmanager
@@ -33,7 +33,7 @@ def time_limit(seconds: float, what: str, hint: str = "") -> Iterator[None]:
         raise _TimedOut
 
     outer_handler = signal.signal(signal.SIGALRM, interrupt)
-    # Again each second, for code that catches everything.
+    # The timer fires again each second, for code that catches everything.
     outer_timer = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
     try:
         yield
@@ -85,7 +85,7 @@ def containing(what: str) -> Iterator[None]:
 
 @contextmanager
 def os_errors(what: str, hint: str = "", kind: type[UserError] = UserError) -> Iterator[None]:
-    """Turn an error of the system into one for users: `what` cannot be done, and the reason."""
+    """Turn an error of the system into one for users, with the message `what` and the reason."""
     try:
         yield
     except OSError as error:

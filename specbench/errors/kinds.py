@@ -8,7 +8,7 @@ from typing import Self
 from specbench.errors.safe_text import without_password
 
 _MOST_NAMES = 30
-"""Most available names that are listed. Of more names, the closest ones are."""
+"""Largest number of available names to list. Of more names, only the closest are listed."""
 
 
 class SpecbenchError(Exception):

@@ -1,4 +1,4 @@
-"""Errors of other code in words: of libraries, of methods and of plug-ins."""
+"""Describe errors of other code: libraries, methods and plug-ins."""
 
 import logging
 import sys

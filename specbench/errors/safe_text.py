@@ -16,14 +16,14 @@ _LINE_SEPARATORS = (0x2028, 0x2029)
 _DIRECTION_MARKS = (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 """Marks that reorder text."""
 _INVALID = (*range(0xD800, 0xE000), 0xFEFF, 0xFFFE, 0xFFFF)
-"""Lone surrogates, byte order marks and code points that are no characters."""
+"""Lone surrogates, byte order marks and code points that are not characters."""
 
 _PICTURE_OF = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421}
 """The pictures of the control characters of ASCII: "␛" for an escape."""
 _VISIBLE_SIGNS = _PICTURE_OF | dict.fromkeys(
     (*_LATER_CONTROLS, *_LINE_SEPARATORS, *_DIRECTION_MARKS, *_INVALID), 0xFFFD
 )
-"""Characters that are not seen, or do harm, with the signs that take their place."""
+"""Invisible or harmful character -> the sign that replaces it."""
 _VISIBLE_SIGNS_IN_PROSE = {
     code: sign for code, sign in _VISIBLE_SIGNS.items() if chr(code) not in "\n\t"
 }
@@ -74,7 +74,7 @@ def visible(text: str) -> str:
 
 
 def terminal_text(text: str) -> str:
-    """Text of several lines for a terminal or the log of a CI system: no line is a command."""
+    """Text of several lines for a terminal or the log of a CI system, where none is a command."""
     shown = "\n".join(map(printable, text.split("\n")))
     is_ci = os.environ.get("GITHUB_ACTIONS") == "true"
     return shown.replace("::", "\ua789\ua789") if is_ci else shown

@@ -1,4 +1,4 @@
-"""What is declared of a method: its name, its options, its memory and its profile."""
+"""Declarations of a method: its name, its options, its memory and its profile."""
 
 from dataclasses import field
 from typing import Literal, TypeAlias, TypeVar
@@ -11,8 +11,8 @@ Scope = Literal["request", "run"]
 
 
 ProfileKind: TypeAlias = str
-"""The data that an acceptance profile has of a method, for each position of an answer: the name
-of a module of `specbench.tune.kinds`, such as "pool" or "text".
+"""Kind of data that an acceptance profile holds for each position of an answer: the name of a
+module of `specbench.tune.kinds`, such as "pool" or "text".
 """
 
 OptionT = TypeVar("OptionT")

@@ -9,7 +9,7 @@ CONFIG_NAMES = {
     "num_kv_heads": "num_key_value_heads", "own_head_dim": "head_dim",
     "vocab_size": "vocab_size", "context": "max_position_embeddings",
 }  # fmt: skip
-"""The names in config.json of a shape's fields."""
+"""Field of a shape -> its name in config.json."""
 
 
 @dataclass(frozen=True, slots=True)
