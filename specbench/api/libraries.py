@@ -13,14 +13,14 @@ def quiet_libraries() -> Iterator[None]:
 
     Messages of torchao about kernels that it lacks are hidden, too.
     """
-    with ExitStack() as undone:
+    with ExitStack() as restore:
         for name in ("torchao", "torch.utils._pytree"):
             logger = python_logging.getLogger(name)
-            undone.callback(logger.setLevel, logger.level)
+            restore.callback(logger.setLevel, logger.level)
             logger.setLevel(python_logging.ERROR)
         from transformers.utils import logging
 
         if logging.is_progress_bar_enabled():
-            undone.callback(logging.enable_progress_bar)
+            restore.callback(logging.enable_progress_bar)
         logging.disable_progress_bar()  # the Hub's too
         yield

@@ -19,15 +19,15 @@ from specbench.errors import UserError, os_errors, time_limit
 from specbench.log.files import write_whole
 
 DOWNLOAD_LIMIT_S = 600.0
-"""The longest that a prompt file may take to download."""
+"""Seconds that a prompt file may take to download."""
 STALL_LIMIT_S = 30.0
-"""The longest that its server may send nothing."""
+"""Seconds without data from its server after which a download fails."""
 CACHE_VARIABLE = "SPECBENCH_CACHE"
 """Moves the cache folder. Files are checked by sha256, so this cannot change a result."""
 _LARGE_FILE_BYTES = 16 * 2**20
 """Size from which the hash of a file is kept."""
 _FRESH_NS = 10**9
-"""Time after a change in which no hash is kept: a next change could have the same time."""
+"""Nanoseconds after a change in which no hash is kept: another change may have the same time."""
 
 
 def cache_dir() -> Path:
@@ -72,7 +72,8 @@ def file_sha256(path: Path) -> str:
 def cached_sha256(path: Path) -> str:
     """SHA-256 of the bytes of a file. The hash of a large file is kept in the cache.
 
-    It is read again if its inode, size or times change. A cache that cannot be written is not used.
+    The file is hashed again if its inode, size or times change. Without a writable cache, no hash
+    is kept.
     """
     stat = path.stat()
     if stat.st_size < _LARGE_FILE_BYTES:

@@ -1,4 +1,4 @@
-"""The Hugging Face Hub: whether it can be reached, and what its client's errors mean."""
+"""The Hugging Face Hub: check that it can be reached, and put its client's errors into words."""
 
 import json
 import os

@@ -23,9 +23,9 @@ class HubPrompts:
     """The first prompts of a data set."""
 
     origin: str
-    """Its name: id, config, file, split and revision, and the rows that were left out."""
+    """Name of the data set: id, config, file, split and revision, and the rows left out."""
     num_available: int
-    """Its rows."""
+    """Rows of the data set."""
     prompts: tuple[Prompt, ...]
     """Prompts."""
 
@@ -78,9 +78,9 @@ def _load(task: str, source: HubSource, offline: bool) -> Any:
     if source.data_files:
         selection["data_files"] = source.data_files
     what = f"The download of {source.id}"
-    in_time = time_limit(DOWNLOAD_LIMIT_S, what, "Try again, or leave it out.")
+    download_limit = time_limit(DOWNLOAD_LIMIT_S, what, "Try again, or leave it out.")
     try:
-        with _network_off() if is_cache_only else in_time:
+        with _network_off() if is_cache_only else download_limit:
             return datasets.load_dataset(source.id, source.config, **selection)
     except UserError:
         raise

@@ -119,10 +119,10 @@ def load_prompt_sets(
     Args:
         tasks: what `plan_tasks` returns.
         source: one of `SOURCES`, or a file.
-        num_prompts: of a task. Without a number these are all; of `hub`, the card's
-            `default_limit`.
-        is_spread: take the first of `spread_order`, not the first of the file. Of `hub`, the
-            first rows are taken in any case.
+        num_prompts: largest number per task; by default all, or the card's `default_limit` for
+            `hub`.
+        is_spread: take the first of `spread_order`, not the first of the file. For `hub`, the
+            first rows are always taken.
         offline: use no network.
 
     Raises:
@@ -133,9 +133,9 @@ def load_prompt_sets(
 
 
 def prompts_of_run(header: RunHeader, prompts: PromptsHeader) -> PromptSet | None:
-    """The prompts of a task as the run's options choose them; None without the run's file.
+    """The prompts of a task that the run's options choose; None if their file is not here.
 
-    Of a merged run, all prompts of the task: its runs had options of their own.
+    For a merged run, these are all prompts of the task: its runs had options of their own.
     """
     if prompts.source not in ("bundled", "paper"):
         return None
@@ -160,15 +160,15 @@ def prompts_of_run(header: RunHeader, prompts: PromptsHeader) -> PromptSet | Non
 
 
 class _Limit(NamedTuple):
-    """Which prompts of a task are taken."""
+    """The choice of the prompts of a task."""
 
     num_prompts: int | None
-    """How many; None: all."""
+    """Largest number of prompts; None: all."""
     is_spread: bool
     """True for the first of `spread_order`, False for the first of the file."""
 
     def take(self, prompts: tuple[Prompt, ...]) -> tuple[Prompt, ...]:
-        """The prompts that are taken, in the order of the file."""
+        """The chosen prompts, in the order of the file."""
         if not self.is_spread:
             return prompts[: self.num_prompts]
         order = spread_order([prompt.category for prompt in prompts])

@@ -16,8 +16,8 @@ def spread_order(categories: Sequence[str]) -> list[int]:
     """The positions of a file's prompts: one per category in turn.
 
     Args:
-        categories: of the prompts, in the order of the file. Their turn comes in the order in
-            which they first appear.
+        categories: the category of each prompt, in the order of the file. Categories take turns
+            in the order in which they first appear.
     """
     positions_by_category: defaultdict[str, list[int]] = defaultdict(list)
     for position, category in enumerate(categories):

@@ -29,7 +29,7 @@ def read_toml(path: Path, kind: type[KindT], *, what: str, hint: str) -> KindT:
 
 
 def line_of(text: str, key: str, value: Any = None) -> int | None:
-    """The number of the line that sets a key, to this value if one does, or opens its table."""
+    """The number of the line that sets `key`, if possible to `value`, or opens its table."""
     pattern = re.compile(rf"\s*(?:\[+(?:.*\.)?)?{re.escape(key)}\s*[=\].]")
     lines_of_key = {
         line_number: line
@@ -62,7 +62,7 @@ def _convert(text: str, kind: type[KindT]) -> KindT:
 
 
 def _value_set_by(line: str, key: str) -> Any:
-    """The value that a line alone gives a key; None without one."""
+    """The value of `key` in a single line of TOML; None if the line does not set it."""
     try:
         return tomllib.loads(line).get(key)
     except tomllib.TOMLDecodeError:

@@ -80,7 +80,7 @@ class ModelCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     shape: Shape | None = None
     """Sizes of the model; None if unknown."""
     billion_parameters: float | None = None
-    """All parameters, experts included, where no shape tells them."""
+    """All parameters, experts included, if no shape gives their number."""
     note: str = ""
     """A sentence about the model."""
     is_gated: bool = False

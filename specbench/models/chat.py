@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _PRIVATE_USE = range(0xE000, 0xF8FF)
-"""Code points without a meaning, of which the marks are taken."""
+"""Code points without a meaning, from which the marks are taken."""
 _ANCHORS = ("\n", ".", "a")
-"""Texts to put before another one, so that it is encoded as the middle of a text."""
+"""Texts to put before another text, so that it is encoded as the middle of a text."""
 
 
 def special_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
@@ -41,16 +41,16 @@ def special_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
 
 
 class _Marked(NamedTuple):
-    """Messages with a character that none has in the place of each special token."""
+    """Messages in which unused characters, the marks, replace special tokens."""
 
     messages: Sequence[Message]
-    """Messages."""
+    """Messages with the marks."""
     token_of: Mapping[str, str]
-    """The special token that each of these marks stands for."""
+    """Mark -> the special token that it replaces."""
 
 
 def _marked(messages: Sequence[Message], special: Sequence[str]) -> _Marked:
-    """The messages with marks for the `special` tokens in their text."""
+    """Replace the `special` tokens in the messages' text by marks."""
     contents = "".join(message["content"] for message in messages)
     present = {token for token in special if token in contents}
     longest_first = sorted(present, key=len, reverse=True)  # one may begin with another
@@ -112,9 +112,9 @@ class ChatCodec:
         return answer_text(self.tokenizer, token_ids)
 
     def control_tokens(self, text: str) -> tuple[str, ...]:
-        """Special tokens in a user's text, which a prompt would have as control tokens.
+        """Special tokens in a user's text that stay control tokens in a prompt.
 
-        With a template they are spelled out, unless the tokenizer cannot do so.
+        With a template, these are only the ones that the tokenizer cannot encode as text.
         """
         special = special_tokens(self.tokenizer)
         present = tuple(token for token in special if token in text)
@@ -167,7 +167,7 @@ def render(
 
 def _first_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     """Token ids of the beginning of a prompt: one BOS, if the tokenizer has one, and no EOS
-    but that of the text.
+    that is not in the text.
     """
     bos_text, eos_text = tokenizer.bos_token, tokenizer.eos_token
     bos_id, eos_id = tokenizer.bos_token_id, tokenizer.eos_token_id

@@ -23,8 +23,8 @@ WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt")
 _SMALL_FILE_SUFFIXES = (".json", ".model", ".jinja", ".txt", ".gguf")
 """Suffixes of the other files that a checkpoint is identified by."""
 
-_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "vocab.txt")
-"""Files of tokenizers, of which a folder has at least one."""
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "vocab.txt")
+"""Files of tokenizers. A folder with a tokenizer has at least one of them."""
 _LARGEST_SIZES = {
     "num_hidden_layers": 10_000, "n_layer": 10_000, "num_attention_heads": 2**16, "n_head": 2**16,
     "num_key_value_heads": 2**16, "head_dim": 2**16, "hidden_size": 2**24, "n_embd": 2**24,
@@ -32,7 +32,7 @@ _LARGEST_SIZES = {
 }  # fmt: skip
 """The largest sizes in config.json that are believed: larger ones would fill the memory."""
 _POSITIVE_NUMBERS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "rope_theta")
-"""Numbers in config.json that are above zero."""
+"""Numbers in config.json that must be above zero."""
 
 
 def check_checkpoint(path: Path, *, what: str, needs_tokenizer: bool = True) -> None:
@@ -120,7 +120,7 @@ def missing_files(path: Path, *, needs_tokenizer: bool) -> list[str]:
     missing += [file.name for file in weights if not file.is_file()]
     if not weights:
         missing.append("weights (model.safetensors or pytorch_model.bin)")
-    if needs_tokenizer and not any((path / name).is_file() for name in _TOKENIZERS):
+    if needs_tokenizer and not any((path / name).is_file() for name in _TOKENIZER_FILES):
         missing.append("a tokenizer (tokenizer.json or tokenizer.model)")
     return missing
 

