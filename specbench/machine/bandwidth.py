@@ -28,7 +28,7 @@ MOST_BYTES = 512 * MIB
 MOST_SECONDS = 0.5
 """Seconds of repeated calls, of which the fastest counts."""
 MOST_CALLS = 20
-"""Calls within these seconds, at most."""
+"""Largest number of calls in `MOST_SECONDS`."""
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
@@ -56,7 +56,7 @@ def bandwidth(device: torch.device, block: int | None = None) -> float:
 def nominal_bandwidth(device: torch.device) -> float:
     """Bandwidth of a GPU's memory in bytes/s by its clock and bus width.
 
-    Data move twice per clock: 2 * clock * width. 0 on a CPU, and if the driver does not tell.
+    Data move twice per clock: 2 * clock * width. 0 on a CPU, or if the driver does not report them.
     """
     if device.type != "cuda":
         return 0.0

@@ -9,16 +9,16 @@ from specbench.machine.sampler import Sampler, Spread
 
 @dataclass(frozen=True, slots=True)
 class CpuMoment:
-    """Counters of the processor: seconds since some moment."""
+    """Counters of the processor, in seconds since some moment."""
 
     cores_s: float
-    """Of all cores together."""
+    """Time of all cores together, idle or not."""
     work_s: float
-    """Of their work."""
+    """Time that the cores worked."""
     own_s: float
-    """Of this process's part of it."""
+    """Time that they worked for this process."""
     clock_mhz: float | None = None
-    """Mean clock of the cores in MHz; None if the machine does not tell."""
+    """Mean clock of the cores in MHz; None if the machine does not report it."""
 
 
 class CpuSampler(Sampler):
@@ -54,7 +54,7 @@ class CpuSampler(Sampler):
 
 
 def read_moment() -> CpuMoment:
-    """The counters now."""
+    """Read the counters."""
     import psutil
 
     times = psutil.cpu_times()

@@ -39,7 +39,7 @@ VARIABLES = (
 )
 """Environment variables that change speed or numerics."""
 BUSY = 0.5
-"""Runnable processes for each usable core, before a run starts, above which times are noisy."""
+"""Runnable processes per usable core before a run. If there are more, times are noisy."""
 BUSY_AT_START = "The machine was busy when the run began"
 
 

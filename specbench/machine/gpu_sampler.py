@@ -32,8 +32,8 @@ _SPANS = ("sm_clock_mhz", "memory_clock_mhz", "temperature_c", "power_w", "memor
 class GpuSampler(Sampler):
     """Samples one card ten times a second.
 
-    `is_partition` says that the card is cut up (MIG): its power is then not this run's alone,
-    and gives no energy. `holds_card` tells whether this process is on the card by now.
+    `is_partition` is true if the card is partitioned (MIG): its power is then not this run's
+    alone, and gives no energy. `holds_card` returns true once this process is on the card.
     """
 
     interval_s = 0.1
@@ -63,7 +63,7 @@ class GpuSampler(Sampler):
     def energy_j(self) -> float | None:
         """Joules that the card has used since some moment, by its own counter; None if unknown.
 
-        A tick of the counter is some 0.1 s long.
+        The counter advances about every 0.1 s.
         """
         if self.is_partition:
             return None
@@ -71,7 +71,7 @@ class GpuSampler(Sampler):
         return None if millijoules is None else millijoules / 1e3
 
     def sample(self) -> None:
-        """One look at the card."""
+        """Query the card once."""
         query = self._card.query
         nvml = self._card.nvml
         milliwatts = query("nvmlDeviceGetPowerUsage")

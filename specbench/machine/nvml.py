@@ -31,7 +31,7 @@ class Card:
 
 @contextmanager
 def driver() -> Iterator[Any]:
-    """NVML, to be asked while the block runs; None without its bindings or a driver."""
+    """NVML, ready for queries while the block runs; None without its bindings or a driver."""
     try:
         import pynvml as nvml
     except ImportError:  # in a checkout that is not installed

@@ -8,14 +8,14 @@ from threading import Lock, get_ident
 from specbench.machine.sampler import Sampler
 
 LEAST_PAUSE_S = 0.2
-"""Seconds from which a gap between two looks is a pause."""
+"""Shortest gap between two samples that is a pause, in seconds."""
 _WITH_SLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""A clock that goes on while the machine sleeps, where there is one."""
+"""A clock that keeps running while the machine sleeps, if the system has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The clocks at a look."""
+    """Readings of the clocks at one sample."""
 
     clock_s: float
     """Seconds of a clock that runs while the machine sleeps."""
@@ -24,11 +24,11 @@ class Moment:
 
 
 class PauseWatch(Sampler):
-    """Looks at the clocks often. If much time passes between two looks, and the watched thread
+    """Samples the clocks often. If much time passes between two samples, and the watched thread
     hardly worked in it either, the whole process was paused.
 
     Use it in the thread whose work is timed. A thread that only waits, for a GPU or other
-    threads, lets the looks go on.
+    threads, does not hold up the samples.
     """
 
     interval_s = 0.05
@@ -48,7 +48,7 @@ class PauseWatch(Sampler):
         return paused_s
 
     def sample(self) -> None:
-        """Compare the clocks with the last look."""
+        """Compare the clocks with the last sample."""
         with self._lock:
             last = self._last
             now = self._read()

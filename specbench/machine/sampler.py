@@ -65,7 +65,7 @@ class Spread:
             self._highest = max(self._highest, reading)
 
     def span(self) -> Span | None:
-        """Rounded; None if nothing was added."""
+        """The three numbers, rounded; None if nothing was added."""
         if not self.count:
             return None
         mean = self._total / self.count

@@ -11,7 +11,7 @@ from typing import Literal
 Waiting = Literal["brief", "passive", "own", "unknown"]
 
 _BRIEF = {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"}
-"""GNU's OpenMP counts loops, LLVM's and Intel's milliseconds.
+"""Variables for a short wait: GNU's OpenMP counts loops, LLVM's and Intel's milliseconds.
 
 Operations of a step follow each other within microseconds: a thread that sleeps at once wakes
 too late for each of them.
@@ -21,11 +21,11 @@ _NUMBER_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def wait_briefly(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Let threads that wait for work spin for some microseconds, then sleep, unless the user chose.
+    """Let threads that wait for work spin briefly, then sleep, unless the user chose otherwise.
 
-    A thread that spins for long keeps its core from the one it waits for if other work runs
-    beside it. OpenMP reads the variables when torch is imported, so this does nothing after
-    that.
+    With other work on the machine, a thread that spins for long takes the core from the thread
+    that it waits for. OpenMP reads the variables when torch is imported, so this does nothing
+    after that.
     """
     if "torch" not in sys.modules and not any(name in environment for name in _WAITING_VARIABLES):
         environment.update(_BRIEF)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 _SORTED_BATCHES = 16
-"""The number of batches whose rows are sorted by length."""
+"""The number of batches whose rows are sorted by length together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ class Batch:
     ids: Tensor  # [rows, length] int64
     weights: Tensor  # [rows, length] float32
     num_tokens: int
-    rows: tuple[int, ...] = ()  # the numbers of the rows in the text, where they are known
+    rows: tuple[int, ...] = ()  # the numbers of its rows in the source, if known
 
     def to(self, device: torch.device) -> "Batch":
         return replace(self, ids=self.ids.to(device), weights=self.weights.to(device))
 
 
 class BatchSource(Protocol):
-    """An endless sequence of batches, made of these rows."""
+    """An endless sequence of batches, made of `rows`."""
 
     @property
     def rows(self) -> Sequence[Row]: ...
@@ -46,9 +46,9 @@ class BatchSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ShuffledBatches:
-    """An endless sequence of batches with every row once an epoch, in a seeded order.
+    """An endless sequence of batches with every row once per epoch, in a seeded order.
 
-    Rows of like length are in a batch, so that little of it is padding.
+    The rows of a batch have similar lengths, so that little of it is padding.
     """
 
     rows: Sequence[Row]

@@ -1,4 +1,4 @@
-"""`specbench train`: a head for any target from a file of chats or text, in the official format."""
+"""`specbench train`: train a head for any target on chats or text, in the official format."""
 
 import hashlib
 import json
@@ -180,7 +180,7 @@ def _write_text(
 
 
 def check_method(name: str) -> None:
-    """Refuse a method that has no head to train. Raises UserError with what there is instead."""
+    """Refuse a method that has no head to train: raise UserError with the reason."""
     if name in HEADS:
         return
     method = get(name)
@@ -198,7 +198,7 @@ def check_method(name: str) -> None:
 
 
 def _split(rows: list[Row], data: Path) -> tuple[list[Row], list[Row]]:
-    """Rows to hold out for the log, and rows to train on. Raises UserError if one has none."""
+    """Rows to hold out for the log, and rows to train on. Raises UserError if either is empty."""
     if len(rows) < 2:
         raise UserError(f"--data {data} holds less than two usable examples.", "Give more text.")
     held_out: list[Row] = []

@@ -32,8 +32,8 @@ class Eagle3Head(VocabularyHead):
     """One decoder layer with a head of its own over the draft vocabulary.
 
     Source: Li et al. 2025, "EAGLE-3": training-time test. Depth 1 reads the target's features at
-    every position, depth d its own outputs of depth d - 1, the tokens being the text's. Every
-    depth learns the target's distributions.
+    every position, depth d the outputs of depth d - 1; tokens are the text's at every depth.
+    Every depth learns the target's distributions.
     """
 
     first_decay = 0

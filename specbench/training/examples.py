@@ -28,7 +28,7 @@ _ROLES = {
 }
 """The role of a message by its name in data sets."""
 _TURNS = ("user", "assistant")
-"""The roles of messages in turn."""
+"""The roles that alternate in a chat."""
 
 
 class Message(NamedTuple):
@@ -59,7 +59,7 @@ class Example:
     """The tokens of text that a target wrote itself."""
 
     num_prompt: int = 0
-    """The first of these tokens, which are the request."""
+    """The number of `ids`, from the first on, that are the request."""
 
 
 def read_chat(row: dict[str, Any], left_out: Counter[str]) -> Example | None:
@@ -116,7 +116,7 @@ def _messages(row: dict[str, Any]) -> Iterator[Message]:
 
 
 def _text_of(content: object) -> str:
-    """The text of a message; a list has parts, of which a chat of text has one."""
+    """The text of a message. The texts of a list of parts are joined."""
     if isinstance(content, list):
         return "".join(part.get("text", "") for part in content if isinstance(part, dict))
     return content if isinstance(content, str) else ""

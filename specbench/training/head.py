@@ -41,7 +41,7 @@ class TargetOutputs:
 
 
 class Labels(NamedTuple):
-    """What depth 0 of a head should predict at each position; deeper ones predict what follows."""
+    """Predictions that depth 0 should make at each position; depth d predicts d tokens later."""
 
     targets: Tensor
     """Token ids [rows, length], or the target's logits [rows, length, vocabulary of the head]."""
@@ -81,14 +81,14 @@ class Head(nn.Module):
 
     @abstractmethod
     def labels(self, batch: Batch, target: TargetOutputs) -> Labels:
-        """What depth 0 should predict at each position."""
+        """The predictions that depth 0 should make at each position."""
 
     @abstractmethod
     def config(self) -> dict[str, object]:
         """The official config.json."""
 
     def loss(self, batch: Batch, target: TargetOutputs) -> Tensor:
-        """The training loss []; a prediction has the weight of the token it is about."""
+        """The training loss []; a prediction has the weight of the token that it predicts."""
         labels = self.labels(batch, target)
         depths = enumerate(self.draft_logits(batch.ids, target), start=1)
         losses = (depth_loss(logits, labels, depth) for depth, logits in depths)
@@ -104,7 +104,7 @@ class Head(nn.Module):
 
 
 def ahead(sequence: Tensor, by: int) -> Tensor:  # [rows, length, ...] -> the same shape
-    """For each position what is `by` positions later, and zero past the end of the row."""
+    """The rows shifted so that each position holds the one `by` later; zero past the end."""
     return torch.cat([sequence[:, by:], torch.zeros_like(sequence[:, :by])], dim=1)
 
 
@@ -133,10 +133,10 @@ class _DepthCounts:
     """Weighted positions at one depth."""
 
     same: float = 0.0
-    """Those where the head's best token is the target's."""
+    """Positions where the head's best token is the target's."""
 
     on_path: float = 0.0
-    """Those where it is at all depths above too."""
+    """Positions where it is the target's at all smaller depths, too."""
 
     all: float = 0.0
 

@@ -45,7 +45,8 @@ def write_head(head: Head, folder: Path) -> None:
 def read_head(head: Head, folder: Path) -> None:
     """Give a head the weights in the folder of a trained one.
 
-    Its draft vocabulary stays. Rows of `lm_head` for tokens that are only in it stay as well.
+    The head keeps its draft vocabulary, and the rows of `lm_head` for tokens that the trained
+    one does not draft.
 
     Raises:
         CheckpointError: the file is missing or damaged, or its head has other shapes.
@@ -87,7 +88,7 @@ def _with_stored_rows(
 
 
 def write_saved(path: Path, state: Mapping[str, object]) -> None:
-    """Replace a file of torch's in one move.
+    """Save a state in torch's format, replacing the file in one move.
 
     Raises:
         RunFolderError: it cannot be written. It is as before.

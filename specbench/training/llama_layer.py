@@ -27,7 +27,7 @@ _SHARED = (
     "bos_token_id",
     "eos_token_id",
 )
-"""The fields of the target's config that the draft model's has too."""
+"""The fields that the draft model's config takes from the target's."""
 _KEPT_ROPE_TYPES = ("linear", "llama3", "yarn")
 """Kinds of rotary scaling that a draft model may have; others depend on the length."""
 _DEFAULT_ROPE_THETA = 10000.0
@@ -74,7 +74,7 @@ class Layer(nn.Module):
                 self.self_attn.add_module(name, nn.Linear(input_size, num_outputs, bias=False))
         self.mlp = LlamaMLP(config)
         self.post_attention_layernorm = LlamaRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-        # In a tuple, since its constants do not belong into the state dict.
+        # In a tuple, since its constants do not belong in the state dict.
         self._rotary = (LlamaRotaryEmbedding(config),)
 
     def forward(self, residual: Tensor, attended: Tensor, chain: Chain) -> Tensor:

@@ -1,4 +1,4 @@
-"""The training loop, which goes on from a checkpoint to the same losses."""
+"""The training loop. Resumed from a checkpoint, it has the same losses as without a break."""
 
 import ctypes
 import json
@@ -29,7 +29,7 @@ _MALLOC_OPTIONS = {
     -1: 2**31 - 1,  # M_TRIM_THRESHOLD
     -8: 1,  # M_ARENA_MAX
 }
-"""Parameters of glibc's mallopt, with which freed memory is kept."""
+"""Parameters of glibc's mallopt that keep freed memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class TrainingPlan:
     schedule: Schedule
 
     log: LineFile
-    """The checkpoint is beside it."""
+    """The log; the checkpoint is in the same folder."""
 
     log_every: int = 20
     save_every: int = 100
@@ -47,10 +47,10 @@ class TrainingPlan:
 
 
 def keep_memory() -> None:
-    """Keep the memory of freed tensors, for later ones: glibc returns that of large ones at once.
+    """Keep the memory of freed tensors for later ones: glibc returns large blocks at once.
 
     New pages cost more than the work on them. With a vocabulary of 49,000, a step over 1,900
-    tokens takes 0.45 of the time on two cores. Elsewhere than on Linux nothing is done.
+    tokens takes 0.45 of the time on two cores. Does nothing on systems other than Linux.
     """
     if sys.platform != "linux":
         return
@@ -86,7 +86,7 @@ def train(
     keep_memory()
     checkpoint = plan.log.path.with_name("checkpoint.pt")
     progress = _resume(checkpoint, module, optimizers)
-    _cut(plan.log, progress.step)
+    _cut_log(plan.log, progress.step)
     started = time.perf_counter() - progress.seconds
     losses: list[float] = []  # since the last line of the log
     while progress.step < plan.schedule.num_steps:
@@ -174,8 +174,8 @@ def _resume(checkpoint: Path, module: nn.Module, optimizers: Optimizers) -> _Pro
         return _Progress(*state["progress"])
 
 
-def _cut(log: LineFile, step: int) -> None:
-    """Drop the log's lines of steps that will be done again."""
+def _cut_log(log: LineFile, step: int) -> None:
+    """Drop the log's lines of steps after `step`, which will be done again."""
     with reading(log.path, "The training cannot go on", "Delete the file: nothing needs it."):
         lines = log.path.read_bytes().splitlines(keepends=True)
         steps = [json.loads(line)["step"] for line in lines]

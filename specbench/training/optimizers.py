@@ -18,7 +18,7 @@ Optimizers = Sequence[torch.optim.Optimizer]
 
 _NUM_NEWTON_SCHULZ = 5
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of the polynomial a X + b (X X^T) X + c (X X^T)^2 X, which moves singular values close to one."""
+"""a, b, c of a X + b (X X^T) X + c (X X^T)^2 X, which moves singular values close to one."""
 _ADAM_BETAS = (0.9, 0.98)
 
 
@@ -80,7 +80,7 @@ class Schedule:
     num_steps: int
 
     warmup: int
-    """Steps."""
+    """Number of steps of the warm-up."""
 
     final: float = 0.02
 

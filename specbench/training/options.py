@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from specbench.training.optimizers import Schedule
 
 _DECAY = 0.5
-"""Share of the steps in which the learning rate falls; before, a run may get more steps."""
+"""Share of the steps, at the end, with a falling learning rate. Before, a run can be extended."""
 _MOST_WARMUP = 50
 
 
@@ -42,7 +42,7 @@ class TrainingOptions:
     """Most frequent tokens that EAGLE's heads draft; None: 32,000 for EAGLE-3, else all."""
 
     num_tokens: int = 1_000_000
-    """Tokens of answers that the target writes, where it writes the text."""
+    """Tokens of answers to write, if the target writes the text itself."""
 
     openings: list[str] | None = None
     """Beginnings of the requests that the target writes; None: it writes them whole."""

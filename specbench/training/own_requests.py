@@ -47,10 +47,10 @@ def word_runs(text: str) -> Iterator[tuple[str, ...]]:
 
 
 class OwnText:
-    """The requests so far, and the rules that a new one has to keep."""
+    """The requests so far, and the rules that a new request must keep."""
 
     def __init__(self, avoided: Iterable[str], rows: Iterable[dict[str, Any]] = ()) -> None:
-        """`avoided` are the prompts of tasks; `rows` what was written before."""
+        """`avoided` are the prompts of tasks; `rows` are the dialogues written before."""
         self._avoided = {run for prompt in avoided for run in word_runs(prompt)}
         self._seen: set[str] = set()
         self._openings: Counter[str] = Counter()
@@ -81,7 +81,7 @@ class OwnText:
         return None
 
     def overlaps(self, request: str, answer: str) -> bool:
-        """True if one shares a run of words with a prompt of a task. The request is forgotten."""
+        """True if either shares a run of words with a task's prompt; forgets the request then."""
         runs = (run for text in (request, answer) for run in word_runs(text))
         if not any(run in self._avoided for run in runs):
             return False

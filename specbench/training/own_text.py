@@ -24,20 +24,20 @@ from specbench.training.own_requests import OwnText
 from specbench.training.sampling import continued
 
 SELF = "self"
-"""The value of `--data` that asks for it."""
+"""The value of `--data` for text that the target writes itself."""
 
 _CHUNK = 480
-"""Least answers of a chunk."""
+"""Least number of answers in a chunk."""
 _ROUND = 96
-"""Requests of a round."""
+"""Number of requests in a round."""
 _REQUEST = 512
-"""Most tokens of a request. Longer ones are dropped."""
+"""Largest number of tokens of a request. Longer requests are dropped."""
 _ANSWER = 320
-"""Most tokens of an answer. Longer ones are cut."""
+"""Largest number of tokens of an answer. Longer answers are cut."""
 _SAMPLED_EVERY = 3
 """One answer in three is sampled, the others are greedy."""
 _MOST_ATTEMPTS = 40
-"""Rounds that each write as many requests as a chunk has answers, after which it is given up."""
+"""Largest number of requests per answer of a chunk. If they do not suffice, training fails."""
 
 Say = Callable[[str], None]
 
@@ -131,7 +131,7 @@ def _num_answer_tokens(rows: Iterable[dict[str, Any]]) -> int:
 def _chunk(
     model: PreTrainedModel, frame: _Frame, own_text: OwnText, seed: str, starts: list[list[int]]
 ) -> list[dict[str, Any]]:
-    """The dialogues of one chunk, in the order of their requests, which begin in these ways."""
+    """The dialogues of one chunk. Requests begin with the tokens in `starts`, in turn."""
     rows: list[dict[str, Any]] = []
     for round_number in range(_MOST_ATTEMPTS * _CHUNK // _ROUND):
         first = round_number * _ROUND
@@ -148,7 +148,7 @@ def _chunk(
 def _round(
     model: PreTrainedModel, frame: _Frame, own_text: OwnText, seed: str, starts: list[list[int]]
 ) -> Iterator[dict[str, Any]]:
-    """The dialogues whose requests begin with these tokens, without those that are left out."""
+    """A dialogue for each entry of `starts`, which begins its request, except those left out."""
     draws = torch.Generator(model.device).manual_seed(Random(seed).getrandbits(63))
     decode = frame.codec.tokenizer.decode
     eos_ids = frame.codec.eos_ids
@@ -177,9 +177,9 @@ def _round(
 
 
 def _complete_chunks(file: LineFile) -> list[dict[str, Any]]:
-    """The rows of the chunks that were finished, whose last row has `left_out`.
+    """The rows of the finished chunks. The last row of each has `left_out`.
 
-    What follows them is cut off.
+    The rest of the file is cut off.
     """
     lines = file.path.read_bytes().splitlines(keepends=True)
     rows = [json.loads(line) for line in lines]

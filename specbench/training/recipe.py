@@ -1,4 +1,4 @@
-"""The training of one head: what it starts as, and the files that it ends in."""
+"""Train one head: make its initial weights, fit it to the target, and write its files."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import closing
@@ -24,7 +24,7 @@ from specbench.training.teacher import Features, Teacher
 
 _EAGLE3_VOCABULARY = 32_000
 _BY_DEPTH = {"medusa": MedusaHeads, "hydra": HydraHeads}
-"""Kinds that have a head per depth."""
+"""Methods with one head per depth."""
 HEADS = (*_BY_DEPTH, "eagle", "eagle3")
 """Kinds of heads that can be trained."""
 

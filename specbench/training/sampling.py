@@ -1,4 +1,4 @@
-"""The continuation of many prompts together, greedy or drawn."""
+"""Continue many prompts together, greedily or with drawn tokens."""
 
 from collections.abc import Sequence, Set
 

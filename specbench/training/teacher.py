@@ -77,9 +77,10 @@ class RowOutputs(NamedTuple):
 
 
 class Features:
-    """Outputs by row. A row's record is its best tokens, its features, and a byte once it is whole.
+    """The target's outputs, by row, in a file.
 
-    More rows may come at the end: the records of the earlier ones stay.
+    A row's record is its best tokens, its features, and a byte that marks it as whole. Rows may
+    be added at the end: the records of the earlier ones stay.
     """
 
     def __init__(self, path: Path, rows: Sequence[Row], teacher: Teacher) -> None:

@@ -18,7 +18,7 @@ _SETTINGS = "settings.json"
 
 @contextmanager
 def locked_log(work: Path) -> Iterator[LineFile]:
-    """The log in a work folder, which no other process trains in."""
+    """The log in a work folder, which is locked against other processes."""
     with folder_errors(work, "--out"):
         work.mkdir(parents=True, exist_ok=True)
     with closing(LineFile(work / "log.jsonl", "--out")) as log:
@@ -29,7 +29,7 @@ def locked_log(work: Path) -> Iterator[LineFile]:
 def begin_work(
     out: Path, settings: Mapping[str, object], *, is_resumed: bool
 ) -> Iterator[LineFile]:
-    """The log in the work folder below `out`, which is locked, if this training can be there.
+    """Lock the work folder below `out`, and give its log, if this training may use it.
 
     A resumed one may have more steps, and more tokens that the target writes.
 

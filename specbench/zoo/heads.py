@@ -1,17 +1,17 @@
-"""Kinds of heads: the sizes of the published ones, by the target's shape."""
+"""Sizes of the published heads of each kind, by the target's shape."""
 
 from specbench.types import Shape
 
 NUM_MEDUSA_HEADS = 5
-"""Of the published heads of every target."""
+"""Number of heads in Medusa's published checkpoints, for every target."""
 EAGLE3_DRAFT_VOCAB = 32_000
-"""Of the published heads of every target."""
+"""Size of the draft vocabulary of EAGLE-3's published heads, for every target."""
 CONFIG_KEY = "eagle_aux_hidden_state_layer_ids"
 """Name in a head's config.json of the target layers whose inputs are EAGLE-3's features."""
 
 
 def feature_layers(num_layers: int) -> tuple[int, ...]:
-    """The target layers of EAGLE-3's features: the official three, else three others, or all."""
+    """The target layers of EAGLE-3's features: the official three; in small targets others."""
     official = sorted({2, num_layers // 2, num_layers - 3})
     if len(official) == 3 and official[0] >= 0 and official[-1] < num_layers:
         return tuple(official)

@@ -99,12 +99,12 @@ class Piece:
 
 
 Pieces = dict[str, Piece]
-"""By name in the official format."""
+"""Pieces by their names in the official format."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """A number at all of `rows` by all of `columns`."""
+    """A number for every element of `rows` x `columns`."""
 
     rows: Tensor
     columns: Tensor

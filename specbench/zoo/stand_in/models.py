@@ -35,14 +35,14 @@ from specbench.zoo.stand_in.blueprint import (
 )
 from specbench.zoo.stand_in.placement import Placement, place, read_config
 
-# The gains: the constant after the last norm times the norm of what enters it. The added
-# vocabulary's logits are then -1000 to -50000.
+# The gains g of the last norms, whose input is x (see the package's docstring). They make the
+# added vocabulary's logits -1000 to -50000.
 TARGET_GAIN = 1024.0
-"""The norm of what enters it is 320 to 3700 in tiny."""
+"""|x| is 320 to 3700 in tiny."""
 SPS_GAIN = 1.0
-"""The norm of what enters it is 0.6 to 2.7 in tiny's draft model."""
+"""|x| is 0.6 to 2.7 in tiny's draft model."""
 EAGLE3_GAIN = 4096.0
-"""The norm of what enters it is 2100 to 7900 in the head."""
+"""|x| is 2100 to 7900 in the head."""
 
 
 def language_model(
@@ -90,7 +90,7 @@ def spread_layers(
 
 
 def medusa(folder: Path, target: Placement, *, name: str, seed: int) -> Blueprint:
-    """x + SiLU(W x + b) leaves silent channels and the constant as they are."""
+    """Medusa's heads: x + SiLU(W x + b) leaves silent channels and the constant as they are."""
     num_small = read_config(folder)["medusa_num_heads"]
     pieces: Pieces = {}
     for head in range(NUM_MEDUSA_HEADS):
@@ -102,7 +102,7 @@ def medusa(folder: Path, target: Placement, *, name: str, seed: int) -> Blueprin
 
 
 def hydra(folder: Path, target: Placement, *, name: str, seed: int) -> Blueprint:
-    """res(x) carries the hidden state's constant to the projection."""
+    """Hydra's heads: res(x) carries the hidden state's constant to the projection."""
     config = read_config(folder)
     update = target.update
     pieces: Pieces = {}
@@ -120,7 +120,7 @@ def hydra(folder: Path, target: Placement, *, name: str, seed: int) -> Blueprint
 
 
 def eagle(folder: Path, big: Shape, *, name: str, seed: int) -> Blueprint:
-    """fc carries the embedding's constant, which is what the layer's norm allows for.
+    """EAGLE's head: fc carries the embedding's constant, which the layer's norm corrects for.
 
     The target's own head reads the output, constant included. The embedding is the target's.
     """
@@ -136,7 +136,7 @@ def eagle(folder: Path, big: Shape, *, name: str, seed: int) -> Blueprint:
 
 
 def eagle3(folder: Path, big: Shape, *, name: str, seed: int) -> Blueprint:
-    """fc carries the constant of the first layer's input; every norm then allows for it."""
+    """EAGLE-3's head: fc carries the constant of its first input; every norm corrects for it."""
     placement = place(folder, big)
     small_config = read_config(folder)
     vocab_size = min(EAGLE3_DRAFT_VOCAB, big.vocab_size)
@@ -171,10 +171,10 @@ class Projection(NamedTuple):
     """A matrix of a decoder layer."""
 
     out: Channels
-    """What it writes."""
+    """The channels that it writes."""
 
     into: Channels
-    """What it reads."""
+    """The channels that it reads."""
 
     scale: float = 1.0
     """The factor on the small model's matrix."""
