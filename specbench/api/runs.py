@@ -176,6 +176,6 @@ def _notebook_line() -> Callable[[str], None]:
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if not hasattr(shell, "kernel"):
         return lambda text: None
-    display = import_module("IPython.display").display  # there is no IPython elsewhere
+    display = import_module("IPython.display").display  # only notebooks have it
     handle = display({"text/plain": ""}, raw=True, display_id=True)
     return lambda text: handle.update({"text/plain": text}, raw=True)

@@ -1,6 +1,6 @@
 """The command line: `main` is the console script, and commands are in files of their own.
 
-Importing this package imports no command, so that parts of it stay cheap to use alone.
+Importing this package imports no command, so that a single module of it stays cheap to use.
 """
 
 import logging

@@ -18,7 +18,7 @@ class Listed(NamedTuple):
     group: str
     """Heading that it is listed under; empty for a command that is not listed, but works."""
     summary: str
-    """What it does."""
+    """What the command does."""
     function: str = ""
     """Its "module.name" in `cli`, where that differs from the command's name."""
 

@@ -49,9 +49,9 @@ def audit(
     ] = None,
 ) -> None:
     """Check that outputs are lossless; tell numerics from bugs."""
-    asked = Audit(**values)
+    audit_options = Audit(**values)
     is_run = run is not None
-    if is_run is (asked.method is not None):
+    if is_run is (audit_options.method is not None):
         raise UserError("Audit a run or a method.", "Give RUN, or --method METHOD.")
     for declared in options(Audit):
         is_given = declared.name in values and declared.name != "method"
@@ -59,11 +59,11 @@ def audit(
         if is_given and is_for_methods is is_run:
             what = "a run" if is_run else "a method"
             raise UserError(f"{declared.flag} is not for the audit of {what}.", "Leave it out.")
-        declared.check(getattr(asked, declared.name))
-    if asked.method:
-        _audit_method(asked.method, asked.model, call)
+        declared.check(getattr(audit_options, declared.name))
+    if audit_options.method:
+        _audit_method(audit_options.method, audit_options.model, call)
     if run:
-        _audit_run(run, asked, call)
+        _audit_run(run, audit_options, call)
 
 
 def _audit_method(name: str, model: str, call: Call) -> None:
@@ -88,7 +88,7 @@ def _audit_method(name: str, model: str, call: Call) -> None:
     raise typer.Exit(3 if is_idle(result) else 0)
 
 
-def _audit_run(run: Path, asked: Audit, call: Call) -> None:
+def _audit_run(run: Path, audit_options: Audit, call: Call) -> None:
     from specbench.log.folders import run_folder
     from specbench.log.store import read_run
 
@@ -100,15 +100,19 @@ def _audit_run(run: Path, asked: Audit, call: Call) -> None:
     from specbench.audit.white_box import Effort
     from specbench.report.export.terminal import report_console
 
-    effort = Effort(asked.tokens, asked.power)
+    effort = Effort(audit_options.tokens, audit_options.power)
     quiet_libraries()
     replay = partial(
-        RunModel, stored, dtype=asked.dtype, device=asked.device, is_offline=call.offline
+        RunModel,
+        stored,
+        dtype=audit_options.dtype,
+        device=audit_options.device,
+        is_offline=call.offline,
     )
     audited = audit_run(
         stored,
         lambda methods: replay(has_methods=methods),
-        is_recheck=asked.dtype is not None,
+        is_recheck=audit_options.dtype is not None,
         effort=effort,
         say=say,
     )

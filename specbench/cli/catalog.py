@@ -222,8 +222,8 @@ def _run_row(path: Path, header: RunHeader | RunFolderError) -> list[str]:
 
 
 def _progress(path: Path, header: RunHeader) -> str:
-    done = num_records(path)
-    return str(done) if header.num_records is None else f"{done} of {header.num_records}"
+    num_done = num_records(path)
+    return str(num_done) if header.num_records is None else f"{num_done} of {header.num_records}"
 
 
 def _run(path: Path) -> list[TextTable | str]:

@@ -1,4 +1,4 @@
-"""`specbench check`: a run against its baseline, for continuous integration; or its files alone."""
+"""`specbench check`: check a run against its baseline, as in CI, or only the run's files."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -134,32 +134,30 @@ def takes(*declared: Option) -> Callable[[Callable[..., None]], Callable[..., No
                 for name in given
                 if name in by_parameter
             }
-            call_values = {
-                name: values.pop(name) for name in Call.__struct_fields__ if name in values
-            }
-            for name, value in call_values.items():
+            in_call = {name: values.pop(name) for name in Call.__struct_fields__ if name in values}
+            for name, value in in_call.items():
                 by_parameter[name].check(value)
-            if call_values.get("offline"):  # for libraries that ask the Hub on their own
+            if in_call.get("offline"):  # for libraries that ask the Hub on their own
                 os.environ["HF_HUB_OFFLINE"] = "1"
             arguments = {name: raw[name] for name in raw if name not in by_parameter}
             for name, argument in (
                 ("values", values),
-                ("call", Call(**call_values)),
+                ("call", Call(**in_call)),
                 ("given", given),
             ):
                 if name in parameters:
                     arguments[name] = argument
             command(**arguments)
 
-        shown = [Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+        exposed = [Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
         for parameter in parameters.values():
             if parameter.name not in ("values", "call", "given"):
-                shown.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
-        shown += map(_parameter, in_order)
+                exposed.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
+        exposed += map(_parameter, in_order)
         call.__name__ = command.__name__
         call.__doc__ = command.__doc__
-        call.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
-        call.__signature__ = Signature(shown)  # type: ignore[attr-defined]
+        call.__annotations__ = {parameter.name: parameter.annotation for parameter in exposed}
+        call.__signature__ = Signature(exposed)  # type: ignore[attr-defined]
         return call
 
     return wrap
@@ -178,7 +176,7 @@ def _given_parameters(context: typer.Context) -> list[str]:
 def _parameter(declared: Option) -> Parameter:
     """The parameter of a command for an option. The option itself reads the typed text.
 
-    The parameter has the option's flag, help, heading and completion.
+    The parameter has the option's flags, help, heading and completion.
     """
     kind: Any = declared.item
     default: Any = declared.default
@@ -193,7 +191,7 @@ def _parameter(declared: Option) -> Parameter:
         *others, last = choices
         help_text += f" {', '.join(others)} or {last}."
     is_pair = declared.item is bool and declared.default is True
-    shown = typer.Option(
+    typer_option = typer.Option(
         # Without its name, typer 0.27 would call `--model` with the metavar MODEL `--MODEL`.
         *([] if is_pair else [declared.flag]),
         metavar=None if declared.item is bool else declared.metavar,
@@ -206,7 +204,7 @@ def _parameter(declared: Option) -> Parameter:
         declared.parameter,
         Parameter.KEYWORD_ONLY,
         default=default,
-        annotation=Annotated[kind if default is not None else kind | None, shown],
+        annotation=Annotated[kind if default is not None else kind | None, typer_option],
     )
 
 

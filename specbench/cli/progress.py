@@ -85,8 +85,8 @@ class LiveProgress(PlainProgress):
         self._live.start(refresh=True)
 
     def sample_started(self, method: str, task: str, sample_id: str) -> None:
-        shown = _short(method, self._tally.methods)
-        self._current = first_line(f"{shown} on {task}, {sample_id}")
+        label = _short(method, self._tally.methods)
+        self._current = first_line(f"{label} on {task}, {sample_id}")
         if perf_counter() - self._drawn_at >= _REDRAW_S:
             self._live.refresh()
             self._drawn_at = perf_counter()

@@ -81,8 +81,8 @@ def race(
     )
     say(f"Loading {setup.title} …")
     console = SafeConsole()
-    done = _watch(console, setup, request, is_replayed=replay)
-    console.print(_results(done), Text(NOTE, style="dim"), sep="\n")
+    completions = _watch(console, setup, request, is_replayed=replay)
+    console.print(_results(completions), Text(NOTE, style="dim"), sep="\n")
 
 
 def _watch(
@@ -196,16 +196,19 @@ def _counts(written: Written | Completion) -> str:
     return f"{len(written.token_ids)} tokens in {len(written.accept_lengths)} steps"
 
 
-def _results(done: Mapping[str, Completion]) -> TextTable:
+def _results(completions: Mapping[str, Completion]) -> TextTable:
     """Speed and accepted tokens of each method, and its speedup over the first: vanilla, if it
     ran.
     """
     from specbench.report.console import text_table
 
-    tokens_per_s = {label: answer.num_tokens / answer.wall_s for label, answer in done.items()}
-    baseline = next(iter(done), "")
+    tokens_per_s = {
+        label: completion.num_tokens / completion.wall_s
+        for label, completion in completions.items()
+    }
+    baseline = next(iter(completions), "")
     rows = []
-    for label, completion in done.items():
+    for label, completion in completions.items():
         num_steps = len(completion.steps)
         mat = f"{sum(completion.accept_lengths) / num_steps:.2f}" if num_steps else "-"
         speedup = tokens_per_s[label] / tokens_per_s[baseline]

@@ -81,18 +81,18 @@ def suite(
     from specbench.cli.progress import progress_view
     from specbench.measure.suite.recipe import read_recipe
 
-    chosen = read_recipe(recipe)
+    recipe_suite = read_recipe(recipe)
     if call.dry_run:
         from specbench.cli.dry_run import print_dry_run
 
-        print_dry_run(chosen)
+        print_dry_run(recipe_suite)
         return
     quiet_libraries()
-    folder = call.output or SUITES / chosen.name
+    folder = call.output or SUITES / recipe_suite.name
     view = progress_view(is_quiet=call.quiet)
-    result = _run_suite(chosen, folder, call, view)
+    result = _run_suite(recipe_suite, folder, call, view)
     if result.runs:
-        report_folder = call.output / "report" if call.output else REPORTS / chosen.name
+        report_folder = call.output / "report" if call.output else REPORTS / recipe_suite.name
         _report(result.runs, folder, report_folder, call, view)
     for name, reason in result.failures.items():
         view.message(f"Failed: {name}: {reason}")

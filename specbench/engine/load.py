@@ -27,7 +27,7 @@ from specbench.errors import CheckpointError, UserError, reason_of
 class WeightSource(Protocol):
     """Replacement for a checkpoint folder: the config of config.json, and every tensor by name.
 
-    `name` identifies it in errors. `tensors` makes the tensors one by one, anew in each call.
+    `name` identifies it in errors. `tensors` makes the tensors one by one, again in each call.
     """
 
     @property

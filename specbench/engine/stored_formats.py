@@ -75,13 +75,13 @@ def prepare_stored(config: Any, path: Path, device: torch.device) -> None:
     Raises:
         CheckpointError: the format cannot be read.
     """
-    stored = getattr(config, "quantization_config", None)
-    if stored is None:
+    quantization = getattr(config, "quantization_config", None)
+    if quantization is None:
         return
-    method = str(stored.get("quant_method", "unknown"))
+    method = str(quantization.get("quant_method", "unknown"))
     check_format(method, path)
     if is_dequantized(method, device):
-        config.quantization_config = {**stored, "dequantize": True}
+        config.quantization_config = {**quantization, "dequantize": True}
 
 
 def _is_installed(package: str) -> bool:

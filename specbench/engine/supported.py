@@ -79,7 +79,7 @@ def _unsupported_attention(config: Any) -> str | None:
 def check_complete(path: Path, report: dict[str, Any], config: Any) -> None:
     """Refuse weights that do not match the model: a missing tensor would hold noise.
 
-    Layers that predict further tokens may lie beside the model's own.
+    A checkpoint may also hold layers that predict further tokens.
     """
     missing = sorted(report["missing_keys"])
     misshapen = sorted(str(key[0]) for key in report["mismatched_keys"])

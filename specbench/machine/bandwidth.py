@@ -99,8 +99,8 @@ def block_bytes(device: torch.device, weights: int = 0) -> int:
     if device.type == "cuda":
         num_free = torch.cuda.mem_get_info(device)[0]
         return max(MIB, min(GPU_BYTES, num_free // 4))
-    wanted = min(MOST_BYTES, max(LEAST_BYTES, 2 * cache_bytes(device), weights))
-    return max(MIB, min(wanted, free_bytes("cpu") // 4))
+    preferred_bytes = min(MOST_BYTES, max(LEAST_BYTES, 2 * cache_bytes(device), weights))
+    return max(MIB, min(preferred_bytes, free_bytes("cpu") // 4))
 
 
 def _timed(call: Callable[[], Tensor]) -> float:

@@ -89,7 +89,7 @@ def cpu() -> Cpu:
 
 
 def gpus() -> list[Gpu]:
-    """The NVIDIA GPUs of this machine, asked of the driver; none if there is no driver."""
+    """The NVIDIA GPUs of this machine, as the driver lists them; none without a driver."""
     with driver() as nvml:
         if nvml is None:
             return []

@@ -1,7 +1,7 @@
 """The GPU's own account of a run: clocks, heat, power, throttling, and who else is on the card.
 
-A thread asks the driver ten times a second, beside the run. The run does not wait for it, and
-neither an answer nor a missing one ends the run.
+A thread queries the driver ten times per second during the run. The run does not wait for the
+answers, and goes on without them.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ _SPANS = ("sm_clock_mhz", "memory_clock_mhz", "temperature_c", "power_w", "memor
 
 
 class GpuSampler(Sampler):
-    """Samples one card ten times a second.
+    """Samples one card ten times per second.
 
     `is_partition` is true if the card is partitioned (MIG): its power is then not this run's
     alone, and gives no energy. `holds_card` returns true once this process is on the card.

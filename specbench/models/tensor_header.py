@@ -35,9 +35,9 @@ class TensorEntry(TypedDict):
     dtype: str
     """Type of its elements, such as BF16."""
     shape: tuple[_Count, ...]
-    """Its sizes."""
+    """Sizes of its dimensions."""
     data_offsets: tuple[_Count, _Count]
-    """Where its bytes begin and end, from the end of the header."""
+    """Offsets of the first byte and of the end of its data, from the end of the header."""
 
 
 class _TensorHeader(NamedTuple):

@@ -36,7 +36,7 @@ _DEFAULT_ROPE_THETA = 10000.0
 def config_fields(model: PreTrainedModel) -> dict[str, object]:
     """The official config.json of a one-layer Llama of the target's sizes and rotary base."""
     config = model.config.get_text_config()
-    given: Mapping[str, Any] = config.to_dict()
+    target_fields: Mapping[str, Any] = config.to_dict()
     fields: dict[str, object] = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
     for name in _SHARED:
         shared = getattr(config, name, None)  # also if the config has it by another name
@@ -44,13 +44,13 @@ def config_fields(model: PreTrainedModel) -> dict[str, object]:
             fields[name] = shared
     fields.setdefault("intermediate_size", 4 * config.hidden_size)
     fields |= {"num_hidden_layers": 1, "tie_word_embeddings": False, "torch_dtype": "float16"}
-    head_dim = given.get("head_dim")
+    head_dim = target_fields.get("head_dim")
     if head_dim and head_dim * config.num_attention_heads != config.hidden_size:
         fields["head_dim"] = head_dim
-    rope = dict(given.get("rope_parameters") or {})
+    rope = dict(target_fields.get("rope_parameters") or {})
     rope_theta = rope.pop("rope_theta", None)
-    fields["rope_theta"] = rope_theta or given.get("rope_theta", _DEFAULT_ROPE_THETA)
-    rope.pop("partial_rotary_factor", None)  # a draft model rotates its heads whole
+    fields["rope_theta"] = rope_theta or target_fields.get("rope_theta", _DEFAULT_ROPE_THETA)
+    rope.pop("partial_rotary_factor", None)  # a draft model rotates whole heads
     if rope.get("rope_type") in _KEPT_ROPE_TYPES:
         fields["rope_scaling"] = rope
     return fields

@@ -101,8 +101,8 @@ def fit(
             write_head(head, out)
             held_out_batches = (batch.to(model.device) for batch in held_out.in_order())
             with mixed():
-                text = ((batch, held_out_features(batch)) for batch in held_out_batches)
-                last_rates.update(agreement(head, text))
+                with_outputs = ((batch, held_out_features(batch)) for batch in held_out_batches)
+                last_rates.update(agreement(head, with_outputs))
             return last_rates
 
         try:

@@ -49,10 +49,10 @@ class Teacher:
 
     @torch.no_grad()
     def __call__(self, ids: Tensor) -> TargetOutputs:
-        """Its outputs for rows of text [rows, length].
+        """The target's outputs for rows of text [rows, length].
 
         Raises:
-            NonFiniteError: they are NaN or infinite.
+            NonFiniteError: the outputs are NaN or infinite.
         """
         hidden = self.model.base_model(input_ids=ids, use_cache=False).last_hidden_state
         projection = self.model.get_output_embeddings()
@@ -104,15 +104,15 @@ class Features:
         """The outputs for a batch, zero on padding. Unknown rows run through the target."""
         if not batch.rows:
             return self._teacher(batch.ids)
-        stored = [self._read(row) for row in batch.rows]
-        missing = [index for index, outputs in enumerate(stored) if outputs is None]
+        outputs_of_rows = [self._read(row) for row in batch.rows]
+        missing = [index for index, outputs in enumerate(outputs_of_rows) if outputs is None]
         if missing:
             self._compute(batch, missing)
         device = batch.ids.device
         best = torch.zeros(batch.ids.shape, dtype=torch.long)
         features = torch.zeros(*batch.ids.shape, self._num_features, dtype=self._dtype)
         for index, row in enumerate(batch.rows):
-            outputs = stored[index] or self._read(row)
+            outputs = outputs_of_rows[index] or self._read(row)
             assert outputs is not None
             length = self._lengths[row]
             best[index, :length] = outputs.best

@@ -71,14 +71,14 @@ def _check_same(path: Path, settings: Mapping[str, object]) -> None:
         )
     hint = "Put the file of this training back, or start anew in another folder."
     with reading(path, "The training cannot go on", hint):
-        before = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(before, dict):
+        old_settings = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(old_settings, dict):
             raise ValueError("it is not a JSON object")
     changed = []
-    for name in sorted({**settings, **before}):
-        is_equal = before.get(name) == settings.get(name)
-        if not is_equal and not _may_change(name, before, settings):
-            changed.append(f"{name} was {before.get(name)!r} and is {settings.get(name)!r}")
+    for name in sorted({**settings, **old_settings}):
+        is_equal = old_settings.get(name) == settings.get(name)
+        if not is_equal and not _may_change(name, old_settings, settings):
+            changed.append(f"{name} was {old_settings.get(name)!r} and is {settings.get(name)!r}")
     if changed:
         raise UserError(
             f"The training in {path.parent.parent} has other settings: {'; '.join(changed)}.",
@@ -87,15 +87,15 @@ def _check_same(path: Path, settings: Mapping[str, object]) -> None:
         )
 
 
-def _may_change(name: str, before: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+def _may_change(name: str, old_settings: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
     """True for more steps, more tokens to write, the same target in another folder, and a template
     that an older training does not name.
     """
     if name == "model":
-        return bool(before.get("target_sha256") == settings["target_sha256"])
+        return bool(old_settings.get("target_sha256") == settings["target_sha256"])
     if name == "template":
-        return name not in before
+        return name not in old_settings
     if name not in ("num_steps", "num_tokens"):
         return False
-    number_before = before.get(name, 0)
-    return isinstance(number_before, int) and settings[name] > number_before
+    old_number = old_settings.get(name, 0)
+    return isinstance(old_number, int) and settings[name] > old_number

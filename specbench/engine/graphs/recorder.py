@@ -113,16 +113,16 @@ class CudaRecorder:
 @contextmanager
 def _no_waiting() -> Iterator[None]:
     """Raise RuntimeError where the host waits for the device: a capture would fail there."""
-    before = torch.cuda.get_sync_debug_mode()
+    mode_before = torch.cuda.get_sync_debug_mode()
     try:
         _set_sync_debug_mode("error")
         yield
     finally:
-        _set_sync_debug_mode(before)
+        _set_sync_debug_mode(mode_before)
 
 
 def _set_sync_debug_mode(mode: int | str) -> None:
-    with warnings.catch_warnings():  # torch sets it, then warns once that it is a prototype
+    with warnings.catch_warnings():  # torch warns once that the mode is a prototype
         warnings.simplefilter("ignore")
         torch.cuda.set_sync_debug_mode(mode)
 

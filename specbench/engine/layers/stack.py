@@ -64,11 +64,11 @@ class Stack:
         rows: Tensor,
         positions: Tensor,
         tree_mask: TreeMask | None,
-        wanted: Collection[int],
+        captured_layers: Collection[int],
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """Run over tokens [n] at `positions` [n], kept at `rows` [n] of each layer's `cached`.
 
-        Returns hidden states [n, hidden] and inputs of `wanted` layers. The number after the
+        Returns hidden states [n, hidden] and the inputs of `captured_layers`. The number after the
         last layer's stands for its output, before the final norm. Without `tree_mask`, the
         tokens begin a sequence.
 
@@ -81,9 +81,9 @@ class Stack:
         slots = {kind: CacheSlots(rows, cos_sin[rotary]) for kind, rotary in self._rotaries.items()}
         inputs: dict[int, Tensor] = {}
         num_layers = len(self._layers)
-        stops = sorted({0, num_layers, *wanted})
+        stops = sorted({0, num_layers, *captured_layers})
         for begin, end in pairwise(stops):
-            if begin in wanted:
+            if begin in captured_layers:
                 inputs[begin] = hidden.clone()
             caches = [*map(cached, range(begin, end))]
             if self._joined and len(hidden) <= self._ops.max_exact_rows:
@@ -97,7 +97,7 @@ class Stack:
                     queries = layer.write_kv(hidden, layer_rows, slots[kind], norm)
                     hidden = layer.attend(hidden, queries, layer_rows, tree_mask, window)
                     hidden = layer.mlp(hidden)
-        if num_layers in wanted:
+        if num_layers in captured_layers:
             inputs[num_layers] = hidden
         return self._ops.norm(hidden, self._norm), inputs
 

@@ -76,7 +76,7 @@ def _check(what: str, placement: Placement) -> None:
             f"Heads have to be a multiple of {small.head_dim} wide, as many in each group, and to "
             "divide the width.",
         )
-    least = {
+    sizes = {  # what the shape has, and what tiny needs
         "layers": (big.num_layers, small.num_layers),
         "key/value heads": (big.num_kv_heads, small.num_heads),
         "channels (hidden_size)": (big.hidden_size, small.hidden_size + 1),
@@ -85,7 +85,7 @@ def _check(what: str, placement: Placement) -> None:
     }
     lacking = [
         f"{has:,} {name}, {needs:,} are needed"
-        for name, (has, needs) in least.items()
+        for name, (has, needs) in sizes.items()
         if has < needs
     ]
     if lacking:
