@@ -42,7 +42,7 @@ class PromptSet:
     num_available: int
     """Prompts in the source."""
     prompts: tuple[Prompt, ...]
-    """All, those of a limit, or some drawn with a seed; in the order of the source."""
+    """All prompts, those within a limit, or some drawn with a seed; in the source's order."""
 
     @property
     def sha256(self) -> str:

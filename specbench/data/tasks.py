@@ -26,7 +26,7 @@ class PaperSource(Struct, frozen=True, forbid_unknown_fields=True):
     path: str
     """Its path below the cache folder."""
     num_prompts: int
-    """Prompts in it."""
+    """Number of prompts in the file."""
     license: str = ""
     """Licence of the prompts; empty if unknown."""
 
@@ -46,9 +46,9 @@ class HubSource(Struct, frozen=True, forbid_unknown_fields=True):
     id: str
     """Id of the data set."""
     split: str
-    """Split of it."""
+    """Split of the data set."""
     config: str | None = None
-    """Configuration of it; None: its only one."""
+    """Configuration of the data set; None: its only one."""
     data_files: str | None = None
     """A file of the data set; None: all."""
     revision: str | None = None
@@ -79,7 +79,7 @@ class Group(Struct, frozen=True, forbid_unknown_fields=True):
     """A sub-task of a suite: the prompts of some categories."""
 
     name: str
-    """Name, after that of the suite and a slash."""
+    """Name, which follows the suite's name and a slash."""
     title: str
     """Title of its column."""
     categories: tuple[str, ...]

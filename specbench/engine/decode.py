@@ -123,7 +123,7 @@ def _naming_step(state: State, steps: Sequence[Step]) -> Iterator[None]:
 
 
 def _prefill(target: Target, drafter: Drafter, state: State) -> tuple[Forward, bool]:
-    """Run the prompt and emit the first token. Returns True second if it completes the request.
+    """Run the prompt and emit the first token. The flag is True if it completes the request.
 
     The rule is applied as in a step: the tree is only the last token of the prompt.
     """

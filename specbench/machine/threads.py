@@ -32,7 +32,7 @@ def wait_briefly(environment: MutableMapping[str, str] = os.environ) -> None:
 
 
 def without_waiting(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment for other programs: without what `wait_briefly` chose for this one."""
+    """The environment for other programs: without the variables that `wait_briefly` set."""
     if waiting(environment) != "brief":
         return dict(environment)
     return {name: setting for name, setting in environment.items() if name not in _BRIEF}

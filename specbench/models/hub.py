@@ -110,7 +110,7 @@ def resolve(
             return _from_hub(repo, revision, what, needs_weights, before_download)
         except UserError:
             raise
-        except Exception as error:  # those of Hub, network and disk share no base class
+        except Exception as error:  # errors of Hub, network and disk share no base class
             failure = error
     cached = _cached(repo, revision)
     missing = ["config.json"]

@@ -240,7 +240,7 @@ def target_parameters(card: ModelCard, source: Path | Shape | None) -> int | Non
 
 
 def folder_bytes(folder: Path, dtype: Dtype) -> int:
-    """Bytes of a drafter's weights, as far as its folder tells."""
+    """Bytes of a drafter's weights, by the files in its folder."""
     config = config_if_readable(folder)
     return sum(
         _weight_bytes(file, config, BYTES[dtype], str(folder)) for file in weight_files(folder)

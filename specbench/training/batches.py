@@ -64,7 +64,7 @@ class ShuffledBatches:
         return self.batch(batches[index_in_epoch])
 
     def batch(self, row_numbers: Sequence[int]) -> Batch:
-        """The batch of these rows."""
+        """The batch of the rows with these numbers."""
         batch = stack([self.rows[number] for number in row_numbers], self.pad_id)
         return replace(batch, rows=tuple(row_numbers))
 

@@ -42,10 +42,10 @@ class Entry(NamedTuple):
     """An entry of a file."""
 
     place: str
-    """Where it stands, as in ", line 3"."""
+    """Position in the file for messages, such as ", line 3"."""
 
     content: object
-    """Its line as bytes, or its value in a JSON array."""
+    """Line of the entry as bytes, or its value in a JSON array."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ _HINT = (
 
 
 def read_examples(path: Path, left_out: Counter[str]) -> list[Example]:
-    """The examples of a file. What is left out of it is counted by reason.
+    """The examples of a file. `left_out` counts what is left out of it, by reason.
 
     Raises:
         UserError: the file is missing, unreadable or empty, or an entry of it is broken; then the
@@ -265,7 +265,7 @@ def _example(row: object, left_out: Counter[str]) -> Example | None:
 
 
 def _are_tokens(ids: object) -> TypeGuard[list[int]]:
-    """True for a list of token ids with something in it."""
+    """True for a list of token ids that is not empty."""
     if not isinstance(ids, list) or not ids:
         return False
     return all(type(token) is int and token >= 0 for token in ids)

@@ -26,7 +26,7 @@ def capture_graphs(
 ) -> None:
     """Run every step that the drafter's trees may need, in sequences of up to `num_tokens` tokens.
 
-    At most `num_new` of these are generated.
+    At most `num_new` of these tokens are generated; the others are the prompt.
     """
     drafter.capture_graphs(num_tokens)
     with target.capture(drafter.needs):

@@ -123,7 +123,7 @@ class NativeOps(Ops):
         return self._best(logits, k) if self._has_best(logits, k) else super().topk_ids(logits, k)
 
     def _has_best(self, logits: Tensor, k: int) -> bool:
-        """True if the library finds the k best tokens of these logits [n, vocab]."""
+        """True if the library can find the k best tokens of these logits [n, vocab]."""
         return self._takes(logits) and k <= min(MOST_BEST, logits.shape[1])
 
     def _best(self, logits: Tensor, k: int, log_probs: Tensor | None = None) -> Tensor:

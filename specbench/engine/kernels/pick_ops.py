@@ -178,7 +178,7 @@ class Trial:
 
         inner = 144  # width of the MLP
         capacity = 512  # rows of the cache
-        start = 300  # rows of it that are filled
+        start = 300  # filled rows of the cache
         width = heads.query_width + 2 * heads.kv_width  # of queries, keys and values
         num_queries = heads.num_kv * heads.group
         angles = torch.rand(n, 1, 1, heads.dim // 2, generator=generator).to(device)

@@ -89,8 +89,8 @@ GATE_BLOCK = 1024
 MOST_PAIRS = 64
 """Largest number of rows times experts per row. For more, a grouped product reads a weight once.
 
-Without grouped products, up to the number of experts is allowed: above, torch multiplies all
-rows by every expert, which reads each weight once, too.
+Without grouped products, the limit is at least the number of experts: above, torch multiplies
+all rows by every expert, which reads each weight once, too.
 """
 MAX_TOPK = 32
 """Largest k for the most likely tokens; torch computes larger ones."""

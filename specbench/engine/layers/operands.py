@@ -60,7 +60,7 @@ class TreeMask:
     """Visibility of cache rows to the n rows of a forward.
 
     All see the first `start` cached rows. The additive `bias` [n, m] masks the m rows after
-    them. Rows beyond `cache_span` are not read. Row i sees no cache row before `begins[i]`.
+    them. Rows beyond `cache_span` are not read. With `begins`, row i sees none before `begins[i]`.
     """
 
     start: Tensor  # []

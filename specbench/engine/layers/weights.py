@@ -35,7 +35,7 @@ def stored_tensors(module: nn.Module) -> list[Tensor]:
 
 
 def _held(module: nn.Module) -> Iterator[Tensor]:
-    """The parameters and stored buffers of a module and those in it."""
+    """The parameters and stored buffers of a module and its submodules."""
     for submodule in module.modules():
         yield from submodule.parameters(recurse=False)
         for name, buffer in submodule._buffers.items():
