@@ -1,9 +1,9 @@
-"""The methods: one module each, imported as `specbench.methods`. Shared modules begin with `_`.
-Those that other rooms use too are in `shared/`.
+"""The methods: one module each, imported as `specbench.methods`.
 
-A module holds `METHOD` (a `specbench.engine.drafter.Method`), the frozen dataclass of its
-options and its drafter, and imports only `specbench.errors`, `specbench.types` and
-`specbench.engine`.
+A method's module holds `METHOD` (a `specbench.engine.drafter.Method`), the frozen dataclass of
+its options and its drafter. From the rest of the package it imports only `specbench.errors`,
+`specbench.types` and `specbench.engine`. Modules with a leading `_` are shared by methods; those
+in `shared/` are also used by other packages.
 """
 
 import ast
@@ -22,7 +22,7 @@ from specbench.errors import reason_of
 class About:
     """A module's description of its method: fields of `Method`, read without importing torch.
 
-    `summary` is the first line of its docstring. `error` is the reason if it cannot be read.
+    `summary` is the first line of its docstring. `error` says why it cannot be read, or is empty.
     """
 
     summary: str = ""
@@ -37,7 +37,10 @@ class About:
 
 @cache
 def described() -> Mapping[str, About]:
-    """Every method of this folder by name: the papers' in their order, then others by name."""
+    """Descriptions of the methods in this folder, by name.
+
+    Methods with a `paper_order` come first, in that order; the others follow alphabetically.
+    """
     abouts = {
         module.name: _about(Path(folder, f"{module.name}.py"))
         for folder in __path__
@@ -54,7 +57,7 @@ def described() -> Mapping[str, About]:
 
 
 def _about(path: Path) -> About:
-    """The constants that a module gives to its `Method`."""
+    """Describe the method in a file by the constants that it gives to `Method`."""
     try:
         tree = ast.parse(path.read_text("utf-8"))
         summary = (ast.get_docstring(tree) or "").split("\n")[0]

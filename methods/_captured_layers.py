@@ -1,4 +1,4 @@
-"""The target layers that EAGLE-3's heads read, as publishers name them in different ways."""
+"""The target layers that an EAGLE-3 head reads. Publishers name them in different ways."""
 
 from typing import Any
 
@@ -16,17 +16,16 @@ def captured_layers(
 ) -> tuple[int, ...]:
     """Target layers whose inputs form EAGLE-3's features, in increasing order.
 
-    `chosen`, such as "2+16+29", overrides the config. A flat list in the config counts inputs
-    of layers (0 is the first layer's), as in vLLM. Publishers of nested ones disagree: a list
-    of the formula's layers counts as the formula does, by inputs or by outputs, and one with
-    the number of layers by inputs (gpt-oss: the last layer's output is the next one's input).
-    Other lists need `chosen`. So do lists of gpt-oss by outputs, since SGLang #32334 reads
-    them as inputs.
+    `chosen`, such as "2+16+29", overrides the config. A flat list in the config names inputs of
+    layers (0 is the first layer's), as in vLLM. Publishers disagree on nested lists. A nested
+    list names inputs if it is `formula`, or if it contains the number of layers (as for gpt-oss),
+    since only an input can have that number. It names outputs if it is `formula` less 1. Other
+    nested lists need `chosen`. So do outputs for gpt-oss, since SGLang #32334 reads them as inputs.
     """
     formula = [2, num_layers // 2, num_layers - 3]
     flat = head.fields.get(LAYERS)
     nested = head.nested_layers
-    layers = _parsed(chosen) or flat
+    layers = _parse_layers(chosen) or flat
     if flat and nested and nested != _outputs_of(flat):
         one_value(checkpoint, {LAYERS: flat, f"eagle_config.{LAYERS}": nested})
     if not layers and nested:
@@ -51,7 +50,7 @@ def captured_layers(
 
 
 def _outputs_of(layers: Any) -> list[int] | None:
-    """The layers whose outputs are the inputs of `layers`; None if these are not a list."""
+    """The layers whose outputs are the inputs of `layers`; None if `layers` is not a list."""
     if not isinstance(layers, list):
         return None
     return [layer - 1 for layer in layers if type(layer) is int]
@@ -60,7 +59,7 @@ def _outputs_of(layers: Any) -> list[int] | None:
 def _inputs_of_nested(
     checkpoint: Checkpoint, nested: Any, formula: list[int], num_layers: int
 ) -> Any:
-    """A nested list as a list of inputs (see `captured_layers`). Refuses one that is ambiguous."""
+    """Convert a nested list to inputs (see `captured_layers`). Refuses an ambiguous list."""
     counts_outputs = nested == [layer - 1 for layer in formula]
     if counts_outputs and checkpoint.target.config.model_type != "gpt_oss":
         return formula
@@ -84,8 +83,8 @@ def _ambiguous(checkpoint: Checkpoint, layers: list[Any]) -> UserError:
     return error
 
 
-def _parsed(chosen: str) -> list[int]:
-    """The layers of an option such as "2+16+29"; none if it is empty."""
+def _parse_layers(chosen: str) -> list[int]:
+    """The layers in an option such as "2+16+29"; an empty list if it is empty."""
     if not chosen:
         return []
     try:

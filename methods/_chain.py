@@ -12,9 +12,9 @@ from specbench.engine.tree import DraftTree
 def draft_chain(
     missing: Tensor, count: int, read: Callable[[Tensor], Tensor], sampler: Sampler
 ) -> DraftTree:
-    """A chain of `count` draft tokens below the last of `missing` [n].
+    """Draft a chain of `count` tokens after `missing` [n], whose last token is the root.
 
-    `read` takes tokens, first `missing`, then each draft token but the last, and returns the
+    `read` takes tokens, first `missing`, then each draft token except the last, and returns the
     logits [vocab] after them. Draft tokens are drawn with the request's own settings.
     """
     tokens = [missing[-1:]]
@@ -30,11 +30,11 @@ def draft_chain(
             p = sampler.probs(logits[None])  # [1, vocab]
             unread = sampler.draw(p)
             probs.append(p[0])
-            scores.append(p[0, :1])  # NaN in a whole row, if anywhere
+            scores.append(p[0, :1])  # shows any NaN: it makes the whole row NaN
         tokens.append(unread)
     q = None
     if probs:
-        no_draw = torch.zeros_like(probs[0])  # of the root
+        no_draw = torch.zeros_like(probs[0])  # the root is not drawn
         q = torch.stack([no_draw, *probs])
     score = torch.cat(scores).amax(0, keepdim=True) if scores else None  # keeps NaN
     return DraftTree.chain(torch.cat(tokens), q, score)

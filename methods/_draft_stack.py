@@ -17,7 +17,7 @@ from specbench.engine.layers.ops import JoinedHead, Ops
 from specbench.engine.tree import additive
 from specbench.methods.shared.checkpoint import Checkpoint
 
-_FIELDS = (
+_LLAMA_FIELDS = (
     "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "hidden_act",
     "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters", "max_position_embeddings",
     "mlp_bias",
@@ -27,12 +27,13 @@ _FIELDS = (
 def layer_config(
     checkpoint: Checkpoint, fields: Mapping[str, Any], first_layer: str = "layers.0"
 ) -> LlamaConfig:
-    """Config of the layers, from the `fields` of a head or target and its first layer's queries.
+    """Config of the layers, from the config `fields` of a head or target.
 
-    The head size is read from their weight: it need not be the hidden size divided by the heads.
+    The size of an attention head is read from the first layer's query weight, since it need not
+    be the hidden size divided by the number of heads.
     """
     query_key = f"{first_layer}.self_attn.q_proj.weight"
-    arguments = {name: fields[name] for name in _FIELDS if fields.get(name) is not None}
+    arguments = {name: fields[name] for name in _LLAMA_FIELDS if fields.get(name) is not None}
     for name in ("hidden_size", "intermediate_size", "num_attention_heads"):
         if not isinstance(arguments.get(name), int) or arguments[name] < 1:
             raise checkpoint.error(f"has a config without a valid {name}")
@@ -70,7 +71,7 @@ class DraftStack:
     levels of a tree; their rows are scratch. With 5 rows cached and 2 accepted tokens, `feed`
     writes rows 5 and 6 (`start` 5), and `extend` a level of 3 nodes to rows 7 to 9 and one of
     4 to rows 10 to 13 (`end` 7; a node's position is 7 plus its level, its `mask` covers the 3
-    or 7 rows from 7 on). The next step feeds over them from row 7.
+    or 7 rows from 7 on). The next step overwrites them from row 7.
 
     The caller applies the first layer's input norm. Projections have biases, and queries and
     keys have norms, if the checkpoint has them (Qwen's heads). Device tensors give the cache
@@ -85,7 +86,7 @@ class DraftStack:
         input_size: int,
         ops: Ops,
     ) -> None:
-        """The first layer's attention reads `input_size` numbers, others the hidden ones."""
+        """The first layer's attention reads rows of `input_size` numbers, others hidden states."""
         with checkpoint.config_errors("a Llama layer"):
             rotary = LlamaRotaryEmbedding(config).to(checkpoint.device)
         sizes = [input_size] + [config.hidden_size] * (len(names) - 1)
@@ -119,12 +120,12 @@ class DraftStack:
         return sum(layer.num_bytes for layer in self._layers)
 
     def prefill(self, residual: Tensor, attended: Tensor) -> None:
-        """Begin a sequence with the inputs of `feed`."""
+        """Begin a sequence. The arguments are as in `feed`."""
         slots = self._slots(torch.arange(attended.shape[0], device=self._device))
         for index in range(len(self._layers)):
             queries = self._write_kv(index, residual, attended, slots)
             if index + 1 < len(self._layers):
-                residual = self._see(index, residual, queries, None)
+                residual = self._layer_output(index, residual, queries, None)
 
     def feed(
         self, residual: Tensor, attended: Tensor, start: Tensor, wanted: Tensor,
@@ -147,7 +148,7 @@ class DraftStack:
             queries = self._write_kv(index, residual, attended, slots)
             all_rows = torch.arange(n, device=self._device)
             tree_mask = self._causal(all_rows, n, start, cache_span)
-            residual = self._see(index, residual, queries, tree_mask)
+            residual = self._layer_output(index, residual, queries, tree_mask)
         queries = self._write_kv(last, residual, attended, slots)
         residual = residual.index_select(0, wanted)
         queries = queries.index_select(0, wanted)
@@ -155,7 +156,7 @@ class DraftStack:
             tree_mask = self._causal(wanted, n, start, cache_span)
         else:
             tree_mask = TreeMask(start + wanted + 1, self._nothing, cache_span)
-        return self._see(last, residual, queries, tree_mask)
+        return self._layer_output(last, residual, queries, tree_mask)
 
     def extend(
         self, residual: Tensor, attended: Tensor, slots: CacheSlots, end: Tensor, mask: Tensor,
@@ -182,14 +183,14 @@ class DraftStack:
     def _run(
         self, residual: Tensor, attended: Tensor, slots: CacheSlots, tree_mask: TreeMask
     ) -> Tensor:
-        """All layers over n rows; returns [n, hidden]."""
+        """Run all layers over n rows; returns [n, hidden]."""
         caches = self._caches()
         if self.joined and residual.shape[0] <= self._ops.max_exact_rows:
             self.joined(residual, 0, caches, slots, tree_mask, attended)
             return residual
         for index in range(len(self._layers)):
             queries = self._write_kv(index, residual, attended, slots)
-            residual = self._see(index, residual, queries, tree_mask)
+            residual = self._layer_output(index, residual, queries, tree_mask)
         return residual
 
     def write_context(self, context: Tensor) -> None:
@@ -218,7 +219,7 @@ class DraftStack:
                 attended = self._ops.norm(residual, self._norms[index - 1])
             context_and_block = torch.cat([context, attended])  # [m + n, hidden]
             queries = layer.write_kv(context_and_block, self.cache.rows(index), slots)
-            residual = self._see(index, residual, queries[m:], tree_mask)
+            residual = self._layer_output(index, residual, queries[m:], tree_mask)
         return residual
 
     def tree_slots(self, end: Tensor, sizes: Sequence[int]) -> list[CacheSlots]:
@@ -232,9 +233,9 @@ class DraftStack:
         return CacheSlots(rows, self._rotary.cos_sin(rows))
 
     def _causal(self, rows: Tensor, n: int, start: Tensor, cache_span: CacheSpan) -> TreeMask:
-        """Mask of `rows` [k] of n after the first `start` [], which the host does not know."""
+        """Causal mask of `rows` [k], indices among n new rows after the first `start` []."""
         sees = torch.arange(n, device=self._device) <= rows[:, None]
-        span = CacheSpan(cache_span.rows_with(n), is_exact=False)
+        span = CacheSpan(cache_span.rows_with(n), is_exact=False)  # `start` is on the device
         return TreeMask(start, additive(sees, self.dtype), span)
 
     def _write_kv(
@@ -246,10 +247,10 @@ class DraftStack:
             return layer.write_kv(attended, cached, slots)
         return layer.write_kv(residual, cached, slots, self._norms[index - 1])
 
-    def _see(
+    def _layer_output(
         self, index: int, residual: Tensor, queries: Tensor, tree_mask: TreeMask | None
     ) -> Tensor:
-        """The layer's output [n, hidden]: attention of its queries, then its MLP."""
+        """Output [n, hidden] of a layer: attention of its queries, then its MLP."""
         layer, cached = self._layers[index], self.cache.rows(index)
         return layer.mlp(layer.attend(residual, queries, cached, tree_mask))
 
@@ -266,7 +267,7 @@ def _layer(
     def sharing_bias(
         names: list[str], size: int, widths: list[int], needs_bias: bool
     ) -> list[nn.Linear]:
-        """Linear layers over `size` numbers that become one: all have a bias, or none."""
+        """Linear layers over `size` numbers that will be fused: either all have a bias, or none."""
         has_bias = needs_bias or any(f"{name}.bias" in checkpoint for name in names)
         return [
             checkpoint.linear(name, size, width, bias=has_bias)

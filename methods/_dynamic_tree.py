@@ -51,7 +51,7 @@ class CandidatePool:
         self.num_nodes = min(num_nodes, num_candidates)
         self.chain = chain_layout(self.num_nodes, device) if top_k == 1 else None
         self._ops = ops
-        # Index of each candidate among the children of beam nodes; negative above these.
+        # Index of each candidate among the children of beam nodes; negative for other candidates.
         below_beams = torch.arange(num_candidates, device=device) - 1 - top_k
         is_below = below_beams >= 0
         self._depths = torch.where(is_below, 2 + below_beams // level_size, 1)
@@ -106,7 +106,8 @@ class CandidatePool:
     def tree(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Tokens, parents, depths and path log-probabilities of the best candidates, all [nodes].
 
-        They are in the order of insertion. With `top_k` 1 they are a chain, whose scores fall.
+        They are in the order of insertion. With `top_k` 1 they form a chain, along which scores
+        fall.
         """
         tokens = torch.cat(self._tokens)
         scores = torch.cat(self._scores)
@@ -123,7 +124,7 @@ class CandidatePool:
 
 
 class PaperTree(NamedTuple):
-    """The number of nodes in a tree of the papers, with the root, by the size of the target.
+    """The number of nodes, root included, that the papers use for a target.
 
     EAGLE-2 (Li et al. 2024, section 5). EAGLE-3 keeps these numbers (Li et al. 2025, appendix).
     """
@@ -132,9 +133,9 @@ class PaperTree(NamedTuple):
     model: str
     """The paper's target."""
     model_parameters: tuple[float, float]
-    """Least and most parameters of a target that counts as this one."""
+    """Least and most parameters of a target that counts as `model`."""
     below: float
-    """All targets with fewer parameters than this, and more than a smaller one's, get the tree."""
+    """A target gets the first tree of `PAPER_TREES` whose `below` exceeds its parameters."""
 
 
 PAPER_TREES = (
@@ -166,7 +167,7 @@ class Options(MethodOptions):
         return f"{self.total_tokens} nodes, {self.depth + 1} levels"
 
     def paper_note(self, num_parameters: float) -> str:
-        """Says that the papers do not have a target of this size, if so: "as for 13B"."""
+        """Note such as "as for 13B" if the papers have no target of this size, else empty."""
         tree = paper_tree(num_parameters)
         least, most = tree.model_parameters
         return "" if least <= num_parameters <= most else f"as for {tree.model}"
@@ -192,8 +193,8 @@ class Options(MethodOptions):
 class DynamicDrafter(EagleDrafter):
     """Drafter of EAGLE-2 and EAGLE-3: expands the most confident nodes, level by level.
 
-    `depth` expansions follow the first level, so the tree is up to depth + 1 deep. Draft
-    tokens are the draft model's best tokens at every temperature, never sampled.
+    `depth` expansions follow the first level, so the tree has up to depth + 1 levels. Draft
+    tokens are the draft model's best tokens at every temperature; none is sampled.
     """
 
     profile = "pool"
@@ -224,7 +225,7 @@ class DynamicDrafter(EagleDrafter):
         )
 
     def _grown(self, end: Tensor, *missing: Tensor, cache_span: CacheSpan) -> tuple[Tensor, ...]:
-        """Draft after the missing pairs, as returned by `CandidatePool.tree`."""
+        """Draft after the missing pairs; returns what `CandidatePool.tree` returns."""
         model, pool = self.model, self._pool
         root, hidden = self.feed(end, *missing, cache_span=cache_span)
         pool.start(root)

@@ -27,7 +27,7 @@ from specbench.methods._head_parts import check_width, embedding_of, head_of, in
 from specbench.methods.shared.checkpoint import FILES, Checkpoint
 
 EAGLE3_READS = (LAYERS, "num_aux_hidden_states", "parallel_draft_heads_num_layers")
-"""Fields that heads of EAGLE-3 have besides the common ones."""
+"""Config fields that EAGLE-3 heads have besides the common ones."""
 
 
 class PairModel(FeatureModel):
@@ -43,7 +43,7 @@ class PairModel(FeatureModel):
         self.stack.prefill(*self.target_pairs(features, tokens))
 
     def target_pairs(self, features: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Layer inputs for target features: residual [n, hidden] and attention's [n, input]."""
+        """Inputs of the first layer: residual [n, hidden] and attention's input [n, input]."""
         raise NotImplementedError
 
     def token_ids(self, draft_ids: Tensor) -> Tensor:
@@ -104,7 +104,7 @@ class EagleModel(PairModel):
 
     @property
     def parts(self) -> DraftHead:
-        """One level of a draft tree: the nodes' tokens in, the logits after them out."""
+        """The parts that compute one level of a draft tree: from its tokens to the logits."""
         ids, fc = self._token_ids, self._fc
         return DraftHead(self.stack.joined, self._embedding, self._head, ids, fc=fc)
 
@@ -117,16 +117,16 @@ class Eagle3Model(PairModel):
     """The draft model of EAGLE-3.
 
     The feature is fc over the inputs of three target layers, or the model's own output. The
-    first layer attends over [norm(embedding) ; norm(feature)]. The head's vocabulary may be
-    smaller. Switches of the config: fc may read norms of its inputs (`fc_norm`: of each layer,
-    `norm_before_fc`: of all together), the norm of the feature may be the residual
-    (`norm_before_residual`), and that of the output the next feature (`norm_output`).
+    first layer attends over [norm(embedding) ; norm(feature)]. The draft vocabulary may be
+    smaller than the target's. Switches of the config: fc reads normed inputs (`fc_norm`: one norm
+    per layer, `norm_before_fc`: one norm over all), the normed feature is the residual
+    (`norm_before_residual`), and the normed output is the next feature (`norm_output`).
 
     Source: Li et al. 2025, "EAGLE-3", section 3; behaviour checked against SafeAILab/EAGLE,
     model/cnets.py; switches and more layers against speculators 0.9, models/eagle3/core.py.
 
     Deviation: refuses a target of 4 to 6 layers, since the formula of the default layers names
-    one twice. In the official code, its feature is too short.
+    one of them twice. The official code then builds a feature that is too short.
     """
 
     head_format = HeadFormat("eagle3", "eagle3", reads=EAGLE3_READS, switches=SWITCHES)
@@ -165,7 +165,7 @@ class Eagle3Model(PairModel):
         self.notes = checkpoint.close()
 
     def _take_more(self, checkpoint: Checkpoint, head: HeadConfig) -> None:
-        """Take tensors that only a model derived from this one has."""
+        """Take tensors that only a subclass has."""
 
     def features(self, captured: Sequence[Tensor], rows: Tensor) -> Tensor:
         if not self._layer_norms:

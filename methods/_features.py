@@ -1,4 +1,4 @@
-"""Bases of drafters that read states of the target, some with own layers over all tokens."""
+"""Base classes of drafters that read the target's states, with or without a cache of their own."""
 
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
@@ -20,7 +20,7 @@ class FeatureModel:
 
     layout: str
     notes: tuple[str, ...] = ()
-    """Notes on its checkpoint that the report shows."""
+    """Notes on the checkpoint that the report shows."""
     has_guessed_layers = False
     needs: Needs
     stack: DraftStack
@@ -59,7 +59,7 @@ class PathDrafter(Drafter):
             self._missing = self._missing.padded(result.tree.layout.padded_path_length)
 
     def captured(self, forward: Forward) -> tuple[Tensor, ...]:
-        """States of a forward that drafts read, one row per node."""
+        """The states of a forward that drafts read, one row per node."""
         if self.needs.layer_inputs:
             return tuple(forward.layer_inputs[layer] for layer in self.needs.layer_inputs)
         assert forward.hidden is not None
@@ -75,7 +75,7 @@ class PathDrafter(Drafter):
         return self._execution.cache_span(state.num_committed, self._num_scratch)
 
     def make_room(self, state: State, reserve: Callable[[int], bool]) -> None:
-        """Let the drafter's own cache reserve the rows of the whole completion."""
+        """Reserve rows of the drafter's own cache for the whole completion, with `reserve`."""
         num_rows = state.num_committed + state.remaining
         span = self._execution.cache_span(num_rows, self._num_scratch)
         if reserve(span.rows_with(self._num_scratch)):

@@ -28,14 +28,14 @@ LAYERS = "eagle_aux_hidden_state_layer_ids"
 """The field of a config that names the target layers whose inputs form EAGLE-3's features."""
 
 
-class _Layout(NamedTuple):
-    """How the files of a publisher are recognised."""
+class _LayoutPattern(NamedTuple):
+    """A publisher's layout, and what a checkpoint of this layout must have."""
 
     name: str
     field: str
-    """A field of its config.json; empty if none is its own."""
+    """A field in config.json; empty if no field shows the layout."""
     prefix: str
-    """How some of its keys begin."""
+    """The beginning of the name of at least one tensor."""
 
     def matches(self, checkpoint: Checkpoint, raw: Mapping[str, Any]) -> bool:
         """True if a checkpoint with the config `raw` has this layout."""
@@ -44,47 +44,49 @@ class _Layout(NamedTuple):
         return any(key.startswith(self.prefix) for key in checkpoint)
 
 
-_LAYOUTS = (
-    _Layout("speculators", "speculators_model_type", "layers."),
-    _Layout("ModelOpt", "eagle_config", "layers."),
-    _Layout("z-lab", "dflash_config", "layers."),
-    _Layout("AutoModel or vLLM", "", "model."),
-    _Layout("SafeAILab", "", "midlayer."),  # SpecForge and AngelSlim too
-    _Layout("SafeAILab", "", "layers."),
+_LAYOUT_PATTERNS = (
+    _LayoutPattern("speculators", "speculators_model_type", "layers."),
+    _LayoutPattern("ModelOpt", "eagle_config", "layers."),
+    _LayoutPattern("z-lab", "dflash_config", "layers."),
+    _LayoutPattern("AutoModel or vLLM", "", "model."),
+    _LayoutPattern("SafeAILab", "", "midlayer."),  # SpecForge and AngelSlim too
+    _LayoutPattern("SafeAILab", "", "layers."),
 )
-"""The first that matches is a checkpoint's layout."""
+"""In the order in which they are tried: the first match gives a checkpoint's layout."""
 _SECTIONS = ("model", "transformer_layer_config")
-"""Objects in config.json whose fields count as its own: of vLLM and speculators."""
+"""Objects in config.json, of vLLM and speculators, whose fields count as top-level fields."""
 
 _RENAMED = (("model.", ""), ("midlayer.", "layers.0."))
-"""Beginnings of published keys, and of the internal ones."""
+"""Prefixes of published keys, and the internal prefixes that replace them."""
 
 SWITCHES = ("fc_norm", "norm_before_fc", "norm_before_residual", "norm_output")
-"""Fields that EAGLE-3 computes either way; False if absent."""
+"""Fields that EAGLE-3 supports both true and false; a missing one is false."""
 
 _ROPE_NAMES = ("rope_parameters", "rope_scaling")
-_ROPES = ("default", "linear", "llama3", "yarn")
+_ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 """Rotary embeddings whose angles do not depend on the sequence's length."""
 
 _LAYER_CONFIGS = {"llama": LlamaConfig, "qwen3": Qwen3Config}
-"""Decoder layers of speculators, whose files leave out a class's default values.
+"""Config classes of speculators' decoder layers, by model_type. Files leave out their defaults.
 
-Those of qwen3 have norms of queries and keys.
+Layers of qwen3 have norms of queries and keys; layers of llama have none.
 """
 
+_WHOLE_HEAD_FIELDS = ("vocab_size", "tie_word_embeddings")
+"""Fields that are read from a layer's config only if it states them and the level above does not.
 
-_OF_THE_HEAD = ("vocab_size", "tie_word_embeddings")
-"""Fields of a layer's config that count only if they are written out, and nowhere above it."""
+The defaults of the config class say nothing about the head.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class HeadFormat:
     """The fields that one kind of head may have.
 
-    `kind` is the method that runs it, and `name` its name in speculators. `section` is the
-    object of config.json whose fields count as its own. `reads` are fields that it has besides
-    the common ones, `switches` are the fields among them that may be true or false, and
-    `computed` replaces values of `COMPUTED`.
+    `kind` is what `check_kind` calls the head, and `name` what speculators calls it. Fields of the
+    object `section` in config.json count as top-level fields. `reads` are fields besides the
+    common ones, `switches` are the `SWITCHES` that may be true, and `computed` overrides values
+    of `COMPUTED`.
     """
 
     kind: str = "eagle"
@@ -96,7 +98,7 @@ class HeadFormat:
 
     @property
     def fixed(self) -> dict[str, Any]:
-        """The value of each field that only one arithmetic is known for."""
+        """Fields of which only one value is supported, and this value."""
         off = {name: False for name in SWITCHES if name not in self.switches}
         computed = {**COMPUTED, LAYERS: None, **off, **self.computed}
         return {name: setting for name, setting in computed.items() if name not in self.reads}
@@ -110,11 +112,11 @@ class HeadConfig:
     fields: Mapping[str, Any]
     num_layers: int
     nested_layers: Any = None
-    """Target layers that the format's section names for `LAYERS`."""
+    """The value of `LAYERS` in the format's section; None if it has none."""
 
     @property
     def layer_names(self) -> list[str]:
-        """The names of its decoder layers in internal keys."""
+        """The names of the head's decoder layers in internal keys."""
         return [f"layers.{i}" for i in range(self.num_layers)]
 
     @property
@@ -137,14 +139,14 @@ EAGLE = HeadFormat()
 
 
 def read_config(checkpoint: Checkpoint, head_format: HeadFormat = EAGLE) -> HeadConfig:
-    """The config of a head, whose keys get their internal names.
+    """Read the config of a head, and rename the checkpoint's keys to the internal ones.
 
     Raises:
-        CheckpointError: a field asks for other arithmetic, or contradicts another one, the tensors
-            or the target.
+        CheckpointError: a field asks for arithmetic that is not supported, or contradicts another
+            field, the tensors or the target.
     """
     raw = checkpoint.config()
-    matching = (layout.name for layout in _LAYOUTS if layout.matches(checkpoint, raw))
+    matching = (layout.name for layout in _LAYOUT_PATTERNS if layout.matches(checkpoint, raw))
     layout = next(matching, "unknown")
     has_one_layer = any(".midlayer." in f".{key}" for key in checkpoint)
     checkpoint.rename(*_RENAMED)
@@ -156,7 +158,7 @@ def read_config(checkpoint: Checkpoint, head_format: HeadFormat = EAGLE) -> Head
             raise checkpoint.error(f"has a config whose {name} is not a JSON object")
     if layout == "speculators":
         section = sections.get("transformer_layer_config", {})
-        sections["transformer_layer_config"] = _of_speculators(
+        sections["transformer_layer_config"] = _speculators_layer_config(
             checkpoint, raw, section, head_format
         )
     fixed = head_format.fixed
@@ -185,8 +187,8 @@ def _merged(
 ) -> dict[str, Any]:
     """The fields of all objects of a config, which must not contradict each other.
 
-    `objects` are by the prefix of their fields' names in errors. Target layers are left out:
-    publishers count them differently in their section.
+    The keys of `objects` are prefixes for the names of fields in errors. `LAYERS` is taken from
+    the top level alone, since publishers count layers differently in their sections.
     """
     fields: dict[str, Any] = {}
     for section in objects.values():
@@ -222,7 +224,7 @@ def _check_fields(checkpoint: Checkpoint, fields: dict[str, Any], head_format: H
 
 
 def is_on(checkpoint: Checkpoint, head: HeadConfig, switch: str, key: str) -> bool:
-    """True if the config asks for a part. Refuses a `key` of a part that it does not ask for."""
+    """True if the config turns `switch` on. Refuses a file with the tensor `key` if it is off."""
     is_asked_for = bool(head.fields.get(switch))
     if not is_asked_for and key in checkpoint:
         name = checkpoint.published(key)
@@ -231,7 +233,10 @@ def is_on(checkpoint: Checkpoint, head: HeadConfig, switch: str, key: str) -> bo
 
 
 def _check_attention(checkpoint: Checkpoint, fields: Mapping[str, Any]) -> None:
-    """Refuse windows, and rotary embeddings of a part of a head, by layer or by length."""
+    """Refuse attention windows and the rotary embeddings that are not supported.
+
+    Those rotate a part of each head, differ by layer, or depend on the sequence's length.
+    """
     without_base: dict[str, Any] = {}
     for name in _ROPE_NAMES:
         rope = fields.get(name) or {}
@@ -244,8 +249,8 @@ def _check_attention(checkpoint: Checkpoint, fields: Mapping[str, Any]) -> None:
         kind = rope.get("rope_type", rope.get("type", "default"))
         if kind == "default" and rope.get("factor") not in (None, 1):
             raise checkpoint.error(f"has {name}.factor {rope['factor']!r} without a rope_type")
-        if kind not in _ROPES:
-            raise checkpoint.error(f"has {name} of type {kind!r}, not of {', '.join(_ROPES)}")
+        if kind not in _ROPE_TYPES:
+            raise checkpoint.error(f"has {name} of type {kind!r}, not of {', '.join(_ROPE_TYPES)}")
         bases = [rope.get("rope_theta"), fields.get("rope_theta")]
         if None not in bases and bases[0] != bases[1]:
             raise checkpoint.error(f"has two values of rope_theta, {bases}")
@@ -258,11 +263,11 @@ def _check_attention(checkpoint: Checkpoint, fields: Mapping[str, Any]) -> None:
         raise checkpoint.error(f"has layer_types {kinds!r}, which are not supported")
 
 
-def _of_speculators(
+def _speculators_layer_config(
     checkpoint: Checkpoint, raw: Mapping[str, Any], section: Mapping[str, Any],
     head_format: HeadFormat,
 ) -> dict[str, Any]:  # fmt: skip
-    """The whole config of its decoder layers. Refuses other heads, and layers of other models."""
+    """Fields of the decoder layers, with defaults. Refuses unsupported heads and layers."""
     kind = raw["speculators_model_type"]
     if kind != head_format.name:
         raise checkpoint.error(f"has speculators_model_type {kind!r}, which is not supported")
@@ -279,5 +284,5 @@ def _of_speculators(
         raise checkpoint.error(f"{verb} layers.0.self_attn.q_norm.weight for {layer} layers")
     with checkpoint.config_errors("layers"):
         with_defaults = dict(_LAYER_CONFIGS[layer](**section).to_dict())
-    left_out = {name for name in _OF_THE_HEAD if name not in section or name in raw}
+    left_out = {name for name in _WHOLE_HEAD_FIELDS if name not in section or name in raw}
     return {name: value for name, value in with_defaults.items() if name not in left_out}

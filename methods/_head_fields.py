@@ -41,7 +41,7 @@ READ = """
     num_attention_heads num_hidden_layers num_key_value_heads qk_norm qkv_bias rms_norm_eps
     rope_parameters rope_scaling rope_theta target_hidden_size target_model_type
     tie_word_embeddings truncated_vocab_size use_qk_norm vocab_size"""
-"""Fields of every head with decoder layers. Each one is honoured or compared."""
+"""Fields that any head with decoder layers may have. Each is used or checked."""
 
 _COMPUTED = {
     "null": """
@@ -65,7 +65,7 @@ _COMPUTED = {
 COMPUTED = {
     name: json.loads(setting) for setting, names in _COMPUTED.items() for name in names.split()
 }
-"""The value of fields, besides null, that is computed unless a kind of head names another.
+"""Fields with a single supported value besides null. A kind of head may name another value.
 
 Any other value changes the arithmetic for some publisher, and is refused.
 """
@@ -85,14 +85,14 @@ _TENSOR_SWITCHES = {
     "layers.0.mlp.gate_proj.bias": ("mlp_bias",),
     "layers.0.self_attn.q_norm.weight": ("qk_norm", "use_qk_norm"),
 }
-"""Tensors, and the fields that say that the file has them."""
+"""Optional tensors, and the fields that say whether the file has them."""
 
 _KINDS = ("dflare", "dflash", "domino", "dspark", "eagle", "hydra", "medusa", "mtp", "xpress")
-"""Kinds of heads, as in the names of their architectures."""
+"""Kinds of heads, as their architectures' names contain them in lower case."""
 
 
 def one_value(checkpoint: Checkpoint, named: Mapping[str, Any]) -> Any:
-    """The value of several fields that mean the same; None for a field means that it is absent.
+    """The common value of fields that mean the same; None if all of them are absent (None).
 
     Raises:
         CheckpointError: two fields have different values.
@@ -110,7 +110,7 @@ def one_value(checkpoint: Checkpoint, named: Mapping[str, Any]) -> Any:
 def check_values(
     checkpoint: Checkpoint, prefix: str, section: Mapping[str, Any], computed: Mapping[str, Any]
 ) -> None:
-    """Refuse a field that asks for something that is not computed."""
+    """Refuse a field of `section` whose value is neither null nor the one in `computed`."""
     for key in sorted(section.keys() & computed.keys()):
         if section[key] is not None and section[key] != computed[key]:
             raise checkpoint.error(f"has {prefix}{key} {section[key]!r}, which is not supported")
@@ -141,10 +141,10 @@ def check_target(checkpoint: Checkpoint, fields: Mapping[str, Any]) -> None:
     one_value(checkpoint, {**vocabulary, "the target's vocabulary is": target.vocab_size})
     width = {"target_hidden_size": fields.get("target_hidden_size")}
     one_value(checkpoint, {**width, "the target's hidden_size is": target.config.hidden_size})
-    verifier = _object(_object(fields.get("speculators_config")).get("verifier"))
+    verifier = _mapping(_mapping(fields.get("speculators_config")).get("verifier"))
     architecture = type(target.model).__name__
     family = architecture.partition("For")[0]
-    for name in _names(verifier.get("architectures")):
+    for name in _name_list(verifier.get("architectures")):
         if name.partition("For")[0] != family:
             raise checkpoint.error(
                 f"is for a verifier of architecture {name!r}, not {architecture!r}"
@@ -153,7 +153,7 @@ def check_target(checkpoint: Checkpoint, fields: Mapping[str, Any]) -> None:
 
 def check_kind(checkpoint: Checkpoint, fields: Mapping[str, Any], kind: str) -> None:
     """Refuse a head of another kind than `kind`, by its architecture or its tensors."""
-    for name in _names(fields.get("architectures")):
+    for name in _name_list(fields.get("architectures")):
         kind_of_name = next((word for word in _KINDS if word in name.lower()), "")
         if kind_of_name and not kind.startswith(kind_of_name):
             raise checkpoint.error(f"is of architecture {name!r}, not a head of {kind}")
@@ -166,7 +166,7 @@ def check_kind(checkpoint: Checkpoint, fields: Mapping[str, Any], kind: str) -> 
 
 
 def _kind_of(checkpoint: Checkpoint) -> str:
-    """The kind of head that the tensors are of; empty if they do not tell."""
+    """The kind of head, by its tensors; empty if they do not show it."""
     if "hidden_norm.weight" in checkpoint:
         return "dflash"
     if "layers.0.hidden_norm.weight" in checkpoint:
@@ -184,11 +184,11 @@ def unknown_fields(fields: Mapping[str, Any], understood: Collection[str]) -> li
     return sorted(present - inert - {*READ.split()} - COMPUTED.keys() - {*understood})
 
 
-def _object(setting: Any) -> Mapping[str, Any]:
-    """A field's JSON object; empty if it is none."""
+def _mapping(setting: Any) -> Mapping[str, Any]:
+    """The value of a field if it is a JSON object, else an empty mapping."""
     return setting if isinstance(setting, dict) else {}
 
 
-def _names(setting: Any) -> list[str]:
-    """The names in a field's JSON list; none if it is no list."""
+def _name_list(setting: Any) -> list[str]:
+    """The elements of a field as strings if it is a JSON list, else an empty list."""
     return list(map(str, setting)) if isinstance(setting, list) else []
