@@ -15,10 +15,10 @@ def head_of(
 ) -> tuple[nn.Linear, Tensor]:
     """A projection to a draft vocabulary, and the target's token id of each row [size].
 
-    It is the checkpoint's, or the target's if it is equal or the checkpoint has none. With
-    `may_share_rows`, a `d2t` without a projection names rows of the target's. If a config ties
-    it to an embedding, that is the checkpoint's own, if it has one. EAGLE's heads, which
-    `may_share_rows`, have the target's projection in any case.
+    The projection is the checkpoint's, or the target's if both are equal or the checkpoint has
+    none. With `may_share_rows` (EAGLE), a `d2t` without a projection names rows of the target's.
+    If the config ties the projection to an embedding that the checkpoint has, the target's does
+    not replace a missing projection. For EAGLE it does.
     """
     key = "lm_head.weight"
     is_tied = head.fields.get("tie_word_embeddings") and _EMBEDDING in checkpoint
@@ -39,7 +39,7 @@ def head_of(
 
 
 def _token_ids(checkpoint: Checkpoint, head: HeadConfig, size: int) -> Tensor:
-    """The ids, by `d2t`, which holds offsets; `t2d` tells which tokens are among them."""
+    """Target ids [size] of a draft vocabulary: row i has i + d2t[i]. A `t2d` must agree."""
     named_size = {"draft_vocab_size": head.fields.get("draft_vocab_size")}
     one_value(checkpoint, {**named_size, "the rows of its projection are": size})
     vocab_size = checkpoint.target.vocab_size
@@ -58,7 +58,7 @@ def _token_ids(checkpoint: Checkpoint, head: HeadConfig, size: int) -> Tensor:
 
 
 def _rows_of(whole: nn.Linear, ids: Tensor) -> nn.Linear:
-    """A copy of some rows of a linear layer."""
+    """A linear layer with copies of the rows `ids` of `whole`."""
     rows = nn.Linear(whole.in_features, len(ids), bias=False, device="meta")
     rows.weight = frozen(whole.weight[ids])
     rows.bias = None if whole.bias is None else frozen(whole.bias[ids])
@@ -68,7 +68,7 @@ def _rows_of(whole: nn.Linear, ids: Tensor) -> nn.Linear:
 def in_vocabulary(logits: Tensor, token_ids: Tensor, vocab_size: int) -> Tensor:
     """Logits [n, vocab] of the target's tokens, from logits [n, draft] of a draft vocabulary.
 
-    `token_ids` [draft] are the target's ids for the draft vocabulary's. Other tokens get -inf.
+    `token_ids` [draft] are the target's ids of the draft tokens. All other tokens get -inf.
     """
     spread = logits.new_full((logits.shape[0], vocab_size), -torch.inf)
     return spread.index_copy_(1, token_ids, logits)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 SEPARATOR = -1
-"""Ends a sequence in a text of several: no token, so nothing matches across it."""
+"""Separates the sequences of a text. It is no token's id, so no match crosses it."""
 
 
 class Occurrences:
@@ -29,7 +29,7 @@ class Occurrences:
         """Ends of the occurrences of the last 1, 2, 3, ... tokens of `context`.
 
         An end is the position after an occurrence, in ascending order. The last token of the
-        text counts too, so an end may be the length of the text. Stops where nothing matches.
+        text counts too, so an end may be the length of the text. Stops when nothing matches.
         """
         token_ids = self.token_ids
         ends = [position + 1 for position in self._positions.get(context[-1], ())]

@@ -26,12 +26,12 @@ def draw_chain(root: Tensor, logits: Tensor, sampler: Sampler) -> tuple[Tensor, 
     probs = sampler.probs(logits)
     tokens = torch.cat([root, sampler.draw(probs)])
     q = torch.cat([torch.zeros_like(probs[:1]), probs])
-    score = probs[:, 0].amax()[None]  # NaN in a whole row of `probs`, if any
+    score = probs[:, 0].amax()[None]  # shows any NaN: it makes a whole row NaN
     return tokens, score, q
 
 
 def chain_of(tokens: Tensor, score: Tensor, *q: Tensor) -> DraftTree:
-    """The tree of what `draw_chain` returns."""
+    """The chain, as a tree, of the values that `draw_chain` returns."""
     return DraftTree.chain(tokens, q[0] if q else None, score)
 
 
@@ -39,7 +39,7 @@ class ParallelDrafter(FeatureDrafter[ModelT]):
     """Drafts a chain in one pass."""
 
     _drafted: Callable[..., tuple[Tensor, ...]]
-    """A chain as `draw_chain` returns it, for the values of `draft_inputs`."""
+    """Draft a chain from the values of `draft_inputs`; returns what `draw_chain` returns."""
 
     def propose(self, state: State) -> DraftTree:
         draft = self._execution.wrap(self._drafted)
@@ -51,7 +51,7 @@ class ParallelDrafter(FeatureDrafter[ModelT]):
 def mask_token(
     checkpoint: Checkpoint, fields: Mapping[str, Any], names: tuple[str, ...], vocab_size: int
 ) -> int:
-    """The id of the mask token, which the config gives under one of these names."""
+    """The id of the mask token, which the config `fields` give under one of `names`."""
     present = {name: fields[name] for name in names if fields.get(name) is not None}
     token = one_value(checkpoint, present)
     if token is None:

@@ -21,14 +21,14 @@ from specbench.methods.shared.checkpoint import FILES, Checkpoint
 from specbench.types import option
 
 _INPUT_IDS = "aux_hidden_state_layer_ids"
-"""Name in speculators of the target layers that it reads."""
+"""Field of the target layers that a head reads, in speculators: counted by inputs."""
 _OUTPUT_IDS = "target_layer_ids"
-"""Name in other layouts of the target layers that it reads."""
+"""Field of the target layers that a head reads, in other layouts: counted by outputs."""
 
-_OFF = """
+_OFF_SWITCHES = """
     add_swa_attention_sink_bias attention_sink_bias causal is_causal sample_from_anchor
     sliding_window_non_causal use_swa"""
-"""Switches of which only False is computed."""
+"""Switches that are supported only if they are false."""
 
 _FORMAT = HeadFormat(
     "dflash",
@@ -36,7 +36,7 @@ _FORMAT = HeadFormat(
     section="dflash_config",
     reads=("block_size", "mask_token_id", "num_target_layers", _INPUT_IDS, _OUTPUT_IDS),
     computed={
-        **dict.fromkeys(_OFF.split(), False),
+        **dict.fromkeys(_OFF_SWITCHES.split(), False),
         "input_embedding_scale": 1,
         "markov_rank": None,
         "projector_type": None,
@@ -55,7 +55,7 @@ class Options(MethodOptions):
 class DFlashModel(FeatureModel):
     """Decoder layers whose keys and values of committed tokens come from target features alone.
 
-    The feature is norm(fc(outputs of some target layers)) and all layers read the same.
+    The feature is norm(fc(outputs of some target layers)), the same for all layers.
     Queries come only from a block: the pending token, then mask tokens, which all see each
     other.
     """
@@ -65,7 +65,7 @@ class DFlashModel(FeatureModel):
         head, target = read_config(checkpoint, _FORMAT), context.target
         self.layout = head.layout
         config = layer_config(checkpoint, head.fields)
-        checkpoint.shape("layers.0.self_attn.q_norm.weight")  # a DraftStack can do without
+        checkpoint.shape("layers.0.self_attn.q_norm.weight")  # optional in a DraftStack only
         hidden = config.hidden_size
         target_hidden = target.config.hidden_size
         layers = _target_layers(checkpoint, head, len(target.layers))
@@ -98,7 +98,10 @@ class DFlashModel(FeatureModel):
     def logits(
         self, context: Tensor, tokens: Tensor, rows: Tensor, end: Tensor, cache_span: CacheSpan
     ) -> Tensor:
-        """Logits [n, vocab] of a block of `tokens` [n]; the rest as in `DraftStack.fill_block`."""
+        """Logits [n - 1, vocab] of the masks in a block of `tokens` [n]: the root, then masks.
+
+        The other arguments are those of `DraftStack.fill_block`.
+        """
         residual = embedding(tokens, self._embedding)
         attended = self._ops.norm(residual, self._input_norm)
         hidden = self.stack.fill_block(context, residual, attended, rows, end, cache_span)
@@ -129,7 +132,7 @@ class DFlash(ParallelDrafter[DFlashModel]):
         model = DFlashModel(context)
         count = options.num_tokens or model.block_size - 1
         super().__init__(model, context, num_scratch=0, depth=count)
-        self._num_scratch += 1 + count  # rows of context that only pad follow the block
+        self._num_scratch += 1 + count  # the block, then the rows that pad the context
         self.tree_sizes = (1 + count,)
         device = context.target.device
         self._masks = torch.full((count,), model.mask_token, device=device)
@@ -157,9 +160,9 @@ class DFlash(ParallelDrafter[DFlashModel]):
 
 
 def _target_layers(checkpoint: Checkpoint, head: HeadConfig, num_layers: int) -> tuple[int, ...]:
-    """Target layers whose inputs the head reads, increasing.
+    """Target layers whose inputs the head reads, in increasing order.
 
-    speculators counts inputs (0 is the first layer's), others outputs.
+    The config names inputs in speculators (0 is the first layer's), outputs in other layouts.
     """
     name = _OUTPUT_IDS
     lowest = -1  # the output of layer -1 is the input of layer 0

@@ -69,7 +69,7 @@ class Eagle(EagleDrafter):
     def _grown(
         self, end: Tensor, *missing: Tensor, cache_span: CacheSpan, sampler: Sampler
     ) -> tuple[Tensor, ...]:
-        """Tokens [nodes] after the missing pairs and, if sampled, their `q` [nodes, vocab]."""
+        """Tokens [nodes] and scores of the tree and, if sampled, its `q` [nodes, vocab]."""
         model, tree = self.model, self._tree
         root, hidden = self.feed(end, *missing, cache_span=cache_span)
         tokens = [root]  # of each level
@@ -86,7 +86,7 @@ class Eagle(EagleDrafter):
             else:
                 p = sampler.probs(model.whole_logits(hidden))
                 probs.append(p)
-                scores.append(p[:, :1])  # NaN in a whole row, if anywhere
+                scores.append(p[:, :1])  # shows any NaN: it makes a whole row NaN
                 candidates = sampler.draw_distinct(p, tree.num_candidates)
                 drawn.append(candidates)
             tokens.append(candidates.view(-1).index_select(0, level.source))
@@ -105,7 +105,7 @@ class Eagle(EagleDrafter):
         return ranks_of(token_ids, self._best_along(state, token_ids), len(self._sizes))
 
     def _best_along(self, state: State, token_ids: Sequence[int]) -> Iterator[Tensor]:
-        """The best tokens [ranks] of each depth of a chain, which holds `token_ids` instead."""
+        """The best tokens [ranks] at each depth of a chain with `token_ids` as its draft tokens."""
         model, span = self.model, self.cache_span(state)
         end, *missing = self.draft_inputs(state)
         _, hidden = self.feed(end, *missing, cache_span=span)
@@ -121,10 +121,10 @@ class Eagle(EagleDrafter):
         return self.model.bytes_read(len(self._tree.levels))
 
     def _proposals(self, tokens: Tensor, probs: Tensor, drawn: Tensor) -> Tensor:
-        """Distribution [nodes, vocab] that each node was drawn from, without earlier draws.
+        """Distribution [nodes, vocab] that each node was drawn from, without its earlier siblings.
 
-        `probs` [expanders, vocab] and `drawn` [expanders, candidates]. If no probability is
-        left (top-p may keep fewer tokens than there are children), it is a point mass.
+        `probs` [expanders, vocab] and `drawn` [expanders, candidates]. If no probability is left
+        (top-p may keep fewer tokens than there are children), all of it is on the node's token.
         """
         parents = self._tree.expander
         q = probs.index_select(0, parents)  # [nodes, vocab]

@@ -146,7 +146,7 @@ class Hydra(PathDrafter):
         self, end: Tensor, path: Tensor, token_ids: Tensor, last: Tensor, hidden: Tensor, *,
         cache_span: CacheSpan,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        """Tokens [nodes] of the tree after the missing rows, which end at `end` []."""
+        """Tokens [nodes] and scores of the tree after the missing rows, which end at `end` []."""
         expanded = token_ids.index_select(0, last)
         tokens = [expanded]  # of each level
         scores = []
@@ -167,7 +167,7 @@ class Hydra(PathDrafter):
     def _first_input(
         self, end: Tensor, path: Tensor, last: Tensor, hidden: Tensor, cache_span: CacheSpan
     ) -> Tensor:
-        """The input [1, hidden] of the first head, without the token."""
+        """The first head's input [1, hidden], without the embedding of the root."""
         if self._prefix:
             return self._prefix.feed(hidden.index_select(0, path), last, end, cache_span)
         return hidden.index_select(0, path.index_select(0, last))
@@ -207,7 +207,7 @@ def _heads(checkpoint: Checkpoint, target: Target, has_prefix: bool) -> list[Hea
     first_block = 0
     stride = 1  # from a block's number to the next one's
     projection = ""
-    if has_prefix:  # a dropout precedes every block and projection, and is counted
+    if has_prefix:  # a dropout before every block and projection takes a number too
         first_block = 1
         stride = 2
         projection = ".1"

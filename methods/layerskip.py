@@ -40,7 +40,7 @@ class LayerSkip(SpeculativeSampling):
     Decoding"; behaviour checked against facebookresearch/LayerSkip, self_speculation.
 
     Deviation: the target computes the first layers of the draft tokens again. The official code
-    keeps them, which saves arithmetic, but no reading of weights: the last token needs them all.
+    keeps them, which saves arithmetic, but reads no fewer weights: the last token needs them all.
     The official code takes 8 layers of Llama-2 7B's 32 and ends a draft at EOS.
     """
 

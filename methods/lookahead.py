@@ -115,9 +115,10 @@ class Lookahead(Drafter):
         self._levels = [second[1:], *later, next_level]
 
     def _fill_pool(self, root: int, next_level: list[int]) -> None:
-        """Add each column's n-gram under the token above it; a full key drops its oldest.
+        """Add each column's n-gram to the pool, under the token above the column.
 
-        A column goes through the levels and ends in `next_level`.
+        A column goes through the levels and ends in `next_level`. A token with more n-grams than
+        `guesses` loses its oldest one.
         """
         first, *later = self._levels
         above_columns = [root, *first]

@@ -50,7 +50,7 @@ class Medusa(PathDrafter):
     """Drafts with heads on the last final hidden state (at t); head i predicts token t + 2 + i.
 
     A head is a few blocks x + SiLU(W x + b) and a projection to the vocabulary. A node of the
-    tree is a rank among the best tokens of its depth's head, whatever its ancestors.
+    tree is a rank among the best tokens of its depth's head; its ancestors do not matter.
 
     Source: Cai et al. 2024, "Medusa"; behaviour checked against FasterDecoding/Medusa and
     Spec-Bench's copy of it.
@@ -126,7 +126,7 @@ class Medusa(PathDrafter):
         hidden, vocab = target.config.hidden_size, target.vocab_size
 
         def stacked(suffix: str, *shape: int) -> Tensor:
-            """A tensor of each head that the tree needs, as one. All heads must have it."""
+            """Stack this tensor of the heads that the tree needs. All heads must have it."""
             names = [f"{head}.{suffix}" for head in range(num_heads)]
             for name in names:
                 checkpoint.expect(name, *shape)
@@ -145,7 +145,7 @@ class Medusa(PathDrafter):
 def _use_official_keys(checkpoint: Checkpoint) -> str:
     """Give vLLM's keys their official names; returns the name of the layout.
 
-    Source: vLLM's model_executor/models/medusa.py. A vocabulary of its own (`token_map`) and a
+    Source: vLLM's model_executor/models/medusa.py. A draft vocabulary (`token_map`) and a
     projection that heads share (`lm_head`) are refused as unexpected tensors.
     """
     checkpoint.rename(("medusa_heads.", ""))

@@ -31,7 +31,7 @@ class Options(MethodOptions):
 
 
 class MtpModel(FeatureModel):
-    """Decoder layer L of a target that has the layers 0 to L - 1, over pairs.
+    """The decoder layer that a checkpoint has after the target's own layers, run over pairs.
 
     The pair at t is eh_proj([norm(embedding of token t + 1) ; norm(final hidden state at t)]).
     The output after its norm gives the logits, by the target's head, and is the next pair's
@@ -61,14 +61,14 @@ class MtpModel(FeatureModel):
         self._shared(checkpoint, "shared_head.head", self._head)
         self._rotary = target.model.base_model.rotary_emb
         self._layer = _layer(checkpoint, self._prefix, target, _one_layer(config))
-        self._is_masked = config._attn_implementation != "sdpa"  # which knows causal attention
+        self._is_masked = config._attn_implementation != "sdpa"  # sdpa is causal without a mask
         checkpoint.close()
-        # A target that is spread has its last layer on another device than its embedding.
+        # If the target is spread over devices, its last layer is not where its embedding is.
         last_shape = target.cache.shape(num_layers - 1)
         self.cache = KVCache([replace(last_shape, device=target.device)])
 
     def _check(self, checkpoint: Checkpoint, context: BuildContext) -> None:
-        """Refuse other numbers of layers, and targets that a single layer cannot be taken from."""
+        """Refuse any number of MTP layers but one, and targets whose layers cannot run alone."""
         count = checkpoint.config().get("num_nextn_predict_layers")
         if count != 1:
             raise checkpoint.error(f"has num_nextn_predict_layers {count!r}, not 1")
@@ -81,7 +81,7 @@ class MtpModel(FeatureModel):
             raise checkpoint.error("is for a model with attention windows")
 
     def _shared(self, checkpoint: Checkpoint, name: str, module: nn.Module) -> Tensor:
-        """The target's weight. The checkpoint may have a copy of it."""
+        """The target's weight. If the checkpoint has a copy of it, the two must be equal."""
         key = f"{self._prefix}{name}.weight"
         weight = module.weight
         assert isinstance(weight, Tensor)
@@ -173,7 +173,7 @@ class Mtp(FeatureDrafter[MtpModel]):
         self.model.read(*self._unread(state))
 
     def _unread(self, state: State) -> tuple[Tensor, Tensor]:
-        """Features and tokens of the pairs that the layer has not read; a path may be padded."""
+        """Features and tokens of the pairs that the layer has not read, without padding."""
         count = state.num_committed - self.model.cache.length
         path, tokens, _ = self._missing
         return self._captured[0].index_select(0, path[:count]), tokens[:count]
@@ -183,7 +183,7 @@ class Mtp(FeatureDrafter[MtpModel]):
 
 
 def _one_layer(config: Any) -> Any:
-    """A config with one layer, of the kind of the target's last one."""
+    """Reduce a config to one layer, of the same kind as the target's last one."""
     for name in ("layer_types", "mlp_layer_types"):
         if kinds := getattr(config, name, None):
             setattr(config, name, kinds[-1:])
@@ -215,7 +215,7 @@ def _layer(checkpoint: Checkpoint, prefix: str, target: Target, config: Any) -> 
 
 
 def _stacked_experts(checkpoint: Checkpoint, name: str, shape: tuple[int, ...]) -> Tensor:
-    """The weight [experts, rows, columns] that a class keeps under `name`, from its experts'."""
+    """Stack the experts' tensors to the weight `name` [experts, rows, columns] of a class."""
     module, _, weight_name = name.partition(".experts.")
     num_experts, num_rows, num_columns = shape
     joined = ("gate_proj", "up_proj") if weight_name == "gate_up_proj" else (weight_name,)

@@ -34,7 +34,7 @@ class Pard(DraftModelDrafter):
     Source: An et al. 2025, "PARD: Accelerating LLM Inference with Low-Cost PARallel Draft Model
     Adaptation"; behaviour checked against AMD-AGI/PARD, pard/pard_infer.py.
 
-    Deviation: the official code drafts before the target's first token, the engine after it. The
+    Deviation: the official code drafts before the target's first token, ours after it. The
     official code has no temperature.
     """
 

@@ -33,7 +33,7 @@ class Options(MethodOptions):
 
 
 class PEagleModel(Eagle3Model):
-    """EAGLE-3's draft model with a learned feature and a token that stand for unknown ones."""
+    """EAGLE-3's draft model with a learned mask feature and a mask token for unknown pairs."""
 
     head_format = HeadFormat(
         "eagle3",

@@ -42,19 +42,19 @@ class Table:
         self._ranks = tree.ranks[1:].split(sizes)
         self._unknown = torch.arange(self._width, device=target.device)
         self._rows = self._unknown.repeat(target.vocab_size, 1)
-        self._first = self._rows.clone()
+        self._kept_rows = self._rows.clone()
 
     def start(self) -> None:
-        """Go back to the rows that are kept from prompt to prompt."""
-        self._rows.copy_(self._first)
+        """Begin a sequence with the rows that are kept from prompt to prompt."""
+        self._rows.copy_(self._kept_rows)
 
     def keep(self) -> None:
-        """Start from the rows of now from now on."""
-        self._first.copy_(self._rows)
+        """Keep the present rows: later sequences begin with them."""
+        self._kept_rows.copy_(self._rows)
 
     def forget(self) -> None:
-        """Start from rows that were never written."""
-        self._first.copy_(self._unknown)
+        """Keep no rows: later sequences begin with rows that were never written."""
+        self._kept_rows.copy_(self._unknown)
 
     def fill(self, root: Tensor) -> tuple[Tensor, ...]:
         """Tokens [nodes] of the tree below `root` [1]."""
@@ -81,7 +81,7 @@ class Table:
 
 
 class HostTable(Table):
-    """The same table as lists: on a CPU each of a dozen small operations is slow to begin."""
+    """The same table as lists, since on a CPU a dozen small tensor operations are slow to start."""
 
     def __init__(self, tree: StaticTree, target: Target) -> None:
         self._width = tree.num_candidates
@@ -143,7 +143,7 @@ class Recycling(Drafter):
         self._ops = target.execution.ops
         self._fill = target.execution.wrap(self._table.fill)
         self._learn = self._table.learn
-        if not context.skipped_depth:  # steps of many sizes would be captured late
+        if not context.skipped_depth:  # else steps have many sizes, which would be captured late
             self._learn = target.execution.wrap(self._table.learn)
 
     def start(self, state: State, prefill: Forward) -> None:

@@ -39,8 +39,8 @@ class Rest(Drafter):
     """Looks up the last tokens in a datastore, the longest context first.
 
     The first context that has continuations is used. They form a trie. Its most frequent nodes
-    are the draft; then the nodes with the longest paths are dropped until the paths of all
-    nodes have `num_tokens` distinct tokens together, each path counted by itself.
+    are the draft; then the nodes with the longest paths are dropped until the numbers of distinct
+    tokens on the paths of all nodes add up to at most `num_tokens`.
 
     Source: He et al. 2023, "REST: Retrieval-Based Speculative Decoding"; behaviour checked against
     FasterDecoding/REST, DraftRetriever/src/lib.rs.
@@ -61,7 +61,7 @@ class Rest(Drafter):
         self.tree_sizes, self.tree_depth = range(1, 2 + options.num_tokens), options.length
 
     def propose(self, state: State) -> DraftTree:
-        """A tree of the most frequent continuations; the pending token alone without any."""
+        """A tree of the most frequent continuations, or the pending token alone."""
         paths = self._paths(state)
         if not paths:
             return state.chain()
@@ -94,7 +94,7 @@ def _num_distinct(path: Tokens) -> int:
 
 
 def _cut(paths: list[Tokens], most_tokens: int) -> list[Tokens]:
-    """Drop the longest paths until all have at most `most_tokens` distinct tokens together."""
+    """Drop the longest paths until the distinct tokens of each sum to at most `most_tokens`."""
     kept = sorted(paths, key=lambda path: (_num_distinct(path), len(path)))
     num_tokens = sum(map(_num_distinct, kept))
     while num_tokens > most_tokens:

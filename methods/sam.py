@@ -60,18 +60,18 @@ _EAGLES = {"eagle2": eagle2, "eagle3": eagle3}
 class SamDecoding(Drafter):
     """Copies the continuation of the longest earlier match, or lets another drafter propose.
 
-    The match ends with the pending token; its earliest occurrence counts. If less than
-    `num_tokens` tokens follow that, shorter matches are tried for an occurrence further back.
+    The match ends with the pending token; its earliest occurrence counts. If fewer than
+    `num_tokens` tokens follow it, shorter matches are tried for an occurrence further back.
     A match in the datastore that is longer by `bias` tokens is copied instead. The other
     drafter observes every step.
 
     Source: Hu et al. 2024, "SAM Decoding: Speculative Decoding via Suffix Automaton"; behaviour
     checked against hyx1999/SAM-Decoding, samd/draft.py.
 
-    Deviation: an index of the tokens' positions replaces the suffix automaton, and a datastore that
-    of a corpus; they find the same matches. A copy ends with its text; officially zeros follow, or
-    in a corpus the next text. Officially a corpus can be combined with EAGLE-2, and the
-    table is kept from prompt to prompt, which is `scope=run` here.
+    Deviation: an index of the tokens' positions replaces the suffix automaton, and a datastore
+    replaces the automaton of a corpus; they find the same matches. A copy ends with its text;
+    officially zeros follow, or in a corpus the next text. Officially a corpus can be combined with
+    EAGLE-2, and the table is kept from prompt to prompt, which is `scope=run` here.
     """
 
     def __init__(self, options: Options, context: BuildContext) -> None:
@@ -107,7 +107,7 @@ class SamDecoding(Drafter):
     def _copied(self) -> list[int]:
         """The continuation of the longest match, empty if it is not long enough."""
         options, token_ids = self._options, self._occurrences.token_ids
-        # The earliest end of a match of each length, as far as something follows it.
+        # The earliest end of a match of each length, while something follows it.
         first_ends = (ends[0] for ends in self._occurrences.ends(token_ids))
         earliest = [*takewhile(lambda end: end < len(token_ids), first_ends)]
         if self._store:
@@ -130,9 +130,9 @@ class SamDecoding(Drafter):
         self._other.forget()
 
     def bytes_read(self, num_nodes: int) -> float:
-        """The other's bytes for a tree of its size, a copy's for another size.
+        """Bytes read by the other drafter if a tree has one of its sizes, else by a copied step.
 
-        In a copied step a draft model reads tokens, without its head.
+        In a copied step, a draft model still reads the tokens, but its head is not used.
         """
         if num_nodes in self._other.tree_sizes:
             return self._other.bytes_read(num_nodes)

@@ -42,12 +42,12 @@ class Suffix(Drafter):
     """Matches the last tokens at every length with earlier text, and drafts what followed.
 
     The probability of a continuation is its share of the occurrences. Of the drafts for all
-    lengths of a match, the one with the largest sum of probabilities counts, the longer match
-    if equal. With `scope=run` a second text holds the outputs of earlier prompts and of this
-    one.
+    lengths of a match, the one with the largest sum of probabilities is used, and on a tie the
+    one of the longer match. With `scope=run` a second text holds the outputs of earlier prompts
+    and of the present one.
 
     Source: Oliaro et al. 2024, "SuffixDecoding: Extreme Speculative Decoding for Emerging AI
-    Applications"; behaviour checked against ArcticInference's suffix_tree.cc, defaults of vLLM.
+    Applications"; behaviour checked against ArcticInference's suffix_tree.cc; vLLM's defaults.
 
     Deviation: an index of the tokens' positions replaces the suffix trees; it finds the same
     matches. Outputs are never evicted (vLLM keeps the outputs of 10,000 requests).
@@ -143,7 +143,7 @@ class Suffix(Drafter):
     ) -> Iterator[tuple[int, list[int]]]:
         """Tokens after `ends` with the ends after them, the most frequent first.
 
-        Of equally frequent ones, the one that reached its count first comes first.
+        Of equally frequent tokens, the one that reached its count first comes first.
         """
         next_ends: dict[int, list[int]] = {}  # by the token before them
         for end in ends:
@@ -154,7 +154,7 @@ class Suffix(Drafter):
 
 
 def _most_frequent_first(successor: tuple[int, list[int]]) -> tuple[int, int]:
-    """The order of a token and the ends after it."""
+    """Sort key of a token and the ends after it."""
     _, ends = successor
     return -len(ends), ends[-1]
 
