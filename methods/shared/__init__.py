@@ -1,1 +1,1 @@
-"""What other rooms use of the methods too: checkpoints, datastores, static trees, stored pools."""
+"""Parts of the methods that other packages use too: checkpoints, datastores, trees, and options."""

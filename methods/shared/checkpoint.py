@@ -1,4 +1,4 @@
-"""Head checkpoints: folders of tensors whose every key and shape is verified.
+"""Head checkpoints: folders of tensors, whose keys and shapes are all checked.
 
 Nothing in a file is executed: pickles are read with `weights_only=True`.
 """
@@ -62,7 +62,7 @@ class Checkpoint:
         """Notes on the head that the report shows."""
 
     def config(self) -> dict[str, Any]:
-        """The folder's config.json, or the config of a source."""
+        """The folder's config.json, or the config of a weight source."""
         if not isinstance(self._weights, Path):
             return dict(self._weights.config)
         path = self._weights / CONFIG
@@ -82,7 +82,7 @@ class Checkpoint:
         return iter(self._tensors)
 
     def rename(self, *prefixes: tuple[str, str]) -> None:
-        """Replace the beginnings of keys, (published, internal). Errors name the published keys."""
+        """Replace prefixes of keys, pairs (published, internal). Errors name the published keys."""
         for published, internal in prefixes:
             for key in [key for key in self._tensors if key.startswith(published)]:
                 new_key = internal + key.removeprefix(published)
@@ -95,7 +95,7 @@ class Checkpoint:
         self._unread = set(self._tensors)
 
     def published(self, key: str) -> str:
-        """The name that the file has for a key, or would have if it is missing."""
+        """The name of a key in the file, or the name it would have there if it is missing."""
         if key in self._file_names:
             return self._file_names[key]
         for published, internal in self._renamed:
@@ -118,9 +118,9 @@ class Checkpoint:
         self._unread.discard(key)
 
     def take(self, key: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        """The numbers of that name, in `dtype` if given; they must exist and have this shape.
+        """The tensor of that name, in `dtype` if given; it must exist and have this shape.
 
-        Integers and numbers of 8 bits stand for others, by scales that no format here has.
+        Integers and 8-bit numbers are refused: they are quantised, and no format here has scales.
         """
         self.expect(key, *shape)
         tensor = self._tensors[key]
@@ -133,7 +133,7 @@ class Checkpoint:
         return taken
 
     def integers(self, key: str, size: int) -> Tensor:
-        """The integers or truth values [size] of that name."""
+        """The tensor [size] of integers or truth values of that name, as integers."""
         self.expect(key, size)
         tensor = self._tensors[key]
         if tensor.is_floating_point():
@@ -176,7 +176,7 @@ class Checkpoint:
 
     @contextmanager
     def config_errors(self, what: str) -> Iterator[None]:
-        """Turn errors of transformers on an unknown config into the checkpoint's error."""
+        """Turn errors of transformers about an invalid config into the checkpoint's error."""
         try:
             yield
         except SpecbenchError:
@@ -203,7 +203,7 @@ def frozen(tensor: Tensor) -> nn.Parameter:
 def read_tensors(
     method: str, folder: Path, file_names: tuple[str, ...], prefix: str = ""
 ) -> dict[str, Tensor]:
-    """Tensors of the first file in `file_names` that is there, whole or in shards."""
+    """Tensors of the first file in `file_names` that exists, whole or in shards."""
     for name in file_names:
         if (folder / name).is_file():
             return _read_file(folder / name, prefix)
@@ -243,7 +243,7 @@ def _read_file(path: Path, prefix: str) -> dict[str, Tensor]:
             with safe_open(path, "pt") as file:
                 keys = [key for key in file.keys() if key.startswith(prefix)]  # noqa: SIM118
                 return {key: file.get_tensor(key) for key in keys}
-        with warnings.catch_warnings():  # a bad pickle gives one error, no warnings as well
+        with warnings.catch_warnings():  # a bad pickle raises; warnings would only repeat it
             warnings.simplefilter("ignore")
             tensors: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged or hostile file may fail in any way

@@ -19,7 +19,7 @@ from specbench.engine.drafter import BuildContext
 from specbench.errors import CheckpointError
 
 SORTED_BY = 32
-"""Tokens that decide the order; a longer context cannot be looked up."""
+"""Number of tokens that positions are sorted by; a longer context cannot be looked up."""
 SEPARATOR = -1
 """Ends each text of the corpus."""
 
@@ -35,7 +35,7 @@ class Datastore:
         """Sort the texts, given as token ids."""
         joined = [token for text_ids in texts for token in (*text_ids, SEPARATOR)]
         token_ids = np.array(joined, dtype=np.int32)
-        # rank [tokens]: of each position among all, by its first `width` tokens.
+        # rank [tokens] of each position among all, by the `width` tokens that begin there.
         rank = np.unique(token_ids, return_inverse=True)[1].astype(np.int64) + 1
         width = 1
         while width < SORTED_BY:  # each round doubles the number of tokens that decide
@@ -81,7 +81,7 @@ class Datastore:
     def longest_match(self, context: Sequence[int], length: int) -> tuple[int, list[int]]:
         """Number of the last tokens of `context` that occur, and up to `length` tokens after them.
 
-        The earliest occurrence of the longest match counts; 0 and no tokens without one.
+        The earliest occurrence of the longest match counts. Without a match: 0 and no tokens.
         """
         sizes = range(1, min(len(context), SORTED_BY) + 1)
 
@@ -122,7 +122,7 @@ class Datastore:
 
 
 def _problem(token_ids: NDArray[np.int32], order: NDArray[np.int32]) -> str | None:
-    """Return why the arrays are not a datastore, or None if they are one."""
+    """The reason that the arrays are not a datastore, or None if they are one."""
     if token_ids.size == 0 or token_ids.ndim != 1 or token_ids.shape != order.shape:
         return f"{token_ids.size} tokens, {order.size} in order"
     if not token_ids.dtype == order.dtype == np.int32 or token_ids.min() < SEPARATOR:

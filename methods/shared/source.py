@@ -1,4 +1,4 @@
-"""Options of a method, read from its file: importing it would import torch."""
+"""Options of a method, read from its source file, since importing it would import torch."""
 
 import ast
 import importlib
@@ -9,22 +9,22 @@ _PACKAGE = "specbench.methods"
 
 
 def read_options(method: str) -> Any:
-    """The dataclass of options of a built-in method, with fields only.
+    """The dataclass of options of a built-in method, without the methods of the class.
 
-    None if its file cannot be read: importing it will say why.
+    None if the file cannot be read; the error will appear when the module is imported.
     """
     try:
         bindings = _bindings(method)
         keywords = {keyword.arg: keyword.value for keyword in bindings["METHOD"].value.keywords}
-        return _evaluate(keywords["options"].id, bindings)
+        return _value_of(keywords["options"].id, bindings)
     except Exception:  # whatever a file that is being written may raise
         return None
 
 
 def _bindings(module: str) -> dict[str, Any]:
-    """The statements of a module of the methods by the name that they bind.
+    """The top-level statements of a module in this package, by the name that each one binds.
 
-    An imported name has a pair instead: its module, and its name there.
+    For an imported name, a pair takes the statement's place: its module, and its name there.
     """
     path = Path(__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py")
     bindings: dict[str, Any] = {}
@@ -42,20 +42,20 @@ def _bindings(module: str) -> dict[str, Any]:
     return bindings
 
 
-def _evaluate(name: str, bindings: dict[str, Any]) -> Any:
-    """What a name stands for: its declaration is run alone, after those that it uses."""
+def _value_of(name: str, bindings: dict[str, Any]) -> Any:
+    """The value of a name: runs the statement that binds it, after those of names that it uses."""
     node = bindings[name]
     if isinstance(node, tuple):
         module, original_name = node
         if module.startswith(f"{_PACKAGE}."):
             module_name = module.removeprefix(f"{_PACKAGE}.")
-            return _evaluate(original_name, _bindings(module_name))
+            return _value_of(original_name, _bindings(module_name))
         return getattr(importlib.import_module(module), original_name)
     names = [child for child in ast.walk(node) if isinstance(child, ast.Name)]
     used = {child.id for child in names if isinstance(child.ctx, ast.Load)}
     namespace: dict[str, Any] = {"__name__": _PACKAGE}
     for used_name in used & bindings.keys():
-        namespace[used_name] = _evaluate(used_name, bindings)
+        namespace[used_name] = _value_of(used_name, bindings)
     code = compile(ast.Module([node], []), name, "exec", dont_inherit=True)
     exec(code, namespace)
     return namespace[name]

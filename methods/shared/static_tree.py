@@ -21,9 +21,9 @@ from specbench.types import option
 TREE_HELP = "a named tree, a shape such as 4x2x1, or a JSON file of paths"
 """Help of an option `tree`."""
 NUM_RANKS = 64
-"""Ranks at each depth that an acceptance profile knows."""
+"""Number of ranks at each depth that an acceptance profile records."""
 PROFILE_DEPTH = 6
-"""Depths that an acceptance profile knows."""
+"""Number of depths that an acceptance profile records."""
 Ranks = tuple[int, ...]
 """A node as the ranks on its path from the root; the root's path is empty."""
 
@@ -67,12 +67,12 @@ class TreeOptions(MethodOptions):
     nodes: int = option(0, "most nodes that are used, the root included; 0: all", min=0)
 
     def profiled(self) -> Self:
-        """These options for an acceptance profile: as deep as a profile is."""
+        """These options for an acceptance profile: a chain with the depth of a profile."""
         return replace(self, tree="x".join("1" * PROFILE_DEPTH), nodes=0)
 
 
 def best_ids(ops: Ops, logits: Tensor) -> Tensor:
-    """The best tokens [n, NUM_RANKS] after logits [n, vocab]; fewer of a smaller vocabulary."""
+    """The best tokens [n, NUM_RANKS] by logits [n, vocab]; fewer if the vocabulary is smaller."""
     return ops.topk_ids(logits, min(NUM_RANKS, logits.shape[-1]))
 
 
@@ -81,8 +81,7 @@ def ranks_of(
 ) -> list[int]:
     """The rank of each token among the best [NUM_RANKS] of its depth, NUM_RANKS if it has none.
 
-    `best_by_depth` is read for as many depths as there are tokens; the depths after them have no
-    ranks.
+    `best_by_depth` is read for as many depths as there are tokens; later depths get NUM_RANKS.
     """
     ranks = []
     for token, best in zip(token_ids, best_by_depth, strict=False):
@@ -127,9 +126,9 @@ class StaticTree:
         """Load the tree that the options name, by its name, shape or JSON file.
 
         Shape "4x2" has four nodes with two children each. A file lists paths of ranks:
-        `[[0], [1], [0, 0]]`. Nodes that cannot be filled are left out: ranks of the size of the
-        target's vocabulary and above, depths above `max_depth` (the number of heads). The
-        option `nodes` keeps that many nodes, of the lowest ranks and depths.
+        `[[0], [1], [0, 0]]`. Nodes that cannot be filled are left out: ranks that the target's
+        vocabulary does not have, and depths beyond `max_depth` (the number of heads). The option
+        `nodes` limits the number of nodes; those with the lowest ranks and depths are kept.
 
         Raises:
             UserError: the name is unknown, or the file is not such a list.
@@ -174,12 +173,12 @@ class StaticTree:
 
 
 def _by_sum(path: Ranks) -> tuple[int, Ranks]:
-    """The order in which nodes are kept. A parent's sum is below its child's."""
+    """Sort key of the nodes to keep: depth + ranks. A parent comes before its children."""
     return len(path) + sum(path), path
 
 
 def _levels(path_of: list[Ranks], parents: list[int], layout: TreeLayout) -> Iterator[Level]:
-    """The levels of a tree, whose nodes' paths and parents are given."""
+    """The levels of a tree, from the path and the parent of each node."""
     device = layout.parents.device
     num_candidates = _num_candidates(path_of)
     inner = set(parents)

@@ -20,7 +20,7 @@ class StoredPool(NamedTuple):
 
     token_ids: NDArray[np.integer[Any]]  # [expanded, top_k]
     log_probs: NDArray[np.float32]  # [expanded, top_k]
-    nodes: NDArray[np.uint16]  # [expanded - 1] each beam node, as an index among all children
+    nodes: NDArray[np.uint16]  # [expanded - 1] index of each beam node among all children
 
     @classmethod
     def read(cls, tree: DraftTree) -> StoredPool:
@@ -51,7 +51,7 @@ class StoredPool(NamedTuple):
         return {path: row for row, path in enumerate(paths)}
 
     def depth_of(self, token_ids: Sequence[int]) -> int:
-        """Number of the first of `token_ids` that are a path of the pool."""
+        """Length of the longest prefix of `token_ids` that is a path in the pool."""
         rows, path = self.rows(), tuple(token_ids)
         for depth, token in enumerate(path):
             row = rows.get(path[:depth])
@@ -61,6 +61,8 @@ class StoredPool(NamedTuple):
 
 
 class _FirstOfEquals(Ops):
+    """Operations whose `topk` takes the first of equal values."""
+
     def topk(self, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
         best = values.sort(descending=True, stable=True)
         return best.values[:k], best.indices[:k]
