@@ -3,12 +3,12 @@
     python -m benchmarks.audit_power [--seeds N] [--jobs N] [--minutes M] [--out FILE]
 
 Plants each bug of tests/support/bugs.py in a method that drafts with `tiny`'s draft model plus
-noise. The contract's checks have to find every bug, the audit every one that shows in outputs,
-within 200 answers. Sound variants, and N runs of all real methods, may fail in at most two audits.
-Methods without weights for `tiny` run on a small random model. All draws are seeded.
+noise. The contract's checks have to find every bug. The audit has to find every bug that shows in
+outputs, within 200 answers. Sound variants, and N runs of all real methods, may cause at most two
+false alarms. Methods without weights for `tiny` run on a small random model. All draws are seeded.
 
-A part's result is a line of FILE once it ends, and later calls go on from there: take another file
-after a change of the code. No part begins after M minutes.
+The result of each part is appended to FILE as a line, and later calls skip the parts in FILE: name
+another file after a change of the code. No part begins after M minutes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from benchmarks.planting import (
 from tests.support.bugs import BUGS, SOUND
 
 OUT = Path("build/audit_power.jsonl")
-NUM_SEEDS, SEEDS_A_PART = 50, 5
+NUM_SEEDS, SEEDS_PER_PART = 50, 5
 MAX_ANSWERS, MAX_ALARMS = 200, 2
 WITHOUT_WEIGHTS = ("dflash", "layerskip", "mtp", "pard", "peagle", "rest")
 """Methods that `tiny` has no weights for."""
@@ -49,20 +49,20 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no part after these")
     parser.add_argument("--out", type=Path, default=OUT, help="file of results")
-    asked = parser.parse_args()
-    done, parts = read_parts(asked.out), parts_of(asked.seeds)
+    arguments = parser.parse_args()
+    done, parts = read_parts(arguments.out), parts_of(arguments.seeds)
     missing = [part for part in parts if part not in done]
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    with asked.out.open("a", encoding="utf-8") as out:
-        for ended in _run(missing, asked.jobs, limit=monotonic() + 60 * asked.minutes):
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    with arguments.out.open("a", encoding="utf-8") as out:
+        for ended in _run(missing, arguments.jobs, limit=monotonic() + 60 * arguments.minutes):
             print(json.dumps(asdict(ended)), file=out, flush=True)
             print(f"{ended.part}: {ended.seconds:.0f} s {ended.figures}", flush=True)
             done[ended.part] = ended
     if left := sum(part not in done for part in parts):
         sys.exit(f"{left} of {len(parts)} parts are left: call again.")
-    found = Summary({part: done[part] for part in parts})
-    print(*found.lines(), sep="\n")
-    sys.exit(not found.is_passed)
+    summary = Summary({part: done[part] for part in parts})
+    print(*summary.lines(), sep="\n")
+    sys.exit(not summary.is_passed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,34 +93,34 @@ def _run(parts: Sequence[str], num_jobs: int, *, limit: float) -> Iterator[Ended
 
 
 def parts_of(num_seeds: int) -> list[str]:
-    """Names of all parts: a kind, and a name or the first of some seeds."""
-    seeds = range(0, num_seeds, SEEDS_A_PART)
+    """Names of all parts: a kind, then the name of a variant or the first seed of the part."""
+    seeds = range(0, num_seeds, SEEDS_PER_PART)
     return [
         *(f"bug: {bug.name}" for bug in BUGS),
-        *(f"sound: {one.name}" for one in SOUND),
+        *(f"sound: {variant.name}" for variant in SOUND),
         *(f"{kind}: {seed}" for kind in ("tiny", "random") for seed in seeds),
     ]
 
 
 def run_part(limit: float, part: str) -> Ended | None:
-    """The result of a part; None after the limit."""
+    """The result of a part; None if the limit has passed."""
     if monotonic() > limit:
         return None
     kind, _, name = part.partition(": ")
     ground = _ground("random" if kind == "random" else "tiny")
     before = process_time()
     if kind == "bug":
-        figures = audit_bug(next(one for one in BUGS if one.name == name), ground)
+        figures = audit_bug(next(bug for bug in BUGS if bug.name == name), ground)
     elif kind == "sound":
-        figures = audit_sound(next(one for one in SOUND if one.name == name), ground)
+        figures = audit_sound(next(sound for sound in SOUND if sound.name == name), ground)
     else:
-        figures = audit_real(ground, range(int(name), int(name) + SEEDS_A_PART))
+        figures = audit_real(ground, range(int(name), int(name) + SEEDS_PER_PART))
     return Ended(part, process_time() - before, figures)
 
 
 @cache
 def _ground(name: str) -> Ground:
-    """The models of a process."""
+    """The models and prompts of that name, loaded once per process."""
     return tiny_ground() if name == "tiny" else random_ground(WITHOUT_WEIGHTS)
 
 
@@ -132,32 +132,32 @@ class Summary:
         bugs, sound = self._figures("bug"), self._figures("sound")
         real = [*self._figures("tiny").values(), *self._figures("random").values()]
         self.num_bugs, self.num_sound = len(bugs), len(sound)
-        self.escaped = [name for name, one in bugs.items() if not one["contract"]]
-        self.in_outputs = {n: one for n, one in bugs.items() if one["audit"] is not None}
+        self.escaped = [name for name, bug in bugs.items() if not bug["contract"]]
+        self.in_outputs = {name: bug for name, bug in bugs.items() if bug["audit"] is not None}
         self.missed = [
             name
-            for name, one in self.in_outputs.items()
-            if not one["audit"] or one["answers"] > MAX_ANSWERS
+            for name, bug in self.in_outputs.items()
+            if not bug["audit"] or bug["answers"] > MAX_ANSWERS
         ]
-        self.most_answers = max(one["answers"] for one in self.in_outputs.values())
-        self.num_audits = sum(one["audits"] for one in real)
+        self.most_answers = max(bug["answers"] for bug in self.in_outputs.values())
+        self.num_audits = sum(figures["audits"] for figures in real)
         self.alarms = [
             f"{name}: {text}"
-            for name, one in sound.items()
-            for text in (*one["contract"], *one["audit"])
+            for name, figures in sound.items()
+            for text in (*figures["contract"], *figures["audit"])
         ]
-        self.alarms += [text for one in real for text in one["alarms"]]
+        self.alarms += [text for figures in real for text in figures["alarms"]]
 
     def _figures(self, kind: str) -> dict[str, Figures]:
         parts = {part.partition(": "): ended for part, ended in self._ended.items()}
-        return {name: ended.figures for (own, _, name), ended in parts.items() if own == kind}
+        return {name: ended.figures for (k, _, name), ended in parts.items() if k == kind}
 
     @property
     def is_passed(self) -> bool:
         return not self.escaped and not self.missed and len(self.alarms) <= MAX_ALARMS
 
     def lines(self) -> Iterator[str]:
-        """The counts, in words."""
+        """Lines with the counts of bugs, alarms and seconds."""
         yield f"bugs: {self.num_bugs}; the contract misses {_listed(self.escaped)}"
         yield (
             f"of {len(self.in_outputs)} that show in outputs the audit misses "
@@ -167,7 +167,7 @@ class Summary:
             f"{self.num_sound} sound variants and {self.num_audits} audits of real methods: "
             f"{len(self.alarms)} false alarms ({_listed(self.alarms)})"
         )
-        yield f"{sum(one.seconds for one in self._ended.values()):.0f} s of CPU time"
+        yield f"{sum(ended.seconds for ended in self._ended.values()):.0f} s of CPU time"
 
 
 def _listed(names: Sequence[Any]) -> str:

@@ -3,10 +3,10 @@
     python benchmarks/coverage.py [--short]
 
 Every run has six tasks and four methods whose true speedup is 1. A prompt moves a method's speed by
-15 %, and each completion has 3 % noise besides the noise named in a row. The estimator is the
-reports' own: ratios of sums, the bootstrap over prompts, passes or runs as random effects, and the
-ranking with its corrected tests, which have the variances of the intervals. Printed are the shares
-of runs in which the interval of the mean speedup covers 1, in which any method is claimed to differ
+15 %, and each completion has 3 % noise besides the noise that a row names. The estimator is that of
+the reports: ratios of sums, the bootstrap over prompts, passes or runs as random effects, and the
+ranking with its corrected tests, which have the variances of the intervals. Prints the shares of
+runs in which the interval of the mean speedup covers 1, in which any method is claimed to differ
 from vanilla (a colour), and in which the fastest is claimed to differ from another (the sentence).
 """
 
@@ -31,12 +31,13 @@ METHODS = ("a", "b", "c", "d")
 NUM_TASKS = 6
 PROMPT_SD, NOISE = 0.15, 0.03
 UNTIL = 0.02
+"""Half width of all intervals, as a share of the speedup, at which `sequential` ends a run."""
 _MOST_PASSES = 20
 NUM_RUNS = 300
 
 Generator: TypeAlias = np.random.Generator
 Noise: TypeAlias = Callable[[Generator, tuple[int, int, int, int]], FloatArray]
-"""Log factors of the times [units, prompts, methods] of a shape: runs, passes, prompts, methods."""
+"""Draws logarithms of factors of the times, in the given shape [runs, passes, prompts, methods]."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,8 @@ def load(generator: Generator, shape: tuple[int, int, int, int]) -> FloatArray:
     rho, sd = 0.95, 0.1
     driven = generator.normal(0, sd * np.sqrt(1 - rho**2), size)
     driven[0] *= 1 / np.sqrt(1 - rho**2)
-    found: FloatArray = lfilter([1.0], [1.0, -rho], driven)
-    return found.reshape(shape)
+    logs: FloatArray = lfilter([1.0], [1.0, -rho], driven)
+    return logs.reshape(shape)
 
 
 def bursts(generator: Generator, shape: tuple[int, int, int, int]) -> FloatArray:
@@ -124,13 +125,13 @@ class Simulator:
         """The mean speedups after the first pass at which all intervals are narrow enough."""
         tasks = self._tasks(Design("", 1, _MOST_PASSES), noise)
         for num_passes in range(least, _MOST_PASSES + 1):
-            found = self._estimate(tasks, num_passes, num_passes)
+            estimates = self._estimate(tasks, num_passes, num_passes)
             if all(
-                one.interval and one.interval.half_width <= width * one.value
-                for one in rank(found, "vanilla").speedups.values()
+                speedup.interval and speedup.interval.half_width <= width * speedup.value
+                for speedup in rank(estimates, "vanilla").speedups.values()
             ):
                 break
-        return found
+        return estimates
 
     def _tasks(self, design: Design, noise: Noise) -> list[tuple[FloatArray, FloatArray]]:
         """Tokens [prompts] and seconds [passes of all runs, prompts, methods] of each task."""
@@ -154,7 +155,7 @@ class Simulator:
             ratios = self._ratios(tokens, seconds[:num_passes], num_units)
             for method, ratio in ratios.items():
                 cells[method].append(draws.estimate(ratio))
-        return {method: mean(found) for method, found in cells.items()}
+        return {method: mean(estimates) for method, estimates in cells.items()}
 
     def _ratios(self, tokens: FloatArray, seconds: FloatArray, num_units: int) -> dict[str, Ratio]:
         num_passes, num_prompts, _ = seconds.shape
@@ -163,11 +164,11 @@ class Simulator:
         counted = np.tile(tokens, num_passes)
         ratios = {}
         for i, method in enumerate(METHODS, start=1):
-            base_s, own_s = seconds[:, :, 0], seconds[:, :, i]
-            top, bottom = [base_s.ravel(), counted], [counted, own_s.ravel()]
+            base_s, method_s = seconds[:, :, 0], seconds[:, :, i]
+            top, bottom = [base_s.ravel(), counted], [counted, method_s.ravel()]
             ratios[method] = Ratio(
                 np.stack([base_s.sum(0), num_passes * tokens], 1),
-                np.stack([num_passes * tokens, own_s.sum(0)], 1),
+                np.stack([num_passes * tokens, method_s.sum(0)], 1),
                 units=log_ratios(RowGroups(requests, units, requests, num_units), top, bottom),
                 machine=None,
             )
@@ -176,7 +177,7 @@ class Simulator:
 
 @dataclass(frozen=True)
 class Shares:
-    """Shares of runs: the interval covers the truth, and a colour or the sentence claims."""
+    """Shares of intervals that cover the truth, and of runs with a false colour or sentence."""
 
     covered: float
     coloured: float
@@ -184,15 +185,17 @@ class Shares:
 
     @property
     def text(self) -> str:
-        return " / ".join(f"{one * 100:.0f}" for one in (self.covered, self.coloured, self.said))
+        return " / ".join(
+            f"{share * 100:.0f}" for share in (self.covered, self.coloured, self.said)
+        )
 
 
 def measure(run: Callable[[], Mapping[str, Estimate]], num_runs: int) -> Shares:
-    """The shares among this many runs; intervals that are withheld do not count."""
+    """The shares among this many runs. Intervals that are withheld do not count."""
     covered = given = coloured = said = 0
-    for found in (run() for _ in range(num_runs)):
-        ranking = rank(found, "vanilla")
-        intervals = [one.interval for one in ranking.speedups.values() if one.interval]
+    for estimates in (run() for _ in range(num_runs)):
+        ranking = rank(estimates, "vanilla")
+        intervals = [speedup.interval for speedup in ranking.speedups.values() if speedup.interval]
         given += len(intervals)
         covered += sum(1.0 in interval for interval in intervals)
         coloured += any(map(is_claimed, ranking.against_baseline.values()))
@@ -215,10 +218,10 @@ def table(num_runs: int = NUM_RUNS, sizes: tuple[int, ...] = (6, 80)) -> Iterato
 
 
 def sequential(num_runs: int = NUM_RUNS, size: int = 24) -> Iterator[str]:
-    """Coverage if passes end by the interval's width."""
+    """Coverage and false claims if a run ends once all intervals are narrow enough."""
     for name in ("no other noise", "passes differ by 2 %"):
-        found = measure(partial(Simulator(size).until, UNTIL, NOISES[name]), num_runs)
-        yield f"| until ±{UNTIL * 100:g} %, {name} | {size} | {found.text} |"
+        shares = measure(partial(Simulator(size).until, UNTIL, NOISES[name]), num_runs)
+        yield f"| until ±{UNTIL * 100:g} %, {name} | {size} | {shares.text} |"
 
 
 def two_passes(num_runs: int = NUM_RUNS) -> Iterator[str]:
@@ -230,7 +233,7 @@ def two_passes(num_runs: int = NUM_RUNS) -> Iterator[str]:
 
 
 def power(num_runs: int = NUM_RUNS, size: int = 80) -> Iterator[str]:
-    """Shares of runs that claim a method to be faster than vanilla which is, by this much."""
+    """Shares of runs that claim a difference from vanilla for a method that is truly faster."""
     yield "| passes and runs differ by 2 %, one method is faster by | 1 pass | 3 passes | 5 runs |"
     yield "|---|---:|---:|---:|"
     noise = NOISES["passes differ by 2 %"]
@@ -238,8 +241,8 @@ def power(num_runs: int = NUM_RUNS, size: int = 80) -> Iterator[str]:
         shares = []
         for design in (DESIGNS[0], DESIGNS[1], DESIGNS[3]):
             simulator = Simulator(size, gain=gain)
-            found = (rank(simulator.run(design, noise), "vanilla") for _ in range(num_runs))
-            claims = [is_claimed(ranking.against_baseline[METHODS[0]]) for ranking in found]
+            rankings = (rank(simulator.run(design, noise), "vanilla") for _ in range(num_runs))
+            claims = [is_claimed(ranking.against_baseline[METHODS[0]]) for ranking in rankings]
             shares.append(f"{np.mean(claims) * 100:.0f}")
         yield f"| {gain * 100:.0f} % | {' | '.join(shares)} |"
 
@@ -248,8 +251,8 @@ def main() -> None:
     """Simulate and print."""
     num_runs = 40 if "--short" in sys.argv else NUM_RUNS
     print(f"{num_runs} runs a number: % covered / with a false colour / sentence\n", flush=True)
-    several = (table, sequential, two_passes, power)
-    for lines in (make(num_runs) for make in several):
+    tables = (table, sequential, two_passes, power)
+    for lines in (make_lines(num_runs) for make_lines in tables):
         for line in lines:
             print(line, flush=True)
         print()

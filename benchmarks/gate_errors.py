@@ -7,8 +7,8 @@ spread of 5 %; every fiftieth takes a third longer), and each run drifts as a wh
 pairs differ by noise alone, and 1 % of the greedy answers change, as near-ties do. In slow pairs,
 one method is 10 % slower in one of the two runs.
 
-With limits of zero, any number that is slightly worse is a regression. There the runs do not drift,
-so every alarm is false, which measures the error rate.
+With limits of zero, any number that is slightly worse is a regression. In these pairs the runs do
+not drift, so every alarm is false, and the share of alarms is the error rate.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ METHODS = {
     "vanilla": 1.0, "sps": 2.2, "pld": 1.7, "lookahead": 1.6, "medusa": 2.6, "hydra": 3.4,
     "eagle": 3.8, "eagle2": 4.6, "eagle3": 5.4,
 }  # fmt: skip
-"""Mean accepted tokens."""
+"""Mean accepted tokens of each method."""
 RECORDED = Path(__file__).parent.parent / "results/recorded/amd-epyc-2-cores"
 TASKS = ("mt_bench", "humaneval", "gsm8k", "alpaca", "cnn_dm", "natural_questions")
 NOISE, DRIFT, HELD_UP, FLIPPED = 0.05, 0.01, 0.02, 0.01
+"""Spreads of a completion's time and of a run's, and shares of slow completions and new answers."""
 
 
 class Simulator:
@@ -137,7 +138,7 @@ def main() -> None:
     for by in (0.02, 0.05, 0.10):
         _caught(num_pairs, Simulator(24, drift=0.0), at_zero, by)
     for drift in (0.01, 0.03, 0.06, 0.15):
-        _several(num_pairs, Simulator(8, drift=drift, bursts=0.05), default, drift)
+        _five_baselines(num_pairs, Simulator(8, drift=drift, bursts=0.05), default, drift)
 
 
 def _false_alarms(num_pairs: int, simulator: Simulator, allowed: Allowed) -> None:
@@ -163,8 +164,8 @@ def _caught(num_pairs: int, simulator: Simulator, allowed: Allowed, by: float = 
           f"{caught}/{num_pairs}, another one blamed {others}/{num_pairs}", flush=True)  # fmt: skip
 
 
-def _several(num_runs: int, simulator: Simulator, allowed: Allowed, drift: float) -> None:
-    """Runs against five baselines, with bursts of 3x on 5 % of the completions."""
+def _five_baselines(num_runs: int, simulator: Simulator, allowed: Allowed, drift: float) -> None:
+    """Compare runs with five baselines; 5 % of the completions take 3 times as long."""
     stopped = caught = others = unclear = 0
     for i in range(num_runs):
         seeds = range(10 * i + 100_000, 10 * i + 100_005)
@@ -174,8 +175,8 @@ def _several(num_runs: int, simulator: Simulator, allowed: Allowed, drift: float
         seed = 10 * i + 100_009
         equal = check(simulator.run(seed), first, allowed, more=more)
         slower = check(simulator.run(seed, {slow: 0.20}), first, allowed, more=more)
-        stopped += any(one.name == "speed" for one in equal.failures)
-        unclear += any(one.text.startswith("cannot tell") for one in equal.checks)
+        stopped += any(failure.name == "speed" for failure in equal.failures)
+        unclear += any(result.text.startswith("cannot tell") for result in equal.checks)
         caught += is_blamed(slower, slow)
         others += any(is_blamed(slower, method) for method in METHODS if method != slow)
     print(
