@@ -35,8 +35,8 @@ from specbench.models.cards import find_model
 
 ROWS = (1, 6, 26, 60)
 ROUNDS, STEPS = 5, 4
-MORE = 256
-"""Room after the context, for trees and for the bucket that they end in."""
+EXTRA_ROWS = 256
+"""Cache rows after the context, for trees and for the bucket that they end in."""
 
 
 @torch.inference_mode()
@@ -51,7 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path(os.devnull), help="lines of JSON")
     given = parser.parse_args(argv)
     device = torch.device(pick_device(given.device).name)
-    target = _load(given.model, device, getattr(torch, given.dtype), max(given.contexts) + MORE)
+    target = _load(
+        given.model, device, getattr(torch, given.dtype), max(given.contexts) + EXTRA_ROWS
+    )
     fastest = bandwidth(device)
     with given.out.open("a", encoding="utf-8") as out:
         for length in given.contexts:
@@ -64,16 +66,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 def measure(target: Target, length: int, fastest: float) -> dict[str, Any]:
     """Times of a prefill of `length` tokens, and of steps over several numbers of rows after it.
 
-    `share` of the bandwidth `fastest`, in bytes per second, at which weights and cache are read.
+    `share` is the speed at which weights and cache are read / `fastest`, the bandwidth in bytes/s.
     """
     ids = torch.randint(3, target.vocab_size, (length,), generator=torch.Generator().manual_seed(0))
     clock = DeviceClock(target.device)
-    prefill_s = _seconds(lambda: target.prefill(ids.tolist(), num_new=MORE), clock, rounds=2)
+    prefill_s = _seconds(lambda: target.prefill(ids.tolist(), num_new=EXTRA_ROWS), clock, rounds=2)
     num_bytes = pass_bytes(target.model) + length * target.cache.bytes_per_token
     steps = {}
     for num_rows in ROWS:
         tree = DraftTree.chain(torch.full((num_rows,), 5, device=target.device))
-        step_s = _seconds(partial(_several, target, tree), clock, ROUNDS) / STEPS
+        step_s = _seconds(partial(_run_steps, target, tree), clock, ROUNDS) / STEPS
         share = num_bytes / (step_s * fastest)
         steps[num_rows] = {"step_ms": round(1e3 * step_s, 3), "share": round(share, 4)}
     return {
@@ -84,13 +86,13 @@ def measure(target: Target, length: int, fastest: float) -> dict[str, Any]:
     }
 
 
-def _several(target: Target, tree: DraftTree) -> None:
+def _run_steps(target: Target, tree: DraftTree) -> None:
     for _ in range(STEPS):
         target.forward(tree)
 
 
 def _seconds(work: Callable[[], object], clock: DeviceClock, rounds: int) -> float:
-    """Median seconds, after one round that loads kernels and records."""
+    """Median seconds, without a first round that loads kernels and captures graphs."""
     work()
     times = []
     for _ in range(rounds):
@@ -105,8 +107,8 @@ def _load(name: str, device: torch.device, dtype: torch.dtype, context: int) -> 
     card = find_model(name)
     source: WeightSource | Path = Path(card.repo)
     if not card.is_embedded:
-        made = stand_in_of(card).target
-        source = replace(made, config={**made.config, "max_position_embeddings": context})
+        stand_in = stand_in_of(card).target
+        source = replace(stand_in, config={**stand_in.config, "max_position_embeddings": context})
     execution = make_execution(pick_mode("auto", Device(str(device))), device, dtype)
     return load_target(source, dtype=dtype, device=device, execution=execution)
 

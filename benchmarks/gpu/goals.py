@@ -17,7 +17,7 @@ _IS_MET = {">=": operator.ge, "<": operator.lt, "=": operator.eq}
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A bound on figures of runs; `row` and `figure` are patterns."""
+    """A bound on figures of runs; `row` and `figure` are patterns of names."""
 
     text: str
     row: str
@@ -25,7 +25,7 @@ class Goal:
     comparison: str
     bound: float
     is_bug: bool = False
-    """A run that misses the goal shows a bug, not slow code."""
+    """True if a run that misses the goal shows a bug, not slow code."""
 
 
 GOALS = (
@@ -45,7 +45,7 @@ GOALS = (
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A goal and its worst figure in one row; None if it was not measured."""
+    """A goal and its worst figure in a row of the suite; None if it was not measured."""
 
     goal: Goal
     row: str
@@ -69,14 +69,14 @@ class Judged:
 
 
 def judge(runs: Mapping[str, Path]) -> Iterator[Judged]:
-    """Every goal in each run it applies to. A figure counts for the first goal that names it."""
-    found = {name: figures(path) for name, path in runs.items() if (path / HEADER).exists()}
+    """Judge every goal in each run it applies to. A figure counts once, for its first goal."""
+    remaining = {name: figures(path) for name, path in runs.items() if (path / HEADER).exists()}
     for goal in GOALS:
         is_judged = False
-        for row, own in found.items():
-            names = [name for name in own if fnmatchcase(name, goal.figure)]
+        for row, of_run in remaining.items():
+            names = [name for name in of_run if fnmatchcase(name, goal.figure)]
             if fnmatchcase(row, goal.row) and names:
-                values = [own.pop(name) for name in names]
+                values = [of_run.pop(name) for name in names]
                 is_judged = True
                 yield Judged(goal, row, min(values) if goal.comparison == ">=" else max(values))
         if not is_judged:
@@ -84,28 +84,28 @@ def judge(runs: Mapping[str, Path]) -> Iterator[Judged]:
 
 
 def figures(path: Path) -> dict[str, float]:
-    """The figures of a run that goals are about, as far as it was measured."""
+    """The figures of a run that goals are about. Those that were not measured are left out."""
     run = read_run(path)
     header, metrics, limits = run.header, measure(run), None
     if not isinstance(metrics.roofline, Missing):
         limits = metrics.roofline
-    found: dict[str, Value | float | None] = {
+    values: dict[str, Value | float | None] = {
         "num_failed": sum(record.status != "ok" for record in run.records)
     }
     if header.spec.values.device.startswith("cuda"):
-        found["num_eager"] = sum(one.reason is not None for one in header.execution.values())
-        found["num_fallbacks"] = bool(header.kernels and header.kernels.reason)
+        values["num_eager"] = sum(mode.reason is not None for mode in header.execution.values())
+        values["num_fallbacks"] = bool(header.kernels and header.kernels.reason)
     if header.preparation and header.preparation.warm_up_s is not None:
-        found["warm_up_s"] = header.preparation.warm_up_s
-        found["num_late"] = header.preparation.num_late
+        values["warm_up_s"] = header.preparation.warm_up_s
+        values["num_late"] = header.preparation.num_late
     for method in metrics.methods:
         cost = metrics.cost(method, metrics.temperatures[0])
-        found[f"share_of_limit.{method}"] = cost.reached
+        values[f"share_of_limit.{method}"] = cost.reached
         if limits and isinstance(share := limits.bandwidth_share(cost.step_s), Estimate):
             draft = limits.draft_bytes.get(method, 0) / limits.target_bytes
-            found[f"bandwidth.{method}"] = share.value * (1 + draft)
+            values[f"bandwidth.{method}"] = share.value * (1 + draft)
         if phases := cost.phases:
             total = phases.draft_s + phases.verify_s + phases.commit_s + phases.host_s
-            found[f"host_share.{method}"] = phases.host_s / total
-    values = {k: v.value if isinstance(v, Estimate) else v for k, v in found.items()}
-    return {name: float(v) for name, v in values.items() if isinstance(v, int | float)}
+            values[f"host_share.{method}"] = phases.host_s / total
+    numbers = {k: v.value if isinstance(v, Estimate) else v for k, v in values.items()}
+    return {name: float(v) for name, v in numbers.items() if isinstance(v, int | float)}

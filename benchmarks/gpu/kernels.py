@@ -46,7 +46,7 @@ class Kernel(NamedTuple):
 
 
 class Offline:
-    """A driver that knows the GPU to compile for, and has none."""
+    """A Triton driver that names the GPU to compile for, without using one."""
 
     def __init__(self, target: Any) -> None:
         self._target = target
@@ -75,8 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with listed() as kernels:
         for is_early in (True, False) if target.arch >= 90 else (False,):
             ops = TritonOps(num_processors, is_early=is_early)
-            for each in {dtype, torch.float32}:
-                check(ops, each)
+            for checked_dtype in {dtype, torch.float32}:
+                check(ops, checked_dtype)
             for shape in filter(None, shapes):
                 layers(ops, shape, dtype)
     return 1 if compile_all(list(kernels), target, given.processes, print) else 0
@@ -104,16 +104,16 @@ def layers(ops: TritonOps, shape: Shape, dtype: torch.dtype) -> None:
 @contextmanager
 def listed() -> Iterator[dict[Kernel, None]]:
     """The kernels that are called within the block, which neither compiles nor launches them."""
-    found: dict[Kernel, None] = {}
+    kernels: dict[Kernel, None] = {}
 
     def note(*, fn: Any, compile: Any, **rest: Any) -> bool:
-        found[Kernel(fn.module, fn.name, compile["specialization_data"])] = None
-        return True  # that nothing is to be compiled
+        kernels[Kernel(fn.module, fn.name, compile["specialization_data"])] = None
+        return True  # tells Triton to compile nothing
 
     before = knobs.runtime.jit_cache_hook
     knobs.runtime.jit_cache_hook = note
     try:
-        yield found
+        yield kernels
     finally:
         knobs.runtime.jit_cache_hook = before
 
@@ -121,14 +121,14 @@ def listed() -> Iterator[dict[Kernel, None]]:
 def compile_all(
     kernels: Sequence[Kernel], target: Any, num_processes: int, say: Callable[[str], object]
 ) -> list[str]:
-    """Compile kernels for a GPU in processes of their own; the reasons of those that fail."""
+    """Compile kernels for a GPU in several processes; returns why kernels failed."""
     began, failures = time.monotonic(), []
     spawning = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(num_processes, spawning, use, (target,)) as pool:
-        doing = {pool.submit(compile_one, kernel): kernel for kernel in kernels}
-        for number, done in enumerate(as_completed(doing), 1):
+        kernel_of = {pool.submit(compile_one, kernel): kernel for kernel in kernels}
+        for number, done in enumerate(as_completed(kernel_of), 1):
             if error := done.exception():
-                failures.append(f"{doing[done].name}: {reason_of(error)}")
+                failures.append(f"{kernel_of[done].name}: {reason_of(error)}")
                 say(failures[-1])
             say(f"{number} of {len(kernels)} kernels, {time.monotonic() - began:.0f} s")
     return failures

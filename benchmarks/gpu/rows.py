@@ -36,18 +36,18 @@ TESTS = {
 }  # fmt: skip
 """Tests that run on a GPU: captures, and races of overlapped launches."""
 SELECTED = "(gpu or kernels) and not (compile or native)"
-"""Those of them that need one, and those of kernels that use it."""
+"""Expression of pytest for the tests among them that need a GPU, or test kernels that use one."""
 TASK = ("gsm8k",)
 """The task of the runs that only explain others."""
 COLD = 3
-"""Limit of a row / its usual time: with no kernel in the cache, and another model to make."""
+"""Time limit of a row / its usual time: enough for an empty kernel cache and a model to make."""
 LEAST_S = 90.0
 """No run begins with less time left: it could not load its model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A run if it has a spec, else a command, with its folder in place of "{}".
+    """A run if it has a spec, else a command, in which "{}" stands for the row's folder.
 
     It usually takes `usual_s` seconds. A command begins only if the call has that much time left.
     """
@@ -89,7 +89,7 @@ def all_rows(given: argparse.Namespace) -> list[Row]:
         ),
     ]  # fmt: skip
     first, *others = (_of_model(model, given) for model in given.model)
-    rows += [*first, *(replace(row, is_required=False) for some in others for row in some)]
+    rows += [*first, *(replace(row, is_required=False) for of_model in others for row in of_model)]
     return rows if is_gpu else rows[1:]
 
 
@@ -103,7 +103,7 @@ def _checked(name: str, spec: RunSpec, settles: str, usual_s: float) -> list[Row
 
 
 def _of_model(model: str, given: argparse.Namespace) -> list[Row]:
-    """The rows of one model. The first one has all of them."""
+    """The rows of one model. Only the first model has all kinds of rows."""
     name, card = Path(model).name, find_model(model)
     spec = RunSpec(
         model, limit=given.limit, max_new_tokens=given.max_new_tokens, device=given.device,
@@ -142,8 +142,8 @@ def _explaining(name: str, spec: RunSpec) -> list[Row]:
             "specbench", "report", f"{{}}/../record-{name}", "--out", "{}/report",
         )),
         *(
-            Row(f"{kind}-{name}", told, 100, structs.replace(one_task, **more), is_required=False)
-            for kind, (told, more) in explaining.items()
+            Row(f"{kind}-{name}", text, 100, structs.replace(one_task, **more), is_required=False)
+            for kind, (text, more) in explaining.items()
         ),
         Row(f"compare-{name}", "kinds of kernels side by side", 30, command=(
             "specbench", "compare", *runs,
@@ -203,7 +203,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     open_rows = [
         row.name for row in rows if row.is_required and done.get(row.name, {}).get("status") != "ok"
     ]
-    bugs = [f"{one.goal.text} ({one.row})" for one in judged if one.is_bug]
+    bugs = [f"{result.goal.text} ({result.row})" for result in judged if result.is_bug]
     print(f"Required rows not complete: {', '.join(open_rows) or 'none'}")
     print(f"Bugs: {', '.join(bugs) or 'none'}")
     return 1 if open_rows or bugs else 0
@@ -239,26 +239,26 @@ def run_row(row: Row, folder: Path, left_s: float) -> dict[str, Any]:
 def read_rows(log: Path, settings: Sequence[object]) -> dict[str, Mapping[str, Any]]:
     """The last line of each row that ended with these settings."""
     lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-    found = [json.loads(line) for line in lines]
-    return {one["row"]: one for one in found if one["settings"] == [*settings]}
+    ended = [json.loads(line) for line in lines]
+    return {row["row"]: row for row in ended if row["settings"] == [*settings]}
 
 
 def table(rows: Sequence[Row], done: Mapping[str, Mapping[str, Any]]) -> str:
     """Every row with its usual time, its limit and its result; a star marks required ones."""
     lines = [f"{'row':<22}{'usual':>6}{'limit':>6}  {'status':<8}{'took':>7}  purpose, or reason"]
     for row in rows:
-        one = done.get(row.name, {"status": "-", "seconds": "", "reason": ""})
+        result = done.get(row.name, {"status": "-", "seconds": "", "reason": ""})
         lines.append(
             f"{row.name + '*' * row.is_required:<22}{row.usual_s:>6.0f}{row.limit_s:>6.0f}  "
-            f"{one['status']:<8}{one['seconds']:>7}  {one['reason'] or row.settles}"
+            f"{result['status']:<8}{result['seconds']:>7}  {result['reason'] or row.settles}"
         )
     return "\n".join(lines)
 
 
 def goals(judged: Sequence[Judged]) -> str:
-    """Every goal with the worst figure of the runs that it is about."""
+    """The lines of a table: every goal with its worst figure in each run."""
     lines = [f"{'goal':<44}{'row':<22}{'bound':>9}{'worst':>9}  verdict"]
-    return "\n".join([*lines, *(one.line for one in judged)])
+    return "\n".join([*lines, *(result.line for result in judged)])
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
