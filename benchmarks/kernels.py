@@ -3,10 +3,10 @@
     python -m benchmarks.kernels [CAPABILITY ...]
 
 Compiles every kernel with the arguments of a decoding step of a 13B model in bfloat16, for compute
-capability 8.0, 8.6, 8.9, 9.0 and 10.0 by default, from 9.0 with early launches. Prints registers a
-thread, bytes of stack (spilled registers), shared memory per program, and the number of programs
-that a processor holds at once. A launch with alternatives may need too much shared memory. Fails if
-a kernel does not compile or spills, or if a processor holds fewer programs than planned.
+capability 8.0, 8.6, 8.9, 9.0 and 10.0 by default, from 9.0 with early launches. Prints registers
+per thread, bytes of stack (spilled registers), shared memory per program, and the number of
+programs that a processor holds at once. Fails if a kernel does not compile, needs too much shared
+memory or spills more than allowed, or if a processor holds fewer programs than planned.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main(capabilities: list[str]) -> int:
             print(f"{capability:<5}skipped: {reason}")
             continue
         for case in CASES:
-            failing += _told(case, capability)
+            failing += _print_resources(case, capability)
     if failing:
         print(
             f"{failing} kernels need more than a processor has, or do not compile.",
@@ -56,7 +56,7 @@ def main(capabilities: list[str]) -> int:
 
 
 def _why_unknown(capability: str) -> str | None:
-    """Reason that a capability cannot be checked; None if it can. A newer Triton may know more."""
+    """The reason that a capability cannot be checked; None if it can."""
     if capability not in PROCESSORS:
         return f"its shared memory is unknown; known are {', '.join(PROCESSORS)}"
     case = next(case for case in CASES if case.what == "norm")
@@ -67,8 +67,8 @@ def _why_unknown(capability: str) -> str | None:
     return None
 
 
-def _told(case: Case, capability: str) -> bool:
-    """Print a kernel's resources; True if they are too much or it does not compile."""
+def _print_resources(case: Case, capability: str) -> bool:
+    """Print a kernel's resources; returns True if they are too much or it does not compile."""
     row = f"{capability:<5}{case.kernel.fn.__name__:<17}{case.what:<50}"
     try:
         compiled = _compiled(case, capability)
@@ -118,13 +118,13 @@ def usage(compiled: Any) -> tuple[int, int]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.asm["cubin"])
         file.flush()
-        told = subprocess.run(
+        report = subprocess.run(
             [str(tool), "-res-usage", file.name], capture_output=True, text=True, check=True
         ).stdout
-    found = re.search(r"REG:(\d+) STACK:(\d+)", told)
-    if found is None:
-        raise SystemExit(f"{tool} does not report the kernel's registers: {told.strip()[:200]}")
-    return int(found[1]), int(found[2])
+    match = re.search(r"REG:(\d+) STACK:(\d+)", report)
+    if match is None:
+        raise SystemExit(f"{tool} does not report the kernel's registers: {report.strip()[:200]}")
+    return int(match[1]), int(match[2])
 
 
 if __name__ == "__main__":

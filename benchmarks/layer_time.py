@@ -6,8 +6,8 @@
 Uses random weights in the shape of a model, in more layers than a hardware cache holds. Every
 operation runs over all layers in turn (on a GPU as one captured graph); the fastest of several
 rounds counts. The columns are our kernels as in a run, the same kernels without overlap, and
-torch's own operations. The share is that of the bandwidth at which a kernel reads its weights; the
-share of the whole layer is the upper limit of a decoding step.
+torch's own operations. The share is the speed at which a kernel reads its weights, divided by the
+bandwidth; the share of the whole layer is the upper limit of a decoding step.
 
 An operation that fails is printed with its reason, and the rest is measured. `--out` writes each
 measurement as a line of JSON as soon as it is made.
@@ -58,7 +58,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Layer:
-    """The weights and the cache of one layer."""
+    """The weights and the cache rows of one layer."""
 
     qkv: Tensor
     o: Tensor
@@ -132,7 +132,7 @@ def _cell(seconds: float, share: float | None) -> str:
 
 
 def _ways(device: torch.device, dtype: torch.dtype) -> Mapping[str, Ops]:
-    """Operations by name; the ones that a run would use come first."""
+    """Sets of operations by name; the set that a run would use comes first."""
     if device.type == "cpu":
         return {"torch": Ops()}
     ops = pick_ops(device, dtype)
@@ -153,7 +153,7 @@ def _layers(shape: Shape, cached: int, device: torch.device, dtype: torch.dtype)
     def drawn(*size: int) -> Tensor:
         return torch.randn(size, device=device, dtype=dtype).mul_(size[-1] ** -0.5)
 
-    def one() -> Layer:
+    def new_layer() -> Layer:
         rows = drawn(cached + 128, 2 * heads.kv_width)
         return Layer(
             drawn(heads.query_width + 2 * heads.kv_width, shape.hidden_size),
@@ -163,11 +163,11 @@ def _layers(shape: Shape, cached: int, device: torch.device, dtype: torch.dtype)
             CacheRows.of(rows, *[(heads.num_kv, heads.dim)] * 2),
         )
 
-    layers = [one()]
-    # The smallest matrix counts: its operation reads only that matrix of each layer.
+    layers = [new_layer()]
+    # The smallest matrix decides, since its operation reads only that matrix of each layer.
     least = max(LEAST_BYTES, 4 * cache_bytes(device))
     while len(layers) * layers[0].o.nbytes < least and len(layers) < shape.num_layers:
-        layers.append(one())
+        layers.append(new_layer())
     return layers
 
 

@@ -47,10 +47,10 @@ def main() -> None:
     cells: dict[tuple[int, bool], Mapping[str, float]] = {}
     prompts = [prompt_ids(text) for text in texts()[: given.limit]]
     for num_threads in sorted({1, everything}):
-        with peers(given, num_threads) as found:
+        with peers(given, num_threads) as programs:
             for is_busy in (False, True):
                 with neighbour(is_busy):
-                    cells[num_threads, is_busy] = rates(found, prompts, given.rounds)
+                    cells[num_threads, is_busy] = rates(programs, prompts, given.rounds)
     print("\n".join(table(cells)))
 
 
@@ -73,7 +73,7 @@ def texts() -> list[str]:
     from specbench.data.prompts import load_prompt_sets, plan_tasks
 
     sets = load_prompt_sets(plan_tasks([], "bundled"), "bundled", num_prompts=1)
-    return [prompt.turns[0] for one in sets for prompt in one.prompts]
+    return [prompt.turns[0] for prompt_set in sets for prompt in prompt_set.prompts]
 
 
 def prompt_ids(text: str) -> tuple[int, ...]:
@@ -87,23 +87,23 @@ def prompt_ids(text: str) -> tuple[int, ...]:
 
 
 def rates(
-    found: Mapping[str, Complete], prompts: Sequence[Sequence[int]], rounds: int
+    programs: Mapping[str, Complete], prompts: Sequence[Sequence[int]], rounds: int
 ) -> dict[str, float]:
     """Tokens per second of each program; all of them complete a prompt before the next one."""
-    seconds, tokens = dict.fromkeys(found, 0.0), dict.fromkeys(found, 0)
+    seconds, tokens = dict.fromkeys(programs, 0.0), dict.fromkeys(programs, 0)
     for turn in range(rounds):
         for prompt in prompts:
-            for name, complete in found.items():
+            for name, complete in programs.items():
                 began = time.perf_counter()
                 count = complete(prompt)
                 if turn:
                     seconds[name] += time.perf_counter() - began
                     tokens[name] += count
-    return {name: tokens[name] / seconds[name] for name in found}
+    return {name: tokens[name] / seconds[name] for name in programs}
 
 
 def table(cells: Mapping[tuple[int, bool], Mapping[str, float]]) -> Iterator[str]:
-    """Lines of Markdown: tokens per second, and in brackets the share of the idle machine's."""
+    """Lines of Markdown: tokens per second; if busy, also as a share of the idle machine's."""
     heads = [
         f"{count} thread{'s' * (count > 1)}, {'busy' if is_busy else 'idle'}"
         for count, is_busy in cells
@@ -112,15 +112,15 @@ def table(cells: Mapping[tuple[int, bool], Mapping[str, float]]) -> Iterator[str
     yield f"|---|{'---:|' * len(heads)}"
     for name in next(iter(cells.values())):
         texts = []
-        for (count, is_busy), found in cells.items():
-            share = f" ({found[name] / cells[count, False][name]:.0%})" if is_busy else ""
-            texts.append(f"{found[name]:.0f}{share}")
+        for (count, is_busy), speeds in cells.items():
+            share = f" ({speeds[name] / cells[count, False][name]:.0%})" if is_busy else ""
+            texts.append(f"{speeds[name]:.0f}{share}")
         yield f"| {name} | {' | '.join(texts)} |"
 
 
 @contextmanager
 def neighbour(is_busy: bool, program: str = BUSY) -> Iterator[None]:
-    """Another process, with two busy threads unless another program is given, if asked for."""
+    """Keep another process running if `is_busy`; by default, one with two busy threads."""
     if not is_busy:
         yield
         return
@@ -135,19 +135,19 @@ def neighbour(is_busy: bool, program: str = BUSY) -> Iterator[None]:
 
 @contextmanager
 def peers(given: Namespace, num_threads: int) -> Iterator[dict[str, Complete]]:
-    """Every program that there is, ready with this number of threads."""
+    """Every available program, ready to complete prompts with this number of threads."""
     import torch
 
     torch.set_num_threads(num_threads)
     with ExitStack() as stack:
-        found = ours(stack, given, num_threads)
+        programs = ours(stack, given, num_threads)
         if not given.stand_in:
-            found |= transformers(given.num_tokens)
+            programs |= transformers(given.num_tokens)
         if given.llama_server and given.gguf:
-            found["llama.cpp"] = llama_cpp(stack, given, num_threads)
+            programs["llama.cpp"] = llama_cpp(stack, given, num_threads)
         if given.vllm:
-            found["vLLM"] = vllm(stack, given, num_threads)
-        yield found
+            programs["vLLM"] = vllm(stack, given, num_threads)
+        yield programs
 
 
 def ours(stack: ExitStack, given: Namespace, num_threads: int) -> dict[str, Complete]:
@@ -203,8 +203,8 @@ def llama_cpp(stack: ExitStack, given: Namespace, num_threads: int) -> Complete:
     if given.dtype == "float32":
         flags += FLOAT32
     command = (given.llama_server, "-m", given.gguf, *flags)
-    asked = {"n_predict": given.num_tokens, "cache_prompt": False}
-    return served(stack, command, "/completion", asked, lambda answer: answer["tokens_predicted"])
+    fields = {"n_predict": given.num_tokens, "cache_prompt": False}
+    return served(stack, command, "/completion", fields, lambda answer: answer["tokens_predicted"])
 
 
 def vllm(stack: ExitStack, given: Namespace, num_threads: int) -> Complete:
@@ -220,19 +220,22 @@ def vllm(stack: ExitStack, given: Namespace, num_threads: int) -> Complete:
         given.vllm, "serve", TINY / "target", "--served-model-name", "tiny", "--dtype", "float32",
         "--max-model-len", 2048, "--max-num-seqs", 1, "--no-enable-prefix-caching",
     )  # fmt: skip
-    asked = {"model": "tiny", "max_tokens": given.num_tokens}
+    fields = {"model": "tiny", "max_tokens": given.num_tokens}
     path = "/v1/completions"
-    return served(stack, command, path, asked, lambda answer: answer["usage"]["completion_tokens"])
+    return served(stack, command, path, fields, lambda answer: answer["usage"]["completion_tokens"])
 
 
 def served(
     stack: ExitStack,
     command: Sequence[object],
     path: str,
-    asked: Mapping[str, Any],
+    fields: Mapping[str, Any],
     read: Callable[[Any], T],
 ) -> Callable[[Sequence[int]], T]:
-    """A server in a process of its own, asked at `path`. `read` takes a number from its answer."""
+    """Start a server; returns a call that posts a prompt to `path` and reads a number.
+
+    `fields` are added to each request. `read` takes the number from the answer.
+    """
     import requests
 
     from specbench.measure.server.process import ServerProcess, free_port
@@ -254,7 +257,7 @@ def served(
         time.sleep(0.1)
 
     def complete(ids: Sequence[int]) -> T:
-        body = {"prompt": list(ids), "temperature": 0, "ignore_eos": True, **asked}
+        body = {"prompt": list(ids), "temperature": 0, "ignore_eos": True, **fields}
         answer = session.post(f"{root}{path}", json=body, timeout=600)
         answer.raise_for_status()
         return read(answer.json())

@@ -47,7 +47,7 @@ Figures = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Ground:
-    """A model to plant bugs in, the one that drafts for it, its prompts, and real methods."""
+    """A model to plant bugs in, its draft model, its prompts, and the drafters of real methods."""
 
     target: Target
     draft: Target
@@ -62,15 +62,15 @@ def tiny_ground() -> Ground:
     setup = plan.setup
     assert isinstance(setup, EngineSetup)
     engine = load_engine(setup)
-    (sps,) = (one for one in setup.methods if one.method.name == "sps")
+    (sps,) = (run_method for run_method in setup.methods if run_method.method.name == "sps")
     assert isinstance(sps.weights, Path)
     target = engine.target
     draft = load_target(
         sps.weights, dtype=target.dtype, device=target.device, execution=target.execution
     )
-    turns = [prompt.turns[0] for found in plan.prompts.values() for prompt in found]
+    turns = [prompt.turns[0] for prompts in plan.prompts.values() for prompt in prompts]
     texts = sorted((setup.codec.render([user(text)]) for text in turns), key=len)
-    drafters = {name: one for name, one in engine.drafters.items() if name != "vanilla"}
+    drafters = {name: d for name, d in engine.drafters.items() if name != "vanilla"}
     return Ground(target, draft, texts, drafters)
 
 
@@ -84,18 +84,18 @@ def random_ground(methods: Iterable[str], layers: int = 8) -> Ground:
 
 
 def audit_bug(bug: Variant, ground: Ground, effort: Effort = EFFORT) -> Figures:
-    """Does the bug's own check find it, and the audit, if it shows in outputs, and how clearly?
+    """Figures of a planted bug: is it found by its check, and if it shows in outputs, by the audit?
 
-    A p-value counts as one of NUM_CHECKS.
+    P-values are corrected as if they were of NUM_CHECKS tests.
     """
     target = bug.target(ground.target.model, ground.target.execution)
     with bug.patch():
-        one = _subject(bug, ground, target)
-        result = run_contract(bug.name, one, contract=[getattr(checks, bug.check)])
-        found: dict[str, Any] = {"contract": _is_clear(result), "audit": None}
+        subject = _subject(bug, ground, target)
+        result = run_contract(bug.name, subject, contract=[getattr(checks, bug.check)])
+        figures: dict[str, Any] = {"contract": _is_clear(result), "audit": None}
         if bug.is_output:
-            found |= _found_by_audit(target, bug.drafter(ground.draft), ground, effort)
-    return found
+            figures |= _audit_figures(target, bug.drafter(ground.draft), ground, effort)
+    return figures
 
 
 def _subject(variant: Variant, ground: Ground, target: Target) -> Subject:
@@ -103,16 +103,17 @@ def _subject(variant: Variant, ground: Ground, target: Target) -> Subject:
 
 
 def _is_clear(result: MethodAudit) -> bool:
-    own = sum(test.p_value is not None for test in result.tests)
-    share = NUM_CHECKS / max(own, 1)
+    """True if the method would fail among NUM_CHECKS tests too."""
+    num_tests = sum(test.p_value is not None for test in result.tests)
+    factor = NUM_CHECKS / max(num_tests, 1)
     return bool(result.fault) or any(
-        test.p_value is None or test.p_value * share < ALPHA for test in result.failures
+        test.p_value is None or test.p_value * factor < ALPHA for test in result.failures
     )
 
 
-def _found_by_audit(target: Target, drafter: Drafter, ground: Ground, effort: Effort) -> Figures:
-    """The audit of a run at TEMPERATURE, and of a small one at 0."""
-    found: list[MethodAudit] = []
+def _audit_figures(target: Target, drafter: Drafter, ground: Ground, effort: Effort) -> Figures:
+    """Figures of the audits of a run at TEMPERATURE and of a small run at 0."""
+    audits: list[MethodAudit] = []
     greedy: list[GreedyAudit] = []
     for temperature, size in ((TEMPERATURE, effort), (0.0, SMALL)):
         num_texts = -(-size.num_tokens // BUDGET)
@@ -120,16 +121,16 @@ def _found_by_audit(target: Target, drafter: Drafter, ground: Ground, effort: Ef
         model = ToyModel(target, {PLANTED: drafter}, texts, budget=BUDGET)
         try:
             run = model.run(temperature, has_vanilla=temperature == 0)
-            one = model.audited(run, size)
+            audit = model.audited(run, size)
         except Exception as error:  # the bug may break the run itself, which shows it too
             return {"audit": True, "answers": 0, "by": f"{type(error).__name__}: {error}"}
-        found += [result for result in one.methods if result.method == PLANTED]
-        greedy += one.greedy
-    tests = sorted(_failures(found), key=lambda test: test[1])
-    is_found = "bug" in {*(one.status for one in found), *(one.status for one in greedy)}
+        audits += [result for result in audit.methods if result.method == PLANTED]
+        greedy += audit.greedy
+    tests = sorted(_failures(audits), key=lambda test: test[1])
+    is_found = "bug" in {*(a.status for a in audits), *(a.status for a in greedy)}
     return {
         "audit": is_found,
-        "answers": sum(one.num_answers for one in found),
+        "answers": sum(audit.num_answers for audit in audits),
         "by": tests[0][0] if tests else "greedy answers" if is_found else "",
         "p": tests[0][1] if tests else None,
     }
@@ -137,28 +138,28 @@ def _found_by_audit(target: Target, drafter: Drafter, ground: Ground, effort: Ef
 
 def _failures(results: Sequence[MethodAudit]) -> Iterator[tuple[str, float]]:
     """Failed tests with their p-values; 0 for a limit that was exceeded."""
-    for one in results:
-        if one.fault:
-            yield one.fault, 0.0
-        for test in one.failures:
-            yield f"{test.subject}, {test.name}, T={one.level:g}", test.p_value or 0.0
+    for result in results:
+        if result.fault:
+            yield result.fault, 0.0
+        for test in result.failures:
+            yield f"{test.subject}, {test.name}, T={result.level:g}", test.p_value or 0.0
 
 
 def audit_sound(variant: Variant, ground: Ground, effort: Effort = EFFORT) -> Figures:
     """False alarms of the whole contract and of the audit on a sound variant."""
     target = variant.target(ground.target.model, ground.target.execution)
     result = run_contract(variant.name, _subject(variant, ground, target))
-    found = _found_by_audit(target, variant.drafter(ground.draft), ground, effort)
+    figures = _audit_figures(target, variant.drafter(ground.draft), ground, effort)
     failed = [name for name, _ in _failures([result])]
-    return {"contract": failed, "audit": [found["by"]] if found["audit"] else []}
+    return {"contract": failed, "audit": [figures["by"]] if figures["audit"] else []}
 
 
 def audit_real(ground: Ground, seeds: Iterable[int], effort: Effort = REPEATED) -> Figures:
     """False alarms in audited runs of all real methods, each run with prompts of its own.
 
-    The first run has temperature 0 too, at which seeds change nothing.
+    Only the first run has temperature 0 too, since seeds change nothing at 0.
     """
-    num, alarms = 0, []
+    num_audits, alarms = 0, []
     for i, seed in enumerate(seeds):
         count = -(-effort.num_tokens // SHORT)
         start = seed * count % len(ground.prompts)
@@ -167,9 +168,9 @@ def audit_real(ground: Ground, seeds: Iterable[int], effort: Effort = REPEATED) 
             ground.target, ground.drafters, texts, budget=SHORT, first_seed=1000 * seed
         )
         temperatures = (TEMPERATURE,) if i else (0.0, TEMPERATURE)
-        found = model.audited(model.run(*temperatures), effort)
-        failed = {one.method for one in found.methods if one.status == "bug"}
-        failed |= {one.agreement.method for one in found.greedy if one.status == "bug"}
+        audit = model.audited(model.run(*temperatures), effort)
+        failed = {result.method for result in audit.methods if result.status == "bug"}
+        failed |= {greedy.agreement.method for greedy in audit.greedy if greedy.status == "bug"}
         alarms += [f"{name}, seed {seed}" for name in sorted(failed)]
-        num += len(ground.drafters)
-    return {"audits": num, "alarms": alarms}
+        num_audits += len(ground.drafters)
+    return {"audits": num_audits, "alarms": alarms}
