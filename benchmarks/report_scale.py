@@ -4,8 +4,8 @@
 
 Writes a simulated run of 100,000 records to a temporary folder: nine methods, six tasks, 128 tokens
 per answer. Runs `specbench report` on it without and with all files, each in its own process, and
-prints the seconds (including imports) and peak memory of each. Then measures nine methods on six
-tasks with 80 samples each, with 2,000 resamples and with one.
+prints the seconds (including imports) and peak memory of each. Then times the metrics of nine
+methods on six tasks with 80 samples each, with 2,000 resamples and with one.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def main() -> None:
         size = (large / "samples.jsonl").stat().st_size / 2**20
         print(f"report of {wanted} records or more ({size:.0f} MB of samples):")
         for name, more in {"printed": [], "with files": ["--out", str(root / "out")]}.items():
-            line = [sys.executable, "-c", REPORT, str(large), *more]
-            done = subprocess.run(line, check=True, capture_output=True, text=True)
+            command = [sys.executable, "-c", REPORT, str(large), *more]
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
             print(f"  {name}: {done.stdout.splitlines()[-1]}")
         table = read_run(write_run(root / "table", 80))
         seconds = {0: float("inf"), 2000: float("inf")}

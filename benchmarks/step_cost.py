@@ -8,13 +8,13 @@ A drafter proposes chains of wrong tokens, so that each step verifies its rows a
 In every round, steps of all rows follow each other, with our kernels and with torch's operations;
 a ratio is the median over rounds. The limit is the larger of two times: that of reading the
 weights once, and that of their multiplications at the speed of torch's largest product, in this
-number format or in float32. All speeds are measured in each round, and the fastest counts. Phases
+number format or in float32. All speeds are measured in each round, and the fastest is used. Phases
 are those of a step (`run --phases`).
 
-A draft level is one of ten nodes of an EAGLE-3 head with a vocabulary of 4,096: a fourth of what
-drafts of depth 5 take longer than those of depth 1. With `--neighbour`, another process keeps one
-core busy all the time. With `--gguf`, the wheel xllamacpp serves that file, and llama.cpp's time
-for a token stands below the table.
+A draft level has ten nodes, of an EAGLE-3 head with a vocabulary of 4,096. Its time is a fourth of
+the difference between drafts of depth 5 and of depth 1. With `--neighbour`, another process keeps
+one core busy all the time. With `--gguf`, the wheel xllamacpp serves that file, and llama.cpp's
+time per token is printed below the table.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class WrongTokens(Drafter):
 
 @dataclass(frozen=True)
 class Timed:
-    """Steps of one completion: seconds a step, tokens a step, and seconds of the phases."""
+    """Means per step of one completion: seconds, tokens, and seconds of each phase."""
 
     step_s: float
     mat: float
@@ -110,28 +110,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def llama_cpp(stack: ExitStack, given: argparse.Namespace, threads: int) -> LlamaCpp | None:
-    """llama.cpp's seconds for a token after a prompt, if there is a file for it."""
+    """A call that gives llama.cpp's seconds per token after a prompt; None without a GGUF file."""
     if given.gguf is None:
         return None
     flags = ("--threads", threads, "--threads-batch", threads)
     command = (sys.executable, LLAMA_SERVER, "--model", given.gguf, *flags)
-    asked = {"n_predict": given.steps}
+    fields = {"n_predict": given.steps}
 
     def token_s(answer: Any) -> float:
         return float(answer["timings"]["predicted_per_token_ms"]) / 1e3
 
-    return served(stack, command, "/completion", asked, token_s)
+    return served(stack, command, "/completion", fields, token_s)
 
 
 def heads_of(target: Target) -> dict[int, Drafter]:
-    """EAGLE-3 with an untrained head, by the depth of its drafts."""
+    """Drafters of EAGLE-3 with an untrained head, by the depth of their drafts."""
     method = get("eagle3")
     with TemporaryDirectory() as folder:
         ids = torch.arange(min(DRAFT_VOCAB, target.vocab_size))
         write_head(Eagle3Head(target.model, ids), Path(folder))
         context = BuildContext(target, Path(folder))
-        chosen = [method.options(total_tokens=TOP_K, depth=depth, top_k=TOP_K) for depth in DEPTHS]
-        return {one.depth: method.build(one, context) for one in chosen}
+        settings = [method.options(total_tokens=TOP_K, depth=d, top_k=TOP_K) for d in DEPTHS]
+        return {options.depth: method.build(options, context) for options in settings}
 
 
 def load(model: str, dtype: torch.dtype, execution: Execution) -> Target:
@@ -147,7 +147,7 @@ def load(model: str, dtype: torch.dtype, execution: Execution) -> Target:
 
 
 def config_of(shape: Shape) -> LlamaConfig:
-    """A config of the shape, whose output head is the embedding in small models."""
+    """A config of the shape. In small models, the output head is the embedding."""
     return LlamaConfig(
         hidden_size=shape.hidden_size, intermediate_size=shape.intermediate_size,
         num_hidden_layers=shape.num_layers, num_attention_heads=shape.num_heads,
@@ -170,7 +170,7 @@ def table(
         tuple(i % (ours.vocab_size - 9) + 5 for i in range(given.prompt)), given.steps + 1,
         eos_ids=frozenset(),
     )  # fmt: skip
-    found: dict[tuple[str, int], list[Timed]] = {}
+    times: dict[tuple[str, int], list[Timed]] = {}
     drafted: list[list[float]] = []
     llama: list[float] = []
     size, read, flops = pass_bytes(ours.model), 0.0, 0.0
@@ -182,11 +182,11 @@ def table(
             for name, target in targets.items():
                 timed = steps(target, WrongTokens(rows, ours.vocab_size - 2), request)
                 if turn:  # the first round warms up
-                    found.setdefault((name, rows), []).append(timed)
+                    times.setdefault((name, rows), []).append(timed)
         short, deep = (steps(ours, drafts[depth], request).phases["draft"] for depth in DEPTHS)
         if turn:
             level = (deep - short) / (DEPTHS[1] - DEPTHS[0])
-            drafted.append([level, level / found["ours", 1][-1].step_s, deep])
+            drafted.append([level, level / times["ours", 1][-1].step_s, deep])
         if llama_token_s:
             llama.append(llama_token_s([i % 9000 + 5 for i in range(given.prompt)]))
     names = " | ".join(PHASES)
@@ -198,14 +198,14 @@ def table(
         "|---:" * (7 + len(PHASES)) + "|",
     ]
     for rows in given.rows:
-        mine, theirs = found["ours", rows], found["torch", rows]
+        native, by_torch, vanilla = times["ours", rows], times["torch", rows], times["ours", 1]
         limit = max(size / read, 2 * size / dtype.itemsize * rows / flops)
-        ratios = [one.step_s / van.step_s for one, van in zip(mine, found["ours", 1], strict=True)]
-        parts = [median(one.phases[phase] / one.step_s for one in mine) for phase in PHASES]
-        step = median(one.step_s for one in mine)
+        ratios = [timed.step_s / base.step_s for timed, base in zip(native, vanilla, strict=True)]
+        parts = [median(timed.phases[phase] / timed.step_s for timed in native) for phase in PHASES]
+        step = median(timed.step_s for timed in native)
         cells = [f"{rows}", f"{step * 1e3:.2f}", f"{median(ratios):.2f}", f"{step / limit:.2f}"]
         cells += [f"{part:.0%}" for part in parts]
-        cells += [f"{median(one.step_s for one in theirs) * 1e3:.2f}", f"{mine[0].mat:.2f}"]
+        cells += [f"{median(timed.step_s for timed in by_torch) * 1e3:.2f}", f"{native[0].mat:.2f}"]
         lines.append(f"| {' | '.join(cells)} |")
     level, share, deep = map(median, zip(*drafted, strict=True))
     size = int(drafts[DEPTHS[1]].bytes_read(1) / (DEPTHS[1] + 1))

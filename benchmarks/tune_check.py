@@ -3,12 +3,12 @@
     python -m benchmarks.tune_check OUT [--model M] [--method A,B] [--settings N] [--limit N]
                                     [--minutes N] [--processes 2]
 
-One half of the prompts is profiled; at least N settings of all methods are predicted from it
-and measured on the other half, by ordinary runs. One setting of each method without weights is
-entered twice under two names: the A/A pairs. The table is made in several processes, each with
-a cost curve and a run of its own. Then each method's pick, the best of the sweep and the
-paper's setting are measured again, interleaved. The error of a speedup is the sum of two: the
-prompts are others, and the cost is wrong, which the prediction for the measured prompts shows.
+One half of the prompts is profiled. At least N settings of all methods are predicted from it and
+measured on the other half, by ordinary runs. The settings of `PAIRS` are entered twice under two
+names: the A/A pairs. The table is made in several processes, each with its own cost curve and run.
+Then each method's pick, the best of the sweep and the paper's setting are measured again,
+interleaved. The error of a speedup has two parts: the measured prompts differ from the profiled
+ones, and the cost is wrong. A prediction for the measured prompts has the second part alone.
 What OUT has already is not made again.
 """
 
@@ -64,15 +64,17 @@ METHODS = "eagle2,eagle3,medusa,hydra,eagle,sps,pld,suffix"
 PAIRS = {"pld": "ngram=3", "suffix": "factor=1.0", "sps": "schedule=heuristic"}
 """An option of a method at its default: naming it enters the same setting again."""
 GOAL = 0.05
-"""Error of a prediction that is good enough."""
+"""Largest error of a prediction that is good enough."""
 TIMES_AA = 1.5
-"""Share of the error of an A/A pair that is good enough, where that is more."""
+"""A larger error is good enough too, if it is at most this times the error of an A/A pair."""
 NUM_SPLITS = 200
 """Random halves of the prompts for the coverage of intervals."""
 LEAST_AGAIN_S = 60.0
-"""Seconds of the second measurement, if the first took all the time."""
-ERRORS = ("of the speedup", "by other prompts", "by the cost", "of the MAT on the same prompts")
-"""What the errors of a row are."""
+"""Seconds for the second measurement, if the first one took all the time."""
+ERROR_NAMES = (
+    "of the speedup", "by other prompts", "by the cost", "of the MAT on the same prompts",
+)  # fmt: skip
+"""Names in the table of the four numbers in `Row.errors`."""
 
 Times = Mapping[str, Mapping[str, tuple[float, float]]]
 """Seconds of vanilla and of a setting by task and sample: the sums over turns and passes."""
@@ -86,19 +88,19 @@ class Row(NamedTuple):
     setting: str
     """The method with its options."""
     predicted: float
-    """Speedup, from the first half."""
+    """Speedup predicted from the first half."""
     predicted_there: float
-    """Speedup, from the prompts that are measured."""
+    """Speedup predicted from the second half, whose prompts are measured."""
     measured: float
-    """Speedup."""
+    """Speedup measured on the second half."""
     replayed_mat: float
-    """On the prompts that are measured."""
+    """MAT on the second half, from the profile."""
     measured_mat: float
-    """On the same."""
+    """MAT on the second half, from the run."""
 
     @property
     def errors(self) -> tuple[float, ...]:
-        """Logarithms: of the speedup, of what prompts and cost add to it, and of the MAT."""
+        """Logarithmic errors: of the speedup, its parts by prompts and by cost, and of the MAT."""
         return (
             math.log(self.measured / self.predicted),
             math.log(self.predicted_there / self.predicted),
@@ -111,11 +113,11 @@ class Picks(NamedTuple):
     """Settings of a method that are measured again, interleaved."""
 
     by_prediction: str
-    """The best by prediction."""
+    """The setting with the best predicted speedup."""
     of_sweep: str
-    """The best that was measured."""
+    """The setting with the best measured speedup."""
     paper: str
-    """The paper's."""
+    """The paper's setting."""
 
 
 class Speedup(NamedTuple):
@@ -173,10 +175,10 @@ def check_predictions(arguments: argparse.Namespace) -> None:
     rows = measured_rows(profile, model, weighed, run)
     picks = picks_of(rows)
     lines = table_lines(profile, model, weighed, run, rows)
-    again = [*dict.fromkeys(setting for of_method in picks.values() for setting in of_method)]
+    picked = [*dict.fromkeys(setting for of_method in picks.values() for setting in of_method)]
     left_s = max(LEAST_AGAIN_S, arguments.minutes * 60 - (time.perf_counter() - began))
-    num_passes = round(left_s / (pass_s * len(again) / len(weighed)))
-    plan = make_check_plan(arguments, again, max(2, min(9, num_passes)))
+    num_passes = round(left_s / (pass_s * len(picked) / len(weighed)))
+    plan = make_check_plan(arguments, picked, max(2, min(9, num_passes)))
     lines += regret_lines(run_in(folder / "again", plan, progress), picks)
     print(f"\n{arguments.model}, process {arguments.process}, {curve.about['machine']}:\n")
     print("\n".join(lines), flush=True)
@@ -226,7 +228,7 @@ def run_in(folder: Path, plan: Plan, progress: Lines) -> Run:
 
 
 def weighed_settings(profile: Profile, model: CostModel, num_settings: int) -> dict[str, DataFrame]:
-    """The weights of settings of all methods: the paper's where they are known, and drawn ones."""
+    """The weights of each method's settings: the paper's if the curve has it, and random ones."""
     draw = Random(0)
     num_per_method = math.ceil(num_settings / max(1, len(model.curve.methods)))
     weighed: dict[str, DataFrame] = {}
@@ -245,7 +247,7 @@ def weighed_settings(profile: Profile, model: CostModel, num_settings: int) -> d
 
 
 def twins_of(settings: Collection[str]) -> dict[str, str]:
-    """The settings that are entered twice, with their other spelling."""
+    """The settings that are entered twice, and the second spelling of each."""
     return {
         setting: f"{setting}:{option}" for setting, option in PAIRS.items() if setting in settings
     }
@@ -320,7 +322,7 @@ def measured_mat(run: Run, setting: str, samples: Collection[str]) -> float:
 
 
 def sample_halves(profile: Profile) -> tuple[set[str], set[str]]:
-    """The samples that are predicted from, and those that are measured."""
+    """The samples that predictions are made from, and the samples that are measured."""
     first, second = halves(profile)
     return {name.rpartition("/")[0] for name in first}, {name.rpartition("/")[0] for name in second}
 
@@ -392,8 +394,8 @@ def table_lines(
     longer_error = f"{median(longer_errors):.1%}"
     lines = ["| what | value |", "|---|---:|"]
     lines.append(f"| settings, methods | {len(rows)}, {len({row.label for row in rows})} |")
-    for what, error in zip(ERRORS, np.median(errors, 0), strict=True):
-        lines.append(f"| median error {what} | {error:.1%} |")
+    for error_name, error in zip(ERROR_NAMES, np.median(errors, 0), strict=True):
+        lines.append(f"| median error {error_name} | {error:.1%} |")
     lines += [
         f"| vanilla's step, run / curve | {ratio:.2f} |",
         f"| median error by the cost, with all steps longer like vanilla's | {longer_error} |",
@@ -412,8 +414,9 @@ def table_lines(
 
 
 def longer_curve(curve: Curve, ratio: float) -> Curve:
-    """The curve where each step takes as many seconds more as vanilla's, which takes `ratio` times
-    as long: memory became slower or faster, and each step reads the weights once.
+    """The curve if vanilla's step took `ratio` times as long, and all steps as many seconds more.
+
+    Each step reads the weights once, so a change of memory speed adds the same time to all.
     """
     steps = (np.array(curve.steps) + ratio - 1) / ratio
     return replace_part(curve, steps=steps.tolist())
@@ -425,7 +428,7 @@ def coverage(
     times: Mapping[str, Times],
     samples: Sequence[str],
 ) -> Iterator[float]:
-    """The share of splits whose interval has what the other half measured, per setting."""
+    """Per setting, the share of splits in which the interval covers the other half's speedup."""
     draw = Random(1)
     splits = [{*draw.sample(samples, len(samples) // 2)} for _ in range(NUM_SPLITS)]
     for setting, weights in weighed.items():
@@ -446,7 +449,7 @@ def step_s(run: Run) -> float:
 
 
 def regret_lines(run: Run, picks: Mapping[str, Picks]) -> list[str]:
-    """Lines of the second measurement: the pick against the sweep's best and the paper's."""
+    """Lines of the second measurement: each pick against the sweep's best and the paper's."""
     overall = measure(run).overall
 
     def speedup(setting: str) -> float:
