@@ -1,1 +1,1 @@
-"""Programs that made what the package ships. They are not part of it."""
+"""Programs that made files of the package. The package does not contain the programs."""

@@ -5,7 +5,7 @@
     python -m tools.to_gguf QUANTISED.gguf OUT.gguf
 
 A file without its quantisation has the metadata and the names of the original; its packed tensors
-become BF16. Names and values of models and heads are those that llama.cpp's converter writes.
+become BF16. Models and heads get the names and values that llama.cpp's converter writes.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from specbench.methods.shared.checkpoint import read_tensors
 from specbench.models.checkpoints import read_config
 from specbench.models.tokenizers import load_tokenizer
 
-_PLAIN = ("F64", "F32", "F16", "BF16", "I8", "I16", "I32", "I64")
-_HEAD_NAMES = {
+_UNPACKED_TYPES = ("F64", "F32", "F16", "BF16", "I8", "I16", "I32", "I64")
+_HEAD_PREFIXES = {
     "midlayer.": "model.layers.0.",
     "norm.": "model.norm.",
     "embed_tokens.": "model.embed_tokens.",
 }
-_OWN_NAMES = {
+_HEAD_ONLY_NAMES = {
     "fc.weight": "fc.weight",
     "model.layers.0.hidden_norm.weight": "blk.0.attn_norm_2.weight",
 }
@@ -71,7 +71,7 @@ def write_dequantised(file: Path, out: Path) -> None:
             element_kind = field.types[-1] if kind == GGUFValueType.ARRAY else None
             writer.add_key_value(name, field.contents(), kind, element_kind)
     for tensor in reader.tensors:
-        if tensor.tensor_type.name in _PLAIN:
+        if tensor.tensor_type.name in _UNPACKED_TYPES:
             writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
         else:
             shape = tuple(int(size) for size in reversed(tensor.shape))
@@ -101,7 +101,7 @@ def write_folder(folder: Path, out: Path, *, target: Path | None = None, kind: s
             continue
         if target:
             name = _name_in_a_llama(name)
-        gguf_name = _OWN_NAMES.get(name) or names.get_name(name, try_suffixes=(".weight",))
+        gguf_name = _HEAD_ONLY_NAMES.get(name) or names.get_name(name, try_suffixes=(".weight",))
         if not gguf_name:
             raise SystemExit(f"{folder}: llama.cpp has no name for the tensor {name}.")
         weights = tensor.float().numpy()
@@ -113,8 +113,8 @@ def write_folder(folder: Path, out: Path, *, target: Path | None = None, kind: s
 
 
 def _name_in_a_llama(name: str) -> str:
-    """The name that a Llama has for this tensor of a head."""
-    for head_prefix, prefix in _HEAD_NAMES.items():
+    """The name that a head's tensor would have in a Llama."""
+    for head_prefix, prefix in _HEAD_PREFIXES.items():
         if name.startswith(head_prefix):
             return prefix + name.removeprefix(head_prefix)
     return name
@@ -137,8 +137,9 @@ def _add_sizes(writer: GGUFWriter, config: dict[str, Any]) -> None:
 
 
 def _add_tokens(writer: GGUFWriter, folder: Path, size: int) -> None:
-    """Add the tokenizer of a folder. Its pre-tokenizer counts as GPT-2's: prompts are sent as
-    tokens.
+    """Add the tokenizer of a folder, with GPT-2's pre-tokenizer.
+
+    That need not be the right one, since prompts are sent as tokens.
     """
     tokenizer = load_tokenizer(folder)
     words = {number: word for word, number in tokenizer.get_vocab().items()}
@@ -160,7 +161,7 @@ def _add_head(writer: GGUFWriter, config: dict[str, Any], target: dict[str, Any]
 
 
 def _rotary_pairs(weights: np.ndarray, num_heads: int) -> np.ndarray:
-    """Rotary halves as neighbours, as `permute` in convert_hf_to_gguf.py."""
+    """Reorder the two rotary halves to neighbouring pairs, as convert_hf_to_gguf.py's `permute`."""
     half_head_dim = weights.shape[0] // num_heads // 2
     halves = weights.reshape(num_heads, 2, half_head_dim, -1)
     return halves.swapaxes(1, 2).reshape(weights.shape)

@@ -1,1 +1,1 @@
-"""Helpers of the documentation site besides MkDocs."""
+"""Programs for the documentation: MkDocs hooks, and the README's results."""

@@ -1,7 +1,7 @@
 """MkDocs hooks: pages include files of the checkout, and links lead to the pages that have them.
 
 A page includes a file by a line `<!-- include: PATH -->`. In Markdown on a forge the links lead to
-files; on the site a file that has a page is linked as the page, and any other is named only.
+files; on the site a link leads to the file's page, and a file without a page is named only.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def render(markdown: str, path: str) -> str:
 
 
 def _included(path: str) -> str:
-    """The file without its title: the page has its own."""
+    """The text of a file, without its title, since the page has its own."""
     text = (ROOT / path).read_text(encoding="utf-8")
     return _with_links(_TITLE.sub("", text), path).strip()
 
 
 def _with_links(markdown: str, path: str) -> str:
-    """The text with every link outside of code written for the site."""
+    """The text with links of the site, except inside code blocks."""
 
     def link(match: re.Match[str]) -> str:
         words, target = match[1], match[2]

@@ -49,7 +49,7 @@ def _rewrite(page: Path, reports: list[Report]) -> None:
 
 
 def with_tables(text: str, reports: list[Report]) -> str:
-    """The text with the tables of these reports in place of those that it has."""
+    """The text with its tables replaced by those of the reports."""
     tables = "\n\n".join(map(table_of, reports))
     text = _TABLES.sub(lambda match: f"{match[1]}{tables}{match[2]}", text)
     for report in filter(_is_stand_in, reports):

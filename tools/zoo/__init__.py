@@ -1,1 +1,1 @@
-"""The making of the embedded model `tiny`: its text, its tokenizer and its training."""
+"""Programs that made the embedded model `tiny`: its text, its tokenizer and its training."""

@@ -1,8 +1,8 @@
 """Mean accepted tokens of methods with settings of many sizes, for `--settings auto`.
 
-`python -m tools.zoo acceptance [--model NAME]` writes those of `tiny` or another known model, from
-ordinary greedy answers to held-out requests that neither training nor any run uses. No time is
-measured.
+`python -m tools.zoo acceptance [--model NAME]` writes the means of `tiny` or another known model,
+from ordinary greedy answers to held-out requests that neither training nor any run uses. No time
+is measured.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ SETTINGS: Mapping[str, tuple[dict[str, Any], ...]] = {
     "sam:other=eagle3": grids.SHIPPED_SAM_TREES,
     "suffix": _CHAINS,
 }
-"""The settings by method, beside the paper's. Options in the name are those of every setting."""
+"""Settings by method, besides the paper's. Options in a name belong to all of its settings."""
 
 
 def acceptance(card: ModelCard, folder: Path) -> AcceptanceFile:
@@ -84,7 +84,7 @@ def acceptance(card: ModelCard, folder: Path) -> AcceptanceFile:
 
 
 def _accepted(options: dict[str, Any], completions: Sequence[Completion]) -> Acceptance:
-    """The mean nodes and accepted tokens of the steps of all completions."""
+    """Means of nodes and accepted tokens over the steps of all completions."""
     lengths = [length for completion in completions for length in completion.accept_lengths]
     num_nodes = [nodes for completion in completions for nodes in completion.num_nodes]
     mean_nodes = sum(num_nodes) / len(num_nodes)

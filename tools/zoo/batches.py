@@ -17,7 +17,7 @@ from tools.zoo.tokenizer import EOS_ID, encode_dialogue
 _DIALOGUES_PER_BATCH = 1_000
 # A batch is full when this many dialogues did not fit.
 _MISSES = 12
-# A draft vocabulary has the tokens that are frequent in this many batches.
+# A draft vocabulary has the most frequent tokens of this many batches.
 _COUNTED = 50
 
 
@@ -59,7 +59,7 @@ class ChatBatches:
 
 
 def held_out_rows(core: Tokenizer, family: str, num: int, seed: int) -> list[Row]:
-    """The row of each of the family's first held-out dialogues. Only answers have a weight."""
+    """Rows of the first `num` held-out dialogues of the family. Only answers have a weight."""
     return [_encode(core, dialogue, 0.0) for dialogue in held_out_dialogues(family, num, seed)]
 
 

@@ -1,7 +1,7 @@
 """Figures of the shipped target on held-out text, for the README.
 
-They are about the tokens that it generates. What the drafters accept is in the report of
-`specbench run`, and the loss on other held-out text in the log of the training.
+They are about the tokens that the target generates. The report of `specbench run` has accepted
+tokens, and the training log has the loss on other held-out text.
 """
 
 import ast
@@ -12,8 +12,8 @@ from specbench.api import Generation, LoadedModel, load
 from tools.zoo.held_out import EVALUATION_SEED, held_out_dialogues
 from tools.zoo.text import FAMILIES, Dialogue
 
-NUM = 60
-"""Evaluated chats of a family."""
+NUM_CHATS = 60
+"""Number of evaluated chats per family."""
 _EQUATION = re.compile(r"(\d+) ([-+*/]) (\d+) = (\d+)")
 _FINAL = re.compile(r"\n#### (\d+)$")
 _BUILTINS = {
@@ -23,7 +23,7 @@ _BUILTINS = {
 
 
 def equations_hold(answer: str) -> bool:
-    """True if every `a op b = c` of the answer is."""
+    """True if every `a op b = c` in the answer is correct."""
     for left, sign, right, stated in _EQUATION.findall(answer):
         a = int(left)
         b = int(right)
@@ -41,9 +41,9 @@ def final_number(answer: str) -> int | None:
 
 
 def examples_pass(request: str, body: str) -> bool:
-    """True if the function of the request, with this body, gives its docstring's examples.
+    """True if the function of the request, with this body, returns its docstring's examples.
 
-    The code sees a few harmless builtins only. An answer that does not run does not pass.
+    The code sees only a few harmless builtins. An answer that does not run does not pass.
     """
     source = request.removeprefix("Complete the code I provided.").lstrip("\n")
     names: dict[str, object] = {"__builtins__": _BUILTINS, "List": list}
@@ -78,7 +78,7 @@ def evaluate() -> dict[str, dict[str, float]]:
     """
     tiny = load("tiny", device="cpu", dtype="float32")
     return {
-        family: _figures(tiny, held_out_dialogues(family, NUM, EVALUATION_SEED))
+        family: _figures(tiny, held_out_dialogues(family, NUM_CHATS, EVALUATION_SEED))
         for family in FAMILIES
     }
 
@@ -97,7 +97,7 @@ def _figures(model: LoadedModel, dialogues: list[Dialogue]) -> dict[str, float]:
 
 
 def answers(model: LoadedModel, dialogue: Dialogue) -> list[Generation]:
-    """The model's greedy answers to the turns of a chat, each after its own answers before."""
+    """The model's greedy answers to the turns of a chat; its earlier answers are the history."""
     chat: list[dict[str, str]] = []
     generations = []
     for turn in dialogue.turns:

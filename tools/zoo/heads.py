@@ -23,10 +23,10 @@ OPTIONS = {
         draft_vocab=1536,
     ),
 }  # fmt: skip
-"""By method. The seeds are of no other model of the zoo."""
+"""Training options by method. No other model of the zoo has these seeds."""
 
 _NUM_LOGGED = 4
-"""Held-out chats of a family for the log."""
+"""Number of held-out chats per family for the log."""
 
 
 def train_tiny_head(

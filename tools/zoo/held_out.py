@@ -9,7 +9,7 @@ from tools.zoo.text import FAMILIES, Dialogue, sample
 
 PROMPT_SEED, LOG_SEED, EVALUATION_SEED = 20, 21, 22
 NUM_PROMPTS, NUM_LEFT_OUT = 8, 12
-"""Bundled prompts of a family, and how many of its held-out requests no model was trained on."""
+"""Bundled prompts per family, and held-out requests per family that training leaves out."""
 
 
 def held_out_dialogues(family: str, num: int, seed: int = PROMPT_SEED) -> list[Dialogue]:
@@ -24,7 +24,7 @@ def held_out_dialogues(family: str, num: int, seed: int = PROMPT_SEED) -> list[D
 
 @cache
 def bundled_requests() -> frozenset[str]:
-    """The first requests that training leaves out, those of all bundled prompts among them."""
+    """The first requests that training leaves out, including those of all bundled prompts."""
     return frozenset(
         dialogue.turns[0].user
         for family in FAMILIES
@@ -33,7 +33,7 @@ def bundled_requests() -> frozenset[str]:
 
 
 def prompt_lines(family: str) -> str:
-    """The bundled prompt file of the family: one JSON object a line."""
+    """The bundled prompt file of the family: one JSON object per line."""
     first_id = 1 + FAMILIES.index(family) * 100
     lines = []
     for i, dialogue in enumerate(held_out_dialogues(family, NUM_PROMPTS)):

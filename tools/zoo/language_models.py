@@ -22,7 +22,7 @@ from tools.zoo.text import FAMILIES
 from tools.zoo.tokenizer import EOS_ID
 
 _NUM_LOGGED = 16
-"""Held-out chats of a family for the log."""
+"""Number of held-out chats per family for the log."""
 
 TARGET = TrainingOptions(2400, length=512, seed=1, other_lr=0.004)
 SPS_TEXT = TrainingOptions(500, length=512, seed=2, other_lr=0.004)
@@ -66,10 +66,10 @@ def fit(
     options: TrainingOptions,
     work: Path,
 ) -> None:
-    """Train the model in place; its log has the held-out text loss of every family."""
+    """Train the model in place; the log has the loss on held-out text of every family."""
     core = tokenizer.backend_tokenizer
     rows = {name: held_out_rows(core, name, _NUM_LOGGED, LOG_SEED) for name in FAMILIES}
-    held_out = {name: stack(some, EOS_ID).to(model.device) for name, some in rows.items()}
+    held_out = {name: stack(of_name, EOS_ID).to(model.device) for name, of_name in rows.items()}
 
     @torch.no_grad()
     def evaluate() -> Mapping[str, float]:
@@ -86,7 +86,7 @@ def fit(
 
 
 def _logits(model: LlamaForCausalLM, batch: Batch) -> Tensor:
-    """Matrix products in bfloat16; weights, losses and optimizer states stay in float32."""
+    """Logits of a batch, by matrix products in bfloat16; everything else stays in float32."""
     with torch.autocast(model.device.type, dtype=torch.bfloat16):
         logits: Tensor = model(batch.ids, use_cache=False).logits
     return logits

@@ -1,8 +1,8 @@
-"""New models in the shapes of the shipped ones, and how a model's folder is written.
+"""New models in the shapes of the shipped models, and the writing of a model's folder.
 
 The target is deep and thin, so that one token costs about as much as a small tree. The SpS draft
 model has one layer of one head, a twentieth of the target's parameters: two layers of width 128
-accepted four to five tokens a step, more than draft models of real targets do.
+accepted four to five tokens per step, more than draft models of real targets do.
 """
 
 from pathlib import Path
@@ -28,9 +28,9 @@ def load_model(folder: Path, device: str = "cpu") -> LlamaForCausalLM:
 
 
 def write_model(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Write a plain transformers folder with float16 weights, each file replaced in one move.
+    """Write a plain transformers folder with float16 weights; each file is replaced in one move.
 
-    The model is in float16 afterwards.
+    The model itself is in float16 afterwards.
     """
     model.to(torch.float16)
     model.generation_config = GenerationConfig(

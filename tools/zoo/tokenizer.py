@@ -1,8 +1,8 @@
 """The tiny models' tokenizer: byte-level BPE on the generated text, with a chat template.
 
 A turn is `<|user|>request<|assistant|>answer</s>`; a chat starts with one `<s>`. As in other chat
-models the template writes the `<s>` of a chat and the post-processor that of plain text: rendered
-text is to be encoded with `add_special_tokens=False`, or it starts with two.
+models, the template writes the `<s>` of a chat, and the post-processor writes the `<s>` of plain
+text. Encode rendered text with `add_special_tokens=False`, or it starts with two.
 """
 
 from collections.abc import Iterator
@@ -52,14 +52,14 @@ def train_tokenizer(seed: int, num_dialogues: int) -> PreTrainedTokenizerFast:
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     """The tokenizer saved in a model folder."""
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
-    # How it was loaded would be saved with it.
+    # save_pretrained would store these too, though they only say how the tokenizer was loaded.
     for key in ("is_local", "local_files_only"):
         tokenizer.init_kwargs.pop(key, None)
     return tokenizer
 
 
 def encode_dialogue(core: Tokenizer, dialogue: Dialogue) -> tuple[list[int], list[bool]]:
-    """Token ids of a whole chat, and for each whether it belongs to an answer (EOS included)."""
+    """Token ids of a whole chat, and for each id, True if it is of an answer (EOS included)."""
     ids, is_answer = [BOS_ID], [False]
     for turn in dialogue.turns:
         user = core.encode(turn.user, add_special_tokens=False).ids

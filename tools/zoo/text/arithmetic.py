@@ -24,7 +24,7 @@ def sample_arithmetic(rng: random.Random) -> Dialogue:
 
 
 def _solved(story: list[str], steps: list[str], result: int) -> Turn:
-    """The story, answered by one step a line and the result after `####`."""
+    """The story as request; the answer has one step per line, and the result after `####`."""
     return Turn(" ".join(story), "\n".join([*steps, f"#### {result}"]))
 
 
@@ -107,7 +107,7 @@ def _shared(rng: random.Random) -> Turn:
 def _shopping(rng: random.Random) -> Turn:
     """Prices, amounts and change."""
     write = Writer(rng, _TEXT["shopping"], name=rng.choice(FIRST_NAMES))
-    goods, goods2 = (f"{one}{_plural(one)}" for one in rng.sample(_GOODS, 2))
+    goods, goods2 = (f"{noun}{_plural_ending(noun)}" for noun in rng.sample(_GOODS, 2))
     num, price, num2, price2 = write.roll(num=(2, 6), price=(2, 12), num2=(2, 6), price2=(2, 9))
     cost, cost2 = num * price, num2 * price2
     total = cost + cost2
@@ -121,7 +121,7 @@ def _shopping(rng: random.Random) -> Turn:
     return _solved([*story, write("paid")], [*steps, write("paid_step")], paid - total)
 
 
-def _plural(noun: str) -> str:
+def _plural_ending(noun: str) -> str:
     return "es" if noun.endswith("ch") else "s"
 
 

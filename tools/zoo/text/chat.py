@@ -35,14 +35,14 @@ def sample_chat(rng: random.Random) -> Dialogue:
     return Dialogue("mt_bench", opening.category, (opening.turn, _follow_up(rng, opening)))
 
 
-def _some(rng: random.Random, clauses: Sequence[str], num: int) -> list[str]:
-    """A sample of the clauses, with their choices made."""
+def _sampled(rng: random.Random, clauses: Sequence[str], num: int) -> list[str]:
+    """A sample of `num` clauses, with their choices made."""
     return [render(rng, clause) for clause in rng.sample(clauses, num)]
 
 
 def _advice(rng: random.Random) -> _Opening:
     topic = rng.choice(TOPICS)
-    x, y, z = tips = _some(rng, topic.tips, 3)
+    x, y, z = tips = _sampled(rng, topic.tips, 3)
     benefit = render(rng, rng.choice(topic.benefits))
     write = Writer(rng, _TEXT["advice"], topic=topic.name, x=x, y=y, z=z, benefit=benefit)
     turn = Turn(write("request"), f"{write('lead')} {write('body')} {write('close')}")
@@ -51,7 +51,7 @@ def _advice(rng: random.Random) -> _Opening:
 
 def _opinion(rng: random.Random) -> _Opening:
     topic = rng.choice(TOPICS)
-    x, y = _some(rng, topic.benefits, 2)
+    x, y = _sampled(rng, topic.benefits, 2)
     z = render(rng, rng.choice(topic.drawbacks))
     write = Writer(rng, _TEXT["opinion"], topic=topic.name, x=x, y=y, z=z)
     turn = Turn(write("request"), write("answer"))
@@ -76,7 +76,7 @@ def _letter(rng: random.Random) -> _Opening:
 
 def _plan(rng: random.Random) -> _Opening:
     town = rng.choice(TOWNS)
-    x, y, z = points = _some(rng, _TEXT["plans"], 3)
+    x, y, z = points = _sampled(rng, _TEXT["plans"], 3)
     write = Writer(rng, _TEXT["plan"], town=town, x=x, y=y, z=z)
     turn = Turn(write("request", guests=write("guests")), write("answer"))
     return _Opening("planning", turn, f"the day in {town}", points)
@@ -91,15 +91,15 @@ def _story(rng: random.Random) -> _Opening:
     a_helper = article(write("helper"))
     rest = [write("met", a_helper=a_helper), write("shown"), write("thanked")]
     first = f"{a_mood_hero} {trouble}"
-    told = " ".join(f"{sentence(point)}." for point in rest)
-    turn = Turn(user, f"{write('start')} {first}. {told} {write('end')}")
+    middle = " ".join(f"{sentence(point)}." for point in rest)
+    turn = Turn(user, f"{write('start')} {first}. {middle} {write('end')}")
     return _Opening("writing", turn, f"the {hero}", [first, *rest])
 
 
 def _place(rng: random.Random) -> _Opening:
     place = rng.choice(list(_TEXT["place"]["sights"]))
     town, season = rng.choice(TOWNS), rng.choice(("spring", "summer", "autumn", "winter"))
-    x, y, z = points = _some(rng, _TEXT["place"]["sights"][place], 3)
+    x, y, z = points = _sampled(rng, _TEXT["place"]["sights"][place], 3)
     write = Writer(rng, _TEXT["place"], place=place, town=town, season=season, x=x, y=y, z=z)
     return _Opening("writing", Turn(write("request"), write("answer")), f"the {place}", points)
 
@@ -107,7 +107,7 @@ def _place(rng: random.Random) -> _Opening:
 def _role(rng: random.Random) -> _Opening:
     name, clauses = rng.choice(list(_TEXT["role"]["points"].items()))
     role = article(name)
-    x, y, z = points = _some(rng, clauses, 3)
+    x, y, z = points = _sampled(rng, clauses, 3)
     write = Writer(rng, _TEXT["role"], role=role, x=x, y=y, z=z)
     turn = Turn(write("request"), write("answer"))
     return _Opening("roleplay", turn, f"the life of {role}", points)

@@ -1,7 +1,7 @@
 """Family `humaneval`: Python functions made from parts, with a docstring and true examples.
 
-The examples of the docstring come from the parts, one by one, and not from the answer's code, so
-they check the answer independently.
+The docstring's examples are computed from the parts, not by the answer's code, so they check the
+answer independently.
 """
 
 import random
@@ -125,8 +125,8 @@ def _word_count(rng: random.Random) -> Dialogue:
     draws = [some_words(rng) for _ in range(rng.randint(1, 2))]
     kept = [[word for word in words if test.run(word, k)] for words in draws]
     examples = [
-        (repr(" ".join(words)), "-".join(some) if is_joined else len(some))
-        for words, some in zip(draws, kept, strict=True)
+        (repr(" ".join(words)), "-".join(of_draw) if is_joined else len(of_draw))
+        for words, of_draw in zip(draws, kept, strict=True)
     ]
     what, slots = test.text(k), {"argument": argument, "condition": test.over("word", k)}
     if is_joined:

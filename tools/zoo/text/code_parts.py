@@ -15,7 +15,7 @@ from tools.zoo.text.templates import load, records
 _TEXT = load("code")
 
 Examples = Sequence[tuple[str, Any]]
-"""Arguments as they are written, and the value."""
+"""Pairs of the written arguments and the returned value."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ NUMBER_TESTS, NUMBER_MAPS, WORD_TESTS, WORD_MAPS, PAIR_OPERATIONS = (
 def code_dialogue(
     rng: random.Random, signature: str, text: str, examples: Examples, body: str, imports: str = ""
 ) -> Dialogue:
-    """The function as a request to complete it, and its body as the answer."""
+    """A dialogue with a request to complete the function, and its body as the answer."""
     name = signature.partition("(")[0]
     shown = "".join(f"    >>> {name}({given})\n    {value!r}\n" for given, value in examples)
     head = f'{imports}def {signature}:\n    """{text}\n{shown}    """\n'
@@ -85,7 +85,7 @@ def body(name: str, **slots: str) -> str:
 
 
 def either(rng: random.Random, name: str, share: float, **slots: str) -> str:
-    """The short form of the body in this share of cases, else the long one."""
+    """The short form of the body in a share `share` of cases, else the long form."""
     return body(f"{name}_short" if rng.random() < share else name, **slots)
 
 
@@ -107,7 +107,7 @@ def some_words(rng: random.Random) -> list[str]:
 
 
 def changed(change: Part, k: int) -> str:
-    """A phrase for the numbers after the change."""
+    """A phrase for the changed numbers, such as "the squares of the numbers"."""
     return f"{change.text(k)} the numbers" if change.phrase else "the numbers"
 
 

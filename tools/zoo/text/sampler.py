@@ -12,7 +12,7 @@ from tools.zoo.text.facts import sample_fact
 from tools.zoo.text.instruct import sample_instruction
 from tools.zoo.text.news import sample_news
 
-# With the share of dialogues, not of tokens: an article is three times as long as others are.
+# Samplers with their shares of dialogues. Shares of tokens differ: news is three times as long.
 _SAMPLERS = {
     "mt_bench": (sample_chat, 0.20),
     "humaneval": (sample_code, 0.17),

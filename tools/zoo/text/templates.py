@@ -21,7 +21,7 @@ def load(name: str) -> dict[str, Any]:
 
 
 def records(text: str) -> list[list[str]]:
-    """A table with one record to a line, whose fields are separated by semicolons."""
+    """The records of a table: one per line, with fields separated by semicolons."""
     return [line.split("; ") for line in text.strip().splitlines()]
 
 
@@ -37,12 +37,12 @@ def render(rng: random.Random, template: str | Sequence[str], **slots: object) -
     if not isinstance(template, str):
         template = f"[{'|'.join(template)}]"
     while "[" in template:
-        template = _INNERMOST.sub(lambda found: rng.choice(found[1].split("|")), template)
+        template = _INNERMOST.sub(lambda match: rng.choice(match[1].split("|")), template)
     return template.format_map(_Slots(slots))
 
 
 class Writer:
-    """Renders the templates of one table, whose slots it draws and keeps."""
+    """Renders the templates of one table, and keeps the values of their slots."""
 
     def __init__(
         self, rng: random.Random, templates: dict[str, str | list[str]], **slots: object
@@ -80,5 +80,5 @@ def listing(items: Sequence[str], joiner: str = "and") -> str:
 
 
 def numbered(items: Sequence[str]) -> str:
-    """The items as a numbered list, one to a line."""
+    """The items as a numbered list, one per line."""
     return "\n".join(f"{i}. {sentence(item)}" for i, item in enumerate(items, start=1))
