@@ -443,7 +443,7 @@ def coverage(
 
 
 def step_s(run: Run) -> float:
-    """Seconds of a step of vanilla."""
+    """Seconds per step of vanilla in a run."""
     seconds = measure(run).cost(BASELINE, 0.0).step_s
     return seconds.value if isinstance(seconds, Estimate) else math.nan
 

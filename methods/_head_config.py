@@ -146,7 +146,7 @@ def read_config(checkpoint: Checkpoint, head_format: HeadFormat = EAGLE) -> Head
             field, the tensors or the target.
     """
     raw = checkpoint.config()
-    matching = (layout.name for layout in _LAYOUT_PATTERNS if layout.matches(checkpoint, raw))
+    matching = (pattern.name for pattern in _LAYOUT_PATTERNS if pattern.matches(checkpoint, raw))
     layout = next(matching, "unknown")
     has_one_layer = any(".midlayer." in f".{key}" for key in checkpoint)
     checkpoint.rename(*_RENAMED)

@@ -11,7 +11,7 @@ from specbench.methods.shared.datastore import SORTED_BY, read_datastore
 from specbench.types import option
 
 NUM_MATCHES = 5000
-"""Most occurrences that are counted in a step."""
+"""Maximum number of occurrences that are counted in a step."""
 
 Tokens = tuple[int, ...]
 """Tokens from the root to a node, without the root's."""
@@ -94,7 +94,7 @@ def _num_distinct(path: Tokens) -> int:
 
 
 def _cut(paths: list[Tokens], most_tokens: int) -> list[Tokens]:
-    """Drop the longest paths until the distinct tokens of each sum to at most `most_tokens`."""
+    """Drop the longest paths until the counts of distinct tokens sum to at most `most_tokens`."""
     kept = sorted(paths, key=lambda path: (_num_distinct(path), len(path)))
     num_tokens = sum(map(_num_distinct, kept))
     while num_tokens > most_tokens:

@@ -42,9 +42,9 @@ class Suffix(Drafter):
     """Matches the last tokens at every length with earlier text, and drafts what followed.
 
     The probability of a continuation is its share of the occurrences. Of the drafts for all
-    lengths of a match, the one with the largest sum of probabilities is used, and on a tie the
-    one of the longer match. With `scope=run` a second text holds the outputs of earlier prompts
-    and of the present one.
+    lengths of a match, the draft with the largest sum of probabilities is used, and on a tie the
+    draft of the longer match. With `scope=run` a second text holds the outputs of earlier prompts
+    and of this prompt.
 
     Source: Oliaro et al. 2024, "SuffixDecoding: Extreme Speculative Decoding for Emerging AI
     Applications"; behaviour checked against ArcticInference's suffix_tree.cc; vLLM's defaults.

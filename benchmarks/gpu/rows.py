@@ -36,7 +36,7 @@ TESTS = {
 }  # fmt: skip
 """Tests that run on a GPU: captures, and races of overlapped launches."""
 SELECTED = "(gpu or kernels) and not (compile or native)"
-"""Expression of pytest for the tests among them that need a GPU, or test kernels that use one."""
+"""Expression of pytest's -k for the tests that need a GPU and the tests of kernels that use it."""
 TASK = ("gsm8k",)
 """The task of the runs that only explain others."""
 COLD = 3
@@ -49,7 +49,8 @@ LEAST_S = 90.0
 class Row:
     """A run if it has a spec, else a command, in which "{}" stands for the row's folder.
 
-    It usually takes `usual_s` seconds. A command begins only if the call has that much time left.
+    `settles` is its purpose. It usually takes `usual_s` seconds, and a command begins only if the
+    call has that much time left.
     """
 
     name: str
