@@ -31,7 +31,7 @@ def draw_chain(root: Tensor, logits: Tensor, sampler: Sampler) -> tuple[Tensor, 
 
 
 def chain_of(tokens: Tensor, score: Tensor, *q: Tensor) -> DraftTree:
-    """The chain, as a tree, of the values that `draw_chain` returns."""
+    """The draft tree of a chain, from the values that `draw_chain` returns."""
     return DraftTree.chain(tokens, q[0] if q else None, score)
 
 

@@ -65,7 +65,7 @@ class DFlashModel(FeatureModel):
         head, target = read_config(checkpoint, _FORMAT), context.target
         self.layout = head.layout
         config = layer_config(checkpoint, head.fields)
-        checkpoint.shape("layers.0.self_attn.q_norm.weight")  # optional in a DraftStack only
+        checkpoint.shape("layers.0.self_attn.q_norm.weight")  # a DraftStack does not require it
         hidden = config.hidden_size
         target_hidden = target.config.hidden_size
         layers = _target_layers(checkpoint, head, len(target.layers))

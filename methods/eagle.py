@@ -124,7 +124,7 @@ class Eagle(EagleDrafter):
         """Distribution [nodes, vocab] that each node was drawn from, without its earlier siblings.
 
         `probs` [expanders, vocab] and `drawn` [expanders, candidates]. If no probability is left
-        (top-p may keep fewer tokens than there are children), all of it is on the node's token.
+        (top-p may keep fewer tokens than there are children), the node's token gets probability 1.
         """
         parents = self._tree.expander
         q = probs.index_select(0, parents)  # [nodes, vocab]
