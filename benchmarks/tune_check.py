@@ -72,8 +72,11 @@ NUM_SPLITS = 200
 LEAST_AGAIN_S = 60.0
 """Seconds for the second measurement, if the first one took all the time."""
 ERROR_NAMES = (
-    "of the speedup", "by other prompts", "by the cost", "of the MAT on the same prompts",
-)  # fmt: skip
+    "of the speedup",
+    "by other prompts",
+    "by the cost",
+    "of the MAT on the same prompts",
+)
 """Names in the table of the four numbers in `Row.errors`."""
 
 Times = Mapping[str, Mapping[str, tuple[float, float]]]
