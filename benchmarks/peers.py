@@ -169,7 +169,7 @@ def ours(stack: ExitStack, given: Namespace, num_threads: int) -> dict[str, Comp
 
 
 def transformers(num_tokens: int) -> dict[str, Complete]:
-    """`generate`, with an assistant model, and with prompt lookup."""
+    """transformers' `generate`: plain, with an assistant model, and with prompt lookup."""
     import torch
     from transformers import AutoModelForCausalLM
 

@@ -56,7 +56,7 @@ class Ground:
 
 
 def tiny_ground() -> Ground:
-    """`tiny` with its draft model, the shortest prompts of its tasks, and methods with weights."""
+    """`tiny` with its draft model, its tasks' prompts, shortest first, and its methods."""
     spec = RunSpec(model="tiny", limit=3, device="cpu", dtype="float32")
     plan = make_plan(spec)
     setup = plan.setup

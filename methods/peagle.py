@@ -73,8 +73,8 @@ class PEagleModel(Eagle3Model):
 class PEagle(EagleDrafter, ParallelDrafter[AnyModel]):
     """Drafts a chain in one pass over the committed pairs and a mask pair per further token.
 
-    The mask pairs follow the last committed one, each sees those before it, and none stays in
-    the cache. Above temperature 0, draft tokens are drawn independently: none has seen the
+    The mask pairs follow the last committed pair. Each sees all pairs before it, and none stays
+    in the cache. Above temperature 0, draft tokens are drawn independently: none has seen the
     others.
 
     Source: Hui et al. 2026, "P-EAGLE: Parallel-Drafting EAGLE with Scalable Training"; behaviour

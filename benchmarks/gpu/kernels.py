@@ -31,7 +31,7 @@ from specbench.models.cards import find_model
 from specbench.types import Shape
 
 ROWS = (1, 6, 10, 16, 26, 60, 64)
-"""Rows of steps. A kernel may have a variant for one row, and one for multiples of 16."""
+"""Numbers of rows in steps. A kernel may have variants for one row and for multiples of 16."""
 CACHED, TOP = 500, 10
 NOWHERE = torch.device("meta")
 """Tensors of the operations hold no data, since the kernels are compiled and not run."""

@@ -79,7 +79,7 @@ def best_ids(ops: Ops, logits: Tensor) -> Tensor:
 def ranks_of(
     token_ids: Sequence[int], best_by_depth: Iterable[Tensor], num_depths: int
 ) -> list[int]:
-    """The rank of each token among the best [NUM_RANKS] of its depth, NUM_RANKS if it has none.
+    """The rank of each token among the best [NUM_RANKS] of its depth; NUM_RANKS if it is not there.
 
     `best_by_depth` is read for as many depths as there are tokens; later depths get NUM_RANKS.
     """
@@ -116,7 +116,7 @@ class StaticTree:
     def filled(
         self, tokens: Tensor, q: Tensor | None = None, scores: Tensor | None = None
     ) -> DraftTree:
-        """The draft with these tokens [nodes]."""
+        """The draft tree with `tokens` [nodes]."""
         return DraftTree(tokens, self.layout, self.layout.num_nodes, q, scores=scores)
 
     @classmethod
@@ -149,7 +149,7 @@ class StaticTree:
 
     @classmethod
     def from_paths(cls, paths: list[Ranks], device: torch.device) -> "StaticTree":
-        """The tree of these nodes. They must include each node's parent, except the root."""
+        """The tree of the nodes with these `paths`, which must include all parents but the root."""
         descendants = sorted(set(paths), key=lambda path: (len(path), path))
         path_of: list[Ranks] = [(), *descendants]  # by node
         node_of = {path: node for node, path in enumerate(path_of)}

@@ -60,16 +60,16 @@ def _filtered(rng: random.Random, kind: str) -> Dialogue:
     name = joined(
         rng.choice(("get", "select", "find", "collect", "keep")), test.word, change.word, kind
     )
-    what, such = "the words", test.text(k)
+    what, clause = "the words", test.text(k)
     if is_numbers:
-        what, such = changed(change, j), f"that are {such}"
+        what, clause = changed(change, j), f"that are {clause}"
     elif change.phrase:
-        such += f", {change.phrase}"
+        clause += f", {change.phrase}"
     text = rng.choice(
         (
-            f"Return a list of {what} in {argument} {such}.",
-            f"Return {what} in {argument} {such}.",
-            f"Given a list {argument}, return {what} {such}.",
+            f"Return a list of {what} in {argument} {clause}.",
+            f"Return {what} in {argument} {clause}.",
+            f"Given a list {argument}, return {what} {clause}.",
         )
     )
     draw: Callable[[random.Random], list[Any]] = some_numbers if is_numbers else some_words
