@@ -74,13 +74,13 @@ def decode_times(
         draft_length = draft_lengths.get(record.key.method, LONGEST_DRAFT)
         is_burst[row] = _is_burst(record, draft_length)
 
-    request_of_row = frame["asked"].to_numpy()  # [records]
+    request_of_row = frame["asked"].to_numpy()  # numbers of requests, the same for all methods
     num_requests = 1 + int(request_of_row.max())
-    has_burst = np.zeros(num_requests, dtype=bool)
+    has_burst = np.zeros(num_requests, dtype=bool)  # by request: any method's answer is one
     has_burst[request_of_row[is_burst]] = True
-    lacks_clock = np.zeros(num_requests, dtype=bool)
+    lacks_clock = np.zeros(num_requests, dtype=bool)  # by request: an answer has no server's time
     lacks_clock[request_of_row[is_decoded & np.isnan(server_s)]] = True
-    is_concerned = is_decoded & has_burst[request_of_row]
+    is_concerned = is_decoded & has_burst[request_of_row]  # [records], as the two that follow
     is_left_out = is_concerned & lacks_clock[request_of_row]
     is_of_server = is_concerned & ~is_left_out
     seconds = np.where(is_of_server, server_s, client_s)
@@ -135,8 +135,9 @@ def count_bursts(frame: DataFrame) -> dict[str, Any]:
     num_answers = int(frame["is_burst"].sum())
     if not num_answers:
         return {}
-    left_out = frame[frame["is_left_out"]]
+    left_out = frame[frame["is_left_out"]]  # records without a decode time
     over_methods = ["temperature", "task"]
+    # Requests by temperature and task: all, and those that are left out.
     num_requests = frame.groupby(over_methods, observed=True)["asked"].nunique()
     num_lost = left_out.groupby(over_methods, observed=True)["asked"].nunique()
     cells: list[dict[str, Any]] = [

@@ -49,17 +49,19 @@ def latency(table: RecordTable, rows: IntArray, missing: Missing | None) -> Late
 def seconds_between_arrivals(table: RecordTable, rows: IntArray) -> FloatArray:
     """Seconds between arrivals of tokens, of all answers of these rows [gaps].
 
-    Where a decode time is the server's, it is shared evenly by the answer's steps, or by its tokens
-    where the steps are unknown. An answer whose decode time is left out has no gaps.
+    Where the decode time is the server's (`is_of_server`), it is shared evenly by the answer's
+    steps, or by its tokens where the steps are unknown. An answer whose decode time is left out
+    has no gaps. `rows` are numbers of records of the table.
     """
     gaps_s: list[float] = []
+    # Of each record: seconds of decoding, tokens, steps (0: unknown), and two flags.
     columns = table.values(
         rows, "decode_s", "num_tokens", "mat_steps", "is_of_server", "is_left_out"
     )
     for row, decode_s, num_tokens, num_steps, is_of_server, is_left_out in zip(
         rows, *columns, strict=True
     ):
-        serving = table.records[row].serving
+        serving = table.records[row].serving  # what the client saw; None without a server
         if serving is None or is_left_out:
             continue
         if not is_of_server:
