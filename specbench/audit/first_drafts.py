@@ -16,19 +16,20 @@ NUM_ROUNDS = 3
 
 
 def memory(subject: Subject) -> Iterator[AuditTest]:
-    """The first drafts: as good after accepted paths as from a fresh start, and not shifted.
+    """The first draft level: as good after accepted paths as from a fresh start, and not shifted.
 
     A drafter whose cache is wrong after an accepted path goes on drafting, only worse than a
     fresh one after the same text. One with a wrong draft vocabulary hits tokens beside the
     right ones. The subject is the method under test, with its target and prompts. A hit is a right
     token among the draft tokens; tests find if there are fewer in the first list than the second.
     """
-    # At each position: the right token, and the first draft tokens of a used and a fresh drafter.
+    # At each position of the text: the target's own next token (`right`), and the rival draft
+    # tokens for it of a drafter that went on (`used`) and a `fresh` one, in their trees' order.
     first_drafts = [*_steps_of_both(subject)]
     used_hits = [drafts.right in drafts.used for drafts in first_drafts]  # [positions], as all
     fresh_hits = [drafts.right in drafts.fresh for drafts in first_drafts]
     yield _fewer_hits("guesses after accepted paths", used_hits, fresh_hits)
-    # Only the first draft token of each position; a shift adds to the right token's id.
+    # Only the first of a position's rivals, the best; a shift adds to the right token's id.
     right_hits = [drafts.right in drafts.used[:1] for drafts in first_drafts]
     for shift in SHIFTS:
         shifted_hits = [drafts.right + shift in drafts.used[:1] for drafts in first_drafts]

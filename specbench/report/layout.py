@@ -5,7 +5,7 @@ further tables. A label is on one line, unless it takes more than half the width
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from textwrap import wrap
@@ -227,10 +227,25 @@ def _wrap(task: str, width: int) -> list[str]:
     return [line.replace(" -like", "-like") for line in lines]
 
 
+def _label_words(label: str, width: int) -> Iterator[str]:
+    """The words between which a label may be broken, for lines of `width` characters.
+
+    A text in parentheses is one word. If it is too wide, its parts are, which semicolons end, or
+    else its own words: "(8 nodes;" and "paper: 60 nodes, 8 levels)".
+    """
+    for word in _LABEL_WORD.findall(label):
+        if cell_len(word) <= width:
+            yield word
+        elif "; " in word:
+            yield from re.split(r"(?<=;) ", word)
+        else:
+            yield from word.split()
+
+
 def _fold_label(label: str, width: int) -> list[str]:
     """The label in lines of `width` characters; parentheses stay on one line where they fit."""
     lines = [""]
-    for word in _LABEL_WORD.findall(label):  # a text in parentheses is one word
+    for word in _label_words(label, width):
         longer_line = f"{lines[-1]} {word}".strip()
         if cell_len(longer_line) <= width:
             lines[-1] = longer_line

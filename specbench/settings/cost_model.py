@@ -174,7 +174,8 @@ def _fit_slopes(
         steps: times t of a step, in steps of vanilla [resamples, lengths, rows].
         at_middle: those at the middle length, t0 [resamples, rows].
         distances: tokens from the middle length, c - middle [lengths].
-        rows: numbers of rows of a step that were measured [rows].
+        rows: the measured numbers of rows of the target's forward pass [rows]. A row is a token
+            that the pass computes: one for vanilla, one for each node of a draft tree.
     """
     num_resamples = len(steps)
     scale = 1 / np.median(at_middle[:, None], 0)  # 1 / t0, t0 the resamples' median [1, rows]

@@ -70,7 +70,7 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
     # a smaller one wins, the trial is repeated.
     trial = _confirmed(lambda: Trial(counts, largest, VANILLA_S).measure(time_step), largest)
     set_threads(trial.best)
-    step_s = rounded_times(trial.medians)  # median seconds by number of threads, as a text
+    step_s = rounded_times(trial.medians)  # number of threads as a text ("2") -> median seconds
     return Threads(trial.best, chosen_by="measured", waiting=waiting(), step_s=step_s)
 
 
