@@ -252,7 +252,7 @@ def _sum_of_logs(ratio: RowRatio, factors: Sequence[FloatArray]) -> FloatArray |
 
 
 def _by_neighbour(frame: DataFrame, is_used: Series) -> Compared:
-    """Vanilla's speed right after each method, and after all others.
+    """Vanilla's speed right after a method, and after all others, of methods that slow it.
 
     `frame` has one row per record, in the order in which they ran; `is_used` [rows] is true for
     those with steps, measured without a pause. Each speed is completions / the sum of their

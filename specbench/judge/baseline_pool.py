@@ -55,9 +55,9 @@ def check_speeds(
     load: Load,
     num_loads: int,
 ) -> Iterator[Check]:
-    """A check of speed of each method and temperature and, under vanilla, one of all methods
-    together. A method of the first baseline that another run lacks is skipped. A cell is a
-    method at a temperature, over all tasks.
+    """A check of speed of each method and temperature, vanilla's included, and one of all methods
+    together, which goes by vanilla's name too. A method of the first baseline that another run
+    lacks is skipped. A cell is a method at a temperature, over all tasks.
 
     Args:
         run: the checked run at one load, with its table of records.
@@ -76,7 +76,7 @@ def check_speeds(
             f"{num_baselines} baselines{at_load} do not show how far equal runs differ.",
             f"Give one, or {LEAST_BASELINES} and more; five are better.",
         )
-    # log time per token of each run's completions
+    # of each run, a Series of log time per token, by method and request
     log_times = [_log_times(tabled_run) for tabled_run in (run, *baselines)]
     # Its median change, a pair's first run minus the second: [cells, pairs of runs], with method
     # and temperature as index. This run's pairs with the baselines come first.
@@ -96,6 +96,7 @@ def check_speeds(
         relative_changes = method_changes - common_changes
         # degrees of freedom: of the baselines x of the methods
         degrees = (num_baselines - 1) * (num_cells - 1)
+        # of `change`, by chance: one for all cells, with its degrees of freedom
         variance = _machine_variance(relative_changes, num_baselines, degrees)
         for key, cell_changes in zip(cells, relative_changes, strict=True):
             change = float(cell_changes[:num_baselines].mean())  # this run's, from the baselines

@@ -75,7 +75,7 @@ def _gist(note: Note) -> str:
     text = note.text
     if len(text) <= _GIST or note.key == "failed_completions":
         return text
-    full_stop = text.find(". ")  # index of the last sentence's full stop
+    full_stop = text.find(". ")  # index of that of the last sentence kept
     if full_stop < 0:
         return text
     while 0 <= (next_full_stop := text.find(". ", full_stop + 1)) < _GIST:

@@ -80,7 +80,8 @@ def build_drafters(
         began = outer_clock()
         with ledger.holder(label):  # what stays allocated after the block is the method's
             try:
-                with containing(f"Method {label!r} is broken"):  # any error as MethodFault
+                # Any error but a SpecbenchError, which ends the run, becomes a MethodFault.
+                with containing(f"Method {label!r} is broken"):
                     drafters[label] = _build(target, method)
             except MethodFault as fault:
                 drafters[label] = broken_drafter(fault)

@@ -42,7 +42,7 @@ def completions(*, is_chat: bool = False, returns_ids: bool = True) -> StreamPro
             "model": model,
             **prompt,
             "max_tokens": ask.request.max_new_tokens,
-            **(_UNFILTERED if returns_ids else {}),  # no top-k, min-p or penalty
+            **(_UNFILTERED if returns_ids else {}),  # no min-p or penalty, no top-k by default
             **sampling_values(ask.request),  # temperature, top_p, top_k and seed
             "stream": True,
             "stream_options": {"include_usage": True},
