@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from specbench.log.backend import BlockHeader
 from specbench.log.header import RunHeader
 from specbench.log.run import BlockKey, block_key
+from specbench.log.time_faults import find_time_faults
 from specbench.types import Record, RequestKey, seed_of
 
 _SLACK = 1.001
@@ -32,6 +33,8 @@ def find_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
     if not header.blocks:
         yield from _too_short_runs(header, records)
     yield from _miscounted_blocks(header.blocks, records)
+    yield from _left_out_prompts(header, records)
+    yield from find_time_faults(records)
 
 
 def _faults_of_records(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
@@ -121,12 +124,14 @@ def _end_faults(record: Record, eos_ids: set[int], budget: int | None) -> Iterat
 
 
 def _size_faults(record: Record, header: RunHeader) -> Iterator[str]:
-    """A sentence if the ends of tokens do not fit the text, and for trees that are larger or
-    deeper than the options of dynamic trees allow (EAGLE-2 and its like).
+    """A sentence if there is no prompt, if the ends of tokens do not fit the text, and for trees
+    that are larger or deeper than the options of dynamic trees allow (EAGLE-2 and its like).
 
     `token_ends` counts the characters of the text up to the end of each token. Per step of the
     record, `num_nodes` are its tree's nodes and `accept_lengths` the tokens that it emitted.
     """
+    if record.is_ok and record.prompt_tokens <= 0:
+        yield "prompt_tokens is 0, but the target reads at least one token."
     token_ends = record.token_ends
     is_ordered = list(token_ends) == sorted(token_ends)
     if token_ends and (not is_ordered or token_ends[-1] != len(record.text)):
@@ -178,6 +183,30 @@ def _missing_records(header: RunHeader, records: Sequence[Record]) -> Iterator[s
         num_prompts = prompts.num_prompts
         if num_samples != num_prompts:
             yield f"{prompts.task} has records of {num_samples} of its {num_prompts} prompts."
+
+
+def _left_out_prompts(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
+    """A sentence for each task of which prompts were left out without an option that does so, and
+    one if a complete run has records of fewer passes than it says.
+
+    A run without `limit` and `sample` has all prompts of a source. A merged run (`origins`) may
+    have been put together from parts.
+    """
+    spec_values = header.spec.values
+    if header.origins:
+        return
+    if not spec_values.limit and not spec_values.sample:
+        for prompts in header.prompts:
+            if prompts.num_prompts != prompts.num_available:
+                yield (
+                    f"{prompts.task} has {prompts.num_prompts} of {prompts.num_available} prompts, "
+                    "but the run has no limit."
+                )
+    num_passes = len({record.key.repeat for record in records})
+    asked_passes = spec_values.repeats or 1  # with until_ci, the most
+    is_whole = header.status == "complete" and not spec_values.until_ci
+    if is_whole and num_passes and num_passes != asked_passes:
+        yield f"The run has {asked_passes} passes, but records of {num_passes}."
 
 
 def _too_short_runs(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:

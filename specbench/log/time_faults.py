@@ -1,0 +1,88 @@
+"""Times of a run that no honest clock gives: copied passes, a coarse clock, one that is ahead."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+from specbench.types import Record
+
+COPIED = 1e-4
+"""Relative difference of both times up to which an answer is a copy of one of another pass. The
+closest honest pair of 2,856 differs by 1.6e-3.
+"""
+LEAST_COPIES = 2
+"""Requests of two passes that have to be copies."""
+MOST_TICK_S = 1e-4
+"""A clock whose times are all multiples of more than this is too coarse."""
+LEAST_TIMES = 8
+"""Times that show the tick of a clock."""
+_NANOSECONDS = 10**9
+
+
+def find_time_faults(records: Sequence[Record]) -> Iterator[str]:
+    """A sentence for each kind of times that no honest clock gives."""
+    done = [record for record in records if record.is_ok and record.wall_s is not None]
+    yield from _outer_clock_behind(done)
+    yield from _coarse_clock(done)
+    yield from _copied_passes(done)
+
+
+def _outer_clock_behind(done: Sequence[Record]) -> Iterator[str]:
+    """A sentence if the clock outside of the decoding loop saw less time than the one inside."""
+    behind = [
+        record
+        for record in done
+        if record.outer_s is not None and record.outer_s < (record.wall_s or 0.0)
+    ]
+    if behind:
+        first = behind[0]
+        yield (
+            f"outer_s is less than prefill_s + decode_s in {len(behind)} records, first in "
+            f"{first.key.method} on {first.key.sample_id}: the outer clock began before."
+        )
+
+
+def _coarse_clock(done: Sequence[Record]) -> Iterator[str]:
+    """A sentence if all times are multiples of a tick above MOST_TICK_S, or all are equal."""
+    times_s = [seconds for record in done for seconds in (record.prefill_s, record.decode_s)]
+    nanoseconds = [round(seconds * _NANOSECONDS) for seconds in times_s if seconds]
+    tick_s = math.gcd(*nanoseconds) / _NANOSECONDS
+    if len(nanoseconds) >= LEAST_TIMES and tick_s > MOST_TICK_S:
+        yield f"All times are multiples of {tick_s * 1e3:g} ms: the clock was too coarse."
+
+
+def _copied_passes(done: Sequence[Record]) -> Iterator[str]:
+    """A sentence for each method of which a pass is a copy of another one.
+
+    Two answers to one request are copies if their tokens are equal, and both times to COPIED.
+    """
+    # The answers of each method to each request, in any pass; the pass is not part of the key.
+    answers_by_request: dict[tuple[object, ...], list[Record]] = defaultdict(list)
+    for record in done:
+        key = record.key
+        request = (key.method, key.temperature, key.task, key.sample_id, key.turn)
+        answers_by_request[*request, key.concurrency, key.request_rate].append(record)
+    num_copies: Counter[tuple[str, int, int]] = Counter()  # by method and two passes
+    for answers in answers_by_request.values():
+        for first, second in combinations(sorted(answers, key=_pass_number), 2):
+            if _is_copy(first, second):
+                num_copies[first.key.method, first.key.repeat, second.key.repeat] += 1
+    for (method, first_pass, second_pass), number in sorted(num_copies.items()):
+        if number >= LEAST_COPIES:
+            yield (
+                f"{method}: passes {first_pass} and {second_pass} have the same times in {number} "
+                "requests: one is a copy of the other."
+            )
+
+
+def _pass_number(record: Record) -> int:
+    return record.key.repeat
+
+
+def _is_copy(first: Record, second: Record) -> bool:
+    """True if two answers of several steps have the same tokens and nearly the same times."""
+    if first.token_ids != second.token_ids or not first.decode_s or not second.decode_s:
+        return False
+    times = ((first.prefill_s, second.prefill_s), (first.decode_s, second.decode_s))
+    return all(math.isclose(a or 0.0, b or 0.0, rel_tol=COPIED) for a, b in times)

@@ -1,0 +1,150 @@
+"""Times that no honest clock gives are found, and no recorded run is accused."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from msgspec.structs import replace as replace_part
+
+from specbench.log.faults import find_faults
+from specbench.log.store import read_run
+from specbench.log.time_faults import LEAST_COPIES, LEAST_TIMES, find_time_faults
+from specbench.types import Record
+from tests.support.records import record
+
+ROOT = Path(__file__).parents[2]
+RECORDED = [
+    *(path.parent for path in sorted(ROOT.glob("results/recorded/*/run.json"))),
+    ROOT / ".ci/baseline",
+]
+
+
+def honest(num_prompts: int = 6, num_passes: int = 3) -> list[Record]:
+    """Passes over prompts whose times differ by some percent, as those of a machine do."""
+    generator = np.random.default_rng(0)
+    records = []
+    for pass_number in range(num_passes):
+        for number in range(num_prompts):
+            made = record(number)
+            records.append(
+                replace(
+                    made,
+                    key=replace(made.key, repeat=pass_number),
+                    prefill_s=float(generator.normal(0.02, 0.001)),
+                    decode_s=float(generator.normal(0.5, 0.02)),
+                )
+            )
+    return records
+
+
+def copied(records: Sequence[Record], jitter: float = 0.0, num: int = 6) -> list[Record]:
+    """The first `num` answers of the first pass as those of the second one too."""
+    first = [answer for answer in records if answer.key.repeat == 0][:num]
+    keys = {replace(answer.key, repeat=1): answer for answer in first}
+    factor = 1 + jitter
+    return [
+        replace(
+            answer,
+            prefill_s=(keys[answer.key].prefill_s or 0) * factor,
+            decode_s=(keys[answer.key].decode_s or 0) * factor,
+        )
+        if answer.key in keys
+        else answer
+        for answer in records
+    ]
+
+
+def rounded(records: Sequence[Record], tick_s: float) -> list[Record]:
+    def multiple(seconds: float | None) -> float:
+        return max(1, round((seconds or 0.0) / tick_s)) * tick_s
+
+    return [
+        replace(answer, prefill_s=multiple(answer.prefill_s), decode_s=multiple(answer.decode_s))
+        for answer in records
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (lambda records: records, ""),
+        (copied, "pld:ngram=2: passes 0 and 1 have the same times in 6 requests"),
+        (lambda records: copied(records, jitter=1e-6), "same times in 6 requests"),
+        (lambda records: copied(records, jitter=1.6e-3), ""),
+        (lambda records: copied(records, num=LEAST_COPIES), "same times in 2 requests"),
+        (lambda records: copied(records, num=LEAST_COPIES - 1), ""),
+        (lambda records: rounded(records, 1e-6), ""),  # as those of servers are stored
+        (lambda records: rounded(records, 1e-3), "multiples of 1 ms"),
+        (lambda records: rounded(records, 0.015625), "multiples of 15.625 ms"),
+        (lambda records: rounded(records[: LEAST_TIMES // 2 - 1], 1e-3), ""),
+        (
+            lambda records: [replace(answer, prefill_s=0.5, decode_s=0.5) for answer in records],
+            "multiples of 500 ms",
+        ),
+        (lambda records: [replace(answer, outer_s=0.9) for answer in records], ""),
+        (
+            lambda records: [*records[:-1], replace(records[-1], outer_s=0.01)],
+            "outer_s is less than prefill_s + decode_s in 1 records, first in pld:ngram=2",
+        ),
+    ],
+)
+def test_times_that_no_honest_clock_gives_are_found(
+    change: Callable[[Sequence[Record]], list[Record]], found: str
+) -> None:
+    faults = "\n".join(find_time_faults(change(honest())))
+    assert found in faults
+    assert bool(faults) == bool(found)
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name)
+def test_no_recorded_run_is_accused(path: Path) -> None:
+    """Nor is it if its requests are drawn again with replacement, without repetition."""
+    run = read_run(path)
+    assert [*find_faults(run.header, run.records)] == []
+    requests = sorted({answer.key.request for answer in run.records}, key=str)
+    generator = np.random.default_rng(1)
+    for _ in range(20):
+        drawn = {requests[index] for index in generator.integers(len(requests), size=len(requests))}
+        kept = [answer for answer in run.records if answer.key.request in drawn]
+        assert [*find_time_faults(kept)] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"limit": None}, "gsm8k has 12 of 16 prompts, but the run has no limit."),
+        ({"limit": 12}, ""),
+        ({"sample": 12}, ""),
+        ({"limit": 12, "repeats": 5}, "The run has 5 passes, but records of 3."),
+        ({"limit": 12, "repeats": 5, "until_ci": 0.02}, ""),
+    ],
+)
+def test_prompts_and_passes_that_are_left_out_are_found(
+    changes: dict[str, object], found: str
+) -> None:
+    run = read_run(RECORDED[-1])
+    spec = run.header.spec
+    values = {"limit": None, "sample": None, "repeats": 3, "until_ci": None, **changes}
+    prompts = [
+        replace_part(one, num_prompts=12, num_available=16) if one.task == "gsm8k" else one
+        for one in run.header.prompts
+    ]
+    header = replace_part(
+        run.header,
+        spec=replace_part(spec, values=replace_part(spec.values, **values)),
+        prompts=tuple(prompts),
+    )
+    records = [
+        replace(answer, key=replace(answer.key, repeat=pass_number))
+        for answer in run.records
+        for pass_number in range(3)
+        if answer.key.repeat == 0
+    ]
+    faults = [
+        fault for fault in find_faults(header, records) if "limit" in fault or "passes" in fault
+    ]
+    assert (
+        (found in faults) if found else not [fault for fault in faults if "same times" not in fault]
+    )
