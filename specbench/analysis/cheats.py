@@ -68,7 +68,10 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
     is_used = frame["is_measured"] & ~frame["is_paused"] & (frame["num_steps"] > 0)
     # Completions of methods: those measured without a pause of the machine that have steps.
     used = frame[is_used & (frame["method"] != BASELINE)]
-    first_pass = used[used["repeat"] == 0]
+    # Rules that count steps need no times: a pause of the machine changes no step.
+    has_steps = frame["is_measured"] & (frame["num_steps"] > 0)
+    counted = frame[has_steps & (frame["method"] != BASELINE)]
+    first_pass = counted[counted["repeat"] == 0]
     # Key of the warning -> the subjects that the rule names, with their ratios. `_claimed` keeps
     # the ratios that are significantly below 1.
     ratios_by_rule: dict[str, dict[Subject, float]] = {
@@ -76,7 +79,7 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
         # Seconds by an outer clock / by the completions' own. A trace is read after the timed
         # steps, and would look like hidden work.
         "hidden_time": {} if spec.trace else hidden_time(table),
-        "remembered_answers": _claimed(_later_passes(used)),  # steps in later passes / the first
+        "remembered_answers": _claimed(_later_passes(counted)),  # steps in later passes / the first
         "known_answers": _claimed(_by_order(first_pass)),  # steps after vanilla / before it
     }
     has_phases = spec.phases or frame["draft_s"].notna().any()  # seconds by phase of steps

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from specbench.analysis.records import RecordTable
+from specbench.analysis.records import BASELINE, RecordTable
+from specbench.analysis.stats.arrays import BoolArray
+from specbench.analysis.stats.significance import holm
 from specbench.log.header import RunHeader
 
 if TYPE_CHECKING:
@@ -22,6 +25,8 @@ HIDDEN_S = 1e-3
 """Seconds by which an outer clock may see more, besides that share."""
 LEAST_HIDDEN = 0.2
 """The share of completions in which the outer clock has to see more than allowed."""
+HIDDEN_ALPHA = 0.001
+"""Chance that any honest method of a run is said to hide time."""
 MOST_UNTIMED = 0.05
 """Untimed work of a method / its decode time, up to which there is no warning."""
 BUILD_S = 0.5
@@ -36,8 +41,10 @@ def hidden_time(table: RecordTable) -> dict[Subject, float]:
     """Seconds of completions by the outer clock / by their own times, where it saw far more.
 
     The outer clock runs outside of the decoding loop, which takes a completion's own times. It
-    counts if the sum and many completions show it: bursts of other programs hit only a few. A
-    subject is a method and a temperature. The ratios are by subject.
+    counts if the sum and many completions show it: bursts of other programs hit only a few. They
+    hit vanilla as well, so a method is named only if it has significantly more such completions
+    than vanilla at its temperature (Fisher's exact test, one-sided, corrected by Holm). A subject
+    is a method and a temperature. The ratios are by subject.
     """
     # Seconds of each completion by the outer clock, and by its own.
     seconds_by_subject: dict[Subject, list[tuple[float, float]]] = defaultdict(list)
@@ -45,15 +52,44 @@ def hidden_time(table: RecordTable) -> dict[Subject, float]:
         if record.outer_s is not None and record.wall_s is not None:
             subject = record.key.method, record.key.temperature
             seconds_by_subject[subject].append((record.outer_s, record.wall_s))
-    ratios = {}
+    # By subject: True for completions of which the outer clock saw more than it may [completions].
+    is_more_by_subject: dict[Subject, BoolArray] = {}
+    ratios: dict[Subject, float] = {}  # of the suspects
     for subject, second_pairs in seconds_by_subject.items():
         outer_s, own_s = np.array(second_pairs).T  # seconds [completions]
         # Either test allows a share of the own time and a fixed time per completion more.
         is_more = outer_s > own_s * (1 + MOST_HIDDEN) + HIDDEN_S
+        is_more_by_subject[subject] = is_more
         allowed_s = own_s.sum() * (1 + MOST_HIDDEN) + HIDDEN_S * len(second_pairs)
-        if outer_s.sum() > allowed_s and is_more.mean() > LEAST_HIDDEN:
+        is_much = outer_s.sum() > allowed_s and is_more.mean() > LEAST_HIDDEN
+        if subject[0] != BASELINE and is_much:
             ratios[subject] = float(outer_s.sum() / own_s.sum())
-    return ratios
+    p_values = holm(
+        {subject: _more_than_vanilla(is_more_by_subject, subject) for subject in ratios}
+    )
+    return {
+        subject: ratios[subject]
+        for subject, p_value in p_values.items()
+        if p_value is not None and p_value < HIDDEN_ALPHA
+    }
+
+
+def _more_than_vanilla(is_more_by_subject: Mapping[Subject, BoolArray], subject: Subject) -> float:
+    """The p-value of "the method has no larger share of such completions than vanilla".
+
+    Fisher's exact test, one-sided: of N completions of both, K are such; the method has n of the N,
+    and k of the K. P(at least k) is hypergeometric. 1 without vanilla's completions.
+    """
+    from scipy.stats import hypergeom
+
+    _, temperature = subject
+    is_more = is_more_by_subject[subject]  # [completions], as of vanilla
+    is_more_of_vanilla = is_more_by_subject.get((BASELINE, temperature))
+    if is_more_of_vanilla is None:
+        return 1.0
+    num_both = len(is_more) + len(is_more_of_vanilla)  # N
+    num_more_of_both = int(is_more.sum() + is_more_of_vanilla.sum())  # K
+    return float(hypergeom.sf(is_more.sum() - 1, num_both, num_more_of_both, len(is_more)))
 
 
 def untimed_work(frame: DataFrame, header: RunHeader) -> dict[Subject, float]:

@@ -1,5 +1,6 @@
 """Commands for finished runs: `specbench report`, `compare`, `site` and `merge`."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -45,7 +46,7 @@ def report(
 ) -> None:
     """Print the table of finished runs, in any format."""
     from specbench.analysis.metrics import check_arithmetic, measure
-    from specbench.log.folders import read_runs
+    from specbench.log.folders import read_runs, readable_runs
     from specbench.log.run import Run
     from specbench.report.build import make_report, write_report
     from specbench.report.export.terminal import print_report
@@ -61,9 +62,8 @@ def report(
     formula = check_arithmetic(arithmetic)
     exporter = load_format(format)
     with no_garbage_collection():  # with a million records, a collection takes seconds
-        stored = [read_runs(path, is_lenient=lenient) for path in run]
-        if pool:
-            stored = [Run.pooled(stored)]
+        read = partial(read_runs, is_lenient=lenient)
+        stored = [Run.pooled([*map(read, run)])] if pool else readable_runs(run, read, say)
         content = make_report(stored, arithmetic=formula, sort=call.sort)
     if format == FORMATS[0]:
         print_report(content, is_full=call.full)

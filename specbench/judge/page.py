@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from specbench.judge.checks import CheckedRun
 from specbench.judge.files import check_files
 from specbench.log.audit import AUDIT
 from specbench.log.files import folder_errors
-from specbench.log.folders import single_runs
+from specbench.log.folders import readable_runs, single_runs
 from specbench.log.header import RunHeader
 from specbench.log.run import Load, Run, loads_of
 from specbench.log.store import HEADER, SAMPLES, read_run
@@ -103,13 +104,13 @@ def write_site(
         paths: folders of the runs.
         out: the folder; files of an earlier site there are replaced.
         bootstrap: the draws of the intervals; None for the default.
-        say: receives a line per run.
+        say: receives a line per run, and the reason for each that cannot be read.
 
     Raises:
-        RunFolderError: a run cannot be read, or the folder cannot be written.
+        RunFolderError: no run can be read, or the folder cannot be written.
     """
     # The runs of a pool one by one. Lenient: wrong lines are left out; checks of files name them.
-    stored_runs = [read_run(path, is_lenient=True) for path in single_runs(paths)]
+    stored_runs = readable_runs(single_runs(paths), partial(read_run, is_lenient=True), say)
     stored_runs.sort(key=lambda run: run.header.created)
     num_tasks = max(len(run.header.columns) for run in stored_runs)  # most tasks of a run
     runs: list[SiteRun] = []  # runs on the page

@@ -6,7 +6,7 @@ suite holds runs with names of their own.
 
 import fcntl
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -59,6 +59,25 @@ def read_runs(path: Path, *, is_lenient: bool = False) -> Run:
     """
     runs = [read_run(folder, is_lenient=is_lenient) for folder in single_runs([path])]
     return runs[0] if runs[0].path == path else pooled_in(path, runs)
+
+
+def readable_runs(
+    paths: Sequence[Path], read: Callable[[Path], Run], say: Callable[[str], None]
+) -> list[Run]:
+    """The runs of those folders that `read` can read. `say` gets the reason for each other one.
+
+    Raises:
+        RunFolderError: none can be read; the reason is that of the last one.
+    """
+    runs: list[Run] = []
+    for path in paths:
+        try:
+            runs.append(read(path))
+        except RunFolderError as error:
+            if not runs and path == paths[-1]:
+                raise
+            say(f"Left out: {error.message}")
+    return runs
 
 
 def pooled_in(path: Path, runs: Sequence[Run]) -> Run:

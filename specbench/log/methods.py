@@ -56,9 +56,15 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
         paper's or the user's: in `paper`, the paper's values of options that differ; in `source`,
         "cut" for the paper's draft, cut to as many tokens as are cheap to verify here.
         """
-        if not self.settings or not self.settings.paper:
+        if not self.settings:
             return ""
-        paper_options = self.settings.paper
+        paper_options = {
+            option: value
+            for option, value in self.settings.paper.items()
+            if option in self.options  # another version's method may have had more
+        }
+        if not paper_options:
+            return ""
         # _SIZE_UNITS: option -> unit, for the options that say how large a draft is.
         size_options = [option for option in _SIZE_UNITS if option in paper_options]
         if size_options:
@@ -68,8 +74,10 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
             size_in_effect = f"{size} {unit.removesuffix('s') if size == 1 else unit}"
             size_in_paper = paper_options[option] or "all"  # 0 stands for all nodes
             if option == "total_tokens":  # a tree, which has depth + 1 levels below the root
-                paper_depth = paper_options.get("depth", self.options["depth"])
-                size_in_paper = f"{size_in_paper} nodes, {paper_depth + 1} levels"
+                size_in_paper = f"{size_in_paper} nodes"
+                paper_depth = paper_options.get("depth", self.options.get("depth"))
+                if isinstance(paper_depth, int):
+                    size_in_paper += f", {paper_depth + 1} levels"
         else:
             option = next(iter(paper_options))
             size_in_effect = f"{option}={self.options[option]}"

@@ -11,6 +11,7 @@ import pytest
 
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.errors import RunFolderError
 from specbench.judge.page import MEAN, engine_name, run_rows, write_site
 from specbench.log.run import Run
 from tests.analysis.run_factory import full_run
@@ -70,6 +71,22 @@ def test_a_run_gives_a_row_per_method_task_and_their_mean() -> None:
     for some in (metrics, measure(stopped, FEW)):
         of_more = {one.task for one in run_rows(some, 3, num_tasks=6)}
         assert "Mean of 2 of 6 tasks" in of_more and MEAN not in of_more
+
+
+def test_an_odd_run_costs_the_page_that_run_alone(tmp_path: Path) -> None:
+    """One with options that its method lost since stays; one that cannot be read is named."""
+    tiny = runs()["tiny"]
+    settings = {"source": "tuned", "paper": {"nope": 1, "total_tokens": 60}}
+    lost = with_header(tiny, methods__pld__settings=settings)
+    named = {"good": tiny, "lost": lost, "broken": tiny}
+    paths = [store(tmp_path / name, run.header, run.records) for name, run in named.items()]
+    (paths[2] / "run.json").write_text("{")
+    said: list[str] = []
+    write_site(paths, tmp_path / "site", bootstrap=FEW, say=said.append)
+    assert [line for line in said if "broken" in line and line.startswith("Left out: ")]
+    assert {one["folder"] for one in data(tmp_path / "site")["runs"]} == {"runs/good", "runs/lost"}
+    with pytest.raises(RunFolderError):
+        write_site(paths[2:], tmp_path / "none", bootstrap=FEW, say=said.append)
 
 
 def test_the_page_shows_no_folder_of_the_machine_but_in_the_command(tmp_path: Path) -> None:
