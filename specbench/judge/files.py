@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from specbench.analysis.divergence import find_agreements
-from specbench.analysis.tables import tabled
+from specbench.analysis.tables import TabledRun, tabled
 from specbench.errors.kinds import RunFolderError
 from specbench.judge.checks import Check, CheckedRun, Status
 from specbench.judge.hashes import check_hashes
 from specbench.judge.leaderboard import find_exclusions
+from specbench.judge.sources import check_sources_alone
 from specbench.log.audit import read_audit
 from specbench.log.faults import find_faults
 from specbench.log.run import Run
@@ -37,6 +38,8 @@ class _Findings:
     """What cannot be checked on this machine."""
     audit: str = ""
     """The result of the run's audit in words."""
+    sources: list[Check] = field(default_factory=list)
+    """Of the rules about speed that drafting does not explain."""
 
     @property
     def all_faults(self) -> list[str]:
@@ -63,6 +66,7 @@ class _Findings:
                 yield Check(name, "failed", fault)
             if not faults:
                 yield Check(name, "passed", "")
+        yield from self.sources
         for reason in self.unchecked:  # mostly hashes of what is not on this machine
             yield Check("hashes", "skipped", reason)
         status: Status = "failed" if for_leaderboard else "skipped"
@@ -82,6 +86,9 @@ class _Findings:
             yield Note("Fault", fault, is_warning=True)
         if (num_more := len(faults) - _MOST_FAULTS) > 0:
             yield Note("Fault", f"{num_more} more: --json lists them.", is_warning=True)
+        for check in self.sources:
+            if check.status != "passed":
+                yield Note("Speed", check.text, is_warning=True)
         for reason in self.exclusions:
             yield Note("Excluded", reason, is_warning=True)
         for reason in self.unchecked:
@@ -147,22 +154,28 @@ def _find(run: Run, *, has_cut_line: bool) -> _Findings:
             *unchecked,
             "audit.json judged other records. Run `specbench audit` again.",
         ]
+    tabled_run = tabled(run)
+    sources = [*check_sources_alone(tabled_run)]
+    exclusions = [*dict.fromkeys(find_exclusions(header, records, run.audit))]
+    exclusions += [check.text for check in sources if check.status == "failed"]
     return _Findings(
         faults={  # name of a check -> sentences
             "lines": line_faults,
-            "records": [*find_faults(header, records), *_against_audit(run)],
+            "records": [*find_faults(header, records), *_against_audit(tabled_run)],
             "hashes": hashes.faults,
         },
-        exclusions=[*dict.fromkeys(find_exclusions(header, records, run.audit))],
+        exclusions=exclusions,
         unchecked=unchecked,
         audit=audit_text,
+        sources=sources,
     )
 
 
-def _against_audit(run: Run) -> Iterator[str]:
+def _against_audit(tabled_run: TabledRun) -> Iterator[str]:
     """A sentence for each method with greedy answers that differ from vanilla's, although the
     run's stored audit found them identical.
     """
+    run = tabled_run.run
     method_audits = run.audit.results if run.audit else ()  # of each method and temperature
     identical_methods = [
         result.method
@@ -173,7 +186,7 @@ def _against_audit(run: Run) -> Iterator[str]:
         return
     # method -> its agreement with vanilla's greedy answers. The run's option `history` says if
     # later turns saw the method's own answers: then those after a difference are not compared.
-    agreements = find_agreements(tabled(run).table, run.header.spec.values.history)
+    agreements = find_agreements(tabled_run.table, run.header.spec.values.history)
     for method in identical_methods:
         agreement = agreements.get(method)
         if agreement and agreement.divergences:  # one for each answer that differs

@@ -1,11 +1,12 @@
 """The gate's check of where a run's speed comes from: by drafting, not by a hidden way."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from specbench.analysis.cheats import FAST_STEP, SLOW_VANILLA, find_cheats
-from specbench.analysis.tables import RunTables
+from specbench.analysis.tables import RunTables, TabledRun
 from specbench.analysis.warnings import RunWarning
 from specbench.judge.checks import Check
+from specbench.log.header import RunHeader
 from specbench.report.texts import make_note
 
 SOURCE = "source of speed"
@@ -31,13 +32,35 @@ def check_sources(run: RunTables, baseline: RunTables) -> Iterator[Check]:
         if warning.key in STEPS
         for method in _methods(warning)
     }
-    for warning in warnings:
-        may_be_honest = warning.key == UNTIMED
+
+    def may_be_honest(warning: RunWarning) -> bool:
         if warning.key in STEPS:  # all its methods were fast before
-            may_be_honest = _methods(warning) <= fast_methods_before
-        # the warning as a sentence
-        text = make_note(warning.key, run.run.header, **warning.numbers).text
-        yield Check(SOURCE, "skipped" if may_be_honest else "failed", text)
+            return _methods(warning) <= fast_methods_before
+        return warning.key == UNTIMED
+
+    yield from _checks(run.run.header, warnings, may_be_honest)
+
+
+def check_sources_alone(run: TabledRun) -> Iterator[Check]:
+    """The same of a run without a baseline.
+
+    Untimed work is skipped, and so are several methods whose steps are faster than vanilla's: then
+    vanilla may be slow.
+    """
+    header = run.run.header
+    warnings = () if header.servers else find_cheats(run.table, header)
+    return _checks(header, warnings, lambda warning: warning.key in (UNTIMED, SLOW_VANILLA))
+
+
+def _checks(
+    header: RunHeader,
+    warnings: Sequence[RunWarning],
+    may_be_honest: Callable[[RunWarning], bool],
+) -> Iterator[Check]:
+    """A check for each warning, skipped if it may be honest; one that passed without any."""
+    for warning in warnings:
+        text = make_note(warning.key, header, **warning.numbers).text  # the warning as a sentence
+        yield Check(SOURCE, "skipped" if may_be_honest(warning) else "failed", text)
     if not warnings:
         yield Check(SOURCE, "passed", "")
 

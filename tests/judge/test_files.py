@@ -16,8 +16,11 @@ from specbench.log.header import Origin
 from specbench.models.cards import find_model
 from specbench.models.checkpoints import identify
 from specbench.types import Record
+from tests.analysis.test_cheats import CHEATS
+from tests.analysis.test_cheats import run as run_of
 from tests.judge.making import Change, good_header, good_records, rewrite, store
 from tests.support.audits import failed_audit, passed_audit, stored_audit
+from tests.support.records import store as store_run
 
 
 def faults(folder: Path) -> list[str]:
@@ -154,3 +157,16 @@ def test_a_file_at_hand_that_has_another_hash_is_told(tmp_path: Path) -> None:
     weights.write_bytes(b"as it is!")
     (told,) = check_files(folder).about["unchecked"]
     assert told == f"{tmp_path}: model.safetensors changed since the run, or its hash did."
+
+
+def test_a_run_whose_speed_is_not_drafted_fails_without_a_baseline(tmp_path: Path) -> None:
+    """Untimed work and a slow vanilla may be honest: they are told."""
+    remember = CHEATS["remembered_answers"][2]
+    cheated = run_of(lambda at: remember(at) if at["method"] == "pld" else {}, repeats=2)
+    slow = run_of(lambda at: {"step_s": 0.005} if at["method"] != "vanilla" else {})
+    for run, status in ((cheated, "failed"), (slow, "skipped")):
+        checked = check_files(store_run(tmp_path / status, run.header, run.records))
+        (check,) = [check for check in checked.checks if check.name == "source of speed"]
+        assert check.status == status
+        assert (check.text in checked.about["exclusions"]) == (status == "failed")
+        assert [note for note in checked.notes if note.text == check.text]
