@@ -65,7 +65,8 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
         }
         if not paper_options:
             return ""
-        # _SIZE_UNITS: option -> unit, for the options that say how large a draft is.
+        # _SIZE_UNITS: option -> unit, for the options that say how large a draft is. Without one,
+        # the "size" is that of the first other option.
         size_options = [option for option in _SIZE_UNITS if option in paper_options]
         if size_options:
             option = size_options[0]  # the first one is for labels

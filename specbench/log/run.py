@@ -237,8 +237,9 @@ def _pooled_header(headers: Sequence[RunHeader]) -> RunHeader:
             structs.replace(block, repeat=block.repeat + num_repeats) for block in header.blocks
         )
         num_repeats += _num_repeats(header)
+    # The options of the run (its spec), with the passes of all.
     spec_values = structs.replace(first_header.spec.values, repeats=num_repeats)
-    # Records that each run should have, where its header says so.
+    # Numbers of records that the runs should have, where their headers say so.
     record_counts = [header.num_records for header in headers if header.num_records]
     are_all_counted = len(record_counts) == len(headers)
     return structs.replace(

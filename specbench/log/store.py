@@ -129,15 +129,18 @@ def read_run(path: Path, *, is_lenient: bool = False) -> Run:
     shared_values: dict[Any, Any] = {}
 
     def read_record(content: bytes, line_number: int) -> Record:
-        """The record of a line, which is refused if no run can have written it."""
-        line = _decode_record(content)
-        record = to_record(line, shared_values)
-        record_check.check(line, record.key, line_number)  # raises a ValueError
+        """The record of a line, which is refused if no run can have written it.
+
+        `content` is the line's JSON.
+        """
+        record_line = _decode_record(content)  # its fields, with types, as they are stored
+        record = to_record(record_line, shared_values)
+        record_check.check(record_line, record.key, line_number)  # raises a ValueError
         return record
 
     left_out: list[str] = []  # sentences; None below lets the first bad line raise
     records = tuple(_read_lines(path / SAMPLES, read_record, left_out if is_lenient else None))
-    audit = _audit_of(path, len(records))  # the last one of these records, or None
+    audit = _audit_of(path, len(records))  # the last audit, if it was of these records, or None
     return Run(header, records, path, left_out=tuple(left_out), audit=audit)
 
 

@@ -62,7 +62,7 @@ def good_records() -> list[Record]:
             key = RecordKey(method, 0.0, "gsm8k", sample, 0, 0)
             made.append(
                 Record(
-                    key, "ok", 9, (7, 8, 9, EOS), "abcd", "eos", 0.5, 0.25, lengths,
+                    key, "ok", 9, (7, 8, 9, EOS), "abcd", "eos", 0.500000001, 0.249999999, lengths,
                     tuple(max(lengths) for _ in lengths), seed_of(5, key.request),
                     token_ends=(1, 2, 3, 4),
                 )

@@ -18,6 +18,7 @@ from specbench.models.checkpoints import identify
 from specbench.types import Record
 from tests.analysis.test_cheats import CHEATS
 from tests.analysis.test_cheats import run as run_of
+from tests.judge.changing import with_header
 from tests.judge.making import Change, good_header, good_records, rewrite, store
 from tests.support.audits import failed_audit, passed_audit, stored_audit
 from tests.support.records import store as store_run
@@ -34,7 +35,7 @@ def exclusions(folder: Path) -> list[str]:
 def test_a_good_run_is_sound_and_may_enter_the_leaderboard(tmp_path: Path) -> None:
     found = check_files(store(tmp_path / "good"))
     passed = [check.name for check in found.checks if check.status == "passed"]
-    assert passed == ["lines", "records", "hashes"]
+    assert passed == ["lines", "records", "hashes", "source of speed"]
     skipped = [(check.name, check.text) for check in found.checks if check.status == "skipped"]
     assert skipped == [
         (name, "no baseline: files only") for name in ("samples", "output", "audit", "MAT", "speed")
@@ -162,7 +163,8 @@ def test_a_file_at_hand_that_has_another_hash_is_told(tmp_path: Path) -> None:
 def test_a_run_whose_speed_is_not_drafted_fails_without_a_baseline(tmp_path: Path) -> None:
     """Untimed work and a slow vanilla may be honest: they are told."""
     remember = CHEATS["remembered_answers"][2]
-    cheated = run_of(lambda at: remember(at) if at["method"] == "pld" else {}, repeats=2)
+    made = run_of(lambda at: remember(at) if at["method"] == "pld" else {}, repeats=2)
+    cheated = with_header(made, spec__values__repeats=2)
     slow = run_of(lambda at: {"step_s": 0.005} if at["method"] != "vanilla" else {})
     for run, status in ((cheated, "failed"), (slow, "skipped")):
         checked = check_files(store_run(tmp_path / status, run.header, run.records))

@@ -68,7 +68,7 @@ async def find_server(
         UserError: nothing answers there, the model is not served, or no form of request works.
     """
     try:
-        models_json = await client.get("/v1/models")
+        models_json = await client.get("/v1/models")  # text, not decoded
     except RequestFailed as failure:
         raise UserError(
             f"There is no server at {client.root}: GET {client.root}/v1/models failed. "

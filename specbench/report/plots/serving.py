@@ -110,11 +110,13 @@ def _lines(report: Report, numbers_of: Callable[[RunMetrics, str, float], _Numbe
     distinct_runs = {source.run.path or source.info.id for source in served_sources}
     if len(distinct_runs) > 1:
         return {}  # a line is of one run
-    shown_methods = looks(report.labels)  # a look for each method that has any number
+    # a colour and a marker by method, for the methods with a number in the report's tables
+    looks_by_method = looks(report.labels)
     lines: _Lines = defaultdict(list)  # points by method
     for source in served_sources:
-        for method, point in _points(source, numbers_of):  # a point per method at this load
-            if method in shown_methods:
+        # a point per method at this load: its numbers along both axes, and the load
+        for method, point in _points(source, numbers_of):
+            if method in looks_by_method:
                 lines[method].append(point)
     return lines
 
