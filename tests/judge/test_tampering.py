@@ -66,6 +66,8 @@ FOUND: dict[str, tuple[Any, str]] = {
     "no time": (setting(0, decode_s=None), ""),
     "answers longer than the run": (setting(0, decode_s=90.0), "but the whole run only 60 s"),
     "a part of a time longer than the whole": (setting(0, draft_prefill_s=0.5), "0.5 s, more"),
+    "an outer clock that saw less": (setting(0, outer_s=0.1), "outer_s is less than prefill_s"),
+    "no tokens in a prompt": (setting(0, prompt_tokens=0), "prompt_tokens is 0"),
     "another seed": (setting(0, seed=1), "the seed 1 does not follow from the run's, 5"),
     "another length of a prompt": (setting(0, prompt_tokens=10), "has 9 tokens, in others 10"),
     "ends of tokens beyond the text": (setting(0, token_ends=[1, 2, 3, 5]), "do not lead"),
@@ -77,6 +79,14 @@ FOUND: dict[str, tuple[Any, str]] = {
     "a date that is none": ({"finished": "yesterday"}, "is not a time in ISO 8601"),
     "a hash of weights removed": (UNHASHED, "The model: the file a has no sha256"),
     "another limit of prompts": ({"spec": {"values": {"limit": 1}}}, "not match gsm8k.jsonl"),
+    "prompts left out without a limit": (
+        {"spec": {"values": {"limit": None}}},
+        "prompts, but the run has no limit",
+    ),
+    "fewer passes than the run has": (
+        {"spec": {"values": {"repeats": 3}}},
+        "The run has 3 passes, but records of 1",
+    ),
 }
 """Changes of lines or of the header, and words of the fault.
 
@@ -108,7 +118,7 @@ WITH_AUDIT: dict[str, Any] = {
     "text changed": setting(0, text="dcba"),
     "lines in another order": swapped,
     "a pause removed or added": setting(0, is_paused=True),
-    "the outer clock's time changed": setting(0, outer_s=0.75),
+    "the outer clock's time changed": setting(0, outer_s=0.76),
 }
 UNKNOWN: dict[str, Any] = {
     "another machine": {"environment": {"cpu": {"model": "Faster CPU"}}},
@@ -169,10 +179,10 @@ def test_records_and_audit_changed_together_cannot_be_known(tmp_path: Path) -> N
     assert verdict(audited(folder)) == "cannot be known"
 
 
-def test_the_page_on_security_lists_all_51_kinds() -> None:
+def test_the_page_on_security_lists_all_55_kinds() -> None:
     rows = re.findall(r"^\| ([^|]+) \| (found|found with the audit|cannot be known) \|$",
                       SECURITY.read_text(encoding="utf-8"), re.MULTILINE)  # fmt: skip
     known = {name: kind for name, (kind, *_) in KINDS.items() if name not in MORE}
     known["records and audit changed together"] = "cannot be known"
     assert dict(rows) == known
-    assert len(rows) == 51
+    assert len(rows) == 55
