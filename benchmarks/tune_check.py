@@ -168,7 +168,7 @@ def check_predictions(arguments: argparse.Namespace) -> None:
     weighed = weighed_settings(profile, model, arguments.settings)
     twins = twins_of(weighed).values()
     vanilla_steps = sum(
-        estimate(weights, model, label_in(curve, setting)).seconds
+        estimate(weights, model, label_in(curve, setting)).vanilla_steps
         for setting, weights in weighed.items()
     )
     pass_s = vanilla_steps * curve.vanilla_s

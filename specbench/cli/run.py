@@ -192,6 +192,13 @@ def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str])
             stored = run_plan(plan, path, view, given=given, command=words, is_forced=call.force)
     folder = path / "report" if call.output else REPORTS / path.name
     _report(stored, path, folder, call, view)
+    sources = {
+        method.settings.source for method in stored.header.methods.values() if method.settings
+    }
+    if sources & {"auto", "cut"}:
+        view.message(
+            f"Sizes of drafts were chosen here. To keep them in later runs: --settings {path}"
+        )
     return stored
 
 

@@ -72,7 +72,8 @@ def make_plan(
     # Before torch is imported, with as many prompts and methods as there may be. `limit` is the
     # number of prompts to take of each task, `sample` that to draw; None for all.
     max_prompts = min(spec.limit or MAX_PROMPTS, spec.sample or MAX_PROMPTS)
-    # With none named: vanilla and another, which is enough for the check.
+    # If no methods are named: vanilla and another, since the check refuses fewer than two. It asks
+    # if the goal of `--until-ci`, an interval of a given width, can be reached.
     max_methods = len({*spec.methods, BASELINE}) if spec.methods else 2
     check_goal(spec, max_methods, [max_prompts] * len(tasks))
     if is_here and not spec.backend:  # rules between options, before anything is downloaded
@@ -85,6 +86,7 @@ def make_plan(
         is_spread=spec.limit_order == SPREAD,  # over a task's categories; else the first ones
         offline=is_offline,
     )
+    # What will be loaded or asked, found and checked; nothing is loaded yet.
     setup = (setup_maker or make_setup)(spec, is_offline=is_offline)
     if spec.sample is not None:  # prompts to draw per task
         prompt_sets = tuple(prompt_set.drawn(spec.sample, spec.seed) for prompt_set in prompt_sets)

@@ -228,12 +228,15 @@ def interpolation(knots: Sequence[int], points: Any, what: str) -> FloatArray:
 def _knot_weights(method: MethodCost, options: Mapping[str, Any], rows: IntArray) -> FloatArray:
     """Weights [steps, knots] that interpolate a draft's time between the knots of a method.
 
+    A knot is a size of drafts whose time was measured; a search that finds no draft takes time too.
+
     Args:
         method: its knots are all combinations of sizes on some axes, the last axis fastest, such
             as {depth: 0, top_k: 1}, {depth: 0, top_k: 2}. An axis is an option, "rows", or
             "drafted", which is 1 for a step with a draft and 0 for one without.
         options: of the setting, by name.
-        rows: of each step [steps].
+        rows: number of tokens that the target computes in each step, those of the draft and one
+            more [steps]; 1 without a draft.
     """
     num_steps = len(rows)
     # where the steps are, by axis: a number, or one for each step [steps]

@@ -37,7 +37,7 @@ class SpeedupEstimate(NamedTuple):
     """Half of the 95 % interval of its logarithm."""
     thread_index: int
     """Index among the curve's numbers of threads of the one that a run would choose."""
-    seconds: float
+    vanilla_steps: float
     """Time of all answers, in steps of vanilla."""
 
 
@@ -94,7 +94,7 @@ def estimate(weighed: DataFrame, model: CostModel, label: str) -> SpeedupEstimat
         speedup=float(mean_speedups[0]),
         half_width=half_width,
         thread_index=thread_index,
-        seconds=times[thread_index],
+        vanilla_steps=times[thread_index],
     )
 
 

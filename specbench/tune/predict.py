@@ -165,7 +165,7 @@ def _predict_setting(profile: Profile, model: CostModel, setting: str) -> Predic
         high=estimated.speedup * math.exp(estimated.half_width),
         mat=mat(walks),  # mean accepted tokens, of all steps
         threads=curve.threads[estimated.thread_index],  # the number that a run would choose
-        seconds=estimated.seconds * curve.vanilla_s,
+        seconds=estimated.vanilla_steps * curve.vanilla_s,
         missed=num_missed / max(1, num_expanded),
         machine=curve.about["machine"],
     )

@@ -60,7 +60,9 @@ def quotient(top: Estimate, bottom: Estimate, *, is_one_run: bool = True) -> Est
     scale. The quotient has an interval if both have bootstrap resamples [num_resamples].
     """
     ratio_value = top.value / bottom.value
-    unit_logs: tuple[FloatArray, ...]  # of the quotient: [units] per run or pool
+    # Logarithms of each unit's number, whose spread is the machine's: [units] per run or pool. Of
+    # one run those of the quotient, of two runs those of both sides.
+    unit_logs: tuple[FloatArray, ...]
     if is_one_run:
         # Not strict: no pair is left if one side has no units.
         pairs_of_logs = zip(top.units, bottom.units, strict=False)

@@ -110,8 +110,9 @@ class EngineBackend:
         """Load the target and the drafters, choose vanilla's threads, and start the meters.
 
         `_loaded` has them if they are loaded already, else None. `_choices` has the methods with
-        their settings, and the numbers of threads of the run that goes on (None in a new run);
-        `spec.threads` is the user's, None to measure. If it fails, what was started is ended.
+        their settings, and the run's Threads (vanilla's number; later also those of methods), None
+        in a new run; `spec.threads` is the user's number, None to measure. If it fails, what was
+        started is ended.
         """
         import torch
 
