@@ -114,7 +114,11 @@ def _is_burst(record: Record, draft_length: float) -> bool:
 
 
 def _draft_lengths(blocks: Sequence[BlockHeader]) -> Mapping[str, float]:
-    """The mean tokens of a draft by method, where the server counts them; 0 for vanilla."""
+    """The mean tokens of a draft by method; 0 for vanilla, none where the server counts no drafts.
+
+    A block is the requests of a method on a task that its server completed in one go, with the
+    increase of the server's counters.
+    """
     blocks_by_method: dict[str, list[BlockHeader]] = defaultdict(list)
     for block in blocks:
         blocks_by_method[block.method].append(block)

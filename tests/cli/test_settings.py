@@ -61,4 +61,4 @@ def test_settings_are_chosen_once_and_everybody_reads_them(
     said = specbench("merge", "tuned", "paper", "--out", "both")
     assert said.code == 2 and "options of eagle2" in said.err
     said = specbench("audit", "tuned", "--offline")
-    assert said.code == 0 and said.out.count(f"({nodes} nodes; paper:") == 2, said.out
+    assert said.code == 0 and said.out.count(f"({nodes} nodes;") == 2, said.out

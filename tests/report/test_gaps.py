@@ -135,7 +135,7 @@ def test_vanilla_is_a_slow_baseline_only_where_it_could_read_weights_faster(
 def test_the_csv_has_costs_per_task_and_pooled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(energy, "TICK_S", 0.0)  # its answers are shorter than a tick
     metered = with_records(
-        with_phases(), lambda one: replace(one, energy_j=2.0, peak_memory_bytes=5)
+        with_phases(), lambda one: replace(one, energy_j=2.0 * one.num_tokens, peak_memory_bytes=5)
     )
     rows = list(csv.DictReader(StringIO(render(metered, "csv"))))
     assert {row["task"] for row in rows if row["limit"]} == {"mt_bench", "gsm8k", "pooled"}

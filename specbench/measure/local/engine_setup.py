@@ -335,7 +335,7 @@ def _stored_weights(card: ModelCard, path: Path, device: Device) -> _StoredWeigh
 def _stand_in_setup(
     spec: RunSpec, named: Sequence[RunMethod], *, device: Device, has_graphs: bool
 ) -> EngineSetup:
-    """The setup of a stand-in: tiny's weights, tokenizer and template in the model's shape.
+    """The setup of a stand-in: weights made in the model's shape so that it answers as tiny does.
 
     `named` are the methods that the user named. With `has_graphs`, memory is kept for CUDA graphs.
     """
@@ -351,7 +351,8 @@ def _stand_in_setup(
     what = f"The stand-in of {stand_in.name}"  # its name in errors
     context = stand_in.target.config["max_position_embeddings"]  # in tokens
     weights_of_methods = [method.weights for method in selected.methods]
-    # Numbers of the weights of each draft model that is to be made; others are a path or None.
+    # How many numbers (parameters) each draft model has that is to be made; the weights of other
+    # methods are a path, or None.
     draft_sizes = [
         weights.num_numbers
         for weights in weights_of_methods
@@ -365,7 +366,7 @@ def _stand_in_setup(
         reserve_bytes=memory.GRAPH_RESERVE if has_graphs else 0,
     )
     memory.check_need(need, dtype, device.name, what=what)  # raises TooLarge
-    path = stand_in.target.folder  # tiny's, with tokenizer and template
+    path = stand_in.target.folder  # tiny's: tokenizer, template, and weights to make others from
     return EngineSetup(
         spec,
         card,
