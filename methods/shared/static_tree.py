@@ -4,7 +4,9 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Self
 
@@ -65,6 +67,13 @@ class TreeOptions(MethodOptions):
 
     tree: str = option("mc_sim_7b_63", TREE_HELP)
     nodes: int = option(0, "most nodes that are used, the root included; 0: all", min=0)
+
+    def tree_sha256(self) -> str | None:
+        """The hash of the tree's paths, sorted: of two files with the same paths it is the same."""
+        with suppress(OSError, ValueError, TypeError, UserError):  # building the drafter reports it
+            paths = sorted({*_named_paths(self.tree)})
+            return sha256(json.dumps(paths).encode()).hexdigest()
+        return None
 
     def profiled(self) -> Self:
         """These options for an acceptance profile: a chain with the depth of a profile."""

@@ -269,3 +269,7 @@ class Method:
         In scope "run", a method remembers completions of earlier prompts of the same pass.
         """
         return meaning_of(options).scope
+
+    def tree_sha256_with(self, options: Any) -> str | None:
+        """The hash of the static tree of these options; None if there is none."""
+        return meaning_of(options).tree_sha256()

@@ -66,6 +66,10 @@ class MethodOptions:
         """The options as arguments of the official code, where their names differ."""
         return ""
 
+    def tree_sha256(self) -> str | None:
+        """The hash of a static tree's paths; None without one, or if it cannot be read."""
+        return None
+
     def sized(self, rows: int) -> Self:
         """These options with steps of at most `rows` rows, in the paper's shape if possible.
 

@@ -46,6 +46,8 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
     """run: it remembers earlier prompts of a repeat; absent: only the prompt."""
     settings: Annotated[SettingsHeader | None, role("note")] = None
     """Source of the options; absent for the paper's and the user's."""
+    tree_sha256: Annotated[str | None, shown_as("tree")] = None
+    """Hash of the paths of its static tree; absent without one, and in older runs."""
 
     @property
     def settings_text(self) -> str:

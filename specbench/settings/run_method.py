@@ -125,6 +125,7 @@ class RunMethod:
             weights=self._weights_header(),
             scope=self.scope,
             settings=self.settings,
+            tree_sha256=self.method.tree_sha256_with(self.options),
         )
 
     @property
