@@ -83,7 +83,7 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
                     size_in_paper += f", {paper_depth + 1} levels"
         else:
             option = next(iter(paper_options))
-            size_in_effect = f"{option}={self.options[option]}"
+            size_in_effect = _without_folders(f"{option}={self.options[option]}", [])
             size_in_paper = paper_options[option]
         if self.settings.source == "cut":
             size_in_effect += ", cut"

@@ -208,3 +208,19 @@ def test_a_replay_needs_the_files_and_the_prompts_of_the_run() -> None:
     assert REPLAY.conflicts(header(**unhashed(10)), header()) == ()
     merged = structs.replace(header(), prompts=())
     assert REPLAY.conflicts(header(), merged) == ()
+
+
+@pytest.mark.parametrize("is_exact", [False, True])
+@pytest.mark.parametrize(
+    ("first", "second", "is_different"),
+    [("a" * 64, "b" * 64, True), ("a" * 64, "a" * 64, False), (None, "b" * 64, False)],
+)
+def test_methods_with_other_static_trees_are_other_methods(
+    first: str | None, second: str | None, *, is_different: bool, is_exact: bool
+) -> None:
+    """An older run does not have the hash of its tree, which equals any."""
+    headers = [header(methods__sps__tree_sha256=digest) for digest in (first, second)]
+    found = differences(headers[0], headers[1], is_exact=is_exact)
+    assert [one.role for one in found] == (["method"] if is_different else [])
+    if is_different and not is_exact:
+        assert "tree" in found[0].what and "sps" in found[0].what.lower()

@@ -232,3 +232,28 @@ def test_other_options_are_refused_by_merge_unless_a_run_does_not_know_them() ->
         for options in ({}, {"total_tokens": 12}, {"total_tokens": 60})
     )
     assert MERGE.conflicts(small, large) and not MERGE.conflicts(older, large)
+
+
+def test_a_static_tree_goes_by_its_paths_not_by_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "tree.json"
+
+    def digest(text: str) -> str | None:
+        path.write_text(text)
+        return parse_methods([f"medusa:tree={path}"])[0].describe().tree_sha256
+
+    first = digest("[[0], [1], [0, 0]]")
+    assert first and len(first) == 64
+    assert digest("[[0],\n [0, 0], [1]]") == first
+    assert digest("[[0], [1], [0, 1]]") != first
+    assert digest("no tree") is None  # building the drafter reports it
+    names = ("medusa", "hydra", "pld", "eagle2")
+    hashes = [parse_methods([name])[0].describe().tree_sha256 for name in names]
+    assert hashes[0] and hashes[0] == hashes[1] and hashes[2:] == [None, None]
+
+
+def test_a_label_has_no_folder_of_the_machine(tmp_path: Path) -> None:
+    (method,) = parse_methods(["medusa"])
+    tree = tmp_path / "trees" / "medusa-32.json"
+    about = method.tuned({"tree": str(tree)}, TUNED).describe()
+    assert "medusa-32.json" in about.settings_text
+    assert str(tmp_path) not in about.settings_text
