@@ -68,6 +68,10 @@ class TreeOptions(MethodOptions):
     tree: str = option("mc_sim_7b_63", TREE_HELP)
     nodes: int = option(0, "most nodes that are used, the root included; 0: all", min=0)
 
+    @property
+    def alternatives(self) -> frozenset[str]:
+        return frozenset({"tree", "nodes"})
+
     def tree_sha256(self) -> str | None:
         """The hash of the tree's paths, sorted: of two files with the same paths it is the same."""
         with suppress(OSError, ValueError, TypeError, UserError):  # building the drafter reports it

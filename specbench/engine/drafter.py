@@ -270,6 +270,10 @@ class Method:
         """
         return meaning_of(options).scope
 
+    def alternatives_with(self, options: Any) -> frozenset[str]:
+        """Names of options of which one replaces what the others mean."""
+        return meaning_of(options).alternatives
+
     def tree_sha256_with(self, options: Any) -> str | None:
         """The hash of the static tree of these options; None if there is none."""
         return meaning_of(options).tree_sha256()

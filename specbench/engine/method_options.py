@@ -66,6 +66,11 @@ class MethodOptions:
         """The options as arguments of the official code, where their names differ."""
         return ""
 
+    @property
+    def alternatives(self) -> frozenset[str]:
+        """Options of which one replaces what the others mean, such as a tree and its nodes."""
+        return frozenset()
+
     def tree_sha256(self) -> str | None:
         """The hash of a static tree's paths; None without one, or if it cannot be read."""
         return None

@@ -133,9 +133,9 @@ def choose_settings(
 
 def _is_chosen_by_user(method: RunMethod, tried: Sequence[Acceptance]) -> bool:
     """True if the user gave one of the options that would be chosen."""
-    given = set(method.asked.given)
+    given = method.decided_by_user
     if tried:
-        return any(given & set(acceptance.options) for acceptance in tried)
+        return any(given & acceptance.options.keys() for acceptance in tried)
     options = method.options
     smallest = options.sized(2)
     return any(getattr(smallest, name) != getattr(options, name) for name in given)

@@ -129,6 +129,16 @@ class RunMethod:
         )
 
     @property
+    def decided_by_user(self) -> frozenset[str]:
+        """Options that the user gave, and those whose meaning they replace.
+
+        Who gives a tree decides its nodes, too.
+        """
+        given = frozenset(self.asked.given)
+        alternatives = self.method.alternatives_with(self.options)
+        return given | alternatives if given & alternatives else given
+
+    @property
     def checkpoint(self) -> str | None:
         """The name on a model card of the checkpoint that it needs; None if it needs none."""
         return self.method.weights_with(self.options)

@@ -98,14 +98,14 @@ def _reason_not_to_use(file: SettingsFile, method: RunMethod) -> str:
 
     Args:
         file: has the tuned options of methods, and the hash of each one's weights, by name.
-        method: `asked.given` are the options that the user gave.
+        method: `decided_by_user` are the options that the user gave, and those that they replace.
     """
     method_name = method.method.name
     if method_name not in file.methods:
         return "it was not tuned"
     # in the types of the method's options
     tuned_options = checked_options(method_name, file.methods[method_name])
-    if set(tuned_options) & set(method.asked.given):
+    if tuned_options.keys() & method.decided_by_user:
         return "the user set a tuned option"
     tree = str(tuned_options.get("tree", ""))  # name, shape or JSON file of a static tree
     if tree.endswith(".json") and not Path(tree).is_file():

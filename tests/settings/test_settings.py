@@ -257,3 +257,19 @@ def test_a_label_has_no_folder_of_the_machine(tmp_path: Path) -> None:
     about = method.tuned({"tree": str(tree)}, TUNED).describe()
     assert "medusa-32.json" in about.settings_text
     assert str(tmp_path) not in about.settings_text
+
+
+@pytest.mark.parametrize(
+    ("text", "is_kept"),
+    [("medusa", False), ("medusa:nodes=8", True), ("medusa:tree=4x2x1", True)],
+)
+def test_who_gives_a_tree_or_its_nodes_decides_both(text: str, *, is_kept: bool) -> None:
+    """Neither shipped acceptance nor a tune changes the other one."""
+    (method,) = parse_methods([text])
+    nodes = [Acceptance({}, 64.0, 3.0), *(Acceptance({"nodes": n}, n, 2.5) for n in (4, 8))]
+    drafters: Any = {method.label: SimpleNamespace(tree_sizes=(64,))}
+    steep = times({1: 1.0, 4: 1.1, 8: 1.2, 60: 9.0})
+    chosen = choose_settings(
+        [method], drafters, steep, lambda one: nodes, lambda one, threads: lambda: 1.0
+    )
+    assert bool(chosen) != is_kept
