@@ -6,10 +6,13 @@ Its times are kept block by block, so that intervals can resample blocks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import numpy as np
 
 from specbench.log.files import write_whole
 from specbench.settings.json_files import SCHEMA, Compared, check_same, read_json
@@ -67,6 +70,12 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
     num_pairs: int = 0
     """Settings that were entered twice."""
 
+    def __post_init__(self) -> None:
+        """Refuse numbers that no measurement gives; msgspec names the file's field."""
+        problem = next(_problems(self), None)
+        if problem:
+            raise ValueError(problem)
+
     def check(self, about: Mapping[str, str]) -> None:
         """Refuse another machine, model, number format, temperature or version.
 
@@ -96,3 +105,44 @@ def read_curve(folder: str | Path) -> Curve:
         UserError: the folder has no curve, or it is damaged or of a newer version.
     """
     return read_json(Path(folder) / CURVE_FILE, Curve, "Cost curve", MEASURE_HINT)
+
+
+def _problems(curve: Curve) -> Iterator[str]:
+    """A sentence for each table of a curve that has another size than its axes, or times that
+    cannot be.
+    """
+    for name in ("threads", "rows", "lengths"):  # the axes
+        axis = getattr(curve, name)
+        if not axis or min(axis) < 1:
+            yield f"{name} are not numbers from 1 on: {list(axis)}"
+            return
+    num_blocks, num_threads = len(curve.steps), len(curve.threads)
+    num_lengths, num_rows = len(curve.lengths), len(curve.rows)
+    if not curve.vanilla_s > 0 or not math.isfinite(curve.vanilla_s):
+        yield f"vanilla_s is {curve.vanilla_s:g}, and a step takes time"
+    yield from _table_problems(
+        "steps", curve.steps, (num_blocks, num_threads, num_lengths, num_rows), is_positive=True
+    )
+    yield from _table_problems(
+        "prefill", curve.prefill, (num_blocks, num_lengths), is_positive=True
+    )
+    for label, method in curve.methods.items():
+        shape = (num_blocks, num_threads, len(method.knots))
+        yield from _table_problems(f"{label}: draft", method.draft, shape)
+        yield from _table_problems(f"{label}: start", method.start, (num_blocks, num_lengths))
+
+
+def _table_problems(
+    name: str, table: Any, shape: tuple[int, ...], *, is_positive: bool = False
+) -> Iterator[str]:
+    """A sentence if a nested table has another shape, or numbers that are no times."""
+    try:
+        numbers = np.array(table, float)
+    except ValueError:
+        yield f"{name} has rows of several lengths"
+        return
+    if numbers.shape != shape or not numbers.size:
+        sizes = " x ".join(map(str, shape))
+        yield f"{name} has the sizes {' x '.join(map(str, numbers.shape))}, and its axes {sizes}"
+    elif not np.isfinite(numbers).all() or (is_positive and numbers.min() <= 0):
+        yield f"{name} has a time that is not {'positive' if is_positive else 'finite'}"
