@@ -6,7 +6,7 @@ an array of drafts means is its kind's to say (`specbench.tune.kinds`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from io import BytesIO
@@ -223,8 +223,45 @@ def read_profile(folder: str | Path) -> Profile:
             expected = f"{PROFILE_FILE} names {header.arrays_sha256[:12]}…"
             raise UserError(f"{arrays_path} has sha256 {digest[:12]}…, and {expected}.", hint)
         arrays = dict(np.load(BytesIO(npz_bytes), allow_pickle=False))  # by name
+        problem = next(_problems(header, arrays), None)
+        if problem:
+            raise UserError(f"{header_path} does not fit its arrays: {problem}", hint)
         answers = _split_by_answer(header, arrays)
     return Profile(header, answers)
+
+
+def ids_hash(prompt_ids: Sequence[int], token_ids: Sequence[int]) -> str:
+    """The hash of the token ids of a prompt and its answer, one after the other."""
+    return sha256(np.array([*prompt_ids, *token_ids], np.int32).tobytes()).hexdigest()
+
+
+def _problems(header: ProfileHeader, arrays: Arrays) -> Iterator[str]:
+    """A sentence for each array that is missing, or of another length than the header's answers
+    have in all, and for answers with other token ids than their hash.
+    """
+    prompt_tokens = sum(about.prompt_tokens for about in header.answers)
+    num_tokens = sum(about.num_tokens for about in header.answers)
+    num_positions = num_tokens - len(header.answers)  # all tokens of an answer but the last
+    expected = {"prompt_ids": prompt_tokens, "token_ids": num_tokens}
+    missing = [f"{name} is missing." for name in expected if name not in arrays]
+    if missing:
+        yield from missing
+        return
+    for name, array in arrays.items():
+        label = name.rpartition("/")[0]
+        if name not in expected and label not in header.methods:
+            yield f"{name} is of no method of the profile."
+        length = expected.get(name, num_positions)
+        if len(array) != length:
+            yield f"{name} has {len(array)} rows, and the answers have {length}."
+    prompt_end = answer_end = 0
+    for about in header.answers:
+        prompt_ids = arrays["prompt_ids"][prompt_end : prompt_end + about.prompt_tokens]
+        token_ids = arrays["token_ids"][answer_end : answer_end + about.num_tokens]
+        prompt_end += about.prompt_tokens
+        answer_end += about.num_tokens
+        if ids_hash(prompt_ids.tolist(), token_ids.tolist()) != about.sha256:
+            yield f"the answer to {about.prompt} has other tokens than its hash."
 
 
 def _split_by_answer(header: ProfileHeader, arrays: Arrays) -> tuple[Answer, ...]:

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from hashlib import sha256
-
-import numpy as np
 
 from specbench.engine.decode import decode, token_limit
 from specbench.engine.drafter import Drafter
@@ -28,6 +25,7 @@ from specbench.tune.profile_file import (
     Profile,
     ProfiledMethod,
     ProfileHeader,
+    ids_hash,
 )
 from specbench.types import BASELINE, Completion, Record, Request
 
@@ -189,14 +187,13 @@ def recorded_answer(
             drafts[label] = recorder.arrays
     if not is_reproduced:
         return None
-    all_ids = np.array([*request.prompt_ids, *vanilla.token_ids], dtype=np.int32)
     about = AnswerHeader(
         prompt=prompt,
         prompt_tokens=len(request.prompt_ids),
         num_tokens=len(vanilla.token_ids),
         limit=token_limit(target, request),  # tokens that the answer could have had
         stop_reason=vanilla.stop_reason,
-        sha256=sha256(all_ids.tobytes()).hexdigest(),
+        sha256=ids_hash(request.prompt_ids, vanilla.token_ids),
     )
     return Answer(about, request.prompt_ids, vanilla.token_ids, drafts)
 

@@ -128,6 +128,22 @@ def test_the_files_of_a_profile_belong_together(
     (tmp_path / "copy" / "profile.npz").write_bytes(b"other")
     with pytest.raises(UserError, match=r"has sha256 d9298a10d1b0…, and profile.json names"):
         read_profile(tmp_path / "copy")
+    (tmp_path / "copy" / "profile.npz").write_bytes((folder / "profile.npz").read_bytes())
+    for number, key, value, message in (
+        (-1, None, None, "token_ids has|prompt_ids has"),  # without its last answer
+        (0, "num_tokens", 1, "rows, and the answers have"),
+        (0, "sha256", "0" * 64, "has other tokens than its hash"),
+    ):
+        header = json.loads((tmp_path / "copy" / "profile.json").read_text())
+        whole = json.dumps(header)
+        if key is None:
+            header["answers"].pop(number)
+        else:
+            header["answers"][number][key] = value
+        (tmp_path / "copy" / "profile.json").write_text(json.dumps(header))
+        with pytest.raises(UserError, match=message):
+            read_profile(tmp_path / "copy")
+        (tmp_path / "copy" / "profile.json").write_text(whole)
     header = json.loads((folder / "profile.json").read_text())
     (tmp_path / "copy" / "profile.json").write_text(json.dumps({**header, "schema": 2}))
     with pytest.raises(UserError, match="schema 2, newer than 1"):
