@@ -236,16 +236,13 @@ def ids_hash(prompt_ids: Sequence[int], token_ids: Sequence[int]) -> str:
 
 
 def _problems(header: ProfileHeader, arrays: Arrays) -> Iterator[str]:
-    """A sentence for each array that is missing, or of another length than the header's answers
-    have in all, and for answers with other token ids than their hash.
-    """
+    """A sentence for each array that is missing or of a wrong length, and for wrong token ids."""
     prompt_tokens = sum(about.prompt_tokens for about in header.answers)
     num_tokens = sum(about.num_tokens for about in header.answers)
     num_positions = num_tokens - len(header.answers)  # all tokens of an answer but the last
     expected = {"prompt_ids": prompt_tokens, "token_ids": num_tokens}
-    missing = [f"{name} is missing." for name in expected if name not in arrays]
-    if missing:
-        yield from missing
+    if missing := expected.keys() - arrays.keys():
+        yield f"{min(missing)} is missing."
         return
     for name, array in arrays.items():
         label = name.rpartition("/")[0]
