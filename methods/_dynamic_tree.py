@@ -163,6 +163,9 @@ class Options(MethodOptions):
         """These options with the papers' number of nodes for a target of this size."""
         return replace(self, total_tokens=paper_tree(num_parameters).num_nodes)
 
+    def most_nodes(self) -> int:
+        return self.total_tokens
+
     def size_text(self) -> str:
         return f"{self.total_tokens} nodes, {self.depth + 1} levels"
 

@@ -20,6 +20,9 @@ class Options(MethodOptions):
     num_tokens: int = option(6, "draft tokens per step", min=1)
     schedule: Schedule = option("constant", SCHEDULE_HELP)
 
+    def most_nodes(self) -> int:
+        return self.num_tokens + 1 if self.schedule == "constant" else 0
+
     def profiled(self) -> Self:
         """These options for an acceptance profile: a token at every position."""
         return self.chained(1)

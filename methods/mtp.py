@@ -29,6 +29,9 @@ class Options(MethodOptions):
     num_tokens: int = option(3, "draft tokens per step", min=1)
     weights: str = option("", "the target's own folder or hub id, with its MTP layer")
 
+    def most_nodes(self) -> int:
+        return self.num_tokens + 1
+
 
 class MtpModel(FeatureModel):
     """The decoder layer that a checkpoint has after the target's own layers, run over pairs.

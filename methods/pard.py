@@ -22,6 +22,9 @@ class Options(MethodOptions):
     num_tokens: int = option(12, "draft tokens per step", min=1)
     weights: str = option("", "draft model, a folder or hub id")
 
+    def most_nodes(self) -> int:
+        return self.num_tokens + 1
+
 
 class Pard(DraftModelDrafter):
     """Drafts a chain in one pass of a small model with its own cache.

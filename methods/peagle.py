@@ -31,6 +31,9 @@ class Options(MethodOptions):
     mask_token: int | None = option(None, "id of the mask token; without it: its config names it")
     weights: str = option("", "checkpoint, a folder or hub id")
 
+    def most_nodes(self) -> int:
+        return self.num_tokens + 1
+
 
 class PEagleModel(Eagle3Model):
     """EAGLE-3's draft model with a learned mask feature and a mask token for unknown pairs."""

@@ -20,6 +20,9 @@ class Options(MethodOptions):
     min_ngram: int = option(1, "shortest n-gram looked up", min=1)
     allow_shorter: bool = option(False, "copy fewer than num_tokens where the text ends")
 
+    def most_nodes(self) -> int:
+        return self.num_tokens + 1
+
     def __post_init__(self) -> None:
         if self.min_ngram > self.ngram:
             raise UserError(

@@ -27,6 +27,9 @@ class Options(MethodOptions):
     length: int = option(10, "tokens of a continuation", min=1)
     num_tokens: int = option(64, "most tokens drafted", min=1)
 
+    def most_nodes(self) -> int:
+        return self.num_tokens + 1
+
     def __post_init__(self) -> None:
         if not self.min_span <= self.max_span <= SORTED_BY:
             raise UserError(

@@ -32,6 +32,9 @@ class Options(MethodOptions):
     datastore: str = option("", "corpus to copy from too, by `specbench datastore build`")
     bias: int = option(5, "tokens by which a match in the datastore must be longer")
 
+    def most_nodes(self) -> int:
+        return max(self.num_tokens + 1, self.nodes)
+
     def __post_init__(self) -> None:
         if self.datastore and self.other != "recycling":
             raise UserError(

@@ -28,6 +28,9 @@ class Options(MethodOptions):
     schedule: Schedule = option("heuristic", SCHEDULE_HELP)
     weights: str = option("", "draft model, a folder or hub id")
 
+    def most_nodes(self) -> int:
+        return self.num_tokens + 1 if self.schedule == "constant" else 0
+
     def profiled(self) -> Self:
         """These options for an acceptance profile: a token at every position."""
         return self.chained(1)

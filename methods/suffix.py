@@ -29,6 +29,9 @@ class Options(MethodOptions):
         "request", "run: also look in the outputs of earlier prompts"
     )
 
+    def most_nodes(self) -> int:
+        return self.num_tokens + 1
+
 
 class Draft(NamedTuple):
     """Draft tokens, their parents (0 is the root) and the sum of their probabilities."""

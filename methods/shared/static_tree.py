@@ -68,6 +68,12 @@ class TreeOptions(MethodOptions):
     tree: str = option("mc_sim_7b_63", TREE_HELP)
     nodes: int = option(0, "most nodes that are used, the root included; 0: all", min=0)
 
+    def most_nodes(self) -> int:
+        with suppress(OSError, ValueError, TypeError, UserError):  # building the drafter reports it
+            num_nodes = 1 + len({*_named_paths(self.tree)})
+            return min(num_nodes, self.nodes) if self.nodes else num_nodes
+        return 0
+
     @property
     def alternatives(self) -> frozenset[str]:
         return frozenset({"tree", "nodes"})

@@ -270,6 +270,10 @@ class Method:
         """
         return meaning_of(options).scope
 
+    def most_nodes_with(self, options: Any) -> int:
+        """The most nodes of a step's tree with these options; 0 if unknown."""
+        return meaning_of(options).most_nodes()
+
     def alternatives_with(self, options: Any) -> frozenset[str]:
         """Names of options of which one replaces what the others mean."""
         return meaning_of(options).alternatives

@@ -66,6 +66,10 @@ class MethodOptions:
         """The options as arguments of the official code, where their names differ."""
         return ""
 
+    def most_nodes(self) -> int:
+        """The most nodes of a step's tree, its root included; 0 if these options do not say."""
+        return 0
+
     @property
     def alternatives(self) -> frozenset[str]:
         """Options of which one replaces what the others mean, such as a tree and its nodes."""

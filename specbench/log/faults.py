@@ -125,7 +125,7 @@ def _end_faults(record: Record, eos_ids: set[int], budget: int | None) -> Iterat
 
 def _size_faults(record: Record, header: RunHeader) -> Iterator[str]:
     """A sentence if there is no prompt, if the ends of tokens do not fit the text, and for trees
-    that are larger or deeper than the options of dynamic trees allow (EAGLE-2 and its like).
+    that are larger than the method's options allow, or deeper than those of dynamic trees allow.
 
     `token_ends` counts the characters of the text up to the end of each token. Per step of the
     record, `num_nodes` are its tree's nodes and `accept_lengths` the tokens that it emitted.
@@ -137,13 +137,16 @@ def _size_faults(record: Record, header: RunHeader) -> Iterator[str]:
     if token_ends and (not is_ordered or token_ends[-1] != len(record.text)):
         yield "token_ends do not lead through its text."
     method = header.methods.get(record.key.method)
-    if method is None or not {"total_tokens", "depth"} <= method.options.keys():
+    if method is None:
         return
-    allowed_nodes = method.options["total_tokens"]
-    levels = method.options["depth"] + 1  # EAGLE counts the levels below the first one
+    # Older headers do not have the most nodes: those of dynamic trees are an option.
+    allowed_nodes = method.most_nodes or method.options.get("total_tokens", 0)
     num_nodes = max(record.num_nodes, default=0)  # of the largest tree
-    if num_nodes > allowed_nodes:
+    if allowed_nodes and num_nodes > allowed_nodes:
         yield f"a tree of {num_nodes} nodes, with {allowed_nodes} allowed."
+    if not {"total_tokens", "depth"} <= method.options.keys():
+        return
+    levels = method.options["depth"] + 1  # EAGLE counts the levels below the first one
     accept_length = max(record.accept_lengths, default=0)  # of the step with the most tokens
     if accept_length > levels + 1:  # a token of each level, and the bonus token
         yield f"a step of {accept_length} tokens from trees of depth {levels}."

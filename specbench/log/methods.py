@@ -48,6 +48,8 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
     """Source of the options; absent for the paper's and the user's."""
     tree_sha256: Annotated[str | None, shown_as("tree")] = None
     """Hash of the paths of its static tree; absent without one, and in older runs."""
+    most_nodes: Annotated[int, role("note")] = 0
+    """Most nodes of a step's tree, its root included; absent if its options do not say."""
 
     @property
     def settings_text(self) -> str:

@@ -148,3 +148,20 @@ def test_prompts_and_passes_that_are_left_out_are_found(
     assert (
         (found in faults) if found else not [fault for fault in faults if "same times" not in fault]
     )
+
+
+@pytest.mark.parametrize(
+    ("most_nodes", "options", "is_found"),
+    [(8, {}, True), (64, {}, False), (0, {}, False), (0, {"total_tokens": 8}, True)],
+)
+def test_trees_that_are_larger_than_the_options_allow_are_found(
+    most_nodes: int, options: dict[str, int], *, is_found: bool
+) -> None:
+    """A header of an older version does not have the most nodes."""
+    run = read_run(RECORDED[-1])
+    method = replace_part(run.header.methods["pld"], most_nodes=most_nodes, options=options)
+    header = replace_part(run.header, methods={**run.header.methods, "pld": method})
+    answer = next(answer for answer in run.records if answer.key.method == "pld")
+    large = replace(answer, num_nodes=(64,) * len(answer.accept_lengths))
+    faults = [fault for fault in find_faults(header, [large]) if "a tree of 64 nodes" in fault]
+    assert bool(faults) == is_found

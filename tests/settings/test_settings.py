@@ -273,3 +273,21 @@ def test_who_gives_a_tree_or_its_nodes_decides_both(text: str, *, is_kept: bool)
         [method], drafters, steep, lambda one: nodes, lambda one, threads: lambda: 1.0
     )
     assert bool(chosen) != is_kept
+
+
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        ("pld:num_tokens=5", 6),
+        ("eagle2:total_tokens=12", 12),
+        ("medusa", 64),
+        ("medusa:nodes=8", 8),
+        ("medusa:tree=4x2", 13),
+        ("sam:nodes=6,num_tokens=8", 9),
+        ("sps:num_tokens=4,schedule=constant", 5),
+        ("sps", 0),  # the heuristic schedule drafts more and more
+        ("lookahead", 0),
+    ],
+)
+def test_the_options_say_the_most_nodes_of_a_step(text: str, most: int) -> None:
+    assert parse_methods([text])[0].describe().most_nodes == most

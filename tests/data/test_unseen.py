@@ -1,0 +1,40 @@
+"""The run behind the README's first table, on prompts that no head and no setting was judged on."""
+
+from collections import defaultdict
+from pathlib import Path
+
+from specbench.log.audit import find_unjudged
+from specbench.log.run import Run
+from specbench.log.store import read_run
+
+RECORDED = Path(__file__).parents[2] / "results" / "recorded"
+
+
+def ids_by_task(run: Run) -> dict[str, set[str]]:
+    ids: dict[str, set[str]] = defaultdict(set)
+    for record in run.records:
+        ids[record.key.task].add(record.key.sample_id)
+    return ids
+
+
+def test_its_prompts_are_none_of_those_that_heads_and_settings_were_judged_on() -> None:
+    """Those are the 24 of the earlier run, which tools/zoo/README.md names too."""
+    unseen = read_run(RECORDED / "smollm2-135m-unseen")
+    judged = ids_by_task(read_run(RECORDED / "smollm2-135m-cpu"))
+    assert sum(map(len, judged.values())) == 24
+    ids = ids_by_task(unseen)
+    assert ids.keys() == judged.keys() and len(ids) == 6
+    for task in ids:
+        assert len(ids[task]) >= 12
+        assert not ids[task] & judged[task]
+
+
+def test_it_is_whole_and_audited() -> None:
+    run = read_run(RECORDED / "smollm2-135m-unseen")
+    values = run.header.spec.values
+    assert (values.max_new_tokens, values.repeats, values.temperatures) == (256, 3, (0.0, 1.0))
+    assert values.settings == "auto" and run.header.status == "complete"
+    assert run.audit and not [*find_unjudged(run.audit, run.header)]
+    assert all(result.status != "bug" for result in run.audit.results)
+    sam = run.header.methods["sam:other=eagle3"]
+    assert sam.settings and sam.settings.source == "auto"  # by held-out text
