@@ -29,6 +29,7 @@ from specbench.analysis.stats.significance import ALPHA, slower
 from specbench.analysis.stats.variance import EXACT
 from specbench.analysis.survivors import Survivors
 from specbench.log.backend import BlockHeader
+from specbench.log.time_faults import find_time_faults
 from specbench.types import Record
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ def find_warnings(
     num_requests = survivors.num_requests
     if num_paused:
         warnings.append(RunWarning("pauses", {"paused": num_paused, "requests": num_shared}))
+    texts = find_time_faults(table.records)
+    warnings += (RunWarning("impossible_times", {"text": text}) for text in texts)
     bursts = count_bursts(table.frame)
     if bursts:
         warnings.append(RunWarning("bursts", bursts))

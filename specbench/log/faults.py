@@ -34,7 +34,7 @@ def find_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
         yield from _too_short_runs(header, records)
     yield from _miscounted_blocks(header.blocks, records)
     yield from _left_out_prompts(header, records)
-    yield from find_time_faults(records)
+    yield from find_time_faults(records, header.threads)
 
 
 def _faults_of_records(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:

@@ -5,7 +5,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from specbench.types import Record
+from specbench.log.machine import Threads
+from specbench.types import BASELINE, Record
 
 COPIED = 1e-4
 """Relative difference of both times up to which an answer is a copy of one of another pass. The
@@ -17,15 +18,24 @@ MOST_TICK_S = 1e-4
 """A clock whose times are all multiples of more than this is too coarse."""
 LEAST_TIMES = 8
 """Times that show the tick of a clock."""
+MOST_SLOWER = 3.0
+"""Times its trial that a step may take, beside vanilla's. Honest medians are 0.9 to 1.5."""
+LEAST_ANSWERS = 8
+"""Answers that show the time of a step."""
 _NANOSECONDS = 10**9
 
 
-def find_time_faults(records: Sequence[Record]) -> Iterator[str]:
-    """A sentence for each kind of times that no honest clock gives."""
+def find_time_faults(records: Sequence[Record], threads: Threads | None = None) -> Iterator[str]:
+    """A sentence for each kind of times that no honest clock gives.
+
+    `threads` has the times of steps that the run's header knows from trials before it.
+    """
     done = [record for record in records if record.is_ok and record.wall_s is not None]
     yield from _outer_clock_behind(done)
     yield from _coarse_clock(done)
     yield from _copied_passes(done)
+    if threads:
+        yield from _slower_than_trials(done, threads)
 
 
 def _outer_clock_behind(done: Sequence[Record]) -> Iterator[str]:
@@ -86,3 +96,36 @@ def _is_copy(first: Record, second: Record) -> bool:
         return False
     times = ((first.prefill_s, second.prefill_s), (first.decode_s, second.decode_s))
     return all(math.isclose(a or 0.0, b or 0.0, rel_tol=COPIED) for a, b in times)
+
+
+def _slower_than_trials(done: Sequence[Record], threads: Threads) -> Iterator[str]:
+    """A sentence for each method whose steps took far more time than in the trial before the run.
+
+    Fewer steps for the same tokens at the old times would show so. The machine may have become
+    slower since, which vanilla's steps show:
+
+        (step / step in the trial) / (vanilla's step / vanilla's in the trial) > MOST_SLOWER
+    """
+    seconds: dict[str, float] = defaultdict(float)  # of decoding, by method
+    num_steps: Counter[str] = Counter()
+    num_answers: Counter[str] = Counter()
+    for record in done:
+        if record.accept_lengths and record.decode_s:
+            seconds[record.key.method] += record.decode_s
+            num_steps[record.key.method] += len(record.accept_lengths)
+            num_answers[record.key.method] += 1
+    vanilla_trial_s = threads.step_s.get(str(threads.num))
+    if not vanilla_trial_s or not num_steps[BASELINE]:
+        return
+    vanilla_change = seconds[BASELINE] / num_steps[BASELINE] / vanilla_trial_s
+    for method, by_threads in threads.method_step_s.items():
+        trial_s = by_threads.get(str(threads.own.get(method, threads.num)))
+        if not trial_s or num_answers[method] < LEAST_ANSWERS:
+            continue
+        step_s = seconds[method] / num_steps[method]
+        change = step_s / trial_s / vanilla_change
+        if change > MOST_SLOWER:
+            yield (
+                f"{method}: a step took {step_s * 1e3:.3g} ms, {change:.1f} times as long as in "
+                "its trial before the run, beside vanilla's."
+            )

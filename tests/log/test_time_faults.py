@@ -9,8 +9,9 @@ import pytest
 from msgspec.structs import replace as replace_part
 
 from specbench.log.faults import find_faults
+from specbench.log.machine import Threads
 from specbench.log.store import read_run
-from specbench.log.time_faults import LEAST_COPIES, LEAST_TIMES, find_time_faults
+from specbench.log.time_faults import LEAST_ANSWERS, LEAST_COPIES, LEAST_TIMES, find_time_faults
 from specbench.types import Record
 from tests.support.records import record
 
@@ -165,3 +166,33 @@ def test_trees_that_are_larger_than_the_options_allow_are_found(
     large = replace(answer, num_nodes=(64,) * len(answer.accept_lengths))
     faults = [fault for fault in find_faults(header, [large]) if "a tree of 64 nodes" in fault]
     assert bool(faults) == is_found
+
+
+@pytest.mark.parametrize(
+    ("factor", "vanilla_factor", "is_found"),
+    [(1.0, 1.0, False), (3.5, 1.0, True), (3.5, 2.0, False)],
+)
+def test_steps_that_are_far_slower_than_in_their_trial_are_found(
+    factor: float, vanilla_factor: float, *, is_found: bool
+) -> None:
+    """Unless vanilla's steps are slower too: then the machine is."""
+    trials = {"vanilla": 0.01, "pld": 0.015}
+    factors = {"vanilla": vanilla_factor, "pld": factor}
+    threads = Threads(
+        2, "measured", "brief", step_s={"2": 0.01}, method_step_s={"pld": {"2": 0.015}}
+    )
+    answers = [
+        replace(
+            record(number),
+            key=replace(record(number).key, method=method),
+            decode_s=trials[method] * factors[method] * 2 * (1 + number / 1000),
+            accept_lengths=(1, 1),
+        )
+        for number in range(LEAST_ANSWERS)
+        for method in trials
+    ]
+    faults = [*find_time_faults(answers, threads)]
+    assert bool(faults) == is_found
+    if is_found:
+        assert "pld: a step took 52.7 ms, 3.5 times as long" in faults[0]
+    assert not [*find_time_faults(answers[: 2 * LEAST_ANSWERS - 2], threads)]
