@@ -23,6 +23,10 @@ class Options(MethodOptions):
     window: int = option(7, "window size W", min=1)
     guesses: int = option(7, "n-grams kept per token G", min=1)
 
+    @property
+    def is_repeatable(self) -> bool:
+        return False  # the first window is drawn at random, anew for each request
+
     def sized(self, rows: int) -> Self:
         """These options with steps of at most about `rows` rows."""
         level = min(self.level, 3 if rows < 24 else 4)

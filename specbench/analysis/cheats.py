@@ -12,6 +12,7 @@ import numpy as np
 
 from specbench.analysis.ratios import RowRatio, column_ratio
 from specbench.analysis.records import BASELINE, RecordTable
+from specbench.analysis.repeated_steps import fewer_steps
 from specbench.analysis.stats.arrays import FloatArray
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio
 from specbench.analysis.stats.estimates import without_spread
@@ -79,7 +80,8 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
         # Seconds by an outer clock / by the completions' own. A trace is read after the timed
         # steps, and would look like hidden work.
         "hidden_time": {} if spec.trace else hidden_time(table),
-        "remembered_answers": _claimed(_later_passes(counted)),  # steps in later passes / the first
+        # steps in later passes / the first
+        "remembered_answers": _claimed(_later_passes(counted)) | fewer_steps(table.records, header),
         "known_answers": _claimed(_by_order(first_pass)),  # steps after vanilla / before it
     }
     has_phases = spec.phases or frame["draft_s"].notna().any()  # seconds by phase of steps

@@ -270,6 +270,10 @@ class Method:
         """
         return meaning_of(options).scope
 
+    def is_repeatable_with(self, options: Any) -> bool:
+        """True if a prompt gets the same drafts each time at temperature 0."""
+        return meaning_of(options).is_repeatable
+
     def most_nodes_with(self, options: Any) -> int:
         """The most nodes of a step's tree with these options; 0 if unknown."""
         return meaning_of(options).most_nodes()

@@ -66,6 +66,14 @@ class MethodOptions:
         """The options as arguments of the official code, where their names differ."""
         return ""
 
+    @property
+    def is_repeatable(self) -> bool:
+        """True if a prompt gets the same drafts each time at temperature 0.
+
+        False for drafts that are drawn at random, or depend on other prompts.
+        """
+        return self.scope == "request"
+
     def most_nodes(self) -> int:
         """The most nodes of a step's tree, its root included; 0 if these options do not say."""
         return 0

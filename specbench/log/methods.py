@@ -50,6 +50,8 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
     """Hash of the paths of its static tree; absent without one, and in older runs."""
     most_nodes: Annotated[int, role("note")] = 0
     """Most nodes of a step's tree, its root included; absent if its options do not say."""
+    is_repeatable: Annotated[bool | None, role("note")] = None
+    """A prompt gets the same drafts each time at temperature 0; absent in older runs."""
 
     @property
     def settings_text(self) -> str:

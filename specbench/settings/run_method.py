@@ -126,6 +126,7 @@ class RunMethod:
             scope=self.scope,
             settings=self.settings,
             tree_sha256=self.method.tree_sha256_with(self.options),
+            is_repeatable=self.method.is_repeatable_with(self.options),
             most_nodes=self.method.most_nodes_with(self.options),
         )
 
