@@ -18,7 +18,7 @@ from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio
 from specbench.analysis.stats.estimates import without_spread
 from specbench.analysis.stats.significance import GATE_ALPHA, holm, slower
 from specbench.analysis.stats.variance import EXACT
-from specbench.analysis.unclocked import Subject, hidden_time, untimed_work
+from specbench.analysis.unclocked import Subject, add_speedups, hidden_time, untimed_work
 from specbench.analysis.warnings import RunWarning
 from specbench.log.header import RunHeader
 
@@ -99,6 +99,8 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
             subject: 1 / speed for subject, speed in slowed_speeds.items()
         }
     warnings = [_warning(key, ratios) for key, ratios in ratios_by_rule.items() if ratios]
+    if ratios_by_rule["untimed_work"]:
+        add_speedups(warnings[0].numbers["methods"], frame, header)  # that rule is the first
     # Of the target's weights, or a share of their bytes: at load and at the end of the run.
     fingerprints = header.weights_print
     if fingerprints and fingerprints.at_load != fingerprints.at_end:

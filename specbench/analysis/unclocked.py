@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -101,16 +101,43 @@ def untimed_work(frame: DataFrame, header: RunHeader) -> dict[Subject, float]:
     measured = frame[frame["is_measured"]]
     decode_s_of_method = measured.groupby("method", observed=True)["decode_s"].sum()
     ratios = {}
-    for method, hooks in header.hooks.items():
-        # Seconds beyond a usual build and beyond loading the weights.
-        load_s = _weight_bytes(header, method) / LOADED_BYTES_PER_S
-        build_s = max(hooks.build_s - BUILD_S - load_s, 0.0)  # BUILD_S: a usual build
-        # `remember` runs after completions, `forget` before each pass.
-        untimed_s = build_s + hooks.remember_s + hooks.forget_s
+    for method, untimed_s in _untimed_seconds(header).items():
         decode_s = float(decode_s_of_method.get(method, 0.0))
         if decode_s and untimed_s > MOST_UNTIMED * decode_s:
             ratios[method, 0.0] = untimed_s / decode_s
     return ratios
+
+
+def add_speedups(entries: list[dict[str, Any]], frame: DataFrame, header: RunHeader) -> None:
+    """Add to the `entries` of methods their speedups without and with their untimed work.
+
+    They are "timed" and "counted": vanilla's seconds per token / the method's, over the requests
+    that both answered. Untimed work is spread over these, and none is vanilla's. `frame` is that of
+    a record table; an entry has its "method".
+    """
+    untimed_seconds = _untimed_seconds(header)
+    for entry in entries:
+        method = entry["method"]
+        rows = frame[(frame["method"] == method) & frame["is_measured"]]
+        rows = rows[rows["baseline_row"] >= 0]
+        wall_s, base_wall_s = rows["wall_s"].sum(), rows["baseline_wall_s"].sum()
+        if not wall_s or not base_wall_s:
+            continue
+        # tokens / vanilla's, which differ above temperature 0
+        token_ratio = rows["num_tokens"].sum() / rows["baseline_num_tokens"].sum()
+        entry["timed"] = float(base_wall_s / wall_s * token_ratio)
+        entry["counted"] = float(base_wall_s / (wall_s + untimed_seconds[method]) * token_ratio)
+
+
+def _untimed_seconds(header: RunHeader) -> dict[str, float]:
+    """Seconds that methods worked outside completions, beyond a usual build and loading weights."""
+    seconds = {}
+    for method, hooks in header.hooks.items():
+        load_s = _weight_bytes(header, method) / LOADED_BYTES_PER_S
+        build_s = max(hooks.build_s - BUILD_S - load_s, 0.0)  # BUILD_S: a usual build
+        # `remember` runs after completions, `forget` before each pass.
+        seconds[method] = build_s + hooks.remember_s + hooks.forget_s
+    return seconds
 
 
 def _weight_bytes(header: RunHeader, method: str) -> int:

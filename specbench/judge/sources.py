@@ -20,7 +20,8 @@ def check_sources(run: RunTables, baseline: RunTables) -> Iterator[Check]:
     """A check for each warning that speed may not come from drafting; one that passed if none.
 
     Warnings fail, but two have honest causes too and are then skipped: a step that is faster
-    than vanilla's, if it is so in the baseline run as well, and untimed work always.
+    than vanilla's, if it is so in the baseline run as well, and untimed work that leaves every
+    method's speedup above 1 if it is counted in.
 
     A warning has the `key` of its rule, and the `numbers` of the methods that it names. Two keys,
     STEPS, are about fast steps: of one method, or of several. UNTIMED is about untimed work.
@@ -36,7 +37,7 @@ def check_sources(run: RunTables, baseline: RunTables) -> Iterator[Check]:
     def may_be_honest(warning: RunWarning) -> bool:
         if warning.key in STEPS:  # all its methods were fast before
             return _methods(warning) <= fast_methods_before
-        return warning.key == UNTIMED
+        return _is_honest_work(warning)
 
     yield from _checks(run.run.header, warnings, may_be_honest)
 
@@ -44,12 +45,24 @@ def check_sources(run: RunTables, baseline: RunTables) -> Iterator[Check]:
 def check_sources_alone(run: TabledRun) -> Iterator[Check]:
     """The same of a run without a baseline.
 
-    Untimed work is skipped, and so are several methods whose steps are faster than vanilla's: then
-    vanilla may be slow.
+    Untimed work that leaves a speedup is skipped, and so are several methods whose steps are faster
+    than vanilla's: then vanilla may be slow.
     """
     header = run.run.header
     warnings = () if header.servers else find_cheats(run.table, header)
-    return _checks(header, warnings, lambda warning: warning.key in (UNTIMED, SLOW_VANILLA))
+    return _checks(
+        header,
+        warnings,
+        lambda warning: warning.key == SLOW_VANILLA or _is_honest_work(warning),
+    )
+
+
+def _is_honest_work(warning: RunWarning) -> bool:
+    """True for untimed work that takes no method's whole speedup if it is counted in."""
+    return warning.key == UNTIMED and not any(
+        entry.get("counted", 1.0) < 1.0 <= entry.get("timed", 0.0)
+        for entry in warning.numbers["methods"]
+    )
 
 
 def _checks(

@@ -5,10 +5,14 @@ from dataclasses import replace
 
 import pytest
 
+from specbench.analysis.cheats import find_cheats
 from specbench.analysis.records import make_table
-from specbench.analysis.unclocked import hidden_time
+from specbench.analysis.tables import tabled
+from specbench.analysis.unclocked import BUILD_S, hidden_time
+from specbench.judge.sources import check_sources_alone
+from specbench.log.run import Run
 from specbench.types import Record
-from tests.analysis.run_factory import record
+from tests.analysis.run_factory import header, make_run, record
 
 HIDING = 0.3
 """Seconds that the outer clock sees beyond the completion's own second."""
@@ -45,6 +49,39 @@ def test_bursts_of_another_program_name_nobody(num_longer: int) -> None:
 
 def test_a_few_more_than_vanilla_are_chance() -> None:
     assert named(answers("vanilla", 12, 1), answers("pld", 12, 4)) == set()
+
+
+def run_with_build(build_s: float) -> Run:
+    """A run of a method of 1.5x, whose build takes so long."""
+    records = []
+    for number in range(10):
+        records.append(record("vanilla", str(number), decode_s=1.5))
+        records.append(record("pld", str(number), decode_s=1.0, accept_lengths=(3,)))
+    hooks = {"pld": {"build_s": build_s}}
+    return make_run(records, header(("vanilla", "pld"), ("gsm8k",), hooks=hooks))
+
+
+def untimed(build_s: float) -> dict[str, float]:
+    """The numbers of the method in the warning; empty without one."""
+    run = run_with_build(build_s)
+    warnings = find_cheats(make_table(run.records), run.header)
+    entries = [one.numbers["methods"] for one in warnings if one.key == "untimed_work"]
+    return entries[0][0] if entries else {}
+
+
+def test_untimed_work_is_told_with_the_speedup_that_counts_it() -> None:
+    assert untimed(0.7) == {}
+    some = untimed(BUILD_S + 2.0)
+    assert some["timed"] == pytest.approx(1.5)
+    assert some["counted"] == pytest.approx(15 / 12)
+    assert untimed(BUILD_S + 6.0)["counted"] == pytest.approx(15 / 16)
+
+
+@pytest.mark.parametrize(("build_s", "status"), [(2.0, "skipped"), (6.0, "failed")])
+def test_untimed_work_fails_the_check_if_it_undoes_the_speedup(build_s: float, status: str) -> None:
+    (check,) = check_sources_alone(tabled(run_with_build(BUILD_S + build_s)))
+    assert check.status == status
+    assert "with it counted in" in check.text
 
 
 def test_nothing_is_said_without_vanilla() -> None:
