@@ -1,7 +1,6 @@
 """The contract of one method: tests of its own drafter on a target, also with right tokens."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import product
 
 import numpy as np
 from msgspec.structs import replace
@@ -9,11 +8,12 @@ from msgspec.structs import replace
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio
 from specbench.analysis.stats.significance import slower
 from specbench.analysis.stats.variance import EXACT
+from specbench.audit.answer_ends import ends
 from specbench.audit.drafters import Planted, WatchedDrafter
 from specbench.audit.evidence import Evidence, watched_evidence
 from specbench.audit.first_drafts import memory
 from specbench.audit.numbers import DraftNumbers, LogitNumbers, TokenNumbers
-from specbench.audit.results import ALPHA, PLANTED, allowed_deviation
+from specbench.audit.results import ALPHA, PLANTED, allowed_deviation, counted
 from specbench.audit.rule_cases import rule_outcomes
 from specbench.audit.subject import Subject
 from specbench.audit.token_tests import (
@@ -36,17 +36,10 @@ NUM_TOKENS = 1500
 """Tokens that are drawn under each of them."""
 NUM_OUTCOMES = 10_000
 """Outcomes of the acceptance rule that are drawn."""
-BUDGETS = (1, 2, 3, 7)
-"""Short budgets, at which answers must end."""
 MOST_MAT_RATIO = 2.0
 """Largest ratio of MAT on task prompts to MAT on unseen prompts that an honest drafter reaches."""
 ContractTest = Callable[[Subject], Iterator[AuditTest]]
 """A part of the contract. Its docstring begins with what it is about."""
-
-
-def _counted(name: str, num: int, num_wrong: int, unit: str = "answers") -> AuditTest:
-    """A test that fails if anything is wrong."""
-    return AuditTest("answers", name, num, num_wrong, f"wrong {unit}", limit=0.0)
 
 
 def recall(subject: Subject) -> Iterator[AuditTest]:
@@ -62,7 +55,7 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
             num_fewer += _num_steps(subject, drafter, prompt) < num_before
     num_repeated = 2 * len(subject.prompts)  # answers to repeated prompts
     unit = "answers in fewer steps"
-    yield _counted("steps of prompts met again", num_repeated, num_wrong=num_fewer, unit=unit)
+    yield counted("steps of prompts met again", num_repeated, num_wrong=num_fewer, unit=unit)
     if not subject.task_prompts:  # prompts of tasks; as many unseen ones are of no task
         return
     # Mean accepted tokens per step (MAT), with resamples of prompts from a random stream each.
@@ -104,8 +97,8 @@ def greedy(subject: Subject) -> Iterator[AuditTest]:
         has_fitting_steps = all(1 <= length <= num_nodes for length, num_nodes in steps)
         has_all_tokens = 1 + sum(completion.accept_lengths) == completion.num_tokens
         num_miscounted += not (has_fitting_steps and has_all_tokens)
-    yield _counted("greedy", num=len(subject.prompts), num_wrong=num_wrong)
-    yield _counted("counts of greedy answers", num=len(subject.prompts), num_wrong=num_miscounted)
+    yield counted("greedy", num=len(subject.prompts), num_wrong=num_wrong)
+    yield counted("counts of greedy answers", num=len(subject.prompts), num_wrong=num_miscounted)
 
 
 def planted(subject: Subject) -> Iterator[AuditTest]:
@@ -135,9 +128,9 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
         deepest_accepted = max([deepest_accepted, *num_accepted])
         deepest_tree = max([deepest_tree, *drafter.depths])
     num_lacking = deepest_tree - deepest_accepted  # levels that no accepted path reached
-    yield _counted("planted guesses", num=len(subject.prompts), num_wrong=num_wrong)
-    yield _counted(PLANTED, num=num_planted, num_wrong=num_refused, unit="guesses")
-    yield _counted("full depth of the trees", deepest_tree, num_wrong=num_lacking, unit="levels")
+    yield counted("planted guesses", num=len(subject.prompts), num_wrong=num_wrong)
+    yield counted(PLANTED, num=num_planted, num_wrong=num_refused, unit="guesses")
+    yield counted("full depth of the trees", deepest_tree, num_wrong=num_lacking, unit="levels")
     yield from _logit_tests(logits, subject, "planted")  # the last one ends the tests' names
 
 
@@ -179,27 +172,6 @@ def rule(subject: Subject) -> Iterator[AuditTest]:
     yield from rule_tests(rule_outcomes(subject.drafter.rule, NUM_OUTCOMES))
 
 
-def ends(subject: Subject) -> Iterator[AuditTest]:  # a method's drafter, target and prompts
-    """Answers end at the budget, at an end token, and never after."""
-    num_answers = num_wrong = 0  # answers of other lengths than the budget
-    for budget, prompt in product(BUDGETS, subject.prompts):  # numbers of tokens; token ids
-        completion = subject.complete(subject.drafter, prompt, max_new_tokens=budget)
-        num_answers += 1
-        num_wrong += completion.num_tokens != budget
-    yield _counted("budget", num=num_answers, num_wrong=num_wrong)
-    num_answers = num_wrong = 0  # answers that go on after the end token, or end without it
-    for prompt, answer in zip(subject.prompts, subject.answers, strict=True):
-        # Some token ids of the greedy answer, from a quarter on, are the end token in turn.
-        end_ids = {*answer[len(answer) // 4 :: len(answer) // 8]}
-        for end_id in end_ids:
-            drafter = Planted(subject.drafter, (*prompt, *answer))  # right tokens in its trees
-            completion = subject.complete(drafter, prompt, eos_ids=frozenset({end_id}))
-            *before, last = completion.token_ids  # the last token id, and those before it
-            num_answers += 1
-            num_wrong += end_id in before or last != end_id
-    yield _counted("end token", num=num_answers, num_wrong=num_wrong)
-
-
 def repeats(subject: Subject) -> Iterator[AuditTest]:  # a method's drafter, target and prompts
     """A seed repeats its answer, another seed does not, and a prompt leaves no state."""
     first_prompt, second_prompt = subject.prompts[:2]  # token ids
@@ -210,7 +182,7 @@ def repeats(subject: Subject) -> Iterator[AuditTest]:  # a method's drafter, tar
     fresh_ids = subject.complete(fresh_drafter, second_prompt).token_ids
     used_ids = subject.complete(used_drafter, second_prompt).token_ids
     has_state = fresh_ids != used_ids or fresh_drafter.trees != used_drafter.trees
-    yield _counted("state left by a prompt", num=1, num_wrong=has_state)  # fails if any is wrong
+    yield counted("state left by a prompt", num=1, num_wrong=has_state)  # fails if any is wrong
 
     def draw(seed: int) -> tuple[int, ...]:
         """The token ids of an answer at temperature 1."""
@@ -219,8 +191,8 @@ def repeats(subject: Subject) -> Iterator[AuditTest]:  # a method's drafter, tar
         return subject.complete(drafter, second_prompt, sampling=sampling, seed=seed).token_ids
 
     drawn_ids, same_seed_ids, other_seed_ids = draw(5), draw(5), draw(6)
-    yield _counted("same seed", num=1, num_wrong=drawn_ids != same_seed_ids)
-    yield _counted("other seed", num=1, num_wrong=drawn_ids == other_seed_ids)
+    yield counted("same seed", num=1, num_wrong=drawn_ids != same_seed_ids)
+    yield counted("other seed", num=1, num_wrong=drawn_ids == other_seed_ids)
 
 
 def sizes(subject: Subject) -> Iterator[AuditTest]:  # a method's drafter, target and prompts
@@ -240,7 +212,7 @@ def sizes(subject: Subject) -> Iterator[AuditTest]:  # a method's drafter, targe
         else:
             num_wrong = len({*map(padded_size, drafted_sizes)} - recorded_sizes)
         name = f"sizes of trees, T={sampling.temperature:g}"
-        yield _counted(name, num=len(drafted_sizes), num_wrong=num_wrong, unit="sizes")
+        yield counted(name, num=len(drafted_sizes), num_wrong=num_wrong, unit="sizes")
 
 
 CONTRACT: tuple[ContractTest, ...] = (

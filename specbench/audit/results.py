@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from specbench.analysis.divergence import Agreement, Divergence
-from specbench.log.audit import AuditStatus, MethodAudit
+from specbench.log.audit import AuditStatus, AuditTest, MethodAudit
 
 ALPHA = 0.01
 """A corrected p-value below this is a difference between distributions."""
@@ -44,6 +44,11 @@ def allowed_deviation(dtype: str, calibrated: float | None = None) -> float:
     factor = _FACTOR[dtype]
     measured = factor if calibrated is None else calibrated
     return min(max(factor, 4 * measured), 16 * factor)
+
+
+def counted(name: str, num: int, num_wrong: int, unit: str = "answers") -> AuditTest:
+    """A test of a method's contract that fails if anything is wrong."""
+    return AuditTest("answers", name, num, num_wrong, f"wrong {unit}", limit=0.0)
 
 
 PLANTED = "acceptance of planted guesses"

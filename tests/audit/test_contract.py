@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from specbench.audit import contract as checks
+from specbench.audit.answer_ends import ends
 from specbench.audit.contract import CONTRACT, run_contract
 from specbench.audit.results import PLANTED
 from specbench.audit.rule_cases import rule_outcomes
@@ -54,6 +55,16 @@ def test_the_catalogue_has_at_least_20_bugs_and_every_check_finds_one() -> None:
 def test_a_planted_bug_is_found_by_the_check_that_is_for_it(bug: Variant) -> None:
     with bug.patch():
         result = run_contract(bug.name, subject(bug), contract=[getattr(checks, bug.check)])
+    assert result.status == "bug"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "bug", [bug for bug in BUGS if bug.check == "ends"], ids=lambda bug: bug.name
+)
+def test_every_bug_of_ends_is_found(bug: Variant) -> None:
+    with bug.patch():
+        result = run_contract(bug.name, subject(bug), contract=[ends])
     assert result.status == "bug"
 
 

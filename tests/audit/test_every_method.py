@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from specbench.audit import contract
+from specbench.audit.answer_ends import ends
 from specbench.audit.contract import run_contract
 from specbench.audit.subject import Subject
 from specbench.engine.target import Target
@@ -42,7 +43,7 @@ def test_greedy_output_is_that_of_generate(name: str, target: Target, tmp_path: 
 def test_counts_ends_state_seeds_and_sizes_hold(name: str, target: Target, tmp_path: Path) -> None:
     two = prompts()[1::2]  # one that repeats itself, and one that does not
     subject = Subject(target, partial(build, name, target, tmp_path), two, budget=24)
-    kinds = [contract.greedy, contract.ends, contract.repeats, contract.sizes]
+    kinds = [contract.greedy, ends, contract.repeats, contract.sizes]
     found = run_contract(name, subject, contract=kinds)
     assert (found.fault, found.failures) == ("", ())
 

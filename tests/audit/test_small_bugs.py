@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from specbench.audit import contract as checks
 from specbench.audit import rule_cases
+from specbench.audit.answer_ends import ends
 from specbench.audit.contract import run_contract
 from specbench.audit.numbers import Array
 from specbench.audit.rule_cases import CASES, VOCAB, Outcomes
@@ -120,11 +120,11 @@ def test_an_answer_that_ends_early_is_found_wherever_it_is_among_those_of_its_ef
     target = Target(random_llama(layers=1))
     prompts = [tuple(range(3, 8 + i)) for i in range(24)]
     subject = Subject(target, Honest, prompts, budget=24)
-    sound = run_contract("m", subject, contract=[checks.ends])
+    sound = run_contract("m", subject, contract=[ends])
     num = next(test.num for test in sound.tests if test.name == "end token")
     assert sound.status == "no difference" and num >= effort
     chosen = iter(range(num))
     with patched_emit(ends_early(lambda: next(chosen) == round(place * (effort - 1)))):
-        found = run_contract("m", subject, contract=[checks.ends])
+        found = run_contract("m", subject, contract=[ends])
     assert [test.name for test in found.failures] == ["end token"]
     assert 0.8 <= 1 - (1 - 1 / 50) ** effort <= 0.81

@@ -87,6 +87,8 @@ BUGS = (
     Variant("tree of an unknown size", "sizes", f.ForgetsSize, is_output=False),
     patched("one token too many after EOS", "ends", f.after_eos, is_output=False),
     patched("budget exceeded", "ends", f.beyond_budget),
+    patched("token lost before EOS", "ends", f.lost_before_eos, is_output=False),
+    patched("one token beyond the budget of two", "ends", f.overshoots_by_two, is_output=False),
     patched("accepted token dropped", "planted", f.without_bonus),
     drawn("q a little sharper than the draws", partial(f.sharper, power=1.1), is_output=False),
     Variant("stale logits in 1 of 10 steps", "planted", target=f.StaleLogits, is_output=False),

@@ -258,6 +258,26 @@ def after_eos(state: State, token_ids: Iterable[int], vocab_size: int) -> tuple[
     return len(kept), True
 
 
+def lost_before_eos(state: State, token_ids: Iterable[int], vocab_size: int) -> tuple[int, bool]:
+    """Loses the token before an end token within an accepted path."""
+    ids = [*token_ids]
+    end = next((i for i, token in enumerate(ids) if token in state.request.eos_ids), None)
+    if not end:  # none, or the first token of the step
+        return emit(state, ids, vocab_size)
+    return emit(state, [*ids[: end - 1], *ids[end:]], vocab_size)
+
+
+def overshoots_by_two(state: State, token_ids: Iterable[int], vocab_size: int) -> tuple[int, bool]:
+    """Cuts a path by one token too few if it goes two or more beyond the budget."""
+    ids = [*token_ids]
+    if len(ids) < state.remaining + 2:
+        return emit(state, ids, vocab_size)
+    kept = ids[: state.remaining + 1]
+    for token in kept:
+        state.append(token)
+    return len(kept), True
+
+
 def ends_early(is_chosen: Callable[[], bool]) -> Callable[..., tuple[int, bool]]:
     """Ends chosen answers before their end token."""
 
