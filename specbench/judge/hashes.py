@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from specbench.data.prompts import prompts_of_run
 from specbench.log.header import PromptsHeader, RunHeader
@@ -23,8 +23,8 @@ class HashFindings(NamedTuple):
     """Sentences on the hashes of a run."""
 
     faults: list[str]
-    """Missing and wrong hashes, samples that belong to no prompt, and tokens that belong to no
-    vocabulary.
+    """Missing and wrong hashes, samples that belong to no prompt, and tokens that do not fit the
+    model.
     """
     unchecked: list[str]
     """What cannot be checked on this machine."""
@@ -44,7 +44,7 @@ def check_hashes(header: RunHeader, records: Sequence[Record]) -> HashFindings:
         findings = _check_prompts(header, prompts, records)
         faults += findings.faults
         unchecked += findings.unchecked
-    faults += _beyond_vocabulary(header, records)  # on records with impossible token ids
+    faults += _beyond_model(header, records)  # on records with impossible tokens
     return HashFindings(faults, unchecked)
 
 
@@ -76,18 +76,36 @@ def _check_prompts(
     return HashFindings(faults, unchecked=[])
 
 
-def _beyond_vocabulary(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """A sentence for each record with a token id beyond the vocabulary, if its size is known."""
-    if header.model.shape:  # of a stand-in, a small model in a real one's shape; else None
-        vocab_size = header.model.shape.vocab_size
-    elif is_embedded(header):  # the small model that ships with this program, in the folder TINY
-        vocab_size = json.loads((TINY / "target" / "config.json").read_bytes())["vocab_size"]
-    else:
-        return
+def _beyond_model(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
+    """A sentence for each record with a token id beyond the model's vocabulary, or with more tokens
+    than its context has, as far as its config is on this machine.
+    """
+    config = _config_of(header)
+    vocab_size = config.get("vocab_size")
+    # A server may have been started with a longer context.
+    context = None if header.servers else config.get("max_position_embeddings")
     for record in records:
-        if (largest := max(record.token_ids, default=0)) >= vocab_size:
-            answer = f"{record.key.method} on {record.key.sample_id}"
+        answer = f"{record.key.method} on {record.key.sample_id}"
+        largest = max(record.token_ids, default=0)
+        if isinstance(vocab_size, int) and largest >= vocab_size:
             yield f"{answer}: token {largest}, but the vocabulary has {vocab_size}."
+        num_tokens = record.prompt_tokens + record.num_tokens
+        if isinstance(context, int) and num_tokens > context:
+            yield f"{answer}: {num_tokens} tokens with the prompt, but the context has {context}."
+
+
+def _config_of(header: RunHeader) -> Mapping[str, Any]:
+    """The config of the run's target, of its text model; empty if it is not on this machine."""
+    if header.model.shape:  # of a stand-in, a small model in a real one's shape; else None
+        return {"vocab_size": header.model.shape.vocab_size}
+    # the small model that ships with this program, in the folder TINY, or the run's own folder
+    folder = TINY / "target" if is_embedded(header) else Path(header.model.source)
+    config: Any = {}
+    with suppress(OSError, ValueError):
+        config = json.loads((folder / "config.json").read_bytes())
+    if isinstance(config, Mapping):
+        config = config.get("text_config") or config
+    return config if isinstance(config, Mapping) else {}
 
 
 def _unknown_weights(header: RunHeader) -> Iterator[str]:

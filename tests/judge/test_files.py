@@ -1,5 +1,6 @@
 """Checks of stored files: each kind of damage is a fault, and each doubt excludes."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -172,3 +173,26 @@ def test_a_run_whose_speed_is_not_drafted_fails_without_a_baseline(tmp_path: Pat
         assert check.status == status
         assert (check.text in checked.about["exclusions"]) == (status == "failed")
         assert [note for note in checked.notes if note.text == check.text]
+
+
+@pytest.mark.parametrize(
+    ("config", "found"),
+    [
+        ({"vocab_size": 100, "max_position_embeddings": 13}, ""),
+        ({"vocab_size": 9}, "token 9, but the vocabulary has 9"),
+        ({"max_position_embeddings": 12}, "13 tokens with the prompt, but the context has 12"),
+        ({"text_config": {"vocab_size": 9}}, "token 9, but the vocabulary has 9"),
+        ([], ""),
+    ],
+)
+def test_tokens_that_do_not_fit_the_models_config_are_found(
+    tmp_path: Path, config: Any, found: str
+) -> None:
+    """If the model's folder is on this machine."""
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps(config))
+    header = good_header(model={"source": str(model)})
+    texts = [text for text in faults(store(tmp_path / "run", header)) if "but the" in text]
+    assert bool(texts) == bool(found)
+    assert not found or found in texts[0]
