@@ -14,6 +14,7 @@ exit code and each value of their documents, to nine digits.
 import argparse
 import contextlib
 import copy
+import gzip
 import io
 import json
 import math
@@ -33,8 +34,7 @@ def make(folder: Path, count: int, seed: int) -> None:
         rng = random.Random(f"{seed}/{number}")
         source = rng.choice(sorted(RECORDED.iterdir()))
         header = json.loads((source / "run.json").read_text(encoding="utf-8"))
-        lines = (source / "samples.jsonl").read_text(encoding="utf-8").splitlines()
-        records = [json.loads(line) for line in lines]
+        records = [json.loads(line) for line in _lines(source)]
         header, records = _chosen(header, records, rng)
         place = folder / f"{number:03}-{source.name}"
         for name in ("a", "b"):
@@ -42,6 +42,17 @@ def make(folder: Path, count: int, seed: int) -> None:
         text = (place / "a" / "samples.jsonl").read_text(encoding="utf-8")
         _write(place / "damaged", header, [])
         (place / "damaged" / "samples.jsonl").write_text(text[: len(text) // 2], encoding="utf-8")
+
+
+def _lines(run: Path) -> list[str]:
+    """The lines of a run's records, which may be compressed."""
+    plain = run / "samples.jsonl"
+    content = (
+        plain.read_bytes()
+        if plain.exists()
+        else gzip.decompress((run / "samples.jsonl.gz").read_bytes())
+    )
+    return content.decode("utf-8").splitlines()
 
 
 def _chosen(header: dict[str, Any], records: list[Any], rng: random.Random) -> tuple[Any, Any]:

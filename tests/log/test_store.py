@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from specbench.errors import RunFolderError
+from specbench.log.files import open_lines
 from specbench.log.folders import list_runs
 from specbench.log.header import header_values
 from specbench.log.record import to_line
@@ -103,7 +104,8 @@ def test_unknown_fields_are_ignored(tmp_path: Path) -> None:
 def test_a_recorded_run_is_read_and_written_again_unchanged(folder: Path) -> None:
     run = read_run(folder)
     assert header_json(run.header) == (folder / "run.json").read_bytes()
-    lines = (folder / "samples.jsonl").read_text().splitlines()
+    with open_lines(folder / "samples.jsonl") as file:
+        lines = file.read().splitlines()
     written = (json.loads(msgspec.json.encode(to_line(one))) for one in run.records)
     for line, again in zip(lines, written, strict=True):
         assert json.loads(line) == again
