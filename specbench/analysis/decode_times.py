@@ -97,7 +97,7 @@ def _is_burst(record: Record, draft_length: float) -> bool:
     """True if the client's decode time of an answer of several tokens cannot be right.
 
     It is far below the server's. Without a clock of the server: fewer arrivals follow the first
-    than a quarter of the steps, or at most one although several steps are needed. A step emits a
+    than a quarter of the steps, or at most one although more than two are needed. A step emits a
     token and at most the `draft_length` tokens of its draft.
     """
     serving = record.serving
@@ -110,7 +110,8 @@ def _is_burst(record: Record, draft_length: float) -> bool:
     if not num_arrivals:
         return record.decode_s == 0  # else the arrivals were not kept
     least_steps = (record.num_tokens - 1) / (1 + draft_length)
-    return num_arrivals < LEAST_ARRIVALS * least_steps or num_arrivals == 1 < least_steps
+    # `draft_length` may be a mean: a single step may emit twice as many tokens.
+    return num_arrivals < LEAST_ARRIVALS * least_steps or (num_arrivals == 1 and least_steps > 2)
 
 
 def _draft_lengths(blocks: Sequence[BlockHeader]) -> Mapping[str, float]:
@@ -125,8 +126,9 @@ def _draft_lengths(blocks: Sequence[BlockHeader]) -> Mapping[str, float]:
     lengths = {BASELINE: 0.0}
     for method, method_blocks in blocks_by_method.items():
         num_drafts = counter_total(method_blocks, "num_drafts")
-        if num_drafts:
-            lengths[method] = counter_total(method_blocks, "num_draft_tokens") / num_drafts
+        num_draft_tokens = counter_total(method_blocks, "num_draft_tokens")
+        if num_drafts and num_draft_tokens:
+            lengths[method] = num_draft_tokens / num_drafts
     return lengths
 
 

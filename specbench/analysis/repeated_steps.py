@@ -20,10 +20,12 @@ def fewer_steps(records: Sequence[Record], header: RunHeader) -> dict[tuple[str,
     The drafts of such a method depend on the prompt alone (`is_repeatable`), so at temperature 0 an
     equal answer takes equally many steps in every pass. Two requests with fewer steps in a later
     pass, and none with more, need no test. Empty on a GPU, where a captured step may round
-    otherwise. The ratios are by method and temperature.
+    otherwise, and for runs of several parts or machines, which a pool (without a `uid`) and a
+    merged run are, too. The ratios are by method and temperature.
     """
     ratios: dict[tuple[str, float], float] = {}
-    if header.environment.gpu(header.spec.values.device):
+    is_in_parts = header.origins or header.segments or header.workers or not header.uid
+    if is_in_parts or header.environment.gpu(header.spec.values.device):
         return ratios
     for label, method in header.methods.items():
         if label == BASELINE or not method.is_repeatable:  # None in older runs

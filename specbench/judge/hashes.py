@@ -90,7 +90,7 @@ def _beyond_model(header: RunHeader, records: Sequence[Record]) -> Iterator[str]
         if isinstance(vocab_size, int) and largest >= vocab_size:
             yield f"{answer}: token {largest}, but the vocabulary has {vocab_size}."
         num_tokens = record.prompt_tokens + record.num_tokens
-        if isinstance(context, int) and num_tokens > context:
+        if record.is_ok and isinstance(context, int) and num_tokens > context:
             yield f"{answer}: {num_tokens} tokens with the prompt, but the context has {context}."
 
 

@@ -135,7 +135,12 @@ def write_site(
         data={  # for the page's script
             "rows": [_plain(row) for row in rows],
             "runs": [
-                {"folder": run.folder, "eligible": run.checked.about["is_eligible"]} for run in runs
+                {
+                    "folder": run.folder,
+                    "eligible": run.checked.about["is_eligible"],
+                    "samples": next(name for name in run.raw if name.startswith(SAMPLES)),
+                }
+                for run in runs
             ],
             "mean": MEAN,  # the title of rows of means over tasks
             # rows of papers have no run

@@ -200,7 +200,9 @@ def _left_out_prompts(header: RunHeader, records: Sequence[Record]) -> Iterator[
         return
     if not spec_values.limit and not spec_values.sample:
         for prompts in header.prompts:
-            if prompts.num_prompts != prompts.num_available:
+            # Of a data set on the Hub, a card may take the first rows, and leave out empty ones.
+            is_whole_source = prompts.source != "hub"
+            if is_whole_source and prompts.num_prompts != prompts.num_available:
                 yield (
                     f"{prompts.task} has {prompts.num_prompts} of {prompts.num_available} prompts, "
                     "but the run has no limit."

@@ -70,13 +70,16 @@ def readable_runs(
         RunFolderError: none can be read; the reason is that of the last one.
     """
     runs: list[Run] = []
+    errors: list[RunFolderError] = []
     for path in paths:
         try:
             runs.append(read(path))
         except RunFolderError as error:
-            if not runs and path == paths[-1]:
-                raise
-            say(f"Left out: {error.message}")
+            errors.append(error)
+    if errors and not runs:
+        raise errors[-1]
+    for error in errors:
+        say(f"Left out: {error.message}")
     return runs
 
 

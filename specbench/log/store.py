@@ -58,12 +58,13 @@ class RunFolder:
     def __enter__(self) -> Self:
         with folder_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-        compressed = compressed_path(self.path / SAMPLES)
-        if compressed.exists():
-            raise RunFolderError(
-                f"The records of {self.path} are compressed, so none can be added.",
-                f"Unpack them first: gunzip {compressed}",
-            )
+        for name in (SAMPLES, TRACE):
+            compressed = compressed_path(self.path / name)
+            if compressed.exists() and not (self.path / name).exists():
+                raise RunFolderError(
+                    f"{compressed} is compressed, so no line can be added.",
+                    f"Unpack it first: gunzip {compressed}",
+                )
         self._samples = self._open(SAMPLES)
         return self
 

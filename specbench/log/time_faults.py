@@ -14,6 +14,10 @@ closest honest pair of 2,856 differs by 1.6e-3.
 """
 LEAST_COPIES = 2
 """Requests of two passes that have to be copies."""
+LEAST_COPIED_SHARE = 0.05
+"""The same as a share of those that both passes have: of thousands, a few are equal by chance."""
+LEAST_TOKENS = 8
+"""Tokens of an answer whose time is long enough to differ from pass to pass."""
 MOST_TICK_S = 1e-4
 """A clock whose times are all multiples of more than this is too coarse."""
 LEAST_TIMES = 8
@@ -65,21 +69,26 @@ def _coarse_clock(done: Sequence[Record]) -> Iterator[str]:
 def _copied_passes(done: Sequence[Record]) -> Iterator[str]:
     """A sentence for each method of which a pass is a copy of another one.
 
-    Two answers to one request are copies if their tokens are equal, and both times to COPIED.
+    Two answers of LEAST_TOKENS or more to one request are copies if their tokens are equal, and
+    both times to COPIED.
     """
     # The answers of each method to each request, in any pass; the pass is not part of the key.
     answers_by_request: dict[tuple[object, ...], list[Record]] = defaultdict(list)
     for record in done:
         key = record.key
-        request = (key.method, key.temperature, key.task, key.sample_id, key.turn)
-        answers_by_request[*request, key.concurrency, key.request_rate].append(record)
-    num_copies: Counter[tuple[str, int, int]] = Counter()  # by method and two passes
+        if record.num_tokens >= LEAST_TOKENS:
+            request = (key.method, key.temperature, key.task, key.sample_id, key.turn)
+            answers_by_request[*request, key.concurrency, key.request_rate].append(record)
+    num_pairs: Counter[tuple[str, int, int]] = Counter()  # by method and two passes
+    num_copies: Counter[tuple[str, int, int]] = Counter()
     for answers in answers_by_request.values():
         for first, second in combinations(sorted(answers, key=_pass_number), 2):
-            if _is_copy(first, second):
-                num_copies[first.key.method, first.key.repeat, second.key.repeat] += 1
-    for (method, first_pass, second_pass), number in sorted(num_copies.items()):
-        if number >= LEAST_COPIES:
+            passes = first.key.method, first.key.repeat, second.key.repeat
+            num_pairs[passes] += 1
+            num_copies[passes] += _is_copy(first, second)
+    for passes, number in sorted(num_copies.items()):
+        method, first_pass, second_pass = passes
+        if number >= max(LEAST_COPIES, LEAST_COPIED_SHARE * num_pairs[passes]):
             yield (
                 f"{method}: passes {first_pass} and {second_pass} have the same times in {number} "
                 "requests: one is a copy of the other."
@@ -91,7 +100,7 @@ def _pass_number(record: Record) -> int:
 
 
 def _is_copy(first: Record, second: Record) -> bool:
-    """True if two answers of several steps have the same tokens and nearly the same times."""
+    """True if two answers have the same tokens and nearly the same times."""
     if first.token_ids != second.token_ids or not first.decode_s or not second.decode_s:
         return False
     times = ((first.prefill_s, second.prefill_s), (first.decode_s, second.decode_s))
@@ -105,22 +114,30 @@ def _slower_than_trials(done: Sequence[Record], threads: Threads) -> Iterator[st
     slower since, which vanilla's steps show:
 
         (step / step in the trial) / (vanilla's step / vanilla's in the trial) > MOST_SLOWER
+
+    A drafter's own prefill is no step. Methods whose trees have several sizes are left out, and
+    those with the trial of another method, which has trees of as many rows.
     """
     seconds: dict[str, float] = defaultdict(float)  # of decoding, by method
     num_steps: Counter[str] = Counter()
     num_answers: Counter[str] = Counter()
+    sizes: dict[str, set[int]] = defaultdict(set)  # nodes of trees, by method
     for record in done:
         if record.accept_lengths and record.decode_s:
-            seconds[record.key.method] += record.decode_s
-            num_steps[record.key.method] += len(record.accept_lengths)
-            num_answers[record.key.method] += 1
+            method = record.key.method
+            seconds[method] += record.decode_s - (record.draft_prefill_s or 0.0)
+            num_steps[method] += len(record.accept_lengths)
+            num_answers[method] += 1
+            sizes[method].update(record.num_nodes)
     vanilla_trial_s = threads.step_s.get(str(threads.num))
     if not vanilla_trial_s or not num_steps[BASELINE]:
         return
     vanilla_change = seconds[BASELINE] / num_steps[BASELINE] / vanilla_trial_s
+    trials = [*threads.method_step_s.values()]
     for method, by_threads in threads.method_step_s.items():
         trial_s = by_threads.get(str(threads.own.get(method, threads.num)))
-        if not trial_s or num_answers[method] < LEAST_ANSWERS:
+        has_own_trial = trials.count(by_threads) == 1 and len(sizes[method]) == 1
+        if not trial_s or not has_own_trial or num_answers[method] < LEAST_ANSWERS:
             continue
         step_s = seconds[method] / num_steps[method]
         change = step_s / trial_s / vanilla_change

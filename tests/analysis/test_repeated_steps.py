@@ -25,7 +25,8 @@ def answers(*later: tuple[int, ...]) -> list[Record]:
 
 
 def named(records: list[Record], *, is_repeatable: bool | None = True, **changes: Any) -> bool:
-    run = make_run(records, make_header(header(["vanilla", "pld"], ("gsm8k",), **changes)))
+    values = {"uid": "a" * 32, **changes}
+    run = make_run(records, make_header(header(["vanilla", "pld"], ("gsm8k",), **values)))
     pld = replace_part(run.header.methods["pld"], is_repeatable=is_repeatable)
     methods = {**run.header.methods, "pld": pld}
     return bool(fewer_steps(records, replace_part(run.header, methods=methods)))
@@ -55,6 +56,11 @@ def test_a_request_with_more_steps_is_no_memory() -> None:
 def test_only_methods_that_repeat_their_drafts_are_judged(is_repeatable: bool | None) -> None:
     """Older headers do not say it."""
     assert not named(answers(FEWER, FEWER), is_repeatable=is_repeatable)
+
+
+def test_a_pool_and_a_merged_run_are_not_judged() -> None:
+    """Their parts may come from other machines, or from other sizes of drafts."""
+    assert not named(answers(FEWER, FEWER), uid="")
 
 
 def test_other_tokens_and_temperatures_prove_nothing() -> None:

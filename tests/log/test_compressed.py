@@ -62,3 +62,13 @@ def test_an_unpacked_file_counts_before_a_compressed_one(compressed: Path) -> No
     lines = (RECORDED / "samples.jsonl").read_bytes().splitlines(keepends=True)
     (compressed / "samples.jsonl").write_bytes(b"".join(lines[:3]))
     assert len(read_run(compressed).records) == 3
+
+
+def test_a_file_that_was_unpacked_beside_its_compressed_form_may_grow(compressed: Path) -> None:
+    lines = (RECORDED / "samples.jsonl").read_bytes()
+    (compressed / "samples.jsonl").write_bytes(lines)
+    with RunFolder(compressed):
+        pass
+    (compressed / "trace.jsonl.gz").write_bytes(gzip.compress(b""))
+    with pytest.raises(RunFolderError, match=r"trace\.jsonl\.gz"), RunFolder(compressed):
+        pass

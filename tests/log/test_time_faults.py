@@ -22,13 +22,16 @@ RECORDED = [
 ]
 
 
+TOKENS = tuple(range(10))
+
+
 def honest(num_prompts: int = 6, num_passes: int = 3) -> list[Record]:
     """Passes over prompts whose times differ by some percent, as those of a machine do."""
     generator = np.random.default_rng(0)
     records = []
     for pass_number in range(num_passes):
         for number in range(num_prompts):
-            made = record(number)
+            made = record(number, token_ids=TOKENS, accept_lengths=(3, 3, 3), num_nodes=(4,) * 3)
             records.append(
                 replace(
                     made,
@@ -76,6 +79,10 @@ def rounded(records: Sequence[Record], tick_s: float) -> list[Record]:
         (lambda records: copied(records, jitter=1.6e-3), ""),
         (lambda records: copied(records, num=LEAST_COPIES), "same times in 2 requests"),
         (lambda records: copied(records, num=LEAST_COPIES - 1), ""),
+        (
+            lambda records: [replace(answer, token_ids=(1, 2)) for answer in copied(records)],
+            "",  # so short that times may be equal by chance
+        ),
         (lambda records: rounded(records, 1e-6), ""),  # as those of servers are stored
         (lambda records: rounded(records, 1e-3), "multiples of 1 ms"),
         (lambda records: rounded(records, 0.015625), "multiples of 15.625 ms"),
@@ -187,6 +194,7 @@ def test_steps_that_are_far_slower_than_in_their_trial_are_found(
             key=replace(record(number).key, method=method),
             decode_s=trials[method] * factors[method] * 2 * (1 + number / 1000),
             accept_lengths=(1, 1),
+            num_nodes=(3, 3),
         )
         for number in range(LEAST_ANSWERS)
         for method in trials
@@ -196,3 +204,18 @@ def test_steps_that_are_far_slower_than_in_their_trial_are_found(
     if is_found:
         assert "pld: a step took 52.7 ms, 3.5 times as long" in faults[0]
     assert not [*find_time_faults(answers[: 2 * LEAST_ANSWERS - 2], threads)]
+    several_sizes = [replace(answers[1], num_nodes=(3, 9)), *answers]
+    assert not [*find_time_faults(several_sizes, threads)]
+    trial = {"2": 0.015}  # of both, since their trees have as many rows
+    shared = replace_part(threads, method_step_s={"pld": trial, "sps": trial})
+    assert not [*find_time_faults(answers, shared)]
+
+
+def test_prompts_of_the_hub_may_be_fewer_than_its_rows() -> None:
+    """A card takes the first 80 of a data set without an option."""
+    run = read_run(RECORDED[-1])
+    prompts = [replace_part(one, source="hub", num_available=1319) for one in run.header.prompts]
+    values = replace_part(run.header.spec.values, limit=None)
+    spec = replace_part(run.header.spec, values=values)
+    header = replace_part(run.header, prompts=tuple(prompts), spec=spec)
+    assert not [fault for fault in find_faults(header, run.records) if "no limit" in fault]

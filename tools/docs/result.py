@@ -30,7 +30,7 @@ from tools.docs.calculation import calculation
 ROOT = Path(__file__).parents[2]
 BUS_BITS = {"NVIDIA H100 80GB HBM3": 5120}
 """Width of the memory bus of cards whose recorded runs do not have it."""
-_CALCULATED = re.compile(r"(<!-- calculated -->\n).*?(\n?<!-- /calculated -->)", re.DOTALL)
+_CALCULATED = re.compile(r"(<!-- calculated -->\n).*?(<!-- /calculated -->)", re.DOTALL)
 _TABLES = re.compile(r"(<!-- table -->\n).*?(\n<!-- /table -->)", re.DOTALL)
 
 
@@ -54,7 +54,7 @@ def with_tables(text: str, reports: list[Report]) -> str:
     text = _TABLES.sub(lambda match: f"{match[1]}{tables}{match[2]}", text)
     for report in filter(_is_stand_in, reports):
         table = calculation(report)
-        text = _CALCULATED.sub(lambda match: f"{match[1]}{table}{match[2]}", text)  # noqa: B023
+        text = _CALCULATED.sub(lambda match: f"{match[1]}{table}\n{match[2]}", text)  # noqa: B023
     return text
 
 

@@ -152,6 +152,8 @@ class EngineBackend:
             if weights:  # their fingerprint at load
                 self._info.weights_print = weights.compared(outer_clock() - began)
             if self._info.roofline:
+                if self._choices.threads:  # vanilla's number, as before the run
+                    set_threads(self._choices.threads.num)
                 self._info.roofline = measure_again(self._info.roofline, self.target.device)
 
     def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
