@@ -70,6 +70,9 @@ class Roofline:
     nominal_bandwidth: float = 0.0
     """Bytes/s by the memory's clock and bus width, 0 if unknown."""
 
+    least_bandwidth: float = 0.0
+    """The smallest measured bandwidth, in bytes/s. `bandwidth` is the largest."""
+
     def step_bytes(self, method: str) -> float:
         """The bytes of weights that a step of a method reads; 0 if unknown."""
         if self.no_bound in (IN_CACHE, EXPERTS) or method not in self.draft_bytes:
@@ -131,6 +134,7 @@ def read_roofline(
         speedups=_bandwidth_ratios(header, threads) if threads else {},
         block_bytes=header.block_bytes,  # read or copied to measure the bandwidth
         nominal_bandwidth=header.nominal_bytes_per_s,
+        least_bandwidth=min(header.bandwidth_samples, default=header.bandwidth_bytes_per_s),
     )
 
 

@@ -78,8 +78,8 @@ def readable_runs(
             errors.append(error)
     if errors and not runs:
         raise errors[-1]
-    for error in errors:
-        say(f"Left out: {error.message}")
+    for unreadable in errors:
+        say(f"Left out: {unreadable.message}")
     return runs
 
 

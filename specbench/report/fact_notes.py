@@ -221,9 +221,11 @@ def _formula(run: RunMetrics) -> list[Numbers]:
 
 def _memory(run: RunMetrics, roofline: Roofline) -> tuple[str, Numbers]:
     """The memory bandwidth and what follows from it."""
+    least = roofline.least_bandwidth  # of those measured before and after the run
     return _MEMORY_NOTES[roofline.no_bound], {
         "bandwidth": roofline.bandwidth,
         "way": "gpu" if facts.is_on_gpu(run.info) else "cpu",  # how it was measured
+        "least": least if 0 < least < roofline.bandwidth else None,
         "block": roofline.block_bytes or None,
         "nominal": roofline.nominal_bandwidth or None,
         "target_bytes": roofline.target_bytes,

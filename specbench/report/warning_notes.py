@@ -134,8 +134,10 @@ def _slow_baseline(run: RunMetrics) -> Iterator[_Warning]:
     roofline = run.roofline  # the machine's memory bandwidth and the bytes that steps read
     if not isinstance(roofline, Roofline):  # the reason why the bandwidth is unknown
         return
-    # shares of the bandwidth that vanilla uses, 0 to 1, a share per temperature
-    shares = [numbers["share"] for numbers in bandwidth_shares(run, roofline)]
+    # Of the smallest bandwidth that was measured: memory may have been slower during the run than
+    # when it was fastest. A share per temperature, 0 to 1 or a little more.
+    largest_to_least = roofline.bandwidth / (roofline.least_bandwidth or roofline.bandwidth)
+    shares = [numbers["share"] * largest_to_least for numbers in bandwidth_shares(run, roofline)]
     low_shares = [share for share in shares if share < LEAST_SHARE]
     if low_shares:
         device = "gpu" if facts.is_on_gpu(run.info) else "cpu"
@@ -144,7 +146,7 @@ def _slow_baseline(run: RunMetrics) -> Iterator[_Warning]:
             "least": LEAST_SHARE,
             "cause": device,  # selects the words for the likely cause
             "way": device,  # and for how the bandwidth was measured
-            "bandwidth": roofline.bandwidth,  # bytes/s
+            "bandwidth": roofline.least_bandwidth or roofline.bandwidth,  # bytes/s
             "block": roofline.block_bytes or None,  # read or copied to measure it; 0: unknown
         }
         yield _Warning("slow_baseline", numbers)
