@@ -52,7 +52,7 @@ def _lines(run: Path) -> list[str]:
         if plain.exists()
         else gzip.decompress((run / "samples.jsonl.gz").read_bytes())
     )
-    return content.decode("utf-8").splitlines()
+    return content.decode("utf-8").removesuffix("\n").split("\n")
 
 
 def _chosen(header: dict[str, Any], records: list[Any], rng: random.Random) -> tuple[Any, Any]:
@@ -69,6 +69,7 @@ def _chosen(header: dict[str, Any], records: list[Any], rng: random.Random) -> t
         record
         for record in records
         if record["method"] in methods
+        and record["temperature"] == 0.0
         and record["task"] in tasks
         and record["sample_id"] in ids[record["task"]][:num_prompts]
         and record["repeat"] < num_passes

@@ -60,7 +60,11 @@ def _outer_clock_behind(done: Sequence[Record]) -> Iterator[str]:
 def _coarse_clock(done: Sequence[Record]) -> Iterator[str]:
     """A sentence if all times are multiples of a tick above MOST_TICK_S, or all are equal."""
     times_s = [seconds for record in done for seconds in (record.prefill_s, record.decode_s)]
-    nanoseconds = [round(seconds * _NANOSECONDS) for seconds in times_s if seconds]
+    nanoseconds = [
+        round(seconds * _NANOSECONDS)
+        for seconds in times_s
+        if seconds is not None and seconds > 0 and math.isfinite(seconds)
+    ]
     tick_s = math.gcd(*nanoseconds) / _NANOSECONDS
     if len(nanoseconds) >= LEAST_TIMES and tick_s > MOST_TICK_S:
         yield f"All times are multiples of {tick_s * 1e3:g} ms: the clock was too coarse."

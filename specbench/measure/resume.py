@@ -77,8 +77,14 @@ def as_before(new: MethodHeader, before: MethodHeader | None) -> MethodHeader:
     """The method with the settings that were chosen when its run began."""
     if before is None:
         return new
-    kept = kept_options(before, new.settings)
-    return replace(new, options={**new.options, **kept}, settings=before.settings)
+    options = {**new.options, **kept_options(before, new.settings)}
+    new = replace(new, settings=before.settings)
+    if options == new.options:
+        return new
+    # Its tree follows from its options.
+    return replace(
+        new, options=options, tree_sha256=before.tree_sha256, most_nodes=before.most_nodes
+    )
 
 
 def check_records(plan: Plan, stored: Run) -> None:

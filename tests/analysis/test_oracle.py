@@ -16,7 +16,7 @@ from tests.analysis.run_factory import header, make_run, number
 from tests.support.models import VOCAB, random_target
 
 NUM_GUESSES, BUDGET, PATTERN = 3, 24, (2, 0, 3, 1)
-PREFILL_S, PLAIN_STEP_S, ORACLE_STEP_S = 0.5, 0.1, 0.125
+PREFILL_S, PLAIN_STEP_S, ORACLE_STEP_S = 0.500003, 0.100007, 0.125001
 PROMPTS = [(5, 6, 7 + i, 8, 9 + i) for i in range(6)]
 
 
