@@ -19,6 +19,7 @@ from specbench.analysis.cells import rows_by_cell as rows_by_cell
 from specbench.analysis.cheats import find_cheats
 from specbench.analysis.costs import NO_COST, Cost, measure_cost
 from specbench.analysis.divergence import Agreement, find_agreements
+from specbench.analysis.idle_drafts import find_idle_drafts
 from specbench.analysis.overall import Axes, MethodMetrics, axes_of, measure_overall
 from specbench.analysis.ranking import Ranking, rank
 from specbench.analysis.records import BASELINE as BASELINE
@@ -31,7 +32,7 @@ from specbench.analysis.stats.bootstrap import Bootstrap, Draws
 from specbench.analysis.stats.estimates import Estimate, Missing
 from specbench.analysis.stats.scope import ONE_PASS, Scope
 from specbench.analysis.survivors import find_survivors
-from specbench.analysis.warnings import RunWarning, find_idle_drafts, find_warnings
+from specbench.analysis.warnings import RunWarning, find_warnings
 from specbench.errors import unknown_name
 from specbench.log.audit import StoredAudit
 from specbench.log.header import RunHeader

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -28,9 +27,7 @@ from specbench.analysis.stats.estimates import Estimate
 from specbench.analysis.stats.significance import ALPHA, slower
 from specbench.analysis.stats.variance import EXACT
 from specbench.analysis.survivors import Survivors
-from specbench.log.backend import BlockHeader
 from specbench.log.time_faults import find_time_faults
-from specbench.types import Record
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -41,10 +38,6 @@ _LEAST_GROUP = 8
 """Completions that a median needs: among fewer, the worst one may be the median."""
 LEAST_DISAGREEMENT = 0.05
 """Least log ratio between a decode speedup and its robust companion that is reported."""
-LEAST_ACCEPTING = 0.01
-"""Share of drafting steps that accept anything, below which drafts are idle."""
-LEAST_DRAFTS = 200
-"""Number of drafts from which on they may be called idle."""
 
 
 class RunWarning(NamedTuple):
@@ -183,13 +176,19 @@ def _not_significant(rankings: Mapping[float, Ranking]) -> Iterable[RunWarning]:
 
 
 def not_significant(temperature: float, factors: Mapping[str, float]) -> RunWarning:
-    """The warning on these methods; a factor is infinite if no number of prompts would do."""
-    possible = {method: factor for method, factor in factors.items() if factor < math.inf}
+    """The warning on these methods; a factor is infinite if no number of prompts would do.
+
+    Up to 1, the difference is significant before Holm's correction, and no factor is told.
+    """
     numbers = {
         "temperature": temperature,
         "methods": [*factors],
-        "possible": [{"method": method, "factor": factor} for method, factor in possible.items()],
-        "hopeless": [{"method": method} for method in factors if method not in possible],
+        "possible": [
+            {"method": method, "factor": factor}
+            for method, factor in factors.items()
+            if 1 < factor < math.inf
+        ],
+        "hopeless": [{"method": method} for method in factors if factors[method] == math.inf],
     }
     return RunWarning("not_significant", numbers)
 
@@ -245,55 +244,3 @@ def _disagreements(
             )
     for temperature, cell_numbers in disagreements.items():
         yield RunWarning("disagreement", {"temperature": temperature, "cells": cell_numbers})
-
-
-@dataclass(slots=True)
-class _DraftCounts:
-    """The drafts of a method at a temperature."""
-
-    num_accepting: float = 0.0
-    """Drafts of which anything was accepted."""
-
-    num_drafts: float = 0.0
-
-
-def find_idle_drafts(
-    records: Iterable[Record], blocks: Iterable[BlockHeader]
-) -> Iterable[RunWarning]:
-    """Methods whose drafting steps accept next to nothing.
-
-    For a server its counters show it, from the first draft on if it accepts none at all. A block is
-    what a server measured in one go, with the increase of its counters. Counts are of drafts, and
-    of those that had any token accepted (`num_accepting`).
-    """
-    # By method and temperature: drafts that recorded steps verified, and drafts of blocks.
-    recorded_counts: dict[tuple[str, float], _DraftCounts] = defaultdict(_DraftCounts)
-    for record in records:
-        counts = recorded_counts[record.key.method, record.key.temperature]
-        # Records may have accept lengths without sizes of trees: those steps are left out.
-        for length, num_nodes in zip(record.accept_lengths, record.num_nodes, strict=False):
-            if num_nodes > 1:  # the step had a draft besides the root
-                counts.num_drafts += 1
-                counts.num_accepting += length > 1
-    served_counts: dict[tuple[str, float], _DraftCounts] = defaultdict(_DraftCounts)
-    for block in blocks:
-        counters = block.counters
-        counts = served_counts[block.method, block.temperature]
-        # Drafts whose first token was accepted; without that counter, all accepted tokens.
-        counts.num_accepting += counters.get("accepted_at_1", counters.get("num_accepted", 0.0))
-        counts.num_drafts += counters.get("num_drafts", 0.0)
-    for subject, counts in (*recorded_counts.items(), *served_counts.items()):
-        # `subject`: a method and a temperature. Fewer drafts say nothing, but a server's zero does.
-        least_drafts = LEAST_DRAFTS
-        if subject in served_counts and not counts.num_accepting:
-            least_drafts = 1
-        is_idle = counts.num_accepting < LEAST_ACCEPTING * counts.num_drafts
-        if is_idle and counts.num_drafts >= least_drafts:
-            method, temperature = subject
-            warning_numbers = {
-                "method": method,
-                "temperature": temperature,
-                "accepting": int(counts.num_accepting),
-                "drafts": int(counts.num_drafts),
-            }
-            yield RunWarning("idle_drafts", warning_numbers)

@@ -45,14 +45,11 @@ def _facts(run: RunMetrics) -> Iterator[tuple[str, Numbers]]:
     info = run.info  # the header of the run
     environment = info.environment  # hardware and software
     spec = info.spec.values  # the settings in effect
-    # In this process (`backend` is empty) and with one pass (`repeats`), answers that a method
-    # remembers between passes cannot be detected.
+    # In one local pass, answers that a method remembers between passes cannot be detected.
     is_one_local_pass = not spec.backend and not info.servers and spec.repeats == 1
     yield "machine", {"device": info.device_phrase}
-    yield (
-        "software",
-        {"software": environment.software_phrase, "commit": environment.commit_phrase},
-    )
+    software = environment.software_phrase
+    yield "software", {"software": software, "commit": environment.commit_phrase}
     yield "run", _settings(info)  # the settings that a report prints
     yield "servers", {"servers": _servers(info)}  # of the methods, if they ran on servers
     yield "workers", {"workers": facts.workers(info)}  # processes of a cluster, if it had one

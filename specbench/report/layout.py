@@ -151,7 +151,7 @@ class _Layout:
                 yield Prose(group.label, "italic")
             for row in group.rows:
                 style = "bold red" if row.has_failed else ""  # some of its samples failed
-                *first_lines, last_line = _fold_label(_label(row), self._label_width)
+                *first_lines, last_line = fold_label(_label(row), self._label_width)
                 for label_line in first_lines:
                     yield Text(label_line, style)
                 row_index = next(row_indices)
@@ -242,7 +242,7 @@ def _label_words(label: str, width: int) -> Iterator[str]:
             yield from word.split()
 
 
-def _fold_label(label: str, width: int) -> list[str]:
+def fold_label(label: str, width: int) -> list[str]:
     """The label in lines of `width` characters; parentheses stay on one line where they fit."""
     lines = [""]
     for word in _label_words(label, width):

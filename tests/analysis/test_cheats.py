@@ -11,10 +11,10 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from specbench.analysis.cheats import find_cheats
+from specbench.analysis.idle_drafts import find_idle_drafts
 from specbench.analysis.metrics import measure
 from specbench.analysis.records import make_table
 from specbench.analysis.tables import RunTables
-from specbench.analysis.warnings import find_idle_drafts
 from specbench.judge.sources import check_sources
 from specbench.log.header import RunHeader
 from specbench.log.machine import Threads

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from specbench.analysis.frames import value_or_none
 from specbench.analysis.metrics import BASELINE
 from specbench.analysis.stats.estimates import Estimate, Missing
 from specbench.report.formats import interval_of
+from specbench.report.layout import fold_label
 from specbench.report.plots import style
 from specbench.report.plots.style import INK, LINE, Look, Plot
 from specbench.report.results import MethodResults, Report, RunResults
@@ -148,7 +148,7 @@ def _draw_frame(axes: Axes, labels: Sequence[str]) -> None:
     """The line of vanilla, and the names of the methods beside their bars."""
     axes.axvline(1.0, zorder=3, **LINE)
     heights = [-i for i in range(len(labels))]
-    axes.set_yticks(heights, ["\n".join(wrap(label, 38)) for label in labels])
+    axes.set_yticks(heights, ["\n".join(fold_label(label, 38)) for label in labels])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(0.6 - max(1, len(labels)), 0.6)
     axes.set_xlim(left=0)
