@@ -12,17 +12,12 @@ from specbench.audit.answer_ends import ends
 from specbench.audit.drafters import Planted, WatchedDrafter
 from specbench.audit.evidence import Evidence, watched_evidence
 from specbench.audit.first_drafts import memory
+from specbench.audit.logit_tests import logit_tests
 from specbench.audit.numbers import DraftNumbers, LogitNumbers, TokenNumbers
 from specbench.audit.results import ALPHA, PLANTED, allowed_deviation, counted
 from specbench.audit.rule_cases import rule_outcomes
 from specbench.audit.subject import Subject
-from specbench.audit.token_tests import (
-    draft_tests,
-    logit_tests,
-    rule_tests,
-    smallest_tv,
-    token_tests,
-)
+from specbench.audit.token_tests import draft_tests, rule_tests, smallest_tv, token_tests
 from specbench.audit.verdicts import corrected
 from specbench.engine.drafter import Drafter
 from specbench.engine.tree import padded_size

@@ -16,17 +16,12 @@ from itertools import cycle
 
 from specbench.analysis.records import BASELINE
 from specbench.audit.evidence import Evidence
+from specbench.audit.logit_tests import logit_tests
 from specbench.audit.model import RunModel
 from specbench.audit.numbers import DraftNumbers, LogitNumbers, TokenNumbers
 from specbench.audit.recorded import Records, spread
 from specbench.audit.results import ALPHA, EPSILON, allowed_deviation
-from specbench.audit.token_tests import (
-    draft_tests,
-    logit_tests,
-    rule_tests,
-    smallest_tv,
-    token_tests,
-)
+from specbench.audit.token_tests import draft_tests, rule_tests, smallest_tv, token_tests
 from specbench.audit.verdicts import corrected, with_verdict
 from specbench.errors import MethodFault, NonFiniteError
 from specbench.log.audit import AuditTest, MethodAudit

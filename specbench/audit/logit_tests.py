@@ -1,0 +1,50 @@
+"""Tests of the logits that a method's steps give against those of a plain forward."""
+
+from collections.abc import Iterator
+
+from scipy.stats import fisher_exact
+
+from specbench.audit.numbers import LogitNumbers
+from specbench.audit.results import EPSILON
+from specbench.log.audit import AuditTest
+
+
+def logit_tests(
+    logits: LogitNumbers, dtype: str, allowed: float, baseline: LogitNumbers | None = None
+) -> Iterator[AuditTest]:
+    """Tests of logits along accepted paths: the largest deviation, flips and bits.
+
+    Flips are compared with vanilla's. Bits are tested if all of vanilla's equal those of the
+    engine's steps over plain chains: then a step's shape does not change bits, and a difference is
+    a bug. A flip is a row [vocab] whose best token is not the plain forward's. `allowed` is the
+    largest deviation that passes, in epsilons of the dtype times the logits' scale; that of a
+    method's rows with the bits of the engine's own steps passes too. `logits` and `baseline`
+    (vanilla's) have columns [rows].
+    """
+    if not (num_rows := len(logits)):
+        return
+    deviations = logits.deviation / (EPSILON[dtype] * logits.scale)  # [rows], from a plain forward
+    largest_deviation = float(deviations.max())
+    # Vanilla has no baseline: its rows are judged by `allowed` alone.
+    has_own_bits = (
+        baseline is not None and len(baseline) > 0 and bool((baseline.is_exact == 1).all())
+    )
+    if has_own_bits:
+        allowed = float(deviations.max(where=logits.is_exact == 1, initial=allowed))
+    yield AuditTest("logits", "deviation", num_rows, largest_deviation, "epsilon", limit=allowed)
+    if baseline is None or not len(baseline):
+        return
+    num_flips, baseline_flips = int(logits.is_flipped.sum()), int(baseline.is_flipped.sum())
+    # Rows: the method, vanilla. Columns: flipped, not flipped.
+    flip_table = [
+        [num_flips, num_rows - num_flips],
+        [baseline_flips, len(baseline) - baseline_flips],
+    ]
+    p_value = float(fisher_exact(flip_table, alternative="greater").pvalue)
+    yield AuditTest("logits", "flips", num_rows, num_flips / num_rows, "share", p_value)
+    # is_exact is 1 if all bits of a row are equal, 0 if not, and -1 where that is unknown.
+    has_bits = logits.is_exact >= 0
+    if has_own_bits and has_bits.any():
+        num_different = int((logits.is_exact == 0).sum())
+        num_known = int(has_bits.sum())
+        yield AuditTest("logits", "bits", num_known, num_different, "rows that differ", limit=0.0)
