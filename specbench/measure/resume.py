@@ -43,7 +43,8 @@ def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader
     if conflicts := RESUME.conflicts(latest, new):
         raise RunFolderError(
             f"The run in {stored.path} had other inputs: {_listed(conflicts)}.",
-            "Restore them, or start a new run without --resume.",
+            "Restore them, or start a new run without --resume. Where a default has changed, the "
+            "version of specbench that began the run can go on with it.",
         )
     segments = before.segments  # later parts on other machines, or with other versions
     warnings = before.warnings
