@@ -24,7 +24,6 @@ from specbench.report.export.markdown import escape, table_lines
 from specbench.report.fields import Field, make_table
 from specbench.report.results import MEAN, MethodResults, Report
 from specbench.report.table import Cell, Column, Group, Row, Table
-from specbench.report.task_tables import PLUS_MINUS
 from tools.docs.calculation import calculation
 
 ROOT = Path(__file__).parents[2]
@@ -111,7 +110,7 @@ def _speedups(report: Report) -> Table:
         cells.append(Cell(formats.speedup(method.overall.decode_speedup)))
         cells.append(Cell(formats.mat(method.overall.mat)))
         cells += [
-            Cell(PLUS_MINUS.cell(result).text)
+            Cell(formats.speedup(result.speedup) + formats.plus_minus(result.speedup))
             for task, result in zip(report.tasks, method.tasks, strict=True)
             if task.name != MEAN
         ]
