@@ -16,6 +16,7 @@ import specbench
 from specbench import api
 from specbench.api import runs
 from specbench.errors import UserError
+from specbench.log.files import open_lines
 from tests.support.backend import answering
 from tests.support.checkpoint import save_checkpoint, write_prompts
 from tests.support.cluster import FakeRay, use_ray
@@ -143,7 +144,8 @@ RECORDED = Path(__file__).parents[1] / "results/recorded/amd-epyc-2-cores"
 
 def test_a_stored_run_is_read_as_frames() -> None:
     run = specbench.read_run(RECORDED)
-    num_lines = len((RECORDED / "samples.jsonl").read_text(encoding="utf-8").splitlines())
+    with open_lines(RECORDED / "samples.jsonl") as lines:
+        num_lines = sum(1 for _ in lines)
     assert len(run.samples) == len(run.records) == num_lines
     assert "amd-epyc-2-cores" in repr(run) or run.header.id in repr(run)
     mean = run.summary.query("task == 'mean'").set_index("method")

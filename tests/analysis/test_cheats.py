@@ -16,6 +16,7 @@ from specbench.analysis.metrics import measure
 from specbench.analysis.records import make_table
 from specbench.analysis.tables import RunTables
 from specbench.judge.sources import check_sources
+from specbench.log.files import open_lines
 from specbench.log.header import RunHeader
 from specbench.log.machine import Threads
 from specbench.log.record import RecordLine, to_record
@@ -116,8 +117,8 @@ def test_vanilla_is_slowed_by_the_method_before_it() -> None:
 @cache
 def recorded() -> tuple[dict[str, Any], list[Any]]:
     source = RECORDED / "amd-epyc-2-cores"
-    lines = (source / "samples.jsonl").read_text(encoding="utf-8").splitlines()
-    return json.loads((source / "run.json").read_bytes()), [*map(json.loads, lines)]
+    with open_lines(source / "samples.jsonl") as lines:
+        return json.loads((source / "run.json").read_bytes()), [*map(json.loads, lines)]
 
 
 def honest(seed: int) -> Run:
