@@ -43,10 +43,9 @@ from specbench.measure.methods import BASELINE
 from specbench.measure.plan import make_plan
 from specbench.measure.progress import Lines
 from specbench.measure.session import run_plan
-from specbench.measure.spec import make_spec
+from specbench.measure.spec import RunSpec, make_spec
 from specbench.settings.cost_curve import CURVE_FILE, Curve, read_curve
 from specbench.settings.cost_model import CostModel
-from specbench.settings.run_method import parse_methods
 from specbench.settings.speedup import NUM_RESAMPLES, estimate, weigh
 from specbench.settings.walk import mat
 from specbench.tune.candidates import candidates
@@ -239,7 +238,7 @@ def weighed_settings(profile: Profile, model: CostModel, num_settings: int) -> d
         paper, *others = candidates(profile, label)
         of_method: dict[str, DataFrame] = {}
         for setting in [paper, *draw.sample(others, len(others))]:
-            (method,) = parse_methods([setting])
+            (method,) = profile.methods_of([setting])
             with suppress(UserError):  # the curve ends before it
                 walks = replay(profile, setting)
                 of_method[setting] = weigh(walks, model, label, method.options.as_dict())
@@ -258,12 +257,13 @@ def twins_of(settings: Collection[str]) -> dict[str, str]:
 
 def label_in(curve: Curve, setting: str) -> str:
     """The spelling of a setting's method in a curve."""
-    return curve_label(curve, *parse_methods([setting]))
+    (entered,) = RunSpec(methods=(setting,)).run_methods
+    return curve_label(curve, entered.load())
 
 
 def record_label(setting: str) -> str:
     """The name of a setting in records."""
-    (method,) = parse_methods([setting])
+    (method,) = RunSpec(methods=(setting,)).run_methods
     return method.label
 
 

@@ -15,10 +15,12 @@ from specbench.engine.target import Target
 from specbench.errors import MethodFault, SpecbenchError, UserError, containing, time_limit
 from specbench.measure.local.engine_load import build_drafters
 from specbench.measure.local.memory import MemoryLedger
-from specbench.registry import MethodChoice, expand_groups, lookup
-from specbench.settings.run_method import LoadedMethod, RunMethod, parse_methods
+from specbench.measure.spec import RunSpec
+from specbench.registry import MethodChoice, lookup
+from specbench.settings.run_method import LoadedMethod, RunMethod
 from specbench.types import Request
 from tests.packaging.shell import ROOT, python
+from tests.support.methods import parse_methods
 from tests.support.models import random_llama
 
 SOURCES = {
@@ -144,10 +146,10 @@ def test_a_fault_is_named_with_the_last_line_of_the_methods_own_code(
     ],
 )
 def test_a_sweep_is_a_method_for_each_combination(text: str, methods: tuple[str, ...]) -> None:
-    assert expand_groups([text]) == methods
+    assert [str(method.asked) for method in RunSpec(methods=(text,)).run_methods] == [*methods]
 
 
 @pytest.mark.parametrize("text", ["eagle2:depth=3|", "eagle2:depth=[3,,5]"])
 def test_an_empty_value_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="has an empty value"):
-        expand_groups([text])
+        _ = RunSpec(methods=(text,)).run_methods

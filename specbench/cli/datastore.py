@@ -33,8 +33,8 @@ def build(
 ) -> None:
     """Sort the tokens of a corpus into a datastore."""
     from specbench.errors import UserError
+    from specbench.measure.spec import RunSpec
     from specbench.methods.shared.datastore import Datastore
-    from specbench.models.cards import find_model
     from specbench.models.chat import load_codec
     from specbench.models.hub import resolve_model
     from specbench.training.examples import encode, read_examples
@@ -45,11 +45,10 @@ def build(
         raise UserError(f"--output {output}: its folder does not exist.", "Make it first.")
     left_out: Counter[str] = Counter()
     examples = read_examples(data, left_out)
-    card = find_model(model)
+    spec = RunSpec(model=model, **values)
     quiet_libraries()
-    codec = load_codec(
-        resolve_model(card, offline=call.offline), card, SpecValues(**values).template
-    )
+    path = resolve_model(spec.card, offline=call.offline)
+    codec = load_codec(path, spec.card, spec.template)
     longest = 1 << 40  # nothing is cut
     token_ids = [row.ids for row in encode(codec, examples, longest, 1.0, left_out)]
     if not token_ids:

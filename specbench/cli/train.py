@@ -12,7 +12,7 @@ from specbench.cli.options import CORPUS, Call, TargetModel, quiet_libraries, sa
 from specbench.errors import UserError
 from specbench.log.options import Option, options
 from specbench.log.spec import SpecValues
-from specbench.models.cards import ModelCard, find_model
+from specbench.measure.spec import RunSpec
 
 Method = Annotated[
     str,
@@ -40,19 +40,18 @@ def _number(help_text: str, least: int, most: int) -> Any:
     return typer.Option(metavar="N", help=help_text, callback=check)
 
 
-def _checked_card(model: str, data: Path, openings: Path | None) -> ModelCard:
-    """The card of the model, after a check of the files that the training is to read.
+def _check_inputs(spec: RunSpec, data: Path, openings: Path | None) -> None:
+    """Check the name of the model, and the files that the training is to read.
 
     Raises:
-        UserError: a file does not exist, or nothing uses the openings.
+        UserError: the model is unknown, a file does not exist, or nothing uses the openings.
     """
-    card = find_model(model)
+    _ = spec.card
     is_written_by_model = str(data) == "self"
     if openings and not is_written_by_model:
         raise UserError("--openings are for --data self.", f"Leave them out with {data}.")
     if not is_written_by_model and not data.exists():
         raise UserError(f"There is no file {data}.", "Give --data a JSONL file of chats or text.")
-    return card
 
 
 @takes(*options(SpecValues, "device", "template"), *options(Call, "resume", "offline"))
@@ -74,9 +73,9 @@ def train(
     openings: Annotated[Path | None, typer.Option(metavar="FILE", help=_OPENINGS)] = None,
 ) -> None:
     """Train a method's head for a model that has none."""
-    spec = SpecValues(model=model, **values)
+    spec = RunSpec(model=model, **values)
     say(f"Starting: {method} for {model}")
-    card = _checked_card(model, data, openings)
+    _check_inputs(spec, data, openings)
     from specbench.measure.local.device import pick_device
     from specbench.models.chat import load_codec
     from specbench.models.hub import resolve_model
@@ -98,10 +97,10 @@ def train(
         is_mixed=has_fast_bfloat16(device),
         openings=read_openings(openings) if openings else None,
     )
-    path = resolve_model(card, offline=call.offline)
+    path = resolve_model(spec.card, offline=call.offline)
     quiet_libraries()
     with resumable(out, "--out", sys.argv[1:]):
-        codec = load_codec(path, card, spec.template)
+        codec = load_codec(path, spec.card, spec.template)
         train_head(
             method,
             path,
@@ -109,7 +108,7 @@ def train(
             out,
             codec,
             options=options,
-            source=card.repo,
+            source=spec.card.repo,
             start=start,
             device=device,
             is_resumed=call.resume,

@@ -69,12 +69,13 @@ commands.callback(invoke_without_command=True)(_group)
 def profile(values: dict[str, Any], call: Call, out: Out) -> None:
     """Record what methods draft at each position of vanilla's answers."""
     quiet_libraries()
-    from specbench.settings.run_method import parse_methods
+    from specbench.measure.spec import RunSpec
     from specbench.tune import mat, replay
     from specbench.tune import profile as record_profile
 
-    methods = parse_methods(values.get("methods", ()))
-    spellings = {method.label: str(method.asked) for method in methods}  # labels leave out folders
+    spec = RunSpec(methods=values.get("methods", ()))
+    # labels leave out folders
+    spellings = {method.label: str(method.asked) for method in spec.run_methods}
     recorded = record_profile(output=out, offline=call.offline, say=say, **values)
     for label in recorded.header.methods:
         walks = replay(recorded, spellings.get(label, label))

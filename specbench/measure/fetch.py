@@ -7,7 +7,7 @@ from pathlib import Path
 from specbench.data.cache import paper_file
 from specbench.data.tasks import TaskCard, find_tasks, load_cards
 from specbench.errors import UserError
-from specbench.models.cards import find_model
+from specbench.measure.spec import RunSpec
 from specbench.models.hub import resolve_model, resolve_weights
 
 
@@ -28,7 +28,7 @@ def downloads(
         # A task that is a file of the user has no card, and nothing to download.
         cards = [task.card for task in find_tasks(tasks) if task.card is not None]
         task_cards = [*{card.name: card for card in cards}.values()]  # without duplicates
-    model_card = find_model(model) if model is not None else None
+    model_card = RunSpec(model=model).card if model is not None else None
     for task_card in task_cards:
         # A task without paper prompts: the function raises.
         count_text = f"{task_card.paper.num_prompts} " if task_card.paper else ""

@@ -12,7 +12,7 @@ from specbench.measure.spec import RunSpec
 from specbench.measure.weights import ResolvedWeights, declared_source, no_weights
 from specbench.models.cards import ModelCard
 from specbench.registry import MethodChoice
-from specbench.settings.run_method import RunMethod, parse_methods
+from specbench.settings.run_method import RunMethod
 from specbench.types import BASELINE as BASELINE
 
 
@@ -176,9 +176,14 @@ def _wanted(spec: RunSpec, named: Sequence[RunMethod]) -> _Wanted:
         names = [entry.name for entry in entries if not entry.error]
         if not spec.is_baseline_run:
             names = [name for name in names if name != BASELINE]
-        methods = parse_methods(names)
+        methods = [_entered(name) for name in names]
     # Plain vanilla is the baseline; with options it is a method among the others.
     if spec.is_baseline_run and not any(str(method.asked) == BASELINE for method in methods):
-        methods = [*parse_methods([BASELINE]), *methods]
+        methods = [_entered(BASELINE), *methods]
     methods.sort(key=lambda method: method.method.name != BASELINE)  # False, vanilla's, is first
     return _Wanted(methods, broken)
+
+
+def _entered(name: str) -> RunMethod:
+    """A registered method with its default options."""
+    return RunMethod(MethodChoice(name)).load()

@@ -18,7 +18,6 @@ from specbench.log.options import options
 from specbench.log.spec import SpecValues
 from specbench.log.store import HEADER, read_header
 from specbench.measure.spec import RunSpec
-from specbench.settings.run_method import enter_methods
 
 
 class ChosenRun(NamedTuple):
@@ -124,5 +123,5 @@ def _mismatches(spec: RunSpec, given: Collection[str], header: RunHeader) -> lis
 def _comparable(values: SpecValues, name: str) -> Any:
     """A value of a spec; methods one by one, however they were given."""
     if name == "methods":
-        return tuple(str(method.asked) for method in enter_methods(values.methods))
+        return tuple(str(method.asked) for method in RunSpec(methods=values.methods).run_methods)
     return getattr(values, name)

@@ -12,7 +12,7 @@ from msgspec.structs import force_setattr
 from specbench.errors import UserError, few, unknown_name
 from specbench.log.options import options
 from specbench.log.spec import SpecValues, parse_goodput
-from specbench.registry import MethodChoice, parse_choices
+from specbench.registry import MethodChoice, expand_groups, parse_choices
 from specbench.types import Sampling
 
 if TYPE_CHECKING:
@@ -96,12 +96,14 @@ class RunSpec(SpecValues, frozen=True, dict=True):
     def run_methods(self) -> tuple[RunMethod, ...]:
         """The methods that were named, groups replaced by their members; none is imported yet.
 
+        Errors of a method show in its `check_early` and `load`.
+
         Raises:
             UserError: a text is not a list of methods, or gives options to a group.
         """
-        from specbench.settings.run_method import enter_methods
+        from specbench.settings.run_method import RunMethod
 
-        return enter_methods(self.methods)
+        return tuple(RunMethod(choice) for choice in expand_groups(self.choices))
 
     def sampling(self, temperature: float) -> Sampling:
         """The sampling at one of the run's temperatures."""

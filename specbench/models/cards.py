@@ -138,7 +138,7 @@ class ModelsFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 def known_models() -> Mapping[str, ModelCard]:
     """The models of `models.toml` in order, after `tiny`."""
-    models = {"tiny": _tiny_card()}
+    models = {"tiny": tiny_card()}
     for name, card in models_file().model.items():
         models[name] = replace(card, name=name, drafters=_shipped_drafters(name) | card.drafters)
     return models
@@ -167,8 +167,7 @@ def find_model(name: str) -> ModelCard:
         for card in models.values():
             if card.repo.lower() == name.lower():
                 return card
-        title = name.partition("/")[2]
-        return ModelCard(name=name, title=title, repo=name, is_known=False)
+        return ModelCard(name=name, title=name.partition("/")[2], repo=name, is_known=False)
     if "/" in name or name.startswith((".", "~")):
         hint = f"Give a folder that exists, a Hugging Face id, or one of {', '.join(models)}."
         raise UserError(f"The model folder {name!r} does not exist.", hint)
@@ -209,7 +208,8 @@ def models_file() -> ModelsFile:
     return read_toml(path, ModelsFile, what="The list of models", hint=hint)
 
 
-def _tiny_card() -> ModelCard:
+def tiny_card() -> ModelCard:
+    """The card of the model that specbench ships."""
     return ModelCard(
         name="tiny",
         title="tiny (embedded, trained by specbench)",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import sys
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from functools import cache
@@ -29,7 +29,7 @@ from specbench.errors import (
 )
 from specbench.methods import described
 from specbench.methods.shared.source import read_options
-from specbench.registry.choices import MethodChoice, parse_choices
+from specbench.registry.choices import MethodChoice
 from specbench.registry.options import describe_options, make_options, read_values
 
 if TYPE_CHECKING:
@@ -156,23 +156,23 @@ def _check(method: object, name: str) -> None:
     method.is_lossless_with(options)
 
 
-def expand_groups(texts: Sequence[str]) -> tuple[str, ...]:
-    """The spellings of methods, with each group replaced by its members.
+def expand_groups(choices: Iterable[MethodChoice]) -> list[MethodChoice]:
+    """The methods, with each group replaced by its members, without duplicates.
 
     Raises:
         UserError: a group is given options.
     """
-    members: list[str] = []
-    for choice in parse_choices(texts):
+    members: list[MethodChoice] = []
+    for choice in choices:
         if choice.name in GROUPS:
             check_group(choice)
         if choice.name == "papers":
-            members += paper_methods()
+            members += [MethodChoice(name) for name in paper_methods()]
         elif choice.name == "all":
-            members += [entry.name for entry in entries() if not entry.error]
+            members += [MethodChoice(entry.name) for entry in entries() if not entry.error]
         else:
-            members.append(str(choice))
-    return tuple(dict.fromkeys(members))
+            members.append(choice)
+    return list({str(choice): choice for choice in members}.values())
 
 
 def check_group(choice: MethodChoice) -> None:

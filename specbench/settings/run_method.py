@@ -1,12 +1,12 @@
 """A method as it is entered in a run: its options, its weights, and its name in records.
 
-A run's methods are texts in its spec and in run.json. They are read here, once, and looked up
-when something asks what they are: names and values are checked before torch is imported.
+A run's methods are texts in its spec and in run.json. The spec parses them, and an entry here is
+looked up when something asks what it is: names and values are checked before torch is imported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -163,27 +163,6 @@ def kept_options(before: MethodHeader, now: SettingsHeader | None) -> dict[str, 
     headers = [header for header in (before.settings, now) if header]
     changed = {name for header in headers for name in header.paper}
     return {name: before.options[name] for name in changed if name in before.options}
-
-
-def enter_methods(texts: Sequence[str]) -> tuple[RunMethod, ...]:
-    """The methods that texts of a user name, groups replaced by their members.
-
-    None is imported: errors show in `check_early` and `load`.
-
-    Raises:
-        UserError: a text cannot be read, or gives options to a group.
-    """
-    choices = registry.parse_choices(registry.expand_groups(texts))
-    return tuple(RunMethod(choice) for choice in choices)
-
-
-def parse_methods(texts: Sequence[str]) -> list[RunMethod]:
-    """The methods that texts of a user name, imported, with their options.
-
-    Raises:
-        UserError: an unknown method or option, or a wrong value.
-    """
-    return [method.load() for method in enter_methods(texts)]
 
 
 PATHS = ("weights", "datastore", "tree")

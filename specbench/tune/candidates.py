@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from specbench.registry import MethodChoice, parse_choices
+from specbench.registry import MethodChoice
 from specbench.settings.run_method import PATHS
 from specbench.tune.kind import find_kind
+from specbench.tune.labels import read_label
 from specbench.tune.profile_file import Profile
 from specbench.tune.replay import misfit
 
@@ -33,7 +34,7 @@ def spelling(profile: Profile, label: str, values: Mapping[str, Any]) -> str:
     """
     recorded = profile.header.methods[label]
     free_options = find_kind(recorded.kind).free_options
-    (profiled,) = parse_choices([label])
+    profiled = read_label(label)
     options = {
         name: recorded.about.options[name] if name in PATHS else value
         for name, value in profiled.given.items()

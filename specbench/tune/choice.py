@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.stats.estimates import Estimate
-from specbench.registry import MethodChoice, parse_choices
+from specbench.registry import MethodChoice
 from specbench.settings.run_method import RunMethod
+from specbench.tune.labels import read_label
 from specbench.tune.predict import Prediction
 
 NO_SETTINGS = ("weights", "datastore", "scope", "other")
@@ -115,6 +116,6 @@ def _is_faster(setting: Tried, other: Tried) -> bool:
 
 def paper_of(label: str) -> str:
     """The spelling of a method with its paper's settings, and its own weights."""
-    (asked,) = parse_choices([label])
+    asked = read_label(label)
     given = {name: value for name, value in asked.given.items() if name in NO_SETTINGS}
     return str(MethodChoice(asked.name, given))

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from specbench.errors import UserError
-from specbench.registry import parse_choices
 from specbench.settings.cost_curve import MEASURE_HINT, Curve
 from specbench.settings.cost_model import CostModel
 from specbench.settings.json_files import Compared, check_same
@@ -17,6 +16,7 @@ from specbench.settings.run_method import RunMethod
 from specbench.settings.speedup import NUM_RESAMPLES, estimate, weigh
 from specbench.settings.walk import mat
 from specbench.tune.candidates import candidates
+from specbench.tune.labels import read_label
 from specbench.tune.profile_file import Profile
 from specbench.tune.replay import replay
 
@@ -181,7 +181,7 @@ def curve_label(curve: Curve, method: RunMethod) -> str:
     """
     weights_name = Path(method.options.weights).name  # "" for the usual weights
     for label in curve.methods:
-        (measured,) = parse_choices([label])  # its name, and the options that it names, as texts
+        measured = read_label(label)  # its name, and the options that it names, as texts
         is_same_method = measured.name == method.method.name  # registered names
         if is_same_method and Path(measured.given.get("weights", "")).name == weights_name:
             return label

@@ -24,8 +24,9 @@ from specbench.log.methods import MethodHeader
 from specbench.log.model import ModelHeader
 from specbench.log.policies import PROFILE
 from specbench.measure.base import SetupInfo
+from specbench.measure.spec import RunSpec
 from specbench.settings.json_files import SCHEMA, Compared, check_free, check_same, read_json
-from specbench.settings.run_method import RunMethod, parse_methods
+from specbench.settings.run_method import RunMethod
 from specbench.types import ProfileKind, Sampling, StopReason
 
 PROFILE_FILE = "profile.json"
@@ -121,7 +122,7 @@ class Profile:
             UserError: an unknown method or option, or a wrong value.
         """
         num_parameters = self.header.model.num_parameters
-        methods = parse_methods(settings)
+        methods = [method.load() for method in RunSpec(methods=tuple(settings)).run_methods]
         if num_parameters is None:  # a profile of an older version
             return methods
         return [method.for_target(num_parameters) for method in methods]

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 
 from specbench.errors import UserError
-from specbench.registry import parse_choices
 from specbench.settings.run_method import RunMethod
 from specbench.settings.walk import Step, Walk
 from specbench.tune.drafts import Draft, DraftAt, certain
 from specbench.tune.kind import find_kind
+from specbench.tune.labels import read_label
 from specbench.tune.profile_file import Answer, Profile, ProfiledMethod
 
 
@@ -135,7 +135,7 @@ def misfit(label: str, recorded: ProfiledMethod, method: RunMethod) -> str:
         method: the same method with the options of a setting; `asked` has those that were named.
     """
     kind = find_kind(recorded.kind)
-    (profiled,) = parse_choices([label])
+    profiled = read_label(label)
     given_names = {*method.asked.given, *profiled.given}  # options named by either
     # A bounded option may be smaller than recorded, a free one may have any value. Others have to
     # be the same, unless neither names them.

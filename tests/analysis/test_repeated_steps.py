@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace as replace_part
 
 from specbench.analysis.repeated_steps import LEAST_REQUESTS, fewer_steps
-from specbench.settings.run_method import parse_methods
 from specbench.types import Record
 from tests.analysis.run_factory import header, make_run, record
 from tests.support.headers import make_header
+from tests.support.methods import parse_methods
 
 FIRST = (1,) * 12
 

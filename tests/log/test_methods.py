@@ -46,16 +46,22 @@ def test_a_draft_that_was_cut_says_so_and_the_papers_own_says_nothing() -> None:
     ("label", "text"),
     [
         (MethodLabel("pld", "PLD"), "PLD"),
-        (MethodLabel("pld:ngram=2,num_tokens=4", "PLD", others=("pld:ngram=2",)),
-         "PLD (num_tokens=4)"),
+        (
+            MethodLabel("pld:ngram=2,num_tokens=4", "PLD", others=("pld:ngram=2",)),
+            "PLD (num_tokens=4)",
+        ),
         (MethodLabel("typical", "Typical", is_lossless=False, threads=1), "Typical (1 thread)*"),
-        (MethodLabel("pld", "PLD", threads=4, settings="6 tokens; paper: 10"),
-         "PLD (6 tokens; paper: 10, 4 threads)"),
+        (
+            MethodLabel("pld", "PLD", threads=4, settings="6 tokens; paper: 10"),
+            "PLD (6 tokens; paper: 10, 4 threads)",
+        ),
         (MethodLabel("eagle:weights=org/head", "EAGLE"), "EAGLE (weights=org/head)"),
         (MethodLabel("eagle:weights=/a/b/c", "EAGLE"), "EAGLE (weights=c)"),
-        (MethodLabel("eagle:weights=/a/b/c", "EAGLE", others=("eagle:weights=/x/b/c",)),
-         "EAGLE (weights=a/b/c)"),
+        (
+            MethodLabel("eagle:weights=/a/b/c", "EAGLE", others=("eagle:weights=/x/b/c",)),
+            "EAGLE (weights=a/b/c)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_label_has_what_tells_a_method_from_others(label: MethodLabel, text: str) -> None:
     assert label.label == text

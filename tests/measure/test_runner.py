@@ -24,7 +24,7 @@ from specbench.measure.order import method_order
 from specbench.measure.runner import Runner
 from specbench.measure.spec import RunSpec
 from specbench.methods.recycling import Recycling
-from specbench.registry import default_entries, expand_groups, get, names, paper_methods
+from specbench.registry import default_entries, get, names, paper_methods
 from specbench.types import Completion, Record, RecordKey, Request, seed_of
 from tests.support.backend import Answer, Words, answering, backend_of, fake_plan
 from tests.support.watching import Watcher
@@ -205,6 +205,9 @@ def test_the_default_run_has_every_method_that_needs_no_training_and_no_file() -
 
 
 def test_groups_stand_for_their_methods_once() -> None:
-    assert expand_groups(["papers"]) == tuple(paper_methods())
-    assert expand_groups(["pld:ngram=2,pld,papers"])[:3] == ("pld:ngram=2", "pld", "vanilla")
-    assert set(expand_groups(["all"])) == set(names())
+    def spellings(text: str) -> list[str]:
+        return [str(method.asked) for method in RunSpec(methods=(text,)).run_methods]
+
+    assert spellings("papers") == paper_methods()
+    assert spellings("pld:ngram=2,pld,papers")[:3] == ["pld:ngram=2", "pld", "vanilla"]
+    assert set(spellings("all")) == set(names())

@@ -26,10 +26,10 @@ from specbench.measure.spec import make_spec
 from specbench.models.cards import find_model, known_models
 from specbench.models.memory import num_parameters
 from specbench.registry import get
-from specbench.settings.run_method import parse_methods
 from specbench.types import Request
 from specbench.zoo.stand_in.plan import ARCHITECTURES
 from tests.support.headers import make_header
+from tests.support.methods import parse_methods
 from tests.support.models import engine_backend, random_llama
 from tests.support.weights import build
 from tests.zoo.stand_in_shapes import write_config

@@ -20,9 +20,9 @@ from specbench.log.machine import Threads
 from specbench.machine import threads as machine
 from specbench.measure.local import choices, engine, threads, trial
 from specbench.measure.local.trial import Trial
-from specbench.settings.run_method import parse_methods
 from specbench.types import Request
 from tests.packaging.shell import ROOT, python
+from tests.support.methods import parse_methods
 from tests.support.models import engine_backend, random_target
 
 MEASURED = Threads(2, "measured", "brief", {"4": 0.5, "2": 0.2, "1": 0.25})

@@ -60,6 +60,17 @@ def functions_over_60_lines(source: str) -> int:
     return sum((node.end_lineno or 0) - node.lineno + 1 > LONG_FUNCTION for node in functions)
 
 
+def calls_of(function: str, sources: Iterable[str]) -> int:
+    """The calls of a function by its name, or as an attribute of its module."""
+    calls = (
+        node.func
+        for source in sources
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call)
+    )
+    return sum(ast.unparse(called).rpartition(".")[2] == function for called in calls)
+
+
 def skipped_by_the_formatter(source: str) -> int:
     mark = "# fmt: " + "skip"
     return sum(line.rstrip().endswith(mark) for line in source.splitlines())
@@ -85,6 +96,7 @@ def measured() -> dict[str, Mapping[str, float]]:
     """What the tree has, under the names of the tables in house.toml."""
     rooms = counts_of_rooms()
     sources = [path.read_text("utf-8") for folder in FOLDERS for path in source_files(folder)]
+    product = [path.read_text("utf-8") for folder in PRODUCT for path in source_files(folder)]
     lengths = long_files().values()
     return {
         "statements": {
@@ -100,6 +112,8 @@ def measured() -> dict[str, Mapping[str, float]]:
             "files_over_300_lines": len(lengths),
             "files_over_400_lines": sum(number > MAX_LINES for number in lengths),
             "functions_over_60_lines": sum(map(functions_over_60_lines, sources)),
+            "calls_of_parse_choices": calls_of("parse_choices", product),
+            "calls_of_find_model": calls_of("find_model", product),
             "fmt_skip": sum(map(skipped_by_the_formatter, sources)),
             "mebibytes_in_git": mebibytes_in_git(),
         },

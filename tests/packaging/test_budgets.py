@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.packaging.budgets import (
+    calls_of,
     functions_over_60_lines,
     long_files,
     over_budget,
@@ -32,6 +33,11 @@ lines"""
 
 def test_the_code_is_within_its_budgets() -> None:
     assert over_budget() == []
+
+
+def test_calls_are_counted_by_their_name() -> None:
+    sources = ["find_model(name)", "cards.find_model(a)\nfind_models()\nfind_model"]
+    assert calls_of("find_model", sources) == 2
 
 
 def test_each_file_of_over_300_lines_has_its_reason() -> None:

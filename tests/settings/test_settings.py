@@ -18,11 +18,12 @@ from specbench.settings.acceptance import Acceptance, find_acceptance
 from specbench.settings.files import SettingsFile, read_settings
 from specbench.settings.grids import ROWS
 from specbench.settings.quick_rule import acceptance_of, choose_settings, rows_to_time
-from specbench.settings.run_method import RunMethod, parse_methods
+from specbench.settings.run_method import RunMethod
 from specbench.settings.step_times import StepTimes
 from specbench.settings.tuned_settings import TUNED, keep_settings, with_tuned
 from specbench.zoo import TINY
 from tests.support.headers import make_header
+from tests.support.methods import parse_methods
 
 
 def times(seconds: dict[int, float]) -> StepTimes:

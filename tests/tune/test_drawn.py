@@ -14,13 +14,13 @@ from specbench import run
 from specbench.engine.decode import decode
 from specbench.engine.sampler import Sampler
 from specbench.methods.sps import next_length
-from specbench.settings.run_method import parse_methods
 from specbench.tune import mat, profile, replay
 from specbench.tune.drafts import Draft, Outcome, shares
 from specbench.tune.profile_file import Answer, AnswerHeader
 from specbench.tune.replay import walk_of
 from specbench.types import Request, Sampling
 from tests.methods import test_peagle
+from tests.support.methods import parse_methods
 from tests.tune import WORK
 from tests.tune.test_profile import chain, chains
 

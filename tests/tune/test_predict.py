@@ -12,12 +12,12 @@ from specbench.errors import UserError
 from specbench.settings.cost_curve import MethodCost
 from specbench.settings.cost_model import CostModel
 from specbench.settings.grids import STEP_ROWS
-from specbench.settings.run_method import parse_methods
 from specbench.settings.walk import Step
 from specbench.tune import Curve, Profile, Walk, predict, profile, read_curve, replay
 from specbench.tune.candidates import candidates
 from specbench.tune.frames import curve_frame, prediction_frame, profile_frame
 from specbench.tune.plots import cost_curve, heat_map
+from tests.support.methods import parse_methods
 
 PREFILL, SLOPE, MIDDLE = 7.0, 0.001, 200
 LENGTHS = (1, MIDDLE, 1000)

@@ -18,10 +18,10 @@ from specbench.engine.load import load_target
 from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree
 from specbench.registry import get
-from specbench.settings.run_method import parse_methods
 from specbench.tune import Profile, best_tree, mat, oracle, profile, read_profile, replay
 from specbench.types import Record, Request
 from specbench.zoo import TINY
+from tests.support.methods import parse_methods
 from tests.tune import WORK
 
 VALUES = WORK | {"tasks": "mt_bench,gsm8k", "limit": 1, "max_new_tokens": 48}

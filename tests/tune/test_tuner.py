@@ -19,13 +19,14 @@ from specbench.log.store import read_run
 from specbench.measure.local.engine_setup import make_engine_setup
 from specbench.measure.spec import make_spec
 from specbench.settings.files import SettingsFile, read_settings
-from specbench.settings.run_method import RunMethod, parse_methods
+from specbench.settings.run_method import RunMethod
 from specbench.settings.tuned_settings import TUNED, keep_settings
 from specbench.tune import Choice, read_profile, tune
 from specbench.tune.choice import choose, paper_of
 from specbench.tune.ranking import halves
 from specbench.tune.results import COLUMNS
 from specbench.zoo import TINY
+from tests.support.methods import parse_methods
 from tests.tune import WORK, time_few_rows
 
 VALUES = WORK | {"limit": 4, "max_new_tokens": 12}

@@ -18,12 +18,12 @@ from specbench.engine.drafter import BuildContext
 from specbench.engine.load import load_target
 from specbench.measure.local.device import EAGER
 from specbench.measure.local.engine_load import make_execution
-from specbench.models.cards import ModelCard, find_model
+from specbench.measure.spec import RunSpec
+from specbench.models.cards import ModelCard
 from specbench.models.chat import load_codec
 from specbench.models.hub import resolve_model
 from specbench.settings import grids
 from specbench.settings.acceptance import FOLDER, Acceptance, AcceptanceFile
-from specbench.settings.run_method import parse_methods
 from specbench.types import Completion, Request
 from specbench.zoo import TINY
 from tools.zoo.held_out import bundled_requests, held_out_dialogues
@@ -66,7 +66,8 @@ def acceptance(card: ModelCard, folder: Path) -> AcceptanceFile:
     hashes = {kind: _hash(path) for kind, path in {"target": folder, **weights}.items()}
     methods: dict[str, tuple[Acceptance, ...]] = {}
     for name, settings in SETTINGS.items():
-        [run_method] = parse_methods([name])
+        [entered] = RunSpec(methods=(name,)).run_methods
+        run_method = entered.load()
         method, kind = run_method.method, run_method.checkpoint
         if kind and kind not in weights:
             continue
@@ -108,7 +109,7 @@ def _hash(folder: Path) -> str:
 
 def write_acceptance(model: str, path: Path | None) -> None:
     """Write the file of a known model, one number per line; by default in its place."""
-    card = find_model(model)
+    card = RunSpec(model=model).card
     path = path or FOLDER / f"{card.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     content = msgspec.json.encode(acceptance(card, resolve_model(card, offline=False)))

@@ -21,13 +21,7 @@ from specbench.measure.methods import check_scopes, select_methods
 from specbench.measure.spec import AUTO, PAPER, RunSpec
 from specbench.measure.weights import find_checkpoint
 from specbench.models import checkpoints, memory
-from specbench.models.cards import (
-    GGUF_TYPE,
-    Dtype,
-    ModelCard,
-    find_model,
-    pick_dtype,
-)
+from specbench.models.cards import GGUF_TYPE, Dtype, ModelCard, pick_dtype, tiny_card
 from specbench.models.chat import ChatCodec, load_codec
 from specbench.models.hub import resolve_model
 from specbench.models.tokenizers import load_tokenizer
@@ -373,7 +367,7 @@ def _stand_in_setup(
         path,
         device,
         dtype,
-        codec=load_codec(path, find_model("tiny"), spec.template),
+        codec=load_codec(path, tiny_card(), spec.template),
         methods=selected.methods,
         missing=selected.missing,  # methods for which the stand-in has no weights
         broken=selected.broken,  # sentences about plug-ins that cannot be imported

@@ -10,8 +10,8 @@ from specbench.analysis.stats.arrays import IntArray
 from specbench.engine.drafter import BuildContext, Drafter, State
 from specbench.engine.sampler import Sampler
 from specbench.errors import UserError
+from specbench.measure.spec import RunSpec
 from specbench.measure.weights import find_checkpoint
-from specbench.models.cards import find_model
 from specbench.settings import grids
 from specbench.settings.run_method import RunMethod
 from specbench.tune.drafts import Draft, DraftAt, certain, num_accepted
@@ -67,7 +67,7 @@ def _build(profile: Profile, method: RunMethod) -> Drafter | None:
         if not method.options.datastore:  # its weights are a model's, which is not loaded
             return None
         # the known model of this name, whose card lists the checkpoints of methods
-        card = find_model(profile.header.model.name)
+        card = RunSpec(model=profile.header.model.name).card
         resolved = find_checkpoint(card, method, is_offline=True)
         weights = resolved.weights
         if not weights:  # there is none
