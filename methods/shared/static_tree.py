@@ -20,7 +20,7 @@ from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.errors import UserError, unknown_name
 from specbench.types import option
 
-TREE_HELP = "a named tree, a shape such as 4x2x1, or a JSON file of paths"
+TREE_HELP = "a named tree, a shape such as 4x2x1, or paths in JSON, or a file of them"
 """Help of an option `tree`."""
 NUM_RANKS = 64
 """Number of ranks at each depth that an acceptance profile records."""
@@ -142,15 +142,15 @@ class StaticTree:
     def load(
         cls, options: TreeOptions, target: Target, max_depth: int | None = None
     ) -> "StaticTree":
-        """Load the tree that the options name, by its name, shape or JSON file.
+        """Load the tree that the options name, by its name, shape, paths or file of paths.
 
-        Shape "4x2" has four nodes with two children each. A file lists paths of ranks:
+        Shape "4x2" has four nodes with two children each. Paths are a JSON list of ranks:
         `[[0], [1], [0, 0]]`. Nodes that cannot be filled are left out: ranks that the target's
         vocabulary does not have, and depths beyond `max_depth` (the number of heads). The option
         `nodes` limits the number of nodes; those with the lowest ranks and depths are kept.
 
         Raises:
-            UserError: the name is unknown, or the file is not such a list.
+            UserError: the name is unknown, or the text or the file is not such a list.
         """
         try:
             paths = []
@@ -228,7 +228,7 @@ def _num_candidates(path_of: list[Ranks]) -> int:
 
 
 def _named_paths(name: str) -> list[Ranks]:
-    """The paths of a named tree, of a shape such as 4x2x1, or in a JSON file."""
+    """The paths of a named tree, of a shape such as 4x2x1, or in JSON, as text or in a file."""
     if name in TREES:
         return _counted_paths(TREES[name])
     if re.fullmatch(r"[1-9]\d?(x[1-9]\d?)*", name):
@@ -240,7 +240,9 @@ def _named_paths(name: str) -> list[Ranks]:
         return _counted_paths(tuple(rows))
     if name.endswith(".json"):
         return [tuple(path) for path in json.loads(Path(name).read_text("utf-8"))]
-    raise unknown_name("tree", name, TREES, "Or give a shape like 4x2x1, or a .json file.")
+    if name.startswith("["):
+        return [tuple(path) for path in json.loads(name)]
+    raise unknown_name("tree", name, TREES, "Or give a shape like 4x2x1, paths, or a .json file.")
 
 
 def _counted_paths(rows: tuple[tuple[int, ...], ...]) -> list[Ranks]:

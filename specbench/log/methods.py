@@ -1,6 +1,7 @@
 """The methods of a run: their part of `run.json`, and their names in tables."""
 
 from collections.abc import Sequence
+from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -87,7 +88,9 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
                     size_in_paper += f", {paper_depth + 1} levels"
         else:
             option = next(iter(paper_options))
-            size_in_effect = _without_folders(f"{option}={self.options[option]}", [])
+            value = str(self.options[option])
+            name = tree_label(value) if value.startswith("[[") else value
+            size_in_effect = _without_folders(f"{option}={name}", [])
             size_in_paper = paper_options[option]
         if self.settings.source == "cut":
             size_in_effect += ", cut"
@@ -138,6 +141,15 @@ class MethodLabel(NamedTuple):
 def _given_options(spelling: str) -> list[str]:
     """The options of a spelling: "ngram=2"."""
     return spelling.partition(":")[2].split(",") if ":" in spelling else []
+
+
+def tree_label(paths: str) -> str:
+    """A short name of a static tree that is given as paths: its rows, and a part of their hash.
+
+    `paths` are JSON, "[[0], [1], [0, 0]]".
+    """
+    num_rows = paths.count("[")  # one for each path, and the outer one for the root
+    return f"{num_rows}-{sha256(paths.encode()).hexdigest()[:8]}"
 
 
 def _without_folders(option: str, others: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """A run that goes on: its header, and checks that its plan and machine are those of its start."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -11,6 +12,7 @@ from specbench.log.methods import MethodHeader
 from specbench.log.policies import RESUME
 from specbench.log.run import Run
 from specbench.measure.base import Plan
+from specbench.measure.header import make_header
 from specbench.settings.run_method import kept_options
 
 
@@ -72,6 +74,17 @@ def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader
         segments=segments,
         warnings=tuple(dict.fromkeys((*warnings, *new.warnings))),
     )
+
+
+def check_same_run(stored: Run, plan: Plan, folder: Path) -> None:
+    """Check that the run in a folder is what a plan makes on this machine, as `--resume` does.
+
+    Raises:
+        RunFolderError: inputs, machine or versions differ, or it has records of another plan.
+    """
+    new = make_header(plan, folder, given=(), command=())
+    resumed_header(stored, new, is_forced=False)
+    check_records(plan, stored)
 
 
 def as_before(new: MethodHeader, before: MethodHeader | None) -> MethodHeader:

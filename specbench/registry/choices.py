@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from specbench.errors import UserError
 
-_COMMA = re.compile(r",(?![^\[\]]*\])")
-"""A comma outside brackets."""
+_BRACKETS_OR_COMMA = re.compile(r"[\[\],]")
+_PATHS = "[["
+"""The beginning of a static tree's paths in JSON, which are one value and no sweep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ def parse_choices(texts: Sequence[str]) -> list[MethodChoice]:
         UserError: an option without a method or a value, or one that is given twice.
     """
     choices: list[MethodChoice] = []
-    pieces = [piece.strip() for text in texts for piece in _COMMA.split(text)]
+    pieces = [piece.strip() for text in texts for piece in _split(text)]
     for piece in filter(None, pieces):
         name, _, option = piece.partition(":")
         if "=" in name:
@@ -53,6 +54,21 @@ def parse_choices(texts: Sequence[str]) -> list[MethodChoice]:
             swept = MethodChoice(choice.name, given)
             by_text[str(swept)] = swept
     return list(by_text.values())
+
+
+def _split(text: str) -> list[str]:
+    """The pieces between the commas that are outside all brackets."""
+    pieces = []
+    start = 0
+    num_open = 0  # brackets that are open
+    for match in _BRACKETS_OR_COMMA.finditer(text):
+        if match[0] == ",":
+            if num_open == 0:
+                pieces.append(text[start : match.start()])
+                start = match.end()
+        else:
+            num_open = max(0, num_open + (1 if match[0] == "[" else -1))
+    return [*pieces, text[start:]]
 
 
 def _with_option(choice: MethodChoice, text: str) -> MethodChoice:
@@ -86,6 +102,8 @@ def _sweep(given: Mapping[str, str]) -> list[dict[str, str]]:
 
 def _swept(key: str, text: str) -> list[str]:
     """The values of an option: those of a sweep `3|5|7` or `[3,5,7]`, or the one given."""
+    if text.startswith(_PATHS):
+        return [text]
     if text.startswith("[") and text.endswith("]"):
         pieces = text[1:-1].split(",")
     elif "|" in text:

@@ -6,6 +6,8 @@ model = "tiny"                   # of this model only; may be left out
 total_tokens = 12
 depth = 3
 
+A static tree is there with its paths: `tree = [[0], [1], [0, 0]]`.
+
 A file that `specbench tune` wrote also says where it was measured (`fits`), and with which
 weights: see `specbench.settings.tuned_settings`.
 """
@@ -13,19 +15,24 @@ weights: see `specbench.settings.tuned_settings`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from specbench import registry
 from specbench.data.toml_files import read_toml
 from specbench.errors import UserError
+from specbench.log.methods import MethodHeader
 from specbench.log.model import FileHeader
 from specbench.log.store import HEADER, read_header
 from specbench.settings.run_method import RunMethod
+
+if TYPE_CHECKING:
+    from specbench.engine.method_options import MethodOptions
 
 _HINT = "Give auto, paper, a settings.toml, or the folder of a run."
 
@@ -34,7 +41,7 @@ class SettingsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A file of settings as it is written."""
 
     methods: dict[str, dict[str, Any]]
-    """Options by method."""
+    """Options by method, or by its label ("sps:weights=A") if it is there with several weights."""
     title: str = ""
     """What it is, for a reader."""
     model: str = ""
@@ -42,7 +49,7 @@ class SettingsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fits: dict[str, str] = {}
     """Machine, model, temperatures and versions that it was measured with."""
     weights: dict[str, str] = {}
-    """Hash of the weights that each method was measured with; empty for none."""
+    """Hash of the weights of each entry of `methods` that has some."""
 
 
 class Settings(NamedTuple):
@@ -79,12 +86,12 @@ def read_settings(name: str, model: str) -> Settings:
     options_by_method: dict[str, dict[str, Any]]  # of a run by label, of a file by method's name
     if path.is_dir():  # of a run
         header = read_header(path)
-        options_by_method = {
-            label: dict(method.options) for label, method in header.methods.items()
-        }
-        for options in options_by_method.values():  # a checkpoint is the user's choice
-            options.pop("weights", None)
         file_path = path / HEADER  # run.json
+        options_by_method = {}
+        for label, method in header.methods.items():
+            _check_tree(label, method, file_path)
+            options_by_method[label] = dict(method.options)
+            options_by_method[label].pop("weights", None)  # a checkpoint is the user's choice
         file_model = header.model.name
     elif path.is_file():
         file = read_toml(path, SettingsFile, what="Settings", hint="docs/settings.md shows one.")
@@ -104,19 +111,43 @@ def read_settings(name: str, model: str) -> Settings:
     return Settings(options_by_method, source=path.name, sha256=digest)
 
 
-def checked_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def checked_options(label: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a method in their types, from the values of a file.
+
+    Args:
+        label: the method's name, or its label, which begins with it.
+        options: as in TOML. A tree may be a list of paths.
 
     Raises:
         UserError: an unknown or wrong one.
     """
-    method = registry.get(name)
+    all_options = _options_of(label, options).as_dict()
+    return {option: all_options[option] for option in options}
+
+
+def _options_of(label: str, options: Mapping[str, Any]) -> MethodOptions:
+    """The options of a method, in a type of its own, from the values of a file."""
     texts = {}
     for option, value in options.items():
         text = str(value)
         texts[option] = text.lower() if isinstance(value, bool) else text
-    all_options = registry.make_options(method, texts).as_dict()
-    return {option: all_options[option] for option in options}
+    return registry.make_options(registry.get(label.partition(":")[0]), texts)
+
+
+def _check_tree(label: str, method: MethodHeader, path: Path) -> None:
+    """Refuse a file of a static tree that has changed since the run whose header names it.
+
+    Raises:
+        UserError: the file has another tree, or cannot be read.
+    """
+    tree = str(method.options.get("tree", ""))
+    if not tree.endswith(".json") or method.tree_sha256 is None:  # None: of an older version
+        return
+    if _options_of(method.name, {"tree": tree}).tree_sha256() != method.tree_sha256:
+        raise UserError(
+            f"{path}: {label} ran with the tree in {tree}, which is gone or has changed.",
+            "Restore that file, or give --settings another source.",
+        )
 
 
 def hash_of(files: Mapping[str, FileHeader]) -> str:
@@ -135,8 +166,13 @@ def toml_text(file: SettingsFile) -> str:
     # by the name of a TOML table, its keys and values
     tables: dict[str, Mapping[str, Any]] = {"fits": file.fits, "weights": file.weights}
     for method, options in file.methods.items():
-        tables[f"methods.{method}"] = options
+        tables[f"methods.{_toml_key(method)}"] = options
     for table_name, table in tables.items():
         lines += ["", f"[{table_name}]"]
-        lines += [f"{key} = {json.dumps(table[key])}" for key in table]
+        lines += [f"{_toml_key(key)} = {json.dumps(table[key])}" for key in table]
     return "\n".join(lines) + "\n"
+
+
+def _toml_key(name: str) -> str:
+    """A key of a TOML table: a name, or a label with its options, which needs quotes."""
+    return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else json.dumps(name)

@@ -16,7 +16,7 @@ from msgspec import structs
 
 from specbench import registry
 from specbench.errors import printable
-from specbench.log.methods import MethodHeader, SettingsHeader
+from specbench.log.methods import MethodHeader, SettingsHeader, tree_label
 from specbench.log.model import WeightsHeader
 from specbench.models.checkpoints import identify
 from specbench.registry import MethodChoice
@@ -170,6 +170,12 @@ PATHS = ("weights", "datastore", "tree")
 
 
 def label_of(asked: MethodChoice) -> str:
-    """A method's name in records and tables. A file goes by its last name, not its path."""
-    given = {name: Path(text).name if name in PATHS else text for name, text in asked.given.items()}
+    """A method's name in records and tables.
+
+    A file goes by its last name, not its path, and a tree that is given as paths by a short name.
+    """
+    given = dict(asked.given)
+    for name in given.keys() & {*PATHS}:
+        value = given[name]
+        given[name] = tree_label(value) if value.startswith("[[") else Path(value).name
     return printable(str(MethodChoice(asked.name, given)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from specbench.data.toml_files import read_toml
 from specbench.log.files import folder_errors, write_whole
@@ -64,8 +65,7 @@ def with_tuned(
 ) -> tuple[RunMethod, ...]:
     """The methods, with the tuned settings of this model if they were made here and fit.
 
-    A method keeps its options if its weights differ, if the user set a tuned option, or if the
-    file of a tuned tree is missing.
+    A method keeps its options if its weights differ, or if the user set a tuned option.
 
     Args:
         methods: with the paper's options.
@@ -83,38 +83,27 @@ def with_tuned(
     digest = sha256(path.read_bytes()).hexdigest()  # of the file, for the run's header
     tuned_methods = []
     for method in methods:
-        if _reason_not_to_use(file, method):  # a text; empty if its settings are used
+        options = _tuned_options(file, method)
+        if options is None or options.keys() & method.decided_by_user:
             tuned_methods.append(method)
         else:
-            method_name = method.method.name
-            # those of the file, in the types of the method's options
-            options = checked_options(method_name, file.methods[method_name])
             tuned_methods.append(method.tuned(options, source=TUNED, sha256=digest))
     return tuple(tuned_methods)
 
 
-def _reason_not_to_use(file: SettingsFile, method: RunMethod) -> str:
-    """Why a method keeps its options in place of a file's tuned ones; "" if it gets these.
+def _tuned_options(file: SettingsFile, method: RunMethod) -> dict[str, Any] | None:
+    """A method's options in a file, in their types; None if it was not tuned with its weights.
 
-    Args:
-        file: has the tuned options of methods, and the hash of each one's weights, by name.
-        method: `decided_by_user` are the options that the user gave, and those that they replace.
+    Also None if its tree is the name of a file, which an older version kept: it may have changed.
     """
-    method_name = method.method.name
-    if method_name not in file.methods:
-        return "it was not tuned"
-    # in the types of the method's options
-    tuned_options = checked_options(method_name, file.methods[method_name])
-    if tuned_options.keys() & method.decided_by_user:
-        return "the user set a tuned option"
-    tree = str(tuned_options.get("tree", ""))  # name, shape or JSON file of a static tree
-    if tree.endswith(".json") and not Path(tree).is_file():
-        return f"the tree {tree} is missing"
     draft_weights = method.describe().weights  # of the checkpoint; None if it needs none
     weights_hash = hash_of(draft_weights.files) if draft_weights else ""
-    if file.weights.get(method_name, "") != weights_hash:
-        return "it was tuned with other weights"
-    return ""
+    for label, options in file.methods.items():
+        is_same_method = label.partition(":")[0] == method.method.name
+        is_file_of_tree = str(options.get("tree", "")).endswith(".json")
+        if is_same_method and file.weights.get(label, "") == weights_hash and not is_file_of_tree:
+            return checked_options(label, options)
+    return None
 
 
 def _path_of(model: str, temperatures: str) -> Path:

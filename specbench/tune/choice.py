@@ -51,9 +51,9 @@ class Choice:
         """The result in one to three lines of text: the chosen settings, the paper's if they
         differ, and the arguments of EAGLE's own scripts if the method is one of EAGLE's.
         """
-        lines = [f"{self.best.settings}: {_speedup_texts(self.best)}"]
+        lines = [f"{self.best.method.label}: {_speedup_texts(self.best)}"]
         if self.best.settings != self.paper.settings:
-            lines.append(f"  the paper's {self.paper.settings}: {_speedup_texts(self.paper)}")
+            lines.append(f"  the paper's {self.paper.method.label}: {_speedup_texts(self.paper)}")
         arguments = self.best.method.options.official_arguments
         if arguments:
             lines.append(f"  EAGLE's arguments: {arguments}")

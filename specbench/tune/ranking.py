@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from specbench.log.files import write_whole
 from specbench.settings.cost_model import CostModel
 from specbench.tune.candidates import candidates, spelling
 from specbench.tune.kind import find_kind
@@ -50,7 +48,7 @@ def halves(profile: Profile) -> Halves:
 
 
 def ranked_settings(
-    profile: Profile, model: CostModel, label: str, prompts: Collection[str], trees: Path
+    profile: Profile, model: CostModel, label: str, prompts: Collection[str]
 ) -> list[str]:
     """The settings of a method that can be tried, the fastest by prediction first.
 
@@ -62,7 +60,6 @@ def ranked_settings(
         model: computes times from a cost curve that has the method too.
         label: the method as it was profiled.
         prompts: names of the answers to choose by.
-        trees: the folder for files of static trees, which are made for the method here.
     """
 
     def by_speed(settings: Sequence[str], answer_names: Collection[str]) -> list[str]:
@@ -76,7 +73,7 @@ def ranked_settings(
     stride = max(1, len(prompts) // NUM_SCREENING_ANSWERS)
     screening_prompts = set(sorted(prompts)[::stride])
     # the usual settings to try, and those with trees made for these answers
-    settings = [*candidates(profile, label), *_tree_settings(profile, label, prompts, trees)]
+    settings = [*candidates(profile, label), *_tree_settings(profile, label, prompts)]
     ranked = by_speed(settings, screening_prompts)
     # the fastest again, by all answers; the others stay in the order of the first prediction
     return by_speed(ranked[:NUM_KEPT], prompts) + ranked[NUM_KEPT:]
@@ -92,26 +89,18 @@ def settings_to_measure(
     return [*dict.fromkeys([*chosen, *drawn])]
 
 
-def _tree_settings(
-    profile: Profile, label: str, prompts: Collection[str], folder: Path
-) -> list[str]:
-    """Settings with the best static trees of several sizes; writes a JSON file per tree.
-
-    They are spelled as on the command line, with the path of the file.
+def _tree_settings(profile: Profile, label: str, prompts: Collection[str]) -> list[str]:
+    """Settings with the best static trees of several sizes, spelled as on the command line.
 
     Args:
         profile: has the method.
         label: the method as it was profiled.
         prompts: names of the answers that the trees are made for.
-        folder: of the files.
     """
     kind = find_kind(profile.header.methods[label].kind)
-    settings = []
-    # by rows (nodes with the root): the ranks on the path of each node, such as (0, 2)
-    for rows, paths in kind.best_trees(profile, label, prompts).items():
-        if paths:  # none if no answer has a token with a rank
-            folder.mkdir(parents=True, exist_ok=True)
-            tree_file = (folder / f"{label.partition(':')[0]}-{rows}.json").resolve()
-            write_whole(tree_file, json.dumps(paths).encode())
-            settings.append(spelling(profile, label, {"tree": tree_file}))
-    return settings
+    # each tree as the ranks on the path of each node, such as (0, 2); no path if no answer has a
+    # token with a rank
+    trees = kind.best_trees(profile, label, prompts).values()
+    return [
+        spelling(profile, label, {"tree": json.dumps(sorted(paths))}) for paths in trees if paths
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -75,20 +76,30 @@ def _settings_file(choices: Sequence[Choice], setup: EngineSetup, run: Run) -> S
     """The chosen settings of each method, as a file, with the machine, model and weights that
     they were measured with.
 
+    A method that was tuned with several weights has an entry for each. If it was tuned several
+    times with the same weights, the settings that were measured as the fastest are kept.
+
     `setup` has the model and the machine; the header of `run` has the weights.
     """
-    tuned_options: dict[str, dict[str, Any]] = {}  # by method's registered name, then by option
-    weights_hashes: dict[str, str] = {}  # by method's registered name; "" for no draft weights
-    # NO_SETTINGS are options that a user gives but a tune does not choose, such as weights.
-    for choice in choices:
+    # By label without settings, "sps:weights=A". A faster choice replaces an earlier one.
+    choice_by_label = {
+        choice.paper.method.label: choice for choice in sorted(choices, key=_measured_speedup)
+    }
+    names = [choice.best.method.method.name for choice in choice_by_label.values()]
+    tuned_options: dict[str, dict[str, Any]] = {}  # by name, or by label; then by option
+    weights_hashes: dict[str, str] = {}  # by name, or by label; "" for no draft weights
+    for label, choice in choice_by_label.items():
         method = choice.best.method  # with the chosen options; `asked` has those that are named
-        method_name = method.method.name
-        option_names = [option for option in method.asked.given if option not in NO_SETTINGS]
-        tuned_options[method_name] = {
-            option: getattr(method.options, option) for option in option_names
+        name = method.method.name  # registered
+        entry = name if names.count(name) == 1 else label
+        # NO_SETTINGS are options that a user gives but a tune does not choose, such as weights.
+        tuned_options[entry] = {
+            option: _toml_value(getattr(method.options, option))
+            for option in method.asked.given
+            if option not in NO_SETTINGS
         }
         draft_weights = run.header.methods[method.label].weights
-        weights_hashes[method_name] = hash_of(draft_weights.files) if draft_weights else ""
+        weights_hashes[entry] = hash_of(draft_weights.files) if draft_weights else ""
     return SettingsFile(
         methods=tuned_options,
         title=f"tuned {run.header.created[:10]}",  # the date
@@ -96,3 +107,13 @@ def _settings_file(choices: Sequence[Choice], setup: EngineSetup, run: Run) -> S
         fits=setup.fits(),  # the machine, and versions, by name
         weights=weights_hashes,
     )
+
+
+def _measured_speedup(choice: Choice) -> float:
+    """The speedup that a choice was measured with; 0 if it was not."""
+    return choice.best.measured.value if choice.best.measured else 0.0
+
+
+def _toml_value(value: Any) -> Any:
+    """The value of an option in TOML: a tree that is given as paths is a list of them."""
+    return json.loads(value) if isinstance(value, str) and value.startswith("[[") else value

@@ -16,13 +16,14 @@ import msgspec
 
 from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.stats.estimates import Estimate
-from specbench.errors import UserError
+from specbench.errors import RunFolderError, UserError
 from specbench.log.run import Run
 from specbench.log.store import HEADER, read_run
 from specbench.measure.base import Progress
 from specbench.measure.local.engine_load import load_model
 from specbench.measure.plan import make_plan
 from specbench.measure.progress import Lines
+from specbench.measure.resume import check_same_run
 from specbench.measure.session import run_plan
 from specbench.settings.cost_curve import CURVE_FILE, Curve, read_curve
 from specbench.settings.cost_model import CostModel
@@ -97,9 +98,7 @@ def tune(
     prompts = halves(profile)  # names of the answers to choose by (first) and to measure (second)
     progress.message("Predicting …")
     ranked_by_label = {  # settings of each method, the fastest by prediction first
-        method.label: ranked_settings(
-            profile, cost_model, method.label, prompts.first, folder / "trees"
-        )
+        method.label: ranked_settings(profile, cost_model, method.label, prompts.first)
         for method in engine_plan.setup.methods
         if method.label in curve.methods
     }
@@ -257,23 +256,12 @@ def _run_settings(
         progress: receives the events.
 
     Raises:
-        UserError: the folder has a complete run of other settings.
+        UserError: the folder has a run with other inputs, or of another machine or version.
     """
     all_settings = tuple(setting for of_method in settings.values() for setting in of_method)
     # each setting counts as a method of the run; two passes
     spec = msgspec.structs.replace(engine_plan.plan.spec, methods=all_settings, repeats=2)
     plan = make_plan(spec, is_offline=engine_plan.is_offline)
-    if (folder / HEADER).is_file():  # a run's header
-        stored = read_run(folder)
-        if stored.header.status == "complete":
-            stored_labels = [label for label in stored.header.methods if label != BASELINE]
-            planned_labels = {method.label for method in plan.spec.run_methods}
-            if {*stored_labels} != planned_labels:
-                message = f"{folder} has a run of {', '.join(stored_labels)}."
-                raise UserError(message, "Give another --out.")
-            return stored
-    progress.message("Measuring …")
-    # `run_plan` continues an incomplete run. `given` are the user's options for the header: none.
     samples = {name.rpartition("/")[0] for name in prompts}  # "task/sample_id"
     prompt_sets = []  # those of the plan, with the prompts of these samples alone
     for prompt_set in plan.prompt_sets:
@@ -281,7 +269,18 @@ def _run_settings(
         kept = [prompt for prompt in prompt_set.prompts if f"{task}/{prompt.sample_id}" in samples]
         if kept:
             prompt_sets.append(replace(prompt_set, prompts=tuple(kept)))
-    return run_plan(replace(plan, prompt_sets=tuple(prompt_sets)), folder, progress, given=())
+    plan = replace(plan, prompt_sets=tuple(prompt_sets))
+    if (folder / HEADER).is_file():  # a run's header
+        stored = read_run(folder)
+        if stored.header.status == "complete":
+            try:
+                check_same_run(stored, plan, folder)
+            except RunFolderError as error:
+                raise UserError(error.message, "Give --out another folder.") from error
+            return stored
+    progress.message("Measuring …")
+    # `run_plan` continues an incomplete run. `given` are the user's options for the header: none.
+    return run_plan(plan, folder, progress, given=())
 
 
 def _compare_steps(metrics: RunMetrics, curve: Curve, progress: Progress) -> None:

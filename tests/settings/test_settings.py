@@ -1,17 +1,20 @@
 """Settings: which ones `auto` takes, and what a file of them may say."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import replace as replaced
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from specbench.errors import UserError
 from specbench.log.policies import MERGE
 from specbench.measure.resume import as_before
 from specbench.measure.spec import RunSpec
+from specbench.methods.shared.static_tree import StaticTree
 from specbench.models.checkpoints import identify
 from specbench.registry import make_options
 from specbench.settings.acceptance import Acceptance, find_acceptance
@@ -164,7 +167,7 @@ def test_the_acceptance_of_sam_is_that_with_the_other_method(text: str, name: st
     file = find_acceptance("tiny", identify(TINY / "target").files)
     assert file
     method = parse_methods([text])[0]
-    entered = replace(method, weights=TINY / method.checkpoint if method.checkpoint else None)
+    entered = replaced(method, weights=TINY / method.checkpoint if method.checkpoint else None)
     assert acceptance_of(file, entered) == (file.methods[name] if name else ())
 
 
@@ -209,22 +212,38 @@ def test_a_run_that_goes_on_keeps_its_settings_whatever_was_tuned_since(
     assert as_before(now.describe(), before) == before
 
 
-def test_tuned_settings_whose_tree_is_gone_are_left_out(
+def test_tuned_settings_have_the_paths_of_a_tree_and_the_name_of_a_file_is_not_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    tree, fits = tmp_path / "tree.json", {"temperature": "0"}
-    tree.write_text("[[0], [0, 0]]")
-    keep_settings(SettingsFile({"medusa": {"tree": str(tree)}}, model="tiny", fits=fits))
+    file, fits = tmp_path / "tree.json", {"temperature": "0"}
+    file.write_text("[[0], [0, 0]]")
 
-    def chosen() -> Any:
+    def chosen(tree: Any) -> Any:
+        keep_settings(SettingsFile({"medusa": {"tree": tree}}, model="tiny", fits=fits))
         methods, temperatures = parse_methods(["medusa"]), RunSpec().samplings_text()
         (one,) = with_tuned(methods, "tiny", temperatures, lambda: fits)
         return one.options.tree if one.settings else None
 
-    assert chosen() == str(tree)
+    assert chosen([[0], [0, 0]]) == "[[0], [0, 0]]"
+    assert chosen("4x2") == "4x2"
+    assert chosen(str(file)) is None
+
+
+def test_the_settings_of_a_run_are_refused_if_its_tree_has_changed(tmp_path: Path) -> None:
+    tree = tmp_path / "tree.json"
+    tree.write_text("[[0], [0, 0]]")
+    (method,) = parse_methods([f"medusa:tree={tree}"])
+    (tmp_path / "run.json").write_bytes(
+        msgspec.json.encode(replace(make_header({}), methods={"medusa": method.describe()}))
+    )
+    assert read_settings(str(tmp_path), "tiny").methods["medusa"]["tree"] == str(tree)
+    tree.write_text("[[0], [0, 0], [1]]")
+    with pytest.raises(UserError, match="which is gone or has changed"):
+        read_settings(str(tmp_path), "tiny")
     tree.unlink()
-    assert chosen() is None
+    with pytest.raises(UserError, match="which is gone or has changed"):
+        read_settings(str(tmp_path), "tiny")
 
 
 def test_other_options_are_refused_by_merge_unless_a_run_does_not_know_them() -> None:
@@ -250,6 +269,25 @@ def test_a_static_tree_goes_by_its_paths_not_by_its_file(tmp_path: Path) -> None
     names = ("medusa", "hydra", "pld", "eagle2")
     hashes = [parse_methods([name])[0].describe().tree_sha256 for name in names]
     assert hashes[0] and hashes[0] == hashes[1] and hashes[2:] == [None, None]
+
+
+def test_a_tree_that_is_given_as_paths_has_a_short_name(tmp_path: Path) -> None:
+    texts = ["medusa:tree=[[0], [0, 0], [1]],nodes=3,pld", "medusa:tree=mc_sim_7b_63|4x2"]
+    methods = parse_methods(texts)
+    inline, pld, *swept = methods
+    assert pld.label == "pld" and [method.options.tree for method in swept] == [
+        "mc_sim_7b_63",
+        "4x2",
+    ]
+    assert inline.options.tree == "[[0], [0, 0], [1]]" and inline.options.nodes == 3
+    digest = inline.describe().tree_sha256
+    assert digest and inline.label == f"medusa:tree=4-{digest[:8]},nodes=3"
+    tuned = parse_methods(["medusa"])[0].tuned({"tree": "[[0], [0, 0], [1]]"}, TUNED).describe()
+    assert tuned.settings_text == f"tree=4-{digest[:8]}; paper: mc_sim_7b_63"
+    for wrong in ("[[0], [0, 0", "[[0], [5, 5]]", "[[0], 1]"):
+        (method,) = parse_methods([f"medusa:tree={wrong}"])
+        with pytest.raises(UserError, match="is not a tree"):
+            StaticTree.load(method.options, SimpleNamespace(vocab_size=9, device="cpu"))
 
 
 def test_a_label_has_no_folder_of_the_machine(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,9 +23,9 @@ from specbench.settings.files import SettingsFile, read_settings
 from specbench.settings.run_method import RunMethod
 from specbench.settings.tuned_settings import TUNED, keep_settings
 from specbench.tune import Choice, read_profile, tune
-from specbench.tune.choice import choose, paper_of
+from specbench.tune.choice import Tried, choose, paper_of
 from specbench.tune.ranking import halves
-from specbench.tune.results import COLUMNS
+from specbench.tune.results import COLUMNS, write_results
 from specbench.zoo import TINY
 from tests.support.methods import parse_methods
 from tests.tune import WORK, time_few_rows
@@ -80,8 +81,9 @@ def test_its_files_are_read_by_run_and_by_others(home: Path, choices: list[Choic
     speedups = [float(first[f"{one}_speedup"]) for one in ("predicted", "measured")]
     assert speedups == pytest.approx([about.predicted.speedup, about.measured.value], abs=1e-4)
     assert (home / "tune" / "predicted_and_measured.svg").is_file()
-    trees = sorted((home / "tune" / "trees").iterdir())
-    assert trees and all(len(json.loads(one.read_text())) < 60 for one in trees)
+    medusa = [row["settings"] for row in rows if row["method"] == "medusa"]
+    trees = [json.loads(text.partition("tree=")[2]) for text in medusa if "tree=" in text]
+    assert trees and all(len(paths) < 60 for paths in trees)
     settings = read_settings(str(home / "tune" / "settings.toml"), "tiny")
     assert {*settings.methods} == {"medusa", "eagle2", "recycling"}
     with pytest.raises(UserError, match="are for tiny, not for vicuna"):
@@ -104,6 +106,64 @@ def test_a_second_call_measures_nothing_and_another_machine_is_refused(
     for methods, changes in ((METHODS, {"limit": 2}), (METHODS[1:], {})):
         with pytest.raises(UserError, match="profile of other prompts, lengths or methods"):
             tune("tiny", methods, **given | changes)
+
+
+@pytest.mark.parametrize("changed", ["sha256", "seed", "machine"])
+def test_a_run_of_other_work_or_another_machine_is_refused_and_nothing_is_kept(
+    home: Path, choices: list[Choice], changed: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "tune"
+    shutil.copytree(home / "tune", folder)
+    settings = (folder / "settings.toml").read_bytes()
+    header = json.loads((folder / "run" / "run.json").read_bytes())
+    if changed == "sha256":
+        header["model"]["files"]["model.safetensors"]["sha256"] = "0" * 64
+    elif changed == "seed":
+        header["spec"]["values"]["seed"] = 7
+    else:
+        header["environment"]["cpu"]["model"] = "Slow CPU 1"
+    (folder / "run" / "run.json").write_text(json.dumps(header))
+    with pytest.raises(UserError, match=f"Slow CPU 1|{changed}"):
+        tune("tiny", METHODS, output=folder, minutes=0.1, **VALUES)
+    assert (folder / "settings.toml").read_bytes() == settings
+
+
+def test_two_weights_of_a_method_keep_two_entries_and_a_tree_its_paths(
+    choices: list[Choice], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for name in ("a", "b"):
+        shutil.copytree(TINY / "medusa", tmp_path / name)
+    config = tmp_path / "b" / "config.json"
+    config.write_text(config.read_text() + "\n")  # another hash
+    weights = [f"medusa:weights={tmp_path / name}" for name in ("a", "b")]
+    setup = make_engine_setup(make_spec(model="tiny", methods=weights))
+    spellings = [f"{weights[0]},nodes=4", f"{weights[1]},tree=[[0], [0, 0], [1]]"]
+    chosen = [
+        Choice(one, best=Tried(best, None, Estimate(2.0)), paper=Tried(paper, None), tried=())
+        for one, best, paper in zip(
+            weights, parse_methods(spellings), parse_methods(weights), strict=True
+        )
+    ]
+    entered = setup.methods[1:]  # without vanilla
+    headers = {
+        choice.best.method.label: method.describe()
+        for choice, method in zip(chosen, entered, strict=True)
+    }
+    run: Any = SimpleNamespace(header=SimpleNamespace(methods=headers, created="2026-11-29"))
+    write_results(tmp_path, chosen, setup, run)
+
+    file = read_toml(tmp_path / "settings.toml", SettingsFile, what="", hint="")
+    expected = {"nodes": 4}, {"tree": [[0], [0, 0], [1]]}
+    assert file.methods == dict(zip([method.label for method in entered], expected, strict=True))
+    stored = read_settings(str(tmp_path / "settings.toml"), "tiny").of(entered)
+    tuned = make_engine_setup(make_spec(model="tiny", methods=weights, settings="auto"))
+    for first, second in (stored, tuned.methods[1:]):
+        assert first.options.nodes == 4 and first.options.tree == "mc_sim_7b_63"
+        assert second.options.nodes == 0 and second.options.tree == "[[0], [0, 0], [1]]"
+    labels = [first.label, second.label]
+    assert labels == ["medusa:weights=a", "medusa:weights=b"]
+    assert chosen[1].best.method.label.startswith("medusa:weights=b,tree=4-")
 
 
 @pytest.mark.parametrize(
