@@ -1,4 +1,4 @@
-"""The README's table is what the tool writes from the recorded runs that it names."""
+"""The tables of README and docs/gpu.md are what the tool writes from the recorded runs."""
 
 import re
 from pathlib import Path
@@ -15,6 +15,8 @@ def test_the_readme_has_the_tables_of_its_recorded_runs_and_nothing_else_changes
     names = re.findall(r"\]\(results/recorded/([\w.-]+)\)", text)
     reports = [make_report(read_run(ROOT / "results/recorded" / name)) for name in names]
     assert reports and with_tables(text, reports) == text
+    gpu_text = (ROOT / "docs/gpu.md").read_text(encoding="utf-8")
+    assert "<!-- calculated -->" in gpu_text and with_tables(gpu_text, reports) == gpu_text
     speedup = re.findall(r"\| (\d\.\d\dx) \[", text)[-1]
     twice = with_tables(text.replace(speedup, "9.99x"), [*reports, *reports])
     assert "9.99x" not in twice and twice.count("\n| Vanilla | ") == 2 * len(reports)

@@ -3,7 +3,7 @@
     speedup of decoding = published MAT / step cost
 
 The step cost of a dynamic tree with more levels than the published one is reduced by the least time
-that the levels take: that to read the draft model's layer and head once per level, at the measured
+that the levels take: that to read the draft model's layer and head once per level, at the nominal
 bandwidth.
 """
 
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from specbench.analysis.stats.estimates import Estimate
 from specbench.report.results import Report
+from tools.docs.bandwidth import nominal_bandwidth
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published" / "spec_bench.csv"
 MODEL = "vicuna-13b"
@@ -70,6 +71,6 @@ def _saved_cost(report: Report, method: str) -> float:
     assert isinstance(vanilla_step_s, Estimate)
     num_levels = source.info.methods[method].options["depth"] + 1
     bytes_per_level = roofline.draft_bytes[method] / num_levels
-    level_s = bytes_per_level / roofline.bandwidth_bytes_per_s
+    level_s = bytes_per_level / nominal_bandwidth(report)
     saved: float = (num_levels - LEVELS[method]) * level_s / vanilla_step_s.value
     return saved

@@ -24,11 +24,10 @@ from specbench.report.export.markdown import escape, table_lines
 from specbench.report.fields import Field, make_table
 from specbench.report.results import MEAN, MethodResults, Report
 from specbench.report.table import Cell, Column, Group, Row, Table
+from tools.docs.bandwidth import nominal_bandwidth
 from tools.docs.calculation import calculation
 
 ROOT = Path(__file__).parents[2]
-BUS_BITS = {"NVIDIA H100 80GB HBM3": 5120}
-"""Width of the memory bus of cards whose recorded runs do not have it."""
 _CALCULATED = re.compile(r"(<!-- calculated -->\n).*?(<!-- /calculated -->)", re.DOTALL)
 _TABLES = re.compile(r"(<!-- table -->\n).*?(\n<!-- /table -->)", re.DOTALL)
 
@@ -69,7 +68,7 @@ def table_of(report: Report) -> str:
     if _is_stand_in(report):
         table = _step_costs(report)
         what = "What a step costs:"
-        if nominal := _nominal_bandwidth(report):
+        if nominal := nominal_bandwidth(report):
             what = f"The memory's nominal bandwidth is {nominal / 1e12:.2f} TB/s. {what}"
     else:
         table = _speedups(report)
@@ -122,7 +121,7 @@ def _step_costs(report: Report) -> Table:
     """Nodes, levels, times, bytes and memory of the steps of each method."""
     block = report.blocks[0]
     (source,) = report.sources
-    nominal = _nominal_bandwidth(report)
+    nominal = nominal_bandwidth(report)
     nodes_of_steps = {
         method.method: [
             num_nodes
@@ -169,18 +168,6 @@ def _nodes(nodes_of_steps: Sequence[int]) -> str:
     mean = sum(drafted) / len(drafted)
     share = len(drafted) / len(nodes_of_steps)
     return f"{mean:.1f} in {share * 100:.0f} % of steps"
-
-
-def _nominal_bandwidth(report: Report) -> float:
-    """Bytes/s of the run's card by the memory's clock and bus width; 0 if unknown."""
-    info = report.sources[0].info
-    if info.roofline and info.roofline.nominal_bytes_per_s:
-        return info.roofline.nominal_bytes_per_s
-    clock = info.gpu.memory_clock_mhz if info.gpu else None
-    if clock is None:
-        return 0.0
-    # Data move twice per clock.
-    return 2 * clock.max * 1e6 * BUS_BITS.get(info.hardware_name, 0) / 8
 
 
 if __name__ == "__main__":

@@ -1,0 +1,18 @@
+"""The nominal bandwidth of the memory that a recorded run read its weights from."""
+
+from specbench.report.results import Report
+
+BUS_BITS = {"NVIDIA H100 80GB HBM3": 5120}
+"""Width of the memory bus of cards whose recorded runs do not have it."""
+
+
+def nominal_bandwidth(report: Report) -> float:
+    """Bytes/s of the run's card by the memory's clock and bus width; 0 if unknown."""
+    info = report.sources[0].info
+    if info.roofline and info.roofline.nominal_bytes_per_s:
+        return info.roofline.nominal_bytes_per_s
+    clock = info.gpu.memory_clock_mhz if info.gpu else None
+    if clock is None:
+        return 0.0
+    # Data move twice per clock.
+    return 2 * clock.max * 1e6 * BUS_BITS.get(info.hardware_name, 0) / 8
