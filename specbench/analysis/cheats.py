@@ -13,6 +13,7 @@ import numpy as np
 from specbench.analysis.ratios import RowRatio, column_ratio
 from specbench.analysis.records import BASELINE, RecordTable
 from specbench.analysis.repeated_steps import fewer_steps
+from specbench.analysis.roofline import slow_steps
 from specbench.analysis.stats.arrays import FloatArray
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio
 from specbench.analysis.stats.estimates import without_spread
@@ -101,6 +102,7 @@ def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]
     warnings = [_warning(key, ratios) for key, ratios in ratios_by_rule.items() if ratios]
     if ratios_by_rule["untimed_work"]:
         add_speedups(warnings[0].numbers["methods"], frame, header)  # that rule is the first
+    warnings += slow_steps(header)
     # Of the target's weights, or a share of their bytes: at load and at the end of the run.
     fingerprints = header.weights_print
     if fingerprints and fingerprints.at_load != fingerprints.at_end:

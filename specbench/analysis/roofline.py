@@ -17,12 +17,14 @@ change the bound by a fraction of their own share (`kv_share`), a few percent fo
 prompts. If the weights fit into the processor's cache, this bound does not hold.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from specbench.analysis.records import BASELINE
 from specbench.analysis.stats.estimates import Estimate, Missing, Value
+from specbench.analysis.warnings import RunWarning
 from specbench.log.backend import RooflineHeader
+from specbench.log.header import RunHeader
 from specbench.log.machine import Threads
 from specbench.types import Record
 
@@ -35,6 +37,8 @@ UNKNOWN_DRAFT = Missing("draft bytes unknown")
 
 CACHE_MARGIN = 2.0
 """Weights up to this many times the cache's size set no bound, since part of them stays in it."""
+MOST_VANILLA = 1.25
+"""Most time of vanilla's step / that of a step of one row in turns with it."""
 LEAST_SHARE = 0.6
 """The share of bandwidth below which vanilla is a slow baseline."""
 
@@ -173,3 +177,17 @@ def _mean_context(records: Iterable[Record]) -> float:
             tokens += num_steps * (record.prompt_tokens + (num_steps + 1) / 2)
             steps += num_steps
     return tokens / steps if steps else 0.0
+
+
+def slow_steps(header: RunHeader) -> Iterator[RunWarning]:
+    """A warning if vanilla's steps take longer than steps of one row without a method.
+
+    They were timed in turns, before and after the run; both have to show it. A model in the cache
+    is not judged: what others leave there changes its steps.
+    """
+    roofline = header.roofline
+    if roofline is None or roofline.target_bytes <= CACHE_MARGIN * roofline.cache_bytes:
+        return
+    ratios = roofline.vanilla_ratios
+    if len(ratios) > 1 and min(ratios) > MOST_VANILLA:
+        yield RunWarning("slow_steps", {"ratio": min(ratios)})

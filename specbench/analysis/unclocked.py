@@ -35,6 +35,14 @@ LOADED_BYTES_PER_S = 50e6
 """Bytes of weights that building a method may load per second."""
 _BYTES_PER_NUMBER = 4
 """Of weights that are made in memory."""
+USUAL_UNTIMED = 2.0
+"""Untimed completions may take this many times the time that their steps and prefills take in the
+run: they are checked, and not yet with the method's own number of threads.
+"""
+FIRST_USE_S = 0.5
+"""Seconds that a method's untimed completions may take besides, for what is done only once."""
+FIRST_USE_GPU_S = 10.0
+"""The same on a GPU, where kernels are compiled and loaded. It was not measured yet."""
 
 
 def hidden_time(table: RecordTable) -> dict[Subject, float]:
@@ -101,7 +109,7 @@ def untimed_work(frame: DataFrame, header: RunHeader) -> dict[Subject, float]:
     measured = frame[frame["is_measured"]]
     decode_s_of_method = measured.groupby("method", observed=True)["decode_s"].sum()
     ratios = {}
-    for method, untimed_s in _untimed_seconds(header).items():
+    for method, untimed_s in _untimed_seconds(frame, header).items():
         decode_s = float(decode_s_of_method.get(method, 0.0))
         if decode_s and untimed_s > MOST_UNTIMED * decode_s:
             ratios[method, 0.0] = untimed_s / decode_s
@@ -115,7 +123,7 @@ def add_speedups(entries: list[dict[str, Any]], frame: DataFrame, header: RunHea
     that both answered. Untimed work is spread over these, and none is vanilla's. `frame` is that of
     a record table; an entry has its "method".
     """
-    untimed_seconds = _untimed_seconds(header)
+    untimed_seconds = _untimed_seconds(frame, header)
     for entry in entries:
         method = entry["method"]
         rows = frame[(frame["method"] == method) & frame["is_measured"]]
@@ -129,14 +137,31 @@ def add_speedups(entries: list[dict[str, Any]], frame: DataFrame, header: RunHea
         entry["counted"] = float(base_wall_s / (wall_s + untimed_seconds[method]) * token_ratio)
 
 
-def _untimed_seconds(header: RunHeader) -> dict[str, float]:
-    """Seconds that methods worked outside completions, beyond a usual build and loading weights."""
+def _untimed_seconds(frame: DataFrame, header: RunHeader) -> dict[str, float]:
+    """Seconds that methods worked outside the run's completions, beyond what is usual.
+
+    Usual are a build, loading weights, and completions of the warm-up and the priming that take no
+    longer than others. `frame` has one row per record. Vanilla is never named: it is the measure.
+    """
+    measured = frame[frame["is_measured"]]
     seconds = {}
     for method, hooks in header.hooks.items():
+        if method == BASELINE:
+            continue
         load_s = _weight_bytes(header, method) / LOADED_BYTES_PER_S
         build_s = max(hooks.build_s - BUILD_S - load_s, 0.0)  # BUILD_S: a usual build
         # `remember` runs after completions, `forget` before each pass.
         seconds[method] = build_s + hooks.remember_s + hooks.forget_s
+        rows = measured[(measured["method"] == method) & (measured["num_steps"] > 0)]
+        if len(rows):
+            step_s = rows["decode_s"].sum() / rows["num_steps"].sum()  # mean
+            usual_s = (
+                hooks.untimed_steps * step_s + hooks.untimed_prefills * rows["prefill_s"].max()
+            )
+            is_on_gpu = header.spec.values.device.startswith("cuda")
+            first_s = FIRST_USE_GPU_S if is_on_gpu else FIRST_USE_S
+            excess_s = hooks.untimed_s - USUAL_UNTIMED * float(usual_s) - first_s
+            seconds[method] += max(excess_s, 0.0)
     return seconds
 
 

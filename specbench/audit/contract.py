@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 from msgspec.structs import replace
 
+from specbench.analysis.stats.arrays import FloatArray
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio
+from specbench.analysis.stats.sign_test import sign_test
 from specbench.analysis.stats.significance import slower
 from specbench.analysis.stats.variance import EXACT
 from specbench.audit.answer_ends import ends
@@ -53,24 +55,41 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
     yield counted("steps of prompts met again", num_repeated, num_wrong=num_fewer, unit=unit)
     if not subject.task_prompts:  # prompts of tasks; as many unseen ones are of no task
         return
+    unseen_steps = _steps_of_fresh_drafter(subject, subject.unseen_prompts)  # [prompts]
+    task_steps = _steps_of_fresh_drafter(subject, subject.task_prompts)  # [prompts]
     # Mean accepted tokens per step (MAT), with resamples of prompts from a random stream each.
     unseen_draws, task_draws = Draws(Bootstrap(), "fresh"), Draws(Bootstrap(), "known")
-    unseen_mat = unseen_draws.estimate(_tokens_per_step(subject, subject.unseen_prompts))
-    task_mat = task_draws.estimate(_tokens_per_step(subject, subject.task_prompts))
+    unseen_mat = unseen_draws.estimate(_tokens_per_step(subject, unseen_steps))
+    task_mat = task_draws.estimate(_tokens_per_step(subject, task_steps))
     # The p-value of "the ratio is at most MOST_MAT_RATIO". The machine adds no variance (EXACT).
     p_value = slower(unseen_mat, task_mat, MOST_MAT_RATIO - 1, EXACT)
     ratio = task_mat.value / unseen_mat.value
-    name = "tokens a step on prompts of tasks, against new ones"
-    num = len(subject.task_prompts)  # answers tested
+    name = "tokens per step on prompts of tasks, against new ones"
+    num = len(task_steps)  # answers tested
     yield AuditTest("guesses", name, num, effect=ratio, unit="times", p_value=p_value)
+    # Each prompt with the new one of its task: who knows a few tasks is not lost in the mean.
+    num_faster = int((unseen_steps > MOST_MAT_RATIO * task_steps).sum())
+    num_slower = int((task_steps > MOST_MAT_RATIO * unseen_steps).sum())
+    yield AuditTest(
+        "guesses",
+        "prompts of tasks in less than half the steps of a new one of the task",
+        num,
+        effect=num_faster,
+        unit="prompts",
+        p_value=sign_test(num_faster, num_slower),
+    )
 
 
-def _tokens_per_step(subject: Subject, prompts: Sequence[tuple[int, ...]]) -> Ratio:
-    """Tokens / steps of a fresh drafter: columns of one row per prompt."""
+def _steps_of_fresh_drafter(subject: Subject, prompts: Sequence[tuple[int, ...]]) -> FloatArray:
+    """Steps to the answer of each prompt [prompts] by a drafter that met none of them."""
     drafter = subject.build()
-    num_steps = [_num_steps(subject, drafter, prompt) for prompt in prompts]
-    tokens = np.full((len(prompts), 1), float(subject.budget))
-    return Ratio(tokens, np.array(num_steps, dtype=np.float64)[:, None])
+    return np.array([_num_steps(subject, drafter, prompt) for prompt in prompts], dtype=np.float64)
+
+
+def _tokens_per_step(subject: Subject, num_steps: FloatArray) -> Ratio:
+    """Tokens / steps: columns of one row per prompt. `num_steps` is [prompts]."""
+    tokens = np.full((len(num_steps), 1), float(subject.budget))
+    return Ratio(tokens, num_steps[:, None])
 
 
 def _num_steps(subject: Subject, drafter: Drafter, prompt: tuple[int, ...]) -> int:

@@ -24,8 +24,8 @@ from specbench.types import Completion, Request
 
 NUM_PROMPTS = 4
 """Prompts of most tests: the shortest unseen ones."""
-NUM_TASK_PROMPTS = 2
-"""Prompts of each task that unseen ones are made of."""
+NUM_TASK_PROMPTS = 8
+"""Prompts of each task that unseen ones are made of: enough to find who knows two of six tasks."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Subject:
     task_prompts: Sequence[tuple[int, ...]] = ()
     """Prompts of tasks, to which a method might have answers."""
     unseen_prompts: Sequence[tuple[int, ...]] = ()
-    """As many prompts of no task."""
+    """As many prompts of no task. Each is made of prompts of the task of its partner."""
     drawn: list[TokenNumbers] = field(default_factory=list)
     """The sampled tokens of the tests so far at temperature 1."""
 

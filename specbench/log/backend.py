@@ -29,6 +29,12 @@ class HookTimes(Struct, frozen=True, omit_defaults=True):
     """Seconds of `remember`, after completions."""
     forget_s: float = 0.0
     """Seconds of `forget`, before each pass."""
+    untimed_s: float = 0.0
+    """Seconds of completions in the warm-up, and of those that prime samples on a GPU."""
+    untimed_steps: int = 0
+    """Steps of these completions."""
+    untimed_prefills: int = 0
+    """Prefills of these completions."""
 
 
 class WeightsPrint(Struct, frozen=True):
@@ -71,6 +77,8 @@ class RooflineHeader(Struct, frozen=True, omit_defaults=True):
     """Bandwidth before and after the run; absent if measured once."""
     nominal_bytes_per_s: float = 0.0
     """Bandwidth by the memory's clock and bus width; 0 if the driver does not tell."""
+    vanilla_ratios: tuple[float, ...] = ()
+    """Time of vanilla's step / of a step of one row in turns, before and after the run."""
 
 
 class ProductChoice(Struct, frozen=True):

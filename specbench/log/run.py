@@ -268,11 +268,12 @@ def added_hooks(headers: Sequence[RunHeader]) -> dict[str, HookTimes]:
     for header in headers:
         for method, times in header.hooks.items():
             total = totals.get(method, HookTimes())
-            totals[method] = HookTimes(
-                build_s=max(times.build_s, total.build_s),
-                remember_s=times.remember_s + total.remember_s,
-                forget_s=times.forget_s + total.forget_s,
-            )
+            sums = {
+                name: getattr(times, name) + getattr(total, name)
+                for name in HookTimes.__struct_fields__
+            }
+            sums["build_s"] = max(times.build_s, total.build_s)
+            totals[method] = HookTimes(**sums)
     return totals
 
 

@@ -13,7 +13,8 @@ from msgspec import structs
 from specbench.log.machine import Threads
 from specbench.machine import environment
 from specbench.machine.memory import free_bytes
-from specbench.measure.local.engine import EngineBackend, describe_kernels
+from specbench.measure.local.engine import EngineBackend
+from specbench.measure.local.engine_load import describe_kernels
 from specbench.measure.local.engine_setup import EngineSetup, make_engine_setup
 from specbench.measure.local.traffic import measure_traffic
 from specbench.measure.methods import BASELINE

@@ -129,7 +129,8 @@ def _slow_baseline(run: RunMetrics) -> Iterator[_Warning]:
     """A warning if vanilla uses far less than the memory bandwidth, which inflates speedups.
 
     It is on the first temperature at which the share is below `LEAST_SHARE`, 0 to 1. The numbers
-    of the warning fill the sentence of its key, "slow_baseline".
+    of the warning fill the sentence of its key: "slow_baseline", or "busy_baseline" if other
+    programs took the processor, so that nobody can tell.
     """
     roofline = run.roofline  # the machine's memory bandwidth and the bytes that steps read
     if not isinstance(roofline, Roofline):  # the reason why the bandwidth is unknown
@@ -139,7 +140,10 @@ def _slow_baseline(run: RunMetrics) -> Iterator[_Warning]:
     largest_to_least = roofline.bandwidth / (roofline.least_bandwidth or roofline.bandwidth)
     shares = [numbers["share"] * largest_to_least for numbers in bandwidth_shares(run, roofline)]
     low_shares = [share for share in shares if share < LEAST_SHARE]
-    if low_shares:
+    if low_shares and run.info.cpu and run.info.cpu.others_warning:
+        others = run.info.cpu.share_of_others.mean
+        yield _Warning("busy_baseline", {"share": low_shares[0], "others": others})
+    elif low_shares:
         device = "gpu" if facts.is_on_gpu(run.info) else "cpu"
         numbers = {
             "share": low_shares[0],

@@ -12,8 +12,13 @@ from specbench.engine.clock import DeviceClock
 from specbench.engine.drafter import Drafter
 from specbench.engine.target import Target
 from specbench.measure.base import Plan, Progress
-from specbench.measure.local.engine import EngineBackend, describe_kernels
-from specbench.measure.local.engine_load import LoadedEngine, build_drafters, load_engine
+from specbench.measure.local.engine import EngineBackend
+from specbench.measure.local.engine_load import (
+    LoadedEngine,
+    build_drafters,
+    describe_kernels,
+    load_engine,
+)
 from specbench.measure.local.engine_setup import EngineSetup
 from specbench.measure.progress import Lines
 from specbench.measure.requests import user

@@ -122,7 +122,7 @@ def test_a_tree_that_is_deepest_in_any_step_is_planted_to_its_full_depth() -> No
 @pytest.mark.parametrize("is_cheat", [False, True])
 def test_answers_decoded_in_build_are_found_on_prompts_that_no_task_has(is_cheat: bool) -> None:
     target = Target(MODEL)
-    known, unknown = PROMPTS[:6], [(*one[:3], 41, *one[3:]) for one in PROMPTS[6:]]
+    known, unknown = PROMPTS[:6], [(*one[:3], 41, *one[3:]) for one in PROMPTS[6:12]]
     one = Subject(
         target,
         lambda: DecodesInBuild(target, known) if is_cheat else Honest(),
@@ -133,7 +133,26 @@ def test_answers_decoded_in_build_are_found_on_prompts_that_no_task_has(is_cheat
     )
     result = run_contract("m", one, contract=[checks.recall])
     assert result.status == ("bug" if is_cheat else "no difference")
-    assert not is_cheat or result.tests[-1].effect > 3
+    assert not is_cheat or result.tests[-2].effect > 3
+
+
+@pytest.mark.parametrize("num_known", [0, 16])
+def test_answers_to_a_third_of_the_prompts_are_not_lost_in_the_mean(num_known: int) -> None:
+    target = Target(MODEL)
+    known = [(*one[:2], 3 + number, *one[2:]) for number in range(4) for one in PROMPTS[:12]]
+    unknown = [(*one[:3], 41, *one[3:]) for one in known]
+    one = Subject(
+        target,
+        lambda: DecodesInBuild(target, known[:num_known]),
+        unknown[:2],
+        budget=BUDGET,
+        task_prompts=known,
+        unseen_prompts=unknown,
+    )
+    result = run_contract("m", one, contract=[checks.recall])
+    mean, pairs = result.tests[-2:]
+    assert mean.effect < 2.0 and not mean.is_failed
+    assert pairs.effect == pytest.approx(num_known, abs=1) and pairs.is_failed == bool(num_known)
 
 
 @pytest.mark.parametrize("is_hopeless", [False, True])

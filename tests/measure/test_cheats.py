@@ -10,7 +10,7 @@ from specbench.judge.allowed import Allowed
 from specbench.judge.gate import check
 from specbench.log.run import Run
 from specbench.report.warning_notes import warnings
-from tests.support.cheats import CHEATS, cheating_run
+from tests.support.cheats import cheating_run
 
 NAMED = {
     "honest": ("", ""),
@@ -20,8 +20,18 @@ NAMED = {
     "accepts the two best": ("different_output", "output"),
     "changes the weights": ("changed_weights", "source of speed"),
     "decodes in build": ("untimed_work", ""),
+    "works in the warm-up": ("untimed_work", ""),
+    "keeps files": ("remembered_answers", "source of speed"),
+    "remembers seldom": ("remembered_answers", "source of speed"),
+    "slows both clocks": ("fast_step", "source of speed"),
+    "slows vanilla by 30 %": ("slow_steps", "source of speed"),
 }
-"""The warning of each cheat, and the check that fails against an honest run."""
+"""The warning of each cheat, and the check that fails against an honest run.
+
+`benchmarks/cheat_power.py` runs the others too, which SECURITY.md says are not found in a report.
+"""
+REMEMBERING = ("remembers", "keeps files", "remembers seldom")
+"""Are found in a second pass."""
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +39,12 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return cheating_run("honest", tmp_path_factory.mktemp("honest") / "run", repeats=2)
 
 
-@pytest.mark.parametrize("name", CHEATS)
+@pytest.mark.parametrize("name", NAMED)
 def test_a_cheat_is_named_by_run_and_report_and_fails_the_check(
     name: str, tmp_path: Path, honest: Run
 ) -> None:
-    """Answers remembered across passes need two of them; all others show in one."""
     warning, failed = NAMED[name]
-    run = cheating_run(name, tmp_path / "run", repeats=2 if name == "remembers" else 1)
+    run = cheating_run(name, tmp_path / "run", repeats=2 if name in REMEMBERING else 1)
     assert all(record.is_ok for record in run.records)
     told = {one.key for one in warnings(measure(run, Bootstrap(10)))}
     assert told & {key for key, _ in NAMED.values()} == {warning} - {""}

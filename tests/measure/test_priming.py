@@ -37,9 +37,12 @@ def test_a_request_is_begun_by_its_own_method_with_a_few_tokens() -> None:
         backend._prime("sps", drawn)
         backend._prime("vanilla", short)
         backend.complete("vanilla", short)  # on a CPU nothing is run twice
+        hooks = backend.describe().hooks
     begun = replace(drawn, max_new_tokens=PRIMING_TOKENS)
-    asked = [call.args for call in decoded.mock_calls]
+    asked = [call.args for call in decoded.call_args_list]
     assert asked == [("sps", begun), ("vanilla", short), ("vanilla", short)]
+    assert [hooks[name].untimed_prefills for name in ("sps", "vanilla")] == [1, 1]
+    assert hooks["sps"].untimed_s > 0
 
 
 @pytest.mark.parametrize("name", ["sps", "recycling", "eagle3"])

@@ -1,9 +1,12 @@
 """Methods that gain speed by something else than drafting, and a run of one on a small model."""
 
+import copy
+import hashlib
 import json
+import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,7 @@ from specbench.engine.clock import DeviceClock
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter, State, StepResult
 from specbench.engine.sampler import Sampler
-from specbench.engine.target import Target
+from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree
 from specbench.log.backend import HookTimes
 from specbench.log.header import RunHeader
@@ -37,8 +40,11 @@ from tests.support.watching import Watcher
 
 BANDWIDTH = "specbench.machine.bandwidth.bandwidth"
 """Is measured for half a second, and no cheat changes it."""
+OUTER_CLOCK = "specbench.measure.local.engine.outer_clock"
+CACHE = "specbench.machine.bandwidth.cache_bytes"
+"""Nothing of the small model is in a cache, so that its baseline is judged."""
 BUDGET, MOST = 24, 8
-TEXTS = [" ".join(str(3 + (7 * i + 5 * j) % 40) for j in range(6 + i % 3)) for i in range(12)]
+TEXTS = [" ".join(str(3 + (7 * i + 5 * j) % 40) for j in range(6 + i % 3)) for i in range(24)]
 PROMPTS = [tuple(map(int, text.split())) for text in TEXTS]
 
 
@@ -98,7 +104,7 @@ class StopsTheClock(Honest):
         return tree
 
     @staticmethod
-    def now(clock: DeviceClock) -> float:
+    def now(clock: DeviceClock | None) -> float:
         return time.perf_counter() - StopsTheClock.hidden_s
 
 
@@ -124,6 +130,99 @@ class DecodesInBuild(Remembers):
             self.answers[prompt] = [*prompt, *done.token_ids]
 
 
+class WorksInTheWarmUp(Remembers):
+    """Decodes the prompts of the run in its first draft, which is the warm-up's."""
+
+    def __init__(self, target: Target, seconds: float) -> None:
+        super().__init__({})
+        self.target, self.seconds = target, seconds
+
+    def propose(self, state: State) -> DraftTree:
+        if not self.answers:
+            self.answers = DecodesInBuild(self.target, PROMPTS, self.seconds).answers
+        return super().propose(state)
+
+
+class KeepsFiles(Remembers):
+    """Keeps its answers in files, by the hash of the prompt."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__({})
+        self.folder = folder
+
+    def known(self, state: State) -> list[int]:
+        with suppress(FileNotFoundError):
+            kept: list[int] = json.loads(self.path(state).read_text(encoding="utf-8"))
+            return kept
+        return []
+
+    def observe(self, state: State, result: StepResult) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        longest = max(self.known(state), list(state.token_ids), key=len)
+        self.path(state).write_text(json.dumps(longest), encoding="utf-8")
+
+    def path(self, state: State) -> Path:
+        digest = hashlib.sha256(repr(state.request.prompt_ids).encode()).hexdigest()
+        return self.folder / f"{digest}.json"
+
+
+class RemembersSeldom(Remembers):
+    """Uses what it remembers in one step of forty."""
+
+    num_steps = 0
+
+    def known(self, state: State) -> list[int]:
+        self.num_steps += 1
+        return super().known(state) if self.num_steps % 40 == 0 else []
+
+
+class DecodesInAThread(Remembers):
+    """Decodes the prompts of the run with a copy of the target while others are timed."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__({})
+        self.target = Target(copy.deepcopy(target.model))
+        threading.Thread(target=self.work, daemon=True).start()
+
+    def work(self) -> None:
+        for prompt in PROMPTS:
+            done = decode(self.target, Plain(), Request(prompt, BUDGET))
+            self.answers[prompt] = [*prompt, *done.token_ids]
+
+
+class SlowsTheClocks(StopsTheClock):
+    """Lets both clocks lose 60 % of the time of its steps."""
+
+    began: float | None = None
+
+    def start(self, state: State, prefill: Forward) -> None:
+        self.began = None
+
+    def propose(self, state: State) -> DraftTree:
+        now = time.perf_counter()
+        if self.began is not None:
+            StopsTheClock.hidden_s += 0.6 * (now - self.began)
+        self.began = now
+        return Honest.propose(self, state)
+
+
+class Slowed(Plain):
+    """Vanilla, with steps that take longer by a share."""
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+        self.began: float | None = None
+
+    def propose(self, state: State) -> DraftTree:
+        if self.began is not None and len(state.token_ids) > len(state.request.prompt_ids) + 1:
+            step_s = time.perf_counter() - self.began
+            until = time.perf_counter() + self.share * step_s
+            while time.perf_counter() < until:
+                pass
+        self.began = time.perf_counter()
+        return super().propose(state)
+
+
 def without_last_mlp(target: Target) -> Drafter:
     """Leaves the target without its last MLP."""
     last: Any = target.layers[-1]
@@ -146,7 +245,20 @@ CHEATS: dict[str, Callable[[Target, Path], Drafter]] = {
     "accepts the two best": lambda target, folder: under(Honest(), two_best),
     "changes the weights": lambda target, folder: without_last_mlp(target),
     "decodes in build": lambda target, folder: DecodesInBuild(target, PROMPTS, 0.7),
+    "works in the warm-up": lambda target, folder: WorksInTheWarmUp(target, 1.5),
+    "keeps files": lambda target, folder: KeepsFiles(folder.with_name("kept")),
+    "remembers seldom": lambda target, folder: RemembersSeldom({}),
+    "decodes in a thread": lambda target, folder: DecodesInAThread(target),
+    "has the answers": lambda target, folder: DecodesInBuild(target, PROMPTS),
+    "slows both clocks": lambda target, folder: SlowsTheClocks(),
+    "slows vanilla by 8 %": lambda target, folder: Honest(),
+    "slows vanilla by 30 %": lambda target, folder: Honest(),
 }
+VANILLA = {
+    "slows vanilla by 8 %": lambda: Slowed(0.08),
+    "slows vanilla by 30 %": lambda: Slowed(0.3),
+}
+"""Vanilla's drafter beside cheats that replace it."""
 
 
 class Numbers(Words):
@@ -163,28 +275,40 @@ class OnOurEngine(FakeSetup):
     """The setup of a small model, vanilla and a method "cheat"."""
 
     build: Callable[[Target, Path], Drafter]
+    vanilla: Callable[[], Drafter] = Plain
 
     def describe(self) -> SetupInfo:
         about = super().describe()
-        return structs.replace(about, model=structs.replace(about.model, dtype="float32"))
+        methods = {
+            label: structs.replace(method, is_repeatable=True)
+            for label, method in about.methods.items()
+        }
+        model = structs.replace(about.model, dtype="float32")
+        return structs.replace(about, model=model, methods=methods)
 
     def open(self, folder: Path, before: RunHeader | None = None) -> Any:
         target = Target(random_llama(layers=2))
         weights = Fingerprint(target.model)
         began = time.perf_counter()
-        drafters = {"vanilla": Plain(), "cheat": self.build(target, folder)}
+        drafters = {"vanilla": self.vanilla(), "cheat": self.build(target, folder)}
         hooks = {"cheat": HookTimes(time.perf_counter() - began)}
         return engine_backend(target, drafters, is_metered=True, hooks=hooks, weights=weights)
 
 
-def cheating_run(name: str, folder: Path, *, repeats: int = 2) -> Run:
+def cheating_run(name: str, folder: Path, *, repeats: int = 2, num_prompts: int = 12) -> Run:
     """A run of vanilla and a cheat."""
     setup = OnOurEngine({"vanilla": answering(1), "cheat": answering(1)}, codec=Numbers())
     setup.build = CHEATS[name]
-    prompts = {"maths": [Prompt(f"maths/{i}", "", (text,)) for i, text in enumerate(TEXTS)]}
+    setup.vanilla = VANILLA.get(name, Plain)
+    texts = TEXTS[:num_prompts]
+    prompts = {"maths": [Prompt(f"maths/{i}", "", (text,)) for i, text in enumerate(texts)]}
     plan = fake_plan(setup.methods, prompts, RunSpec(repeats=repeats))
     plan = replace(plan, setup=setup, max_new_tokens=BUDGET)
-    is_slowed = name == "stops the clock"
-    clock = mock.patch.object(DeviceClock, "now", StopsTheClock.now)
-    with mock.patch(BANDWIDTH, lambda *given: 1e9), clock if is_slowed else nullcontext():
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch(BANDWIDTH, lambda *given: 1e9))
+        stack.enter_context(mock.patch(CACHE, lambda *given: 0))
+        if name in ("stops the clock", "slows both clocks"):
+            stack.enter_context(mock.patch.object(DeviceClock, "now", StopsTheClock.now))
+        if name == "slows both clocks":
+            stack.enter_context(mock.patch(OUTER_CLOCK, lambda: StopsTheClock.now(None)))
         return run_plan(plan, folder, Watcher(), given=())

@@ -8,13 +8,12 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
-from msgspec import convert
 from msgspec.structs import replace as replace_part
 
 from specbench.errors import ContractFault, MethodFault, SpecbenchError, containing, describe_error
-from specbench.log.backend import ExecutionHeader, HookTimes, Kernels, Preparation
+from specbench.log.backend import ExecutionHeader, Preparation
 from specbench.log.header import RunHeader
 from specbench.log.machine import Threads
 from specbench.measure.base import BackendInfo, Log, Plan, Progress, outer_clock
@@ -29,15 +28,17 @@ from specbench.measure.local.engine_load import (
     LoadedEngine,
     broken_drafter,
     build_drafters,
+    describe_kernels,
     load_engine,
 )
+from specbench.measure.local.hook_times import counted_completion, counted_hook
 from specbench.measure.local.threads import choose_threads
 from specbench.measure.local.traffic import draft_bytes, measure_again, measure_traffic
 from specbench.measure.local.trial import set_threads
 from specbench.measure.local.warm_up import warm_up
 from specbench.measure.progress import LONG_S, time_text
 from specbench.measure.runner import Runner
-from specbench.types import Completion, Record, Request
+from specbench.types import BASELINE, Completion, Record, Request
 
 if TYPE_CHECKING:
     from specbench.engine.clock import Stopwatch
@@ -104,6 +105,7 @@ class EngineBackend:
         self._sampler: GpuSampler | None = None  # of a GPU's clocks and energy, if metered
         self._rows: dict[str, int] = {}  # most rows (tree nodes) of a step, by method
         self._paces: dict[str, _Pace] = {}  # fastest seconds per token so far, by method
+        self._usual_request: Request | None = None  # of the warm-up; None before it
         self._stack = ExitStack()  # at the end: stops the sampler, sets back torch's threads
 
     def __enter__(self) -> Self:
@@ -155,6 +157,17 @@ class EngineBackend:
                 if self._choices.threads:  # vanilla's number, as before the run
                     set_threads(self._choices.threads.num)
                 self._info.roofline = measure_again(self._info.roofline, self.target.device)
+                self._compare_vanilla()
+
+    def _compare_vanilla(self) -> None:
+        """Time vanilla's step against a step without any method, before or after the run."""
+        from specbench.measure.local.baseline_turns import with_vanilla_ratio
+
+        vanilla, request = self.drafters.get(BASELINE), self._usual_request
+        if self._info.roofline and vanilla and request:
+            self._info.roofline = with_vanilla_ratio(
+                self._info.roofline, self.target, vanilla, request
+            )
 
     def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
         """The part of the run's header that this backend has measured so far.
@@ -202,6 +215,8 @@ class EngineBackend:
             # By method, the reason why its steps are not replayed as graphs; None if they are.
             eager_reasons = warm_up(self.target, self.drafters, self._check, requests=requests)
             self._choose_threads(requests[0])
+        self._usual_request = requests[0]
+        self._compare_vanilla()
         for label, eager_reason in eager_reasons.items():
             eager_reason = eager_reason or self._setup.mode.reason  # why no method has graphs
             drafter = self.drafters[label]
@@ -294,7 +309,8 @@ class EngineBackend:
         from specbench.engine.tree import padded_size
 
         try:
-            completion = self._decode(method, request, is_checked=True)
+            decode = partial(self._decode, method, request, is_checked=True)
+            completion = counted_completion(self._info.hooks, method, decode)
             num_rows = padded_size(max(completion.num_nodes, default=1))
             self._rows[method] = max(num_rows, self._rows.get(method, 0))
             return completion
@@ -305,7 +321,8 @@ class EngineBackend:
     def _prime(self, method: str, request: Request) -> None:
         """Begin the request once, so that its timed completion finds every kernel loaded."""
         budget = min(PRIMING_TOKENS, request.max_new_tokens)
-        self._decode(method, replace(request, max_new_tokens=budget))
+        decode = partial(self._decode, method, replace(request, max_new_tokens=budget))
+        counted_completion(self._info.hooks, method, decode)
 
     def _decode(self, method: str, request: Request, *, is_checked: bool = False) -> Completion:
         """Decode with the chosen threads: those of prefills first, then the method's own.
@@ -368,27 +385,14 @@ class EngineBackend:
             except SpecbenchError as fault:
                 self.drafters[method] = broken_drafter(fault)
 
-    def _call(self, method: str, name: str) -> None:
+    def _call(self, method: str, name: Literal["remember", "forget"]) -> None:
         """Call a method's own code outside of completions, and count its time."""
-        began = outer_clock()
-        try:
-            with containing(f"Method {method!r}"):
-                getattr(self.drafters[method], name)()
-        finally:
-            times = self._info.hooks.get(method, HookTimes())
-            seconds = getattr(times, f"{name}_s") + outer_clock() - began
-            self._info.hooks[method] = replace_part(times, **{f"{name}_s": seconds})
+        with counted_hook(self._info.hooks, method, name), containing(f"Method {method!r}"):
+            getattr(self.drafters[method], name)()
 
     @property
     def _remembering(self) -> set[str]:
         return {method.label for method in self._choices.methods if method.scope == "run"}
-
-
-def describe_kernels(target: Target) -> Kernels:
-    """The code that computes the layers, with launches that failed until now."""
-    if target.unfused_reason:
-        return Kernels("transformers", target.unfused_reason)
-    return convert(target.execution.ops.describe(), Kernels)
 
 
 def num_late(target: Target) -> int:

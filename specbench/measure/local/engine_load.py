@@ -12,8 +12,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from msgspec import convert
+
 from specbench.errors import MethodFault, SpecbenchError, containing
-from specbench.log.backend import HookTimes
+from specbench.log.backend import HookTimes, Kernels
 from specbench.log.machine import gpu_numbers
 from specbench.measure.base import outer_clock
 from specbench.measure.local.device import EAGER, Device, Mode
@@ -190,3 +192,10 @@ def _ops(mode: Mode, device: torch.device, dtype: torch.dtype) -> Ops:
     from specbench.engine.kernels.native_build import user_folder
 
     return pick_native_ops(dtype, user_folder())
+
+
+def describe_kernels(target: Target) -> Kernels:
+    """The code that computes the layers, with launches that failed until now."""
+    if target.unfused_reason:
+        return Kernels("transformers", target.unfused_reason)
+    return convert(target.execution.ops.describe(), Kernels)

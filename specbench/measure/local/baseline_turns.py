@@ -1,0 +1,66 @@
+"""Vanilla's step against a step without any method: a slow baseline raises every speedup."""
+
+from __future__ import annotations
+
+import dataclasses
+from statistics import median
+from time import perf_counter
+
+from msgspec.structs import replace
+
+from specbench.engine.decode import decode
+from specbench.engine.drafter import Drafter, State
+from specbench.engine.target import Target
+from specbench.engine.tree import DraftTree
+from specbench.log.backend import RooflineHeader
+from specbench.types import Completion, Request
+
+TURN_TOKENS = 9
+"""Tokens of an answer: the prefill's, and one for each of eight steps."""
+LEAST_TURNS = 3
+MOST_TURNS = 25
+TURN_SECONDS = 0.5
+"""Seconds after which no turn begins, once there are `LEAST_TURNS`."""
+
+
+class OneRow(Drafter):
+    """Proposes the pending token alone."""
+
+    tree_sizes = (1,)
+
+    def propose(self, state: State) -> DraftTree:
+        return state.chain()
+
+
+def with_vanilla_ratio(
+    roofline: RooflineHeader, target: Target, vanilla: Drafter, request: Request
+) -> RooflineHeader:
+    """The header with one more ratio of the time of vanilla's step / that of a step of one row.
+
+    It is the median over turns. Both complete a request in turns, so that a machine that changes
+    its speed changes both. Steps that are replayed as graphs are left out: they would need graphs
+    of their own.
+
+    Args:
+        roofline: has the ratios so far.
+        target: the loaded model.
+        vanilla: the run's drafter of the baseline.
+        request: has a prompt like the run's.
+    """
+    if target.execution.is_static:
+        return roofline
+    request = dataclasses.replace(request, max_new_tokens=TURN_TOKENS, eos_ids=frozenset())
+    one_row = OneRow()
+    ratios: list[float] = []
+    began = perf_counter()
+    while len(ratios) < LEAST_TURNS or (
+        len(ratios) < MOST_TURNS and perf_counter() - began < TURN_SECONDS
+    ):
+        vanilla_s = _step_s(decode(target, vanilla, request))
+        ratios.append(vanilla_s / _step_s(decode(target, one_row, request)))
+    return replace(roofline, vanilla_ratios=(*roofline.vanilla_ratios, round(median(ratios), 4)))
+
+
+def _step_s(completion: Completion) -> float:
+    """Seconds of a step."""
+    return completion.decode_s / len(completion.accept_lengths)

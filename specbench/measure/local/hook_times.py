@@ -1,0 +1,47 @@
+"""The seconds that methods work where no completion of the run is timed, for the run's header."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Literal
+
+from msgspec.structs import replace
+
+from specbench.log.backend import HookTimes
+from specbench.measure.base import outer_clock
+from specbench.types import Completion
+
+
+@contextmanager
+def counted_hook(
+    hooks: MutableMapping[str, HookTimes], method: str, name: Literal["remember", "forget"]
+) -> Iterator[None]:
+    """Add the seconds of the block to those of a hook of the method."""
+    began = outer_clock()
+    try:
+        yield
+    finally:
+        times = hooks.get(method, HookTimes())
+        seconds = getattr(times, f"{name}_s") + outer_clock() - began
+        hooks[method] = replace(times, **{f"{name}_s": seconds})
+
+
+def counted_completion(
+    hooks: MutableMapping[str, HookTimes], method: str, complete: Callable[[], Completion]
+) -> Completion:
+    """A completion for no sample. Its seconds count even if it fails, its steps if it does not."""
+    began = outer_clock()
+    num_steps = 0
+    try:
+        completion = complete()
+        num_steps = len(completion.accept_lengths)
+        return completion
+    finally:
+        times = hooks.get(method, HookTimes())
+        hooks[method] = replace(
+            times,
+            untimed_s=times.untimed_s + outer_clock() - began,
+            untimed_steps=times.untimed_steps + num_steps,
+            untimed_prefills=times.untimed_prefills + 1,
+        )
