@@ -15,7 +15,7 @@ from typing import Any
 from specbench.audit import contract as checks
 from specbench.audit.contract import run_contract
 from specbench.audit.results import ALPHA, GreedyAudit
-from specbench.audit.subject import Subject
+from specbench.audit.subject import LONG, Subject
 from specbench.audit.white_box import Effort
 from specbench.engine.drafter import Drafter
 from specbench.engine.load import load_target
@@ -99,7 +99,13 @@ def audit_bug(bug: Variant, ground: Ground, effort: Effort = EFFORT) -> Figures:
 
 
 def _subject(variant: Variant, ground: Ground, target: Target) -> Subject:
-    return Subject(target, lambda: variant.drafter(ground.draft), ground.prompts[:4], BUDGET)
+    return Subject(
+        target,
+        lambda: variant.drafter(ground.draft),
+        prompts=ground.prompts[:4],
+        long_prompts=[prompt for prompt in ground.prompts if len(prompt) >= LONG][:1],
+        budget=BUDGET,
+    )
 
 
 def _is_clear(result: MethodAudit) -> bool:

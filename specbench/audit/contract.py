@@ -11,7 +11,7 @@ from specbench.analysis.stats.sign_test import sign_test
 from specbench.analysis.stats.significance import slower
 from specbench.analysis.stats.variance import EXACT
 from specbench.audit.answer_ends import ends
-from specbench.audit.drafters import Planted, WatchedDrafter
+from specbench.audit.drafters import Plain, Planted, WatchedDrafter
 from specbench.audit.evidence import Evidence, watched_evidence
 from specbench.audit.first_drafts import memory
 from specbench.audit.logit_tests import logit_tests
@@ -27,11 +27,14 @@ from specbench.errors import SpecbenchError, containing, debug_traceback
 from specbench.log.audit import AuditStatus, AuditTest, MethodAudit
 from specbench.types import Request, Sampling
 
-SAMPLINGS = (Sampling(1.0), Sampling(0.6, top_p=0.9), Sampling(1.8))
-"""Settings under which tokens are drawn."""
-NUM_TOKENS = 1500
-"""Tokens that are drawn under each of them."""
-NUM_OUTCOMES = 10_000
+NUM_TOKENS = {
+    Sampling(1.0): 1500,
+    Sampling(0.6, top_p=0.9, top_k=20): 1500,
+    Sampling(1.8): 1500,
+    Sampling(0.3): 500,
+}
+"""Tokens that are drawn under each setting."""
+NUM_OUTCOMES = 20_000
 """Outcomes of the acceptance rule that are drawn."""
 MOST_MAT_RATIO = 2.0
 """Largest ratio of MAT on task prompts to MAT on unseen prompts that an honest drafter reaches."""
@@ -119,14 +122,16 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
     """Right tokens in the trees: all are accepted, to full depth, and logits stay right.
 
     The right tokens are the target's own greedy answers; a `Planted` drafter puts them into the
-    trees of the method's own. Each prompt of the subject (the method under test) is completed
-    twice: watched, for its logits, and plain, for its counts. The budget is in tokens.
+    trees of the method's own. Each prompt of the subject (the method under test), and a long one,
+    is completed twice: watched, for its logits, and plain, for its counts.
     """
     num_wrong = 0  # watched answers with a token that is not the best one
     num_planted = num_refused = 0  # right tokens in the trees, and those not accepted
     deepest_tree = deepest_accepted = 0  # levels below the root
     logits: list[LogitNumbers] = []  # of each watched answer: its deviations from a plain forward
-    for prompt, answer in zip(subject.prompts, subject.answers, strict=True):
+    long_answers = [subject.complete(Plain(), prompt).token_ids for prompt in subject.long_prompts]
+    prompts = [*subject.prompts, *subject.long_prompts]
+    for prompt, answer in zip(prompts, [*subject.answers, *long_answers], strict=True):
         right_ids = (*prompt, *answer)
         request = Request(prompt, subject.budget)
         evidence = watched_evidence(subject.target, Planted(subject.drafter, right_ids), request)
@@ -142,7 +147,7 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
         deepest_accepted = max([deepest_accepted, *num_accepted])
         deepest_tree = max([deepest_tree, *drafter.depths])
     num_lacking = deepest_tree - deepest_accepted  # levels that no accepted path reached
-    yield counted("planted guesses", num=len(subject.prompts), num_wrong=num_wrong)
+    yield counted("planted guesses", num=len(prompts), num_wrong=num_wrong)
     yield counted(PLANTED, num=num_planted, num_wrong=num_refused, unit="guesses")
     yield counted("full depth of the trees", deepest_tree, num_wrong=num_lacking, unit="levels")
     yield from _logit_tests(logits, subject, "planted")  # the last one ends the tests' names
@@ -165,10 +170,10 @@ def _named(tests: Iterable[AuditTest], what: str) -> Iterator[AuditTest]:
 
 def sampled(subject: Subject) -> Iterator[AuditTest]:  # a method's drafter, target and prompts
     """Tokens and drafts as draws, in several settings."""
-    for sampling in SAMPLINGS:
-        setting_label = f"T={sampling.temperature:g}, top-p {sampling.top_p:g}"
+    for sampling, num_tokens in NUM_TOKENS.items():
+        setting_label = f"T={sampling}"
         answers: list[Evidence] = []  # numbers about the tokens, logits and drafts of each answer
-        while sum(len(answer.token_ids) for answer in answers) < NUM_TOKENS:  # to draw per setting
+        while sum(len(answer.token_ids) for answer in answers) < num_tokens:
             prompt = subject.prompts[len(answers) % len(subject.prompts)]  # in turn, on new seeds
             request = Request(prompt, subject.budget, sampling, seed=1000 + len(answers))
             answers.append(watched_evidence(subject.target, subject.drafter, request))

@@ -31,16 +31,20 @@ _NEXT = np.array(
 _Q_ROOT = np.array([0.15, 0.35, 0.1, 0.4])
 _Q_CLOSE = np.array([0.48, 0.33, 0.15, 0.04])
 """Likely tokens have a little too much mass, so that too few rejections show."""
+_Q_FAR = np.array([0.02, 0.02, 0.02, 0.94])
+"""The first sibling is rejected almost always, and then every seventh second one."""
+_Q_REJECTED = np.array([0.02, 0.21, 0.08, 0.69])
+"""Under top-p the likeliest token is rejected, and top-p once more would cut the residual."""
 _Q_NEXT = _NEXT[[2, 3, 1, 0]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class RuleCase:
     """A tree whose tokens are drawn anew for each outcome, under some sampling settings."""
 
     name: str
     parents: tuple[int, ...]
-    """The parent of each node, of depth 2 at most. The root's is itself."""
+    """The parent of each node. The root's is itself."""
     num_verify: int
     """Nodes that may be accepted, the first ones."""
     is_drawn: bool
@@ -48,17 +52,25 @@ class RuleCase:
     sampling: Sampling = field(default_factory=lambda: Sampling(1.0))
     support: int = VOCAB
     """The first tokens, to which q at the root is limited."""
-    is_close: bool = False
-    """q at the root is like p."""
+    q_root: Array = field(default_factory=lambda: _Q_ROOT)
+    """q at the root: [4]."""
 
 
 CASES = (
     RuleCase("fixed guesses", (0, 0, 0, 1, 1, 0), 5, is_drawn=False, sampling=Sampling(0.7)),
-    RuleCase("drawn chain", (0, 0, 1), 3, is_drawn=True, sampling=Sampling(1.5), is_close=True),
+    RuleCase("drawn chain", (0, 0, 1), 3, is_drawn=True, sampling=Sampling(1.5), q_root=_Q_CLOSE),
     RuleCase("drawn siblings", (0, 0, 0, 0, 1, 1, 2), 7, is_drawn=True),
     RuleCase("drawn siblings, top-p", (0, 0, 0, 0, 1, 1, 2), 7, is_drawn=True,
              sampling=Sampling(1.0, top_p=0.85)),
     RuleCase("more siblings than q has tokens", (0, 0, 0, 0, 1), 5, is_drawn=True, support=2),
+    RuleCase("drawn siblings, far from p", (0, 0, 0, 0), 4, is_drawn=True, q_root=_Q_FAR),
+    RuleCase("rejected guess, top-p", (0, 0, 1), 3, is_drawn=True, q_root=_Q_REJECTED,
+             sampling=Sampling(1.0, top_p=0.85)),
+    RuleCase("drawn siblings, top-k", (0, 0, 0, 1), 4, is_drawn=True,
+             sampling=Sampling(1.0, top_k=2)),
+    RuleCase("drawn siblings, T=0.3", (0, 0, 0, 1), 4, is_drawn=True, sampling=Sampling(0.3)),
+    RuleCase("five levels, twelve nodes", (0, 0, 0, 0, 1, 1, 4, 4, 6, 6, 8, 8), 12, is_drawn=True,
+             q_root=_Q_CLOSE),
 )  # fmt: skip
 
 
@@ -102,10 +114,10 @@ def _outcomes(rule: Rule, case: RuleCase, num_draws: int, *, vocab: int) -> Outc
     generator = np.random.default_rng([0, CASES.index(case)])  # a seed for each case
     sampler = Sampler(case.sampling, torch.device("cpu"), seed=0)
     layout = TreeLayout.from_parents(case.parents, "cpu")  # the tree without tokens
-    # Row 0 is the root's, row 1 + token follows that token: p, probs (p within top-p) and counts
-    # are [1 + 4, 4], logits [1 + 4, vocab].
+    # Row 0 is the root's, row 1 + token follows that token: p, probs (p within top-p and top-k)
+    # and counts are [1 + 4, 4], logits [1 + 4, vocab].
     p = np.stack([_ROOT, *_NEXT])
-    probs = np.stack([_kept(row_p, case.sampling.top_p) for row_p in p])
+    probs = np.stack([_kept(row_p, case.sampling) for row_p in p])
     # The sampler divides by the temperature, so that softmax(logits / temperature) is p.
     logits = torch.full((1 + VOCAB, vocab), -1e4, dtype=torch.float64)  # -1e4: probability 0
     logits[:, :VOCAB] = torch.from_numpy(np.log(p) * case.sampling.temperature)
@@ -170,17 +182,19 @@ def _q_after(case: RuleCase, token: int | None) -> Array:
     """q after a drafted token, or at the root, as an array of its own: [4]."""
     if token is not None:
         return _Q_NEXT[token].copy()
-    root = (_Q_CLOSE if case.is_close else _Q_ROOT).copy()
+    root = case.q_root.copy()
     root[case.support :] = 0
     return root
 
 
-def _kept(p: Array, top_p: float) -> Array:
-    """The distribution with only the most likely tokens that reach `top_p` together."""
+def _kept(p: Array, sampling: Sampling) -> Array:
+    """The distribution with only the `top_k` likeliest tokens (0: all) that reach `top_p`."""
     order = np.argsort(-p)
     mass_before = np.concatenate([[0.0], p[order].cumsum()[:-1]])
-    is_kept = mass_before < top_p
+    is_kept = mass_before < sampling.top_p
     is_kept[0] = True
+    if sampling.top_k:
+        is_kept[sampling.top_k :] = False
     kept = np.zeros_like(p)
     kept[order[is_kept]] = p[order[is_kept]]
     return kept / kept.sum()

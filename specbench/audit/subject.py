@@ -24,6 +24,8 @@ from specbench.types import Completion, Request
 
 NUM_PROMPTS = 4
 """Prompts of most tests: the shortest unseen ones."""
+LONG = 150
+"""Tokens of a long prompt."""
 NUM_TASK_PROMPTS = 8
 """Prompts of each task that unseen ones are made of: enough to find who knows two of six tasks."""
 
@@ -37,6 +39,8 @@ class Subject:
     """Makes a fresh drafter."""
     prompts: Sequence[tuple[int, ...]]
     """The prompts of most tests."""
+    long_prompts: Sequence[tuple[int, ...]] = ()
+    """Long ones, on which right tokens are planted too: positions may go wrong far on."""
     budget: int = 64
     """Tokens of an answer."""
     task_prompts: Sequence[tuple[int, ...]] = ()
@@ -121,10 +125,12 @@ def load_subject(name: str, model: str, *, is_offline: bool = False) -> LoadedSu
     # Prompts of all tasks as token ids, and as many new ones mixed from their texts.
     task_prompts = render([*chain(*texts_by_task)])
     unseen_prompts = render([*chain(*map(new_texts, texts_by_task))])
+    by_length = sorted(unseen_prompts, key=len)
     subject = Subject(
         target,
         build,
-        prompts=sorted(unseen_prompts, key=len)[:NUM_PROMPTS],  # the shortest, for most tests
+        prompts=by_length[:NUM_PROMPTS],  # the shortest, for most tests
+        long_prompts=[prompt for prompt in by_length if len(prompt) >= LONG][:1],
         task_prompts=task_prompts,
         unseen_prompts=unseen_prompts,
     )

@@ -73,7 +73,7 @@ class Effort:
     """Tokens per method and temperature; without any, only recorded greedy answers are compared."""
     power: float | None = None
     """A total variation to be found, with as many more tokens as that needs."""
-    num_outcomes: int = 20_000
+    num_outcomes: int = 40_000
     """Outcomes that are drawn of each acceptance rule."""
 
 

@@ -17,14 +17,14 @@ ROOT = Path(__file__).parents[2]
 def test_a_planted_bug_is_found_and_sound_variants_and_real_methods_raise_no_alarm(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(checks, "NUM_TOKENS", 150)
+    monkeypatch.setattr(checks, "NUM_TOKENS", dict.fromkeys(checks.NUM_TOKENS, 150))
     monkeypatch.setattr(checks, "NUM_OUTCOMES", 500)
     ground = random_ground(("pld", "medusa"), layers=2)
     bug = next(bug for bug in BUGS if bug.name == "stale keys in one layer")
     found = audit_bug(bug, ground, Effort(num_tokens=150, num_outcomes=1500))
     assert (found["contract"], found["audit"]) == (True, True)
     assert found["by"]
-    monkeypatch.setattr(checks, "NUM_TOKENS", 50)
+    monkeypatch.setattr(checks, "NUM_TOKENS", dict.fromkeys(checks.NUM_TOKENS, 50))
     sound = audit_sound(SOUND[1], ground, Effort(num_tokens=60, num_outcomes=500))
     assert sound == {"contract": [], "audit": []}
     real = audit_real(ground, [3], Effort(num_tokens=40, num_outcomes=200))

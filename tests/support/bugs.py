@@ -53,8 +53,14 @@ BUGS = (
     ruled("accepts 10 % too often", "rule", f.faulty, leniency=1.1),
     ruled("accepts 50 % too often", "rule", f.faulty, leniency=1.5),
     ruled("no residual after a rejection", "rule", f.faulty, residual="none"),
-    ruled("half of q in the residual", "rule", f.faulty, residual="half", effort=6_600),
+    ruled("half of q in the residual", "rule", f.faulty, residual="half", effort=13_200),
     ruled("residual of the first sibling", "rule", f.faulty, residual="first"),
+    ruled("second residual of the first sibling", "rule", f.faulty, later="first sibling's"),
+    ruled("top-p again on the residual", "rule", f.faulty, later="top-p again"),
+    ruled("wrong below three levels", "rule", f.right_in_small_trees, most=3, of="levels"),
+    ruled("wrong in trees of nine nodes", "rule", f.right_in_small_trees, most=8, of="nodes"),
+    ruled("p without top-k", "rule", f.without_top_k),
+    ruled("greedy below a temperature of 0.5", "rule", f.greedy_if_cold),
     ruled("bonus from the parent's logits", "sampled", f.faulty, bonus="parent"),
     ruled("bonus is the best token", "sampled", f.faulty, bonus="greedy"),
     ruled("bonus without temperature", "rule", f.faulty, bonus="cold"),
@@ -74,6 +80,8 @@ BUGS = (
     Variant("cache loses an accepted row", "planted", target=f.LosesAccepted),
     Variant("stale keys in one layer", "planted", target=f.StaleLayer),
     Variant("wrong positions", "planted", target=f.WrongPositions),
+    Variant("wrong positions far on", "planted", target=f.WrongPositionsFarOn, is_output=False),
+    Variant("wrong positions after a rejection", "sampled", target=f.WrongAfterRejection),
     Variant("mask shows a cousin", "planted", target=f.SeesCousin),
     Variant("seed reused in every step", "sampled", f.ReusesSeed),
     Variant("one seed for all answers", "sampled", target=f.OneSeed),
@@ -96,9 +104,9 @@ BUGS = (
 """Bugs by the check that finds them."""
 
 SMALL = (
-    ruled("temperature 5 % too high in the rule", "rule", f.heated, by=1.05, effort=158_000),
-    ruled("accepts 2 % too often", "rule", f.faulty, leniency=1.02, effort=165_000),
-    ruled("bonus drawn from p^1.1", "rule", f.faulty, bonus="cool", effort=328_000),
+    ruled("temperature 5 % too high in the rule", "rule", f.heated, by=1.05, effort=316_000),
+    ruled("accepts 2 % too often", "rule", f.faulty, leniency=1.02, effort=330_000),
+    ruled("bonus drawn from p^1.1", "rule", f.faulty, bonus="cool", effort=656_000),
     patched("an answer that ends before EOS, once in 50", "ends",
             f.ends_early(lambda: randrange(50) == 0), effort=80),
 )  # fmt: skip

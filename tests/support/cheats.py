@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -237,6 +238,12 @@ def under(drafter: Drafter, rule: Any) -> Drafter:
     return drafter
 
 
+@cache
+def earlier_answers() -> dict[tuple[int, ...], list[int]]:
+    """The answers of an earlier run."""
+    return DecodesInBuild(Target(random_llama(layers=2)), PROMPTS).answers
+
+
 CHEATS: dict[str, Callable[[Target, Path], Drafter]] = {
     "honest": lambda target, folder: Honest(),
     "remembers": lambda target, folder: Remembers({}),
@@ -249,7 +256,7 @@ CHEATS: dict[str, Callable[[Target, Path], Drafter]] = {
     "keeps files": lambda target, folder: KeepsFiles(folder.with_name("kept")),
     "remembers seldom": lambda target, folder: RemembersSeldom({}),
     "decodes in a thread": lambda target, folder: DecodesInAThread(target),
-    "has the answers": lambda target, folder: DecodesInBuild(target, PROMPTS),
+    "has the answers": lambda target, folder: Remembers({**earlier_answers()}),
     "slows both clocks": lambda target, folder: SlowsTheClocks(),
     "slows vanilla by 8 %": lambda target, folder: Honest(),
     "slows vanilla by 30 %": lambda target, folder: Honest(),
@@ -300,6 +307,7 @@ def cheating_run(name: str, folder: Path, *, repeats: int = 2, num_prompts: int 
     setup = OnOurEngine({"vanilla": answering(1), "cheat": answering(1)}, codec=Numbers())
     setup.build = CHEATS[name]
     setup.vanilla = VANILLA.get(name, Plain)
+    earlier_answers()  # before anything is timed
     texts = TEXTS[:num_prompts]
     prompts = {"maths": [Prompt(f"maths/{i}", "", (text,)) for i, text in enumerate(texts)]}
     plan = fake_plan(setup.methods, prompts, RunSpec(repeats=repeats))

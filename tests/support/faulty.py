@@ -21,7 +21,7 @@ from tests.support.noisy_target import NoisyTarget
 
 def faulty(
     tree: DraftTree, logits: Tensor, sampler: Sampler, *, leniency: float = 1.0,
-    residual: str = "own", bonus: str = "own", has_scratch: bool = False,
+    residual: str = "own", bonus: str = "own", has_scratch: bool = False, later: str = "own",
 ) -> Tensor:  # fmt: skip
     """The lossless rule with a fault, for drawn guesses; without arguments it is sound."""
     n, layout = tree.num_nodes, tree.layout
@@ -34,7 +34,7 @@ def faulty(
     assert q is not None
     accepted, is_open = torch.zeros(n, dtype=torch.bool), torch.ones(n, dtype=torch.bool)
     is_leaf = torch.ones(n, dtype=torch.bool)
-    for child in layout.siblings:
+    for number, child in enumerate(layout.siblings):
         token, is_tried = tree.tokens[child][:, None], is_open & (child > 0)
         is_tried &= child < tree.num_verify
         is_leaf &= child == 0
@@ -45,9 +45,14 @@ def faulty(
         taken = {
             "own": q[child], "half": q[child] / 2, "first": q[layout.siblings[0]], "none": 0 * p,
         }[residual]  # fmt: skip
+        if later == "first sibling's" and number:  # from the second rejection on
+            taken = q[layout.siblings[0]]
         rest = (p - taken).clamp(min=0)
         is_rejected = (is_tried & ~kept)[:, None] & (rest.sum(-1, keepdim=True) > 0)
-        p = torch.where(is_rejected, rest / rest.sum(-1, keepdim=True), p)
+        rest = rest / rest.sum(-1, keepdim=True).clamp(min=1e-9)
+        if later == "top-p again":
+            rest = sampler.probs(rest.clamp(min=1e-30).log() * sampler.sampling.temperature)
+        p = torch.where(is_rejected, rest, p)
     drawn = sampler.draw(p)
     other = {
         "own": drawn, "parent": sampler.draw(target[layout.parents]),
@@ -55,6 +60,31 @@ def faulty(
         "cool": sampler.draw(target**1.1),
     }[bonus]  # fmt: skip
     return select(tree, accepted, torch.where(is_leaf, other, drawn))
+
+
+def right_in_small_trees(
+    tree: DraftTree, logits: Tensor, sampler: Sampler, *, most: int, of: str
+) -> Tensor:
+    """The bonus is the best token in trees with more nodes, or deeper, than a number."""
+    size = tree.num_nodes if of == "nodes" else tree.layout.max_depth
+    on_path, tokens, next_ids = lossless(tree, logits, sampler)
+    is_large = size > most and not sampler.sampling.is_greedy
+    return torch.stack([on_path, tokens, logits.argmax(-1) if is_large else next_ids])
+
+
+def without_top_k(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
+    """Draws from all tokens."""
+    seed = int(sampler.uniform(1) * 2**31)
+    sampling = replace(sampler.sampling, top_k=0)
+    return lossless(tree, logits, Sampler(sampling, logits.device, seed=seed))
+
+
+def greedy_if_cold(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
+    """Greedy below a temperature of 0.5."""
+    if 0 < sampler.sampling.temperature < 0.5:
+        greedy = Sampler(Sampling(), logits.device, seed=0)
+        return lossless(replace(tree, q=None), logits, greedy)
+    return lossless(tree, logits, sampler)
 
 
 def heated(tree: DraftTree, logits: Tensor, sampler: Sampler, *, by: float = 0) -> Tensor:
@@ -137,6 +167,27 @@ class WrongPositions(Target):
         return super().forward(
             replace(tree, layout=replace(tree.layout, depths=depths + (depths > 0)))
         )
+
+
+class WrongPositionsFarOn(WrongPositions):
+    """Draft tokens are one position too far beyond 150 tokens."""
+
+    def forward(self, tree: DraftTree) -> Forward:
+        is_far = self.cache.length > 150
+        return super().forward(tree) if is_far else Target.forward(self, tree)
+
+
+class WrongAfterRejection(WrongPositions):
+    """Draft tokens are one position too far after a step that accepted none."""
+
+    was_rejected = False
+
+    def forward(self, tree: DraftTree) -> Forward:
+        return super().forward(tree) if self.was_rejected else Target.forward(self, tree)
+
+    def commit(self, path: Sequence[int]) -> None:
+        super().commit(path)
+        self.was_rejected = len(path) == 1
 
 
 class SeesCousin(Target):
