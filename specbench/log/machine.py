@@ -108,6 +108,8 @@ class Threads(Struct, frozen=True, omit_defaults=True):
     """Seconds of a step by method and number of threads tried; the same for equal trees."""
     row_step_s: dict[str, dict[str, float]] = {}
     """Seconds of a step of the target by rows and number of threads tried."""
+    share_of_others: float = 0.0
+    """Share of the processor that others took while numbers were tried; absent if little."""
     num_changes: int = 0
     """Of older versions: times that the number changed between prompts."""
 

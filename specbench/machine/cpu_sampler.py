@@ -37,12 +37,9 @@ class CpuSampler(Sampler):
         last = self._last
         now = self._read()
         self._last = now
-        cores_s = now.cores_s - last.cores_s
-        if cores_s <= 0:
+        if now.cores_s <= last.cores_s:
             return
-        work_s = now.work_s - last.work_s
-        others_s = work_s - (now.own_s - last.own_s)
-        self._shares.add(min(max(others_s / cores_s, 0.0), 1.0))
+        self._shares.add(share_of_others(last, now))
         self._clocks.add(now.clock_mhz or None)
 
     def describe(self) -> CpuUse | None:
@@ -51,6 +48,15 @@ class CpuSampler(Sampler):
         if shares is None:
             return None
         return CpuUse(self._shares.count, self.interval_s, shares, self._clocks.span())
+
+
+def share_of_others(last: CpuMoment, now: CpuMoment) -> float:
+    """The share of the cores' time between two moments that other programs took, 0 to 1."""
+    cores_s = now.cores_s - last.cores_s
+    if cores_s <= 0:
+        return 0.0
+    others_s = (now.work_s - last.work_s) - (now.own_s - last.own_s)
+    return min(max(others_s / cores_s, 0.0), 1.0)
 
 
 def read_moment() -> CpuMoment:

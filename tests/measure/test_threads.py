@@ -62,6 +62,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     monkeypatch.setattr(threads, "perf_counter", made)
     monkeypatch.setattr(trial, "perf_counter", made)
     monkeypatch.setattr(threads, "sleep", made.step)
+    monkeypatch.setattr(threads, "share_of_others", lambda last, now: 0.0)
     return made
 
 
@@ -104,6 +105,27 @@ def test_the_fastest_number_is_vanillas_also_after_a_slow_moment_and_all_times_a
     chosen = threads.choose_threads(random_target(), None)
     assert (chosen.num, chosen.chosen_by, torch.get_num_threads()) == (2, "measured", 2)
     assert {*chosen.step_s} == {"4", "2", "1"}
+
+
+@pytest.mark.parametrize(("share", "num"), [(0.0, 4), (0.5, 1)])
+def test_beside_another_program_a_number_has_to_stay_fast(
+    share: float, num: int, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step of many threads is fast after one of few, and slow after another of many."""
+    last = 1
+
+    def step() -> float:
+        nonlocal last
+        now, before = torch.get_num_threads(), last
+        last = now
+        is_held_up = now > 1 and before == now
+        return clock.step(0.0107 if is_held_up else {4: 0.0006, 2: 0.0008, 1: 0.0011}[now])
+
+    monkeypatch.setattr(threads, "token_step", lambda *given: step)
+    monkeypatch.setattr(threads, "share_of_others", lambda last, now: share)
+    chosen = threads.choose_threads(random_target(), None)
+    assert (chosen.num, chosen.share_of_others) == (num, share)
+    assert threads._counts_beside(chosen) == ([1] if share else [4, 2, 1])
 
 
 def test_each_method_has_its_own_number_all_prefills_one_and_equal_trees_share(

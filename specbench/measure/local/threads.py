@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from statistics import median
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING
 
@@ -17,11 +18,13 @@ from msgspec.structs import replace
 
 from specbench.engine.clock import Stopwatch
 from specbench.log.machine import Threads
+from specbench.log.usage import BUSY_SHARE
+from specbench.machine.cpu_sampler import read_moment, share_of_others
 from specbench.machine.threads import is_number_given, thread_counts, waiting
 from specbench.measure.local.trial import Trial, TrialOver, TrialWatch
 from specbench.measure.local.trial import set_threads as set_threads
 from specbench.settings.grids import ROWS
-from specbench.settings.step_times import StepTimes, rounded_times
+from specbench.settings.step_times import FASTER, StepTimes, rounded_times
 
 if TYPE_CHECKING:
     from specbench.engine.target import Target
@@ -41,6 +44,8 @@ METHODS_S = 2.5
 """Seconds to choose those of all methods."""
 PAUSE_S = 0.5
 """The pause before a choice is repeated."""
+SUSTAINED_S = 0.4
+"""Seconds that each number decodes at a stretch beside other programs."""
 
 
 def choose_threads(target: Target, asked: int | None, before: Threads | None = None) -> Threads:
@@ -68,10 +73,57 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
     time_step = token_step(target)  # returns the seconds of a step of one token
     # Steps are timed for VANILLA_S seconds. The largest number stays unless another is faster; if
     # a smaller one wins, the trial is repeated.
+    began = read_moment()
     trial = _confirmed(lambda: Trial(counts, largest, VANILLA_S).measure(time_step), largest)
-    set_threads(trial.best)
-    step_s = rounded_times(trial.medians)  # number of threads as a text ("2") -> median seconds
-    return Threads(trial.best, chosen_by="measured", waiting=waiting(), step_s=step_s)
+    others = share_of_others(began, read_moment())
+    best, step_s = trial.best, trial.medians  # median seconds by number of threads
+    if (
+        others > BUSY_SHARE and best > 1
+    ):  # then threads that just slept are faster than those that go on
+        step_s |= _sustained([count for count in counts if count <= best], time_step)
+        best = _fastest(step_s, best)
+    set_threads(best)
+    return Threads(
+        best,
+        chosen_by="measured",
+        waiting=waiting(),
+        step_s=rounded_times(step_s),
+        share_of_others=round(others, 3) if others > BUSY_SHARE else 0.0,
+    )
+
+
+def _sustained(counts: Sequence[int], time_step: Callable[[], float]) -> dict[int, float]:
+    """Median seconds of steps by number of threads, after half of `SUSTAINED_S` with each.
+
+    A trial changes the number at each step. Beside other programs the threads that slept
+    meanwhile run first, so that the step of many threads looks faster than it stays.
+    """
+    median_s = {}
+    for count in counts:
+        set_threads(count)
+        times: list[float] = []
+        began = perf_counter()
+        while perf_counter() - began < SUSTAINED_S or len(times) < 2:
+            times.append(time_step())
+        median_s[count] = median(times[len(times) // 2 :])
+    return median_s
+
+
+def _fastest(step_s: Mapping[int, float], usual: int) -> int:
+    """The usual number of threads, or a smaller one that is faster by `FASTER`."""
+    fastest = min((count for count in step_s if count <= usual), key=step_s.__getitem__)
+    return fastest if step_s[usual] > FASTER * step_s[fastest] else usual
+
+
+def _counts_beside(chosen: Threads) -> list[int]:
+    """Numbers of threads to try for other steps than vanilla's.
+
+    Beside other programs they are at most vanilla's, which alone was tried at a stretch.
+    """
+    counts = thread_counts()
+    if chosen.share_of_others:
+        return [count for count in counts if count <= chosen.num]
+    return counts
 
 
 def step_times(
@@ -88,7 +140,7 @@ def step_times(
         chosen: vanilla's number of threads, and who chose it.
         every_rows: the numbers of rows to time.
     """
-    counts = thread_counts() if chosen.chosen_by == "measured" else [chosen.num]
+    counts = _counts_beside(chosen) if chosen.chosen_by == "measured" else [chosen.num]
     step_s: dict[int, dict[int, float]] = {}  # median seconds by rows and number of threads
     for num_rows in [*every_rows, *every_rows]:
         time_step = token_step(target, num_rows, prompt_ids)  # returns the seconds of a step
@@ -118,7 +170,7 @@ def choose_for_methods(
         decode: completes a request with the method of a label, watched by a stopwatch.
         rows: rows of a usual step by method. Methods with equally many share a number.
     """
-    counts = thread_counts()  # numbers of threads to try
+    counts = _counts_beside(chosen)  # numbers of threads to try
     usual = chosen.num
     # A trial times each number in turn; `_confirmed` repeats it if one below the usual wins.
     prefill_trial = _confirmed(lambda: Trial(counts, usual, PREFILL_S).measure(prefill), usual)
