@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from specbench.data.cache import cache_dir, cached_sha256
-from specbench.errors import CheckpointError, UserError, os_errors, printable, reason_of
+from specbench.errors import CheckpointError, UserError, os_errors, printable, reading, reason_of
 from specbench.models.cards import GGUF_TYPE
 
 _DTYPE_OF_PLAIN = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 """Type of weights that are not quantised -> the dtype that they keep."""
+_HASHES = "converted.sha256"
+"""The file with the hashes of converted files, by name, in JSON."""
 _AGAIN = "Copy or download it again."
 
 
@@ -52,13 +54,33 @@ def gguf_folder(file: Path, *, what: str) -> Path:
     ):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):
-            if not folder.is_dir():
+            if not (folder / _HASHES).is_file():  # an older version's has no hashes
+                shutil.rmtree(folder, ignore_errors=True)
                 shutil.rmtree(partial, ignore_errors=True)
                 partial.mkdir()
                 _convert(file, partial, what)
+                hashes = {path.name: cached_sha256(path) for path in partial.iterdir()}
+                (partial / _HASHES).write_text(json.dumps(hashes), encoding="utf-8")
                 partial.rename(folder)
+            _check_unchanged(folder, what)
             _link(file, folder / file.name)
     return folder
+
+
+def _check_unchanged(folder: Path, what: str) -> None:
+    """Refuse a converted file that is not as it was written.
+
+    Raises:
+        CheckpointError: its hash is another one.
+    """
+    with reading(folder / _HASHES, what, f"Remove {folder}."):
+        hashes: dict[str, str] = json.loads((folder / _HASHES).read_text(encoding="utf-8"))
+    for name, sha256 in hashes.items():
+        if cached_sha256(folder / name) != sha256:
+            raise CheckpointError(
+                f"{what}: {folder / name} has changed since it was converted.",
+                f"Remove {folder}: the next run converts the GGUF file again.",
+            )
 
 
 def _link(file: Path, link: Path) -> None:

@@ -36,6 +36,26 @@ def convert(file: Path) -> Path:
     return resolve_model(find_model(str(file)), offline=True)
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_a_converted_file_that_has_changed_is_refused(file: Path, name: str) -> None:
+    write_gguf(file, "F32")
+    folder = convert(file)
+    assert convert(file) == folder
+    content = bytearray((folder / name).read_bytes())
+    content[-9:] = bytes(9)
+    (folder / name).write_bytes(content)
+    with pytest.raises(CheckpointError, match=f"{name} has changed since it was converted"):
+        convert(file)
+
+
+def test_a_conversion_of_an_older_version_without_hashes_is_made_anew(file: Path) -> None:
+    write_gguf(file, "F32")
+    folder = convert(file)
+    (folder / "converted.sha256").unlink()
+    (folder / "model.safetensors").write_bytes(b"")
+    assert (convert(file) / "model.safetensors").stat().st_size > 1000
+
+
 @pytest.mark.parametrize(
     ("kind", "dtype", "shown"),
     [
