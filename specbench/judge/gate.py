@@ -8,6 +8,8 @@ The checks of each cell of the baseline are:
 - audit: no lossless method failed the run's stored audit (`specbench audit`).
 - source of speed: no method gains by memory, by vanilla's answers or by work that is not timed (see
   `analysis.cheats`). This is about the whole run.
+- steps: equal answers of a method whose drafts repeat take equal steps, at temperature 0 in float32
+  on the same kind of machine.
 - MAT: it has not dropped or risen by more than is allowed. This carries over between machines.
 - speed: the method has not become slower by more than is allowed, in seconds per token and in
   speedup over the run's own vanilla. Seconds alone would blame a method for a busy machine, the
@@ -25,6 +27,7 @@ from specbench.judge.audited import check_audit
 from specbench.judge.baseline_pool import check_speeds
 from specbench.judge.checks import Check, CheckedRun
 from specbench.judge.comparison import MEAN, Comparison, compare_tabled
+from specbench.judge.exact_steps import check_steps
 from specbench.judge.gate_notes import GateResult
 from specbench.judge.outputs import check_outputs
 from specbench.judge.performance import check_performance
@@ -66,6 +69,9 @@ def check(
         *check_audit(run.audit, baseline.header),  # the stored audit of the run's answers
         *check_performance(comparisons, allowed, has_speed=no_speed_reason is None and not more),
     ]
+    for load in baseline.loads:
+        name = _name_of_load(load, baseline.loads)
+        checks += check_steps(tables.at(load).run, baseline_tables[0].at(load).run, allowed, name)
     if more and no_speed_reason is None:
         checks += _check_speeds(tables, baseline_tables, allowed.max_slowdown)
     ordered_checks = (  # of the whole run, of its cells, and of where its speed comes from

@@ -1,0 +1,121 @@
+"""Equal answers that take other steps than in the baseline."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.judge.allowed import Allowed
+from specbench.judge.checks import Check
+from specbench.judge.gate import check
+from specbench.log.run import Run
+from specbench.log.store import read_run
+from specbench.types import Record
+from tests.analysis.run_factory import full_run
+from tests.judge.changing import with_header, with_records
+
+ROOT = Path(__file__).parents[2]
+REPEATABLE = {"methods__sps__is_repeatable": True, "model__dtype": "float32"}
+BASELINE = with_header(full_run(id="old"), **REPEATABLE)
+
+
+def changed(samples: int, of_step: int = 1, **header: Any) -> Run:
+    """A run in which SpS splits steps of its first answers on GSM8K in two."""
+
+    def split(record: Record) -> Record:
+        number = int(record.key.sample_id.rpartition("/")[2])
+        if (record.key.method, record.key.task) != ("sps", "gsm8k") or number >= samples:
+            return record
+        lengths: list[int] = []
+        for length in record.accept_lengths:
+            is_split = length > 1 and len(lengths) % of_step == 0
+            lengths += (length - 1, 1) if is_split else (length,)
+        return replace(record, accept_lengths=tuple(lengths))
+
+    return with_header(with_records(with_header(BASELINE, id="new"), split), **header)
+
+
+def steps(run: Run, baseline: Run = BASELINE, max_drop: float = 0.02) -> list[Check]:
+    """The checks of equal answers."""
+    gate = check(run, baseline, Allowed(speed="never", max_mat_drop=max_drop))
+    return [one for one in gate.checks if one.name == "steps"]
+
+
+def test_two_answers_with_other_steps_fail_without_a_test() -> None:
+    (failed,) = steps(changed(2))
+    assert failed.status == "failed" and failed.cell
+    assert (failed.cell.method, failed.cell.task) == ("sps", "gsm8k")
+    assert failed.text.startswith("2 of 8 equal answers took other steps, ")
+    assert "MAT is lower by" in failed.text and "2.0% is allowed" in failed.text
+    (risen,) = steps(BASELINE, with_header(changed(2), id="other"))
+    assert risen.status == "failed" and "MAT is higher by" in risen.text
+
+
+@pytest.mark.parametrize(("run", "max_drop"), [(changed(1), 0.02), (changed(8), 0.9)])
+def test_one_answer_and_a_change_that_is_allowed_are_named(run: Run, max_drop: float) -> None:
+    (named,) = steps(run, max_drop=max_drop)
+    assert named.status == "passed" and "took other steps" in named.text
+    notes = check(run, BASELINE, Allowed(speed="never", max_mat_drop=max_drop)).notes
+    assert [note.text for note in notes if note.label == "Steps"] == [
+        f"SpS, {named.task}: {named.text}"
+    ]
+
+
+def test_other_lists_of_equal_sums_are_named() -> None:
+    def reverse(record: Record) -> Record:
+        if (record.key.method, record.key.sample_id) != ("sps", "gsm8k/3"):
+            return record
+        return replace(record, accept_lengths=record.accept_lengths[::-1])
+
+    (named,) = steps(with_records(with_header(BASELINE, id="new"), reverse))
+    assert (named.status, named.text) == ("passed", "1 of 8 equal answers took other steps")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"methods__sps__is_repeatable": False},
+        {"methods__sps__is_repeatable": None},
+        {"model__dtype": "bfloat16"},
+        {"environment__cpu__model": "Another CPU"},
+    ],
+)
+def test_what_rounds_or_draws_otherwise_is_not_judged_so(header: dict[str, Any]) -> None:
+    baseline = with_header(BASELINE, **{k: v for k, v in header.items() if "dtype" in k})
+    assert steps(changed(8, **header), baseline) == []
+
+
+def test_an_answer_after_another_dialogue_is_no_pair() -> None:
+    def with_second_turn(run: Run, first: int) -> Run:
+        records = []
+        for one in run.records:
+            records.append(one)
+            if one.key.method != "vanilla":
+                ids = (first, *one.token_ids[1:])
+                records[-1] = replace(one, token_ids=ids)
+            records.append(replace(one, key=replace(one.key, turn=1)))
+        return replace(run, records=tuple(records))
+
+    assert len(steps(with_second_turn(changed(2), 5), with_second_turn(BASELINE, 5))) == 1
+    assert steps(with_second_turn(changed(2), 5), with_second_turn(BASELINE, 6)) == []
+
+
+@pytest.mark.parametrize("name", ["amd-epyc-2-cores", "smollm2-135m-cpu"])
+def test_recorded_passes_are_equal(name: str) -> None:
+    """No honest pair of passes differs, of methods that say now that their drafts repeat."""
+    run = read_run(ROOT / "results" / "recorded" / name)
+    methods = [label for label in run.header.methods if label not in ("vanilla", "lookahead")]
+    header: dict[str, Any] = {f"methods__{label}__is_repeatable": True for label in methods}
+
+    def only(number: int) -> Run:
+        """One pass as a run of its own."""
+        records = tuple(
+            replace(one, key=replace(one.key, repeat=0))
+            for one in run.records
+            if one.key.repeat == number
+        )
+        values = header | {"id": f"pass-{number}", "spec__values__repeats": 1}
+        return with_header(replace(run, records=records), **values)
+
+    assert steps(only(1), only(0)) == []
