@@ -12,9 +12,12 @@ _DEBUG = "--debug"
 
 def main() -> None:
     """Run the command given in `sys.argv` and exit; an error is one message and an exit code."""
+    from specbench.errors import lasting_interrupts
+
     try:
-        _main()
-    except KeyboardInterrupt:  # while modules are imported
+        with lasting_interrupts():
+            _main()
+    except KeyboardInterrupt:  # while modules are imported, or as the program exits
         print("Interrupted.", file=sys.stderr)
         raise SystemExit(130) from None
 

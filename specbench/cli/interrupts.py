@@ -18,7 +18,7 @@ from typing import Any
 from typer.core import TyperGroup
 
 from specbench.cli.streams import unhandled_os_errors
-from specbench.errors import SpecbenchError
+from specbench.errors import SpecbenchError, is_interrupt, send_dropped_interrupts
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -40,7 +40,11 @@ class InterruptibleGroup(TyperGroup):
         try:
             with unhandled_os_errors():  # before typer, which ends silently if a pipe is closed
                 return super().invoke(ctx)
-        except KeyboardInterrupt:
+        except SpecbenchError:
+            raise
+        except (Exception, KeyboardInterrupt) as error:
+            if not is_interrupt(error):
+                raise
             raise Interrupted("Interrupted.") from None
         finally:
             for signal_number, handler in outer_handlers.items():
@@ -50,8 +54,10 @@ class InterruptibleGroup(TyperGroup):
 def interrupt_once(received: int, _frame: Any) -> None:
     """Ignore these signals from now on: a second one must not disturb the end.
 
-    After a hang-up, what a command writes to its terminal is dropped: the terminal is gone.
+    A first one that arrives in a finalizer is sent again. After a hang-up, what a command writes
+    to its terminal is dropped: the terminal is gone.
     """
+    send_dropped_interrupts()
     for signal_number in _SIGNALS:
         signal.signal(signal_number, signal.SIG_IGN)
     if received == signal.SIGHUP:

@@ -1,8 +1,14 @@
 """Errors for users, and guards against foreign code, files and text."""
 
 from specbench.errors.guards import containing, memory_limit, os_errors, reading, time_limit
+from specbench.errors.interrupts import (
+    is_interrupt,
+    lasting_interrupts,
+    send_dropped_interrupts,
+)
 from specbench.errors.kinds import (
     CheckpointError,
+    ClockError,
     ContractFault,
     MethodFault,
     NonFiniteError,
@@ -10,6 +16,7 @@ from specbench.errors.kinds import (
     SpecbenchError,
     TooLarge,
     UserError,
+    checked_seconds,
     unknown_name,
 )
 from specbench.errors.reasons import (
@@ -32,6 +39,7 @@ from specbench.errors.safe_text import (
 
 __all__ = [
     "CheckpointError",
+    "ClockError",
     "ContractFault",
     "MethodFault",
     "NonFiniteError",
@@ -39,6 +47,7 @@ __all__ = [
     "SpecbenchError",
     "TooLarge",
     "UserError",
+    "checked_seconds",
     "containing",
     "cut",
     "debug_traceback",
@@ -47,12 +56,15 @@ __all__ = [
     "few",
     "first_line",
     "is_debugging",
+    "is_interrupt",
+    "lasting_interrupts",
     "memory_limit",
     "os_errors",
     "printable",
     "printable_values",
     "reading",
     "reason_of",
+    "send_dropped_interrupts",
     "terminal_text",
     "time_limit",
     "unknown_name",

@@ -59,6 +59,25 @@ class RunFolderError(UserError):
     """A run folder that cannot be read or written, is in use, or has a newer schema."""
 
 
+class ClockError(UserError):
+    """A clock of this machine went back, or stood still, while something was timed."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "Let no program set this machine's clock, then measure again.")
+
+
+def checked_seconds(seconds: float, what: str) -> float:
+    """The seconds that `what` took, if a clock that runs can have measured them.
+
+    Raises:
+        ClockError: they are zero or negative.
+    """
+    if seconds > 0:
+        return seconds
+    fault = f"went back by {-seconds:.3g} s or more" if seconds else "stood still"
+    raise ClockError(f"The clock {fault} during {what}.")
+
+
 class NonFiniteError(SpecbenchError):
     """Logits of a target or a draft that are NaN or infinite."""
 

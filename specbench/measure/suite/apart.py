@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from specbench.errors import SpecbenchError, describe_error
+from specbench.errors import SpecbenchError, describe_error, lasting_interrupts
 from specbench.log.run import Run
 from specbench.log.store import HEADER, read_run
 from specbench.machine.threads import wait_briefly
@@ -104,7 +104,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
     try:
-        complete(order, Progress(print))
+        with lasting_interrupts():
+            complete(order, Progress(print))
     except SpecbenchError as error:
         print(f"{error.message} {error.hint}".strip().replace("\n", " "))
         return error.exit_code
