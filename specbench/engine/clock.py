@@ -6,6 +6,7 @@ from typing import Any, Literal, Protocol
 
 import torch
 
+from specbench.errors import checked_seconds
 from specbench.types import Phases
 
 Phase = Literal["draft", "verify", "commit", "host"]
@@ -59,7 +60,10 @@ class HostStopwatch(Stopwatch):
     def read(self) -> Phases:
         seconds = dict.fromkeys(PHASES, 0.0)
         for phase, (begin, end) in zip(self._phases, pairwise(self._marks), strict=True):
-            seconds[phase] += self._between(begin, end)
+            lap_s = self._between(begin, end)
+            if lap_s < 0:
+                checked_seconds(lap_s, "an answer")  # raises
+            seconds[phase] += lap_s
         return Phases(*seconds.values())
 
     def _mark(self) -> Any:

@@ -13,7 +13,7 @@ from specbench.engine.draft_check import CheckedStep, check_draft
 from specbench.engine.drafter import Drafter, State, StepResult
 from specbench.engine.layers.torch_attention import without_cudnn_attention
 from specbench.engine.target import Forward, Target
-from specbench.errors import ContractFault, NonFiniteError, UserError
+from specbench.errors import ContractFault, NonFiniteError, UserError, checked_seconds
 from specbench.types import Completion, Request, Step, StopReason, TracedStep
 
 
@@ -39,6 +39,7 @@ def decode(
     Raises:
         UserError: the budget is not positive, or the prompt is empty or fills the context.
         NonFiniteError: logits are NaN or infinite.
+        ClockError: the clock went back or stood still.
         ContractFault: the drafter breaks its contract (see `engine.draft_check`).
     """
     limit = token_limit(target, request)
@@ -91,11 +92,14 @@ def decode(
         step.check(target.vocab_size)
     token_ids = tuple(state.token_ids[len(request.prompt_ids) :])
     reason = stop_reason(request, token_ids)
-    return Completion(
-        token_ids, reason, tuple(steps), prefill_end_s - prefill_begin_s,
+    completion = Completion(
+        token_ids, reason, tuple(steps),
+        checked_seconds(prefill_end_s - prefill_begin_s, "a prefill"),
         decode_end_s - decode_begin_s, watch.read(),
         trace=tuple(tree.read() for tree in traced), draft_prefill_s=draft_prefill_s,
     )  # fmt: skip
+    checked_seconds(completion.least_s, "an answer")
+    return completion
 
 
 class _TracedTree(NamedTuple):

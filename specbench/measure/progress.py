@@ -72,7 +72,7 @@ class Tally:
         """The time for the rest at the pace so far, "0:04:10 left"; empty if that is unknown."""
         if not 0 < self.num_finished < self.total:
             return ""
-        seconds = (perf_counter() - self.began) / self.num_finished
+        seconds = max(0.0, perf_counter() - self.began) / self.num_finished
         return f"{timedelta(seconds=round(seconds * (self.total - self.num_finished)))} left"
 
 

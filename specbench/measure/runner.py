@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 from specbench.data.prompts import Prompt
-from specbench.errors import SpecbenchError, debug_traceback, describe_fault
+from specbench.errors import SpecbenchError, checked_seconds, debug_traceback, describe_fault
 from specbench.machine.pauses import PauseWatch
 from specbench.measure.base import Plan, Progress, RequestBackend, Sample, Sink, Work
 from specbench.measure.order import method_order
@@ -71,6 +71,7 @@ class SampleRunner:
             self.watch.take()  # drops the seconds of pauses until now
             completion = self.backend.complete(key.method, request)
             is_paused = self.watch.take() > 0
+            checked_seconds(completion.least_s, "the answer")
             self.backend.remember(key.method)  # keeps what it learnt, with scope=run
         except Exception as error:  # any method, any plug-in, any model
             reason = error.message if isinstance(error, SpecbenchError) else describe_fault(error)

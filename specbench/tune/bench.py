@@ -21,6 +21,7 @@ from specbench.engine.clock import DeviceClock
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter
 from specbench.engine.target import Target
+from specbench.errors import checked_seconds
 from specbench.log.machine import Threads
 from specbench.measure.local import threads as cores
 from specbench.settings import grids
@@ -261,7 +262,7 @@ class Bench:
 
         def on_prefilled() -> None:
             nonlocal prefill_s  # called by `decode`, once
-            prefill_s = self.clock.now() - began_s
+            prefill_s = checked_seconds(self.clock.now() - began_s, "a prefill")
             cores.set_threads(num_threads)
 
         with suppress(EnoughSteps):

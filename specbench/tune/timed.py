@@ -10,6 +10,7 @@ from specbench.engine.drafter import Drafter, State, StepResult
 from specbench.engine.planting import plant
 from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree
+from specbench.errors import checked_seconds
 from specbench.measure.local import threads as cores
 
 PLANTED_TOKENS = (0, 1, 2)
@@ -83,7 +84,7 @@ class TimedDrafter(Drafter):
 
     def _end_step(self) -> None:
         if self.contexts:
-            self.seconds.append(self._now() - self._began_s)
+            self.seconds.append(checked_seconds(self._now() - self._began_s, "a step"))
         if len(self.seconds) == self._num_steps:
             raise EnoughSteps
 
@@ -150,7 +151,8 @@ class TurnDrafter(Drafter):
         """
         if self._num_begun:  # steps that have begun
             previous_turn = self._turns_by_step[self._num_begun - 1]
-            previous_turn.seconds.append(self._now() - self._began_s)
+            step_s = checked_seconds(self._now() - self._began_s, "a step")
+            previous_turn.seconds.append(step_s)
         if self._num_begun == len(self._turns_by_step):
             raise EnoughSteps  # ends the completion
         turn = self._turns_by_step[self._num_begun]  # of the step that begins

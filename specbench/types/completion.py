@@ -1,6 +1,6 @@
 """Requests and their completions, step by step."""
 
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Literal
 
 StopReason = Literal["eos", "budget", "length"]
@@ -156,3 +156,14 @@ class Completion:
     @property
     def wall_s(self) -> float:
         return self.prefill_s + self.decode_s
+
+    @property
+    def least_s(self) -> float:
+        """The least of its times, which is negative if the clock went back, and 0 if it stood
+        still.
+        """
+        outer_s = self.wall_s if self.outer_s is None else self.outer_s
+        phases = astuple(self.phases) if self.phases else ()
+        parts = (self.draft_prefill_s or 0.0, outer_s - self.wall_s, *phases)  # may be zero
+        work_s = self.decode_s if self.steps else self.wall_s
+        return min(0.0, self.prefill_s, *parts) or work_s

@@ -23,7 +23,7 @@ def counted_hook(
         yield
     finally:
         times = hooks.get(method, HookTimes())
-        seconds = getattr(times, f"{name}_s") + outer_clock() - began
+        seconds = getattr(times, f"{name}_s") + max(0.0, outer_clock() - began)
         hooks[method] = replace(times, **{f"{name}_s": seconds})
 
 
@@ -41,7 +41,7 @@ def counted_completion(
         times = hooks.get(method, HookTimes())
         hooks[method] = replace(
             times,
-            untimed_s=times.untimed_s + outer_clock() - began,
+            untimed_s=times.untimed_s + max(0.0, outer_clock() - began),
             untimed_steps=times.untimed_steps + num_steps,
             untimed_prefills=times.untimed_prefills + 1,
         )

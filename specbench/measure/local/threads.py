@@ -21,7 +21,7 @@ from specbench.log.machine import Threads
 from specbench.log.usage import BUSY_SHARE
 from specbench.machine.cpu_sampler import read_moment, share_of_others
 from specbench.machine.threads import is_number_given, thread_counts, waiting
-from specbench.measure.local.trial import Trial, TrialOver, TrialWatch
+from specbench.measure.local.trial import LEAST_S, Trial, TrialOver, TrialWatch
 from specbench.measure.local.trial import set_threads as set_threads
 from specbench.settings.grids import ROWS
 from specbench.settings.step_times import FASTER, StepTimes, rounded_times
@@ -46,6 +46,8 @@ PAUSE_S = 0.5
 """The pause before a choice is repeated."""
 SUSTAINED_S = 0.4
 """Seconds that each number decodes at a stretch beside other programs."""
+SUSTAINED_STEPS = 2000
+"""Steps after which a stretch ends, by any clock."""
 
 
 def choose_threads(target: Target, asked: int | None, before: Threads | None = None) -> Threads:
@@ -103,7 +105,9 @@ def _sustained(counts: Sequence[int], time_step: Callable[[], float]) -> dict[in
         set_threads(count)
         times: list[float] = []
         began = perf_counter()
-        while perf_counter() - began < SUSTAINED_S or len(times) < 2:
+        while len(times) < 2 or (
+            perf_counter() - began < SUSTAINED_S and len(times) < SUSTAINED_STEPS
+        ):
             times.append(time_step())
         median_s[count] = median(times[len(times) // 2 :])
     return median_s
@@ -256,6 +260,6 @@ def _timed(work: Callable[[], object]) -> Callable[[], float]:
         with torch.inference_mode(), without_cudnn_attention():
             began = perf_counter()
             work()
-            return perf_counter() - began
+            return max(perf_counter() - began, LEAST_S)
 
     return seconds

@@ -20,6 +20,8 @@ HOPELESS_STEPS = 2
 """...in this many steps of both."""
 MAX_STEPS = 200
 """A number is tried for no more steps."""
+LEAST_S = 1e-9
+"""Seconds of a step at least, also by a clock that goes back or stands still."""
 LEVEL = 0.01
 """Chance that the median ratio of two numbers is on the other side of `FASTER`."""
 
@@ -62,7 +64,7 @@ class Trial:
         is far slower than a larger one, smaller counts are dropped with it. If the usual number,
         which is the first of `_counts`, is dropped, the best takes its place.
         """
-        self._times[count].append(seconds)
+        self._times[count].append(max(seconds, LEAST_S))
         medians = self.medians  # seconds, by number of threads
         best = min(medians, key=medians.__getitem__)  # the number with the least seconds
         for tried in medians:  # numbers of threads that were tried

@@ -67,8 +67,8 @@ class BlockClock:
 
     @property
     def duration_s(self) -> float:
-        """Seconds from the start to the last answer."""
-        return self._ended - self.began
+        """Seconds from the start to the last answer; 0 (unknown) if the clock went back."""
+        return max(0.0, self._ended - self.began)
 
     @property
     def client_s(self) -> float:

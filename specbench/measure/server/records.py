@@ -6,6 +6,7 @@ Answers whose counts contradict each other are refused.
 from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 
+from specbench.errors import checked_seconds
 from specbench.measure.methods import BASELINE
 from specbench.measure.server.address import without_key
 from specbench.measure.server.stream import Answer, Counts, RequestFailed
@@ -49,6 +50,7 @@ def make_record(
         draft_length: most tokens of a draft; 0 if unknown.
 
     Raises:
+        ClockError: the clock went back, or stood still.
         RequestFailed: counts of the server contradict what was sent, or the user's API key is in
             the answer.
     """
@@ -69,6 +71,9 @@ def make_record(
         raise RequestFailed("The server sent the key back in its answer.")
     first_arrival = answer.arrivals[0]
     last_arrival = answer.arrivals[-1]
+    waits_s = (end - begin for begin, end in pairwise((answer.sent, *answer.arrivals)))
+    # Several tokens may arrive at once.
+    checked_seconds(min(0.0, *waits_s) or last_arrival - answer.sent, "the answer")
     return Record(
         key,
         "ok",
@@ -96,7 +101,7 @@ def _serving(answer: Answer, num_tokens: int, began: float) -> Serving:
     counts = answer.counts
     gaps_s = [later - earlier for earlier, later in pairwise(answer.arrivals)]
     return Serving(
-        began_s=round(answer.sent - began, _DIGITS),
+        began_s=max(0.0, round(answer.sent - began, _DIGITS)),
         gaps_s=tuple(round(gap_s, _DIGITS) for gap_s in gaps_s),
         reported_tokens=num_tokens if answer.token_ids is None else None,
         num_accepted=counts.num_accepted,

@@ -1,0 +1,119 @@
+"""A clock that goes back or stands still fails the request that it timed, and nothing else."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from specbench.engine.clock import HostStopwatch
+from specbench.engine.decode import decode
+from specbench.errors import ClockError
+from specbench.log.backend import RooflineHeader
+from specbench.log.store import read_run
+from specbench.machine import bandwidth as bandwidth_module
+from specbench.machine.bandwidth import bandwidth
+from specbench.measure.local import traffic
+from specbench.measure.local.trial import Trial
+from specbench.measure.server.records import make_record
+from specbench.measure.server.stream import Answer, Counts
+from specbench.types import Completion, Phases, RecordKey, Request, RequestKey
+from tests.faults.program import fake_run
+from tests.support.backend import Words, answering
+from tests.support.models import random_target
+from tests.support.weights import build
+
+GOOD = answering(1)(Request((1,), 8))
+NO_TIME = {"prefill_s": 0.0, "decode_s": 0.0}
+WRONG = {
+    "the clock went back while it decoded": {"decode_s": -9.8},
+    "the clock went back in the prefill": {"prefill_s": -9.8},
+    "the clock went back in a phase": {"phases": Phases(0.1, -9.8, 0.1, 0.1)},
+    "the clock went back around it": {"outer_s": -9.8},
+    "the clock went back in the drafter's prefill": {"draft_prefill_s": -9.8},
+    "the clock went back after it": {"outer_s": GOOD.wall_s / 2},
+    "the clock stood still": NO_TIME,
+}
+
+
+class ClockOf:
+    """A clock that runs, but for one change at a reading."""
+
+    def __init__(self, number: int, *, goes_back: bool) -> None:
+        self._readings, self._number, self._goes_back = 0, number, goes_back
+
+    def now(self) -> float:
+        self._readings += 1
+        is_wrong = self._readings >= self._number
+        if self._goes_back:
+            return self._readings - 100.0 * is_wrong
+        return float(self._number if is_wrong else self._readings)
+
+
+@pytest.mark.parametrize("change", WRONG.values(), ids=[*WRONG])
+def test_only_the_request_that_a_clock_spoilt_fails(
+    change: dict[str, object], tmp_path: Path
+) -> None:
+    answers: list[Completion] = []
+
+    def complete(request: Request) -> Completion:
+        answers.append(answering(1)(request))
+        return replace(answers[-1], **change) if len(answers) == 2 else answers[-1]
+
+    fake_run(tmp_path / "run", {"vanilla": complete}, 3)
+    run = read_run(tmp_path / "run")
+    assert run.header.status == "complete"
+    assert [record.status for record in run.records] == ["ok", "error", *["ok"] * 4]
+    assert run.records[1].error.startswith("The clock ")
+
+
+@pytest.mark.parametrize(
+    ("reading", "goes_back"), [(2, True), (3, True), (4, True), (1, False), (2, False)]
+)
+def test_the_loop_refuses_times_that_no_clock_gives(
+    reading: int, goes_back: bool, tmp_path: Path
+) -> None:
+    request, target = Request((1, 2, 3), 6), random_target()
+    vanilla = build("vanilla", target, tmp_path)
+    with pytest.raises(ClockError):
+        decode(target, vanilla, request, ClockOf(reading, goes_back=goes_back))
+
+
+def test_a_lap_that_ends_before_it_began_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The laps after it may be long enough to hide it in the sum."""
+    readings = iter([1.0, 2.0, 1.5, 20.0])
+    monkeypatch.setattr("specbench.engine.clock.time.perf_counter", lambda: next(readings))
+    watch = HostStopwatch()
+    watch.start()
+    for _ in range(3):
+        watch.lap("verify")
+    with pytest.raises(ClockError, match=r"went back by 0\.5 s"):
+        watch.read()
+
+
+def test_a_bandwidth_needs_one_time_of_a_clock_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = itertools.chain([-9.0, 0.0, 2.0], itertools.repeat(5.0))
+    monkeypatch.setattr(bandwidth_module, "_timed", lambda call: next(times))
+    assert bandwidth(torch.device("cpu"), 1000) == 1000 / 2.0
+    monkeypatch.setattr(bandwidth_module, "_timed", lambda call: 0.0)
+    with pytest.raises(ClockError, match="stood still"):
+        bandwidth(torch.device("cpu"), 1000)
+    header = RooflineHeader(3.0, 0, 10, 1, is_mixture_of_experts=False, block_bytes=1000)
+    assert traffic.measure_again(header, torch.device("cpu")) == header
+
+
+def test_a_trial_of_threads_survives_any_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specbench.measure.local.trial.set_threads", lambda count: None)
+    seconds = itertools.cycle([0.0, -9.0, 0.1, 0.2])
+    assert Trial((2, 1), kept=2, seconds=1).measure(lambda: next(seconds)).best in (1, 2)
+
+
+@pytest.mark.parametrize("arrivals", [(0.5, 2.0), (2.0, 1.5), (3.0, 1.0, 4.0), (1.0, 1.0)])
+def test_an_answer_whose_tokens_arrive_in_the_past_fails(arrivals: tuple[float, ...]) -> None:
+    key = RecordKey("vanilla", *RequestKey(0.0, "t", "t/1", 0, 0))
+    answer = Answer("a", (5, 6, 7), "budget", 3, None, Counts(), 1.0, arrivals)
+    with pytest.raises(ClockError):
+        make_record(key, Request((1,), 3), answer, Words(), began=0.0, is_prompt_sent=True)
