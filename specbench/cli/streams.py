@@ -10,6 +10,7 @@ from io import TextIOWrapper
 from pathlib import Path
 
 from specbench.errors import UserError, printable
+from specbench.log.files import FULL
 
 
 def check_arguments(arguments: Sequence[str]) -> None:
@@ -62,4 +63,6 @@ def unhandled_os_errors() -> Iterator[None]:
         if error.filename is None:  # else Python would try to write the rest of stdout again
             with suppress(OSError, ValueError), Path(os.devnull).open("w") as nowhere:
                 os.dup2(nowhere.fileno(), sys.stdout.fileno())
-        raise UserError(f"{error.filename or 'stdout'}: {error.strerror or error}.") from error
+        place = error.filename or "stdout"
+        hint = "Free space there, then repeat the command." if error.errno in FULL else ""
+        raise UserError(f"{place}: {error.strerror or error}.", hint) from error

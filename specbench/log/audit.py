@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from specbench.errors import RunFolderError, printable_values
-from specbench.log.files import folder_errors, open_lines, write_whole
+from specbench.log.files import REPEAT, folder_errors, open_lines, write_whole
 from specbench.log.header import RunHeader
 from specbench.types import BASELINE
 
@@ -182,7 +182,7 @@ def write_audit(folder: Path, audit: StoredAudit) -> None:
     Raises:
         RunFolderError: the folder cannot be written.
     """
-    with folder_errors(folder / AUDIT):
+    with folder_errors(folder / AUDIT, "run", REPEAT):
         content = msgspec.json.format(msgspec.json.encode(audit), indent=1)
         write_whole(folder / AUDIT, content + b"\n")
 

@@ -4,13 +4,24 @@ import errno
 import fcntl
 import gzip
 import os
+import platform
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import get_native_id
 from typing import Any
+from zlib import crc32
 
 from specbench.errors import RunFolderError
+
+_MACHINE = platform.node().encode(errors="replace")
+_LONGEST_NAME = 150
+"""Bytes of a file's name that the names of its scratch files have."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a disk, a quota or a file that cannot take more."""
+REPEAT = "repeat the command"
+"""How a command without --resume goes on."""
 
 
 class LineFile:
@@ -117,18 +128,57 @@ def open_lines(path: Path) -> Iterator[Any]:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file as a whole, by way of a file beside it. After an error it is as before."""
-    scratch = path.with_name(f".{path.name}.new")  # one name: a kill leaves at most one behind
+    """Replace a file as a whole, by way of a file beside it. After an error it is as before.
+
+    Each writer has a scratch file of its own. What a killed one left is removed.
+
+    Raises:
+        OSError: the file cannot be written; `filename` is its path.
+    """
+    for left in scratch_files(path):
+        if not _is_writing(left):
+            with suppress(OSError):
+                left.unlink()
+    scratch = path.with_name(f"{_scratch_prefix(path)}{os.getpid()}-{get_native_id()}.new")
     try:
         with scratch.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         scratch.replace(path)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             scratch.unlink()
+        if isinstance(error, OSError):
+            error.filename, error.filename2 = str(path), None
         raise
+
+
+def scratch_files(path: Path) -> list[Path]:
+    """The scratch files beside a file that processes of this machine have now, or left behind."""
+    try:
+        beside = list(path.parent.iterdir())
+    except OSError:
+        return []
+    prefix = _scratch_prefix(path)
+    return [one for one in beside if one.name.startswith(prefix) and one.suffix == ".new"]
+
+
+def _scratch_prefix(path: Path) -> str:
+    """The beginning of the names of a file's scratch files. It ends with this machine's name."""
+    name = os.fsencode(path.name)[:_LONGEST_NAME].decode(errors="ignore")
+    return f".{name}.{crc32(path.name.encode(errors='replace') + _MACHINE):08x}-"
+
+
+def _is_writing(scratch: Path) -> bool:
+    """True if the process of a scratch file's name may be alive."""
+    try:
+        os.kill(int(scratch.stem.split("-")[-2]), 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, ValueError, IndexError, OverflowError):
+        return True
+    return True
 
 
 def sync(path: Path) -> None:
@@ -141,16 +191,20 @@ def sync(path: Path) -> None:
 
 
 @contextmanager
-def folder_errors(path: Path, option: str = "--output") -> Iterator[None]:
-    """Turn errors of the system into a RunFolderError."""
+def folder_errors(
+    path: Path, option: str = "--output", go_on: str = "go on with --resume"
+) -> Iterator[None]:
+    """Turn errors of the system into a RunFolderError that names the path.
+
+    `option` names the place, and `go_on` says what to do after the fix.
+    """
     try:
         yield
     except OSError as error:
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        hint = "Free space" if is_full else "Make it writable"
+        hint = "Free space" if error.errno in FULL else "Make it writable"
         raise RunFolderError(
             f"{path} cannot be written: {error.strerror or error}.",
-            f"{hint}, then go on with --resume; or choose another {option}.",
+            f"{hint}, then {go_on}; or choose another {option}.",
         ) from error
 
 

@@ -17,7 +17,7 @@ from specbench.errors import RunFolderError, UserError
 from specbench.log import store
 from specbench.log.backend import BlockHeader
 from specbench.log.differences import in_words
-from specbench.log.files import folder_errors, sync
+from specbench.log.files import REPEAT, folder_errors, scratch_files, sync
 from specbench.log.folders import is_being_written
 from specbench.log.header import Origin, PromptsHeader, RunHeader
 from specbench.log.merge_problems import merge_problems
@@ -98,7 +98,7 @@ def write_run(run: Run, folder: Path) -> None:
     scratch = folder.with_name(f".{folder.name}.merging")
     header = structs.replace(run.header, id=folder.name)  # a run has its folder's name
     _make_room(folder, scratch)
-    with store.RunFolder(scratch) as run_folder, folder_errors(folder):
+    with store.RunFolder(scratch) as run_folder, folder_errors(folder, "--out", REPEAT):
         try:
             run_folder.write_header(structs.replace(header, status="running"))
             for record in run.records:
@@ -117,7 +117,8 @@ def write_run(run: Run, folder: Path) -> None:
 def _make_room(folder: Path, scratch: Path) -> None:
     """Remove what a killed merge left in a folder and in the one beside it.
 
-    HEADER, SAMPLES and TRACE are the names of a run's files. A header is replaced by way of ".new".
+    HEADER, SAMPLES and TRACE are the names of a run's files. A header is replaced by way of a
+    scratch file.
 
     Raises:
         RunFolderError: a merge is writing to one of them.
@@ -126,7 +127,7 @@ def _make_room(folder: Path, scratch: Path) -> None:
     for path in (folder, scratch):
         if is_being_written(path):
             raise RunFolderError(f"Another process is writing to {path}.", "Wait for it to end.")
-    with folder_errors(folder):
+    with folder_errors(folder, "--out", REPEAT):
         if scratch.exists():
             rmtree(scratch)
         if (folder / store.HEADER).exists():
@@ -136,8 +137,9 @@ def _make_room(folder: Path, scratch: Path) -> None:
             if not is_left_by_a_merge:
                 raise UserError(f"{folder} holds a run already.", "Give another --out.")
             # The header last: while it is there, it says that the other files may go.
-            for file_name in (store.TRACE, store.SAMPLES, f".{store.HEADER}.new", store.HEADER):
-                (folder / file_name).unlink(missing_ok=True)
+            files = [folder / store.TRACE, folder / store.SAMPLES]
+            for file in (*files, *scratch_files(folder / store.HEADER), folder / store.HEADER):
+                file.unlink(missing_ok=True)
         if folder.exists() and any(folder.iterdir()):
             raise UserError(f"{folder} holds other files.", "Give another --out.")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -28,7 +29,7 @@ from tests.support.weights import build
 
 GOOD = answering(1)(Request((1,), 8))
 NO_TIME = {"prefill_s": 0.0, "decode_s": 0.0}
-WRONG = {
+WRONG: dict[str, Any] = {
     "the clock went back while it decoded": {"decode_s": -9.8},
     "the clock went back in the prefill": {"prefill_s": -9.8},
     "the clock went back in a phase": {"phases": Phases(0.1, -9.8, 0.1, 0.1)},
@@ -54,9 +55,7 @@ class ClockOf:
 
 
 @pytest.mark.parametrize("change", WRONG.values(), ids=[*WRONG])
-def test_only_the_request_that_a_clock_spoilt_fails(
-    change: dict[str, object], tmp_path: Path
-) -> None:
+def test_only_the_request_that_a_clock_spoilt_fails(change: Any, tmp_path: Path) -> None:
     answers: list[Completion] = []
 
     def complete(request: Request) -> Completion:
@@ -67,7 +66,7 @@ def test_only_the_request_that_a_clock_spoilt_fails(
     run = read_run(tmp_path / "run")
     assert run.header.status == "complete"
     assert [record.status for record in run.records] == ["ok", "error", *["ok"] * 4]
-    assert run.records[1].error.startswith("The clock ")
+    assert "The clock " in str(run.records[1].error)
 
 
 @pytest.mark.parametrize(

@@ -71,9 +71,7 @@ def make_record(
         raise RequestFailed("The server sent the key back in its answer.")
     first_arrival = answer.arrivals[0]
     last_arrival = answer.arrivals[-1]
-    waits_s = (end - begin for begin, end in pairwise((answer.sent, *answer.arrivals)))
-    # Several tokens may arrive at once.
-    checked_seconds(min(0.0, *waits_s) or last_arrival - answer.sent, "the answer")
+    _check_clock(answer)
     return Record(
         key,
         "ok",
@@ -87,6 +85,12 @@ def make_record(
         seed=request.seed,
         serving=_serving(answer, num_tokens, began),  # what only a server's answer has
     )
+
+
+def _check_clock(answer: Answer) -> None:
+    """Raise ClockError if a token arrived before the one before it, or all in no time."""
+    waits_s = (end - begin for begin, end in pairwise((answer.sent, *answer.arrivals)))
+    checked_seconds(min(0.0, *waits_s) or answer.arrivals[-1] - answer.sent, "the answer")
 
 
 def _stop_reason(answer: Answer, num_tokens: int, max_new_tokens: int) -> StopReason:

@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from specbench.errors import CheckpointError
+from specbench.log.files import write_whole
 from specbench.measure.server import engine
 from specbench.measure.server.stream import Counts
 
@@ -82,7 +83,7 @@ def medusa_folder(weights: Path, model: Path, scratch: Path) -> Path:
         "num_hidden_layers": config["medusa_num_layers"],
     }
     scratch.mkdir(parents=True, exist_ok=True)
-    (scratch / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    write_whole(scratch / "config.json", json.dumps(config).encode())
     for file in weights.iterdir():
         link = scratch / file.name
         if file.name != "config.json" and not link.exists():  # written above, or linked before
