@@ -1,5 +1,6 @@
 """TOML files read into typed values."""
 
+import json
 import re
 import tomllib
 from difflib import get_close_matches
@@ -26,6 +27,30 @@ def read_toml(path: Path, kind: type[KindT], *, what: str, hint: str) -> KindT:
     except (OSError, ValueError, RecursionError) as error:  # msgspec's too
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{what} {path} cannot be read: {reason}", hint) from error
+
+
+def toml_key(name: str) -> str:
+    """A key of TOML: the name, in quotes if it needs them."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml_value(name)
+
+
+def toml_value(value: Any) -> str:
+    """A text, number, bool or list of them in TOML. Of other values, their text.
+
+    Raises:
+        UserError: a text that is not Unicode, such as a file's name in another encoding.
+    """
+    if isinstance(value, bool | int):
+        return json.dumps(value)
+    if isinstance(value, float):
+        return repr(value)  # inf and nan are TOML's names, too
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
+    text = str(value)
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise UserError(f"{text!r} is not UTF-8: no TOML file can hold it.", "Rename it.")
+    # The escapes of JSON are TOML's, except for surrogates; and TOML escapes DEL.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def line_of(text: str, key: str, value: Any = None) -> int | None:

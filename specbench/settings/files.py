@@ -15,7 +15,6 @@ weights: see `specbench.settings.tuned_settings`.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from specbench import registry
-from specbench.data.toml_files import read_toml
+from specbench.data.toml_files import read_toml, toml_key, toml_value
 from specbench.errors import UserError
 from specbench.log.methods import MethodHeader
 from specbench.log.model import FileHeader
@@ -162,17 +161,12 @@ def toml_text(file: SettingsFile) -> str:
     It has the title, the model, and tables: `fits`, the machine, model and versions that it was
     measured with; `weights`, the hash of each method's weights; and the options of each method.
     """
-    lines = [f"title = {json.dumps(file.title)}", f"model = {json.dumps(file.model)}"]
+    lines = [f"title = {toml_value(file.title)}", f"model = {toml_value(file.model)}"]
     # by the name of a TOML table, its keys and values
     tables: dict[str, Mapping[str, Any]] = {"fits": file.fits, "weights": file.weights}
     for method, options in file.methods.items():
-        tables[f"methods.{_toml_key(method)}"] = options
+        tables[f"methods.{toml_key(method)}"] = options
     for table_name, table in tables.items():
         lines += ["", f"[{table_name}]"]
-        lines += [f"{_toml_key(key)} = {json.dumps(table[key])}" for key in table]
+        lines += [f"{toml_key(key)} = {toml_value(table[key])}" for key in table]
     return "\n".join(lines) + "\n"
-
-
-def _toml_key(name: str) -> str:
-    """A key of a TOML table: a name, or a label with its options, which needs quotes."""
-    return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else json.dumps(name)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace as replaced
+from math import inf, isnan, nan
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from specbench.data.toml_files import read_toml
 from specbench.errors import UserError
 from specbench.log.policies import MERGE
 from specbench.measure.resume import as_before
@@ -18,7 +20,7 @@ from specbench.methods.shared.static_tree import StaticTree
 from specbench.models.checkpoints import identify
 from specbench.registry import make_options
 from specbench.settings.acceptance import Acceptance, find_acceptance
-from specbench.settings.files import SettingsFile, read_settings
+from specbench.settings.files import SettingsFile, read_settings, toml_text
 from specbench.settings.grids import ROWS
 from specbench.settings.quick_rule import acceptance_of, choose_settings, rows_to_time
 from specbench.settings.run_method import RunMethod
@@ -33,6 +35,10 @@ def times(seconds: dict[int, float]) -> StepTimes:
     return StepTimes({n: {1: s} for n, s in seconds.items()})
 
 
+ODD_NAMES = (
+    *("tiny\N{GRINNING FACE}", 'a "b" \\ c', "a.b", "[x]", "# =", ""),
+    *("\x7f\x00\r\n\t", "\u2028\x85"),
+)
 LINEAR = times({n: 1.0 + n / 20 for n in (1, 4, 20, 40, 60)})
 PAPER = Acceptance({}, 60.0, 6.0)
 
@@ -244,6 +250,25 @@ def test_the_settings_of_a_run_are_refused_if_its_tree_has_changed(tmp_path: Pat
     tree.unlink()
     with pytest.raises(UserError, match="which is gone or has changed"):
         read_settings(str(tmp_path), "tiny")
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_settings_of_any_name_are_read_as_they_were_written(name: str, tmp_path: Path) -> None:
+    values = {"text": name, name: [name, 1.5, True], "low": -inf, "high": inf, "small": 1e-320}
+    file = SettingsFile(
+        methods={name: values}, title=name, model=name, fits={name: name}, weights={name: name}
+    )
+    path = tmp_path / "settings.toml"
+    path.write_bytes(toml_text(file).encode())
+    assert read_toml(path, SettingsFile, what="Settings", hint="") == file
+    path.write_bytes(toml_text(SettingsFile({name: {"alpha": nan}})).encode())
+    alpha = read_toml(path, SettingsFile, what="Settings", hint="").methods[name]["alpha"]
+    assert isnan(alpha)
+
+
+def test_a_name_that_is_no_unicode_is_refused_by_name() -> None:
+    with pytest.raises(UserError, match=r"udcff.*UTF-8"):
+        toml_text(SettingsFile({}, model="tiny\udcff"))
 
 
 def test_other_options_are_refused_by_merge_unless_a_run_does_not_know_them() -> None:
