@@ -144,6 +144,11 @@ def _find(run: Run, *, has_cut_line: bool) -> _Findings:
     line_faults = [*run.left_out]  # lines that could not be read, with the reasons
     if has_cut_line:
         line_faults.append("The last line of samples.jsonl is cut off.")
+    if not any(record.is_ok for record in records):
+        line_faults.append(
+            f"The run is {header.status} and has no answer: nothing was measured. Go on with "
+            "--resume."
+        )
     hashes = check_hashes(header, records)  # faults of hashes, and hashes not on this machine
     unchecked = hashes.unchecked  # sentences on what cannot be checked
     audit_text = ""  # the result of the audit in words; empty without one of these records

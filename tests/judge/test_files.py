@@ -45,6 +45,24 @@ def test_a_good_run_is_sound_and_may_enter_the_leaderboard(tmp_path: Path) -> No
     assert found.about["audit"].startswith("no bug found")
 
 
+@pytest.mark.parametrize("status", ["failed", "interrupted", "running", "complete"])
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_run_without_an_answer_is_not_sound(
+    status: str, tmp_path: Path, *, is_empty: bool
+) -> None:
+    def without_answers(lines: list[dict[str, Any]]) -> None:
+        for line in lines:
+            line.update(status="error", error="no memory", prefill_s=None, decode_s=None)
+            line.update(token_ids=[], num_tokens=0, accept_lengths=[], text="", stop_reason=None)
+
+    run = rewrite(store(tmp_path / "run"), list.clear if is_empty else without_answers)
+    header = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(header | {"status": status}))
+    found = check_files(run)
+    assert found.exit_code == 1 and not found.about["is_sound"]
+    assert f"The run is {status} and has no answer" in " ".join(found.about["faults"])
+
+
 def test_workers_answer_side_by_side(tmp_path: Path) -> None:
     """Their answers together may take longer than the run, those of one may not."""
 
