@@ -1,18 +1,20 @@
 """`specbench tune`: find the fastest settings of methods here, or run one part of the search."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from specbench.cli.options import Call, quiet_libraries, say, takes
-from specbench.errors import UserError
+from specbench.errors import RunFolderError, UserError
+from specbench.log.files import REPEAT
 from specbench.log.options import options
 from specbench.log.spec import SpecValues
 
 if TYPE_CHECKING:
-    from specbench.tune import Prediction
+    from specbench.tune import Choice, Prediction
 
 commands = typer.Typer(
     help="Find the fastest settings of methods here, and measure them (docs/tune.md).",
@@ -45,13 +47,32 @@ def _tune(
     quiet_libraries()
     from specbench.tune import tune
 
-    with progress_view() as view:
-        choices = tune(output=out, minutes=minutes, offline=call.offline, progress=view, **values)
-    for choice in choices:
-        for line in choice.lines:
-            say(line, is_error=False)
+    with progress_view() as view, _repeatable(out):
+
+        def show(choices: Sequence["Choice"]) -> None:
+            """Print the choices. They are lost to nobody if they cannot be kept."""
+            view.finished()
+            for choice in choices:
+                for line in choice.lines:
+                    say(line, is_error=False)
+
+        tune(
+            output=out, minutes=minutes, offline=call.offline, progress=view, chosen=show, **values
+        )
     model = values.get("model", "tiny")
     say(f"Use them: specbench run --model {model} --settings {out}/settings.toml", is_error=False)
+
+
+@contextmanager
+def _repeatable(out: Path) -> Iterator[None]:
+    """Say how a tune goes on, which has no --resume, if the run in it cannot be written."""
+    try:
+        yield
+    except RunFolderError as error:
+        if "--resume" not in error.hint:
+            raise
+        hint = f"Free space or make it writable, then {REPEAT}: it goes on with what {out} has."
+        raise RunFolderError(error.message, hint) from error
 
 
 def _group(context: typer.Context, **raw: Any) -> None:
@@ -131,8 +152,8 @@ def predict(
                 name = f"{curve_number}-{folder.name}" if len(cost) > 1 else folder.name
                 write_files(out / name, plot_files([plot]))
     if out:
-        out.mkdir(parents=True, exist_ok=True)
-        prediction_frame(every_prediction).to_csv(out / "predictions.csv", index=False)
+        table = prediction_frame(every_prediction).to_csv(index=False)
+        write_files(out, {"predictions.csv": table.encode()})
         say(f"Table and plots: {out}", is_error=False)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from specbench.log.files import write_whole
+from specbench.log.files import REPEAT, folder_errors, write_whole
 from specbench.settings.json_files import SCHEMA, Compared, check_same, read_json
 from specbench.types import ProfileKind
 
@@ -88,9 +88,10 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
 
     def write(self, folder: Path) -> None:
         """Write `cost.json`."""
-        folder.mkdir(parents=True, exist_ok=True)
         content = msgspec.json.format(msgspec.json.encode(self), indent=0)
-        write_whole(folder / CURVE_FILE, content)
+        with folder_errors(folder / CURVE_FILE, "--out", REPEAT):
+            folder.mkdir(parents=True, exist_ok=True)
+            write_whole(folder / CURVE_FILE, content)
 
     @property
     def middle_context(self) -> int:

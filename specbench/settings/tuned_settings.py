@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.data.toml_files import read_toml
-from specbench.log.files import folder_errors, write_whole
+from specbench.log.files import REPEAT, folder_errors, write_whole
 from specbench.log.model import ModelHeader
 from specbench.settings.files import SettingsFile, checked_options, hash_of, toml_text
 from specbench.settings.run_method import RunMethod
@@ -51,7 +51,7 @@ def versions() -> dict[str, str]:
 def keep_settings(file: SettingsFile) -> Path:
     """Keep tuned settings, in place of earlier ones of the same model and temperatures."""
     path = _path_of(file.model, file.fits["temperature"])
-    with folder_errors(path, "XDG_CACHE_HOME"):
+    with folder_errors(path, "XDG_CACHE_HOME", REPEAT):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, toml_text(file).encode())
     return path

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbench.errors import UserError, reading
-from specbench.log.files import write_whole
+from specbench.log.files import REPEAT, folder_errors, write_whole
 from specbench.log.header import PromptsHeader
 from specbench.log.methods import MethodHeader
 from specbench.log.model import ModelHeader
@@ -157,12 +157,12 @@ class Profile:
         npz_bytes = packed(self._arrays())  # the file's content, compressed
         if len(npz_bytes) > MOST_BYTES:
             raise too_large(len(npz_bytes))
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / ARRAYS_FILE, npz_bytes)
-        digest = sha256(npz_bytes).hexdigest()
         # The header names the arrays that it belongs to.
-        header = msgspec.structs.replace(self.header, arrays_sha256=digest)
-        write_whole(folder / PROFILE_FILE, msgspec.json.format(msgspec.json.encode(header)))
+        header = msgspec.structs.replace(self.header, arrays_sha256=sha256(npz_bytes).hexdigest())
+        with folder_errors(folder, "--out", REPEAT):
+            folder.mkdir(parents=True, exist_ok=True)
+            write_whole(folder / ARRAYS_FILE, npz_bytes)
+            write_whole(folder / PROFILE_FILE, msgspec.json.format(msgspec.json.encode(header)))
 
     def _arrays(self) -> Arrays:
         """The arrays of `profile.npz` by name, each with the rows of all answers in turn.

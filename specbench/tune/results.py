@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from specbench.log.files import write_whole
+from specbench.log.files import REPEAT, folder_errors, write_whole
 from specbench.log.run import Run
 from specbench.measure.local.engine_setup import EngineSetup
 from specbench.settings.files import SettingsFile, hash_of, toml_text
@@ -34,12 +34,10 @@ def write_results(folder: Path, choices: Sequence[Choice], setup: EngineSetup, r
     from specbench.report.build import plot_files, write_files
 
     all_tried = [tried for choice in choices for tried in choice.tried]
-    write_whole(folder / "predictions.csv", _table(all_tried).encode())
     settings_file = _settings_file(choices, setup, run)
-    write_whole(folder / "settings.toml", toml_text(settings_file).encode())
-    # A stand-in has generated weights in place of trained ones: its settings serve no real model.
-    if not setup.stand_in:
-        keep_settings(settings_file)
+    with folder_errors(folder, "--out", REPEAT):
+        write_whole(folder / "settings.toml", toml_text(settings_file).encode())
+        write_whole(folder / "predictions.csv", _table(all_tried).encode())
     measured_predictions = [
         MeasuredPrediction(tried.predicted, tried.measured.value)
         for tried in all_tried
@@ -48,6 +46,9 @@ def write_results(folder: Path, choices: Sequence[Choice], setup: EngineSetup, r
     plot = agreement(measured_predictions)  # measured by predicted speedups; None without any
     if plot is not None:
         write_files(folder, plot_files([plot]))  # as images, in all formats
+    # A stand-in has generated weights in place of trained ones: its settings serve no real model.
+    if not setup.stand_in:
+        keep_settings(settings_file)
 
 
 def _table(all_tried: Sequence[Tried]) -> str:

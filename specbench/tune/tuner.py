@@ -6,7 +6,7 @@ half.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -62,6 +62,7 @@ def tune(
     offline: bool = False,
     say: Say | None = None,
     progress: Progress | None = None,
+    chosen: Callable[[Sequence[Choice]], None] | None = None,
     **values: Any,
 ) -> list[Choice]:
     """Find the fastest settings of methods on this machine, and measure them.
@@ -79,11 +80,11 @@ def tune(
         offline: use no network.
         say: receives a line per finished sample and message.
         progress: receives the events instead.
+        chosen: receives the choices before they are written.
         values: further fields of `specbench.log.spec.SpecValues`, as `profile` takes them.
 
     Raises:
-        UserError: what `profile` and `cost` refuse, or a folder of another model, machine or
-            version.
+        UserError: what `profile` and `cost` refuse, or a folder of another model or machine.
     """
     folder = Path(output)
     progress = progress or Lines(say or (lambda text: None))
@@ -98,17 +99,18 @@ def tune(
     prompts = halves(profile)  # names of the answers to choose by (first) and to measure (second)
     progress.message("Predicting …")
     ranked_by_label = {  # settings of each method, the fastest by prediction first
-        method.label: ranked_settings(profile, cost_model, method.label, prompts.first)
-        for method in engine_plan.setup.methods
-        if method.label in curve.methods
+        label: ranked_settings(profile, cost_model, label, prompts.first)
+        for label in engine_plan.setup.labels
+        if label in curve.methods
     }
-    # settings per method that are measured besides the best and the paper's
     num_drawn = 1 if minutes is not None and minutes <= SHORT_MINUTES else NUM_DRAWN
     settings_by_method = _settings_by_method(engine_plan, ranked_by_label, num_drawn)
     run = _run_settings(folder / "run", engine_plan, settings_by_method, prompts.second, progress)
     metrics = measure(run)  # speedups
     _compare_steps(metrics, curve, progress)  # reports if the machine's speed changed
     choices = _choices(cost_model, profile, settings_by_method, prompts.second, metrics)
+    if chosen:
+        chosen(choices)
     write_results(folder, choices, engine_plan.setup, run)
     return choices
 

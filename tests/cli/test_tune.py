@@ -11,6 +11,7 @@ from specbench.log.store import read_run
 from specbench.tune import mat, read_curve, read_profile, replay
 from specbench.zoo import TINY
 from tests.cli.conftest import Specbench
+from tests.faults.limits import file_size_limit
 from tests.tune import time_few_rows
 
 PROMPTS = ("--dataset", "gsm8k", "--limit", "1", "--max-new-tokens", "24")
@@ -67,3 +68,16 @@ def test_the_whole_prints_each_methods_settings(
     assert "Settings that specbench tune measured here: pld" in said.err
     header = read_run(Path("run")).header.methods["pld"]
     assert header.settings and header.settings.source == "tuned" and header.settings.sha256
+
+    # What was chosen is printed in any case, and the place that cannot be written is named.
+    cache = tmp_path / "a file"
+    cache.touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    no_cache = specbench("tune", *call, "--out", "tune")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with file_size_limit(300):
+        full = specbench("tune", *call, "--out", "tune")
+    for said, place in ((no_cache, f"{cache}/specbench/tunes/"), (full, "tune cannot be written")):
+        assert said.code == 2 and said.out.splitlines() == lines[:-1]
+        assert place in said.err.replace("\n", "") and "--resume" not in said.err
+        assert "repeat the command" in said.err.replace("\n", " ")
