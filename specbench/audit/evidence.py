@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specbench.audit.drafters import ProposedTree, WatchedDrafter
 from specbench.audit.numbers import UNKNOWN, Array, DraftNumbers, LogitNumbers, TokenNumbers
-from specbench.audit.reference import NUM_BEST, plain_logits, plain_steps
+from specbench.audit.reference import NUM_BEST, has_exact_steps, plain_logits, plain_steps
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter
 from specbench.engine.layers.torch_attention import without_cudnn_attention
@@ -66,9 +66,16 @@ def watched_evidence(target: Target, drafter: Drafter, request: Request) -> Evid
     step_rows = torch.cat([*watched.logits, plain_rows[:0]])
     logits = logit_numbers(step_rows, plain_rows[: len(step_rows)])
     if max(completion.num_nodes, default=0) <= target.max_exact_rows:  # nodes
-        # Small steps give the same bits for a tree as for a chain of the answer's tokens.
+        # Small steps mostly give the same bits for a tree as for a chain of the answer's tokens.
         chain_rows = plain_steps(target, request.prompt_ids, token_ids[: len(step_rows)])
-        logits = replace(logits, is_exact=(step_rows == chain_rows).all(-1).long().cpu().numpy())
+        is_exact = (step_rows == chain_rows).all(-1).long().cpu().numpy()
+        # Nodes of each row's step; 0 for the prefill's row.
+        sizes = np.repeat((0, *completion.num_nodes), (1, *completion.accept_lengths))
+        sizes = sizes[: len(is_exact)]
+        for size in {*sizes[(is_exact == 0) & (sizes > 0)].tolist()}:
+            if not has_exact_steps(target, request.prompt_ids, token_ids, size):
+                is_exact[sizes == size] = UNKNOWN  # plain steps of this shape have other bits, too
+        logits = replace(logits, is_exact=is_exact)
     return Evidence(token_ids, tokens, logits, DraftNumbers.join(watched.drafts))
 
 

@@ -15,11 +15,11 @@ def logit_tests(
     """Tests of logits along accepted paths: the largest deviation, flips and bits.
 
     Flips are compared with vanilla's. Bits are tested if all of vanilla's equal those of the
-    engine's steps over plain chains: then a step's shape does not change bits, and a difference is
-    a bug. A flip is a row [vocab] whose best token is not the plain forward's. `allowed` is the
-    largest deviation that passes, in epsilons of the dtype times the logits' scale; that of a
-    method's rows with the bits of the engine's own steps passes too. `logits` and `baseline`
-    (vanilla's) have columns [rows].
+    engine's steps over plain chains, in rows of steps whose shape does not change bits: there a
+    difference is a bug. A flip is a row [vocab] whose best token is not the plain forward's.
+    `allowed` is the largest deviation that passes, in epsilons of the dtype times the logits'
+    scale; that of a method's rows with the bits of the engine's own steps passes too. `logits` and
+    `baseline` (vanilla's) have columns [rows].
     """
     if not (num_rows := len(logits)):
         return

@@ -3,6 +3,7 @@ masks or kernels, and of the engine's steps over plain chains.
 """
 
 from collections.abc import Sequence
+from itertools import cycle, islice
 
 import torch
 from torch import Tensor
@@ -23,21 +24,39 @@ def plain_logits(target: Target, prompt_ids: Sequence[int], token_ids: Sequence[
     return logits
 
 
-def plain_steps(target: Target, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> Tensor:
+def plain_steps(
+    target: Target, prompt_ids: Sequence[int], token_ids: Sequence[int], size: int | None = None
+) -> Tensor:
     """Logits [tokens, vocab] before each token of an answer, by steps over chains of its tokens.
 
-    A chain is a tree without branches. It has at most `max_exact_rows` tokens: steps of so many
-    give the same bits in every tree.
+    A chain is a tree without branches. It has `size` tokens, by default `max_exact_rows`: steps
+    of up to so many give the same bits in every tree, if the model's shapes allow it.
     """
+    size = size or target.max_exact_rows
     # [rows, vocab] each: the prefill's row, then the rows of each chain.
     chunks = [target.prefill(prompt_ids, num_new=len(token_ids)).logits.clone()]
     answer_ids = torch.tensor(token_ids[:-1], dtype=torch.long, device=target.device)
-    for start in range(0, len(answer_ids), target.max_exact_rows):
-        chain = DraftTree.chain(answer_ids[start : start + target.max_exact_rows])
+    for start in range(0, len(answer_ids), size):
+        chain = DraftTree.chain(answer_ids[start : start + size])
         chunks.append(target.forward(chain).logits)
         target.commit(range(chain.num_nodes))  # accepts the whole chain into the cache
     target.cache.reset()  # forgets prompt and answer
     return torch.cat(chunks)
+
+
+def has_exact_steps(
+    target: Target, prompt_ids: Sequence[int], token_ids: Sequence[int], size: int
+) -> bool:
+    """True if each row of plain steps over `size` rows has the bits of the longest plain steps.
+
+    The answer's tokens are repeated until they fill whole steps. False if the context ends before.
+    """
+    num_steps = -(-len(token_ids) // size)
+    filled = tuple(islice(cycle(token_ids), 1 + num_steps * size))
+    if len(prompt_ids) + len(filled) > target.context:
+        return False
+    longest = plain_steps(target, prompt_ids, filled)
+    return torch.equal(longest, plain_steps(target, prompt_ids, filled, size))
 
 
 @torch.inference_mode()

@@ -4,32 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from specbench.audit.evidence import watched_evidence
 from specbench.audit.logit_tests import logit_tests
-from specbench.audit.numbers import Array, LogitNumbers
+from specbench.audit.numbers import UNKNOWN, Array, LogitNumbers
 from specbench.audit.results import EPSILON
 from specbench.audit.white_box import Effort
+from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter, State
 from specbench.engine.execution import Execution
 from specbench.engine.kernels.native_build import BuildError, user_folder
 from specbench.engine.kernels.native_ops import native_ops
-from specbench.engine.target import Target
+from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree
 from specbench.log.audit import MethodAudit
+from specbench.types import Completion, Request
 from tests.support.bugs import BUGS, Variant
 from tests.support.models import random_llama
 from tests.support.noisy_target import NoisyTarget
 from tests.support.toy_run import ToyModel
+from tests.support.weights import build
 
 PROMPTS = [tuple(range(3, 9 + i)) for i in range(8)]
 MODEL = random_llama(layers=2)
 EFFORT = Effort(num_tokens=250, num_outcomes=500)
 CLEAR = ("temperature applied twice", "seed reused in every step")
 """Bugs that a few hundred tokens show; `benchmarks/audit_power.py` tries all."""
+
+
+def native() -> Execution:
+    """The compiled layers, whose rows have the same bits in every step."""
+    try:
+        return Execution(native_ops(torch.bfloat16, user_folder()))
+    except BuildError as reason:
+        pytest.skip(str(reason))
 
 
 def audited(target: Target, drafter: Drafter, *temperatures: float) -> Sequence[MethodAudit]:
@@ -77,10 +91,7 @@ def test_logits_are_audited_at_temperature_0_although_every_answer_is_vanillas()
 
 def test_bits_show_a_bug_that_rounding_hides_in_bfloat16() -> None:
     """One layer's stale keys, in answers that are a few tokens long."""
-    try:
-        execution = Execution(native_ops(torch.bfloat16, user_folder()))
-    except BuildError as reason:
-        pytest.skip(str(reason))
+    execution = native()
     model = random_llama(layers=2, hidden_size=64).bfloat16()
     bug = planted("stale keys in one layer")
     targets = (Target(model, execution), bug.target(model, execution))
@@ -88,6 +99,37 @@ def test_bits_show_a_bug_that_rounding_hides_in_bfloat16() -> None:
     assert sound.status == "no difference"
     assert [test.effect for test in sound.tests if test.name == "bits"] == [0.0]
     assert "bits" in {test.name for test in found.failures}
+
+
+@pytest.mark.parametrize("is_bug", [False, True])
+def test_bits_are_asked_for_only_where_plain_steps_of_the_shape_have_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_bug: bool
+) -> None:
+    """A product over other rows may round otherwise: no fault of a method. Its own fault is one."""
+    target = Target(random_llama(layers=2, hidden_size=64).bfloat16(), native())
+    pld = build("pld", target, tmp_path)
+    is_decoding, forward = False, target.forward
+
+    def rounded(tree: DraftTree) -> Forward:
+        step = forward(tree)
+        if tree.num_nodes == 11 and (is_decoding or not is_bug):
+            step.logits.mul_(1.01)
+        return step
+
+    def decoded(*arguments: Any) -> Completion:
+        nonlocal is_decoding
+        is_decoding = True
+        completion = decode(*arguments)
+        is_decoding = False
+        return completion
+
+    monkeypatch.setattr(target, "forward", rounded)
+    monkeypatch.setattr("specbench.audit.evidence.decode", decoded)
+    request = Request((5, 6, 7, 8, 9) * 6, 16)
+    is_exact = watched_evidence(target, pld, request).logits.is_exact
+    assert 11 in decode(target, pld, request).num_nodes
+    assert (is_exact == 1).any()
+    assert {*is_exact.tolist()} == ({1, 0} if is_bug else {1, UNKNOWN})
 
 
 @pytest.mark.parametrize(("is_exact", "is_failed"), [(1, False), (0, True)])
