@@ -139,7 +139,8 @@ def _served_model(models_json: str, root: str, card: ModelCard, served_model: st
         Its name at the server, and the tokens of its context there (None if it does not tell).
 
     Raises:
-        UserError: the answer is not a list of models, or the model is not in it.
+        UserError: the answer is not a list of models, the model is not in it, or its context is
+            none.
     """
     try:
         models = msgspec.json.decode(models_json, type=_ListedModels).data
@@ -154,7 +155,7 @@ def _served_model(models_json: str, root: str, card: ModelCard, served_model: st
         names = {served_model}
     for model in models:  # listed ones; `root` is the folder or repository behind the name `id`
         if model.id in names or (not served_model and model.root in names):
-            return _ServedModel(model.id, _context(model))
+            return _ServedModel(model.id, _context(model, root))
     listed_names = ", ".join(model.id for model in models) or "no model"
     wanted = served_model or card.name
     raise UserError(
@@ -164,10 +165,19 @@ def _served_model(models_json: str, root: str, card: ModelCard, served_model: st
     )
 
 
-def _context(model: _ListedModel) -> int | None:
-    """Tokens of a model's context; None if the server says nothing credible."""
-    meta = model.meta or {}
-    context = model.max_model_len or meta.get("n_ctx")
+def _context(model: _ListedModel, root: str) -> int | None:
+    """Tokens of a model's context; None if the server says nothing credible.
+
+    Raises:
+        UserError: `max_model_len`, which bounds every request, is not positive.
+    """
+    context = model.max_model_len
+    if context is not None and context <= 0:
+        raise UserError(
+            f"{root}/v1/models has a max_model_len of {context} for {first_line(model.id)}.",
+            "Start the server with a context that holds prompts and answers.",
+        )
+    context = context or (model.meta or {}).get("n_ctx")
     if isinstance(context, int) and 0 < context < _MOST_CONTEXT:
         return context
     return None

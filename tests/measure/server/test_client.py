@@ -228,6 +228,8 @@ def test_what_a_server_says_of_itself_is_bounded(
         (Stub(fault="html"), "list of models"),
         (Stub(model="llama-3"), r"does not serve tiny\. It serves llama-3"),
         (Stub(fault="500"), r"gave no answer\. /v1/completions: .* 500: boom"),
+        (Stub(context=-5), r"has a max_model_len of -5 for tiny"),
+        (Stub(context=0), r"has a max_model_len of 0 for tiny"),
         (Odd(context_text=DEEP), "list of models"),
         (Odd(context_text='"' + MANY), "/v1/models has more than 4 MiB"),
     ],
