@@ -238,10 +238,13 @@ def _named_paths(name: str) -> list[Ranks]:
             num_parents = math.prod(widths[:depth])
             rows.append((width,) * num_parents)
         return _counted_paths(tuple(rows))
-    if name.endswith(".json"):
-        return [tuple(path) for path in json.loads(Path(name).read_text("utf-8"))]
-    if name.startswith("["):
-        return [tuple(path) for path in json.loads(name)]
+    is_file = name.endswith(".json")
+    if is_file or name.startswith("["):
+        try:
+            text = Path(name).read_text("utf-8") if is_file else name
+            return [tuple(path) for path in json.loads(text)]
+        except RecursionError as error:
+            raise ValueError("it is nested too deeply") from error
     raise unknown_name("tree", name, TREES, "Or give a shape like 4x2x1, paths, or a .json file.")
 
 

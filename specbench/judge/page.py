@@ -138,7 +138,7 @@ def write_site(
                 {
                     "folder": run.folder,
                     "eligible": run.checked.about["is_eligible"],
-                    "samples": next(name for name in run.raw if name.startswith(SAMPLES)),
+                    "samples": next((name for name in run.raw if name.startswith(SAMPLES)), ""),
                 }
                 for run in runs
             ],

@@ -63,7 +63,7 @@ def _coarse_clock(done: Sequence[Record]) -> Iterator[str]:
     nanoseconds = [
         round(seconds * _NANOSECONDS)
         for seconds in times_s
-        if seconds is not None and seconds > 0 and math.isfinite(seconds)
+        if seconds is not None and seconds > 0 and math.isfinite(seconds * _NANOSECONDS)
     ]
     tick_s = math.gcd(*nanoseconds) / _NANOSECONDS
     if len(nanoseconds) >= LEAST_TIMES and tick_s > MOST_TICK_S:

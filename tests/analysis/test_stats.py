@@ -11,7 +11,7 @@ from scipy.stats import norm, t
 from specbench.analysis.stats.arrays import FloatArray
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio
 from specbench.analysis.stats.combining import mean, quotient
-from specbench.analysis.stats.estimates import Estimate, Interval
+from specbench.analysis.stats.estimates import Estimate, Interval, interval
 
 
 def estimate(ratio: Ratio, bootstrap: Bootstrap | None = None, stream: str = "a") -> Estimate:
@@ -82,6 +82,10 @@ def test_fewer_than_five_clusters_or_one_heavier_than_all_others_give_no_interva
     bottom = np.array([[*[1.0] * 20, 1000.0]]).T
     noise = np.random.default_rng(1).lognormal(0, 0.3, (21, 1))
     assert estimate(Ratio(bottom * noise, bottom)).interval is None
+
+
+def test_degrees_of_freedom_that_are_no_number_give_no_interval() -> None:
+    assert interval(np.ones(9), np.nan) is None
 
 
 def test_a_mean_has_an_interval_unless_a_part_has_no_spread() -> None:

@@ -78,15 +78,17 @@ def test_an_odd_run_costs_the_page_that_run_alone(tmp_path: Path) -> None:
     tiny = runs()["tiny"]
     settings = {"source": "tuned", "paper": {"nope": 1, "total_tokens": 60}}
     lost = with_header(tiny, methods__pld__settings=settings)
-    named = {"good": tiny, "lost": lost, "broken": tiny}
+    named = {"good": tiny, "lost": lost, "broken": tiny, "empty": tiny}
     paths = [store(tmp_path / name, run.header, run.records) for name, run in named.items()]
     (paths[2] / "run.json").write_text("{")
+    (paths[3] / "samples.jsonl").unlink()
     said: list[str] = []
     write_site(paths, tmp_path / "site", bootstrap=FEW, say=said.append)
     assert [line for line in said if "broken" in line and line.startswith("Left out: ")]
-    assert {one["folder"] for one in data(tmp_path / "site")["runs"]} == {"runs/good", "runs/lost"}
+    folders = {one["folder"] for one in data(tmp_path / "site")["runs"]}
+    assert folders == {"runs/good", "runs/lost", "runs/empty"}
     with pytest.raises(RunFolderError):
-        write_site(paths[2:], tmp_path / "none", bootstrap=FEW, say=said.append)
+        write_site(paths[2:3], tmp_path / "none", bootstrap=FEW, say=said.append)
 
 
 def test_the_page_shows_no_folder_of_the_machine_but_in_the_command(tmp_path: Path) -> None:

@@ -219,3 +219,8 @@ def test_prompts_of_the_hub_may_be_fewer_than_its_rows() -> None:
     spec = replace_part(run.header.spec, values=values)
     header = replace_part(run.header, prompts=tuple(prompts), spec=spec)
     assert not [fault for fault in find_faults(header, run.records) if "no limit" in fault]
+
+
+def test_a_time_of_any_size_has_a_tick() -> None:
+    endless = [replace(record, decode_s=1e300) for record in honest()]
+    assert not [fault for fault in find_time_faults(endless) if "too coarse" in fault]

@@ -41,7 +41,9 @@ def test_a_tree_is_read_from_a_file_in_any_order(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "[[0, 0]]", "[0, 1]", '[["a"]]', "[[-1]]"])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", "[[0, 0]]", "[0, 1]", '[["a"]]', "[[-1]]", "[" * 100_000]
+)
 def test_a_file_that_is_no_tree_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "tree.json"
     path.write_text(text)

@@ -114,9 +114,10 @@ def interval(resamples: FloatArray, degrees: float) -> Interval | None:
     Bootstrap", section 5.3).
 
     The plain percentile interval of few clusters is too narrow by the factor between a
-    normal's and a t-distribution's quantile. None with too few degrees of freedom.
+    normal's and a t-distribution's quantile. None with too few degrees of freedom, or if these are
+    not a number.
     """
-    if degrees < MIN_DEGREES:
+    if not degrees >= MIN_DEGREES:
         return None
     from scipy.special import ndtr, stdtrit
 

@@ -71,7 +71,8 @@
       if (row.run === null) { link(links, row.source, row.url); continue; }
       link(links, "report", `${folder(row.run)}/report.html`);
       link(links, "command", `#run-${row.run}`);
-      link(links, "samples", `${folder(row.run)}/${data.runs[row.run].samples}`);
+      const samples = data.runs[row.run].samples;
+      if (samples) link(links, "samples", `${folder(row.run)}/${samples}`);
     }
     if (!kept.length) make("td", make("tr", body), "No result has these values.", "reason").colSpan = 11;
   }
