@@ -51,7 +51,7 @@ TEMPLATES = (
 def attack(random: Random, folder: Path) -> None:
     if is_head := random.random() < 0.4:
         method = random.choice(METHODS)
-        place = Path(shutil.copytree(_head(method), folder / "head"))
+        place = Path(shutil.copytree(head_of(method), folder / "head"))
         model, method, template = model_folder(), f"{method}:weights={place}", "none"
     else:
         model = place = Path(shutil.copytree(model_folder(), folder / "model"))
@@ -75,7 +75,7 @@ def attack(random: Random, folder: Path) -> None:
 
 
 @cache
-def _head(method: str) -> Path:
+def head_of(method: str) -> Path:
     """Sound weights of the method, made once a process."""
     target = load_target(model_folder(), dtype=torch.float32, device=torch.device("cpu"))
     kind = get(method).weights
