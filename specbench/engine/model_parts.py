@@ -1,16 +1,22 @@
 """Parts and limits of transformers models, whose classes and configs name them differently."""
 
 import copy
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from specbench.engine.layers.config_fields import declared
 from specbench.engine.layers.weights import weight_bytes
 from specbench.errors import CheckpointError
 
 _LIST_NAMES = ("layers", "h")
 """Names of the list of decoder layers in a base model."""
+
+_TREE_ROOM = 1024
+"""Rows that are kept for a tree."""
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
@@ -48,6 +54,25 @@ def _path(model: PreTrainedModel) -> list[str]:
     return path
 
 
+def rows_of(
+    model: PreTrainedModel, states: Mapping[int, Tensor], device: torch.device
+) -> dict[int, Tensor]:
+    """Hidden states [n, hidden] by layer, from the layers' inputs or outputs [1, n, hidden].
+
+    Raises:
+        CheckpointError: the model's layers have several streams, as those of Gemma-3n.
+    """
+    for layer_states in states.values():
+        if layer_states.dim() != 3:
+            raise CheckpointError(
+                f"The layers of {type(model).__name__} have several streams of hidden states, "
+                f"{list(layer_states.shape)}, and a draft head reads one.",
+                "Use a method that reads no layers of the target (EAGLE-3, P-EAGLE and DFlash do), "
+                "or another model.",
+            )
+    return {layer: layer_states[0].to(device) for layer, layer_states in states.items()}
+
+
 def context_length(config: Any) -> int:
     """Number of tokens that a model of this config can attend to."""
     context = getattr(config, "max_position_embeddings", None)
@@ -56,10 +81,16 @@ def context_length(config: Any) -> int:
             f"The model's config has no context length (max_position_embeddings is {context!r}).",
             "Add max_position_embeddings to its config.json.",
         )
-    if getattr(config, "attn_temperature_tuning", False):
+    if declared(config, "attn_temperature_tuning"):
         # Llama-4 scales queries by their row instead of their position, in steps of `floor_scale`
         # rows. Within the first step both are the same, with room for a tree at its end.
-        context = min(context, max(config.floor_scale - 1024, 1))
+        if config.floor_scale <= _TREE_ROOM:
+            raise CheckpointError(
+                f"The model scales its queries after every {config.floor_scale} rows (floor_scale)."
+                f" Trees run within the first step only, less {_TREE_ROOM} rows of room.",
+                "Use a model whose floor_scale is larger, such as Llama-4's own 8192.",
+            )
+        context = min(context, config.floor_scale - _TREE_ROOM)
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") == "longrope":
         # Longer sequences need other frequencies, also for the keys already in the cache.

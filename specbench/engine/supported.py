@@ -7,6 +7,7 @@ from typing import Any
 
 from transformers import CONFIG_MAPPING, PreTrainedModel, __version__
 
+from specbench.engine.layers.config_fields import declared, undeclared_fields
 from specbench.engine.layers.torch_attention import (
     CHUNKED,
     FULL,
@@ -47,6 +48,25 @@ def check_attention(config: Any, path: Path) -> None:
         hint = "Use a model whose layers attend to all earlier tokens, or to a window or chunk of "
         hint += "them, such as Llama, Qwen, Mistral, Gemma or gpt-oss."
         raise _no_trees(path, config, f" {reason}", hint)
+    if fields := _undeclared_limits(config.get_text_config()):
+        name = type(config.get_text_config()).__name__
+        raise CheckpointError(
+            f"The config.json in {path} limits attention by {fields}, which {name} does not have: "
+            "transformers' layers ignore it, its cache does not.",
+            "If the weights were trained without the limit, delete the field. If not, name the "
+            "model_type that has it, such as mistral for a Llama with a sliding_window.",
+        )
+
+
+def _undeclared_limits(text_config: Any) -> str:
+    """The fields that limit attention in other classes than the config's; "" without a limit."""
+    kinds = attention_kinds(text_config)
+    sizes = attention_kinds(text_config, getattr)  # as if the class had all fields
+    if all(size in (None, kinds.get(kind)) for kind, size in sizes.items()):
+        return ""
+    names = {"attention_chunk_size", "layer_types", "sliding_window"}
+    fields = undeclared_fields(text_config)
+    return ", ".join(f"{name}={fields[name]}" for name in sorted(names.intersection(fields)))
 
 
 def _no_trees(path: Path, config: Any, reason: str, hint: str) -> CheckpointError:
@@ -64,13 +84,14 @@ def _unsupported_attention(config: Any) -> str | None:
         return "with alibi, which counts rows instead of positions"
     if "local" in (getattr(text_config, "attention_layers", None) or ()):
         return "with local attention, whose window counts rows instead of positions"
-    if getattr(text_config, "use_bidirectional_attention", None) in (True, "all"):
+    is_causal = getattr(text_config, "is_causal", True)  # which transformers' masks read
+    if not is_causal or getattr(text_config, "use_bidirectional_attention", None) in (True, "all"):
         return "with bidirectional attention"
-    kinds = attention_kinds(text_config)
+    kinds = attention_kinds(text_config, getattr)
     if recurrent := sorted(RECURRENT.intersection(kinds)):
         return f"with {', '.join(recurrent)}, whose state cannot forget rejected tokens"
     if unknown := sorted(kinds.keys() - {FULL, SLIDING, CHUNKED}):
-        return f"with {', '.join(unknown)}"
+        return f"with layers of type {', '.join(unknown)}, which specbench does not know"
     if sizes := [size for size in kinds.values() if size is not None and size < 1]:
         return f"with a window of {sizes[0]} tokens"
     return None
@@ -111,9 +132,14 @@ def _is_predicting(key: str, config: Any) -> bool:
 
 
 def check_positions(model: PreTrainedModel, path: Path) -> None:
-    """Refuse recurrent models, and ones without positions: siblings in a tree share a position."""
+    """Refuse recurrent models, and ones without positions: siblings in a tree share a position.
+
+    Some classes are recurrent in the layers that the config names so. If it names the layers,
+    `check_attention` has read them.
+    """
     hint = "Use a model with rotary or learned positions, such as Llama, Qwen or GPT-NeoX."
-    if getattr(model, "_is_stateful", False):
+    has_layer_types = bool(declared(model.config.get_text_config(), "layer_types"))
+    if getattr(model, "_is_stateful", False) and not has_layer_types:
         reason = "has a recurrent state, which cannot forget rejected tokens"
         raise _no_trees(path, model.config, f", which {reason}", hint)
     if "position_ids" not in inspect.signature(model.forward).parameters:
@@ -121,12 +147,17 @@ def check_positions(model: PreTrainedModel, path: Path) -> None:
 
 
 def check_tree(target: Target, path: Path) -> None:
-    """Refuse a model of an untested class whose logits over a tree are wrong."""
+    """Refuse a model whose logits over a tree are wrong.
+
+    Tested classes are not probed, except with fields that the tests of the class do not have.
+    """
     name = type(target.model).__name__
-    if name in TESTED:
+    fields = undeclared_fields(target.config)
+    if name in TESTED and not fields:
         return
     if fault := tree_fault(target):
+        with_fields = f" with {few(sorted(fields))} in its config" if fields else ""
         raise CheckpointError(
-            f"{path} is a {name}, which cannot run over a tree: {fault}.",
+            f"{path} is a {name}{with_fields}, which cannot run over a tree: {fault}.",
             "Use a model of a tested class, such as Llama, Qwen, Mistral, Gemma or gpt-oss.",
         )

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from specbench.engine.layers.config_fields import declared
 from specbench.engine.layers.experts import Clamp, Experts
 from specbench.engine.layers.layer import FusedLayer, activation
 from specbench.engine.layers.mlp import DenseMlp, Mlp, SparseMlp
@@ -21,6 +22,8 @@ _MODELS = frozenset({
 """Classes of transformers that the stack runs. A family whose layers `fused_layer` can read only
 has to be named here.
 """
+CAPPED = frozenset({"Gemma2ForCausalLM", "Gemma3ForCausalLM"})
+"""Classes that cap their logits if the config says so. The others ignore the field."""
 _SHIFTED = ("Gemma2RMSNorm", "Gemma3RMSNorm")
 """Norms that store their weights minus one."""
 _FIXED_ROPES = {"default", "linear", "llama3", "yarn"}
@@ -78,11 +81,11 @@ def norm_of(module: Any) -> Norm:
 
 def _mlp(mlp: Any, config: Any, norm: Norm, post_norm: Norm | None, ops: Ops) -> Mlp:
     """The MLP of a layer, dense or a mixture of experts, with the norms around it."""
-    act = activation(getattr(config, "hidden_activation", None) or config.hidden_act)
+    act = activation(declared(config, "hidden_activation") or config.hidden_act)
     if not hasattr(mlp, "experts"):
         return DenseMlp(mlp.gate_proj, mlp.up_proj, mlp.down_proj, norm, act, ops, post_norm)
     router = mlp.router if hasattr(mlp, "router") else mlp.gate
-    is_normalised = getattr(config, "norm_topk_prob", True)  # Mixtral and gpt-oss always do
+    is_normalised = declared(config, "norm_topk_prob", True)  # Mixtral and gpt-oss always do
     return SparseMlp(
         router.weight, _experts(mlp.experts), config.num_experts_per_tok, is_normalised, norm, act,
         ops, getattr(router, "bias", None),

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from specbench.engine.layers.config_fields import declared
 from specbench.engine.layers.layer import Rotary
-from specbench.engine.layers.models import fused_layer, norm_of
+from specbench.engine.layers.models import CAPPED, fused_layer, norm_of
 from specbench.engine.layers.operands import CacheRows, CacheSlots, CacheSpan, TreeMask
 from specbench.engine.layers.ops import Ops
 from specbench.engine.layers.torch_attention import attention_kinds
@@ -35,13 +36,14 @@ class Stack:
         self._kinds = kinds
         self._ops = ops
         same_kinds = [next(iter(kinds))] * len(base.layers)
-        self._kind_of = getattr(config, "layer_types", None) or same_kinds
+        self._kind_of = declared(config, "layer_types") or same_kinds
         self._rotaries = _rotaries(base, kinds)
         self._norm = norm_of(base.norm)
         ops.place(model)
         self._layers = [fused_layer(layer, config, ops) for layer in base.layers]
         self._head = model.get_output_embeddings()
-        self._logit_cap = getattr(config, "final_logit_softcapping", None)
+        is_capped = type(model).__name__ in CAPPED
+        self._logit_cap = config.final_logit_softcapping if is_capped else None
         has_one_rotary = len(set(self._rotaries.values())) == 1
         is_joinable = not any(kinds.values()) and has_one_rotary  # no layer has a window
         self._joined = ops.join(self._layers) if is_joinable else None
@@ -104,7 +106,7 @@ class Stack:
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [n, vocab] of hidden states [n, hidden]."""
         logits = self._ops.project(hidden, self._head.weight, self._head.bias)
-        cap = self._logit_cap  # Gemma 2 has one
+        cap = self._logit_cap
         return logits if cap is None else torch.tanh(logits / cap) * cap
 
 

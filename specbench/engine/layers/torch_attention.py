@@ -3,7 +3,7 @@
 Layers attend to all earlier tokens, to a window of them, or to a chunk.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.backends import cuda
 from torch.nn.functional import scaled_dot_product_attention
 
+from specbench.engine.layers.config_fields import declared
 from specbench.engine.layers.emulated import is_emulated
 from specbench.engine.layers.operands import additive
 
@@ -26,15 +27,18 @@ CHUNKED = "chunked_attention"
 RECURRENT = frozenset({"linear_attention", "mamba", "conv", "hybrid", "hybrid_sliding"})
 
 
-def attention_kinds(text_config: Any) -> dict[str, int | None]:
+def attention_kinds(
+    text_config: Any, read: Callable[[Any, str, Any], Any] = declared
+) -> dict[str, int | None]:
     """Kinds of attention in the layers, each with its window or chunk, in tokens.
 
-    The size is None if it is not limited, or if no sequence is longer.
+    The size is None if it is not limited, or if no sequence is longer. `read` returns a field of
+    the config, or the given default: `getattr` also reads fields that the class ignores.
     """
-    window = getattr(text_config, "sliding_window", None)
-    chunk = getattr(text_config, "attention_chunk_size", None)
-    kinds = getattr(text_config, "layer_types", None)
-    if not kinds and window and getattr(text_config, "use_sliding_window", True):
+    window = read(text_config, "sliding_window", None)
+    chunk = read(text_config, "attention_chunk_size", None)
+    kinds = read(text_config, "layer_types", None)
+    if not kinds and window and read(text_config, "use_sliding_window", True):
         kinds = (SLIDING,)
     elif not kinds:
         kinds = (CHUNKED,) if chunk else (FULL,)
