@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from specbench.engine import model_parts
 from specbench.engine.accept import AcceptedPath, Verdict
 from specbench.engine.execution import Execution
 from specbench.engine.kv import KVCache, layer_shapes
@@ -24,7 +25,6 @@ from specbench.engine.layers.models import unsupported_reason
 from specbench.engine.layers.operands import CacheSpan, TreeMask, dense_mask
 from specbench.engine.layers.stack import Stack
 from specbench.engine.layers.torch_attention import attention_kinds, windowed
-from specbench.engine.model_parts import context_length, decoder, decoder_layers, with_first_layers
 from specbench.engine.sampler import Sampler
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.types import Sampling
@@ -68,7 +68,7 @@ class Target:
         self.device: torch.device = model.get_input_embeddings().weight.device
         self.dtype: torch.dtype = model.dtype
         self.vocab_size: int = model.get_output_embeddings().weight.shape[0]
-        self.context: int = context_length(self.config)
+        self.context: int = model_parts.context_length(self.config)
         self._kinds = attention_kinds(self.config)
         self.cache = KVCache(layer_shapes(model, self.device))
         self.unfused_reason = unsupported_reason(model)
@@ -93,7 +93,7 @@ class Target:
         whole model runs.
         """
         shallow = copy.copy(self)
-        shallow.model = with_first_layers(self.model, num_layers)
+        shallow.model = model_parts.with_first_layers(self.model, num_layers)
         shallow._stack = self._stack and self._stack.first_layers(num_layers)
         shallow._prepare()
         return shallow
@@ -106,7 +106,7 @@ class Target:
     @property
     def layers(self) -> nn.ModuleList:
         """The decoder layers, in order."""
-        return decoder_layers(self.model)
+        return model_parts.decoder_layers(self.model)
 
     @contextmanager
     def capture(self, needs: Needs) -> Iterator[None]:
@@ -270,9 +270,8 @@ class Target:
             logits_to_keep=1 if mask is None else 0,
         )
         hidden = self._captured["hidden"][0] if self._needs.hidden else None
-        layer_inputs = {}
-        for layer in self._needs.layer_inputs:
-            layer_inputs[layer] = self._captured[layer][0].to(self.device)
+        states = {layer: self._captured[layer] for layer in self._needs.layer_inputs}
+        layer_inputs = model_parts.rows_of(self.model, states, self.device)
         return Forward(out.logits[0], hidden, layer_inputs)
 
     def _hooks(self, needs: Needs) -> list[Any]:
@@ -281,7 +280,7 @@ class Target:
         handles = []
         if needs.hidden:
             hook = partial(self._keep_output, "hidden")
-            handles.append(decoder(self.model).register_forward_hook(hook))
+            handles.append(model_parts.decoder(self.model).register_forward_hook(hook))
         for index in needs.layer_inputs:
             if index == len(layers):
                 hook = partial(self._keep_output, index)

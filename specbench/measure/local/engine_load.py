@@ -92,12 +92,18 @@ def build_drafters(
 
 
 def _build(target: Target, method: RunMethod) -> Drafter:
-    """The drafter that a method builds."""
+    """The drafter that a method builds. The target must have the layers' inputs that it reads."""
+    from torch import inference_mode
+
     from specbench.engine.drafter import BuildContext, Drafter
 
     drafter = method.method.build(method.options, BuildContext(target, method.weights))
     if not isinstance(drafter, Drafter):
         raise TypeError(f"build returned a {type(drafter).__name__}, no Drafter")
+    if drafter.needs.layer_inputs:
+        with target.capture(drafter.needs), inference_mode():
+            target.prefill([0])
+        target.cache.reset()
     return drafter
 
 
