@@ -4,20 +4,33 @@ import importlib.util
 import json
 import shutil
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from specbench.data.cache import cache_dir, cached_sha256
-from specbench.errors import CheckpointError, UserError, os_errors, printable, reading, reason_of
+from specbench.errors import (
+    CheckpointError,
+    UserError,
+    few,
+    os_errors,
+    printable,
+    reading,
+    reason_of,
+)
 from specbench.models.cards import GGUF_TYPE
+from specbench.models.gguf_metadata import differences, scales_rotary, unread_tensors
 
 _DTYPE_OF_PLAIN = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 """Type of weights that are not quantised -> the dtype that they keep."""
 _HASHES = "converted.sha256"
 """The file with the hashes of converted files, by name, in JSON."""
 _AGAIN = "Copy or download it again."
+_HINT = "Give the model's folder or Hub id instead."
+_CHECKS = 2
+"""Version of the checks of a file: a folder that passed fewer is not used."""
 
 
 def file_in_wheel(address: str) -> Path | None:
@@ -46,7 +59,7 @@ def gguf_folder(file: Path, *, what: str) -> Path:
     if not file.is_file():
         raise CheckpointError(f"{what}: the file {file} does not exist.", "Check the path.")
     file = file.resolve()
-    folder = cache_dir() / "gguf" / f"{file.stem}-{cached_sha256(file)[:16]}"
+    folder = cache_dir() / "gguf" / f"{file.stem}-{cached_sha256(file)[:16]}-{_CHECKS}"
     partial = folder.with_name(f"{folder.name}.partial")
     with os_errors(
         f"{what}: {file} cannot be converted in {folder.parent}",
@@ -89,21 +102,37 @@ def _link(file: Path, link: Path) -> None:
         link.symlink_to(file)
 
 
+class _Contents(NamedTuple):
+    """What a file's header says."""
+
+    architecture: str
+    fields: Mapping[str, Any]
+    """Metadata of the architecture, without its prefix."""
+    tensor_names: list[str]
+    dtype: str
+    """The dtype that most weights keep or get."""
+    quantisation: str
+    """The file's own type, such as Q4_K_M; "" without packed weights."""
+
+
 def _convert(file: Path, folder: Path, what: str) -> None:
     import torch
     import transformers
 
+    from specbench.engine.load import without_weights
     from specbench.engine.supported import check_attention, check_complete
 
-    weight_type = _checked_type(file, what)
-    dtype = getattr(torch, _DTYPE_OF_PLAIN.get(weight_type, "bfloat16"))
+    contents = _checked_contents(file, what)
+    dtype = getattr(torch, contents.dtype)
     source: dict[str, Any] = {"gguf_file": file.name, "local_files_only": True}
     dequantisation: dict[str, Any] = {}
     if hasattr(transformers, "GgufConfig"):  # else the weights may stay packed
         dequantisation["quantization_config"] = transformers.GgufConfig(dequantize=True)
     try:
         with redirect_stderr(StringIO()):  # progress bars, which cannot be turned off
-            check_attention(transformers.AutoConfig.from_pretrained(file.parent, **source), file)
+            config = transformers.AutoConfig.from_pretrained(file.parent, **source)
+            check_attention(config, file)
+            _check_is_read(contents, without_weights(config, dtype), f"{what}: {file}")
             model, report = transformers.AutoModelForCausalLM.from_pretrained(
                 file.parent, dtype=dtype, output_loading_info=True, **source, **dequantisation
             )
@@ -119,29 +148,42 @@ def _convert(file: Path, folder: Path, what: str) -> None:
         message = f"{what}: {file} cannot be read: {reason_of(error)}"
         raise CheckpointError(message, _AGAIN) from error
     config_file = folder / "config.json"
-    config = json.loads(config_file.read_text(encoding="utf-8"))
-    if weight_type not in _DTYPE_OF_PLAIN:
-        config[GGUF_TYPE] = weight_type
-    config_file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    written = json.loads(config_file.read_text(encoding="utf-8"))
+    if contents.quantisation:
+        written[GGUF_TYPE] = contents.quantisation
+    config_file.write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
 
 
-def _checked_type(file: Path, what: str) -> str:
-    """The type that most of the file's weights have. Refuses a file that cannot be converted."""
+def _check_is_read(contents: _Contents, model: Any, file: str) -> None:
+    """Refuse a file of which transformers skips tensors or metadata. `model` has no weights."""
+    unread = unread_tensors(contents.architecture, contents.tensor_names, model)
+    if unread:
+        raise CheckpointError(f"{file} has tensors that transformers skips: {few(unread)}.", _HINT)
+    changed = differences(contents.architecture, contents.fields, model.config, model)
+    texts = [f"{key} is {in_file} (loaded: {loaded})" for key, in_file, loaded in changed]
+    if texts:
+        message = f"{file} has metadata that transformers skips: {few(sorted(texts))}."
+        raise CheckpointError(message, _HINT)
+
+
+def _checked_contents(file: Path, what: str) -> _Contents:
+    """The contents of a file's header. Refuses a file that cannot be converted."""
     from gguf import GGUFReader
     from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
 
     try:
         reader = GGUFReader(file)
-        architecture = str(reader.fields["general.architecture"].contents())
-        split_count = reader.fields.get("split.count")
-        num_files = int(split_count.contents()) if split_count else 1
+        keys = {
+            name: field.contents()
+            for name, field in reader.fields.items()
+            if not name.startswith("tokenizer.")
+        }
+        num_files = int(keys.get("split.count", 1))
+        architecture = str(keys["general.architecture"])
         num_weights: Counter[str] = Counter()  # by their type
         for tensor in reader.tensors:
             num_weights[tensor.tensor_type.name] += int(tensor.n_elements)
-        scaling = reader.fields.get(f"{architecture}.rope.scaling.type")
-        has_scaling = scaling is not None and scaling.contents() != "none"
-        has_factors = any(tensor.name.startswith("rope_f") for tensor in reader.tensors)
-        main_type = max(num_weights, key=lambda name: num_weights[name])
+        [(main_type, _)] = num_weights.most_common(1)
     except Exception as error:  # a damaged file may fail in any way
         message = f"{what}: {file} is not a whole GGUF file: {reason_of(error)}"
         raise CheckpointError(message, _AGAIN) from error
@@ -150,11 +192,28 @@ def _checked_type(file: Path, what: str) -> str:
             f"{what}: {file} is one of {num_files} parts.",
             "Join them with llama.cpp's `llama-gguf-split --merge`.",
         )
+    prefix = f"{architecture}."
+    fields = {name.removeprefix(prefix): keys[name] for name in keys if name.startswith(prefix)}
+    names = [tensor.name for tensor in reader.tensors]
+    has_factors = any(name.startswith("rope_f") for name in names)
     if architecture not in GGUF_SUPPORTED_ARCHITECTURES:
         reason = f"holds a {printable(architecture)} model, which is not converted"
-    elif has_scaling or has_factors:
+    elif has_factors or scales_rotary(fields):
         reason = "scales its rotary embedding, which transformers does not read from a GGUF file"
     else:
-        return main_type
-    hint = "Give the model's folder or Hub id instead."
-    raise CheckpointError(f"{what}: {file} {reason}.", hint)
+        dtype = _DTYPE_OF_PLAIN.get(main_type, "bfloat16")
+        quantisation = _quantisation(keys.get("general.file_type"), num_weights)
+        return _Contents(architecture, fields, names, dtype, quantisation)
+    raise CheckpointError(f"{what}: {file} {reason}.", _HINT)
+
+
+def _quantisation(file_type: int | None, num_weights: Counter[str]) -> str:
+    """The type that the file gives itself, or that most of its packed weights have."""
+    from gguf import LlamaFileType
+
+    packed = [kind for kind, _ in num_weights.most_common() if kind not in _DTYPE_OF_PLAIN]
+    names = {int(kind): kind.name.partition("_")[2] for kind in LlamaFileType}
+    name = "" if file_type is None else names.get(file_type, "")
+    if packed and name in ("", *_DTYPE_OF_PLAIN):
+        return packed[0]
+    return name if packed else ""

@@ -1,0 +1,129 @@
+"""Compare a GGUF file with the model that transformers makes of it.
+
+transformers reads the metadata and tensors that its tables name, and skips the others.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+_EPSILONS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")
+"""Names of the norms' epsilon in configs."""
+_LAYERS_OF_27B = {"gemma2": 46, "gemma3": 62}
+"""Architecture -> number of layers by which llama.cpp knows its 27B model."""
+_SCALE = "query_pre_attn_scalar (attention scale ** -2)"
+_UNUSED_TENSORS = ("attn_rot_embd",)
+"""Parts of the names of tensors that llama.cpp skips, too."""
+_ALLOWED_GAP = 1e-3
+"""Relative difference of numbers that are equal: files have them in float32."""
+
+
+class Difference(NamedTuple):
+    """A property of the file that the loaded model does not have."""
+
+    key: str
+    in_file: object
+    loaded: object
+
+
+def differences(
+    architecture: str, fields: Mapping[str, Any], config: Any, model: Any
+) -> Iterator[Difference]:
+    """The metadata of a file that differ from the loaded config, or from the model's rotaries.
+
+    `fields` are the file's, without the architecture's prefix. Absent ones are not compared.
+    """
+    loaded = _loaded(config, model)
+    fields = dict(fields)
+    if architecture in _LAYERS_OF_27B:
+        fields[_SCALE] = _inverse_square_of_scale(architecture, fields, config)
+    for key in fields.keys() & loaded.keys():
+        in_file = fields[key]
+        if key == "attention.sliding_window" and in_file >= config.max_position_embeddings:
+            in_file = 0  # limits nothing
+        if key == "attention.sliding_window_pattern":
+            in_file = _is_sliding(in_file, config.num_hidden_layers)
+        if not _is_equal(in_file, loaded[key]):
+            yield Difference(key, in_file, loaded[key])
+
+
+def _loaded(config: Any, model: Any) -> dict[str, Any]:
+    """The loaded values of a file's keys, without those that the model has no use for."""
+    from specbench.engine.layers.config_fields import declared
+    from specbench.engine.layers.torch_attention import SLIDING, attention_kinds
+
+    head_dim = None
+    if not getattr(config, "is_heterogeneous", False):  # Gemma 4: not one size for all layers
+        head_dim = declared(config, "head_dim") or config.hidden_size // config.num_attention_heads
+    epsilon = next((declared(config, name) for name in _EPSILONS if declared(config, name)), None)
+    layer_types = declared(config, "layer_types")
+    loaded = {
+        "attention.causal": True,
+        "attention.key_length": head_dim,
+        "attention.value_length": head_dim,
+        "attention.layer_norm_epsilon": epsilon,
+        "attention.layer_norm_rms_epsilon": epsilon,
+        "attention.sliding_window": attention_kinds(config).get(SLIDING) or 0,
+        "attention.sliding_window_pattern": layer_types
+        and [kind == SLIDING for kind in layer_types],
+        _SCALE: declared(config, "query_pre_attn_scalar"),
+        "attn_logit_softcapping": declared(config, "attn_logit_softcapping") or 0,
+        "final_logit_softcapping": declared(config, "final_logit_softcapping") or 0,
+    }
+    for name, buffer in model.named_buffers():
+        kind, is_rotary, _ = name.rsplit(".")[-1].rpartition("inv_freq")
+        if is_rotary and "original" not in kind:
+            suffix = "_swa" if kind.startswith("sliding") else ""
+            loaded[f"rope.dimension_count{suffix}"] = num_rotated = 2 * len(buffer)
+            if num_rotated > 2:  # the second frequency is base ** (-2 / n); the last may be 0
+                base = float(buffer[1]) ** -len(buffer)
+                loaded[f"rope.freq_base{suffix}"] = float(f"{base:.5g}")
+    return {key: setting for key, setting in loaded.items() if setting is not None}
+
+
+def _inverse_square_of_scale(architecture: str, fields: Mapping[str, Any], config: Any) -> float:
+    """The scale of Gemma's attention in llama.cpp, to the power of -2: files do not have it."""
+    is_27b = fields.get("block_count") == _LAYERS_OF_27B[architecture]
+    width: float = config.hidden_size / config.num_attention_heads
+    return width if is_27b else fields.get("attention.key_length", width)
+
+
+def _is_sliding(pattern: Any, num_layers: int) -> list[bool]:
+    """True for each layer with a window: all but every `pattern`-th, or as an array says."""
+    if isinstance(pattern, list):
+        return [bool(is_sliding) for is_sliding in pattern]
+    return [pattern == 0 or (layer + 1) % pattern != 0 for layer in range(num_layers)]
+
+
+def _is_equal(in_file: Any, loaded: Any) -> bool:
+    if isinstance(in_file, list) and isinstance(loaded, list):
+        return in_file == loaded
+    numbers = in_file if isinstance(in_file, list) else [in_file]  # some have one for each layer
+    return all(math.isclose(number, loaded, rel_tol=_ALLOWED_GAP) for number in numbers)
+
+
+def scales_rotary(fields: Mapping[str, Any]) -> bool:
+    """True if the file scales its rotary embedding, which transformers does not read."""
+    kind = fields.get("rope.scaling.type")
+    factors = [fields.get(f"rope.{key}", 0) for key in ("scaling.factor", "scale_linear")]
+    is_scaled = kind is None and any(factor not in (0, 1) for factor in factors)
+    return is_scaled or kind not in (None, "none") or fields.get("rope.scaling.attn_factor", 1) != 1
+
+
+def unread_tensors(architecture: str, names: list[str], model: Any) -> list[str]:
+    """The file's tensors that transformers has no place for in the model, and would skip."""
+    from transformers.modeling_gguf_pytorch_utils import (
+        TENSOR_PROCESSORS,
+        TensorProcessor,
+        get_gguf_hf_weights_map,
+    )
+
+    processor = TENSOR_PROCESSORS.get(architecture, TensorProcessor)(config=model.config.to_dict())
+    read = get_gguf_hf_weights_map(model, processor)
+    return [
+        name
+        for name in names
+        if name not in read
+        and name.removesuffix(".weight") not in read  # experts, which are joined
+        and not any(part in name for part in _UNUSED_TENSORS)
+    ]
