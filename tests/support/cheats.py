@@ -192,7 +192,7 @@ class DecodesInAThread(Remembers):
 
 
 class SlowsTheClocks(StopsTheClock):
-    """Lets both clocks lose 60 % of the time of its steps."""
+    """Lets both clocks lose 80 % of the time of its steps."""
 
     began: float | None = None
 
@@ -202,7 +202,7 @@ class SlowsTheClocks(StopsTheClock):
     def propose(self, state: State) -> DraftTree:
         now = time.perf_counter()
         if self.began is not None:
-            StopsTheClock.hidden_s += 0.6 * (now - self.began)
+            StopsTheClock.hidden_s += 0.8 * (now - self.began)
         self.began = now
         return Honest.propose(self, state)
 
