@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from statistics import median
+from statistics import fmean
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING
 
@@ -44,9 +44,9 @@ METHODS_S = 2.5
 """Seconds to choose those of all methods."""
 PAUSE_S = 0.5
 """The pause before a choice is repeated."""
-SUSTAINED_S = 0.4
+SUSTAINED_S = 1.0
 """Seconds that each number decodes at a stretch beside other programs."""
-SUSTAINED_STEPS = 2000
+SUSTAINED_STEPS = 10_000
 """Steps after which a stretch ends, by any clock."""
 
 
@@ -79,11 +79,12 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
     trial = _confirmed(lambda: Trial(counts, largest, VANILLA_S).measure(time_step), largest)
     others = share_of_others(began, read_moment())
     best, step_s = trial.best, trial.medians  # median seconds by number of threads
-    if (
-        others > BUSY_SHARE and best > 1
-    ):  # then threads that just slept are faster than those that go on
-        step_s |= _sustained([count for count in counts if count <= best], time_step)
-        best = _fastest(step_s, best)
+    if others > BUSY_SHARE and best > 1:
+        # As many as processors are left, and steps at a stretch.
+        num_free = max(1, round((1 - others) * largest))
+        sustained_s = _sustained([n for n in counts if n <= min(best, num_free)], time_step)
+        best = _fastest(sustained_s)
+        step_s |= sustained_s
     set_threads(best)
     return Threads(
         best,
@@ -95,28 +96,27 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
 
 
 def _sustained(counts: Sequence[int], time_step: Callable[[], float]) -> dict[int, float]:
-    """Median seconds of steps by number of threads, after half of `SUSTAINED_S` with each.
+    """Mean seconds of steps by number of threads, over `SUSTAINED_S` with each.
 
-    A trial changes the number at each step. Beside other programs the threads that slept
-    meanwhile run first, so that the step of many threads looks faster than it stays.
+    A trial changes the number at each step, and takes the median. Beside other programs the threads
+    that slept meanwhile run first, and most steps of many threads stay fast: the few that wait for
+    a thread take many times as long.
     """
-    median_s = {}
+    mean_s = {}
     for count in counts:
         set_threads(count)
         times: list[float] = []
         began = perf_counter()
-        while len(times) < 2 or (
-            perf_counter() - began < SUSTAINED_S and len(times) < SUSTAINED_STEPS
-        ):
+        while not times or (perf_counter() - began < SUSTAINED_S and len(times) < SUSTAINED_STEPS):
             times.append(time_step())
-        median_s[count] = median(times[len(times) // 2 :])
-    return median_s
+        mean_s[count] = fmean(times)
+    return mean_s
 
 
-def _fastest(step_s: Mapping[int, float], usual: int) -> int:
-    """The usual number of threads, or a smaller one that is faster by `FASTER`."""
-    fastest = min((count for count in step_s if count <= usual), key=step_s.__getitem__)
-    return fastest if step_s[usual] > FASTER * step_s[fastest] else usual
+def _fastest(step_s: Mapping[int, float]) -> int:
+    """The largest number of threads, or a smaller one that is faster by `FASTER`."""
+    largest, fastest = max(step_s), min(step_s, key=step_s.__getitem__)
+    return fastest if step_s[largest] > FASTER * step_s[fastest] else largest
 
 
 def _counts_beside(chosen: Threads) -> list[int]:
