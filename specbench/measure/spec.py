@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,7 +104,9 @@ class RunSpec(SpecValues, frozen=True, dict=True):
         """
         from specbench.settings.run_method import RunMethod
 
-        return tuple(RunMethod(choice) for choice in expand_groups(self.choices))
+        methods = [RunMethod(choice) for choice in expand_groups(self.choices)]
+        labels = [method.label for method in methods]
+        return tuple(replace(method, has_hash=labels.count(method.label) > 1) for method in methods)
 
     def sampling(self, temperature: float) -> Sampling:
         """The sampling at one of the run's temperatures."""

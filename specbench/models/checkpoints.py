@@ -6,7 +6,8 @@ Loads no weights and imports no torch.
 import json
 import math
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -176,6 +177,12 @@ def identify(path: Path) -> WeightsHeader:
         files = [path]
     headers = {file.name: FileHeader(file.stat().st_size, cached_sha256(file)) for file in files}
     return WeightsHeader(revision=revision, files=headers)
+
+
+def hash_of(files: Mapping[str, FileHeader]) -> str:
+    """One hash of a checkpoint's files."""
+    hashes = sorted((name, file.sha256 or str(file.bytes)) for name, file in files.items())
+    return sha256(json.dumps(hashes).encode()).hexdigest()
 
 
 def check_same_vocabulary(

@@ -14,7 +14,6 @@ weights: see `specbench.settings.tuned_settings`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -26,7 +25,6 @@ from specbench import registry
 from specbench.data.toml_files import read_toml, toml_key, toml_value
 from specbench.errors import UserError
 from specbench.log.methods import MethodHeader
-from specbench.log.model import FileHeader
 from specbench.log.store import HEADER, read_header
 from specbench.settings.run_method import RunMethod
 
@@ -147,12 +145,6 @@ def _check_tree(label: str, method: MethodHeader, path: Path) -> None:
             f"{path}: {label} ran with the tree in {tree}, which is gone or has changed.",
             "Restore that file, or give --settings another source.",
         )
-
-
-def hash_of(files: Mapping[str, FileHeader]) -> str:
-    """One hash of a checkpoint's files."""
-    hashes = sorted((name, file.sha256 or str(file.bytes)) for name, file in files.items())
-    return sha256(json.dumps(hashes).encode()).hexdigest()
 
 
 def toml_text(file: SettingsFile) -> str:

@@ -7,18 +7,20 @@ looked up when something asks what it is: names and values are checked before to
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import structs
 
 from specbench import registry
-from specbench.errors import printable
+from specbench.errors import SpecbenchError, printable
 from specbench.log.methods import MethodHeader, SettingsHeader, tree_label
 from specbench.log.model import WeightsHeader
-from specbench.models.checkpoints import identify
+from specbench.models.checkpoints import hash_of, identify
 from specbench.registry import MethodChoice
 from specbench.types import Scope
 
@@ -46,6 +48,8 @@ class RunMethod:
     """The source of options that were chosen for the user."""
     loaded: LoadedMethod | None = None
     """The method and its options, if they are not those that `asked` names."""
+    has_hash: bool = False
+    """Its label has the hash of its files, since those of another method have the same names."""
 
     @cached_property
     def _loaded(self) -> LoadedMethod:
@@ -110,10 +114,10 @@ class RunMethod:
         kept = kept_options(before, self.settings)
         return replace(self.tuned(kept, ""), settings=before.settings)
 
-    @property
+    @cached_property
     def label(self) -> str:
         """Its name in records and tables."""
-        return label_of(self.asked)
+        return label_of(self.asked, has_hash=self.has_hash)
 
     def describe(self) -> MethodHeader:
         """The method's part of the header."""
@@ -169,13 +173,24 @@ PATHS = ("weights", "datastore", "tree")
 """Options that name a file or folder."""
 
 
-def label_of(asked: MethodChoice) -> str:
+def label_of(asked: MethodChoice, *, has_hash: bool = False) -> str:
     """A method's name in records and tables.
 
     A file goes by its last name, not its path, and a tree that is given as paths by a short name.
+    With `has_hash`, a part of the hash of what it holds follows.
     """
     given = dict(asked.given)
     for name in given.keys() & {*PATHS}:
         value = given[name]
         given[name] = tree_label(value) if value.startswith("[[") else Path(value).name
+        if has_hash:
+            given[name] += f"-{_content_hash(Path(value).expanduser())[:8]}"
     return printable(str(MethodChoice(asked.name, given)))
+
+
+def _content_hash(path: Path) -> str:
+    """The hash of what a file or folder holds; of its name if it is not there."""
+    with suppress(OSError, SpecbenchError):
+        if path.exists():
+            return hash_of(identify(path).files)
+    return sha256(str(path).encode()).hexdigest()

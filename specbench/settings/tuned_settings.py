@@ -14,7 +14,8 @@ from typing import Any
 from specbench.data.toml_files import read_toml
 from specbench.log.files import REPEAT, folder_errors, write_whole
 from specbench.log.model import ModelHeader
-from specbench.settings.files import SettingsFile, checked_options, hash_of, toml_text
+from specbench.models.checkpoints import hash_of
+from specbench.settings.files import SettingsFile, checked_options, toml_text
 from specbench.settings.run_method import RunMethod
 from specbench.types import VERSION
 

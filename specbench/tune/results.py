@@ -10,7 +10,8 @@ from typing import Any
 from specbench.log.files import REPEAT, folder_errors, write_whole
 from specbench.log.run import Run
 from specbench.measure.local.engine_setup import EngineSetup
-from specbench.settings.files import SettingsFile, hash_of, toml_text
+from specbench.models.checkpoints import hash_of
+from specbench.settings.files import SettingsFile, toml_text
 from specbench.settings.tuned_settings import keep_settings
 from specbench.tune.choice import NO_SETTINGS, Choice, Tried
 from specbench.tune.plots import MeasuredPrediction, agreement

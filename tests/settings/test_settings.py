@@ -315,6 +315,22 @@ def test_a_tree_that_is_given_as_paths_has_a_short_name(tmp_path: Path) -> None:
             StaticTree.load(method.options, SimpleNamespace(vocab_size=9, device="cpu"))
 
 
+def test_files_that_share_a_name_have_a_hash_in_their_label(tmp_path: Path) -> None:
+    for folder, paths in (("a", "[[0]]"), ("b", "[[0], [1]]"), ("c", "[[0]]")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "tree.json").write_text(paths)
+    texts = [f"medusa:tree={tmp_path / name / 'tree.json'}" for name in ("a", "b", "c")]
+    alone, other, same = (parse_methods([text])[0].label for text in texts)
+    assert alone == other == same == "medusa:tree=tree.json"
+    first, second = (method.label for method in parse_methods(texts[:2]))
+    assert first != second and first.startswith("medusa:tree=tree.json-")
+    first, copy = (method.label for method in parse_methods([texts[0], texts[2]]))
+    assert first == copy  # a run refuses them: they are one method
+    weights = [f"sps:weights={tmp_path / name}" for name in ("x/head", "y/head")]
+    first, second = (method.label for method in parse_methods(weights))  # not there
+    assert first != second and first.startswith("sps:weights=head-")
+
+
 def test_a_label_has_no_folder_of_the_machine(tmp_path: Path) -> None:
     (method,) = parse_methods(["medusa"])
     tree = tmp_path / "trees" / "medusa-32.json"
