@@ -1,10 +1,10 @@
-"""What the rules about cheats find, by number of prompts.
+"""The cheats that a report names, by the number of prompts.
 
     python -m benchmarks.cheat_power [NUM_PROMPTS ...]
 
 Runs each cheat of tests/support/cheats.py beside vanilla on a small model, two passes over 6, 12
 and 24 prompts. The table has each cheat's speedup in decoding and the rules that name it.
-SECURITY.md says of the cheats that none names why.
+SECURITY.md says why the others are not named.
 """
 
 from __future__ import annotations

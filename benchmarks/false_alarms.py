@@ -1,11 +1,11 @@
-"""How often the rules about cheats and impossible records accuse honest runs.
+"""Count how often honest runs are accused of cheats or of impossible records.
 
     python -m benchmarks.false_alarms FOLDER [NUM_RUNS] [NUM_RESAMPLES]
 
 Makes runs of all methods on `tiny` in FOLDER: two passes, half of them beside a program that keeps
 the processor busy, at T=0 and T=1, every fourth with answers of one token. Then each run is judged
-as it is, and with requests and passes drawn anew. A rule that compares passes with each other as
-copies is judged on the runs alone: a pass that is drawn twice is one. Runs that are there already
+as it is, and again with requests and passes drawn at random. The rule about copied passes is tried
+on the runs alone, because a pass that is drawn twice is a copy. Runs that are there already
 are not made again. The table has the alarms of each rule.
 """
 

@@ -1,4 +1,4 @@
-"""Steps of equal answers at temperature 0 in two runs: no sample of anything, so no test."""
+"""Steps of equal answers at temperature 0 in two runs: they repeat exactly, without a test."""
 
 from __future__ import annotations
 

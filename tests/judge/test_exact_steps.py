@@ -39,7 +39,7 @@ def changed(samples: int, of_step: int = 1, **header: Any) -> Run:
 def steps(run: Run, baseline: Run = BASELINE, max_drop: float = 0.02) -> list[Check]:
     """The checks of equal answers."""
     gate = check(run, baseline, Allowed(speed="never", max_mat_drop=max_drop))
-    return [one for one in gate.checks if one.name == "steps"]
+    return [gate_check for gate_check in gate.checks if gate_check.name == "steps"]
 
 
 def test_two_answers_with_other_steps_fail_without_a_test() -> None:
@@ -89,12 +89,12 @@ def test_what_rounds_or_draws_otherwise_is_not_judged_so(header: dict[str, Any])
 def test_an_answer_after_another_dialogue_is_no_pair() -> None:
     def with_second_turn(run: Run, first: int) -> Run:
         records = []
-        for one in run.records:
-            records.append(one)
-            if one.key.method != "vanilla":
-                ids = (first, *one.token_ids[1:])
-                records[-1] = replace(one, token_ids=ids)
-            records.append(replace(one, key=replace(one.key, turn=1)))
+        for record in run.records:
+            records.append(record)
+            if record.key.method != "vanilla":
+                ids = (first, *record.token_ids[1:])
+                records[-1] = replace(record, token_ids=ids)
+            records.append(replace(record, key=replace(record.key, turn=1)))
         return replace(run, records=tuple(records))
 
     assert len(steps(with_second_turn(changed(2), 5), with_second_turn(BASELINE, 5))) == 1
@@ -111,9 +111,9 @@ def test_recorded_passes_are_equal(name: str) -> None:
     def only(number: int) -> Run:
         """One pass as a run of its own."""
         records = tuple(
-            replace(one, key=replace(one.key, repeat=0))
-            for one in run.records
-            if one.key.repeat == number
+            replace(record, key=replace(record.key, repeat=0))
+            for record in run.records
+            if record.key.repeat == number
         )
         values = header | {"id": f"pass-{number}", "spec__values__repeats": 1}
         return with_header(replace(run, records=records), **values)
