@@ -21,10 +21,11 @@ from specbench.analysis.costs import NO_COST, Cost, measure_cost
 from specbench.analysis.divergence import Agreement, find_agreements
 from specbench.analysis.idle_drafts import find_idle_drafts
 from specbench.analysis.overall import Axes, MethodMetrics, axes_of, measure_overall
+from specbench.analysis.pools import find_changed_pools
 from specbench.analysis.ranking import Ranking, rank
 from specbench.analysis.records import BASELINE as BASELINE
 from specbench.analysis.records import POOLED as POOLED
-from specbench.analysis.records import RecordTable, make_table
+from specbench.analysis.records import RecordTable
 from specbench.analysis.roofline import Roofline, read_roofline
 from specbench.analysis.server_counters import mat_of_blocks
 from specbench.analysis.serving import ServingMetrics, measure_serving
@@ -32,6 +33,7 @@ from specbench.analysis.stats.bootstrap import Bootstrap, Draws
 from specbench.analysis.stats.estimates import Estimate, Missing
 from specbench.analysis.stats.scope import ONE_PASS, Scope
 from specbench.analysis.survivors import find_survivors
+from specbench.analysis.tables import tabled
 from specbench.analysis.warnings import RunWarning, find_warnings
 from specbench.errors import unknown_name
 from specbench.log.audit import StoredAudit
@@ -99,16 +101,17 @@ def measure(
     bootstrap = bootstrap or Bootstrap()  # number of resamples, and their seed
     header = run.header  # all about the run but its records
     spec = header.spec.values  # its options
-    table = make_table(run.records, run.run_of_repeat, header.blocks)  # a row per record
+    table = tabled(run).table  # a row per record
     frame = table.frame  # the same in pandas
     survivors = find_survivors(frame)  # rows of requests that every ranked method finished
     axes = axes_of(header, frame)  # methods, temperatures, tasks
     no_times = WITH_PHASES if spec.phases or frame["draft_s"].notna().any() else None  # slowed
     cell_source = CellSource(table, header, survivors, no_times)
     roofline = read_roofline(header.roofline, run.records, header.threads)  # memory traffic
-    costs: dict[CellKey, Cost] = {}  # of steps, by cell
-    for key, rows in cell_source.shared_rows.items():  # rows that count, of each cell
-        costs[key] = measure_cost(key, table, rows, Draws(bootstrap, key.task), roofline, no_times)
+    costs = {  # of steps, by cell
+        key: measure_cost(key, table, rows, Draws(bootstrap, key.task), roofline, no_times)
+        for key, rows in cell_source.shared_rows.items()  # rows that count, of each cell
+    }
     cells: dict[CellKey, CellMetrics] = {}  # by method, temperature and task, or all as one
     for temperature in axes.temperatures:
         for task in (*axes.tasks, POOLED):
@@ -126,11 +129,7 @@ def measure(
     agreements = find_agreements(table, spec.history)  # of greedy answers with vanilla's
     serving = measure_serving(header, table, bootstrap, parse_goodput(spec.goodput))
     has_clocks = bool(header.gpu and header.gpu.sm_clock_mhz)  # the driver reported them
-    warnings = (
-        *find_cheats(table, header),
-        *find_idle_drafts(run.records, header.blocks),
-        *find_warnings(table, cells, rankings, survivors, has_clocks=has_clocks),
-    )
+    warnings = find_warnings(table, cells, rankings, survivors, has_clocks=has_clocks)
     return RunMetrics(
         info=header,
         methods=axes.methods,
@@ -140,7 +139,7 @@ def measure(
         overall=overall,
         bootstrap=bootstrap,
         arithmetic=arithmetic,
-        warnings=warnings,
+        warnings=(*_warnings_of_records(table, header), *warnings),
         left_out=run.left_out,  # lines of its files that were not read
         missing_text=run.missing_text,  # on records that it lacks; "" if none
         costs=costs,
@@ -151,6 +150,15 @@ def measure(
         scope=Scope("runs" if run.run_of_repeat else "passes", _num_covered(overall, table)),
         rankings=rankings,
         task_rankings=task_rankings,
+    )
+
+
+def _warnings_of_records(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]:
+    """The warnings that need no numbers of cells: hidden work, idle drafts, changed pools."""
+    return (
+        *find_cheats(table, header),
+        *find_idle_drafts(table.records, header.blocks),
+        *find_changed_pools(table.frame),
     )
 
 

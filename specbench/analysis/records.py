@@ -68,7 +68,7 @@ class RecordTable:
     """`records_frame` with further columns:
 
     - `cluster`: the number of the sample. Its turns and passes are one cluster, since they depend
-      on each other.
+      on each other, and so are samples with the same prompt.
     - `baseline_row`: the row of vanilla's measured record of the same request on the same worker,
       or -1; and that record's `baseline_num_tokens`, `baseline_num_steps`, `baseline_decode_s` and
       `baseline_wall_s`, all 0 without one.
@@ -169,11 +169,13 @@ def make_table(
     records: Sequence[Record],
     run_of_repeat: Sequence[int] = (),
     blocks: Sequence[BlockHeader] = (),
+    copied_prompts: Mapping[str, str] | None = None,
 ) -> RecordTable:
     """The table of these records.
 
     `run_of_repeat` is the number of the run of each repeat (pass) of a pool of runs, empty for one
-    run; `blocks` are what servers measured in one go. Columns are added to `records_frame`, as the
+    run; `blocks` are what servers measured in one go; `copied_prompts` maps the id of a sample with
+    the text of an earlier one to that one's id. Columns are added to `records_frame`, as the
     comments say.
     """
     frame = records_frame(records)
@@ -183,7 +185,9 @@ def make_table(
     frame["unit"] = np.array(run_of_repeat, dtype=np.int64)[repeats] if run_of_repeat else repeats
     frame["request"] = frame.groupby(["task", "sample_id", "turn"], observed=True).ngroup()
     # Sorted by name: the order in which records were written must not change an interval.
-    frame["cluster"] = frame.groupby(["task", "sample_id"], observed=True).ngroup()
+    first_of_copies = copied_prompts or {}
+    first_ids = frame["sample_id"].map(lambda sample_id: first_of_copies.get(sample_id, sample_id))
+    frame["cluster"] = frame.groupby(["task", first_ids], observed=True).ngroup()
     frame["asked"] = frame.groupby(REQUEST_KEY, observed=True, sort=False).ngroup()
     times = decode_times(frame, records, blocks)
     frame["decode_s"] = times.seconds

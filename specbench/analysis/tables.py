@@ -20,7 +20,9 @@ class TabledRun:
 
 def tabled(run: Run) -> TabledRun:
     """Make the table of a run's records."""
-    return TabledRun(run, make_table(run.records, run.run_of_repeat, run.header.blocks))
+    header = run.header
+    table = make_table(run.records, run.run_of_repeat, header.blocks, header.copied_prompts)
+    return TabledRun(run, table)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,6 +27,7 @@ from specbench.analysis.stats.estimates import Estimate
 from specbench.analysis.stats.significance import ALPHA, slower
 from specbench.analysis.stats.variance import EXACT
 from specbench.analysis.survivors import Survivors
+from specbench.analysis.unusual import find_unusual
 from specbench.log.time_faults import find_time_faults
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def find_warnings(
         warnings.append(RunWarning("pauses", {"paused": num_paused, "requests": num_shared}))
     texts = find_time_faults(table.records)
     warnings += (RunWarning("impossible_times", {"text": text}) for text in texts)
+    warnings += (RunWarning("unusual", {"text": text}) for text in find_unusual(table.records))
     bursts = count_bursts(table.frame)
     if bursts:
         warnings.append(RunWarning("bursts", bursts))

@@ -3,6 +3,8 @@
 Reports every mistake with file, line and reason.
 """
 
+import codecs
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,11 @@ _HINT = (
     'A line looks like {"question_id": 1, "category": "math", "turns": ["first user turn"]}; '
     "only `turns` (or a `prompt` string) is required. The file must be UTF-8."
 )
+
+_UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""First bytes of files in UTF-16. Files in UTF-32 begin likewise or with zeros."""
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf]")
+"""First bytes of a surrogate in what looks like UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,11 @@ def parse_prompts(path: Path, task: str) -> tuple[Prompt, ...]:
     """
     with os_errors(f"Prompt file {path} cannot be read", "Check its path and permissions."):
         data = path.read_bytes()
+    if b"\0" in data[:4] or data.startswith(_UTF_16_MARKS):
+        raise UserError(
+            f"Prompt file {path} is in UTF-16 or UTF-32, and not in UTF-8.",
+            f"Convert it: iconv -f UTF-16 -t UTF-8 {path.name}",
+        )
     prompts: list[Prompt] = []
     line_of_question: dict[str, int] = {}
     for line_number, line in _numbered_lines(data):
@@ -59,7 +71,8 @@ def parse_prompts(path: Path, task: str) -> tuple[Prompt, ...]:
                     f"question_id {question_id!r} is already used in line {earlier_line}"
                 )
         except (ValueError, RecursionError) as error:  # msgspec's too
-            raise UserError(f"Prompt file {path}, line {line_number}: {error}.", _HINT) from error
+            reason = _encoding_problem(line, error) or error
+            raise UserError(f"Prompt file {path}, line {line_number}: {reason}.", _HINT) from error
         line_of_question[question_id] = line_number
         prompts.append(Prompt(f"{task}/{question_id}", category, turns))
     if not prompts:
@@ -69,10 +82,19 @@ def parse_prompts(path: Path, task: str) -> tuple[Prompt, ...]:
 
 def _numbered_lines(data: bytes) -> Iterator[tuple[int, bytes]]:
     """The lines that are not blank. Only \\n ends a line: articles contain U+2028."""
-    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")  # a byte order mark
+    lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
     for line_number, line in enumerate(lines, start=1):
         if line.strip():
             yield line_number, line
+
+
+def _encoding_problem(line: bytes, error: Exception) -> str:
+    """A clause on what is wrong with the characters of a line that cannot be read, or ""."""
+    if line.startswith(codecs.BOM_UTF8):
+        return "it begins with a byte order mark, as if a file had been appended. Remove the mark"
+    if "surrogate" in str(error) or _SURROGATE.search(line):  # escaped, or as bytes
+        return "it has a lone surrogate (\\ud800 to \\udfff), which is half of a character"
+    return ""
 
 
 class _Question(NamedTuple):

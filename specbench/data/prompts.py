@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from specbench.data.cache import file_sha256, paper_file
+from specbench.data.cache import cache_dir, file_sha256, paper_file
 from specbench.data.prompt_files import Prompt as Prompt
 from specbench.data.prompt_files import parse_prompts
 from specbench.data.spread import spread_order
@@ -71,6 +71,7 @@ class PromptSet:
             sha256=self.sha256,
             categories=self._categories(),
             is_original=self.source == "bundled" and self.task.is_original,
+            copies=self._copies(),
         )
 
     def _categories(self) -> dict[str, tuple[str, ...]]:
@@ -81,6 +82,18 @@ class PromptSet:
         if len(ids_by_category) == 1:
             return {}
         return {category: tuple(ids) for category, ids in ids_by_category.items()}
+
+    def _copies(self) -> dict[str, str]:
+        """The ids of prompts with the turns of an earlier one, with that one's id."""
+        first_id_by_turns: dict[tuple[str, ...], str] = {}
+        for prompt in self.prompts:
+            first_id_by_turns.setdefault(prompt.turns, prompt.sample_id)
+        first_ids = {p.sample_id: first_id_by_turns[p.turns] for p in self.prompts}
+        return {
+            sample_id: first_id
+            for sample_id, first_id in first_ids.items()
+            if sample_id != first_id
+        }
 
 
 def plan_tasks(names: Sequence[str], source: str) -> tuple[Task, ...]:
@@ -98,6 +111,13 @@ def plan_tasks(names: Sequence[str], source: str) -> tuple[Task, ...]:
     for task in tasks:
         _require_source(task, source)
     return tasks
+
+
+def is_here(task: Task, source: str) -> bool:
+    """True if the prompts are in a file of this machine, whether it is right or not."""
+    if source == "paper" and task.card and task.card.paper:
+        return (cache_dir() / task.card.paper.path).is_file()
+    return source not in ("paper", "hub")
 
 
 def load_prompts(task: str, source: str, *, offline: bool = False) -> tuple[Prompt, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from specbench.analysis.divergence import find_agreements
 from specbench.analysis.tables import TabledRun, tabled
+from specbench.analysis.unusual import find_unusual
 from specbench.errors.kinds import RunFolderError
 from specbench.judge.checks import Check, CheckedRun, Status
 from specbench.judge.hashes import check_hashes
@@ -40,6 +41,8 @@ class _Findings:
     """The result of the run's audit in words."""
     sources: list[Check] = field(default_factory=list)
     """Of the rules about speed that drafting does not explain."""
+    unusual: list[str] = field(default_factory=list)
+    """What is unusual in the answers, and may be right."""
 
     @property
     def all_faults(self) -> list[str]:
@@ -67,6 +70,8 @@ class _Findings:
             if not faults:
                 yield Check(name, "passed", "")
         yield from self.sources
+        for sentence in self.unusual:
+            yield Check("records", "skipped", sentence)
         for reason in self.unchecked:  # mostly hashes of what is not on this machine
             yield Check("hashes", "skipped", reason)
         status: Status = "failed" if for_leaderboard else "skipped"
@@ -89,6 +94,8 @@ class _Findings:
         for check in self.sources:
             if check.status != "passed":
                 yield Note("Speed", check.text, is_warning=True)
+        for sentence in self.unusual:
+            yield Note("Unusual", sentence, is_warning=True)
         for reason in self.exclusions:
             yield Note("Excluded", reason, is_warning=True)
         for reason in self.unchecked:
@@ -173,6 +180,7 @@ def _find(run: Run, *, has_cut_line: bool) -> _Findings:
         unchecked=unchecked,
         audit=audit_text,
         sources=sources,
+        unusual=[*find_unusual(records)],
     )
 
 

@@ -55,6 +55,8 @@ class PromptsHeader(Struct, frozen=True, omit_defaults=True):
     """Ids of the samples by category; absent if there is one."""
     is_original: bool = False
     """Bundled prompts that stand in for no published ones."""
+    copies: dict[str, str] = {}
+    """Ids of prompts with the text of an earlier one, and that one's id; absent without any."""
 
     @property
     def is_imitation(self) -> bool:
@@ -187,6 +189,15 @@ class RunHeader(Struct, frozen=True, kw_only=True):
         """The methods in the order of the command line, then those without a checkpoint."""
         spellings = [*self.spec.values.methods, *self.methods, *self.no_checkpoint]
         return tuple(map(self.method, dict.fromkeys(spellings)))
+
+    @property
+    def copied_prompts(self) -> dict[str, str]:
+        """Ids of prompts with the text of an earlier one of the task, and that one's id."""
+        return {
+            copy_id: first_id
+            for prompts in self.prompts
+            for copy_id, first_id in prompts.copies.items()
+        }
 
     @property
     def device_phrase(self) -> str:

@@ -5,12 +5,13 @@ single fields are part of `RecordLine`; faults that only show in several lines a
 `log.faults`.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
 from itertools import chain
 from operator import gt
 from typing import Any
 
+from specbench.log.amounts import MOST_AMOUNT
 from specbench.log.header import RunHeader
 from specbench.log.record import RecordLine
 from specbench.types import BASELINE, RecordKey
@@ -111,9 +112,9 @@ def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
         absent_time = "prefill_s" if line.prefill_s is None else "decode_s"
         yield f"{absent_time}: null in a line that is ok"
     if line.phases:
-        for phase, seconds in asdict(line.phases).items():
-            if seconds < 0:
-                yield f"phases.{phase}: {seconds} is negative"
+        yield from _amount_problems("phases", asdict(line.phases))
+    if line.serving:
+        yield from _amount_problems("serving", asdict(line.serving))
     emitted = 1 + sum(line.accept_lengths)  # tokens: that of the prefill, then those of the steps
     has_steps = bool(line.accept_lengths) or line.serving is None  # a server may not tell them
     if has_steps and emitted != num_tokens:
@@ -133,6 +134,15 @@ def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
     # A method is "name" or "name:options"; vanilla's steps emit one token each.
     if line.method.partition(":")[0] == BASELINE and set(line.accept_lengths) - {1}:
         yield f"accept_lengths: {max(line.accept_lengths)} in a line of vanilla, which drafts none"
+
+
+def _amount_problems(part: str, amounts: Mapping[str, Any]) -> Iterator[str]:
+    """A sentence for each number of a part of a line, or of its lists, that is out of range."""
+    for field, amount in amounts.items():
+        numbers = amount if isinstance(amount, tuple) else (amount,)
+        for number in numbers:
+            if isinstance(number, int | float) and not 0 <= number <= MOST_AMOUNT:
+                yield f"{part}.{field}: {number:g} is not between 0 and {MOST_AMOUNT:g}"
 
 
 def _least_step_s(header: RunHeader) -> float:

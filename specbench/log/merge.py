@@ -252,7 +252,9 @@ def _prompts(headers: Sequence[RunHeader], records: Sequence[Record]) -> Iterato
             yield largest
             continue
         categories: dict[str, tuple[str, ...]] = {}  # category -> ids of its prompts
+        copies: dict[str, str] = {}  # id of a prompt -> id of an earlier one with its text
         for prompts in prompts_by_hash.values():
+            copies |= prompts.copies
             for category, ids in prompts.categories.items():
                 categories[category] = tuple(dict.fromkeys((*categories.get(category, ()), *ids)))
         yield structs.replace(
@@ -260,6 +262,7 @@ def _prompts(headers: Sequence[RunHeader], records: Sequence[Record]) -> Iterato
             num_prompts=len(sample_ids),
             sha256=hashlib.sha256("".join(sorted(prompts_by_hash)).encode()).hexdigest(),
             categories=categories,
+            copies=copies,
         )
 
 

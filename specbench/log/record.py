@@ -6,6 +6,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
 from specbench.errors import printable_values
+from specbench.log.amounts import MOST_AMOUNT
 from specbench.log.header import SCHEMA
 from specbench.types import Phases, Record, RecordKey, Serving, StopReason
 
@@ -13,7 +14,7 @@ from specbench.types import Phases, Record, RecordKey, Serving, StopReason
 Whole = Annotated[int, Meta(ge=0, lt=2**31)]
 Positive = Annotated[int, Meta(ge=1, lt=2**31)]
 Large = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-Amount = Annotated[float, Meta(ge=0)]
+Amount = Annotated[float, Meta(ge=0, le=MOST_AMOUNT)]
 
 
 class KeyFields(Struct, frozen=True):

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from specbench.errors import RunFolderError, os_errors, printable_values
+from specbench.log.amounts import huge_numbers
 from specbench.log.audit import SAMPLES as SAMPLES
 from specbench.log.audit import StoredAudit, read_audit, records_hash
 from specbench.log.files import (
@@ -190,6 +191,8 @@ def read_header(path: Path) -> RunHeader:
             f"{SCHEMA}).",
             "Upgrade: git pull in its checkout, then pip install .",
         )
+    for problem in huge_numbers(header_fields):
+        raise RunFolderError(f"{file}: {problem}", "Restore or correct the file.")
     header_fields["id"] = path.resolve().name  # a copied folder goes by its own name
     try:
         # Texts lose their control characters.

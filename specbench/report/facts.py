@@ -67,6 +67,15 @@ def _counted(sets: Sequence[PromptsHeader], words: str) -> str:
     return f"{used} {words}" if used != 1 else f"1 {words.replace('prompts', 'prompt', 1)}"
 
 
+def copied_prompts(info: RunHeader) -> list[dict[str, Any]]:
+    """The tasks that have one prompt under several ids."""
+    return [
+        {"task": prompts.task, "copies": len(prompts.copies), "prompts": prompts.num_prompts}
+        for prompts in info.prompts
+        if prompts.copies
+    ]
+
+
 def load_text(run: RunMetrics) -> str:
     """The loads that were asked for, and the requests that were in flight."""
     text = ", ".join(load.text for load in loads_of(run.info.spec.values))

@@ -43,7 +43,10 @@ GOOD = json.dumps({"question_id": 1, "turns": ["fine"]}).encode() + b"\n"
         (b'{"turns": ["x", " "]}', "turn 2 is empty"),
         (b'{"turns": ["x"], "prompt": "y"}', "one of them"),
         (b'{"prompt": null}', "got `null` - at `$.prompt`"),
-        (b'{"turns": ["\\ud800 as text"]}', "surrogate"),
+        (b'{"turns": ["\\ud800 as text"]}', "it has a lone surrogate"),
+        (b'{"turns": ["second half first \\udc4d"]}', "it has a lone surrogate"),
+        (b'{"turns": ["as bytes \xed\xa0\xbd"]}', "it has a lone surrogate"),
+        (b'\xef\xbb\xbf{"turns": ["appended"]}', "begins with a byte order mark"),
         (b'{"turns": ["\xe9"]}', "'utf-8' codec"),
         (b'{"turns": ["x"], "category": 3}', "got `int` - at `$.category`"),
         (b'{"turns": ["x"], "question_id": 1.5}', "got `float` - at `$.question_id`"),
@@ -61,6 +64,28 @@ def test_a_broken_line_is_named_with_file_line_and_reason(
     assert f"{path}, line 3: " in caught.value.message
     assert reason in caught.value.message
     assert "turns" in caught.value.hint
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"])
+def test_a_file_in_another_encoding_is_called_by_its_name(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_bytes(GOOD.decode().encode(encoding))
+    with pytest.raises(UserError, match="in UTF-16 or UTF-32, and not in UTF-8"):
+        load_prompts("gsm8k", str(path))
+
+
+def test_prompts_with_equal_turns_are_copies_of_the_first(tmp_path: Path) -> None:
+    turns = [["Tea?"], ["Coffee?"], ["Tea?"], ["Tea?", "And now?"], ["Tea?"]]
+    rows = [{"question_id": number, "turns": user_turns} for number, user_turns in enumerate(turns)]
+    path = write_jsonl(tmp_path / "drinks.jsonl", rows)
+
+    def copies(num_prompts: int | None) -> dict[str, str]:
+        tasks = plan_tasks([], str(path))
+        (prompt_set,) = load_prompt_sets(tasks, str(path), num_prompts=num_prompts)
+        return prompt_set.describe().copies
+
+    assert copies(None) == {"drinks/2": "drinks/0", "drinks/4": "drinks/0"}
+    assert copies(2) == {}
 
 
 def test_only_a_newline_ends_a_line_and_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:

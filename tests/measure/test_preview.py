@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from specbench.errors import UserError
 from specbench.measure.local.engine_setup import make_engine_setup
 from specbench.measure.spec import RunSpec, make_spec
 from specbench.measure.suite.preview import Preview, preview
@@ -88,3 +89,20 @@ def test_a_stand_in_has_the_tree_of_its_shape_and_given_options_stay(
     found = {method.label: method.options for method in make_engine_setup(spec).methods}
     assert found["eagle2:total_tokens=30"].total_tokens == 30
     assert (found["eagle3"].total_tokens, found["eagle3"].depth) == (50, 7)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b'{"turns": ["fine"]}\n\xef\xbb\xbf{"turns": ["late"]}\n', "line 2: it begins"),
+        (b'{"turns": []}\n', "line 1: it needs"),
+        ('{"turns": ["fine"]}\n'.encode("utf-16"), "is in UTF-16"),
+    ],
+)
+def test_prompts_that_a_run_refuses_are_refused_before_it(
+    tmp_path: Path, content: bytes, reason: str
+) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=reason):
+        of("pld", prompts=str(path))

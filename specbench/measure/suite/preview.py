@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specbench.data.prompts import load_prompt_sets, plan_tasks
+from specbench.data.prompts import is_here, load_prompt_sets, plan_tasks
 from specbench.data.tasks import Task
 from specbench.errors import CheckpointError, TooLarge, UserError
 from specbench.measure.local.device import fitted, pick_device
@@ -255,6 +255,8 @@ class _Survey:
                 prompt_set = prompt_set.drawn(spec.sample, spec.seed)
             return sum(len(prompt.turns) for prompt in prompt_set.prompts)
         except UserError:
+            if is_here(task, spec.prompts):  # a run refuses the prompts, too
+                raise
             self.sizes.append(None)  # a file of unknown size
         num_prompts = spec.limit or spec.sample  # at most; None for all
         # A task that is a file has no card. `paper` are the prompts that a paper has published.

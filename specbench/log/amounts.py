@@ -1,0 +1,23 @@
+"""Numbers that no run can have measured."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+MOST_AMOUNT = 1e9
+"""Most seconds, joules, degrees or requests per second in a line of `samples.jsonl`: 1e9 seconds
+are 31 years.
+"""
+_MOST_IN_HEADER = 2.0**63
+"""Of any number of `run.json`, which has bytes, bytes per second and seeds, too."""
+
+
+def huge_numbers(content: Any, path: str = "$") -> Iterator[str]:
+    """The paths of numbers in a JSON value that are too large for a header, with the numbers."""
+    if isinstance(content, Mapping):
+        for name, part in content.items():
+            yield from huge_numbers(part, f"{path}.{name}")
+    elif isinstance(content, Sequence) and not isinstance(content, str):
+        for index, part in enumerate(content):
+            yield from huge_numbers(part, f"{path}[{index}]")
+    elif isinstance(content, int | float) and abs(content) > _MOST_IN_HEADER:
+        yield f"{path}: {content:.3g} is larger than any number of a run"
