@@ -20,6 +20,8 @@ NUM_RESAMPLES = 2000
 
 _COUNTS_AT_ONCE = 4_000_000
 """Number of counts turned into floats at once, which bounds the memory."""
+_DRAWN_AT_ONCE = 2**15
+"""Numbers of clusters drawn at once: few enough for the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +111,13 @@ class Draws:
         """Counts of each cluster in each resample: [num_resamples, num_clusters]."""
         generator = np.random.default_rng(self._seed)
         counts = np.empty((self._num_resamples, num_clusters), dtype=np.uint8)
-        for row in counts:
-            drawn = generator.integers(num_clusters, size=num_clusters)
-            row[:] = np.bincount(drawn, minlength=num_clusters)
+        chunk_size = max(1, _DRAWN_AT_ONCE // num_clusters)
+        for start in range(0, self._num_resamples, chunk_size):
+            chunk = counts[start : start + chunk_size]  # [resamples, clusters]
+            drawn = generator.integers(num_clusters, size=chunk.shape)
+            # Numbered over the chunk: cluster c of its resample r is r * num_clusters + c.
+            drawn += np.arange(len(chunk))[:, None] * num_clusters
+            chunk[:] = np.bincount(drawn.ravel(), minlength=chunk.size).reshape(chunk.shape)
         return counts
 
 
