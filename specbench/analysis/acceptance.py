@@ -113,10 +113,10 @@ def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthA
             depth=index + 1,
             num_reached=int(num_reached[index]),
             num_accepted=int(num_accepted[index]),
-            conditional=_share(
+            conditional=share_estimate(
                 float(conditional_shares[index]), conditional_resamples[:, index], num_effective
             ),
-            unconditional=_share(
+            unconditional=share_estimate(
                 float(unconditional_shares[index]), unconditional_resamples[:, index], num_effective
             ),
         )
@@ -137,7 +137,7 @@ def _resample(accepted: FloatArray, reached: FloatArray, draws: Draws | None) ->
         return sums[:, :num_depths] / sums[:, num_depths:]
 
 
-def _share(share: float, resamples: FloatArray, effective: float) -> Estimate:
+def share_estimate(share: float, resamples: FloatArray, effective: float) -> Estimate:
     """A share with its interval; without one if a resample has no step that came so deep.
 
     The resamples are widened as in `Draws.estimate`, but on the linear scale: a share may be 0.

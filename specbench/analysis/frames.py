@@ -113,6 +113,30 @@ def _cost(cost: Cost) -> dict[str, Any]:
     }
 
 
+def step_bins_frame(metrics: RunMetrics) -> DataFrame:
+    """One row per method, temperature and bin of steps, where drafts were verified.
+
+    Columns: `method`, `temperature`, `axis` (position in the answer, context length, turn), `low`
+    and `high` (which is not included), `num_prompts`, `num_steps`, then `mat` and `acceptance`
+    with the ends of their intervals; `*_missing` is the reason for a missing number, or None.
+    """
+    import pandas as pd
+
+    names = ("axis", "low", "high", "num_prompts", "num_steps")
+    rows = [
+        {
+            "method": method,
+            "temperature": temperature,
+            **{name: getattr(step_bin, name) for name in names},
+            **value_columns("mat", step_bin.mat),
+            **value_columns("acceptance", step_bin.acceptance),
+        }
+        for (method, temperature), step_bins in metrics.step_bins.items()
+        for step_bin in step_bins
+    ]
+    return pd.DataFrame(rows)
+
+
 def value_columns(name: str, value: Value) -> dict[str, Any]:
     """Columns of a value: the value, both ends of its interval, and the reason if missing."""
     interval = value.interval if isinstance(value, Estimate) else None

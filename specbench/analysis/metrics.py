@@ -32,6 +32,7 @@ from specbench.analysis.serving import ServingMetrics, measure_serving
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws
 from specbench.analysis.stats.estimates import Estimate, Missing
 from specbench.analysis.stats.scope import ONE_PASS, Scope
+from specbench.analysis.step_bins import StepBin, bin_steps
 from specbench.analysis.survivors import find_survivors
 from specbench.analysis.tables import tabled
 from specbench.analysis.warnings import RunWarning, find_warnings
@@ -82,6 +83,9 @@ class RunMetrics:
 
     task_rankings: Mapping[tuple[float, str], Ranking] = field(default_factory=dict)
     """The same by temperature and task."""
+
+    step_bins: Mapping[tuple[str, float], tuple[StepBin, ...]] = field(default_factory=dict)
+    """Where drafts are accepted, by method and temperature; not of vanilla."""
 
     def cell(self, method: str, temperature: float, task: str) -> CellMetrics:
         return self.cells[CellKey(method, temperature, task)]
@@ -150,6 +154,7 @@ def measure(
         scope=Scope("runs" if run.run_of_repeat else "passes", _num_covered(overall, table)),
         rankings=rankings,
         task_rankings=task_rankings,
+        step_bins=_bin_steps(cell_source, table, axes, bootstrap),
     )
 
 
@@ -160,6 +165,20 @@ def _warnings_of_records(table: RecordTable, header: RunHeader) -> tuple[RunWarn
         *find_idle_drafts(table.records, header.blocks),
         *find_changed_pools(table.frame),
     )
+
+
+def _bin_steps(
+    cell_source: CellSource, table: RecordTable, axes: Axes, bootstrap: Bootstrap
+) -> dict[tuple[str, float], tuple[StepBin, ...]]:
+    """The bins of all steps that count, of each drafting method at each temperature."""
+    draws = Draws(bootstrap, "step bins")
+    step_bins = {}
+    for temperature in axes.temperatures:
+        for method in axes.methods:
+            rows = cell_source.shared_rows.get(CellKey(method, temperature, POOLED))
+            if method != BASELINE and rows is not None:
+                step_bins[method, temperature] = bin_steps(table, rows, draws)
+    return step_bins
 
 
 def _num_covered(overall: Mapping[Any, MethodMetrics], table: RecordTable) -> int:

@@ -91,11 +91,25 @@ class Run:
         `analysis.frames.summary_frame` has the columns. A run on servers at several loads has
         one row per cell and load, with the columns `concurrency` and `request_rate`.
         """
-        import pandas as pd
-
         from specbench.analysis.frames import summary_frame
 
-        frames = {load: summary_frame(metrics) for load, metrics in self._metrics.items()}
+        return self._of_all_loads(summary_frame)
+
+    @cached_property
+    def step_bins(self) -> DataFrame:
+        """MAT and acceptance along answers, along the context and by turn.
+
+        `analysis.frames.step_bins_frame` has the columns; loads are columns as in `summary`.
+        """
+        from specbench.analysis.frames import step_bins_frame
+
+        return self._of_all_loads(step_bins_frame)
+
+    def _of_all_loads(self, make_frame: Callable[[RunMetrics], DataFrame]) -> DataFrame:
+        """The frames of all loads; of several loads, with columns of the load."""
+        import pandas as pd
+
+        frames = {load: make_frame(metrics) for load, metrics in self._metrics.items()}
         if len(frames) == 1:
             return next(iter(frames.values()))
         labelled = [frame.assign(**load._asdict()) for load, frame in frames.items()]

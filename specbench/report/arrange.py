@@ -181,6 +181,7 @@ def _methods(run: RunMetrics, temperature: float, tasks: Sequence[Task]) -> list
             overall=run.overall[method, temperature],
             cost=run.cost(method, temperature),
             serving=run.serving.get((method, temperature)),
+            step_bins=run.step_bins.get((method, temperature), ()),
         )
         for method in run.methods
     ]

@@ -14,6 +14,7 @@ from specbench.analysis.overall import MethodMetrics
 from specbench.analysis.ranking import ALONE, is_alone
 from specbench.analysis.serving import ServingMetrics
 from specbench.analysis.stats.estimates import Missing, Value
+from specbench.analysis.step_bins import StepBin
 from specbench.log.header import RunHeader
 from specbench.log.run import BETWEEN, Run
 from specbench.report import formats
@@ -89,6 +90,8 @@ class MethodResults:
     """What its steps cost."""
     serving: ServingMetrics | None = None
     """The numbers of its server; None if it ran in this process."""
+    step_bins: tuple[StepBin, ...] = ()
+    """Where its drafts are accepted."""
 
     @property
     def reason(self) -> str | None:

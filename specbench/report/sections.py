@@ -14,6 +14,7 @@ from specbench.analysis.stats.estimates import Estimate
 from specbench.report import formats
 from specbench.report.fields import Field, make_table, with_text
 from specbench.report.results import MEAN, Block, MethodResults, Report
+from specbench.report.step_bins import step_bin_table
 from specbench.report.step_costs import step_costs
 from specbench.report.table import Cell, Column, Table
 from specbench.report.task_tables import MAT, ON_SCREEN, SPEEDUP, Part, groups, tone
@@ -74,6 +75,7 @@ def tables(report: Report, block: Block, main: Table) -> list[Table]:
         main,
         overview(report, block),
         step_costs(report, block),
+        step_bin_table(report, block),
         throughput(report, block),
         latency(report, block),
     )

@@ -149,6 +149,11 @@ def _run(source: Source) -> dict[str, Any]:
         "categories": _cells(source.categories) if source.categories else [],
         "overall": _overall(metrics),
         "costs": _costs(metrics),
+        "step_bins": [
+            {"method": method, "temperature": temperature, **plain(step_bin)}
+            for (method, temperature), step_bins in metrics.step_bins.items()
+            for step_bin in step_bins
+        ],
         "roofline": _renamed(plain(metrics.roofline), no_bound="no_limit"),
         "agreements": plain(metrics.agreements),
         **_serving(metrics),

@@ -1,0 +1,132 @@
+"""Where drafts are accepted: steps by their position in the answer, context length and turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+from specbench.analysis.acceptance import share_estimate
+from specbench.analysis.records import RecordTable
+from specbench.analysis.stats.arrays import IntArray
+from specbench.analysis.stats.bootstrap import Draws, Ratio, effective_number
+from specbench.analysis.stats.estimates import Missing, Value
+from specbench.analysis.stats.variance import EXACT
+
+Axis = Literal["position", "context", "turn"]
+"""position: tokens of the answer before the step. context: these and the prompt's. turn: from 1."""
+LEAST_PROMPTS = 5
+"""Prompts that a bin needs for a number."""
+_FIRST_EDGE: dict[Axis, int] = {"position": 32, "context": 128}
+"""The end of the first bin of tokens; each further bin ends at twice the end of the one before."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepBin:
+    """The steps of a method in a range of an axis."""
+
+    axis: Axis
+    """What was binned."""
+    low: int
+    """The first position, length or turn of the bin."""
+    high: int
+    """The first one after the bin."""
+    num_prompts: int
+    """Prompts with steps in the bin."""
+    num_steps: int
+    """Steps of all their answers in the bin."""
+    mat: Value
+    """Mean accepted tokens of these steps."""
+    acceptance: Value
+    """The share of these steps that accepted a draft token."""
+
+    @property
+    def range_text(self) -> str:
+        """The range: 32-63, or the number of a turn."""
+        return str(self.low) if self.axis == "turn" else f"{self.low}-{self.high - 1}"
+
+
+def bin_steps(table: RecordTable, rows: IntArray, draws: Draws) -> tuple[StepBin, ...]:
+    """The bins of each axis with the steps of these rows, in order. Empty bins are left out.
+
+    Intervals are over prompts: the steps of all answers to a prompt are drawn together.
+    """
+    names, num_steps, prompt_tokens, turns = table.values(
+        rows, "cluster", "num_steps", "prompt_tokens", "turn"
+    )
+    _, clusters = np.unique(names, return_inverse=True)  # [rows], numbered from 0
+    emitted = table.lengths(rows)  # [steps]
+    emitted_before = emitted.cumsum() - emitted  # by all steps before [steps]
+    first_steps = num_steps.cumsum() - num_steps  # index of the first step of each row [rows]
+    row_of_step = np.repeat(np.arange(len(rows)), num_steps)  # [steps]
+    # Tokens of the answer before the step: the prefill's, and those of its earlier steps.
+    before_row = np.append(emitted_before, 0)[first_steps]  # [rows]; 0 for rows without steps
+    positions = 1 + emitted_before - before_row[row_of_step]  # [steps]
+    numbers: dict[Axis, IntArray] = {
+        "position": positions,
+        "context": prompt_tokens[row_of_step] + positions,
+        "turn": 1 + turns[row_of_step],
+    }
+    return tuple(
+        step_bin
+        for axis, numbers_of_steps in numbers.items()
+        for step_bin in _bins(axis, numbers_of_steps, clusters[row_of_step], emitted, draws)
+    )
+
+
+def _bins(
+    axis: Axis, numbers: IntArray, clusters: IntArray, emitted: IntArray, draws: Draws
+) -> Iterator[StepBin]:
+    """The bins of an axis. Arrays are [steps]: position, length or turn, prompt, emitted tokens."""
+    edges = _edges(axis, int(numbers.max(initial=0)))
+    bin_of_step = np.searchsorted(edges, numbers, side="right") - 1  # [steps]
+    for index, (low, high) in enumerate(pairwise(edges)):
+        is_inside = bin_of_step == index
+        if not is_inside.any():
+            continue
+        # [prompts, 3]: steps, tokens that they emitted, and steps that accepted a draft token
+        counted = (np.ones_like(emitted), emitted, emitted > 1)
+        sums = np.stack(
+            [np.bincount(clusters[is_inside], column[is_inside]) for column in counted], axis=1
+        )
+        sums = sums[sums[:, 0] > 0]
+        yield StepBin(
+            axis=axis,
+            low=low,
+            high=high,
+            num_prompts=len(sums),
+            num_steps=int(sums[:, 0].sum()),
+            **_numbers(sums, draws),
+        )
+
+
+def _edges(axis: Axis, largest: int) -> list[int]:
+    """The first number of each bin, and the end of the last one."""
+    if axis == "turn":
+        return list(range(1, largest + 2))
+    edges = [0, _FIRST_EDGE[axis]]
+    while edges[-1] <= largest:
+        edges.append(2 * edges[-1])
+    return edges
+
+
+def _numbers(sums: IntArray, draws: Draws) -> dict[str, Value]:
+    """MAT and acceptance of a bin, from sums of its prompts [prompts, 3]: steps, emitted tokens,
+    and steps that accepted a draft token.
+    """
+    if len(sums) < LEAST_PROMPTS:
+        reason = Missing(f"{len(sums)} of {LEAST_PROMPTS} prompts")
+        return {"mat": reason, "acceptance": reason}
+    steps, emitted, accepting = np.hsplit(sums.astype(np.float64), 3)  # [prompts, 1] each
+    drawn = draws.sums(np.hstack([accepting, steps]))  # [num_resamples, 2]
+    return {
+        "mat": draws.estimate(Ratio(emitted, steps, machine=EXACT)),
+        "acceptance": share_estimate(
+            float(accepting.sum() / steps.sum()),
+            drawn[:, 0] / drawn[:, 1],
+            effective_number(steps),
+        ),
+    }

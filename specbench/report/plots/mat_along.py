@@ -1,0 +1,99 @@
+"""Plot of mean accepted tokens along answers and along the context."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from specbench.analysis.stats.estimates import Estimate
+from specbench.analysis.step_bins import Axis, StepBin
+from specbench.report.plots.style import Look, Plot, error, frame, looks, points, tiles
+from specbench.report.results import MethodResults, Report, RunResults
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_TITLE = "Mean accepted tokens along answers"
+_X_LABELS: dict[Axis, str] = {
+    "position": "tokens of the answer before the step",
+    "context": "tokens of prompt and answer before the step",
+}
+"""The axes that are drawn, with their labels."""
+_LEAST_BINS = 2
+"""Bins of a line."""
+
+
+def mat_along(report: Report) -> Plot | None:
+    """The plot of MAT by position in the answer and by context length, two axes per run and
+    temperature; None if no method has two bins with numbers.
+    """
+    panels = [(title, run) for title, run in report.panels if any(map(_has_line, run.methods))]
+    if not panels:
+        return None
+    return Plot(
+        name="mat_along",
+        title=_TITLE,
+        alt="Line charts of mean accepted tokens: by the position in the answer, and by the "
+        "length of the context.",
+        caption="Each point is the mean over the steps in a range of positions or lengths. Bars "
+        "are intervals over prompts. Ranges with fewer than five prompts are left out.",
+        draw=lambda: _draw_panels(report, panels),
+    )
+
+
+def _has_line(method: MethodResults) -> bool:
+    return any(len(_line(method, axis)) >= _LEAST_BINS for axis in _X_LABELS)
+
+
+def _line(method: MethodResults, axis: Axis) -> list[tuple[StepBin, Estimate]]:
+    """The bins of an axis that have a number, with their MAT."""
+    return [
+        (step_bin, step_bin.mat)
+        for step_bin in method.step_bins
+        if step_bin.axis == axis and isinstance(step_bin.mat, Estimate)
+    ]
+
+
+def _draw_panels(report: Report, panels: list[tuple[str, RunResults]]) -> Figure:
+    """The figure: a row of two axes per panel, with a line per method."""
+    drafting = {method.method for _, run in panels for method in run.methods if _has_line(method)}
+    all_looks = looks(report.labels)  # label, colour and marker by method
+    shown_looks = {method: look for method, look in all_looks.items() if method in drafting}
+    figure, axes_list = tiles(
+        _TITLE,
+        report.caption,
+        2 * len(panels),
+        height=2.9,  # inches of an axes
+        handles=points(shown_looks.values()),
+        sharey=True,
+    )
+    for index, (title, run) in enumerate(panels):
+        left, right = axes_list[2 * index : 2 * index + 2]
+        _draw_lines(left, run, "position", shown_looks)
+        frame(left, title, x=_X_LABELS["position"], y="MAT")
+        _draw_lines(right, run, "context", shown_looks)
+        frame(right, x=_X_LABELS["context"])
+        right.tick_params(labelleft=True)  # which axes that share y would lack
+    return figure
+
+
+def _draw_lines(axes: Axes, run: RunResults, axis: Axis, look_of: dict[str, Look]) -> None:
+    """Draw the MAT of each method that has a look. The ends of bins double, so log2 of the end
+    spaces them evenly.
+    """
+    range_of_place: dict[float, str] = {}  # for the ticks
+    for method in run.methods:
+        line = _line(method, axis)
+        if method.method not in look_of or len(line) < _LEAST_BINS:
+            continue
+        places = [math.log2(step_bin.high) for step_bin, _ in line]
+        style: dict[str, Any] = {**look_of[method.method].point, "markersize": 5, "linewidth": 1.3}
+        axes.plot(places, [mat.value for _, mat in line], **style)
+        for place, (step_bin, mat) in zip(places, line, strict=True):
+            range_of_place[place] = step_bin.range_text
+            axes.errorbar(place, mat.value, error(mat), ecolor=style["color"], elinewidth=0.8)
+    axes.set_xticks([*range_of_place], [*range_of_place.values()])
+
+
+PLOTS = ((7, mat_along),)

@@ -1,0 +1,55 @@
+"""The table of mean accepted tokens along answers, along the context and by turn."""
+
+from dataclasses import replace
+
+from specbench.analysis.stats.estimates import Estimate
+from specbench.analysis.step_bins import LEAST_PROMPTS, Axis, StepBin
+from specbench.report import formats
+from specbench.report.results import Block, MethodResults, Report
+from specbench.report.table import Cell, Column, Table
+from specbench.report.task_tables import groups
+
+_HEADINGS: dict[Axis, str] = {
+    "position": "tokens of the answer",
+    "context": "tokens of prompt and answer",
+    "turn": "turn",
+}
+"""What a step's place is counted in: tokens before the step, or turns of the chat."""
+
+
+def step_bin_table(report: Report, block: Block) -> Table:
+    """MAT of the steps of each method by their place; no columns if no axis has two bins.
+
+    A bin has a column if any method has a number in it. A single bin of an axis says no more than
+    the MAT of all steps.
+    """
+    step_bins = [step_bin for axis in _HEADINGS for step_bin in _bins_of_axis(block, axis)]
+    columns = tuple(Column(each.range_text, _HEADINGS[each.axis]) for each in step_bins)
+    runs = tuple(
+        replace(run, methods=tuple(method for method in run.methods if method.step_bins))
+        for run in block.runs
+    )
+
+    def cells(method: MethodResults) -> list[Cell]:
+        by_place = {(step_bin.axis, step_bin.low): step_bin for step_bin in method.step_bins}
+        return [_cell(by_place.get((column.axis, column.low))) for column in step_bins]
+
+    title = f"MAT by the place of a step (all tasks, {LEAST_PROMPTS} prompts or more)"
+    return Table(title, columns, groups(report, replace(block, runs=runs), cells))
+
+
+def _bins_of_axis(block: Block, axis: Axis) -> list[StepBin]:
+    """A bin of each place on an axis where any method has a number; none if there is one place."""
+    first_by_low: dict[int, StepBin] = {}
+    for method in block.methods:
+        for step_bin in method.step_bins:
+            if step_bin.axis == axis and isinstance(step_bin.mat, Estimate):
+                first_by_low.setdefault(step_bin.low, step_bin)
+    step_bins = [first_by_low[low] for low in sorted(first_by_low)]
+    return step_bins if len(step_bins) > 1 else []
+
+
+def _cell(step_bin: StepBin | None) -> Cell:
+    if step_bin is None:  # no step of the method is there
+        return Cell(formats.NONE)
+    return Cell(formats.mat(step_bin.mat) + formats.plus_minus(step_bin.mat))
