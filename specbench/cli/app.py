@@ -9,6 +9,15 @@ import typer
 from typer.core import TyperCommand
 
 from specbench.cli.interrupts import InterruptibleGroup
+from specbench.cli.wrong_words import (
+    extra_argument,
+    refuse_early_options,
+    refuse_file,
+    refuse_other_options,
+    unknown_variables,
+    with_variables,
+)
+from specbench.errors import UserError
 from specbench.types import VERSION
 
 
@@ -63,7 +72,32 @@ class Command(TyperCommand):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, with_address(args))
+        """Parse the words of a call, of which click takes away those that it understands.
+
+        Raises:
+            UserError: a word that means something under another name.
+        """
+        words = with_address(args)
+        flags = {flag for param in self.params for flag in param.opts}
+        name = ctx.info_name or ""
+        refuse_other_options(name, flags, words)
+        names = [param.name for param in self.params if param.name]
+        if not ctx.resilient_parsing:  # which is true while a shell completes the words
+            for sentence in unknown_variables(ctx.auto_envvar_prefix or "", names):
+                typer.echo(sentence, err=True)
+        ctx.allow_extra_args = True  # click's own message does not say what a word may mean
+        extra_words = super().parse_args(ctx, words)
+        if extra_words and not ctx.resilient_parsing:
+            raise extra_argument(name, flags, extra_words)
+        for param in self.params:
+            refuse_file(param, ctx.params.get(param.name))
+        return extra_words
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UserError as error:
+            raise with_variables(error, ctx) from error
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
@@ -93,6 +127,11 @@ class Commands(InterruptibleGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands: dict[str, Any] = dict.fromkeys(COMMANDS)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        flags = {"-h", "--help", *(flag for param in self.params for flag in param.opts)}
+        refuse_early_options(COMMANDS, flags, args)
+        return super().parse_args(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return _load(cmd_name, COMMANDS[cmd_name]) if cmd_name in COMMANDS else None

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from specbench import registry
 from specbench.cli.options import RUNS, completing, say
 from specbench.data.tasks import TaskCard, broken_cards, load_cards
-from specbench.errors import RunFolderError, UserError, few, unknown_name
+from specbench.errors import RunFolderError, UserError, few, same_name, unknown_name
 from specbench.log.backend import ExecutionHeader
 from specbench.log.folders import list_runs, num_records, run_folder, state
 from specbench.log.header import RunHeader
@@ -77,6 +77,7 @@ def show(
 
 def _details(name: str) -> Sequence[TextTable | str]:
     cards = load_cards()
+    name = same_name(name, [*registry.names(), *cards])
     if name in registry.names():
         return _method(name)
     if name in cards:

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 
 
 def print_dry_run(suite: Suite) -> bool:
-    """Print what each run of a suite would take. True if nothing has to be downloaded."""
+    """Print what each run of a suite would take. True if nothing has to be downloaded.
+
+    Raises:
+        UserError: the suite's only run would be refused. Of several, each has its line.
+    """
+    from specbench.measure.plan import check_early
+
+    if len(suite.runs) == 1:
+        check_early(suite.runs[0].spec)
     import torch
 
     from specbench.machine.bandwidth import bandwidth
@@ -36,6 +44,8 @@ def print_dry_run(suite: Suite) -> bool:
         try:
             expected = preview(run.spec, bytes_per_s)
         except UserError as error:
+            if len(suite.runs) == 1:
+                raise
             refused.append(f"{run.name}: {error.message} {error.hint}")
             continue
         missing += [f"{run.name}: {sentence}" for sentence in expected.missing]

@@ -19,7 +19,7 @@ def init(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="method.")],
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="Name on the command line, such as my_idea.")
-    ],
+    ] = "",
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder [default: specbench-NAME]")
     ] = None,
@@ -27,6 +27,10 @@ def init(
     """Write a package with a working method, for you to change."""
     from specbench import registry
 
+    if not name:
+        chosen_name = "my_idea" if kind == "method" else kind
+        hint = f"Write `specbench init method {chosen_name}`."
+        raise UserError("The kind of package or its name is missing.", hint)
     if kind != "method":
         raise unknown_name("kind of package", kind, ["method"])
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or iskeyword(name):

@@ -27,7 +27,7 @@ _DRAWN = options(SpecValues, "temperatures", "repeats")
 _OFFLINE = options(Call, "offline")
 _NUM_SHOWN = 5
 """Predictions that are printed per method and machine."""
-_OUT = typer.Option("--out", metavar="DIR", help="Folder for the result.")
+_OUT = typer.Option("--out", metavar="DIR", help="Folder for the result.", file_okay=False)
 Out = Annotated[Path, _OUT]
 MaybeOut = Annotated[Path | None, _OUT]
 Minutes = Annotated[

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from specbench.data.toml_files import read_toml
-from specbench.errors import UserError, unknown_name
+from specbench.errors import UserError, same_name, unknown_name
 from specbench.types import ROOTS
 
 
@@ -181,6 +181,16 @@ def default_tasks() -> tuple[Task, ...]:
     return tuple(task for card in load_cards().values() if card.is_default for task in card.tasks)
 
 
+def known_names(names: Iterable[str]) -> tuple[str, ...]:
+    """The names as they stand in cards: "GSM8K" is gsm8k. Files and unknown names stay."""
+    available = [name for card in load_cards().values() for name in _names_of(card)]
+    return tuple(same_name(name, available) for name in names)
+
+
+def _names_of(card: TaskCard) -> Iterable[str]:
+    return (card.name, *(task.name for task in card.tasks))
+
+
 def find_tasks(names: Iterable[str]) -> tuple[Task, ...]:
     """The named tasks in this order, without duplicates. A suite stands for all its sub-tasks.
 
@@ -191,7 +201,7 @@ def find_tasks(names: Iterable[str]) -> tuple[Task, ...]:
         tasks_by_name[card.name] = card.tasks
         tasks_by_name.update({task.name: (task,) for task in card.tasks})
     chosen: dict[str, Task] = {}
-    for name in names:
+    for name in known_names(names):
         error = broken_cards().get(name.partition("/")[0])
         if error:
             raise error

@@ -17,6 +17,7 @@ from specbench.errors.kinds import (
     TooLarge,
     UserError,
     checked_seconds,
+    same_name,
     unknown_name,
 )
 from specbench.errors.reasons import (
@@ -64,6 +65,7 @@ __all__ = [
     "printable_values",
     "reading",
     "reason_of",
+    "same_name",
     "send_dropped_interrupts",
     "terminal_text",
     "time_limit",

@@ -9,6 +9,16 @@ from specbench.errors.safe_text import without_password
 
 _MOST_NAMES = 30
 """Largest number of available names to list. Of more names, only the closest are listed."""
+_OTHER_NAMES = {
+    "fp16": "float16",
+    "half": "float16",
+    "bf16": "bfloat16",
+    "fp32": "float32",
+    "float": "float32",
+}
+"""What names mean that other programs use."""
+_NO_SEPARATORS = str.maketrans("", "", "-_ ")
+"""Removes what people write differently in names."""
 
 
 class SpecbenchError(Exception):
@@ -90,12 +100,33 @@ class ContractFault(MethodFault):
     """A draft or a verdict of a method that breaks the contract of methods."""
 
 
+def same_name(name: str, available: Iterable[str]) -> str:
+    """The available name that differs from `name` at most in case, hyphens, underscores and blanks,
+    as "EAGLE-2" from "eagle2". The name itself if there is none, or if there are several.
+    """
+    names = {*available}
+    if name in names:
+        return name
+    same_names = [known_name for known_name in names if _folded(known_name) == _folded(name)]
+    return same_names[0] if len(same_names) == 1 else name
+
+
+def _folded(name: str) -> str:
+    return name.casefold().translate(_NO_SEPARATORS)
+
+
+def _closest(name: str, names: list[str]) -> list[str]:
+    """The name that a misspelt one is like, in any case; none if nothing is near."""
+    return get_close_matches(name, names, n=1) or get_close_matches(name.lower(), names, n=1)
+
+
 def unknown_name(
     kind: str, name: str, available: Iterable[str], hint: str = "", of: str = ""
 ) -> UserError:
     """The error for an unknown name `of` something, with the closest and the available names."""
     names = sorted(available)
-    closest = get_close_matches(name, names, n=1)
+    meant = _OTHER_NAMES.get(name.lower())
+    closest = [meant] if meant in names else _closest(name, names)
     question = f" Did you mean {closest[0]!r}?" if closest else ""
     if not names:
         listing = f"No {kind} is available."

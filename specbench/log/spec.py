@@ -11,6 +11,9 @@ from msgspec import Struct
 from specbench.errors import UserError
 from specbench.log.options import option, role
 
+QUANTISED = "Quantised weights need none: --model takes the folder or GGUF file that has them."
+"""Hint for somebody who asks for int8 and the like."""
+
 
 class SpecValues(Struct, frozen=True):
     """All values of a run. A value that an older version did not write has its default."""
@@ -66,7 +69,7 @@ class SpecValues(Struct, frozen=True):
         "machine", word="auto", least=1, backend="engine")] = None
     dtype: Annotated[str, option(
         "Type of the weights:", "model", "work", "DTYPE",
-        choices=("auto", "float32", "bfloat16", "float16"))] = "auto"
+        choices=("auto", "float32", "bfloat16", "float16"), hint=QUANTISED)] = "auto"
     template: Annotated[str, option(
         "Chat template: auto, thinking, none, or its name.", "model", "work", "NAME",
         is_compared=True)] = "auto"

@@ -172,6 +172,11 @@ def is_cut(path: Path) -> bool:
 def read_header(path: Path) -> RunHeader:
     """Read the header of the run in a folder; errors as for `read_run`."""
     file = path / HEADER  # run.json
+    if path.is_file():
+        raise RunFolderError(
+            f"{path} is a file, not the folder of a run.",
+            f"Give the folder that has {HEADER}. `specbench list runs` names the runs there are.",
+        )
     try:
         content = file.read_bytes()
         header_fields = msgspec.json.decode(content)

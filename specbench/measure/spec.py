@@ -13,7 +13,7 @@ from msgspec.structs import force_setattr
 from specbench.errors import UserError, few, unknown_name
 from specbench.log.options import options
 from specbench.log.spec import SpecValues, parse_goodput
-from specbench.registry import MethodChoice, expand_groups, parse_choices
+from specbench.registry import MethodChoice, expand_groups, parse_choices, with_known_names
 from specbench.types import Sampling
 
 if TYPE_CHECKING:
@@ -45,6 +45,11 @@ class RunSpec(SpecValues, frozen=True, dict=True):
         """
         for name in ("temperatures", "concurrency", "request_rates"):  # the spec is frozen
             force_setattr(self, name, tuple(dict.fromkeys(getattr(self, name))))
+        force_setattr(self, "methods", tuple(map(with_known_names, self.methods)))
+        if any(name != name.lower() or "-" in name for name in self.tasks):  # else read no cards
+            from specbench.data.tasks import known_names
+
+            force_setattr(self, "tasks", known_names(self.tasks))
         if self.device in _NO_DEVICES:  # words such as "gpu", which torch does not know
             raise UserError(f"No device {self.device!r}.", "For an NVIDIA GPU: --device cuda.")
         for option in options(SpecValues):  # a field each, with its limits and choices

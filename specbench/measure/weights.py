@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from specbench.errors import CheckpointError, UserError
 from specbench.methods import described
 from specbench.models.cards import DraftWeights, ModelCard
-from specbench.models.checkpoints import check_checkpoint
+from specbench.models.checkpoints import check_checkpoint, config_if_readable
 from specbench.models.hub import local_folder, resolve, resolve_weights
+from specbench.models.other_checkpoints import other_head
 from specbench.models.tensor_header import safetensors_header
 from specbench.registry import MethodChoice, option_names
 
@@ -72,6 +73,12 @@ class WeightsSource(NamedTuple):
             CheckpointError: a file is missing or damaged.
         """
         if self.given is not None and (folder := local_folder(self.given, what=self.what)):
+            kind = other_head(config_if_readable(folder), self.checkpoint or self.method)
+            if kind:
+                raise CheckpointError(
+                    f"{self.what}: {folder} holds {kind}, which {self.method} cannot use.",
+                    f"Give the folder of a checkpoint for {self.method}.",
+                )
             check_checkpoint(folder, what=self.what, needs_tokenizer=self.needs_tokenizer)
         find_datastore(self.datastore)
 

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from specbench.data.toml_files import read_toml
-from specbench.errors import UserError, unknown_name
+from specbench.errors import UserError, same_name, unknown_name
 from specbench.log.model import HUB_ID
 from specbench.methods import described
 from specbench.models.checkpoints import config_if_readable, count_parameters
@@ -153,8 +153,8 @@ def find_model(name: str) -> ModelCard:
         UserError: the name is not one of these.
     """
     models = known_models()
-    if name.lower() in models:
-        return models[name.lower()]
+    if (known_name := same_name(name, models)) in models:
+        return models[known_name]
     path = Path(name).expanduser()
     if name and path.is_dir():
         return _folder_card(path)

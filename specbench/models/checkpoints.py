@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from specbench.data.cache import cached_sha256
 from specbench.errors import CheckpointError, reading
 from specbench.log.model import FileHeader, WeightsHeader
+from specbench.models.other_checkpoints import not_a_model
 from specbench.models.tensor_header import DOWNLOAD_AGAIN, safetensors_header
 
 if TYPE_CHECKING:
@@ -40,7 +41,11 @@ def check_checkpoint(path: Path, *, what: str, needs_tokenizer: bool = True) -> 
     """Raise CheckpointError for the first thing that would fail while loading this folder."""
     if not path.is_dir():
         raise CheckpointError(f"{what}: the folder {path} does not exist.", DOWNLOAD_AGAIN)
-    read_config(path, what)
+    config = read_config(path, what)
+    if needs_tokenizer:
+        contents, hint = not_a_model(config, path, has_tokenizer=has_tokenizer(path))
+        if contents:
+            raise CheckpointError(f"{what}: {path} {contents}.", hint)
     missing = missing_files(path, needs_tokenizer=needs_tokenizer)
     if missing:
         raise CheckpointError(f"{what}: {path} lacks {', '.join(missing)}.", DOWNLOAD_AGAIN)
@@ -121,9 +126,14 @@ def missing_files(path: Path, *, needs_tokenizer: bool) -> list[str]:
     missing += [file.name for file in weights if not file.is_file()]
     if not weights:
         missing.append("weights (model.safetensors or pytorch_model.bin)")
-    if needs_tokenizer and not any((path / name).is_file() for name in _TOKENIZER_FILES):
+    if needs_tokenizer and not has_tokenizer(path):
         missing.append("a tokenizer (tokenizer.json or tokenizer.model)")
     return missing
+
+
+def has_tokenizer(path: Path) -> bool:
+    """True if the folder has the file of a tokenizer."""
+    return any((path / name).is_file() for name in _TOKENIZER_FILES)
 
 
 def weight_files(path: Path) -> list[Path]:

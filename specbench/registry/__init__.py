@@ -14,6 +14,7 @@ from specbench.registry.lookup import (
     names,
     option_names,
     paper_methods,
+    with_known_names,
 )
 from specbench.registry.options import OptionInfo, describe_options, make_options
 
@@ -35,4 +36,5 @@ __all__ = [
     "option_names",
     "paper_methods",
     "parse_choices",
+    "with_known_names",
 ]

@@ -34,7 +34,7 @@ def parse_choices(texts: Sequence[str]) -> list[MethodChoice]:
         UserError: an option without a method or a value, or one that is given twice.
     """
     choices: list[MethodChoice] = []
-    pieces = [piece.strip() for text in texts for piece in _split(text)]
+    pieces = [piece.strip() for text in texts for piece in split_list(text)]
     for piece in filter(None, pieces):
         name, _, option = piece.partition(":")
         if "=" in name:
@@ -56,7 +56,7 @@ def parse_choices(texts: Sequence[str]) -> list[MethodChoice]:
     return list(by_text.values())
 
 
-def _split(text: str) -> list[str]:
+def split_list(text: str) -> list[str]:
     """The pieces between the commas that are outside all brackets."""
     pieces = []
     start = 0

@@ -24,12 +24,13 @@ from specbench.errors import (
     UserError,
     containing,
     printable,
+    same_name,
     time_limit,
     unknown_name,
 )
 from specbench.methods import described
 from specbench.methods.shared.source import read_options
-from specbench.registry.choices import MethodChoice
+from specbench.registry.choices import MethodChoice, split_list
 from specbench.registry.options import describe_options, make_options, read_values
 
 if TYPE_CHECKING:
@@ -60,6 +61,18 @@ class Entry:
 def names() -> list[str]:
     """Every registered name, built-ins first."""
     return [*described(), *(plugin.name for plugin in _plugins())]
+
+
+def with_known_names(text: str) -> str:
+    """A list of methods, its names as they are registered: "EAGLE-2:depth=3" has eagle2."""
+    pieces = []
+    for piece in split_list(text):
+        name, colon, options = piece.partition(":")
+        is_option = "=" in name  # of the method before it
+        if not is_option and name.strip() not in described():
+            name = same_name(name.strip(), [*names(), *GROUPS])
+        pieces.append(f"{name}{colon}{options}")
+    return ",".join(pieces)
 
 
 def paper_methods() -> list[str]:

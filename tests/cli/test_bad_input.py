@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from specbench.measure.spec import RunSpec
+from specbench.models.cards import find_model
 from tests.cli.conftest import Specbench
 from tests.support.checkpoint import save_checkpoint
 
@@ -59,3 +61,56 @@ def test_a_draft_of_another_vocabulary_is_refused(
     said = specbench("run", "--model", model, "--method", method, "--prompts", prompt_file)
     assert said.code == 2
     assert "vocabulary" in said.err
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("LIMIT", "many", "--limit many is not a whole number. It is from the variable"),
+        ("TEMPERATURE", "warm", "--temperature warm is not a number. It is from the variable"),
+        ("METHOD", "pdl", "No method 'pdl'. Did you mean 'pld'? It is from the variable"),
+        ("MODEL", "vicuna", "No model 'vicuna'. Did you mean 'vicuna-7b'? It is from the variable"),
+    ],
+)
+def test_a_wrong_value_of_a_variable_names_the_variable(
+    specbench: Specbench, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, told: str
+) -> None:
+    monkeypatch.setenv(f"SPECBENCH_RUN_{variable}", value)
+    said = specbench("run", "--seed", "1")
+    assert said.code == 2 and f"{told} SPECBENCH_RUN_{variable}." in said.err
+    said = specbench("run", f"--{variable.lower()}", value)  # the same on the command line
+    assert said.code == 2 and "variable" not in said.err
+
+
+def test_a_variable_that_is_no_option_is_warned_of(
+    specbench: Specbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECBENCH_RUN_METHODS", "pld")
+    monkeypatch.setenv("SPECBENCH_RUN_LIMIT", "1")
+    said = specbench("run", "--method", "pdl")
+    told = "The variable SPECBENCH_RUN_METHODS is no option, and is ignored. Did you mean"
+    assert f"{told} SPECBENCH_RUN_METHOD?" in said.err
+    assert "SPECBENCH_RUN_LIMIT is" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("given", "spelled"),
+    [
+        ("EAGLE2", "eagle2"),
+        ("EAGLE-2:depth=3,Pld", "eagle2:depth=3,pld"),
+        ("PAPERS", "papers"),
+        ("sps:num_tokens=4,schedule=constant", "sps:num_tokens=4,schedule=constant"),
+    ],
+)
+def test_methods_are_found_in_any_case(given: str, spelled: str) -> None:
+    assert RunSpec(methods=(given,)).methods == (spelled,)
+
+
+def test_tasks_and_models_are_found_in_any_case(specbench: Specbench) -> None:
+    assert RunSpec(tasks=("GSM8K", "MT-bench", "spec_bench/qa")).tasks == (
+        "gsm8k",
+        "mt_bench",
+        "spec_bench/qa",
+    )
+    assert find_model("Vicuna-7B").name == "vicuna-7b"
+    assert specbench("show", "EAGLE-2").out == specbench("show", "eagle2").out

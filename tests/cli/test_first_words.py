@@ -80,6 +80,14 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "bad.jsonl").write_text("{]\n")
     (tmp_path / "empty.toml").touch()
     (tmp_path / "long.jsonl").write_text(json.dumps({"prompt": "word " * 5000}))
+    configs = {
+        "eagle_head": {"model_type": "llama", "num_hidden_layers": 1},
+        "medusa_head": {"medusa_num_heads": 4, "medusa_num_layers": 1},
+        "bert": {"model_type": "bert", "num_hidden_layers": 12},
+    }
+    for name, config in configs.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(config))
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text("{}")
