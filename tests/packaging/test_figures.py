@@ -19,7 +19,7 @@ EXCEPTIONS = {
     "The report warns": "a threshold",
     "Every block records": "a threshold",
     "With one request at a time, MAT must be": "a tolerance of a test",
-    "Impossible are a negative count": "a tolerance",
+    "These are impossible: a negative count": "a tolerance",
 }
 """Beginnings of sentences whose units were not measured, with the reason."""
 
