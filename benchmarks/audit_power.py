@@ -2,10 +2,11 @@
 
     python -m benchmarks.audit_power [--seeds N] [--jobs N] [--minutes M] [--out FILE]
 
-Plants each bug of tests/support/bugs.py in a method that drafts with `tiny`'s draft model plus
+It plants each bug of tests/support/bugs.py in a method that drafts with `tiny`'s draft model plus
 noise. The contract's checks have to find every bug. The audit has to find every bug that shows in
-outputs, within 200 answers. Sound variants, and N runs of all real methods, may cause at most two
-false alarms. Methods without weights for `tiny` run on a small random model. All draws are seeded.
+outputs, within 200 answers. Sound variants, and N runs of all real methods, together may cause at
+most two false alarms. Methods without weights for `tiny` run on a small random model. All draws are
+seeded.
 
 The result of each part is appended to FILE as a line, and later calls skip the parts in FILE: name
 another file after a change of the code. No part begins after M minutes.

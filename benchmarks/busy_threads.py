@@ -2,9 +2,9 @@
 
     python -m benchmarks.busy_threads [NUM_IDLE] [NUM_BUSY]
 
-Runs vanilla on `tiny`. The other program multiplies matrices on all cores from four seconds before.
-Prints the numbers that were chosen, and the steps/s beside the program as a share of the idle
-median. Nothing else may run.
+It runs vanilla on `tiny`. The other program multiplies matrices on all cores, and starts four
+seconds earlier. The output has the chosen numbers, and the steps/s beside the program as a share of
+the idle median. Nothing else may run.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m benchmarks.cheat_power [NUM_PROMPTS ...]
 
-Runs each cheat of tests/support/cheats.py beside vanilla on a small model, two passes over 6, 12
+It runs each cheat of tests/support/cheats.py beside vanilla on a small model, two passes over 6, 12
 and 24 prompts. The table has each cheat's speedup in decoding and the rules that name it.
 SECURITY.md says why the others are not named.
 """

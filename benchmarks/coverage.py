@@ -5,9 +5,10 @@
 Every run has six tasks and four methods whose true speedup is 1. A prompt moves a method's speed by
 15 %, and each completion has 3 % noise besides the noise that a row names. The estimator is that of
 the reports: ratios of sums, the bootstrap over prompts, passes or runs as random effects, and the
-ranking with its corrected tests, which have the variances of the intervals. Prints the shares of
-runs in which the interval of the mean speedup covers 1, in which any method is claimed to differ
-from vanilla (a colour), and in which the fastest is claimed to differ from another (the sentence).
+ranking with its corrected tests, which have the variances of the intervals. The output has the
+shares of runs in which the interval of the mean speedup covers 1, in which any method is claimed to
+differ from vanilla (a colour), and in which the fastest is claimed to differ from another (the
+sentence).
 """
 
 from __future__ import annotations

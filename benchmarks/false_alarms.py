@@ -2,11 +2,11 @@
 
     python -m benchmarks.false_alarms FOLDER [NUM_RUNS] [NUM_RESAMPLES]
 
-Makes runs of all methods on `tiny` in FOLDER: two passes, half of them beside a program that keeps
-the processor busy, at T=0 and T=1, every fourth with answers of one token. Then each run is judged
-as it is, and again with requests and passes drawn at random. The rule about copied passes is tried
-on the runs alone, because a pass that is drawn twice is a copy. Runs that are there already
-are not made again. The table has the alarms of each rule.
+It makes runs of all methods on `tiny` in FOLDER: two passes at T=0 and T=1. Half of the runs have a
+program beside them that keeps the processor busy; every fourth has answers of one token. Each run
+is then judged unchanged, and again with requests and passes drawn at random. The rule about copied
+passes is tried only on unchanged runs, because a pass that is drawn twice is a copy. Runs that
+exist already are not made again. The table has the alarms of each rule.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COMMAND = (
 
 @contextmanager
 def busy_machine(is_busy: bool) -> Iterator[None]:
-    """Keep the processor busy for the block, if asked for."""
+    """Keep the processor busy for the block, if `is_busy`."""
     if not is_busy:
         yield
         return
@@ -51,7 +51,7 @@ def busy_machine(is_busy: bool) -> Iterator[None]:
 
 
 def honest_runs(folder: Path, num_runs: int) -> Iterator[Run]:
-    """Runs of all methods; those that are in the folder are not made again."""
+    """Runs of all methods; runs in the folder are not made again."""
     for number in range(num_runs):
         path = folder / f"run-{number:02}"
         if not (path / HEADER).is_file() or read_run(path).header.status != "complete":

@@ -3,7 +3,7 @@
     python -m benchmarks.layer_time [--device cuda] [--dtype bfloat16] [--model M] [--rows N ...]
                                     [--out FILE.jsonl]
 
-Uses random weights in the shape of a model, in more layers than a hardware cache holds. Every
+It uses random weights in the shape of a model, in more layers than a hardware cache holds. Every
 operation runs over all layers in turn (on a GPU as one captured graph); the fastest of several
 rounds counts. The columns are our kernels as in a run, the same kernels without overlap, and
 torch's own operations. The share is the speed at which a kernel reads its weights, divided by the

@@ -1,6 +1,6 @@
 """Bugs planted in a method, sound variants and real methods, through the contract and the audit.
 
-Gives the figures of one case at a time.
+Each function gives the figures of one case.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SMALL = Effort(num_tokens=2 * BUDGET, num_outcomes=500)
 REPEATED = Effort(num_tokens=2 * SHORT, num_outcomes=500)
 """Effort of the audit of real methods, which is repeated with many seeds on short answers."""
 NUM_CHECKS = 100
-"""About the number of tests in a contract, which p-values are corrected for."""
+"""Approximate number of tests in a contract; p-values are corrected for it."""
 
 Texts = Sequence[tuple[int, ...]]
 Figures = Mapping[str, Any]

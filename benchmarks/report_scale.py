@@ -2,10 +2,10 @@
 
     python -m benchmarks.report_scale [NUM_RECORDS]
 
-Writes a simulated run of 100,000 records to a temporary folder: nine methods, six tasks, 128 tokens
-per answer. Runs `specbench report` on it without and with all files, each in its own process, and
-prints the seconds (including imports) and peak memory of each. Then times the metrics of nine
-methods on six tasks with 80 samples each, with 2,000 resamples and with one.
+It writes a simulated run of 100,000 records to a temporary folder: nine methods, six tasks, 128
+tokens per answer. Runs `specbench report` on it without and with all files, each in its own
+process, and prints the seconds (including imports) and peak memory of each. Then times the metrics
+of nine methods on six tasks with 80 samples each, with 2,000 resamples and with one.
 """
 
 from __future__ import annotations

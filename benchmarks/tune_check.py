@@ -1,4 +1,4 @@
-"""Predict settings' speedups, measure them on other prompts, and show how far apart they are.
+"""Predict settings' speedups, measure them on other prompts, and show the differences.
 
     python -m benchmarks.tune_check OUT [--model M] [--method A,B] [--settings N] [--limit N]
                                     [--minutes N] [--processes 2]
@@ -9,7 +9,7 @@ names: the A/A pairs. The table is made in several processes, each with its own 
 Then each method's pick, the best of the sweep and the paper's setting are measured again,
 interleaved. The error of a speedup has two parts: the measured prompts differ from the profiled
 ones, and the cost is wrong. A prediction for the measured prompts has the second part alone.
-What OUT has already is not made again.
+Parts that OUT has already are not made again.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ class Options(MethodOptions):
         return replace(self, total_tokens=num_candidates)
 
     def sized(self, rows: int) -> Self:
-        """These options with a tree of at most `rows` nodes, and the depth that suits its size."""
+        """These options with a tree of at most `rows` nodes, and a depth that suits this size."""
         num_nodes = max(2, min(rows, self.total_tokens))
         num_levels = (num_nodes.bit_length() - 1) * 3 // 2  # 1.5 * log2(num_nodes)
         depth = min(self.depth, num_levels - 1)

@@ -1,4 +1,4 @@
-"""The program before a change against after it, on recorded runs and on random ones made from them.
+"""The program before and after a change, on recorded runs and on random runs made from them.
 
     python tests/before_after.py make RUNS --count 24 --seed 1
     PYTHONPATH=BEFORE python tests/before_after.py dump RUNS before.txt

@@ -1,4 +1,4 @@
-"""One thread for all tests: the models are too small for more. Each part has a target of make.
+"""All tests use one thread: the models are too small for more. Each part has a target of make.
 
 Torch, Triton and the Hub's client read their variables as they are imported. Where there is no
 GPU, kernels are interpreted.
@@ -36,7 +36,7 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
-# A search for garbage through all that the modules have made takes half a second.
+# A search for garbage through all objects of the modules takes half a second.
 gc.set_threshold(50_000, 20, 20)
 
 PARTS = {

@@ -7,7 +7,7 @@
 Run it from the repository's root. It needs no installation and no network: the models are stand-ins
 in the shapes of real ones, with the tokens of tiny. Each row is a run or a command, in a process of
 its own with a time limit, and is tried at most twice. The most important rows come first. The same
-command goes on where it ended: complete rows are left out, runs continue, commands start over.
+command continues where it ended: complete rows are left out, runs continue, commands start over.
 `--seconds` is the time for one call, and `--only` selects rows by name, or by the word before the
 first "-" (`--only run`). The exit status is 0 when all required rows are complete, without a bug.
 

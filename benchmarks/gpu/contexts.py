@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu.contexts --model M [--contexts 8192 32768] [--out FILE.jsonl]
 
-Uses a stand-in with a long enough context, whose cache is filled by one prompt of random tokens. A
+It uses a stand-in with a long enough context. One prompt of random tokens fills the cache. A
 step reads the weights, and the keys and values of the whole context.
 """
 

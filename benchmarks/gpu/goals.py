@@ -84,7 +84,7 @@ def judge(runs: Mapping[str, Path]) -> Iterator[Judged]:
 
 
 def figures(path: Path) -> dict[str, float]:
-    """The figures of a run that goals are about. Those that were not measured are left out."""
+    """The figures of a run that have goals, without those that were not measured."""
     run = read_run(path)
     header, metrics, limits = run.header, measure(run), None
     if not isinstance(metrics.roofline, Missing):

@@ -6,11 +6,11 @@ accepted nothing there. 1 + the sum of the unconditional shares is the mean acce
 except for cut steps.
 
 A step that ended its completion emitted a tokens and shows a - 1 accepted draft tokens. The record
-does not tell whether the last token was one more draft token or the target's own, since EOS and
-the budget end both. Such a step counts up to depth a - 1 and is left out from there on. The
-unconditional share is the product of the conditional ones (Kaplan and Meier 1958), which
-assumes that the steps left out are like the others. If a step emitted as many tokens as its
-tree has nodes, nothing is left out.
+does not say whether the last token was one more draft token or the target's own, since EOS and the
+budget end both. Such a step counts up to depth a - 1 and is left out from there on. The
+unconditional share is the product of the conditional ones (Kaplan and Meier 1958), which assumes
+that the steps left out are like the others. If a step emitted as many tokens as its tree has nodes,
+nothing is left out.
 """
 
 from dataclasses import dataclass
@@ -44,12 +44,12 @@ class DepthAcceptance:
 
 @dataclass(frozen=True, slots=True)
 class StepCounts:
-    """Numbers of steps by emitted tokens: [clusters, longest + 1], column a for a tokens."""
+    """Numbers of steps [clusters, longest + 1]: column a counts steps that emitted a tokens."""
 
     steps: IntArray
 
     cut: IntArray
-    """Those among `steps` whose outcome at depth a is unknown."""
+    """The part of `steps` whose outcome at depth a is unknown."""
 
     @property
     def histogram(self) -> dict[int, int]:
@@ -84,8 +84,8 @@ def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthA
     The conditional share is of the steps that came to a depth, the unconditional one of all steps.
 
     Args:
-        counts: numbers of `steps` by emitted tokens, per cluster (all turns of a sample), and of
-            `cut` ones among them, whose outcome at the depth of their last token is unknown.
+        counts: numbers of `steps` by emitted tokens, per cluster (all turns of a sample). `cut`
+        counts the steps among them whose outcome at the depth of their last token is unknown.
         draws: resamples the clusters; None: no intervals.
     """
     # [clusters, longest + 1], column a: steps that emitted at least a tokens
@@ -106,7 +106,7 @@ def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthA
     unconditional_shares = conditional_shares.cumprod()  # Kaplan and Meier: [depths]
     conditional_resamples = _resample(accepted, reached, draws)  # [num_resamples, depths]
     unconditional_resamples = conditional_resamples.cumprod(1)
-    # The number of clusters of equal weight that would be as informative as these are at depth 1.
+    # The number of clusters of equal weight that carry as much information at depth 1.
     num_effective = effective_number(reached[:, :1])
     return tuple(
         DepthAcceptance(

@@ -46,7 +46,9 @@ NO_SHARED = Missing("no shared samples")
 NO_STEPS = Missing("no steps")
 NOT_GREEDY = Missing("temperature above 0")
 WITH_PHASES = Missing("the phases of steps were timed, which slows them down")
-"""To measure phases, the clock waits for the device within a step: such times are not evidence."""
+"""Measuring phases makes the clock wait for the device within a step: such times are not
+evidence.
+"""
 
 Arithmetic = Literal["ours", "paper"]
 """The formula of the speedup; `paper` is the published one."""
@@ -54,7 +56,7 @@ Arithmetic = Literal["ours", "paper"]
 
 @dataclass(frozen=True, slots=True)
 class CellKey:
-    """One method at one temperature on one task. `load` tells cells of several loads apart."""
+    """One method at one temperature on one task. `load` separates cells of several loads."""
 
     method: str
     temperature: float
@@ -70,7 +72,7 @@ class CellMetrics:
     """
 
     speedup: Value
-    """By the arithmetic that was asked for."""
+    """By the requested arithmetic."""
 
     our_speedup: Value
     paper_speedup: Value
@@ -93,7 +95,7 @@ class CellMetrics:
     """Completions that vanilla finished too."""
 
     num_done: int
-    """All completions that were measured."""
+    """All measured completions."""
 
     num_failed: int
     num_tokens: int
@@ -102,11 +104,11 @@ class CellMetrics:
 
 
 def _estimates(table: RecordTable, rows: IntArray, draws: Draws | None) -> dict[str, Estimate]:
-    """The ratios that can be computed from at least one completion of these rows, by their names.
+    """The ratios, by name, that at least one completion of these rows allows.
 
     Args:
         table: has a row per completion.
-        rows: numbers of those that count.
+        rows: numbers of the rows that count.
         draws: resample the clusters (samples) of rows, for intervals; None: no intervals.
     """
     columns = dict(zip(COLUMNS, table.values(rows, *COLUMNS), strict=True))
@@ -129,7 +131,7 @@ def _estimates(table: RecordTable, rows: IntArray, draws: Draws | None) -> dict[
 def _paper_ratio(table: RecordTable, rows: IntArray) -> Ratio:
     """The ratio of the samples' mean tokens/s to vanilla's, of these rows of the table.
 
-    A rate is over all turns of a sample, of each pass alone. The result has sums per sample.
+    A rate covers all turns of a sample in a single pass. The result has sums per sample.
     """
     clusters, unit_of_row, passes = table.values(rows, "cluster", "unit", "repeat")
     # A visit is a sample (cluster) in a pass: clusters and passes are its two coordinates.
@@ -177,9 +179,9 @@ class CellSource:
     ) -> CellMetrics:
         """The numbers of a cell, which may have no rows; with intervals if there are draws.
 
-        They are of the rows (numbers of records in the table) that methods are compared on: those
-        of requests that every ranked method finished. `arithmetic` says if "speedup" is ours or the
-        papers'. In `a or b`, the first that is not None counts: a number, or why it is missing.
+        They cover the rows (numbers of records in the table) that methods are compared on: requests
+        that every ranked method finished. `arithmetic` says if "speedup" is ours or the papers'. In
+        `a or b`, the first that is not None counts: a number, or why it is missing.
         """
         table = self._table
         all_rows = self._rows_of(key)
@@ -233,7 +235,7 @@ class CellSource:
 
     @property
     def shared_rows(self) -> dict[CellKey, IntArray]:
-        """The rows of every cell that methods are compared on, with those that failed."""
+        """The rows of every cell that methods are compared on, and the failed rows."""
         is_kept = self._survivors.is_shared | ~self._is_measured
         return {key: rows[is_kept[rows]] for key, rows in self._rows.items()}
 

@@ -50,14 +50,14 @@ _GROUP = ["temperature", "task", "turn"]
 
 
 class Compared(NamedTuple):
-    """Ratios of subjects, and those that they are compared with: 1 if there are none."""
+    """Ratios of subjects, and the ratios they are compared with: 1 if there are none."""
 
     ratios: Mapping[Subject, Ratio]
     references: Mapping[Subject, Ratio] | None = None
 
 
 def find_cheats(table: RecordTable, header: RunHeader) -> tuple[RunWarning, ...]:
-    """A warning for each rule that names methods, whose speed drafting does not explain.
+    """A warning for each rule that names methods: drafting does not explain their speed.
 
     Its numbers are ratios of steps or of times, by subject: a method and a temperature. The records
     of `table` stand in the order in which they ran; `header` describes their run.
@@ -120,13 +120,13 @@ def _warning(key: str, ratios: Mapping[Subject, float]) -> RunWarning:
 
 
 def _claimed(compared: Compared, allowed: float = 1 / LEAST_STEPS - 1) -> dict[Subject, float]:
-    """Quotients of ratios and references that are lower than 1 by more than the allowed share.
+    """Quotients of ratios and references that lie below 1 by more than the allowed share.
 
     `compared` holds ratios and references by subject, a method and a temperature; a reference is 1
     if there is none. `slower` gives the p-value of each quotient, and `holm` corrects them for
     their number. EXACT is a variance of 0: the allowed share covers what the machine adds.
     """
-    # Independent random streams, since the two are of different completions.
+    # Independent random streams, since the two come from different completions.
     draws = Draws(Bootstrap(), "first")
     reference_draws = Draws(Bootstrap(), "second")
     quotients: dict[Subject, float] = {}
@@ -182,7 +182,7 @@ def _later_passes(used: DataFrame) -> Compared:
 
 
 def _by_order(first_pass: DataFrame) -> Compared:
-    """Steps per token where vanilla had answered the request before, and where it had not.
+    """Steps per token on requests that vanilla had answered before, and on the others.
 
     `first_pass` holds a row of the record table per completion, in the order in which they ran. Its
     `baseline_row` is the row of vanilla's answer to the same request, or -1.
@@ -215,7 +215,7 @@ def _below(
     time_column: str,
     count_column: str | None = None,
 ) -> dict[Subject, float]:
-    """Ratios of a time (over a count) to vanilla's whose interval ends below `least`.
+    """Ratios of a time (per count) to vanilla's, if the interval ends below `least`.
 
     Their median has to be below it too: bursts of other programs that hit vanilla are not enough.
     `used` holds completions of methods as rows of the table; their index is the row's number.
@@ -261,7 +261,7 @@ def _sum_of_logs(ratio: RowRatio, factors: Sequence[FloatArray]) -> FloatArray |
 
 
 def _by_neighbour(frame: DataFrame, is_used: Series) -> Compared:
-    """Vanilla's speed right after a method, and after all others, of methods that slow it.
+    """Vanilla's speed right after each method that slows it, and after all others.
 
     `frame` has one row per record, in the order in which they ran; `is_used` [rows] is true for
     those with steps, measured without a pause. Each speed is completions / the sum of their

@@ -1,12 +1,12 @@
-"""The costs of a method: the time of a step and where it goes, its bandwidth bound, energy, memory.
+"""The costs of a method: the time of a step and its parts, its bandwidth bound, energy, memory.
 
 A token costs step time / MAT, and vanilla's MAT is 1, so that
 over the same completions
 
     decode speedup = MAT / (seconds of a step / seconds of a step of vanilla's)
 
-holds exactly. A method with a high MAT and a low speedup has expensive steps. The phases of a
-step, if they were measured, tell which part is expensive.
+holds exactly. A method with a high MAT and a low speedup has expensive steps. The phases of a step,
+if they were measured, show which part is expensive.
 """
 
 from dataclasses import astuple, dataclass
@@ -51,7 +51,7 @@ class Cost:
     """Energy of the whole card, prefill included (see `energy`)."""
 
     peak_memory_bytes: int | None
-    """The most allocated during a completion, without what only other methods needed."""
+    """Peak memory of a completion, without what only other methods needed."""
 
     step_bytes: float = 0.0
     """The bytes of weights that a step reads, drafting included; 0 if unknown."""

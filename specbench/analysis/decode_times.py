@@ -1,10 +1,10 @@
-"""Decode times of answers, and those of a server where tokens reached the client all at once.
+"""Decode times of answers; the server's, if tokens reached the client all at once.
 
-A client's decode time is that from the first arrival of tokens to the last. If something on the
-way holds tokens back, they arrive in a burst, and this time says nothing about decoding. Of such
-an answer only the time to the first arrival and that of the whole request are known. The decode
-times of all methods of the request are then the server's, so that methods are compared by one
-clock. If one of the methods has no such time, the request is left out for all of them.
+A client's decode time runs from the first arrival of tokens to the last. If something on the
+way holds tokens back, they arrive in a burst, and this time says nothing about decoding. Only the
+time to the first arrival and the time of the whole request are then known. The decode times of all
+methods of the request are then the server's, so that one clock compares the methods. If one of the
+methods has no such time, the request is left out for all of them.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 LEAST_OF_SERVER = 0.9
-"""Share of the server's decode time below which the client's is that of a burst."""
+"""An answer is a burst if the client's decode time is below this share of the server's."""
 LEAST_ARRIVALS = 0.25
-"""Share of the steps that the tokens need at least, below which arrivals are a burst."""
+"""An answer is a burst if its arrivals are below this share of the steps that its tokens need."""
 LONGEST_DRAFT = 15
 """Draft tokens per step that are assumed if a server does not count its drafts."""
 MOST_LEFT_OUT = 0.1
-"""Share of a task's requests without a decode time, above which the task is named."""
+"""A task is named if more than this share of its requests has no decode time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecodeTimes:
-    """The decode time of each record [records], and by which clock it was taken."""
+    """The decode time of each record [records], and the clock that measured it."""
 
     seconds: FloatArray
     """From the first token to the last. NaN if it was not measured, or is left out."""
@@ -48,7 +48,7 @@ class DecodeTimes:
     """True for times by the server's clock: a burst, or another method's answer to its request."""
 
     is_left_out: BoolArray
-    """True for times that are left out: those of such requests without the server's clock."""
+    """True for times that are left out: such requests without the server's clock."""
 
 
 def decode_times(
@@ -89,7 +89,7 @@ def decode_times(
 
 
 def _server_s(serving: Serving | None) -> float | None:
-    """The decode time by the server's clock; None if it has none, or one that did not move."""
+    """The decode time by the server's clock; None without a clock, or if it did not move."""
     return (serving.server_decode_s or None) if serving else None
 
 
@@ -115,7 +115,8 @@ def _is_burst(record: Record, draft_length: float) -> bool:
 
 
 def _draft_lengths(blocks: Sequence[BlockHeader]) -> Mapping[str, float]:
-    """The mean tokens of a draft by method; 0 for vanilla, none where the server counts no drafts.
+    """The mean tokens of a draft by method; 0 for vanilla. Methods without counted drafts are
+    absent.
 
     A block is the requests of a method on a task that its server completed in one go, with the
     increase of the server's counters.
@@ -133,7 +134,7 @@ def _draft_lengths(blocks: Sequence[BlockHeader]) -> Mapping[str, float]:
 
 
 def count_bursts(frame: DataFrame) -> dict[str, Any]:
-    """Numbers of answers that came in bursts, and of requests by what became of their times.
+    """Numbers of answers that came in bursts, and of requests by the source of their times.
 
     Empty without a burst. A request counts once for all its methods. `frame` is that of a record
     table. `cells` are the tasks of which more than MOST_LEFT_OUT is left out.

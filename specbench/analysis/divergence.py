@@ -1,6 +1,6 @@
-"""Greedy completions against vanilla's: how many are the same, and where the others diverge.
+"""Greedy completions compared with vanilla's: the number of equal ones, and the first differences.
 
-Records alone cannot tell a near-tie from a bug: that takes the model, which `audit` loads.
+Records alone cannot distinguish a near-tie from a bug: that takes the model, which `audit` loads.
 """
 
 from __future__ import annotations

@@ -17,14 +17,14 @@ TOO_COARSE = Missing("the counter is too coarse")
 TICK_S = 0.1
 """Seconds between two ticks of a GPU's energy counter, and between two samples of its power."""
 MOST_HALF_WIDTH = 0.25
-"""Half the width of the interval / the value, above which there is no value."""
+"""Largest half width of the interval / the value. With a wider interval, the value is missing."""
 
 
 def joules_per_token(table: RecordTable, rows: IntArray, draws: Draws) -> Value:
     """The energy of the whole card per token: the sum of joules / the sum of tokens.
 
-    The interval is over prompts, and wider by what the ticks of the counter hide. An answer's
-    energy may be wrong by the energy of a tick, either way, so that of n answers may be wrong by
+    The interval is over prompts, and widened by the counter's ticks. An answer's energy may be
+    wrong by the energy of a tick, either way, so the energy of n answers may be wrong by
 
         sqrt(n) * TICK_S * mean power
 

@@ -9,9 +9,9 @@ from specbench.log.backend import BlockHeader
 from specbench.types import Record
 
 LEAST_ACCEPTING = 0.01
-"""Share of drafting steps that accept anything, below which drafts are idle."""
+"""Drafts are idle if fewer than this share of drafting steps accept anything."""
 LEAST_DRAFTS = 200
-"""Number of drafts from which on they may be called idle."""
+"""Fewest drafts that may be called idle."""
 
 
 @dataclass(slots=True)
@@ -19,7 +19,7 @@ class _DraftCounts:
     """The drafts of a method at a temperature."""
 
     num_accepting: float = 0.0
-    """Drafts of which anything was accepted."""
+    """Drafts with at least one accepted token."""
 
     num_drafts: float = 0.0
 
@@ -29,9 +29,9 @@ def find_idle_drafts(
 ) -> Iterable[RunWarning]:
     """Methods whose drafting steps accept next to nothing.
 
-    For a server its counters show it, from the first draft on if it accepts none at all. A block is
-    what a server measured in one go, with the increase of its counters. Counts are of drafts, and
-    of those that had any token accepted (`num_accepting`).
+    For a server, its counters show this. If it accepts nothing at all, one draft is enough. A block
+    is what a server measured in one go, with the increase of its counters. Counts are of all
+    drafts, and of drafts with an accepted token (`num_accepting`).
     """
     # By method and temperature: drafts that recorded steps verified, and drafts of blocks.
     recorded_counts: dict[tuple[str, float], _DraftCounts] = defaultdict(_DraftCounts)

@@ -20,7 +20,7 @@ class InFlight:
     most: int = 0
 
     least_most: int = 0
-    """The most in the block that had the fewest."""
+    """The smallest of the blocks' maxima."""
 
 
 NONE_IN_FLIGHT = InFlight()

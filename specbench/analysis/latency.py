@@ -49,9 +49,9 @@ def latency(table: RecordTable, rows: IntArray, missing: Missing | None) -> Late
 def seconds_between_arrivals(table: RecordTable, rows: IntArray) -> FloatArray:
     """Seconds between arrivals of tokens, of all answers of these rows [gaps].
 
-    Where the decode time is the server's (`is_of_server`), it is shared evenly by the answer's
-    steps, or by its tokens where the steps are unknown. An answer whose decode time is left out
-    has no gaps. `rows` are numbers of records of the table.
+    A decode time of the server (`is_of_server`) is divided evenly among the answer's steps, or
+    among its tokens if the steps are unknown. An answer whose decode time is left out has no gaps.
+    `rows` are numbers of records of the table.
     """
     gaps_s: list[float] = []
     # Of each record: seconds of decoding, tokens, steps (0: unknown), and two flags.

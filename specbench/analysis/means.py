@@ -1,4 +1,4 @@
-"""Arithmetic means over tasks, which are missing where a method lacks a task."""
+"""Arithmetic means over tasks. A method that lacks a task has no mean."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,7 +21,7 @@ def means_of_methods(rows: Mapping[str, Sequence[Value]]) -> dict[str, Value]:
 
 
 def _counted_tasks(rows: Mapping[str, Sequence[Value]]) -> list[int]:
-    """The columns of tasks that means are over: those with a number, or all if none has one."""
+    """The columns of tasks that enter the means: those with a number, or all if none has one."""
     other_rows = [row for method, row in rows.items() if method != BASELINE] or list(rows.values())
     columns = list(zip(*other_rows, strict=True))
     measured = [
@@ -42,7 +42,7 @@ def mean_over_tasks(values: Sequence[Value]) -> Value:
 
 
 def reason_if_partial(num_measured: int, num_tasks: int) -> Missing | None:
-    """The reason why a mean over this number of tasks does not compare with one over all."""
+    """The reason why a mean over this number of tasks cannot be compared with one over all."""
     if 0 < num_measured < num_tasks:
         return Missing(f"{num_measured} of {num_tasks} tasks")
     return None

@@ -1,7 +1,7 @@
 """The numbers of a run, in the order in which reports show them.
 
-Decides which cells a run has and how they combine over tasks. `cells` defines the numbers of a
-cell, and `report` shows them.
+The module decides which cells a run has and how they combine over tasks. `cells` defines the
+numbers of a cell, and `report` shows them.
 
 Means over tasks are arithmetic, as in the papers' tables; `pooled` takes all tasks as one cell.
 """
@@ -182,7 +182,7 @@ def _bin_steps(
 
 
 def _num_covered(overall: Mapping[Any, MethodMetrics], table: RecordTable) -> int:
-    """The passes or runs that all intervals cover: not those with few of the requests."""
+    """The passes or runs that all intervals cover, without those that have few of the requests."""
     nums_covered = []
     for method in overall.values():
         speedup = method.speedup

@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 class Axes(NamedTuple):
-    """What the cells of a run differ in."""
+    """The axes on which the cells of a run differ."""
 
     methods: tuple[str, ...]
-    """The baseline, then the methods asked for, then those that only the records have."""
+    """The baseline, then the requested methods, then those that only the records have."""
 
     temperatures: tuple[float, ...]
     """In increasing order."""
 
     tasks: tuple[str, ...]
-    """Those asked for, then those that only the records have."""
+    """The requested ones, then those that only the records have."""
 
 
 def axes_of(header: RunHeader, frame: DataFrame) -> Axes:
-    """The axes of a run's cells: what was asked for, and what its records have."""
+    """The axes of a run's cells: the requested values, and those that its records have."""
     asked = [method.spelling for method in header.method_labels]
     methods = dict.fromkeys([*asked, *frame["method"].unique()])
     temperatures = {*header.spec.values.temperatures, *frame["temperature"].unique().tolist()}
@@ -56,7 +56,7 @@ class MethodMetrics:
     """
 
     partial: Missing | None = None
-    """The reason if the method lacks tasks, so that its numbers compare with no others."""
+    """The reason why its numbers cannot be compared with others: it lacks tasks."""
 
 
 def measure_overall(

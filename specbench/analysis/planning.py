@@ -17,9 +17,9 @@ from specbench.analysis.stats.variance import Variance, total
 POWER_SCORE = 0.8416
 """The normal's quantile at 80 %."""
 DIFFERENCES = (0.02, 0.05, 0.10)
-"""Relative differences that a plan has a row for."""
+"""Relative differences: one row each in a plan."""
 UNITS = (3, 5, 10, 20)
-"""Numbers of passes or runs that a plan has a column for."""
+"""Numbers of passes or runs: one column each in a plan."""
 _MOST_PROMPTS = 100_000
 
 
@@ -30,7 +30,7 @@ class Pilot:
     num_prompts: int
 
     prompt_variance: float
-    """The variance that this number of prompts leaves."""
+    """The variance with this number of prompts."""
 
     unit_sd: float | None
     """The standard deviation between passes or runs; None if it is unknown."""
@@ -47,13 +47,13 @@ class Pilot:
         return math.expm1(score * math.sqrt(variance.value))
 
     def prompts_for(self, difference: float, num_units: int) -> int | None:
-        """The fewest prompts that show the difference with these units; None if none can."""
+        """The fewest prompts that show the difference with these units; None if no number can."""
         if self.smallest(_MOST_PROMPTS, num_units) > difference:
             return None
         candidates = range(2, _MOST_PROMPTS + 1)
 
         def closeness(num_prompts: int) -> float:
-            """The negative of the difference that is shown, which grows with the prompts."""
+            """The negative of the smallest difference that is shown: it grows with the prompts."""
             return -self.smallest(num_prompts, num_units)
 
         return candidates[bisect_left(candidates, -difference, key=closeness)]
@@ -81,5 +81,5 @@ def pilot(ratios: Sequence[Estimate], num_prompts: int, num_units: int) -> Pilot
 
 
 def _middle(variances: Sequence[float]) -> float:
-    """The middle one in order, of an even number the larger one."""
+    """The median: of an even number, the larger of the two in the middle."""
     return sorted(variances)[len(variances) // 2]

@@ -1,7 +1,7 @@
 """The fastest method of a run, and the tests behind what is claimed about it.
 
-A number against vanilla, which has a colour, is tested among all methods against vanilla. The
-fastest against another is tested among all pairs, since the data choose it: whichever method
+A coloured number compares a method with vanilla, and is corrected for all such comparisons. A claim
+about the fastest method is corrected for all pairs, since the data choose that method: whichever
 comes out first, its claims hold together (Holm). Each interval is made from its test's variance.
 """
 
@@ -33,10 +33,10 @@ class Ranking:
     speedups: Mapping[str, Estimate] = field(default_factory=dict)
 
     ratios: Mapping[str, Estimate] = field(default_factory=dict)
-    """The fastest method's speed over that of each other one."""
+    """The fastest method's speed / that of each other method."""
 
     against_baseline: Mapping[str, float | None] = field(default_factory=dict)
-    """The p-value of "as fast as vanilla" of each method, corrected for these."""
+    """Each method's p-value of "as fast as vanilla", corrected for their number."""
 
     against_best: Mapping[str, float | None] = field(default_factory=dict)
     """The p-value of "as fast as the fastest", corrected for all pairs."""
@@ -86,10 +86,9 @@ def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
 def pooled_variance(speedups: Sequence[Estimate]) -> Variance | None:
     """The variance that passes or runs add to a log speedup, from all methods of a run together.
 
-    A log speed is the method's own, plus what a unit adds for all methods, plus a rest. A
-    speedup contains the rests of two methods. Three passes give two degrees of freedom per
-    method, too few for a claim from one method alone. None without two units that all methods
-    have.
+    A log speed is the sum of the method's own speed, an effect of the unit on all methods, and a
+    rest. A speedup contains the rests of two methods. Three passes give two degrees of freedom per
+    method, too few for a claim from one method alone. None without two units that all methods have.
 
     A unit is a pass or a run. With rests [vanilla and methods, units], the variance of the mean of
     a log speedup over units, which contains two rests, is
@@ -122,7 +121,7 @@ def _larger(machine: Variance | None, pooled: Variance | None) -> Variance | Non
 
 
 ALONE = "~"
-"""The sign of a difference that an interval shows and the corrected test does not."""
+"""Mark of a difference that an interval shows but the corrected test does not."""
 
 
 def is_alone(value: Value, p_value: float | None) -> bool:

@@ -1,4 +1,5 @@
-"""The ratios behind the numbers of a cell: factors of both sides, summed over rows that have them.
+"""The ratios that give the numbers of a cell: factors of both sides, summed over rows that have
+them.
 
 A ratio is prod(sums of the top factors) / prod(sums of the bottom factors). A speedup, for
 example, is (vanilla's seconds * tokens) / (vanilla's tokens * seconds), each summed over the
@@ -48,7 +49,7 @@ class RowGroups:
     """Numbers of requests, the same in every unit."""
 
     num_units: int
-    """Units of the whole run, of which these rows may lack some."""
+    """Units of the whole run; these rows may lack some of them."""
 
     def where(self, is_kept: BoolArray) -> RowGroups:
         """The groups of the rows that are kept."""
@@ -157,11 +158,11 @@ def log_ratios(
 ) -> tuple[FloatArray, ...]:
     """The logarithm of the ratio of these columns [rows] in each unit.
 
-    One array [units], or nothing if there is one unit. It is over the requests that all units
-    have, since the others' prompts would count as noise of their units. NaN stands for a unit
-    with half of all requests or fewer, as of an interrupted pass. A unit is a pass or a run, and
-    `groups` says the unit and the request of each row, by their numbers from 0; `num_units` are
-    those of the whole run.
+    One array [units], or nothing if there is one unit. It covers the requests that all units have,
+    since other prompts would count as noise of their units. NaN stands for a unit with half of all
+    requests or fewer, as of an interrupted pass. A unit is a pass or a run, and `groups` says the
+    unit and the request of each row, by their numbers from 0; `num_units` are those of the whole
+    run.
     """
     if groups.num_units < 2 or not len(groups.units):
         return ()

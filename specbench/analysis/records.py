@@ -85,8 +85,8 @@ class RecordTable:
     """
 
     columns: Mapping[str, NDArray[Any]]
-    """The frame's columns as arrays [records], except categories: a column of a cell is ten times
-    faster to take from an array.
+    """The frame's columns as arrays [records], except categories: taking a cell's column from an
+    array is ten times faster.
     """
 
     accept_lengths: IntArray

@@ -10,18 +10,18 @@ from specbench.log.header import RunHeader
 from specbench.types import BASELINE, Record
 
 LEAST_REQUESTS = 2
-"""Requests whose later answers take fewer steps, which prove that a method remembers."""
+"""Number of requests with fewer steps in later answers that proves that a method remembers."""
 _BY_REQUEST = attrgetter("key.task", "key.sample_id", "key.turn")
 
 
 def fewer_steps(records: Sequence[Record], header: RunHeader) -> dict[tuple[str, float], float]:
-    """Steps in later passes / in the first, of methods for which fewer are proof of memory.
+    """Steps in later passes / in the first, for methods whose fewer steps are proof of memory.
 
     The drafts of such a method depend on the prompt alone (`is_repeatable`), so at temperature 0 an
     equal answer takes equally many steps in every pass. Two requests with fewer steps in a later
     pass, and none with more, need no test. Empty on a GPU, where a captured step may round
-    otherwise, and for runs of several parts or machines, which a pool (without a `uid`) and a
-    merged run are, too. The ratios are by method and temperature.
+    differently. Also empty for runs of several parts or machines; a pool (without a `uid`) and a
+    merged run count as such. The ratios are by method and temperature.
     """
     ratios: dict[tuple[str, float], float] = {}
     is_in_parts = header.origins or header.segments or header.workers or not header.uid

@@ -2,8 +2,8 @@
 
 At batch 1 a step computes little for each weight that it reads, so no step is faster than its
 bytes / the memory bandwidth. A step of vanilla reads the target's weights; a speculative step reads
-the target's and the drafter's. The measured bandwidth is a sample: where vanilla's steps read
-faster, there is no bound. Hence
+the target's and the drafter's. The measured bandwidth is a sample: if vanilla's steps read faster,
+there is no bound. Hence
 
     bandwidth bound = MAT * target bytes / (target bytes + draft bytes)
 
@@ -32,15 +32,15 @@ NO_BANDWIDTH = Missing("bandwidth not measured")
 IN_CACHE = Missing("weights fit the cache")
 EXPERTS = Missing("mixture of experts")
 ABOVE = Missing("above the measured bandwidth")
-"""Vanilla's steps read faster than the bandwidth was measured: that is no bound."""
+"""Vanilla's steps read faster than the measured bandwidth, so it is not a bound."""
 UNKNOWN_DRAFT = Missing("draft bytes unknown")
 
 CACHE_MARGIN = 2.0
 """Weights up to this many times the cache's size set no bound, since part of them stays in it."""
 MOST_VANILLA = 1.25
-"""Most time of vanilla's step / that of a step of one row in turns with it."""
+"""Largest time of vanilla's step / a step of one row, timed in turns, that is not a warning."""
 LEAST_SHARE = 0.6
-"""The share of bandwidth below which vanilla is a slow baseline."""
+"""Vanilla is a slow baseline if it uses less than this share of the bandwidth."""
 
 
 @dataclass(frozen=True, slots=True)

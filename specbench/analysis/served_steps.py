@@ -23,7 +23,7 @@ _TOO_MANY = (
 
 @dataclass(frozen=True, slots=True)
 class ServedSteps:
-    """Steps of records, and how far they are known."""
+    """Steps of records, as far as they are known."""
 
     emitted: Sequence[int]
     """Tokens that steps emitted [records]; 0 where they are unknown."""
@@ -37,7 +37,7 @@ class ServedSteps:
     """1 for an answer that may have taken one step more [records]."""
 
     contradictions: Mapping[BlockKey, str]
-    """In the counts of blocks whose answers do not list their steps."""
+    """Contradictions in the counts of blocks whose answers do not list their steps."""
 
 
 def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> ServedSteps:
@@ -79,8 +79,8 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
         end_rows = [row for row in rows if _may_have_more(records[row])]
         # Drafts that the block counts beyond the steps of its answers.
         num_unseen = _num_unseen(records, rows, num_emitted, num_steps, blocks_by_key[key])
-        # Unknown, or fewer drafts than steps, since some steps drafted nothing: any of the answers
-        # may have taken a step more.
+        # The drafts are unknown, or fewer than the steps, since some steps drafted nothing: any of
+        # the answers may have taken a step more.
         if num_unseen is None or num_unseen < 0:
             for row in end_rows:
                 num_more[row] = 1
@@ -99,7 +99,7 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
 
 
 class ImpliedSteps(NamedTuple):
-    """What an answer's counts say about its steps; zeros if they say nothing."""
+    """The steps that an answer's counts imply; zeros if they imply nothing."""
 
     num_emitted: int
     """Tokens that steps emitted."""

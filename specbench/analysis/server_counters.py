@@ -26,7 +26,7 @@ def counter_total(blocks: Iterable[BlockHeader], name: str) -> float:
 
 
 def mat_of_blocks(blocks: Iterable[BlockHeader]) -> Value:
-    """MAT from the server's counters, for servers that report no draft of a single request.
+    """MAT from the server's counters, for servers that do not report the drafts of single requests.
 
     A block is what a server measured in one go, with the increase of its counters. MAT is tokens
     emitted by steps / steps; Missing with the reason if the counters do not give it.
@@ -48,7 +48,7 @@ def mat_of_blocks(blocks: Iterable[BlockHeader]) -> Value:
 
 
 def engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
-    """1 + accepted / drafts, as counted for each answer, else by the server's counters.
+    """1 + accepted / drafts: by the counts of each answer, or else by the server's counters.
 
     `done` are completed records; a block is what the server measured in one go, with the increase
     of its counters. Accepted are draft tokens. `Missing` has the reason for no number.

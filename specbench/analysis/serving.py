@@ -2,12 +2,12 @@
 
 Names and definitions are as in `vllm bench serve`: TTFT is the time to the first token,
 TPOT the time per token after it, ITL the time between arrivals of tokens, E2E the time of the
-whole request. Times are the client's, but for decode times of answers that arrived in a burst
-(see `decode_times`): TPOT and ITL are then the server's, or left out. Throughputs are sums over
-blocks / the blocks' durations. Interrupted blocks are left out: their rest ran at a lower load.
+whole request. Times are the client's, except decode times of answers that arrived in a burst (see
+`decode_times`): their TPOT and ITL are the server's, or left out. Throughputs are sums over blocks
+/ the blocks' durations. Interrupted blocks are left out: their rest ran at a lower load.
 
-MAT, where a server does not list its steps, is (tokens - 1) / steps, with the steps that its
-counts imply (see `served_steps`).
+If a server does not list its steps, MAT is (tokens - 1) / steps, with the steps that its counts
+imply (see `served_steps`).
 """
 
 from collections import defaultdict
@@ -39,9 +39,9 @@ NO_GOODPUT = Missing("no --goodput")
 NO_BLOCKS = Missing("no block of vanilla at this load")
 INTERRUPTED = Missing("all blocks were interrupted")
 _MOST_CLIENT = 0.02
-"""Share of a latency that the client may take."""
+"""Largest share of a latency that the client may take."""
 _MOST_UTILISATION = 0.99
-"""The client's utilisation is taken to be at most this, so that the wait stays finite."""
+"""Cap on the client's utilisation, so that the wait stays finite."""
 
 LatencyBounds = Mapping[str, float]
 """Most seconds of a good request by the name of the time: ttft, tpot, e2e."""
@@ -83,7 +83,7 @@ class ServingMetrics:
     acceptance_rates: tuple[float, ...] = ()
 
     contradictions: tuple[tuple[str, str], ...] = ()
-    """Pairs of a task and what contradicts itself in the counts of its blocks."""
+    """Pairs of a task and a contradiction in the counts of its blocks."""
 
     client_share: float = 0.0
     """The client's own part of a request's time."""
@@ -209,7 +209,7 @@ def _least_mat(table: RecordTable, rows: IntArray) -> Value:
 def _contradictions(
     table: RecordTable, blocks: Sequence[BlockHeader]
 ) -> tuple[tuple[str, str], ...]:
-    """Pairs of a task and what contradicts itself in the counts of its blocks."""
+    """Pairs of a task and a contradiction in the counts of its blocks."""
     contradictions = []
     for block in blocks:
         contradiction = table.served.contradictions.get(block_key(block))

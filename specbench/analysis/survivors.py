@@ -18,7 +18,7 @@ LEAST_DONE = 0.5
 """Share of a task's requests that a method must finish to be compared on it."""
 
 _OVER_METHODS = ["temperature", "task"]
-"""The columns that the cells of all methods on a task share."""
+"""The key columns that the cells of all methods on a task share."""
 
 
 class Finished(NamedTuple):
@@ -45,7 +45,7 @@ class Survivors:
     """Requests that every ranked method finished."""
 
     num_paused: int = 0
-    """Of the shared requests, those during which the machine paused: not in `is_shared`."""
+    """Requests that all finished but during which the machine paused: not in `is_shared`."""
 
 
 def find_survivors(frame: DataFrame) -> Survivors:

@@ -20,39 +20,39 @@ Subject: TypeAlias = tuple[str, float]
 """A method and a temperature."""
 
 MOST_HIDDEN = 0.1
-"""Share of its own time by which an outer clock may see more of a completion."""
+"""The outer clock may exceed a completion's own time by this share of it."""
 HIDDEN_S = 1e-3
-"""Seconds by which an outer clock may see more, besides that share."""
+"""The outer clock may exceed it by this many seconds more."""
 LEAST_HIDDEN = 0.2
-"""The share of completions in which the outer clock has to see more than allowed."""
+"""The outer clock has to exceed what is allowed in this share of completions."""
 HIDDEN_ALPHA = 0.001
 """Chance that any honest method of a run is said to hide time."""
 MOST_UNTIMED = 0.05
-"""Untimed work of a method / its decode time, up to which there is no warning."""
+"""Largest untimed work of a method / its decode time that causes no warning."""
 BUILD_S = 0.5
 """Seconds that building a method may take, besides loading its weights."""
 LOADED_BYTES_PER_S = 50e6
 """Bytes of weights that building a method may load per second."""
 _BYTES_PER_NUMBER = 4
-"""Of weights that are made in memory."""
+"""The same for weights that are made in memory."""
 USUAL_UNTIMED = 2.0
-"""Untimed completions may take this many times the time that their steps and prefills take in the
-run: they are checked, and not yet with the method's own number of threads.
+"""Untimed completions may take this many times the time of their steps and prefills in the run:
+they are checked, and do not yet use the method's own number of threads.
 """
 FIRST_USE_S = 0.5
-"""Seconds that a method's untimed completions may take besides, for what is done only once."""
+"""Seconds that a method's untimed completions may take in addition, for work done only once."""
 FIRST_USE_GPU_S = 10.0
 """The same on a GPU, where kernels are compiled and loaded. It was not measured yet."""
 
 
 def hidden_time(table: RecordTable) -> dict[Subject, float]:
-    """Seconds of completions by the outer clock / by their own times, where it saw far more.
+    """Seconds of completions by the outer clock / by their own times, if far more.
 
-    The outer clock runs outside of the decoding loop, which takes a completion's own times. It
-    counts if the sum and many completions show it: bursts of other programs hit only a few. They
-    hit vanilla as well, so a method is named only if it has significantly more such completions
-    than vanilla at its temperature (Fisher's exact test, one-sided, corrected by Holm). A subject
-    is a method and a temperature. The ratios are by subject.
+    The outer clock runs outside the decoding loop, which takes a completion's own times. A
+    difference counts if the sum and many completions show it: bursts of other programs hit only a
+    few. They hit vanilla as well, so a method is named only if it has significantly more such
+    completions than vanilla at its temperature (Fisher's exact test, one-sided, corrected by Holm).
+    A subject is a method and a temperature. The ratios are by subject.
     """
     # Seconds of each completion by the outer clock, and by its own.
     seconds_by_subject: dict[Subject, list[tuple[float, float]]] = defaultdict(list)
@@ -101,7 +101,7 @@ def _more_than_vanilla(is_more_by_subject: Mapping[Subject, BoolArray], subject:
 
 
 def untimed_work(frame: DataFrame, header: RunHeader) -> dict[Subject, float]:
-    """Untimed work of methods / their decode times, where it is more than loading explains.
+    """Untimed work of methods / their decode times, if it is more than loading explains.
 
     `frame` has one row per record; `header.hooks` the seconds that methods spent outside
     completions. The ratios are by method and 0.0, which stands for all temperatures.
@@ -140,8 +140,9 @@ def add_speedups(entries: list[dict[str, Any]], frame: DataFrame, header: RunHea
 def _untimed_seconds(frame: DataFrame, header: RunHeader) -> dict[str, float]:
     """Seconds that methods worked outside the run's completions, beyond what is usual.
 
-    Usual are a build, loading weights, and completions of the warm-up and the priming that take no
-    longer than others. `frame` has one row per record. Vanilla is never named: it is the measure.
+    A build, loading weights, and completions of the warm-up and the priming that take no longer
+    than others are usual. `frame` has one row per record. Vanilla is never named: it is the
+    measure.
     """
     measured = frame[frame["is_measured"]]
     seconds = {}

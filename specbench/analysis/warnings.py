@@ -34,9 +34,11 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 LEAST_SLOWER = 0.05
-"""Steps have to be slower by more than this: less is usual on machines without fixed clocks."""
+"""A warning needs steps slower by more than this: less is usual on machines without fixed
+clocks.
+"""
 _LEAST_GROUP = 8
-"""Completions that a median needs: among fewer, the worst one may be the median."""
+"""Completions that a median needs: with fewer, the worst one may be the median."""
 LEAST_DISAGREEMENT = 0.05
 """Least log ratio between a decode speedup and its robust companion that is reported."""
 
@@ -161,9 +163,9 @@ def _few_samples(cells: Mapping[CellKey, CellMetrics]) -> Iterable[RunWarning]:
 
 
 def _not_significant(rankings: Mapping[float, Ranking]) -> Iterable[RunWarning]:
-    """Methods whose mean speedup does not differ significantly from 1, with about how many
-    times the prompts would show the difference. Their variance shrinks with their number, the
-    machine's does not: where passes or runs differ by more, no number would do.
+    """Methods whose mean speedup does not differ significantly from 1, each with the factor on the
+    prompts that would show the difference. More prompts reduce the variance of prompts, but not the
+    machine's: if passes or runs differ too much, no number would do.
     """
     for temperature, ranking in rankings.items():
         factors = {
@@ -180,7 +182,8 @@ def _not_significant(rankings: Mapping[float, Ranking]) -> Iterable[RunWarning]:
 def not_significant(temperature: float, factors: Mapping[str, float]) -> RunWarning:
     """The warning on these methods; a factor is infinite if no number of prompts would do.
 
-    Up to 1, the difference is significant before Holm's correction, and no factor is told.
+    With a factor of 1 or less, the difference is significant before Holm's correction, and no
+    factor is shown.
     """
     numbers = {
         "temperature": temperature,
@@ -196,7 +199,7 @@ def not_significant(temperature: float, factors: Mapping[str, float]) -> RunWarn
 
 
 def _factor(speedup: Estimate) -> float:
-    """About how many times the prompts put 1 outside the speedup's interval."""
+    """The approximate factor on the prompts that puts 1 outside the speedup's interval."""
     prompts = speedup.prompts
     machine = speedup.machine
     variance = speedup.variance

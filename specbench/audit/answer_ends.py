@@ -1,4 +1,4 @@
-"""The part of a method's contract that is about where its answers end."""
+"""The part of a method's contract about the ends of answers."""
 
 from collections.abc import Iterator
 from itertools import product

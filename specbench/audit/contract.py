@@ -1,4 +1,6 @@
-"""The contract of one method: tests of its own drafter on a target, also with right tokens."""
+"""The contract of one method: tests of its own drafter on a target, and of the drafter with right
+tokens planted.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -39,14 +41,15 @@ NUM_OUTCOMES = 20_000
 MOST_MAT_RATIO = 2.0
 """Largest ratio of MAT on task prompts to MAT on unseen prompts that an honest drafter reaches."""
 ContractTest = Callable[[Subject], Iterator[AuditTest]]
-"""A part of the contract. Its docstring begins with what it is about."""
+"""A part of the contract. Its docstring begins with its subject."""
 
 
 def recall(subject: Subject) -> Iterator[AuditTest]:
-    """Steps: a prompt met again, or a prompt of a task, may not take fewer than a new one.
+    """Steps: a repeated prompt, or a prompt of a task, may not take fewer than a new one.
 
-    Runs before all others, on prompts that the method cannot know. `subject` is the method under
-    test: its shared drafter, a builder of fresh ones, its target, and prompts as token ids.
+    This part runs before all others, on prompts that the method cannot know. `subject` is the
+    method under test: its shared drafter, a builder of fresh ones, its target, and prompts as token
+    ids.
     """
     num_steps = [_num_steps(subject, subject.drafter, prompt) for prompt in subject.prompts]
     num_fewer = 0  # answers to repeated prompts that take fewer steps than the first time
@@ -70,7 +73,8 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
     name = "tokens per step on prompts of tasks, against new ones"
     num = len(task_steps)  # answers tested
     yield AuditTest("guesses", name, num, effect=ratio, unit="times", p_value=p_value)
-    # Each prompt with the new one of its task: who knows a few tasks is not lost in the mean.
+    # Each prompt with the new one of its task: a method that knows a few tasks is not lost in the
+    # mean.
     num_faster = int((unseen_steps > MOST_MAT_RATIO * task_steps).sum())
     num_slower = int((task_steps > MOST_MAT_RATIO * unseen_steps).sum())
     yield AuditTest(
@@ -84,7 +88,7 @@ def recall(subject: Subject) -> Iterator[AuditTest]:
 
 
 def _steps_of_fresh_drafter(subject: Subject, prompts: Sequence[tuple[int, ...]]) -> FloatArray:
-    """Steps to the answer of each prompt [prompts] by a drafter that met none of them."""
+    """Steps to the answer of each prompt [prompts] by a drafter that has seen none of them."""
     drafter = subject.build()
     return np.array([_num_steps(subject, drafter, prompt) for prompt in prompts], dtype=np.float64)
 
@@ -163,7 +167,7 @@ def _logit_tests(
 
 
 def _named(tests: Iterable[AuditTest], what: str) -> Iterator[AuditTest]:
-    """The tests, with what they are about in their names."""
+    """The tests, with their subject in their names."""
     for test in tests:
         yield replace(test, name=f"{test.name}, {what}")
 
@@ -215,7 +219,7 @@ def repeats(subject: Subject) -> Iterator[AuditTest]:  # a method's drafter, tar
 
 
 def sizes(subject: Subject) -> Iterator[AuditTest]:  # a method's drafter, target and prompts
-    """Trees have the sizes that are known beforehand."""
+    """Trees have the announced sizes."""
     drafter = subject.drafter
     for sampling in (Sampling(), Sampling(1.0)):  # greedy, and temperature 1
         drafted_sizes: set[int] = set()  # numbers of nodes of the trees that were drafted
@@ -247,7 +251,7 @@ def run_contract(
     is_lossless: bool = True,
     say: Callable[[str], None] = lambda _: None,
 ) -> MethodAudit:
-    """The result of the contract of a method. What the method raises ends a part and fails it.
+    """The result of a method's contract. An exception of the method ends a part and fails it.
 
     `name` is the method's, `subject` its drafter on a target with prompts. `say` prints a line of
     progress. A method that does not claim `is_lossless` may fail the tests of tokens and rule.
@@ -282,7 +286,9 @@ def run_contract(
 
 
 def _status(result: MethodAudit, *, has_faults: bool, is_lossless: bool) -> AuditStatus:
-    """The status of a contract. One that is not lossless may fail as a sampler, but not else."""
+    """The status of a contract. A method that is not lossless may fail as a sampler, but not
+    elsewhere.
+    """
     failed = {test.subject for test in result.failures}
     if not (has_faults or failed):
         return "no difference"

@@ -28,8 +28,8 @@ class ProposedTree(NamedTuple):
 class WatchedDrafter(Drafter):
     """A drafter whose trees and accepted logits are kept.
 
-    The loop shows a step's result before the next step only, so the logits of the last step
-    are missing.
+    The loop shows a step's result only before the next step, so the logits of the last step are
+    missing.
     """
 
     def __init__(self, drafter: Drafter, seed: int = 0) -> None:
@@ -108,8 +108,8 @@ class Planted(Drafter):
     Random drafts are hardly ever accepted, so caches, residuals and bonus tokens deep in a tree
     would not be tested.
 
-    In even steps the path goes to the deepest node of the tree, in odd ones to children of
-    changing ranks. The deepest tree so far counts as an even one.
+    In even steps the path goes to the deepest node of the tree, in odd steps to children of
+    changing ranks. A step with the deepest tree so far counts as even.
 
     Args:
         drafter: the method's own drafter.
@@ -128,8 +128,9 @@ class Planted(Drafter):
         """Plant `answer`, the right token ids with the prompt's, in the trees of a `drafter`.
 
         Steps count from `first_step`; a step's number decides on which path of its tree the right
-        tokens are. Needs of the target, acceptance rule and tree sizes are the drafter's. A step
-        adds its first draft tokens, its number of right tokens and its depth.
+        tokens are. It takes its needs of the target, its acceptance rule and its tree sizes from
+        the drafter. Each step adds its first draft tokens, its number of right tokens and its
+        depth.
         """
         self.needs = drafter.needs
         self.rule = drafter.rule

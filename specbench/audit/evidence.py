@@ -26,7 +26,7 @@ from specbench.types import Request, Sampling
 _CHUNK = 32
 """Tokens whose distributions are in memory at once."""
 _SLACK = 1e-3
-"""Share of top-p by which rounding may move the border of the kept tokens."""
+"""Rounding may move the border of the kept tokens by this share of top-p."""
 _HALF_SLACK = 0.05
 """The same in half precision."""
 
@@ -106,7 +106,7 @@ def token_numbers(logits: Tensor, token_ids: Sequence[int], sampling: Sampling) 
 
 
 def _loosened(sampling: Sampling, *, is_half: bool) -> Sampling:
-    """The sampling settings with borders as far out as rounding may move them."""
+    """The sampling settings with their borders moved out as far as rounding may move them."""
     slack = _HALF_SLACK if is_half else _SLACK
     top_k = sampling.top_k
     if top_k:
@@ -115,7 +115,7 @@ def _loosened(sampling: Sampling, *, is_half: bool) -> Sampling:
 
 
 class _Samplers(NamedTuple):
-    """The sampler that tokens should be drawn by, and one with loosened borders."""
+    """The sampler that should draw the tokens, and one with loosened borders."""
 
     sampler: Sampler
     loose: Sampler
@@ -200,7 +200,7 @@ def logit_numbers(logits: Tensor, reference: Tensor) -> LogitNumbers:
 
 
 class InSteps(NamedTuple):
-    """Where an answer's tokens are in their steps: two columns [tokens] of `TokenNumbers`."""
+    """Positions of an answer's tokens in their steps: two columns [tokens] of `TokenNumbers`."""
 
     depth: Array
     has_draft: Array
@@ -209,7 +209,8 @@ class InSteps(NamedTuple):
 def numbers_in_steps(
     accept_lengths: Sequence[int], token_ids: Sequence[int], trees: Sequence[ProposedTree]
 ) -> InSteps:
-    """Find an answer's tokens in its steps. Without trees, it is unknown (-1) where drafts were.
+    """Find an answer's tokens in its steps. Without trees, it is unknown (-1) which steps had
+    drafts.
 
     `accept_lengths` holds the tokens that each step emitted, `token_ids` the answer, which begins
     with the prefill's token; `trees` one draft tree per step, with the token and the parent of each

@@ -18,10 +18,10 @@ NUM_ROUNDS = 3
 def memory(subject: Subject) -> Iterator[AuditTest]:
     """The first draft level: as good after accepted paths as from a fresh start, and not shifted.
 
-    A drafter whose cache is wrong after an accepted path goes on drafting, only worse than a
-    fresh one after the same text. One with a wrong draft vocabulary hits tokens beside the
-    right ones. The subject is the method under test, with its target and prompts. A hit is a right
-    token among the draft tokens; tests find if there are fewer in the first list than the second.
+    A drafter whose cache is wrong after an accepted path still drafts, but worse than a fresh one
+    after the same text. A drafter with a wrong draft vocabulary hits neighbours of the right
+    tokens. The subject is the method under test, with its target and prompts. A hit is a right
+    token among the draft tokens; a test fails if the first list has fewer hits than the second.
     """
     # At each position of the text: the target's own next token (`right`), and the rival draft
     # tokens for it of a drafter that went on (`used`) and a `fresh` one, in their trees' order.
@@ -42,13 +42,13 @@ class _FirstDrafts(NamedTuple):
     right: int
     """The right token there."""
     used: list[int]
-    """Of the drafter that came there over accepted paths."""
+    """Draft tokens of the drafter that reached the position over accepted paths."""
     fresh: list[int]
-    """Of one that started on the same text."""
+    """Draft tokens of a drafter that started on the same text."""
 
 
 def _steps_of_both(subject: Subject) -> Iterator[_FirstDrafts]:
-    """First drafts at the steps of a used drafter, each with those of a fresh start of another.
+    """First drafts at the steps of a used drafter, each with the first drafts of a fresh start.
 
     Both drafters are the method's own, wrapped so that right tokens are planted in their trees:
     the one that all tests of the subject share, and a new one, which starts anew at each position.

@@ -1,7 +1,7 @@
-"""The audit at temperature 0: each first difference from vanilla, looked at by the target.
+"""The audit at temperature 0: the target examines each first difference from vanilla.
 
-The prompt and the shared tokens go through the target in one pass. Its logits tell how far
-apart the two tokens are. In a re-check, vanilla and the method run the step itself again.
+The prompt and the shared tokens go through the target in one pass. Its logits show how far apart
+the two tokens are. In a re-check, vanilla and the method run the step itself again.
 """
 
 from dataclasses import replace
@@ -27,9 +27,9 @@ NUM_BEST = 100
 def agreement_with_ours(table: RecordTable, header: RunHeader, model: RunModel) -> Agreement:
     """The greedy answers of a server without speculation against vanilla's in this process.
 
-    A server that is wrong without speculation is not a reference for its methods. A prompt
-    counts once. Ours has as many tokens as the server's, so an answer that ends too early is
-    not noticed. `table` holds the records of the run that `header` describes; `model` is the run's
+    A server that is wrong without speculation is not a reference for its methods. A prompt counts
+    once. Our answer gets as many tokens as the server's, so an answer that ends too early is not
+    noticed. `table` holds the records of the run that `header` describes; `model` is the run's
     model in this process. Returns the number compared and the first differences.
     """
     first_load = loads_of(header.spec.values)[0]
@@ -65,7 +65,7 @@ class _Again(NamedTuple):
     is_same: bool
     """The method gave vanilla's tokens."""
     is_bug: bool
-    """It gave others, which rounding does not explain."""
+    """It gave other tokens, which rounding does not explain."""
 
 
 class Examiner:
@@ -90,7 +90,7 @@ class Examiner:
         self._audit_dtype = header.model.rounding(model.dtype)
 
     def examine(self, divergence: Divergence) -> Difference:
-        """One difference from vanilla, with how far both tokens lie below the target's best one.
+        """One difference from vanilla, with the gap of each token to the target's best one.
 
         Its status follows from these gaps of logits and the largest gap that rounding explains. In
         a re-check the step is run again. A divergence is the first position in a record's answer
@@ -118,7 +118,7 @@ class Examiner:
         return replace(difference, is_same_again=again.is_same, is_bug_again=again.is_bug)
 
     def _run_again(self, record: Record, prompt: tuple[int, ...], position: int) -> _Again:
-        """Run the step again that the token at a position of a record's answer is in.
+        """Repeat the step that contains the token at a position of a record's answer.
 
         `prompt` holds token ids, `accept_lengths` of the record the tokens that each step emitted.
         Vanilla and the method both run the step: the tokens before its root become their prompt,
@@ -141,7 +141,7 @@ class Examiner:
         for index, token_pair in enumerate(zip(vanilla_ids, method_ids, strict=True)):
             if token_pair[0] != token_pair[1]:
                 logits = self._model.logits(context + vanilla_ids[:index])
-                # How far the worse of the two tokens lies below the best one.
+                # The gap between the worse of the two tokens and the best one.
                 gap = max(_below_best(logits, token) for token in token_pair)
                 largest_tie = near_tie(self._audit_dtype, _scale(logits))
                 return _Again(is_same=False, is_bug=gap > largest_tie)
@@ -149,7 +149,7 @@ class Examiner:
 
 
 def _below_best(logits: FloatArray, token: int) -> float:
-    """How far a token lies below the best one in logits [vocab]."""
+    """The gap between a token and the best one in logits [vocab]."""
     return float(logits.max() - logits[token])
 
 

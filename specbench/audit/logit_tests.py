@@ -1,4 +1,4 @@
-"""Tests of the logits that a method's steps give against those of a plain forward."""
+"""Tests of the logits of a method's steps against those of a plain forward."""
 
 from collections.abc import Iterator
 
@@ -14,12 +14,12 @@ def logit_tests(
 ) -> Iterator[AuditTest]:
     """Tests of logits along accepted paths: the largest deviation, flips and bits.
 
-    Flips are compared with vanilla's. Bits are tested if all of vanilla's equal those of the
-    engine's steps over plain chains, in rows of steps whose shape does not change bits: there a
-    difference is a bug. A flip is a row [vocab] whose best token is not the plain forward's.
-    `allowed` is the largest deviation that passes, in epsilons of the dtype times the logits'
-    scale; that of a method's rows with the bits of the engine's own steps passes too. `logits` and
-    `baseline` (vanilla's) have columns [rows].
+    Flips are compared with vanilla's. Bits are tested if all of vanilla's bits equal those of the
+    engine's steps over plain chains. The test uses rows of steps whose shape does not change bits:
+    a difference in them is a bug. A flip is a row [vocab] whose best token is not the plain
+    forward's. `allowed` is the largest deviation that passes, in epsilons of the dtype times the
+    logits' scale; that of a method's rows with the bits of the engine's own steps passes too.
+    `logits` and `baseline` (vanilla's) have columns [rows].
     """
     if not (num_rows := len(logits)):
         return

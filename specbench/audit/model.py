@@ -1,6 +1,6 @@
 """A stored run's model, loaded again: the prompts of its records, its logits and its methods.
 
-Restores what a run was made with, and refuses anything else.
+The module restores the state of the run, and refuses anything else.
 """
 
 from collections.abc import Sequence
@@ -113,7 +113,7 @@ class RunModel:
         A record's key names the task, the prompt (`sample_id`) and the turn of the chat, from 0.
 
         Raises:
-            UserError: the prompt is not what it was.
+            UserError: the prompt has changed.
         """
         key = record.key
         prompts = self._plan.prompts.get(key.task, ())  # of the task
@@ -215,7 +215,8 @@ class RunModel:
 
 
 def _check_same(header: RunHeader, plan: Plan, setup: EngineSetup) -> None:
-    """Refuse a model or prompts that are not the run's. A merged run's are of several runs.
+    """Refuse a model or prompts that are not the run's. Those of a merged run come from several
+    runs.
 
     `header` is the recorded run's. `plan` and `setup` are those of the model that was loaded again:
     their descriptions replace the header's own, and the two headers are compared. A header's

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 Array: TypeAlias = NDArray[Any]
 
 UNKNOWN = -1
-"""Stands in a column for what is not known of a token or a row."""
+"""Marks an unknown entry of a column."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,7 +25,7 @@ class Columns:
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
-        """One object with the rows of all of them, which may be none."""
+        """One object with the rows of all of them; possibly without rows."""
         if not parts:
             return cls(*np.zeros((len(fields(cls)), 0)))
         columns = {
@@ -41,7 +41,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenNumbers(Columns):
-    """Emitted tokens against the distributions p that they should be drawn from: [tokens] each.
+    """Emitted tokens and the distributions p that they should be drawn from: [tokens] each.
 
     A surprise and a rank come with the variance and third central moment that they have if the
     token is a draw.
@@ -88,7 +88,7 @@ class LogitNumbers(Columns):
     scale: Array
     """The largest magnitude of the best logits."""
     is_flipped: Array
-    """True if the best token is another one."""
+    """True if the best token differs."""
     is_exact: Array
     """1 if all logits have the bits that the engine's own steps over the plain answer give, 0 if
     not; UNKNOWN where bits depend on the shape of a step.

@@ -1,8 +1,8 @@
-"""The audit of a run: are its outputs lossless, and where not, why?
+"""The audit of a run: are its outputs lossless, and if not, why?
 
 `greedy` looks at completions that differ at temperature 0; `white_box` tests logits, drafts,
-tokens and rules at every temperature. The model is loaded only if there is something to look
-at. The audit is stored in the run's folder.
+tokens and rules at every temperature. The model is loaded only if there is something to examine.
+The audit is stored in the run's folder.
 """
 
 import sys
@@ -110,7 +110,7 @@ def _audit_greedy(
 
 
 def _unjudged(audit: Audit, header: RunHeader, *, is_full: bool) -> tuple[str, ...]:
-    """Say by reason what was asked for and not judged: sampled answers are only in a full audit."""
+    """Report, by reason, what was requested but not judged: sampled answers need a full audit."""
     labels: dict[str, list[str]] = {}
     for unjudged in find_unjudged(to_stored(audit, 0), header):
         if is_full or not unjudged.temperature:
@@ -128,7 +128,7 @@ def store_audit(audit: Audit, run: Run, say: Callable[[str], None]) -> None:
 
 
 def to_stored(audit: Audit, num_records: int) -> StoredAudit:
-    """The content of `audit.json`. What was found in greedy answers is a test like the others.
+    """The content of `audit.json`. The result for greedy answers is a test like the others.
 
     A method's greedy answers join its other tests at temperature 0, or stand alone. In an audit,
     `greedy` are the methods' greedy answers against vanilla's, `methods` their other tests at each

@@ -27,7 +27,9 @@ NUM_PROMPTS = 4
 LONG = 150
 """Tokens of a long prompt."""
 NUM_TASK_PROMPTS = 8
-"""Prompts of each task that unseen ones are made of: enough to find who knows two of six tasks."""
+"""Prompts per task from which unseen ones are made: enough to find a method that knows two of six
+tasks.
+"""
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,15 @@ class Subject:
     prompts: Sequence[tuple[int, ...]]
     """The prompts of most tests."""
     long_prompts: Sequence[tuple[int, ...]] = ()
-    """Long ones, on which right tokens are planted too: positions may go wrong far on."""
+    """Long prompts, on which right tokens are also planted: errors in positions may need a long
+    text.
+    """
     budget: int = 64
     """Tokens of an answer."""
     task_prompts: Sequence[tuple[int, ...]] = ()
     """Prompts of tasks, to which a method might have answers."""
     unseen_prompts: Sequence[tuple[int, ...]] = ()
-    """As many prompts of no task. Each is made of prompts of the task of its partner."""
+    """As many prompts that belong to no task. Each is made of prompts of its partner's task."""
     drawn: list[TokenNumbers] = field(default_factory=list)
     """The sampled tokens of the tests so far at temperature 1."""
 
@@ -83,7 +87,7 @@ class LoadedSubject(NamedTuple):
 
 
 def load_subject(name: str, model: str, *, is_offline: bool = False) -> LoadedSubject:
-    """The subject of a method on a model in float32 on the CPU.
+    """The test subject of a method on a model in float32 on the CPU.
 
     Its prompts are made of halves of the tasks' own, drawn anew each time: a method cannot
     have answers to them before it is asked. `name` spells the method with its options, `model` is

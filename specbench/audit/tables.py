@@ -45,7 +45,7 @@ class TestTexts(NamedTuple):
 
     name: str
     num: str
-    """What the test counts, such as answers."""
+    """The unit that the test counts, such as answers."""
     effect: str
     bound: str
     """The p-value, or the largest effect that passes."""

@@ -15,9 +15,9 @@ from specbench.report import formats
 from specbench.report.table import Row, Table
 
 MOST_DIFFERENCES = 20
-"""Differences that are listed."""
+"""Number of differences listed."""
 _P_SUBJECTS = ("guesses", "tokens", "rule")
-"""Subjects of tests whose p-values have a column."""
+"""Subjects of tests with a column of p-values."""
 
 
 def print_audit(

@@ -18,11 +18,11 @@ _MAX_SKEW = 0.5
 _SURE = 0.9
 """A token with a larger best probability hardly depends on the random number drawn for it."""
 _LEAST = 50
-"""Draws, or pairs of them, that a test needs."""
+"""Fewest draws, or pairs of them, for a test."""
 _FIXED = 1 - 1e-6
 """A draft token with a larger probability was not drawn but chosen."""
 _MASS_SLACK = 1e-3
-"""How far the sum of q may be from 1."""
+"""Largest distance of the sum of q from 1."""
 
 
 def token_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
@@ -48,7 +48,7 @@ def token_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
 
 
 def _strata(tokens: TokenNumbers) -> dict[str, Array]:
-    """Groups of tokens by what is known before a token is drawn: [tokens] each.
+    """Groups of tokens by facts that are known before a token is drawn: [tokens] each.
 
     Accepted and rejected tokens are not such groups: likely tokens are accepted more often, so
     the accepted ones alone are not draws from p.
@@ -66,7 +66,7 @@ def _strata(tokens: TokenNumbers) -> dict[str, Array]:
 
 
 class Residuals(NamedTuple):
-    """Differences of numbers from their expectations, with the moments they have: [n] each."""
+    """Differences of numbers from their expectations, with the moments of these: [n] each."""
 
     residual: Array
     variance: Array

@@ -1,4 +1,4 @@
-"""Tests of an audit held against their limits, with p-values corrected for their number."""
+"""Verdicts on the tests of an audit: their limits, and p-values corrected for their number."""
 
 from collections.abc import Sequence
 
@@ -27,7 +27,7 @@ def corrected(results: Sequence[MethodAudit]) -> list[MethodAudit]:
 
 
 def _judged(test: AuditTest, p_value: float | None) -> AuditTest:
-    """The test with its corrected p-value, or held against its limit if it has none."""
+    """The test with its corrected p-value, or compared with its limit if it has none."""
     if p_value is not None:
         is_failed = p_value < ALPHA
     else:

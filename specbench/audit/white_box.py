@@ -31,9 +31,9 @@ from specbench.types import Record, RecordKey, Request
 LONGEST = 256
 """Most tokens of an answer that is drawn anew."""
 CHAINS = (1, 8, 32)
-"""Nodes of the chains whose rounding calibrates the deviation of logits that is allowed."""
+"""Sizes of the chains whose rounding calibrates the allowed deviation of logits."""
 NUM_CALIBRATED = 4
-"""Records whose chains do."""
+"""Number of records whose chains are used for this."""
 RAISED = 2.0
 """Raised temperature: residuals and bonus tokens are rare where the target is sure."""
 TESTS_PER_CELL = 40
@@ -42,7 +42,9 @@ TESTS_PER_CELL = 40
 
 @dataclass(slots=True)
 class Answers:
-    """The answers of one method at one temperature: their tokens, and what else was watched."""
+    """The answers of one method at one temperature: their tokens, and everything else that was
+    watched.
+    """
 
     method: str
     temperature: float
@@ -55,7 +57,7 @@ class Answers:
     num_replayed: int = 0
     """Recorded answers that were completed again."""
     num_same: int = 0
-    """Those that came out the same."""
+    """Recorded answers that came out the same."""
     fault: str = ""
     """The error that ended the method's answers."""
 
@@ -72,7 +74,7 @@ class Effort:
     num_tokens: int = 2000
     """Tokens per method and temperature; without any, only recorded greedy answers are compared."""
     power: float | None = None
-    """A total variation to be found, with as many more tokens as that needs."""
+    """A total variation to be found. The number of tokens is raised as far as that needs."""
     num_outcomes: int = 40_000
     """Outcomes that are drawn of each acceptance rule."""
 
@@ -82,7 +84,8 @@ def audit_methods(
 ) -> list[MethodAudit]:
     """Test every method at every temperature; p-values are corrected for their number.
 
-    Of servers, the recorded sampled tokens are tested: these cannot draw further ones for us.
+    For servers, only the recorded sampled tokens are tested: servers cannot draw further ones for
+    us.
     """
     tester = _Tester(records, header, model, effort, say)
     results = tester.of_servers(header) if header.servers else tester.results()
@@ -277,7 +280,7 @@ class _Tester:
 
 
 def _draw_key(key: RecordKey, seed: int) -> tuple[str, str, int, int]:
-    """What an answer is drawn from: its prompt and its seed."""
+    """The origin of an answer: its prompt and its seed."""
     return key.task, key.sample_id, key.turn, seed
 
 

@@ -25,11 +25,11 @@ class Listed(NamedTuple):
     """A command before it is loaded."""
 
     group: str
-    """Heading that it is listed under; empty for a command that is not listed, but works."""
+    """Heading under which it is listed; empty for a command that works but is not listed."""
     summary: str
-    """What the command does."""
+    """Description of the command."""
     function: str = ""
-    """Its "module.name" in `cli`, where that differs from the command's name."""
+    """Its "module.name" in `cli`, if that differs from the command's name."""
 
 
 COMMANDS = {
@@ -174,7 +174,9 @@ def _load(name: str, listed: Listed) -> Any:
 
 
 def _simplify_help(command: Any) -> None:
-    """Leave types and environment variables out of a command's help: the epilog names these."""
+    """Leave types and environment variables out of a command's help: the epilog names the
+    variables.
+    """
     for param in command.params:
         param.show_envvar = False
         if param.param_type_name == "argument":  # an option's metavar replaces its type

@@ -122,7 +122,7 @@ class _View(Live):
         self._drawn_at = perf_counter()
 
     def replay(self, recording: Recording) -> None:
-        """Show all methods beside each other as they wrote, and leave the end of each answer."""
+        """Replay all methods side by side, and leave the end of each answer on the screen."""
         from specbench.measure.race import Written
 
         longest_s = max((answer.wall_s for answer in recording.done.values()), default=0.0)

@@ -50,7 +50,7 @@ def _tune(
     with progress_view() as view, _repeatable(out):
 
         def show(choices: Sequence["Choice"]) -> None:
-            """Print the choices. They are lost to nobody if they cannot be kept."""
+            """Print the choices, so that they are not lost if they cannot be stored."""
             view.finished()
             for choice in choices:
                 for line in choice.lines:
@@ -65,7 +65,7 @@ def _tune(
 
 @contextmanager
 def _repeatable(out: Path) -> Iterator[None]:
-    """Say how a tune goes on, which has no --resume, if the run in it cannot be written."""
+    """Say how to continue a tune if its run cannot be written: a tune has no --resume."""
     try:
         yield
     except RunFolderError as error:

@@ -1,6 +1,6 @@
 """Prompts from the original data sets on the Hugging Face Hub, through the `datasets` library.
 
-Converts the library's errors to UserError.
+The library's errors become UserErrors.
 """
 
 import errno

@@ -1,6 +1,6 @@
 """The prompt file format: one JSON object per line, with `turns` or `prompt`.
 
-Reports every mistake with file, line and reason.
+Every mistake is reported with file, line and reason.
 """
 
 import codecs

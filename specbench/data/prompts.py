@@ -180,7 +180,7 @@ def prompts_of_run(header: RunHeader, prompts: PromptsHeader) -> PromptSet | Non
 
 
 class _Limit(NamedTuple):
-    """The choice of the prompts of a task."""
+    """The rule that chooses prompts of a task."""
 
     num_prompts: int | None
     """Largest number of prompts; None: all."""

@@ -1,6 +1,6 @@
 """Task cards: one TOML file (`datasets/cards/<name>.toml`) per task.
 
-Reads no prompts and uses no network.
+The module reads no prompts and uses no network.
 """
 
 import re
@@ -101,7 +101,7 @@ class Task:
 
     @property
     def is_original(self) -> bool:
-        """True if the bundled prompts are all there are: they imitate no published ones."""
+        """True if the task has only bundled prompts, which imitate no published ones."""
         return self.card is not None and self.card.sources == ("bundled",)
 
 

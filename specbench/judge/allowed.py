@@ -1,4 +1,4 @@
-"""What the gate allows, as options of `specbench check`: how much worse a run may be."""
+"""The limits of the gate, as options of `specbench check`: how much worse a run may be."""
 
 from typing import Annotated, Literal
 
@@ -10,11 +10,11 @@ SpeedRule = Literal["matching", "always", "never"]
 
 
 class Allowed(Struct, frozen=True):
-    """The loss that is allowed of a run against its baseline.
+    """The allowed loss of a run against its baseline.
 
     A MAT that rises is suspect too: a rule that accepts too much raises it. `max_mismatch` is
-    the share of a lossless method's greedy answers that may stop being vanilla's. None allows
-    none in float32, and in half precision, where near-ties fall either way, as many as chance
+    the share of a lossless method's greedy answers that may stop being vanilla's. None allows none
+    in float32. In half precision, where near-ties fall either way, it allows as many as chance
     explains.
     """
 

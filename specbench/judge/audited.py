@@ -13,8 +13,8 @@ from specbench.report.warning_notes import audit_failure
 def check_audit(audit: StoredAudit | None, baseline: RunHeader) -> Iterator[Check]:
     """A check of each lossless method at each temperature of the baseline.
 
-    Greedy answers are compared anyway (see `check_outputs`), so without an audit only sampled ones
-    are skipped.
+    Greedy answers are always compared (see `check_outputs`), so without an audit only sampled
+    answers are skipped.
     """
     for method in baseline.method_labels:
         if not method.is_lossless or method.spelling in baseline.no_checkpoint:
@@ -28,8 +28,8 @@ def check_audit(audit: StoredAudit | None, baseline: RunHeader) -> Iterator[Chec
 def _check(audit: StoredAudit | None, key: CellKey) -> Check | None:
     """The check "audit" of one method at one temperature of the run.
 
-    It fails if the audit found a bug, and is skipped if there is no verdict. It is None for
-    greedy answers and for vanilla if the audit has nothing on them: they need none.
+    It fails if the audit found a bug, and is skipped if there is no verdict. It is None for greedy
+    answers and for vanilla if the audit has no result on them: they need no audit.
 
     Args:
         audit: the stored audit of the run's answers; None if there is none.

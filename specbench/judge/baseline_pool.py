@@ -2,8 +2,8 @@
 
 The change of a method between two runs is the median, over its completions, of the logarithm of
 the ratio of their times: bursts of a busy machine hit some completions only. A change of all
-methods alike, which is the machine's or the engine's, is a number of its own, and the methods'
-are relative to it.
+methods together comes from the machine or the engine. It is a separate number, and the methods'
+changes are relative to it.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 LEAST_BASELINES = 3
-"""The spread of two runs has one degree of freedom: it predicts nothing."""
+"""Fewest baselines: the spread of two runs has one degree of freedom and predicts nothing."""
 CANNOT_TELL = "cannot tell"
-"""The start of the text of a speed that was skipped since equal runs differ by too much."""
+"""The start of the text of a speed that was skipped because equal runs differ too much."""
 _SUBJECT = ["method", "temperature"]
 
 
 class _SpeedRule(NamedTuple):
-    """What a change of speed is held against."""
+    """The rule for a change of speed."""
 
     max_slowdown: float
     """The share by which a time may rise."""
@@ -55,9 +55,9 @@ def check_speeds(
     load: Load,
     num_loads: int,
 ) -> Iterator[Check]:
-    """A check of speed of each method and temperature, vanilla's included, and one of all methods
-    together, which goes by vanilla's name too. A method of the first baseline that another run
-    lacks is skipped. A cell is a method at a temperature, over all tasks.
+    """A check of the speed of each method and temperature, vanilla included, and one of all methods
+    together, also under vanilla's name. A method of the first baseline that another run lacks is
+    skipped. A cell is a method at a temperature, over all tasks.
 
     Args:
         run: the checked run at one load, with its table of records.
@@ -123,8 +123,8 @@ def _log_times(tabled_run: TabledRun) -> Series:
 def _changes(times: Sequence[Series]) -> DataFrame:
     """Log time per token in a run / in a later one: [method and temperature, pairs of runs].
 
-    They are over the completions that all runs have. The first pairs are the first run's with
-    each of the others.
+    They cover the completions that all runs have. The first pairs are the first run with each of
+    the others.
     """
     import pandas as pd
 
@@ -145,7 +145,7 @@ def _subjects(times: Series, load: Load) -> list[CellKey]:
 
 
 def _machine_variance(changes: FloatArray, num_baselines: int, degrees: int) -> Variance:
-    """The variance of the next run's change against the mean of the baselines.
+    """The variance of the change of the next run from the mean of the baselines.
 
     With n baselines, and changes d between two of them:
 
@@ -172,7 +172,7 @@ def _check(
         variance: that of the change between equal runs, with its degrees of freedom.
         rule: `max_slowdown` is the share by which a time may rise, `level` the p-value up to
             which the check fails.
-        against: ends the text: it says what the change is relative to.
+        against: the end of the text, which names the reference of the change.
     """
     allowed_log = math.log1p(rule.max_slowdown)  # the largest change that is allowed
     # Student's t at the level * standard deviation: equal runs seldom differ by more

@@ -1,4 +1,4 @@
-"""Checks of a run, each of one question, and all of them with their result."""
+"""Checks of a run, each of which answers one question, and all of them with their result."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -55,11 +55,11 @@ class CheckedRun:
     notes: tuple[Note, ...] = ()
     """Notes below the summary."""
     about: Mapping[str, Any] = field(default_factory=dict)
-    """Further values, which only the JSON document has."""
+    """Further values, for the JSON document only."""
     is_doubtful: bool = False
-    """There is a doubt about the run, although it may pass."""
+    """True if there is a doubt about the run, although it may pass."""
     is_judged: bool = True
-    """Everything that was asked for could be judged; else the run does not pass."""
+    """True if everything that was requested could be judged; otherwise the run does not pass."""
 
     @property
     def failures(self) -> tuple[Check, ...]:

@@ -1,4 +1,4 @@
-"""The tests behind the differences between two runs that are claimed, corrected for their number.
+"""The tests that support claimed differences between two runs, corrected for their number.
 
 The means over tasks, which sentences are about, are one family of tests; the single tasks, which
 are only coloured, are another.

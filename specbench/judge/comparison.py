@@ -1,8 +1,8 @@
 """Two runs, or pools of runs, cell by cell, over the completions that both finished.
 
 Runs on servers are compared load by load, and the engine with a server that has one request at
-a time. What changes for a whole run, such as a clock or another program on the machine, is shown
-only by several runs per side: with one, no difference in speed is significant.
+a time. Only several runs per side show what changes for a whole run, such as a clock or another
+program on the machine: with one run, no difference in speed is significant.
 
 The mean over tasks is arithmetic, and its ratio is the ratio of the two means: a mean of
 ratios may be above 1 although the subject's mean is below the reference's.
@@ -47,7 +47,7 @@ class Comparison:
     reference: RunHeader
     subject: RunHeader
     methods: tuple[str, ...]
-    """The subject's methods that are compared, as records spell them."""
+    """The compared methods of the subject, as records spell them."""
     temperatures: tuple[float, ...]
     tasks: Mapping[str, str]
     """The name of each task with its title."""
@@ -56,9 +56,9 @@ class Comparison:
     differences: tuple[Difference, ...]
     """Differences that make the two runs incomparable, shown if the comparison is forced."""
     cautions: tuple[Difference, ...]
-    """Differences that may explain one in speed."""
+    """Differences that may explain a difference in speed."""
     unshared: tuple[str, ...]
-    """What only one of the two runs has, in words."""
+    """Parts that only one of the two runs has, in words."""
     repetition: Repetition
     reference_method: str | None = None
     """The method of all cells of the reference in a comparison of two methods."""
@@ -85,8 +85,8 @@ class Comparison:
 
     @property
     def scope(self) -> Scope:
-        """Passes or runs, with their `number`, that intervals cover besides prompts. One that
-        lacks most requests does not count.
+        """The `number` of passes or runs that intervals cover in addition to prompts. A pass or run
+        that lacks most requests does not count.
         """
         nums_complete = []  # of complete passes or runs, by cell and side
         for key, cell in self.cells.items():

@@ -29,7 +29,7 @@ _ENDINGS = {"markdown": "md", "csv": "csv", "json": "json"}
 
 
 def check_format(name: str) -> str:
-    """The name, if it is a format. Raises `UserError` if not."""
+    """Return the name if it is a format. Raises `UserError` otherwise."""
     if name not in FORMATS:
         raise unknown_name("format", name, FORMATS)
     return name
@@ -41,7 +41,7 @@ def print_comparison(comparisons: Sequence[Comparison], console: Console | None 
 
 
 def _page(table: ComparisonTable) -> Iterator[Part]:
-    """What a terminal shows: the legend, each block, and the notes.
+    """The parts of the page on a terminal: the legend, each block, and the notes.
 
     A block compares two runs at one temperature: a heading, a table, and a sentence of the
     result. If runs did different work (not `is_comparable`), a warning is on top, and sentences

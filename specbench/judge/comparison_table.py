@@ -1,4 +1,4 @@
-"""A comparison as tables, sentences and notes: what every rendering shows.
+"""A comparison as tables, sentences and notes, as every rendering shows it.
 
 The runs have letters: A is the reference, unless methods are crossed.
 """
@@ -47,7 +47,7 @@ class ComparedBlock(NamedTuple):
 
 
 class ComparisonTable(NamedTuple):
-    """All that a rendering shows."""
+    """The content of a rendering."""
 
     legend: tuple[Note, ...]
     """The letter of each run, with the run in words."""
@@ -206,7 +206,7 @@ def _legend_text(header: RunHeader) -> str:
 
 
 def _definitions(comparisons: Sequence[Comparison]) -> Iterator[Note]:
-    """Notes that say what the ratios, intervals, speedups and means of the table are.
+    """Notes that explain the ratios, intervals, speedups and means of the table.
 
     In a cross comparison, one method in one run is compared with another one in the other run.
     """

@@ -1,4 +1,4 @@
-"""Steps of equal answers at temperature 0 in two runs: they repeat exactly, without a test."""
+"""Steps of equal answers at temperature 0 in two runs: they repeat exactly and need no test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specbench.log.run import Load, Run
 from specbench.types import Record, RecordKey
 
 LEAST_ANSWERS = 2
-"""Answers with other steps that a failure needs: rounding may move a token in one of them."""
+"""Number of answers with other steps that fails the check: rounding may move a token in one."""
 
 
 class _ExactPair(NamedTuple):
@@ -27,7 +27,7 @@ class _ExactPair(NamedTuple):
 
     @property
     def is_changed(self) -> bool:
-        """True if the steps accept other numbers of tokens."""
+        """True if the steps accept different numbers of tokens."""
         return self.before.accept_lengths != self.now.accept_lengths
 
     @property
@@ -41,7 +41,7 @@ def check_steps(run: Run, baseline: Run, allowed: Allowed, load: Load) -> Iterat
 
     The drafts of a method that draws nothing at random and remembers no other request follow from
     the prompt and the answer. In float32 on the same kind of machine, two equal answers then take
-    the same steps, unless the method has changed. What a task's MAT may change by is `allowed`.
+    the same steps, unless the method has changed. `allowed` limits the change of a task's MAT.
 
     Args:
         run: at one load.

@@ -1,5 +1,5 @@
-"""Checks of a run's files alone: can `specbench run` have written them, and may the run enter
-the leaderboard?
+"""Checks of only a run's files: can `specbench run` have written them, and may the run enter the
+leaderboard?
 """
 
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ from specbench.report.fact_notes import audit_note
 from specbench.report.texts import Note
 
 _MOST_FAULTS = 10
-"""Faults that are listed on a terminal."""
+"""Number of faults listed on a terminal."""
 _NEED_A_BASELINE = ("samples", "output", "audit", "MAT", "speed")
-"""Checks that only a second run allows."""
+"""Checks that need a second run."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Findings:
-    """What the files of a run show, a sentence each."""
+    """The findings in the files of a run, as sentences."""
 
     faults: dict[str, list[str]]
     """By the name of the check."""
@@ -40,7 +40,7 @@ class _Findings:
     audit: str = ""
     """The result of the run's audit in words."""
     sources: list[Check] = field(default_factory=list)
-    """Of the rules about speed that drafting does not explain."""
+    """Findings of the rules about speed that drafting does not explain."""
     unusual: list[str] = field(default_factory=list)
     """What is unusual in the answers, and may be right."""
 

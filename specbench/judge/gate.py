@@ -2,9 +2,9 @@
 
 The checks of each cell of the baseline are:
 
-- samples: every completion of the baseline is there, and none failed that had not.
-- output: at temperature 0, a lossless method still gives vanilla's tokens where it did, and vanilla
-  still gives its own.
+- samples: every completion of the baseline is there, and none fails that did not fail before.
+- output: at temperature 0, a lossless method still gives vanilla's tokens for the requests where it
+  did before, and vanilla gives the same tokens as before.
 - audit: no lossless method failed the run's stored audit (`specbench audit`).
 - source of speed: no method gains by memory, by vanilla's answers or by work that is not timed (see
   `analysis.cheats`). This is about the whole run.
@@ -13,8 +13,8 @@ The checks of each cell of the baseline are:
 - MAT: it has not dropped or risen by more than is allowed. This carries over between machines.
 - speed: the method has not become slower by more than is allowed, in seconds per token and in
   speedup over the run's own vanilla. Seconds alone would blame a method for a busy machine, the
-  speedup alone for a faster vanilla. Vanilla itself has only its seconds, which show what slows all
-  methods alike. Seconds of another machine mean nothing, so the GPU or CPU has to match.
+  speedup alone for a faster vanilla. Vanilla itself has only its seconds. They show a slowdown of
+  all methods. Seconds of another machine mean nothing, so the GPU or CPU has to match.
 """
 
 from collections.abc import Iterator, Sequence
@@ -48,7 +48,7 @@ def check(
 
     `allowed` has the changes for the worse that pass; None stands for its defaults.
     With `more` baselines, speed is checked against all of them (see `check_speeds`), and all
-    else against the first. Nothing is judged if settings of methods were chosen differently.
+    else against the first. Nothing is judged if the runs chose settings of methods differently.
 
     Raises:
         UserError: two runs are not comparable, or there are two baselines.
@@ -154,7 +154,9 @@ def _asked_numbers(baseline: RunTables, *, has_speed: bool) -> dict[str, set[str
 
 
 def _warnings(baselines: Sequence[Run], comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """Sentences on baselines that lack records, on what only one run has, and on the machine."""
+    """Sentences on baselines that lack records, on parts that only one run has, and on the
+    machine.
+    """
     for baseline in baselines:
         if baseline.missing_text:
             yield f"The baseline {baseline.header.id} is not complete: {baseline.missing_text}."
@@ -168,8 +170,8 @@ def _other_settings(run: Run, baseline: Run) -> CheckedRun | None:
     """A result that judges nothing, if settings of a method were chosen differently in the two
     runs; None if they were not.
 
-    Such runs are different programs. Options that nobody chose by measuring are the user's or
-    the version's own, and are judged.
+    Such runs are different programs. Options that were not chosen by measuring come from the user
+    or the version, and are judged.
     """
     tuned_methods = {  # whose options were chosen by measuring, in either run
         method
@@ -200,7 +202,7 @@ def _other_settings(run: Run, baseline: Run) -> CheckedRun | None:
 
 
 def _method_of(difference: Difference) -> str | None:
-    """The method that a field is of, such as `methods.pld.options`; None for any other field."""
+    """The method of a field such as `methods.pld.options`; None for any other field."""
     prefix, _, path = difference.field.partition(".")
     return path.rpartition(".")[0] if prefix == "methods" else None
 

@@ -14,7 +14,7 @@ from specbench.report.texts import Note
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """What the gate found, and what it was asked for."""
+    """The findings of the gate, and the numbers it was asked to judge."""
 
     run: str
     """The name of the run."""
@@ -22,14 +22,14 @@ class GateResult:
     """The name of the first baseline run."""
     checks: Sequence[Check]
     asked: Mapping[str, Collection[str]]
-    """For each kind of number that is asked for, the methods as records spell them."""
+    """For each requested kind of number, the methods as records spell them."""
     no_speed: str | None
     """The reason if speed was not checked."""
     num_baselines: int
 
     @property
     def unjudged(self) -> dict[str, list[str]]:
-        """For each kind of number, "MAT" or "speed", the methods without a judged one, in words.
+        """For each kind of number, "MAT" or "speed", the methods without a judged number, in words.
 
         Kinds with a judged number of every method are left out. The list of a kind that has no
         check at all is empty.
@@ -50,7 +50,8 @@ class GateResult:
 
     @property
     def summary(self) -> str:
-        """The result in some sentences: failed, not judged, or passed, with the numbers judged.
+        """The result in a few sentences: failed, not judged, or passed, with the number of judged
+        numbers.
 
         `run` and `baseline` are the names of the two runs. `no_speed` is the reason if speed
         was not checked.

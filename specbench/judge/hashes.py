@@ -151,7 +151,7 @@ def _folders_of_weights(header: RunHeader) -> dict[str, Mapping[str, FileHeader]
 
 
 def _without_hash(whose: str, files: Mapping[str, FileHeader]) -> Iterator[str]:
-    """Files that have no hash, or none that is one."""
+    """Files without a hash, or with a malformed one."""
     for name, file in files.items():
         if file.sha256 is None or not _SHA256.fullmatch(file.sha256):
             yield f"{whose}: the file {name} has no sha256."

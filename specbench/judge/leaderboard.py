@@ -16,9 +16,9 @@ from specbench.types import Record
 WEIGHTS = (*WEIGHT_SUFFIXES, ".gguf")
 """The ends of names of files with weights."""
 LEAST_PARAMETERS = 100 * 10**6
-"""Parameters of the smallest model that a leaderboard is for."""
+"""Parameters of the smallest model that a leaderboard admits."""
 _PER_BYTE = 2
-"""Parameters per byte of weights, at most: no checkpoint has fewer than four bits for each."""
+"""Most parameters per byte of weights: no checkpoint has fewer than four bits per parameter."""
 _SLOWING = ("phases", "trace", "check_drafts")
 """Options that slow steps."""
 
@@ -104,8 +104,8 @@ def _machine(header: RunHeader) -> Iterator[str]:
 
 
 def _measured_parts(header: RunHeader) -> Sequence[RunHeader | Origin | WorkerHeader]:
-    """What was measured on one machine each: workers, runs that were merged without any, or else
-    the run itself.
+    """The parts measured on one machine each: the workers, merged runs without workers, or else the
+    run itself.
     """
     merged_with_workers = {name.rpartition("/")[0] for name in header.workers}
     origins = [origin for origin in header.origins if origin.id not in merged_with_workers]
@@ -113,8 +113,8 @@ def _measured_parts(header: RunHeader) -> Sequence[RunHeader | Origin | WorkerHe
 
 
 def _audit(header: RunHeader, audit: StoredAudit | None) -> Iterator[str]:
-    """A sentence if there is no audit of the run's answers; else one for each method that failed
-    it, and one for the lossless methods that it did not judge.
+    """A sentence if there is no audit of the run's answers. Otherwise one for each method that
+    failed the audit, and one for the lossless methods that it did not judge.
     """
     if audit is None:
         yield "There is no audit of these records. Run `specbench audit` on the run."

@@ -1,4 +1,4 @@
-"""Checks that count: missing and failed completions, and changed greedy answers."""
+"""Checks of counts: missing and failed completions, and changed greedy answers."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _num_shared_tokens(table: RecordTable, row: int) -> int:
 
 
 def _check_samples(key: CellKey, cell_rows: DataFrame) -> Check:
-    """Check that all completions of a cell are there, and that none failed that had not.
+    """Check that all completions of a cell are there, and that none fails that did not fail before.
 
     `key` is the cell's method, temperature and task. `cell_rows` has a row for each of its
     completions in the baseline run, with these columns on this run:
@@ -156,13 +156,13 @@ def _check_samples(key: CellKey, cell_rows: DataFrame) -> Check:
 
 
 class _AnswerRule(NamedTuple):
-    """What greedy answers are held against."""
+    """The rule for greedy answers."""
 
     baseline: RunHeader
     max_mismatch: float | None
     """The share of answers that may change, if it was given."""
     num_tests: int
-    """Sign tests over all methods and loads, which their level is corrected for."""
+    """Number of sign tests over all methods and loads, for which their level is corrected."""
 
     @property
     def is_exact(self) -> bool:
@@ -175,7 +175,7 @@ class _AnswerRule(NamedTuple):
 
 
 class _AnswerChange(NamedTuple):
-    """The change of a method's answers over all tasks, and whether it fails the check."""
+    """The change of a method's answers over all tasks, with the verdict."""
 
     is_significant: bool
     column: Literal["gain", "lead"]
@@ -192,8 +192,8 @@ def _check_answers(completions: DataFrame, rule: _AnswerRule, load: Load) -> Ite
     is nothing to compare. `lead` is how many tokens longer it follows vanilla's than before.
     `load` is that of the checked cells.
 
-    A method that is not lossless may give any answer. So may vanilla in half precision. The
-    `rule` says which methods are bound to the baseline's answers.
+    A method that is not lossless may give any answer. So may vanilla in half precision. The `rule`
+    says which methods must repeat the baseline's answers.
     """
     method, temperature = completions["method"].iloc[0], completions["temperature"].iloc[0]
     if temperature > 0 or not rule.is_bound(method):
@@ -218,7 +218,7 @@ def _check_answers(completions: DataFrame, rule: _AnswerRule, load: Load) -> Ite
 
 
 def _vanilla_change(gains: Series, rule: _AnswerRule) -> _AnswerChange:
-    """The change of vanilla's answers, of which near-ties may change some, and always one."""
+    """The change of vanilla's answers. Near-ties may change some of them; one is always allowed."""
     share = MAX_CHANGED if rule.max_mismatch is None else rule.max_mismatch
     num_changed = int((gains < 0).sum())
     is_significant = num_changed > max(share * len(gains), 1.0)
@@ -232,8 +232,9 @@ def _method_change(gains: Series, leads: Series, rule: _AnswerRule) -> _AnswerCh
     is -1 for an answer that stopped being vanilla's, a lead the tokens that it follows vanilla's
     longer than in the baseline run.
 
-    In half precision they leave vanilla's at near-ties: as often earlier as later than in the
-    baseline run, unless something is wrong. A sign test judges that, unless a share is given.
+    In half precision, answers leave vanilla's at near-ties. Unless something is wrong, they do so
+    as often earlier as later than in the baseline run. A sign test judges this, unless a share is
+    given.
 
     `rule.is_exact` is True in float32. `rule.max_mismatch` is the share of answers that may stop
     being vanilla's, None if it was not given. The level is corrected for `rule.num_tests`.

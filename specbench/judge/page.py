@@ -1,6 +1,6 @@
 """The site over many runs: the page, and for each run its report and its raw samples.
 
-A row of the page is a number of a run, or of a paper, with everything it is filtered by.
+A row of the page is a number of a run, or of a paper, with all values for the filters.
 """
 
 import json
@@ -63,7 +63,7 @@ class SiteRow:
     is_claimed: bool = False
     """The speedup differs significantly from 1."""
     is_alone: bool = False
-    """It does on its own, and not after correcting for the number of tests."""
+    """It differs on its own, but not after correcting for the number of tests."""
     num_samples: int | None = None
     """Prompts behind the numbers."""
     threads: int | None = None

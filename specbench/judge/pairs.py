@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Metric: TypeAlias = Literal["tokens_per_s", "speedup", "mat"]
-"""A number of a cell that is compared."""
+"""A compared number of a cell."""
 METRICS: tuple[Metric, ...] = get_args(Metric)
 
 NO_SHARED = Missing("no shared completions")
@@ -42,7 +42,7 @@ _REASONS: Mapping[Metric, Missing] = {
 RUN_AND_PASS = ["run", "pass_"]
 """Columns of a request's run in a pool (0 without one) and of its pass in that run."""
 _NOT_PAIRED = ("repeat", *Load._fields)
-"""Columns of a request that two runs need not share. Passes are paired by `RUN_AND_PASS`, and
+"""Columns of a request that may differ between two runs. Passes are paired by `RUN_AND_PASS`, and
 runs of the engine have no load.
 """
 _REQUEST = [name for name in REQUEST_KEY if name not in _NOT_PAIRED] + RUN_AND_PASS
@@ -60,7 +60,7 @@ class Repetition:
 
     @property
     def is_judged(self) -> bool:
-        """True if a difference in speed can be significant: not with one run per side, nor
+        """True if a difference in speed can be significant. It cannot with one run per side, or
         between methods of one pass.
         """
         return self.scope.is_estimated and (self.is_one_run or self.scope.kind == "runs")
@@ -75,7 +75,7 @@ class Pair:
     ratio: Value
     """subject / reference."""
     p_value: float | None = None
-    """Of "the ratio is 1", corrected for the comparison's tests; None if not tested."""
+    """The p-value of "the ratio is 1", corrected for the comparison's tests; None if not tested."""
 
     @property
     def is_claimed(self) -> bool:
@@ -136,7 +136,7 @@ class _Side(NamedTuple):
 
     ratios: Mapping[str, RowRatio]
     places: RowGroups
-    """Where the rows belong: to the subject's samples on both sides, so that draws pair them."""
+    """The groups of the rows: the subject's samples on both sides, so that draws pair them."""
 
     def value(self, metric: Metric, is_used: BoolArray, draws: Draws | None) -> Value:
         """A metric over the rows that are used, with an interval if there are draws."""
@@ -145,7 +145,7 @@ class _Side(NamedTuple):
 
 
 def _side(rows: DataFrame, suffix: str, repetition: Repetition) -> _Side:
-    """One side of the rows of `pair_requests`: that whose columns have this suffix."""
+    """One side of the rows of `pair_requests`: the side whose columns have this suffix."""
     columns = {name: rows[f"{name}{suffix}"].to_numpy(dtype=np.float64) for name in COLUMNS}
     places = RowGroups(
         rows["cluster"].to_numpy(),

@@ -20,7 +20,7 @@ from specbench.judge.comparison import MEAN, Comparison
 from specbench.judge.pairs import CellPair, Pair
 
 MOST_TIMES = 10
-"""A test must find a change of this many times what is allowed, or the number is not judged."""
+"""A test must be able to find this many times the allowed change, or the number is not judged."""
 MOST_UNSEEN = 0.2
 """A test need not find a smaller change than this share."""
 LEAST_SAMPLES = 8
@@ -43,7 +43,7 @@ class _NumberTest:
     num_samples: int
     """Samples per task."""
     is_rise: bool = False
-    """The number may not rise, where it else may not drop."""
+    """The number may not rise; otherwise it may not drop."""
 
     @property
     def p_value(self) -> float | None:
@@ -65,8 +65,8 @@ class _NumberTest:
         return max(MOST_TIMES * self.allowed, MOST_UNSEEN)
 
     def samples_for(self, smallest: float) -> int:
-        """The samples per task with which the test would find the change `most`, where these
-        samples show none below `smallest`.
+        """The samples per task with which the test would find the change `most`, if the present
+        samples show no change below `smallest`.
 
         Both distances are of logarithms, from what is allowed. The distance that a test finds
         is some standard errors, which fall as 1 / sqrt(samples): half of it takes four times
@@ -110,8 +110,8 @@ def check_performance(
     """The checks of MAT and, with `has_speed`, of speed, for each task and their mean.
 
     There is a comparison for each load; the tests of all of them are judged together. A MAT
-    that rose is a check of its own only if it rose too much. One baseline does not show how
-    far runs differ on a machine: what is allowed stands for that.
+    that rose is a check of its own only if it rose too much. One baseline does not show how far
+    runs differ on a machine: the allowed change covers that.
 
     A number is skipped if its test would not have found a change of ten times what is allowed.
     `allowed` has the largest share by which each number may be worse.
@@ -169,8 +169,8 @@ def _speed_pairs(method: str, cell: CellPair) -> tuple[Pair, ...]:
 def _check(test: _NumberTest, level: float, *, is_significant: bool) -> Check:
     """The check of a tested number, which fails if the test is significant.
 
-    Else it is skipped if the test at this p-value `level` could not have failed by a change that
-    it must find: `needed_samples` per task would do.
+    Otherwise it is skipped if the test at this p-value `level` could not have found a change that
+    it must find: `needed_samples` per task would be enough.
 
     Args:
         test: of MAT or speed (`name`) of one cell. `allowed` is the share by which the number may

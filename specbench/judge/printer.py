@@ -1,6 +1,6 @@
-"""What judges print on a terminal: the pages of checks, comparisons and audits.
+"""The printed pages of judges: checks, comparisons and audits.
 
-A judge lists the parts of its page, one below the other; the printer alone knows the terminal.
+A judge lists the parts of its page, one below the other; only the printer knows the terminal.
 """
 
 from collections import defaultdict
@@ -66,7 +66,7 @@ def print_checks(runs: Sequence[CheckedRun], console: Console | None = None) -> 
 def _page(runs: Sequence[CheckedRun]) -> Iterator[Part]:
     """For each run, a table of the failed checks of its cells, the summary, and the notes.
 
-    A check of the whole run has no cell; the summary and the notes tell of those that failed.
+    A check of the whole run has no cell; the summary and the notes name those that failed.
     """
     for run in runs:
         failures = [check for check in run.failures if check.cell]
@@ -86,7 +86,7 @@ def _colour(run: CheckedRun) -> str:
 
 
 def _failures_table(failures: Sequence[Check]) -> TextTable:
-    """One row per failed check; checks of a method that differ in the task alone share one."""
+    """One row per failed check; checks of a method that differ only in the task share one."""
     # (method, name of the check, number in the baseline, number now, result in words) -> checks
     checks_by_texts: dict[tuple[str, ...], list[Check]] = defaultdict(list)
     for check in failures:

@@ -120,7 +120,7 @@ def cross_sentence(comparison: Comparison, letters: Letters, key: CellKey) -> st
 
 
 def _places(subject: RunHeader, reference: RunHeader, letters: Letters) -> tuple[str, str]:
-    """Where the two sides were measured: on their machines if they differ, else in their runs."""
+    """The places of the two measurements: their machines if they differ, otherwise their runs."""
     subject_device = subject.device_phrase.partition(",")[0]
     reference_device = reference.device_phrase.partition(",")[0]
     if subject_device != reference_device:

@@ -1,4 +1,4 @@
-"""One side of a comparison: the measured records of a run, and what they are of."""
+"""One side of a comparison: the measured records of a run, with its methods, tasks and passes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
-    """The measured records of one of two compared runs, and what they are of."""
+    """The measured records of one of two compared runs, with its methods, tasks and passes."""
 
     run: Run
     frame: DataFrame
@@ -33,7 +33,7 @@ class Side:
     num_units: int
     """Passes of the run, or runs of the pool."""
     num_runs: int
-    """Runs by which two pools are paired; 1 for anything else."""
+    """Number of runs by which two pools are paired; 1 for anything else."""
     num_passes: int
     """Passes of each run."""
     has_phases: bool

@@ -1,4 +1,4 @@
-"""The gate's check of where a run's speed comes from: by drafting, not by a hidden way."""
+"""The gate's check of the source of a run's speed: drafting, not a hidden trick."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -17,11 +17,12 @@ STEPS = (FAST_STEP, SLOW_VANILLA)
 
 
 def check_sources(run: RunTables, baseline: RunTables) -> Iterator[Check]:
-    """A check for each warning that speed may not come from drafting; one that passed if none.
+    """A check for each warning that speed may not come from drafting; without warnings, one that
+    passed.
 
-    Warnings fail, but two have honest causes too and are then skipped: a step that is faster
-    than vanilla's, if it is so in the baseline run as well, and untimed work that leaves every
-    method's speedup above 1 if it is counted in.
+    Warnings fail, but two may have honest causes and are then skipped: steps that are faster than
+    vanilla's, if they are in the baseline run too; and untimed work, if every method's speedup
+    stays above 1 when this work is counted.
 
     A warning has the `key` of its rule, and the `numbers` of the methods that it names. Two keys,
     STEPS, are about fast steps: of one method, or of several. UNTIMED is about untimed work.
@@ -43,10 +44,10 @@ def check_sources(run: RunTables, baseline: RunTables) -> Iterator[Check]:
 
 
 def check_sources_alone(run: TabledRun) -> Iterator[Check]:
-    """The same of a run without a baseline.
+    """The same checks for a run without a baseline.
 
-    Untimed work that leaves a speedup is skipped, and so are several methods whose steps are faster
-    than vanilla's: then vanilla may be slow.
+    Untimed work that leaves a speedup is skipped. So is the warning about several methods whose
+    steps are faster than vanilla's: vanilla itself may be slow.
     """
     header = run.run.header
     warnings = () if header.servers else find_cheats(run.table, header)
@@ -58,7 +59,7 @@ def check_sources_alone(run: TabledRun) -> Iterator[Check]:
 
 
 def _is_honest_work(warning: RunWarning) -> bool:
-    """True for untimed work that takes no method's whole speedup if it is counted in."""
+    """True for untimed work that leaves every method a speedup once it is counted."""
     return warning.key == UNTIMED and not any(
         entry.get("counted", 1.0) < 1.0 <= entry.get("timed", 0.0)
         for entry in warning.numbers["methods"]

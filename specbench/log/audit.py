@@ -19,9 +19,9 @@ SAMPLES = "samples.jsonl"
 
 Subject = Literal["answers", "logits", "guesses", "tokens", "rule"]
 AuditStatus = Literal["identical", "numerics", "no difference", "bug", "lossy"]
-"""Of greedy output: `identical`, or different by rounding (`numerics`) or by a `bug`.
+"""For greedy output: `identical`, or different by rounding (`numerics`) or by a `bug`.
 
-Of sampled output: `no difference` between the distributions, or a `bug`. A bug in a method
+For sampled output: `no difference` between the distributions, or a `bug`. A bug in a method
 that does not claim to be lossless is `lossy`.
 """
 
@@ -33,7 +33,7 @@ class AuditTest(Struct, frozen=True, omit_defaults=True):
     """One test of one method's output."""
 
     subject: Subject
-    """The part of the method that the test is about."""
+    """The part of the method that is tested."""
     name: str
     """Name of the test."""
     num: int
@@ -58,7 +58,7 @@ class MethodAudit(Struct, frozen=True, omit_defaults=True):
     temperature: float
     """Sampling temperature of the run."""
     level: float
-    """Sampling temperature of the answers; draws at a raised one come after the run's."""
+    """Sampling temperature of the answers; draws at a raised temperature follow the run's."""
     status: AuditStatus = msgspec.field(default="no difference", name="verdict")
     """Status of the method's answers."""
     num_answers: int = 0
@@ -116,10 +116,10 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
     def unjudged(self, method: str, temperature: float) -> str:
         """The reason why a method has no verdict at a temperature of the run; empty if it has one.
 
-        `audits` are the results of the method's tests there, but for answers drawn at a raised
-        temperature. Their status is "no difference" until a test fails, or greedy answers are
-        compared with vanilla's. `smallest_tv` is the smallest mean total variation that a test of
-        the method's `num_tokens` sampled tokens finds; above MOST_UNSEEN, they are too few.
+        `audits` are the results of the method's tests there, except those of answers drawn at a
+        raised temperature. Their status is "no difference" until a test fails, or greedy answers
+        are compared with vanilla's. `smallest_tv` is the smallest mean total variation that a test
+        of the method's `num_tokens` sampled tokens finds; above MOST_UNSEEN, they are too few.
         """
         audits = [audit for audit in self.at(method, temperature) if not audit.is_raised]
         if not audits:

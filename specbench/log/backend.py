@@ -21,7 +21,7 @@ class Preparation(Struct, frozen=True, omit_defaults=True):
 
 
 class HookTimes(Struct, frozen=True, omit_defaults=True):
-    """Seconds that a method's own code took where no completion is timed."""
+    """Seconds of a method's own code while no completion is timed."""
 
     build_s: float = 0.0
     """Seconds to build the drafter, with loading its weights."""
@@ -76,7 +76,7 @@ class RooflineHeader(Struct, frozen=True, omit_defaults=True):
     bandwidth_samples: tuple[float, ...] = ()
     """Bandwidth before and after the run; absent if measured once."""
     nominal_bytes_per_s: float = 0.0
-    """Bandwidth by the memory's clock and bus width; 0 if the driver does not tell."""
+    """Bandwidth by the memory's clock and bus width; 0 if the driver does not report them."""
     vanilla_ratios: tuple[float, ...] = ()
     """Time of vanilla's step / of a step of one row in turns, before and after the run."""
 
@@ -85,7 +85,7 @@ class ProductChoice(Struct, frozen=True):
     """The launch of a linear layer on a GPU, chosen by time and by result."""
 
     rows: int
-    """Most rows of tokens that it is for."""
+    """Largest number of rows for which it is used."""
     weight: tuple[int, int]
     """Output and input size of the weight."""
     is_gated: bool

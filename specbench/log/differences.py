@@ -51,13 +51,13 @@ def in_words(conflicts: Iterable[Difference], first: RunHeader, second: RunHeade
 
 
 def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tuple[Difference, ...]:
-    """The fields in which two runs differ, but for notes: fields that are never compared.
+    """The fields in which two runs differ, except notes: fields that are never compared.
 
-    `first` and `second` are headers (`RunHeader` unless `is_exact`). What one header does not
-    know, as a hash or the kernels of an older one, equals anything. Unless `is_exact`, fields
-    without a name for readers and void ones are left out: a seed that nothing was drawn with,
-    the name of a model whose files are the same. A field has a path ("model.dtype"), a part that
-    it is in, a name for readers (`what`) and a role: what a difference is of, such as "machine".
+    `first` and `second` are headers (`RunHeader` unless `is_exact`). A value that one header does
+    not know, such as a hash or the kernels of an older run, equals anything. Unless `is_exact`,
+    fields without a name for readers and void ones are left out: a seed without any draws, the name
+    of a model whose files are the same. A field has a path ("model.dtype"), the part it belongs to,
+    a name for readers (`what`) and a role such as "machine", which says what a difference concerns.
     """
     list_fields: Callable[[Any], Iterator[_Field]] = _exact_fields if is_exact else _named_fields
     first_fields = {field.path: field for field in list_fields(first)}
@@ -113,7 +113,7 @@ def _exact_fields(header: Struct) -> Iterator[_Field]:
 
 
 def _named_fields(header: RunHeader) -> Iterator[_Field]:
-    """The fields with a name for readers, and what follows from several fields."""
+    """The fields with a name for readers, and values that follow from several fields."""
     gpu = header.environment.gpu(header.spec.values.device) or Gpu("")
     threads = header.threads.text if header.threads else str(header.num_threads)
     yield from (field for field in _walk(_Field(header)) if field.what)
@@ -125,15 +125,15 @@ def _named_fields(header: RunHeader) -> Iterator[_Field]:
 def _walk(field: _Field, owner: str = "", *, is_exact: bool = False) -> Iterator[_Field]:
     """The fields below one of a header, or the field itself if it is compared as a whole.
 
-    Fields of structs and entries of mappings are walked. A field's role says what a difference is
-    of, such as "machine"; notes, which are never compared, are left out. Unless `is_exact`, a field
-    with a name for readers (`what`) is compared as a whole, except if the name has "{}", which
-    stands for the key of an entry. `owner` is the key of the entry that the field is in ("pld" for
-    the options of this method), or empty. A field found has the parent's path as its part.
+    Fields of structs and entries of mappings are walked. A field's role, such as "machine", says
+    what a difference concerns; notes, which are never compared, are left out. Unless `is_exact`, a
+    field with a name for readers (`what`) is compared as a whole, except if the name has "{}",
+    which stands for the key of an entry. `owner` is the key of the field's entry ("pld" for the
+    options of this method), or empty. The part of a field is its parent's path.
     """
     content = field.content
     if isinstance(content, tuple) and content and isinstance(content[0], Struct):
-        # Entries are compared by their task, in whatever order they are, else by their number.
+        # Entries are compared by their task, in any order, or else by their number.
         content = {str(getattr(entry, "task", i)): entry for i, entry in enumerate(content)}
     is_named_as_a_whole = not is_exact and field.what and "{}" not in field.what
     if isinstance(content, Mapping) and not is_named_as_a_whole:
@@ -200,11 +200,11 @@ def _void_patterns(first: RunHeader, second: RunHeader) -> Iterator[str]:
 
 
 def _void_model_patterns(first: ModelHeader, second: ModelHeader) -> Iterator[str]:
-    """Patterns of the paths of a model's fields ("*" for any text) that say nothing more: one
-    other model is to be shown as one difference.
+    """Patterns of the paths of a model's fields ("*" for any text) that add nothing: a different
+    model is shown as one difference.
 
     A model is identified by its revision (commit on the Hub, None if local) or by its files (by
-    name, with hashes), whichever both runs know, and only without them by its name.
+    name, with hashes), whichever both runs know. Its name counts only without them.
     """
     is_same_revision = first.revision is not None and first.revision == second.revision
     if is_same_revision:
@@ -263,7 +263,7 @@ def _exact_texts(path: str, first: Any, second: Any) -> tuple[str, str] | None:
 
 
 def _file_texts(first: FileHeader | None, second: FileHeader | None) -> tuple[str, str] | None:
-    """Two files of a checkpoint: by hash, or by size where a hash is not known."""
+    """Two files of a checkpoint: by hash, or by size if a hash is unknown."""
     if first is None or second is None:
         return ("there" if first else "missing", "there" if second else "missing")
     if first.sha256 and second.sha256 and first.sha256 != second.sha256:

@@ -1,4 +1,4 @@
-"""Faults of a run's records that only show in several lines, or against the header.
+"""Faults of a run's records that only several lines together, or the header, can show.
 
 Faults of single lines are found while they are read (`log.store`).
 """
@@ -74,8 +74,8 @@ def _faults_of_records(header: RunHeader, records: Sequence[Record]) -> Iterator
 
 
 def _time_faults(record: Record) -> Iterator[str]:
-    """A sentence for each time that is not positive, and for parts of the decoding that took
-    longer than all of it.
+    """A sentence for each time that is not positive, and for parts of the decoding that took longer
+    than the whole.
 
     Seconds: `prefill_s` until the first token, `decode_s` from it to the last, both None if the
     answer failed; `phases` of the parts of a step, summed over the steps, if they were timed;
@@ -189,8 +189,8 @@ def _missing_records(header: RunHeader, records: Sequence[Record]) -> Iterator[s
 
 
 def _left_out_prompts(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """A sentence for each task of which prompts were left out without an option that does so, and
-    one if a complete run has records of fewer passes than it says.
+    """A sentence for each task whose prompts were left out without an option that does so, and one
+    if a complete run has records of fewer passes than it says.
 
     A run without `limit` and `sample` has all prompts of a source. A merged run (`origins`) may
     have been put together from parts.
@@ -216,7 +216,7 @@ def _left_out_prompts(header: RunHeader, records: Sequence[Record]) -> Iterator[
 
 def _too_short_runs(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
     """A sentence if a run took less time than a worker's answers, which come one after the other,
-    or if its times are wrong. A merged run took the time of all the runs it is made of.
+    or if its times are wrong. A merged run took the time of all its runs.
 
     Starts (`created`) and ends (`finished`) are texts in ISO 8601; an unfinished run's end is None.
     """

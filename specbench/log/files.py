@@ -17,11 +17,11 @@ from specbench.errors import RunFolderError
 
 _MACHINE = platform.node().encode(errors="replace")
 _LONGEST_NAME = 150
-"""Bytes of a file's name that the names of its scratch files have."""
+"""Bytes of a file's name that the names of its scratch files keep."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a disk, a quota or a file that cannot take more."""
 REPEAT = "repeat the command"
-"""How a command without --resume goes on."""
+"""Advice for commands without --resume."""
 
 
 class LineFile:
@@ -196,7 +196,7 @@ def folder_errors(
 ) -> Iterator[None]:
     """Turn errors of the system into a RunFolderError that names the path.
 
-    `option` names the place, and `go_on` says what to do after the fix.
+    `option` names the place, and `go_on` gives the advice for after the fix.
     """
     try:
         yield

@@ -1,6 +1,6 @@
 """The machine and software of a run, as typed parts of `run.json`.
 
-Values only: `machine.environment` and `machine.gpu_sampler` measure them.
+The module has only the values: `machine.environment` and `machine.gpu_sampler` measure them.
 """
 
 from typing import Annotated, Literal
@@ -111,7 +111,7 @@ class Threads(Struct, frozen=True, omit_defaults=True):
     share_of_others: float = 0.0
     """Share of the processor that others took while numbers were tried; absent if little."""
     num_changes: int = 0
-    """Of older versions: times that the number changed between prompts."""
+    """Number of changes of the number between prompts; written by older versions only."""
 
     @property
     def of_prefill(self) -> int:
@@ -124,7 +124,7 @@ class Threads(Struct, frozen=True, omit_defaults=True):
 
     @property
     def own(self) -> dict[str, int]:
-        """Threads of the methods that decode with another number than vanilla."""
+        """Threads of the methods whose number differs from vanilla's."""
         return {method: num for method, num in self.methods.items() if num != self.num}
 
     @property

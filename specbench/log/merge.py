@@ -86,7 +86,7 @@ def _prompt_of(record: Record) -> Prompt:
 def write_run(run: Run, folder: Path) -> None:
     """Write the run into a new folder.
 
-    It is written to a hidden folder beside, and says that it is complete when it is in its
+    It is written to a hidden folder beside the new one, and marked complete once it is in its
     place. A merge that was killed can be repeated: what it left is replaced. A `RunFolder` holds
     the lock of a folder, and `sync` waits until a file or a folder's names are on the disk.
 
@@ -148,7 +148,7 @@ def _header(
     runs: Sequence[Run], records: Sequence[Record], offsets_of_runs: Sequence[Offsets]
 ) -> RunHeader:
     """The header of the merged run: the first header, with the tasks, passes, blocks, workers and
-    warnings of all. What holds for one machine alone is left to the origins.
+    warnings of all. Facts about a single machine are left to the origins.
 
     `records` are the merged run's, `offsets_of_runs` has for each run the number of passes over
     each prompt in earlier runs. A `repeat` is a pass over the prompts, from 0.

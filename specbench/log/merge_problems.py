@@ -1,5 +1,5 @@
-"""What keeps runs from being merged: other work, records that are missing, or measurements that
-several of them have.
+"""Reasons not to merge runs: other work, missing records, or measurements that several of them
+have.
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ SAME_S = 2e-6
 
 
 def merge_problems(runs: Sequence[Run]) -> Iterator[str]:
-    """Everything that keeps the runs from being joined, a sentence each, with the runs' names."""
+    """Every reason not to join the runs, a sentence each, with the runs' names."""
     first_header = runs[0].header
     for run_index, run in enumerate(runs):
         header = run.header
@@ -48,14 +48,14 @@ class _Times(NamedTuple):
     """Seconds of the others."""
 
     def is_same(self, other_times: "_Times") -> bool:
-        """True if both are equal within `SAME_S`."""
+        """True if both times are equal within `SAME_S`."""
         prefill_change_s = abs(self.prefill_s - other_times.prefill_s)
         decode_change_s = abs(self.decode_s - other_times.decode_s)
         return prefill_change_s <= SAME_S and decode_change_s <= SAME_S
 
 
 class _Answer(NamedTuple):
-    """An answer that passes over one prompt have in common."""
+    """An answer that passes over one prompt share."""
 
     key: RecordKey
     """Key of the record, with repeat 0."""

@@ -59,9 +59,9 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
         """The size of its drafts in words, if it is not the paper's: "6 tokens; paper: 10". If
         only another option differs, it is that: "ngram=2; paper: 3". Empty if none differs.
 
-        `options` are those in effect. `settings` says where they come from, None if they are the
-        paper's or the user's: in `paper`, the paper's values of options that differ; in `source`,
-        "cut" for the paper's draft, cut to as many tokens as are cheap to verify here.
+        `options` are those in effect. `settings` names their source, None if they are the paper's
+        or the user's: in `paper`, the paper's values of options that differ; in `source`, "cut" for
+        the paper's draft, cut to as many tokens as are cheap to verify here.
         """
         if not self.settings:
             return ""
@@ -117,7 +117,7 @@ class MethodLabel(NamedTuple):
     def label(self) -> str:
         """The title with the options that were given, settings that were chosen and threads of
         its own, and a star if the output may differ. Options that all variants share are left
-        out, and folders of the machine before the part that tells a path from the others'.
+        out, and folders of the machine before the part that distinguishes a path from the others'.
 
         `spelling` is the method's name with its options, "pld:ngram=2"; `others` are the spellings
         of the run's other variants of the method. `settings` is the size of its drafts in words,

@@ -4,16 +4,16 @@ An option is what a user can set, declared once, with the field that keeps its v
 
     limit: Annotated[int | None, option("Use N prompts.", "measure", "draw", least=1)] = None
 
-Parameters of commands, their help, variables, checks, and the command that is printed for
-others to repeat are made from it.
+It yields the parameters of commands, their help, variables, checks, and the printed command for
+others to repeat.
 
-A role is what a field is for when two runs are compared:
+A role is the purpose of a field when two runs are compared:
 
     environment: Annotated[Environment, role("machine")]
     version: Annotated[str, shown_as("torch")]
 
-A field without a role has the role of its part. Readers see a field under the name given; a
-field without a name is compared only where everything must be equal.
+A field without a role has the role of its part. Readers see a field under the given name. A field
+without a name is compared only if everything must be equal.
 """
 
 import math
@@ -58,11 +58,11 @@ class Option:
     least: float | None = None
     """The smallest value that is allowed."""
     above: float | None = None
-    """The number that a value has to be above."""
+    """The value must be larger than this number."""
     most: float | None = None
     """The largest value that is allowed."""
     hint: str = ""
-    """What to give in place of a value that is not allowed."""
+    """Advice for a value that is not allowed."""
     backend: Literal["", "engine", "server"] = ""
     """Backend that takes the option: the engine in this process, servers, or both."""
     form: Literal["", "share", "words", "texts"] = ""
@@ -72,7 +72,7 @@ class Option:
     unset: str = ""
     """Describes a default that depends on other values."""
     is_compared: bool = False
-    """Comparisons name the option; else another field of the header shows the difference."""
+    """Comparisons name the option; otherwise another field of the header shows the difference."""
 
     @property
     def default_text(self) -> str:
@@ -178,7 +178,7 @@ class Option:
 def option(text: str, group: Group, role: Role, metavar: str = "N", **more: Any) -> Meta:
     """The declaration of an option, for the `Annotated` type of its field.
 
-    A text that ends with a colon goes on with the choices in the help. Options in the group
+    If a text ends with a colon, the help lists the choices after it. Options in the group
     "server" are for servers only.
     """
     if group == "server":
@@ -206,7 +206,7 @@ def options(struct: type[Struct], *names: str) -> tuple[Option, ...]:
 
 
 class FieldRole(NamedTuple):
-    """What a field is for."""
+    """The purpose of a field."""
 
     field: str
     role: Role | None
@@ -232,9 +232,9 @@ def shown_as(name: str) -> Meta:
 def field_roles(struct: type[Struct]) -> tuple[FieldRole, ...]:
     """The role and the name for readers ("" for none) of each field of a struct, in its order.
 
-    A role says what a difference of two runs in the field is of, such as "work" or "machine"; None
-    is the role of the part that the struct is. Some fields are options of the command line: one
-    that comparisons name (`is_compared`) has its flag, "--top-p", as its name.
+    A role, such as "work" or "machine", says what a difference in the field concerns. None means
+    the role of the struct's own part. Some fields are options of the command line: one that
+    comparisons name (`is_compared`) has its flag, "--top-p", as its name.
     """
     options_by_name = {option.name: option for option in options(struct)}
     roles = []

@@ -1,7 +1,7 @@
-"""What each operation (resume, merge, compare …) makes of the differences between two runs.
+"""The effect of differences between two runs on each operation (resume, merge, compare …).
 
-Runs that differ in the work are not comparable. Machine, versions and methods' options are
-often the very thing that a comparison is for, so differences in them are only mentioned.
+Runs that differ in the work are not comparable. Machine, versions and methods' options are often
+the subject of a comparison, so differences in them are only mentioned.
 """
 
 from typing import Literal, NamedTuple
@@ -21,16 +21,16 @@ class Policy(NamedTuple):
     reported: tuple[RoleOrPattern, ...] = ()
     """Runs that differ in these fit together, but the differences are mentioned."""
     ignored: tuple[RoleOrPattern, ...] = ()
-    """Exceptions from both: these may differ, as may all that no set names."""
+    """Exceptions from both: these may differ. So may fields that no set names."""
     is_exact: bool = False
     """Void fields, and fields without a name for readers, are compared too."""
 
     def conflicts(self, first: Struct, second: Struct) -> tuple[Difference, ...]:
-        """The differences for which two runs do not fit together."""
+        """The differences that keep two runs from fitting together."""
         return self._differences("blocking", first, second)
 
     def cautions(self, first: RunHeader, second: RunHeader) -> tuple[Difference, ...]:
-        """The differences of runs that fit together, which may explain one in their numbers."""
+        """The differences of runs that fit together; they may explain differences in numbers."""
         return self._differences("reported", first, second)
 
     def _differences(
@@ -51,7 +51,7 @@ class Policy(NamedTuple):
 
 _CELLS = ("spec.methods", "spec.temperatures", "spec.concurrency", "spec.request_rates",
           "spec.backend", "spec.serving_engine")  # fmt: skip
-"""Of these, compared runs need to have only a part in common."""
+"""Compared runs need to share only a part of these."""
 _VERSIONS = ("specbench", "git.commit", "torch.version", "transformers")
 """Versions in the environment that decide what the machines of one run compute."""
 
@@ -59,7 +59,9 @@ COMPARE = Policy(
     blocking=("work",), reported=("method", "draw", "machine"), ignored=("hardware", *_CELLS)
 )
 CHECK = Policy(blocking=("work", "methods.*.options"), reported=("hardware",), ignored=_CELLS)
-"""Speed is checked on equal hardware only, and nothing if settings were chosen differently."""
+"""Speed is checked only on equal hardware. Nothing is checked if settings were chosen
+differently.
+"""
 POOL = Policy(blocking=("work", "spec.methods", "hardware"), reported=("method", "draw", "machine"))
 MERGE = Policy(blocking=("work", "method", "draw"), reported=("machine",))
 RESUME = Policy(blocking=("spec.*", "work", "method", "draw"), reported=("machine",), is_exact=True)
@@ -74,7 +76,7 @@ PROFILE = Policy(
     ignored=("model.name", "model.label", "model.source", "model.revision", "*.weights.revision"),
     is_exact=True,
 )
-"""Of setups: what an acceptance profile belongs to."""
+"""Of setups: the fields that an acceptance profile belongs to."""
 
 
 def require_same_work(first: RunHeader, second: RunHeader) -> None:

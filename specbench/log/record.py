@@ -84,17 +84,19 @@ class RecordLine(
     token_ends: tuple[Whole, ...] = ()
     """Characters of text up to the end of each token; absent if unknown."""
     num_paused: Whole = 0
-    """Of older versions: attempts that paused; after 1, the times are of the second one."""
+    """Attempts that paused, written by older versions only; after 1, the times are of the second
+    one.
+    """
     is_paused: bool = False
-    """The machine paused, so that the times say nothing."""
+    """The machine paused, so the times say nothing."""
     serving: Serving | None = None
-    """Figures of an answer from a server; else absent."""
+    """Figures of an answer from a server; absent otherwise."""
     draft_prefill_s: Amount | None = None
     """Seconds of decode_s in which the drafter read the prompt; absent on a GPU."""
     outer_s: Amount | None = None
-    """Seconds of the whole completion by a second clock, outside of the decoding loop."""
+    """Seconds of the whole completion by a second clock, outside the decoding loop."""
     place: Whole | None = None
-    """Place of the method among those of the request, from 0; absent from servers."""
+    """Place of the method in the order of the request, from 0; absent for servers."""
     origin: str = ""
     """Id of the run that it was merged from; absent if it was not."""
     worker: str = ""
@@ -109,7 +111,7 @@ class RecordLine(
 
 _KEY_FIELDS = KeyFields.__struct_fields__
 _RECORD_FIELDS = sorted(set(RecordLine.__struct_fields__) & set(Record.__slots__))
-"""Fields that a record and its line share, but for those of the key."""
+"""Fields that a record and its line share, except those of the key."""
 
 _LONG_FIELDS = ("token_ids", "text", "token_ends", "accept_lengths", "num_nodes")
 _OFTEN_EQUAL = ("method", "temperature", "task", "sample_id", "origin", "worker", *_LONG_FIELDS)

@@ -57,7 +57,7 @@ def loads_of(spec_values: SpecValues) -> tuple[Load, ...]:
 
 
 BETWEEN = " / "
-"""Between a task and a category in the name of what is measured."""
+"""Separates a task and a category in the name of what is measured."""
 
 
 class BlockKey(NamedTuple):
@@ -91,7 +91,7 @@ class Run:
     """A header and its records: a whole run, a part of one, or several runs as one."""
 
     header: RunHeader
-    """What is known about the run besides its records."""
+    """Facts about the run besides its records."""
     records: tuple[Record, ...] = ()
     """Its answers, in the order of the file."""
     path: Path | None = None
@@ -128,8 +128,8 @@ class Run:
         this load alone. A load is a number of requests at once, or of requests per second; the
         other number is 0.
 
-        What concerns the whole run, its warnings, missing records and lines left out, stays with
-        its first load. Blocks are groups of requests to a server, each at one load.
+        Its warnings, missing records and lines left out concern the whole run and stay with its
+        first load. Blocks are groups of requests to a server, each at one load.
         """
         if self.loads == (load,):
             return self
@@ -169,7 +169,7 @@ class Run:
 
     @staticmethod
     def pooled(runs: Sequence[Run]) -> Run:
-        """Whole runs of one command on one machine as one run, in which each is a unit of variance.
+        """Whole runs of one command on one machine as one run. Each of them is a unit of variance.
 
         The repeats (passes over the prompts) of all runs are numbered on.
 

@@ -136,7 +136,7 @@ class SpecValues(Struct, frozen=True):
         unset="600")] = None
     # fmt: on
     is_first_look: Annotated[bool, role("note")] = False
-    """Few prompts and passes: the command had no option; absent if not."""
+    """The command had no options, so prompts and passes are few; absent otherwise."""
 
 
 class SpecHeader(Struct, frozen=True):

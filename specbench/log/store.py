@@ -119,7 +119,7 @@ def header_json(header: RunHeader) -> bytes:
 def read_run(path: Path, *, is_lenient: bool = False) -> Run:
     """Read the run in a folder. A last line that a kill cut short is left out.
 
-    Lenient, lines that no run can have written are left out too, and named in `left_out`.
+    If lenient, lines that no run can have written are also left out, and named in `left_out`.
 
     Raises:
         RunFolderError: there is no run, a value is missing, wrong or impossible, or the schema is
@@ -227,7 +227,7 @@ def _line(line: Struct) -> bytes:
 def _read_lines(
     path: Path, read: Callable[[bytes, int], ContentT], left_out: list[str] | None = None
 ) -> Iterator[ContentT]:
-    """What `read` makes of each line of the file `path` and its number, counted from 1.
+    """The result of `read` for each line of the file `path` and its number, counted from 1.
 
     A line that it refuses raises RunFolderError, or is collected in `left_out`, if given, as a
     sentence. Without a file there are no lines.

@@ -9,30 +9,32 @@ from specbench.log.machine import Threads
 from specbench.types import BASELINE, Record
 
 COPIED = 1e-4
-"""Relative difference of both times up to which an answer is a copy of one of another pass. The
+"""An answer is a copy of one in another pass if both times differ by at most this share. The
 closest honest pair of 2,856 differs by 1.6e-3.
 """
 LEAST_COPIES = 2
-"""Requests of two passes that have to be copies."""
+"""Number of requests of two passes that have to be copies."""
 LEAST_COPIED_SHARE = 0.05
-"""The same as a share of those that both passes have: of thousands, a few are equal by chance."""
+"""The same as a share of the requests of both passes: of thousands, a few are equal by chance."""
 LEAST_TOKENS = 8
 """Tokens of an answer whose time is long enough to differ from pass to pass."""
 MOST_TICK_S = 1e-4
 """A clock whose times are all multiples of more than this is too coarse."""
 LEAST_TIMES = 8
-"""Times that show the tick of a clock."""
+"""Number of times that show the tick of a clock."""
 MOST_SLOWER = 3.0
-"""Times its trial that a step may take, beside vanilla's. Honest medians are 0.9 to 1.5."""
+"""Largest time of a step / its time in the trial, relative to vanilla's. Honest medians are 0.9 to
+1.5.
+"""
 LEAST_ANSWERS = 8
-"""Answers that show the time of a step."""
+"""Number of answers that show the time of a step."""
 _NANOSECONDS = 10**9
 
 
 def find_time_faults(records: Sequence[Record], threads: Threads | None = None) -> Iterator[str]:
     """A sentence for each kind of times that no honest clock gives.
 
-    `threads` has the times of steps that the run's header knows from trials before it.
+    `threads` has the times of steps in trials before the run, from its header.
     """
     done = [record for record in records if record.is_ok and record.wall_s is not None]
     yield from _outer_clock_behind(done)
@@ -43,7 +45,7 @@ def find_time_faults(records: Sequence[Record], threads: Threads | None = None) 
 
 
 def _outer_clock_behind(done: Sequence[Record]) -> Iterator[str]:
-    """A sentence if the clock outside of the decoding loop saw less time than the one inside."""
+    """A sentence if the clock outside the decoding loop measured less time than the one inside."""
     behind = [
         record
         for record in done
@@ -71,7 +73,7 @@ def _coarse_clock(done: Sequence[Record]) -> Iterator[str]:
 
 
 def _copied_passes(done: Sequence[Record]) -> Iterator[str]:
-    """A sentence for each method of which a pass is a copy of another one.
+    """A sentence for each method with a pass that is a copy of another.
 
     Two answers of LEAST_TOKENS or more to one request are copies if their tokens are equal, and
     both times to COPIED.
@@ -114,8 +116,8 @@ def _is_copy(first: Record, second: Record) -> bool:
 def _slower_than_trials(done: Sequence[Record], threads: Threads) -> Iterator[str]:
     """A sentence for each method whose steps took far more time than in the trial before the run.
 
-    Fewer steps for the same tokens at the old times would show so. The machine may have become
-    slower since, which vanilla's steps show:
+    A file with fewer steps for the same tokens at the old times would show this. The machine may
+    have become slower since, which vanilla's steps show:
 
         (step / step in the trial) / (vanilla's step / vanilla's in the trial) > MOST_SLOWER
 

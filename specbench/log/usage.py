@@ -1,6 +1,6 @@
 """The use of the GPU and of the processor during a run, as parts of `run.json`.
 
-Values only: `machine.gpu_sampler` and `machine.cpu_sampler` measure them.
+The module has only the values: `machine.gpu_sampler` and `machine.cpu_sampler` measure them.
 """
 
 from typing import Literal
@@ -8,11 +8,11 @@ from typing import Literal
 from msgspec import Struct
 
 BUSY_SHARE = 0.1
-"""Mean share of the cores from which on other programs cause a warning."""
+"""Other programs cause a warning from this mean share of the cores on."""
 BUSY_PERCENT = 10
-"""Utilisation before the run from which a card counts as busy."""
+"""A card counts as busy from this utilisation before the run on."""
 THROTTLED_SHARE = 0.02
-"""Share of samples from which throttling is worth a warning."""
+"""Throttling causes a warning from this share of samples on."""
 
 
 class Span(Struct, frozen=True):
@@ -108,7 +108,7 @@ class CpuUse(Struct, frozen=True):
     share_of_others: Span
     """Share of the cores that other programs took."""
     clock_mhz: Span | None = None
-    """Mean clock of the cores in MHz; null if the machine does not tell."""
+    """Mean clock of the cores in MHz; null if the machine does not report it."""
 
     @property
     def others_warning(self) -> str | None:

@@ -1,7 +1,7 @@
 """Memory bandwidth, measured on blocks larger than any cache.
 
 A GPU copies, which counts the bytes read and those written. A CPU reads, as a step reads weights:
-its copies are slower than its reads. It reads huge pages, as weights lie in them: pages of 4 KB are
+its copies are slower than its reads. It reads huge pages, where weights lie too: pages of 4 KB are
 read up to 40 % slower.
 """
 
@@ -38,7 +38,7 @@ def bandwidth(device: torch.device, block: int | None = None) -> float:
     """Bandwidth of the device's memory in bytes/s: the best of several copies, or reads of a CPU.
 
     `block` is the number of bytes, by default `block_bytes`. A CPU uses torch's number of threads.
-    Takes about a second and at most a gigabyte.
+    The measurement takes about a second and at most a gigabyte.
     """
     num_integers = (block or block_bytes(device)) // 8
     huge = huge_block(8 * num_integers) if device.type == "cpu" else None

@@ -1,7 +1,7 @@
-"""The GPU's own account of a run: clocks, heat, power, throttling, and who else is on the card.
+"""The GPU's own account of a run: clocks, heat, power, throttling, and other processes on the card.
 
 A thread queries the driver ten times per second during the run. The run does not wait for the
-answers, and goes on without them.
+answers, and continues without them.
 """
 
 from collections import Counter
@@ -129,7 +129,7 @@ class GpuSampler(Sampler):
 def gpu_sampler(device: str) -> Iterator[GpuSampler | None]:
     """A sampler of the card of "cuda:0", not started yet, and stopped when the block ends.
 
-    Of several, it samples the first. None on a CPU, or where the driver cannot be asked.
+    It samples the first of several GPUs. None on a CPU, or if the driver cannot be asked.
     """
     import torch
 

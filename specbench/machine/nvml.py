@@ -51,8 +51,8 @@ def driver() -> Iterator[Any]:
 def find_card(nvml: Any, properties: Any) -> Card | None:
     """The GPU that torch describes; None if NVML does not know it.
 
-    Found by UUID: the two libraries number GPUs differently, and CUDA_VISIBLE_DEVICES changes
-    torch's numbers only.
+    It is found by UUID: the two libraries number GPUs differently, and CUDA_VISIBLE_DEVICES changes
+    only torch's numbers.
     """
     for kind in ("GPU", "MIG"):
         with suppress(nvml.NVMLError):

@@ -1,6 +1,6 @@
 """Threads of operations on a CPU: how they wait for work, and how many there may be.
 
-Does not import torch, whose thread pool reads the environment when it is loaded.
+The module does not import torch, whose thread pool reads the environment when it is loaded.
 """
 
 import os

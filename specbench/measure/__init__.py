@@ -2,7 +2,7 @@
 
 spec -> plan -> header -> backend -> requests -> records
 
-`spec` checks values, `plan` resolves names and files, `header` is what `run.json` says of the
-plan, a backend completes requests, and `runner` makes requests of prompts and records of
-completions. `session` runs these in order. No stage knows a later one.
+`spec` checks values, `plan` resolves names and files, `header` describes the plan in `run.json`, a
+backend completes requests, and `runner` makes requests of prompts and records of completions.
+`session` runs these in order. No stage knows a later one.
 """

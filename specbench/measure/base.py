@@ -1,4 +1,4 @@
-"""The seam between a run and what completes its requests.
+"""The seam between a run and the backend that completes its requests.
 
 Runner, log and reports know these protocols only; no device, dtype or weights appear here.
 """
@@ -124,7 +124,7 @@ class Sample:
     """The pass, counted from 0."""
     load: Load = NO_LOAD
     num_before: int = 0
-    """Turns before it at its temperature and load."""
+    """Number of turns before it at its temperature and load."""
 
     def key(self, turn: int) -> RequestKey:
         """The key of one turn's request."""
@@ -138,14 +138,14 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What all samples of a run have in common."""
+    """Values that all samples of a run share."""
 
     spec: RunSpec
     labels: tuple[str, ...]
     """The methods as records spell them, in table order."""
     codec: ChatCodec
     max_new_tokens: int
-    """New tokens of an answer at most."""
+    """Largest number of new tokens of an answer."""
 
 
 @dataclass(frozen=True)
@@ -159,12 +159,12 @@ class Plan:
 
     @cached_property
     def about(self) -> SetupInfo:
-        """The setup's part of the header, asked for once: it hashes files."""
+        """The setup's part of the header, computed once: it hashes files."""
         return self.setup.describe()
 
     @cached_property
     def work(self) -> Work:
-        """What all samples of the run have in common."""
+        """Values that all samples of the run share."""
         return Work(self.spec, self.setup.labels, self.setup.codec, self.max_new_tokens)
 
     @property
@@ -244,8 +244,8 @@ class Backend(Protocol):
     def runner(self, plan: Plan, log: Log, progress: Progress) -> PlanRunner:
         """The runner of a plan on this backend: one request after the other, or blocks of them.
 
-        The log receives the records, and is told that the backend has changed while no request
-        is under way.
+        The log receives the records. It is notified of changes of the backend while no request is
+        under way.
         """
 
 
@@ -256,7 +256,7 @@ class RequestBackend(Backend, Protocol):
         """Complete a request with a method, given as records spell it."""
 
     def remember(self, method: str) -> None:
-        """Let a method of scope "run" keep what its last completion taught."""
+        """Let a method of scope "run" remember its last completion."""
 
     def forget(self) -> None:
         """Drop all that methods remember: a pass begins. Faults show in later requests."""
@@ -283,7 +283,7 @@ class Setup(Protocol):
 
     @property
     def no_checkpoint(self) -> tuple[str, ...]:
-        """Methods that were asked for and cannot run, because they have no checkpoint."""
+        """Requested methods that cannot run, because they have no checkpoint."""
 
     @property
     def codec(self) -> ChatCodec: ...

@@ -1,4 +1,4 @@
-"""Checks of a machine: what it can run, and whether its baseline can be trusted."""
+"""Checks of a machine: what can it run, and can its baseline be trusted?"""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NUM_ROUNDS = 5
 NUM_KIND_ROUNDS = 2
 """Timed answers to each prompt with each kind of kernels."""
 MARGIN = 1.05
-"""Ratio of times from which our loop counts as slower: these timings scatter by a few percent."""
+"""Our loop counts as slower above this ratio of times: these timings scatter by a few percent."""
 
 
 class Diagnosis(NamedTuple):

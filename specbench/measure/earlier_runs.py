@@ -1,4 +1,4 @@
-"""Earlier runs of the same model, and the time that they let a new run expect."""
+"""Earlier runs of the same model, and the time of a new run estimated from them."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -25,7 +25,7 @@ def expected_seconds(plan: Plan, root: Path) -> float | None:
 
     `root` is the folder of all runs. The earlier run's time is scaled by the most tokens that
     this run and the earlier one can make: `num_records`, the answers of all methods, times the
-    most new tokens of an answer. A run with `segments` went on later on another machine.
+    most new tokens of an answer. A run with `segments` continued later on another machine.
     """
     # Folders and headers of complete runs of this model on this device, the newest first.
     for _, earlier in earlier_runs(plan, root):

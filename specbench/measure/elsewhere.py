@@ -1,4 +1,4 @@
-"""Setups that are not made in this process: those of the workers of a Ray cluster."""
+"""Setups made outside this process, by the workers of a Ray cluster."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

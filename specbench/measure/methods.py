@@ -1,4 +1,4 @@
-"""The methods of a run: which ones run, with which weights, and under which name."""
+"""The methods of a run, with their weights and names."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class SelectedMethods(NamedTuple):
     methods: tuple[RunMethod, ...]
     """Those that run, with their weights."""
     missing: tuple[RunMethod, ...]
-    """Those that the model has no checkpoint for."""
+    """Those without a checkpoint for the model."""
     broken: tuple[str, ...]
     """Sentences about plug-ins that would run if they could be imported."""
     errors: tuple[CheckpointError, ...]
-    """What is wrong with the files of methods."""
+    """Errors in the files of methods."""
 
 
 ResolveWeights = Callable[[RunMethod], ResolvedWeights]
-"""From a method with its options to its weights."""
+"""Maps a method with its options to its weights."""
 
 
 def check_choices(choices: Sequence[MethodChoice]) -> None:
@@ -66,7 +66,7 @@ def check_sources(card: ModelCard, choices: Sequence[MethodChoice]) -> None:
 
 
 def check_scopes(spec: RunSpec, methods: Sequence[RunMethod]) -> None:
-    """Refuse a memory that would hold the answers at another temperature.
+    """Refuse a memory that would hold answers at other temperatures.
 
     Raises:
         UserError: a method with `scope=run` in a run with several temperatures.

@@ -1,4 +1,4 @@
-"""The passes of a run over its prompts: how many, and when intervals are narrow enough."""
+"""The passes of a run over its prompts: their number, and the end of --until-ci."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -91,7 +91,7 @@ def width_after(header: RunHeader, records: Sequence[Record]) -> Width | None:
 
 
 def check_goal(spec: RunSpec, num_methods: int, num_prompts: Sequence[int]) -> None:
-    """Refuse --until-ci where no interval can come.
+    """Refuse --until-ci if the run cannot have an interval.
 
     `num_methods` counts vanilla too; `num_prompts` has the number of prompts per task [tasks].
     `spec.until_ci` is the relative half width to reach (0.02 is 2 %), `spec.repeats` the most

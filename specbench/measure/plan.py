@@ -32,7 +32,7 @@ SetupMaker = Callable[..., Setup]
 
 
 def make_setup(spec: RunSpec, *, is_offline: bool = False) -> Setup:
-    """Find and check what the spec's backend needs: the engine in this process, or servers.
+    """Find and check the needs of the spec's backend: the engine in this process, or servers.
 
     Its module is loaded only when it is used.
 
@@ -150,7 +150,7 @@ def with_defaults(spec: RunSpec) -> RunSpec:
 
 
 def new_tokens(spec: RunSpec) -> int:
-    """New tokens of an answer at most: the given number, or the default for the model."""
+    """The largest number of new tokens per answer: the given one, or the default for the model."""
     return spec.max_new_tokens or (OUR_BUDGET if _is_ours(spec) else DEFAULT_BUDGET)
 
 

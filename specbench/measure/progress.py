@@ -24,7 +24,7 @@ class MethodTotal:
     """Steps by task."""
 
     def add(self, record: Record) -> None:
-        """Add a record. One that failed is counted, and its tokens and times are not.
+        """Add a record. A failed one counts, but its tokens and times do not.
 
         `accept_lengths` are the tokens emitted per step [steps]: sums per task make the MAT, the
         mean accepted tokens of a step.
@@ -80,7 +80,7 @@ class Progress:
     """The events of a run, in order: started, then per sample started and finished, then finished.
 
     `total` counts the records to come. `message` may come at any time, `finished` more than once.
-    This one says the messages alone.
+    This base class prints only the messages.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:

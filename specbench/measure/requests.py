@@ -25,7 +25,7 @@ def make_request(work: Work, prompt_ids: tuple[int, ...], key: RequestKey) -> Re
 
 
 class _ChatSize(NamedTuple):
-    """A rendered chat, and the new tokens that it leads to at most."""
+    """A rendered chat, and the largest number of new tokens that it leads to."""
 
     prompt_ids: tuple[int, ...]
     max_new_tokens: int

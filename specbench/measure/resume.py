@@ -1,4 +1,4 @@
-"""A run that goes on: its header, and checks that its plan and machine are those of its start."""
+"""A continued run: its header, and checks that its plan and machine are those of its start."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ from specbench.settings.run_method import kept_options
 
 
 def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader:
-    """The header of a stored run that goes on, where a new run would have the header `new`.
+    """The header of a continued run; `new` is the header that a new run would have.
 
     The policy RESUME compares both headers: `conflicts` are differing fields that forbid it,
     `cautions` those that `is_forced` allows to differ. All fields keep the values of the first
@@ -77,7 +77,7 @@ def resumed_header(stored: Run, new: RunHeader, *, is_forced: bool) -> RunHeader
 
 
 def check_same_run(stored: Run, plan: Plan, folder: Path) -> None:
-    """Check that the run in a folder is what a plan makes on this machine, as `--resume` does.
+    """Check, as `--resume` does, that the run in a folder is the one a plan makes on this machine.
 
     Raises:
         RunFolderError: inputs, machine or versions differ, or it has records of another plan.

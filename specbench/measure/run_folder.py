@@ -102,7 +102,7 @@ def _newest_unfinished(spec: RunSpec, given: Collection[str], root: Path) -> Pat
 
 
 def _mismatches(spec: RunSpec, given: Collection[str], header: RunHeader) -> list[str]:
-    """The given options that agree neither with what the run was asked nor with what it did.
+    """The given options that match neither the requested options of the run nor those in effect.
 
     A sentence for each. `given` has the names of the options that the user gave, `spec` their
     values, and `header` those of the stored run: asked for (such as `auto`), and in effect.

@@ -28,7 +28,7 @@ class SampleRunner:
     """The errors whose traceback --debug has shown."""
 
     def run_sample(self, sample: Sample, stored: Mapping[RecordKey, Record]) -> Iterator[Record]:
-        """Run what is not stored of a sample: its turns, and in each the methods in their order.
+        """Run the missing part of a sample: its turns, and in each turn the methods in their order.
 
         The methods run one after the other, in an order of their labels that is drawn for the turn.
         `stored` has the records of earlier parts of the run. Yields each new record, with the
@@ -58,7 +58,7 @@ class SampleRunner:
     def _complete(self, key: RecordKey, prompt: Prompt, history: Sequence[Record]) -> Record:
         """Complete one request with a method, and return its record.
 
-        Whatever the method raises becomes an error record. The key says the method, prompt, turn,
+        Any exception of the method becomes an error record. The key says the method, prompt, turn,
         pass, temperature and load (`key.request`: all but the method); `history` has the replies
         to the prompt's earlier turns, `watch` the seconds for which the machine paused.
         """

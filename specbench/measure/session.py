@@ -81,13 +81,13 @@ class _Start(NamedTuple):
     header: RunHeader
     """The header to write first."""
     before: RunHeader | None
-    """The header of the run that goes on, whose settings and threads are kept."""
+    """The header of the continued run; its settings and threads are kept."""
     done: Sequence[Record]
     """The records that are there."""
 
 
 def _resumed_start(plan: Plan, path: Path, new: RunHeader, *, is_forced: bool) -> _Start:
-    """The start of a run that goes on in a folder.
+    """The start of a continued run in a folder.
 
     Raises:
         RunFolderError: the plan is not that of the run.

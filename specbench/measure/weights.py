@@ -1,7 +1,7 @@
-"""The weights of a method for a model: what was named, what the card has, and where they are.
+"""The weights of a method for a model: named by the user or by the card, and their place.
 
-A `WeightsSource` is known without importing the method, so that files on this machine are
-checked before torch is loaded. `find_checkpoint` then downloads, or finds the files.
+A `WeightsSource` is known without importing the method, so that files on this machine are checked
+before torch is loaded. `find_checkpoint` then finds or downloads the files.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ResolvedWeights(NamedTuple):
 
 
 class WeightsSource(NamedTuple):
-    """Where a method's weights for a model come from."""
+    """The source of a method's weights for a model."""
 
     method: str
     """The method's name."""
@@ -57,7 +57,7 @@ class WeightsSource(NamedTuple):
 
     @property
     def is_missing(self) -> bool:
-        """True if the method needs weights, and nobody names any."""
+        """True if the method needs weights and nobody has named any."""
         is_named = self.given is not None or self.datastore or self.on_card
         return self.checkpoint is not None and not is_named
 

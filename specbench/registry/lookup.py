@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 GROUP = "specbench.methods"
 """The entry-point group of plug-ins, and the package of the methods of specbench."""
 IMPORT_LIMIT_S = 30.0
-"""The longest that a plug-in may take to import."""
+"""Seconds that the import of a plug-in may take."""
 GROUPS = ("papers", "all")
 """Names that stand for several methods: the papers', and all that work."""
 
@@ -105,7 +105,7 @@ def _entry(name: str, origin: str) -> Entry:
 
 
 def _origin(plugin: EntryPoint) -> str:
-    """The name of the package that a plug-in is from; where its method is, if that is unknown."""
+    """The name of a plug-in's package; the place of its method if the package is unknown."""
     with suppress(Exception):  # metadata that is damaged
         if plugin.dist:
             return printable(plugin.dist.name)
@@ -152,7 +152,7 @@ def _plugin_of(name: str) -> EntryPoint | None:
 def _check(method: object, name: str) -> None:
     """Raise if this is not a method of this name, whose default options can be listed and stored.
 
-    What the method's own code raises on the way is its fault too.
+    Exceptions of the method's own code count as its fault too.
     """
     from specbench.engine.drafter import Method
 

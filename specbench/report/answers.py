@@ -1,6 +1,6 @@
-"""The answers that a page shows and replays, of the first samples of each task.
+"""The answers to the first samples of each task, which a page shows and replays.
 
-Turns records into texts and steps, which `export.html` embeds.
+Records become texts and steps, which `export.html` embeds.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ SAMPLES_PER_TASK = 2
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What all methods answered to one request."""
+    """The answers of all methods to one request."""
 
     title: str
     """The sample in words."""
@@ -77,7 +77,7 @@ def step_ends(token_ends: Sequence[int], accept_lengths: Sequence[int]) -> list[
 
 
 def _lengths(record: Record) -> Sequence[int]:
-    """The tokens of each step; one per step where a server does not list them."""
+    """The tokens of each step; one per step if a server does not list them."""
     return record.accept_lengths or (1,) * (record.num_tokens - 1)
 
 
@@ -95,8 +95,8 @@ def _token_ends(record: Record) -> Sequence[int]:
 def pick_answers(run: Run) -> tuple[Answers, ...]:
     """The answers to the first samples of each task: an `Answers` per request.
 
-    They are those of the first pass, of up to `SAMPLES_PER_TASK` samples, in the order in which
-    the requests ran. A record is what one method answered to one request.
+    They are those of the first pass and of up to `SAMPLES_PER_TASK` samples, in the order in which
+    the requests ran. A record is the answer of one method to one request.
     """
     # request (task, sample, turn, temperature, pass) -> method spelling -> its record
     records_by_request: dict[RequestKey, dict[str, Record]] = defaultdict(dict)

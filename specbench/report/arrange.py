@@ -1,6 +1,6 @@
 """Arrange the numbers of runs in the papers' layout: methods by task, per run and temperature.
 
-Decides which numbers stand together and which are the best of their column.
+The module decides which numbers stand together and which are the best of their column.
 """
 
 from collections import defaultdict
@@ -141,7 +141,7 @@ def _speed(method: MethodResults) -> list[float]:
 
 
 def _comparable(runs: Sequence[RunMetrics]) -> list[RunMetrics]:
-    """The numbers of the runs, in the same order, with means that compare between them.
+    """The numbers of the runs, in the same order, with means that can be compared between them.
 
     A run that lacks tasks of the others has a mean over fewer tasks: it is replaced by the
     reason why it is missing. A cell has the numbers of a method at a temperature on a task.

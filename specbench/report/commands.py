@@ -25,8 +25,8 @@ def typed_command(info: RunHeader) -> str:
 def full_command(info: RunHeader) -> str:
     """The command of a run with every setting written out, so that no default can change it.
 
-    `info` is the header of the run. The number of passes is the one that was taken, so that
-    `--until-ci` (passes until intervals are narrow) is left out.
+    `info` is the header of the run. The number of passes is the actual one, so `--until-ci` (passes
+    until intervals are narrow) is left out.
     """
     spec = info.spec.values  # the settings in effect
     asked = info.spec.asked or spec  # the settings as the user gave them, if they are known

@@ -1,6 +1,6 @@
 """The notes that explain numbers: their definitions, bounds, marks and gaps.
 
-Gathers the numbers of each note; `texts.toml` has its sentence.
+The module gathers the numbers of each note; `texts.toml` has its sentence.
 """
 
 from collections import defaultdict
@@ -61,7 +61,7 @@ def _intervals(runs: Sequence[RunMetrics]) -> Note:
 
 
 def _shown_numbers(runs: Sequence[RunMetrics]) -> Iterator[str]:
-    """The keys of the notes that define the numbers which a report on these runs shows.
+    """The keys of the notes that define the numbers in a report on these runs.
 
     A number is an `Estimate`, or the reason why it is missing.
     """

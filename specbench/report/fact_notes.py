@@ -1,6 +1,6 @@
-"""The notes on how a run was made: machine, settings, samples, and what was found out about it.
+"""The notes on the making of a run: machine, settings, samples, and findings about it.
 
-Gathers the numbers of each note; `texts.toml` has its sentence.
+The module gathers the numbers of each note; `texts.toml` has its sentence.
 """
 
 from collections import defaultdict
@@ -97,7 +97,7 @@ def _servers(info: RunHeader) -> list[Numbers]:
 
 
 def _execution(info: RunHeader) -> Numbers:
-    """How the methods' steps were executed, and the kernels of the layers, for a note.
+    """The execution of the methods' steps, and the kernels of the layers, for a note.
 
     `modes` lists each mode ("graph": CUDA graphs, "eager": one by one) with its reason, None if
     it needs none, and its methods. The mode of the most methods comes first, without their names.
@@ -177,7 +177,7 @@ def _agreements(run: RunMetrics) -> list[Numbers]:
 
 
 def audit_note(audit: StoredAudit) -> Note:
-    """The result of a stored audit, and what it would have found."""
+    """The result of a stored audit, and the smallest error it would have found."""
     key, numbers = _audit(audit)
     return make_note(key, **numbers)
 
@@ -234,7 +234,7 @@ def _memory(run: RunMetrics, roofline: Roofline) -> tuple[str, Numbers]:
 
 
 def _slow_on_cpu(run: RunMetrics) -> Numbers:
-    """Methods that a CPU makes slower than vanilla although they accept draft tokens, for a note.
+    """Methods that are slower than vanilla on a CPU although they accept draft tokens, for a note.
 
     `is_slower` is true if there is any. `methods` are those of them whose description has a
     reason why a CPU slows them whatever their settings. Empty on a GPU and for servers.

@@ -33,7 +33,7 @@ def model_label(info: RunHeader) -> str:
 def model_text(info: RunHeader) -> str:
     """The model with the Hub id and commit of its weights, if they have any.
 
-    Never a folder: a report is published, and its title would show the machine's own paths.
+    It is never a folder: a report is published, and its title would show the machine's own paths.
     """
     label = model_label(info)
     model = info.model
@@ -77,7 +77,7 @@ def copied_prompts(info: RunHeader) -> list[dict[str, Any]]:
 
 
 def load_text(run: RunMetrics) -> str:
-    """The loads that were asked for, and the requests that were in flight."""
+    """The requested loads, and the requests that were in flight."""
     text = ", ".join(load.text for load in loads_of(run.info.spec.values))
     in_flight = [server.in_flight for server in run.serving.values() if server.in_flight.most > 1]
     if not in_flight:

@@ -18,7 +18,7 @@ class Field:
     text: Callable[[MethodResults], str]
     """Makes the text of a method."""
     rank: int = 0
-    """Columns of the highest rank go first where room is short; rank 0 stays."""
+    """Columns of the highest rank are dropped first if there is little room; rank 0 stays."""
     task: str = ""
     """The title above the heading, which neighbouring columns share."""
     tone: Callable[[MethodResults], Tone] = lambda method: ""

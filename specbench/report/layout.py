@@ -1,4 +1,4 @@
-"""A table in a given number of characters, as parts that rich prints.
+"""A table of a given width in characters, as parts that rich prints.
 
 The columns of the highest rank are left out first. Columns that still do not fit continue in
 further tables. A label is on one line, unless it takes more than half the width.
@@ -19,17 +19,17 @@ from specbench.report.table import Cell, Column, Row, Table, Tone
 
 _STYLES: Mapping[Tone, str] = {"good": "green", "bad": "red", "unsure": "yellow", "missing": "dim"}
 _GAP = 2
-"""Blanks between columns, at least."""
+"""Fewest blanks between columns."""
 _LEAST_LABEL = 12
-"""Least width of the labels, if any is so long."""
+"""Smallest width of the labels, unless all are shorter."""
 _MOST_LABEL = 34
-"""Most width of the labels."""
+"""Largest width of the labels."""
 _LABEL_WORD = re.compile(r"\([^()]*\)|\S+")
-"""A word of a label, which is broken between words; all that parentheses hold is one."""
+"""A word of a label. Labels are broken between words; a text in parentheses is one word."""
 
 
 def first_in_full(tables: Sequence[Table], width: int) -> Table:
-    """The first table that has room, else what fits of the last."""
+    """The first table that has room, or else the part of the last one that fits."""
     for table in tables:
         if _Layout(table, width).fits:
             return table
@@ -37,7 +37,7 @@ def first_in_full(tables: Sequence[Table], width: int) -> Table:
 
 
 def narrowed(table: Table, width: int) -> Table:
-    """The table without the columns of the highest ranks, as far as this width has no room."""
+    """The table without columns of the highest ranks for which this width has no room."""
     ranks = {column.rank for column in table.columns if column.rank}
     for highest in sorted(ranks, reverse=True):
         if _Layout(table, width).fits:
@@ -47,7 +47,7 @@ def narrowed(table: Table, width: int) -> Table:
 
 
 def draw(table: Table, width: int) -> Iterable[RenderableType]:
-    """The table in this many characters, in several parts if it must be, each with a blank line."""
+    """The table in this many characters, in several parts if necessary, each with a blank line."""
     layout = _Layout(narrowed(table, width), width)
     for units in layout.split():
         yield Group(*layout.lines(units))
@@ -73,7 +73,9 @@ class _Unit:
 
 
 class _Layout:
-    """A table in a given width: which columns stand side by side, and how wide they are."""
+    """A table in a given width: its groups of columns that stand side by side, with their
+    widths.
+    """
 
     def __init__(self, table: Table, width: int) -> None:
         """Measure the table for lines of `width` characters: a `_Unit` per task, then the labels.
@@ -95,7 +97,9 @@ class _Layout:
         self._label_width = self._best_label_width()  # characters, in view of the units' widths
 
     def _best_label_width(self) -> int:
-        """The width of the labels: what the columns leave, but neither too narrow nor too wide."""
+        """The width of the labels: the room beside the columns, but neither too narrow nor too
+        wide.
+        """
         labels = [self._table.heading, *map(_label, self._table.rows)]
         longest = max(map(cell_len, labels))
         half = min(_MOST_LABEL, self._width // 2)
@@ -121,7 +125,7 @@ class _Layout:
         return _GAP
 
     def split(self) -> Iterable[Sequence[_Unit]]:
-        """All columns at once if they fit, else as many at a time as do."""
+        """All columns at once if they fit, or else as many at a time as fit."""
         pending: list[_Unit] = []
         for unit in self._units:
             if pending and self._width_of([*pending, unit], self._gap) > self._width:

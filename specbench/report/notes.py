@@ -18,8 +18,8 @@ _GIST = 150
 def notes(runs: Sequence[RunMetrics], labels: Sequence[str]) -> tuple[Note, ...]:
     """The notes of a report on these runs: facts, definitions, missing numbers, warnings.
 
-    `labels` are the runs' names. Of several runs, a note that is not of all begins with the
-    run's name. No note stands twice.
+    `labels` are the runs' names. In a report of several runs, a note that does not hold for all
+    begins with the run's name. No note is repeated.
     """
     # notes of each run: how it was made, and the least MATs of methods on servers
     facts_of_runs = [[*fact_notes(run), *bounds(run)] for run in runs]
@@ -47,7 +47,7 @@ def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
 
     Two definitions, the notes on CPUs, marks and missing numbers, the first warnings
     (`_MOST_WARNINGS`), and the number of warnings that are left out. The key of a note names its
-    sentence; `numbers` are what the sentence was made of.
+    sentence; `numbers` fill the sentence.
     """
     # trees on a CPU; the mark "~"; missing numbers; the mark "*"
     kept_keys = ("cpu_trees", "alone", "missing", "lossy")
@@ -68,7 +68,7 @@ def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
 
 
 def _gist(note: Note) -> str:
-    """The note's first sentence, and those after it that end within `_GIST` characters.
+    """The note's first sentence, and further ones that end within `_GIST` characters.
 
     The note on failed completions stays whole.
     """

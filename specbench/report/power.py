@@ -6,7 +6,7 @@ from specbench.analysis.stats.confidence import MIN_DEGREES
 from specbench.errors import UserError
 
 _MANY_PROMPTS = 1e9
-"""So many that only passes or runs still differ."""
+"""A number of prompts so large that only passes or runs still differ."""
 
 
 def pilot_of(run: RunMetrics) -> Pilot | None:
@@ -38,7 +38,7 @@ def power_lines(name: str, run: RunMetrics) -> list[str]:
 
 
 def _machine_line(run: RunMetrics, variances: Pilot) -> str:
-    """What is known of the machine's variance."""
+    """The known variance of the machine, in words."""
     if variances.unit_sd is None:
         return (
             "It has one pass, so the machine's variance is unknown and the plan counts only "

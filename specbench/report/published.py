@@ -20,7 +20,7 @@ from specbench.errors import UserError
 from specbench.types import ROOTS
 
 SAME_PROMPTS = {"mt_bench": "spec_bench/mt_bench"}
-"""Tasks of ours whose very prompts another suite measures as a task of its own."""
+"""Our tasks whose exact prompts another suite measures as one of its own tasks."""
 
 
 class PublishedTable(Struct, frozen=True):
@@ -49,13 +49,13 @@ class Publication(Struct, frozen=True, kw_only=True):
     authors: str
     """As printed there."""
     year: int
-    """Of publication."""
+    """Date of publication."""
     url: str
-    """Where it is."""
+    """Its address."""
     settings: str
-    """How the numbers were measured."""
+    """The conditions of the measurement."""
     columns: dict[str, str]
-    """What the columns mean."""
+    """The meaning of the columns."""
     table: dict[str, PublishedTable]
     """Its tables, by the name that the CSV file uses."""
 
@@ -89,7 +89,7 @@ class PublishedValue(Struct, frozen=True):
 
 
 def find(model: str, method: str, task: str, temperature: float) -> tuple[PublishedValue, ...]:
-    """Every published value of a cell, and of the cell with the very same prompts elsewhere.
+    """Every published value of a cell, and of the cell with exactly the same prompts elsewhere.
 
     `method` is a method without options: published values are of the official settings.
     """

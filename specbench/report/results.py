@@ -87,7 +87,7 @@ class MethodResults:
     overall: MethodMetrics
     """Its numbers over all tasks."""
     cost: Cost = NO_COST
-    """What its steps cost."""
+    """The cost of its steps."""
     serving: ServingMetrics | None = None
     """The numbers of its server; None if it ran in this process."""
     step_bins: tuple[StepBin, ...] = ()
@@ -95,7 +95,7 @@ class MethodResults:
 
     @property
     def reason(self) -> str | None:
-        """The one reason for which the method has no number on any task, if there is one."""
+        """The common reason why the method has no number on any task, if there is one."""
         reasons = {task.reason for task in self.tasks}
         return reasons.pop() if len(reasons) == 1 else None
 
@@ -181,9 +181,9 @@ class Report:
     notes: tuple[Note, ...]
     """Origin and definitions of the numbers, gaps and warnings."""
     scope: str
-    """What the intervals of times cover: "over prompts and 3 passes"."""
+    """The scope of the intervals of times: "over prompts and 3 passes"."""
     plots: "tuple[Plot, ...]" = ()
-    """The plots that there is data for."""
+    """The plots with data."""
 
     @property
     def caption(self) -> str:

@@ -1,4 +1,4 @@
-"""A distinct label for each run of a report, from what differs between the runs."""
+"""A distinct label for each run of a report, made of the differences between the runs."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ _IN_TABLES = {"model", "methods", "temperatures", "labels", "urls", "concurrency
 
 
 def run_labels(headers: Sequence[RunHeader], loads: Sequence[str] = ()) -> list[str]:
-    """A distinct name for each run: its model if these differ, and as much more as it takes.
+    """A distinct name for each run: its model if these differ, and as many other facts as needed.
 
     `loads` are texts of their loads.
     """
@@ -26,7 +26,7 @@ def run_labels(headers: Sequence[RunHeader], loads: Sequence[str] = ()) -> list[
 
 
 def _facets(headers: Sequence[RunHeader], loads: Sequence[str]) -> Iterator[list[str]]:
-    """What may distinguish the runs, one text per run, the most telling first."""
+    """Facts that may distinguish the runs, one text per run, the clearest first."""
     yield [header.device_phrase.partition(",")[0] for header in headers]
     yield [header.model.precision for header in headers]
     if loads:

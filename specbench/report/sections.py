@@ -30,8 +30,8 @@ def screen(report: Report, block: Block, part: Part = SPEEDUP) -> Table:
     """The short table of a temperature: mean speedup, tokens/s and MAT, then a column per task.
 
     `part` is the number of each task's column, the speedup with or without its interval. If no
-    method has a speedup, the table has none, and MAT on each task. Where room is short, the last
-    tasks go first. `block` has the results at the temperature.
+    method has a speedup, the table has none, and MAT on each task. If there is little room, the
+    last tasks are dropped first. `block` has the results at the temperature.
     """
     *tasks, last_task = report.tasks  # the last one is the mean, or the only task
     is_mean = last_task.name == MEAN

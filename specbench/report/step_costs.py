@@ -32,7 +32,7 @@ def _share_of_bound(method: MethodResults) -> str:
 
 
 _FAST = 1e12
-"""Bytes/s from which on the speed of reading is shown in TB/s, else in GB/s."""
+"""From this many bytes/s on, the speed of reading is shown in TB/s, otherwise in GB/s."""
 
 
 def _figures(number: float) -> str:

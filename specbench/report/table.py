@@ -25,13 +25,13 @@ class Cell:
     text: str
     """The number as text."""
     tone: Tone = ""
-    """What its interval claims."""
+    """The claim of its interval."""
     is_best: bool = False
     """True for the best of a column."""
     interval: Interval | None = None
     """Its interval, which only some writers show."""
     reason: str | None = None
-    """Why there is no number."""
+    """The reason why there is no number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Column:
     task: str = ""
     """The title of the task above the heading, which neighbouring columns share."""
     rank: int = 0
-    """Columns of the highest rank go first where room is short; rank 0 stays."""
+    """Columns of the highest rank are dropped first if there is little room; rank 0 stays."""
     short: str = ""
     """The heading for a narrow place."""
 
@@ -87,7 +87,7 @@ class Table:
     """Columns and groups of rows below a title."""
 
     title: str
-    """What the table shows; may be empty."""
+    """The title; may be empty."""
     columns: tuple[Column, ...]
     """All columns but that of the labels."""
     groups: tuple[Group, ...]

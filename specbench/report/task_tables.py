@@ -41,7 +41,7 @@ class Part:
 
 
 def tone(result: TaskResult) -> Tone:
-    """The colour of the speedup of a method on a task: what its test claims.
+    """The colour of the speedup of a method on a task, from the claim of its test.
 
     "good" and "bad": significantly above and below 1, after correcting for all methods of the
     column. "unsure": not significant, or not tested since the machine's variance is unknown.

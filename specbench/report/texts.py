@@ -29,7 +29,7 @@ class Note:
     """One line of the footer."""
 
     label: str
-    """What it is about."""
+    """Its subject."""
     text: str
     """The sentence."""
     is_warning: bool = False
@@ -37,7 +37,7 @@ class Note:
     key: str = ""
     """Its entry in `texts.toml`; empty in the notes of a judge."""
     numbers: Numbers = field(default_factory=dict, compare=False)
-    """What its sentence says; empty in the notes of a judge."""
+    """The numbers in its sentence; empty in the notes of a judge."""
 
 
 def make_note(key: str, info: RunHeader | None = None, /, **numbers: Any) -> Note:
@@ -200,4 +200,6 @@ _FORMS: Mapping[str, Callable[[Any], str]] = {
     "range": _range,
     "sentence": str.capitalize,
 }
-"""What writes a number in each form. `several`, `few`, `count NOUN` and `span UNIT` are beside."""
+"""The function that writes a number in each form. `several`, `few`, `count NOUN` and `span UNIT`
+are separate.
+"""

@@ -1,4 +1,4 @@
-"""The verdict on a run: which method is the fastest, and how sure that is, in sentences."""
+"""The verdict on a run in sentences: the fastest method, and the certainty of that claim."""
 
 from math import comb
 
@@ -45,7 +45,7 @@ def _no_speedup(run: RunMetrics, temperature: float) -> str:
 
 
 def _none_is_faster(run: RunMetrics, ranking: Ranking) -> list[str]:
-    """Sentences for a run in which vanilla is the fastest: which method comes closest to it.
+    """Sentences for a run in which vanilla is the fastest: they name the closest method.
 
     A second one says if the difference is not significant. `ranking` has the methods but vanilla,
     the fastest first, and their tests.

@@ -27,7 +27,7 @@ class _Warning(NamedTuple):
     key: str
     """Its entry in `texts.toml`."""
     numbers: Numbers
-    """What its sentence says."""
+    """The numbers in its sentence."""
 
 
 def warnings(run: RunMetrics) -> Iterable[Note]:

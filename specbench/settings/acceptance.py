@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parent / "accepted"
 
 
 class Acceptance(msgspec.Struct, frozen=True):
-    """What a method accepted with some settings."""
+    """The acceptance of a method with some settings."""
 
     options: dict[str, Any]
     """The settings; the rest is the paper's."""
@@ -32,7 +32,7 @@ class AcceptanceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: str
     """Its name."""
     prompts: str
-    """What it answered."""
+    """Description of the prompts it answered."""
     weights: dict[str, str]
     """From "target" and kinds of draft weights to the sha256 of their tensors."""
     methods: dict[str, tuple[Acceptance, ...]]

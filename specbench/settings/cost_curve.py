@@ -23,7 +23,7 @@ MEASURE_HINT = "Measure it here: specbench tune cost --model M --method A,B --ou
 
 
 class MethodCost(msgspec.Struct, frozen=True):
-    """Times of a method beside the target's: of its drafts, and of its prefill."""
+    """Times of a method in addition to the target's: of its drafts, and of its prefill."""
 
     kind: ProfileKind
     """The kind of its profile, whose axes decide the time of a draft."""
@@ -64,9 +64,9 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
     prefill: tuple[tuple[float, ...], ...]
     """Time of vanilla's prefill [blocks, lengths]."""
     methods: dict[str, MethodCost] = {}
-    """By the spelling that was asked for."""
+    """By the requested spelling."""
     process: float = 0.0
-    """Variance of the logarithm of a step's time that one setting, entered twice, has."""
+    """Variance of the logarithm of a step's time between two entries of one setting."""
     num_pairs: int = 0
     """Settings that were entered twice."""
 
@@ -109,8 +109,8 @@ def read_curve(folder: str | Path) -> Curve:
 
 
 def _problems(curve: Curve) -> Iterator[str]:
-    """A sentence for each table of a curve that has another size than its axes, or times that
-    cannot be.
+    """A sentence for each table of a curve whose size does not fit its axes, or with impossible
+    times.
     """
     for name in ("threads", "rows", "lengths"):  # the axes
         axis = getattr(curve, name)

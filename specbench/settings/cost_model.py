@@ -1,4 +1,4 @@
-"""The time of an answer: how often it pays each cost of a curve, times these costs."""
+"""The time of an answer: the number of times it pays each cost of a curve, times these costs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from specbench.settings.cost_curve import MEASURE_HINT, Curve, MethodCost
 from specbench.settings.walk import Walk
 
 MOST_FALL = 0.5
-"""Share of a step at the middle context that shorter contexts may save: the weights are read in
-any case. It bounds slopes that noise made too steep.
+"""Largest share of a step at the middle context that shorter contexts may save: the weights are
+always read. It bounds slopes that noise made too steep.
 """
 LEAST_STEP = 0.6
-"""Least share of the step measured at the middle context that a fit over all contexts may give:
-lengths that were disturbed do not take a step further down.
+"""A fit over all contexts may not give less than this share of the step measured at the middle
+context: disturbed lengths do not lower a step further.
 """
 
 
@@ -29,7 +29,7 @@ class CostModel:
 
     The columns of both are, in this order:
       - a step of the target by rows, at the middle context [rows]
-      - what a step takes per token of context, and per row and token of context [2]
+      - the extra time of a step per token of context, and per row and token of context [2]
       - vanilla's prefill by length [lengths]
       - of a method also its draft by knot [knots], and what its prefill adds [lengths]
     """
@@ -136,8 +136,8 @@ class CostModel:
 def fit_steps(steps: FloatArray, curve: Curve) -> FloatArray:
     """The costs of a step of the target [resamples, rows + 2], by a linear fit over contexts.
 
-    The first columns are the time of a step by rows at the middle context. The last two are what
-    it takes per token of context, and per row and token of context.
+    The first columns are the time of a step by rows at the middle context. The last two are the
+    extra time per token of context, and per row and token of context.
 
     Args:
         steps: measured times, in steps of vanilla [resamples, lengths, rows].
@@ -197,7 +197,7 @@ def _fit_slopes(
 
 
 def _rise_per_token(slopes: FloatArray, rows: FloatArray) -> FloatArray:
-    """What a step of each number of rows takes more per token of context [resamples, rows]."""
+    """The extra time per token of context of a step, by number of rows [resamples, rows]."""
     slope, slope_per_row = slopes[:, :1], slopes[:, 1:]
     return slope + slope_per_row * rows
 

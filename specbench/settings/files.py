@@ -6,7 +6,7 @@ model = "tiny"                   # of this model only; may be left out
 total_tokens = 12
 depth = 3
 
-A static tree is there with its paths: `tree = [[0], [1], [0, 0]]`.
+A static tree is written with its paths: `tree = [[0], [1], [0, 0]]`.
 
 A file that `specbench tune` wrote also says where it was measured (`fits`), and with which
 weights: see `specbench.settings.tuned_settings`.
@@ -40,7 +40,7 @@ class SettingsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     methods: dict[str, dict[str, Any]]
     """Options by method, or by its label ("sps:weights=A") if it is there with several weights."""
     title: str = ""
-    """What it is, for a reader."""
+    """Description for readers."""
     model: str = ""
     """The only model that it is for; empty for any."""
     fits: dict[str, str] = {}

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 ROWS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 60)
 """Rows of a step that the warm-up of a run times, up to the run's largest draft; also the sizes
-of the trees that a tune tries. They are denser where a row more changes the speed most.
+of the trees that a tune tries. They are denser where one more row changes the speed most.
 """
 TILES = (4, 8, 16, 32, 64)
-"""Rows that kernels compute at once. A step becomes slower in jumps, right behind them."""
+"""Rows that kernels compute at once. A step becomes slower in jumps right after these numbers."""
 STEP_ROWS = tuple(sorted({*ROWS, *(tile + offset for tile in TILES for offset in (-1, 0, 1))}))
 """Row counts that a cost curve measures: `ROWS`, and one row either side of each tile."""
 
@@ -30,7 +30,7 @@ TRIED_COPIES = (1, 2, 3, 4, 6, 10, 16, 24)
 """Draft tokens of the copies from text that a tune tries: they cost nothing to draft."""
 
 SHIPPED_NODES = (2, 3, 4, 6, 8, 12, 16)
-"""Nodes of the static trees with shipped acceptance: up to what is cheap on a CPU."""
+"""Nodes of the static trees with shipped acceptance, up to sizes that are cheap on a CPU."""
 SHIPPED_CHAINS = (1, 2, 3, 4, 6)
 """Draft tokens of the chains with shipped acceptance."""
 SHIPPED_WINDOWS = ((3, 1), (3, 2), (3, 3), (4, 3), (5, 3))

@@ -1,4 +1,4 @@
-"""What the files of acceptance profiles and of cost curves have in common."""
+"""Common parts of the files of acceptance profiles and of cost curves."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,7 +27,7 @@ def check_same(title: str, where: tuple[str, str], compared: Iterable[Compared],
 
     Args:
         title: the first line of the error.
-        where: what stands behind the first and the second value, such as "in the curve".
+        where: the words after the first and after the second value, such as "in the curve".
         compared: the properties.
         hint: how to get sides that agree.
 
@@ -57,7 +57,7 @@ def read_json(path: Path, header_type: type[Header], what: str, hint: str) -> He
         path: of the file.
         header_type: the struct of all that the file holds.
         what: names the file in errors, such as "Cost curve".
-        hint: what errors tell the user to do.
+        hint: the advice in errors.
 
     Raises:
         UserError: there is no such file, or it is damaged or of a newer version.

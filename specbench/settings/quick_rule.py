@@ -25,19 +25,23 @@ if TYPE_CHECKING:
     from specbench.engine.drafter import Drafter
 
 EQUAL = 1.03
-"""Settings within this factor of the best are equal: the paper's win, else the smallest."""
+"""Settings within this factor of the best are equal: the paper's settings win, or else the
+smallest.
+"""
 LIKELY = 1.2
-"""Settings beyond this factor of the best are not tried again: one trial is wrong by less."""
+"""Settings beyond this factor of the best are not tried again: the error of a trial is smaller."""
 LEAST_MAT = 1.15
-"""Settings that accept fewer tokens are not tried: they gain less than a time is wrong by."""
+"""Settings that accept fewer tokens are not tried: their gain is smaller than the error of a
+time.
+"""
 NUM_ROUNDS = 4
 """Rounds after the first trial. Each tries every remaining setting once."""
 ROUNDS_S = 2.0
-"""Seconds after which no other round begins, so that a warm-up stays short."""
+"""No round begins after this many seconds, so that a warm-up stays short."""
 CUT_COST = 1.5
-"""Cost of a step, in steps of vanilla, up to which a draft of unknown acceptance is cut."""
+"""A draft of unknown acceptance is cut until its step costs at most this many steps of vanilla."""
 CHANGE_ACCEPTANCE = {"weights", "datastore", "scope"}
-"""Options with which a method accepts other drafts than those that are known."""
+"""Options that make the known acceptance of a method invalid."""
 
 TimeStep = Callable[[], float]
 """Takes some whole steps, drafting included, and returns the mean seconds of one."""
@@ -49,12 +53,12 @@ KnownAcceptance = Callable[[RunMethod], Sequence[Acceptance]]
 
 @dataclass(slots=True)
 class Trial:
-    """Some settings of a method that are tried."""
+    """A trial of some settings of a method."""
 
     acceptance: Acceptance
     """The settings, with the tokens that a step emits."""
     time_step: TimeStep
-    """Tries them."""
+    """The function that tries them."""
     costs_s: list[float] = field(default_factory=list)
     """Seconds per token of each trial."""
 
@@ -146,7 +150,7 @@ def _fastest_options(
 ) -> dict[str, Any]:
     """The options of a method's fastest settings, by their seconds per token in short trials.
 
-    A step is never faster than the target's part of it, so that most settings need no trial.
+    A step is never faster than the target's part of it, so most settings need no trial.
     Among equally fast ones the paper's win, else those with the fewest rows.
 
     Args:
@@ -192,8 +196,8 @@ def _fastest_options(
 def _try_again(trials: Sequence[Trial]) -> None:
     """Try several settings in up to `NUM_ROUNDS` further rounds, which begin in `ROUNDS_S`.
 
-    Each round adds a cost to every trial, the seconds per token of its settings. A single trial
-    has nothing to be compared with. `ROUNDS_S` are seconds.
+    Each round adds a cost to every trial, the seconds per token of its settings. A single trial is
+    not repeated, since there is nothing to compare. `ROUNDS_S` are seconds.
     """
     if len(trials) < 2:
         return
@@ -208,7 +212,7 @@ def _try_again(trials: Sequence[Trial]) -> None:
 def _ratios_to_usual(trials: Sequence[Trial]) -> list[float]:
     """The cost of each trial's settings, in the usual cost of a round.
 
-    What slows a whole round down, such as another program, changes no ratio.
+    Another program that slows down a whole round changes no ratio.
     """
     rounds = zip(*(trial.costs_s for trial in trials), strict=True)
     usual_s = [median(costs_s) for costs_s in rounds]

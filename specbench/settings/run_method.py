@@ -1,7 +1,7 @@
 """A method as it is entered in a run: its options, its weights, and its name in records.
 
-A run's methods are texts in its spec and in run.json. The spec parses them, and an entry here is
-looked up when something asks what it is: names and values are checked before torch is imported.
+A run's methods are texts in its spec and in run.json. The spec parses them. An entry here is
+resolved at its first use; names and values are checked before torch is imported.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RunMethod:
     asked: MethodChoice
     """Its name, with the options that the user gave as texts."""
     weights: Path | Blueprint | None = None
-    """Its checkpoint, once that was found."""
+    """Its checkpoint, once found."""
     settings: SettingsHeader | None = None
     """The source of options that were chosen for the user."""
     loaded: LoadedMethod | None = None
@@ -108,7 +108,7 @@ class RunMethod:
         return replace(method, settings=SettingsHeader(source, replaced, sha256))
 
     def as_before(self, before: MethodHeader | None) -> RunMethod:
-        """The method with the settings of a run that goes on."""
+        """The method with the settings of a continued run."""
         if before is None:
             return self
         kept = kept_options(before, self.settings)
@@ -138,7 +138,7 @@ class RunMethod:
     def decided_by_user(self) -> frozenset[str]:
         """Options that the user gave, and those whose meaning they replace.
 
-        Who gives a tree decides its nodes, too.
+        A given tree also fixes the number of its nodes.
         """
         given = frozenset(self.asked.given)
         alternatives = self.method.alternatives_with(self.options)
@@ -189,7 +189,7 @@ def label_of(asked: MethodChoice, *, has_hash: bool = False) -> str:
 
 
 def _content_hash(path: Path) -> str:
-    """The hash of what a file or folder holds; of its name if it is not there."""
+    """The hash of the content of a file or folder; of its name if it does not exist."""
     with suppress(OSError, SpecbenchError):
         if path.exists():
             return hash_of(identify(path).files)

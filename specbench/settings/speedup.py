@@ -1,7 +1,7 @@
 """The speedup of a setting from its walks and a cost curve, with its interval.
 
-A speedup is defined as in reports: sums of seconds over the prompts of a task, prefill
-included, vanilla's by the method's, and the mean over tasks.
+A speedup is defined as in reports: vanilla's seconds / the method's, each summed over the prompts
+of a task with the prefill, and then the mean over tasks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The settings that this user tuned last, which `--settings auto` takes where they fit.
+"""The settings that this user tuned last. `--settings auto` takes them if they fit.
 
-They are kept per model and temperature, and used only where machine, model, weights and versions
-are equal.
+They are kept per model and temperature, and used only if machine, model, weights and versions are
+equal.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Step(NamedTuple):
-    """A step of a setting, or one that is expected."""
+    """A step of a setting, or an expected step."""
 
     emitted: float
     """Tokens that it emits: accepted draft tokens + 1; a mean if the draft is drawn."""
@@ -23,7 +23,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Walk:
-    """One setting's steps over one stored answer, or the steps that are expected of it.
+    """One setting's steps over one stored answer, or its expected steps.
 
     If the tokens of chains are drawn, a step may begin at any position. Each position occurs
     once per length that a schedule asks for, with how often a step is expected there.
@@ -38,7 +38,7 @@ class Walk:
     num_expanded: int = 0
     """Expansions of dynamic trees in all steps."""
     num_missed: int = 0
-    """Those that the profile lacks. Their children count as not accepted."""
+    """Expansions that the profile lacks. Their children count as not accepted."""
 
     @cached_property
     def accepts(self) -> tuple[float, ...]:
@@ -80,7 +80,7 @@ class Walk:
 
 
 def mat(walks: Sequence[Walk]) -> float:
-    """Mean accepted tokens: emitted tokens by steps, of all answers."""
+    """Mean accepted tokens: emitted tokens / steps, over all answers."""
     num_tokens = sum(walk.num_tokens for walk in walks)
     num_steps = sum(walk.num_steps for walk in walks)
     return num_tokens / max(1, num_steps)

@@ -28,7 +28,7 @@ from specbench.training.recipe import HEADS, fit, new_head
 from specbench.training.work_folder import begin_work, write_settings
 
 HELD_OUT_EVERY = 20
-"""One row in 20 is held out for the log; the same ones if more text follows."""
+"""One row in 20 is held out for the log; they stay the same if more text follows."""
 _MOST_HELD_OUT = 100
 
 

@@ -130,7 +130,7 @@ _HINT = (
 
 
 def read_examples(path: Path, left_out: Counter[str]) -> list[Example]:
-    """The examples of a file. `left_out` counts what is left out of it, by reason.
+    """The examples of a file. `left_out` counts the omitted ones by reason.
 
     Raises:
         UserError: the file is missing, unreadable or empty, or an entry of it is broken; then the

@@ -2,7 +2,7 @@
 
 Optimizers are Muon for the weight matrices inside a model, and AdamW for everything else. Muon
 (Jordan et al. 2024) applies momentum and then replaces the update by the nearest orthogonal
-matrix, found by five Newton-Schulz steps. torch has it since 2.9 only.
+matrix, found by five Newton-Schulz steps. torch has had it only since 2.9.
 """
 
 import math
@@ -49,7 +49,8 @@ class Muon(torch.optim.Optimizer):
 def has_fast_bfloat16(device: str) -> bool:
     """False for an x86 CPU without instructions for bfloat16: float32 is several times faster.
 
-    The engine's `emulates_bfloat16` asks for less: whether torch has no vector instructions for it.
+    The engine's `emulates_bfloat16` is narrower: it is true if torch has no vector instructions for
+    bfloat16.
     """
     is_x86 = platform.machine() in ("x86_64", "AMD64")
     if not device.startswith("cpu") or not is_x86:

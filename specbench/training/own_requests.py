@@ -16,7 +16,7 @@ _OPENING_WORDS = 3
 _OPENING_SHARE = 0.05
 """Largest share of requests that may have the same opening."""
 _OPENING_FREE = 2
-"""Number of requests that may have the same opening in any case."""
+"""This many requests may always have the same opening."""
 _WORD = re.compile(r"\w+")
 
 

@@ -1,7 +1,7 @@
 """Training text that the target writes itself: requests after its chat template, and answers.
 
-The text depends on the seed alone. It is written in chunks, so that a process that was killed
-goes on with its unfinished chunk. A round of requests is written together, then their answers.
+The text depends on the seed alone. It is written in chunks, so that a killed process continues with
+its unfinished chunk. A round of requests is written together, then their answers.
 """
 
 import json
@@ -94,11 +94,11 @@ def write_own_text(
     avoided: Iterable[str],
     say: Say,
 ) -> Counter[str]:
-    """Write dialogues until there are `num_tokens` tokens of answers, or go on with a file.
+    """Write dialogues until there are `num_tokens` tokens of answers, or continue a file.
 
     Requests begin with the `openings` in turn, if there are any. A line of the file has
-    `request`, `prompt_ids`, `answer_ids`, `stop_reason` (eos or length) and `sampled`. Returns
-    what was left out, by reason.
+    `request`, `prompt_ids`, `answer_ids`, `stop_reason` (eos or length) and `sampled`. Returns the
+    numbers of omitted dialogues by reason.
 
     Raises:
         UserError: the model writes no usable requests, or another process writes the file.

@@ -29,13 +29,13 @@ def locked_log(work: Path) -> Iterator[LineFile]:
 def begin_work(
     out: Path, settings: Mapping[str, object], *, is_resumed: bool
 ) -> Iterator[LineFile]:
-    """Lock the work folder below `out`, and give its log, if this training may use it.
+    """Lock the work folder below `out` if this training may use it, and return its log.
 
     A resumed one may have more steps, and more tokens that the target writes.
 
     Raises:
-        UserError: another process trains there, `out` cannot be written, holds something already,
-            or, when resumed, holds no run or one with other settings.
+        UserError: another process trains there, or `out` cannot be written or is not empty; when
+        resumed, it holds no run or one with other settings.
     """
     _check_folder(out, settings, is_resumed=is_resumed)
     with locked_log(out / _WORK_FOLDER) as log:

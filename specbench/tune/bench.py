@@ -1,7 +1,7 @@
 """Measure whole steps of the target and of methods beside steps of vanilla, block by block.
 
-Every step runs in the engine's own loop. Right tokens are planted in the drafts, outside of the
-timed region, so that steps accept 0, 1 and 2 draft tokens in turn, whatever the weights.
+Every step runs in the engine's own loop. Right tokens are planted in the drafts, outside the timed
+region, so that steps accept 0, 1 and 2 draft tokens in turn with any weights.
 """
 
 from __future__ import annotations
@@ -29,24 +29,28 @@ from specbench.tune.timed import EnoughSteps, TimedDrafter, Turn, TurnDrafter
 from specbench.types import Request
 
 VANILLA_STEPS = 3
-"""Steps of vanilla before and after each turn of a number of rows, which it is compared with."""
+"""Steps of vanilla before and after each turn of a number of rows; the turn is compared with
+them.
+"""
 STEPS_PER_TURN = 4
 """Steps of such a turn: a median of three remains, since the first one is left out."""
 STEPS_PER_VISIT = 10
-"""Steps that each completion of a method is timed for."""
+"""Timed steps of each completion of a method."""
 NUM_WARMUP_STEPS = 4
-"""The first of these steps, which are left out: they read weights that are not in the caches."""
+"""Number of first steps that are left out: they read weights that are not in the caches."""
 
 
 class Knot(NamedTuple):
-    """A size of a method's draft that is measured."""
+    """A measured size of a method's draft."""
 
     label: str
     """The method."""
     number: int
-    """Of the size, among the method's."""
+    """Index of the size among the method's sizes."""
     copy: int
-    """1 for the largest size's second drafter, which shows what a process adds; else 0."""
+    """1 for the second drafter of the largest size, which shows the variation between processes;
+    otherwise 0.
+    """
     drafter: Drafter
     """Makes drafts of this size."""
 
@@ -61,7 +65,7 @@ class Visit(NamedTuple):
     length_index: int
     """Index of the prompt's length."""
     knot: Knot
-    """What was measured."""
+    """The measured knot."""
     ratios: list[float]
     """Time of each step / vanilla's beside it."""
     rows: list[int]
@@ -69,7 +73,7 @@ class Visit(NamedTuple):
     contexts: list[int]
     """Tokens before each step."""
     start: float
-    """What its prefill adds to vanilla's / vanilla's step."""
+    """Extra time of its prefill over vanilla's / vanilla's step."""
 
 
 class RowTimes(NamedTuple):
@@ -83,7 +87,7 @@ class RowTimes(NamedTuple):
 
 @dataclass
 class Bench:
-    """A loaded target with requests of three lengths, and what was measured so far."""
+    """A loaded target with requests of three lengths, and the measurements so far."""
 
     target: Target
     clock: DeviceClock
@@ -92,7 +96,7 @@ class Bench:
     requests: list[Request]
     """By length, the shortest first."""
     threads: Threads
-    """As vanilla decodes."""
+    """CPU threads as vanilla uses them."""
     random: Random = field(default_factory=lambda: Random(0))
     """Draws the order of what is measured."""
     visits: list[Visit] = field(default_factory=list)
@@ -111,9 +115,9 @@ class Bench:
     def __post_init__(self) -> None:
         """Choose the numbers of threads to measure, and let vanilla answer the requests.
 
-        Vanilla's number is always measured. The best one for the largest steps is measured too, if
-        it is another, and if runs choose their threads by measuring. `self.threads` is vanilla's
-        number of CPU threads, and who chose it; `self.requests` are by prompt length.
+        Vanilla's number is always measured. The best number for the largest steps is measured too,
+        if it differs and runs choose their threads by measuring. `self.threads` is vanilla's number
+        of CPU threads, and who chose it; `self.requests` are by prompt length.
         """
         self.thread_counts = (self.threads.num,)  # numbers of threads to measure
         if self.threads.chosen_by == "measured":  # else given, or by default

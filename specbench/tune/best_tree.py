@@ -24,15 +24,14 @@ class _TriedTree(NamedTuple):
 def best_tree(
     profile: Profile, label: str, num_nodes: int, prompts: Container[str] | None = None
 ) -> list[Ranks]:
-    """The static tree of `num_nodes` nodes that gets most draft tokens accepted.
+    """The static tree of `num_nodes` nodes with the most accepted draft tokens.
 
     Returns the paths of all nodes but the root. A path has the rank of the draft token at each
     depth, from 0 for the best one: (0, 2) is the third best token after the best one.
 
     The tree has the paths that the answers take most often, counted at the steps of a decode.
-    No path is more frequent than its parent's, so that they form a tree. Where steps begin
-    depends on the tree in turn, so that this takes some rounds; the tree with the fewest steps
-    wins.
+    No path is more frequent than its parent's, so they form a tree. The starts of steps depend on
+    the tree in turn, so this takes some rounds. The tree with the fewest steps wins.
 
     Args:
         profile: has the method's ranks of the answers' tokens.
@@ -80,7 +79,7 @@ def ranked_path(answer: Answer, label: str, position: int) -> Ranks:
 def _paths_at_steps(paths: Sequence[Ranks], tree: Container[Ranks]) -> Iterator[Ranks]:
     """The paths of an answer at the positions where steps begin, if all steps draft `tree`.
 
-    A path that the tree lacks is accepted as far as the tree has its beginning.
+    If the tree lacks a path, the longest beginning that it has is accepted.
 
     Args:
         paths: per position of the answer, the ranks of its next tokens among the draft tokens;

@@ -1,4 +1,4 @@
-"""Which of a method's settings is chosen, of those that were measured."""
+"""The choice among the measured settings of a method."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from specbench.tune.labels import read_label
 from specbench.tune.predict import Prediction
 
 NO_SETTINGS = ("weights", "datastore", "scope", "other")
-"""Options that are not settings: they say what a method drafts with."""
+"""Options that are not settings: they name the sources that a method drafts with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A setting with what was expected and measured of it on the second half of the prompts."""
+    """A setting with its expected and measured speedup on the second half of the prompts."""
 
     method: RunMethod
     """The method with the setting."""
     predicted: Prediction | None
-    """None outside of profile or curve."""
+    """None if profile or curve do not cover it."""
     measured: Estimate | None = None
     """Its speedup; None if it could not be measured."""
 
@@ -38,7 +38,7 @@ class Choice:
     """A method's settings: the chosen one, the paper's, and all that were measured."""
 
     label: str
-    """The method as it was asked for."""
+    """The requested method."""
     best: Tried
     """The chosen one."""
     paper: Tried
@@ -84,7 +84,7 @@ def choose(
     """A method's choice: the best by prediction, unless the paper's was measured faster.
 
     Args:
-        label: the method as it was asked for.
+        label: the requested method.
         methods: the method with each of the settings that were measured, the best by prediction
             first, the paper's included.
         predictions: of those settings that the acceptance profile and the cost curve cover.

@@ -34,9 +34,9 @@ from specbench.tune.timed import PLANTED_TOKENS
 from specbench.types import BASELINE, Request
 
 LEAST_BLOCKS = 3
-"""Blocks that are measured in any case: an interval needs several."""
+"""Fewest measured blocks: an interval needs several."""
 MOST_BLOCKS = 6
-"""Blocks after which further ones change little."""
+"""Most blocks: further ones change little."""
 _SHAPE = (
     "num_hidden_layers",
     "hidden_size",

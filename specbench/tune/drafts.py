@@ -1,4 +1,4 @@
-"""A step's draft as a replay sees it: its rows, and how many of its tokens are accepted."""
+"""A step's draft as a replay sees it: its rows, and its number of accepted tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Outcome(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """A step's draft, and what may be accepted of it."""
+    """A step's draft, and the possible numbers of its accepted tokens."""
 
     num_nodes: int
     """Rows of the step, the root included."""
@@ -29,7 +29,7 @@ class Draft(NamedTuple):
     num_expanded: int = 0
     """Expansions of a dynamic tree."""
     num_missed: int = 0
-    """Those that the profile lacks."""
+    """Expansions that the profile lacks."""
 
 
 DraftAt = Callable[[Answer, int, int | None], Draft]
@@ -42,7 +42,7 @@ def certain(num_nodes: int, num_accepted: int) -> Draft:
 
 
 def num_accepted(tokens: Sequence[int], parents: Sequence[int], answer: Sequence[int]) -> int:
-    """Depth of the longest path of a tree that an answer continues along.
+    """Depth of the longest path of a tree along which an answer continues.
 
     Args:
         tokens: of the nodes, the root first.

@@ -1,4 +1,4 @@
-"""The plan of a profile or a cost curve, and which methods can have one."""
+"""The plan of a profile or a cost curve, and the methods that can have one."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from specbench.types import ProfileKind, Sampling
 Say = Callable[[str], None]
 """Receives a line of text."""
 SEEDS = 3
-"""Answers to each prompt above temperature 0: an answer is only one of many."""
+"""Number of answers to each prompt above temperature 0: one answer is only one of many."""
 
 
 class EnginePlan(NamedTuple):
     """A plan for the engine in this process, with its setup."""
 
     plan: Plan
-    """What is completed."""
+    """The prompts to complete."""
     setup: EngineSetup
     """Its setup, with the type that plans of the engine have."""
     is_offline: bool = False
@@ -107,7 +107,7 @@ def kinds_of(
 
 
 def _reason_for_no_profile(drafter: Drafter, sampling: Sampling) -> str:
-    """Why a drafter can have no acceptance profile with this sampling; "" if it can have one.
+    """The reason why a drafter cannot have an acceptance profile with this sampling; "" if it can.
 
     `drafter.profile` names the kind of data that a profile stores, None if it says none;
     `drafter.rule` decides which draft tokens are accepted; `lossless` keeps the target's

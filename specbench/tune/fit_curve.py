@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NUM_DIGITS = 6
 """Digits of the times in a file."""
 TRIMMED = 0.25
-"""Share of the shortest and of the longest times that a mean leaves out, so that few disturbed
+"""A mean leaves out this share of the shortest and of the longest times, so that a few disturbed
 steps do not matter.
 """
 
@@ -84,7 +84,7 @@ def _method_cost(
     units: FloatArray,
     visits: Sequence[Visit],
 ) -> MethodCost:
-    """What a method adds to times of steps and prefills, in vanilla's steps at the middle length.
+    """A method's extra times of steps and prefills, in vanilla's steps at the middle length.
 
     Args:
         measured: the method's kind of profile, and its knots: sizes of draft that times are for.

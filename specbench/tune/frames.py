@@ -41,7 +41,7 @@ def curve_frame(curve: Curve) -> DataFrame:
 
 
 def prediction_frame(predictions: Iterable[Prediction]) -> DataFrame:
-    """One row per setting, with the fields of `Prediction` but `options`."""
+    """One row per setting, with the fields of `Prediction` except `options`."""
     import pandas as pd
 
     columns = [name for name in Prediction.__slots__ if name != "options"]

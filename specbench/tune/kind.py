@@ -1,4 +1,4 @@
-"""A kind of profile: what is recorded of a method's drafts, and how settings are replayed."""
+"""A kind of profile: the record of a method's drafts, and the replay of settings from it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from specbench.tune.recorder import Recorder
 
 
 class SizedDraft(NamedTuple):
-    """A size of a method's draft whose time a cost curve measures."""
+    """A size of a method's draft that a cost curve times."""
 
     knot: dict[str, int]
     """Values of the kind's axes."""
@@ -30,13 +30,13 @@ class Kind:
     """Base of all kinds. One object serves all methods of the kind."""
 
     name: str
-    """As `Drafter.profile` and the files of profiles have it: the name of its module."""
+    """The name of its module, as in `Drafter.profile` and the files of profiles."""
     free_options: Collection[str] = ()
     """Options that may differ from those that were recorded. A tune tries them."""
     bounded_options: Collection[str] = ()
-    """Those of them whose recorded value is the largest that can be replayed."""
+    """The free options whose recorded value is the largest that can be replayed."""
     has_candidates: bool = False
-    """True if the candidates of trees are recorded: `longest_path` tells how good they are."""
+    """True if the candidates of trees are recorded: `longest_path` measures how good they are."""
     is_recorded: bool = True
     """False if drafts are made again from the tokens, so that any option may differ."""
 

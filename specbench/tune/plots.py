@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class MeasuredPrediction(NamedTuple):
-    """A prediction with the speedup that was then measured."""
+    """A prediction with the speedup measured later."""
 
     prediction: Prediction
     measured: float

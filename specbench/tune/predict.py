@@ -46,7 +46,7 @@ class Prediction:
     missed: float
     """Share of a dynamic tree's expansions that the profile lacks."""
     machine: str
-    """Where the cost curve was measured."""
+    """The machine of the cost curve."""
 
 
 def predict(
@@ -85,7 +85,7 @@ def predict_with(
 ) -> list[Prediction]:
     """The predicted speedup of settings on the machine of a cost curve, in their order.
 
-    As `predict`, with the cost model of a curve, which is made once for several calls.
+    Like `predict`, with the cost model of a curve, which is made once for several calls.
 
     Args:
         model: computes the time of steps and prefills from the curve, whose methods have labels.

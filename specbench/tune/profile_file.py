@@ -1,7 +1,7 @@
 """Acceptance profiles: what methods draft at every position of vanilla's answers; their files.
 
-A profile belongs to a model, methods' weights, prompts and a temperature, not to a machine. What
-an array of drafts means is its kind's to say (`specbench.tune.kinds`).
+A profile belongs to a model, methods' weights, prompts and a temperature, not to a machine. The
+kind (`specbench.tune.kinds`) defines the meaning of an array of drafts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from specbench.types import ProfileKind, Sampling, StopReason
 PROFILE_FILE = "profile.json"
 ARRAYS_FILE = "profile.npz"
 MOST_BYTES = 50_000_000
-"""Size of a profile's arrays: what a repository may hold."""
+"""Largest size of a profile's arrays: a repository may hold this much."""
 
 Arrays = Mapping[str, NDArray[Any]]
 """The recorded data of a method by name, with a row per position."""
@@ -73,7 +73,7 @@ class ProfileHeader(msgspec.Struct, frozen=True, kw_only=True):
     model: ModelHeader
     """The target."""
     methods: dict[str, ProfiledMethod]
-    """By the spelling that was asked for."""
+    """By the requested spelling."""
     sampling: Sampling
     """Temperature, top-p and top-k of the answers."""
     max_new_tokens: int
@@ -85,7 +85,7 @@ class ProfileHeader(msgspec.Struct, frozen=True, kw_only=True):
     answers: tuple[AnswerHeader, ...]
     """In the order of the arrays."""
     num_left_out: int
-    """Answers that some method's forward of one row did not reproduce, by rounding."""
+    """Number of answers that some method did not reproduce, because of rounding."""
     versions: dict[str, str]
     """Of specbench, torch and transformers."""
     arrays_sha256: str = ""
@@ -95,7 +95,7 @@ class ProfileHeader(msgspec.Struct, frozen=True, kw_only=True):
 class Answer(NamedTuple):
     """One of vanilla's answers, with the drafts of each method.
 
-    A position is a token of the answer that a step begins from: all but the last.
+    A position is a token of the answer from which a step begins: every token except the last.
     """
 
     about: AnswerHeader

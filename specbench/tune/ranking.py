@@ -1,4 +1,6 @@
-"""Which settings of a method are measured: the fastest by prediction, the paper's, drawn ones."""
+"""The settings of a method that are measured: the fastest by prediction, the paper's, drawn
+ones.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ from specbench.tune.predict import predict_with
 from specbench.tune.profile_file import Profile
 
 NUM_SCREENING_ANSWERS = 6
-"""Answers that all settings of a method are predicted for."""
+"""Number of answers for which all settings of a method are predicted."""
 NUM_KEPT = 12
-"""Settings that are then predicted for all answers of the first half, the fastest of those."""
+"""Number of the fastest settings that are then predicted for all answers of the first half."""
 NUM_BEST = 2
-"""Settings of a method that are measured since they are the fastest by prediction."""
+"""Number of the fastest settings by prediction that are measured per method."""
 
 
 class Halves(NamedTuple):

@@ -30,11 +30,11 @@ from specbench.tune.profile_file import (
 from specbench.types import BASELINE, Completion, Record, Request
 
 MOST_POSITION_BYTES = 4096
-"""Size of what a method may have at one position, compressed: more is seldom needed, and a
-profile of a few hundred answers stays below its own limit.
+"""Largest compressed size of a method's data per position: more is seldom needed, and a profile of
+a few hundred answers stays below its own limit.
 """
 ZIP_BYTES = 1000
-"""Size of the names and sizes in a file of arrays, which come on top."""
+"""Additional size for the names and sizes in a file of arrays."""
 
 
 class _AnswerBackend(EngineBackend):
@@ -201,7 +201,7 @@ def recorded_answer(
 def _num_bytes(label: str, arrays: Arrays) -> int:
     """Bytes of a method's drafts along one answer, compressed.
 
-    They may be `MOST_POSITION_BYTES` per position, and `ZIP_BYTES` for what any file has.
+    The limit is `MOST_POSITION_BYTES` per position, plus `ZIP_BYTES` for parts that every file has.
 
     Args:
         label: the method, for the error.

@@ -1,7 +1,8 @@
 """The steps of any setting in a profile over its stored answers: accepted tokens and rows.
 
-A step begins where the last one ended. Nothing is averaged over positions. If the tokens of a
-chain are drawn, each number of accepted ones has its chance, and the steps are expected ones.
+A step begins where the last one ended. Nothing is averaged over positions. If the tokens of a chain
+are drawn, each number of accepted tokens has a probability, and numbers of steps are expected
+values.
 """
 
 from __future__ import annotations
@@ -79,8 +80,8 @@ def oracle(profile: Profile, label: str) -> list[Walk]:
 def walk_of(answer: Answer, draft_at: DraftAt) -> Walk:
     """The steps over an answer, whose first token is the prefill's.
 
-    A step is expected at a position (a number of answer tokens so far) as often as the steps
-    before it are expected to end there: once or never, unless draft tokens are drawn. With a
+    The expected number of steps at a position (a number of answer tokens so far) is the expected
+    number of earlier steps that end there: one or zero, unless draft tokens are drawn. With a
     schedule of draft lengths, each length at a position has a step of its own.
 
     Args:

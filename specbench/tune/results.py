@@ -17,7 +17,7 @@ from specbench.tune.choice import NO_SETTINGS, Choice, Tried
 from specbench.tune.plots import MeasuredPrediction, agreement
 
 COLUMNS = ("method", "settings", "predicted_speedup", "low", "high", "measured_speedup")
-"""Of `predictions.csv`."""
+"""Columns of `predictions.csv`."""
 
 
 def write_results(folder: Path, choices: Sequence[Choice], setup: EngineSetup, run: Run) -> None:

@@ -1,4 +1,4 @@
-"""Drafters that time the steps of a completion, and end it after these."""
+"""Drafters that time the first steps of a completion, and then end it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from specbench.errors import checked_seconds
 from specbench.measure.local import threads as cores
 
 PLANTED_TOKENS = (0, 1, 2)
-"""Right tokens that the drafts of consecutive steps get: few enough for every draft, and
-different ones, because a step may take longer after some accepted tokens.
+"""Numbers of right tokens in the drafts of consecutive steps: small enough for every draft, and
+different, because a step may take longer after some accepted tokens.
 """
 
 
@@ -121,7 +121,7 @@ class TurnDrafter(Drafter):
     """Takes turns in one completion. Drafts are chains of a wrong token.
 
     The target drops what it committed since the prefill, so that all steps have the same
-    context. Vanilla's only tree size counts, so each number of rows is measured without padding.
+    context. Vanilla's tree size is used, so each number of rows is measured without padding.
     """
 
     def __init__(self, turns: Sequence[Turn], vanilla: Drafter, clock: DeviceClock, target: Target):

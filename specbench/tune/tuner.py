@@ -1,6 +1,6 @@
 """The fastest settings of methods here: profile, cost, predict, then measure.
 
-Settings are chosen on one half of the prompts. Expected and measured speedups are of the other
+Settings are chosen on one half of the prompts. Expected and measured speedups refer to the other
 half.
 """
 
@@ -39,15 +39,15 @@ from specbench.tune.results import write_results
 from specbench.types import BASELINE
 
 DEFAULT_NUM_PROMPTS = 4
-"""Prompts of a task without --limit: two for each half, so that a tune takes minutes."""
+"""Prompts per task without --limit: two for each half, so that a tune takes minutes."""
 NUM_DRAWN = 2
-"""Settings that are drawn from the rest and measured, which shows how good predictions are."""
+"""Number of settings drawn from the rest and measured, to show how good predictions are."""
 SHORT_MINUTES = 2
-"""Goal up to which only one of those is measured."""
+"""Up to this goal, only one of those is measured."""
 CURVE_SHARE = 3
-"""The part of the time that the cost curve gets: one in this many minutes."""
+"""The cost curve gets one in this many minutes."""
 CHANGED = 1.2
-"""Ratio of vanilla's step times above which the speed of the machine has changed."""
+"""The machine's speed has changed if the ratio of vanilla's step times exceeds this."""
 CHANGED_WARNING = (
     "Vanilla's step took {:.0%} of its time in the cost curve: the machine's speed changed."
 )
@@ -69,19 +69,17 @@ def tune(
 
     `tune("tiny", "eagle2,medusa", output="tunes/mine", minutes=2)`
 
-    What is in the folder already is not made again. The folder gets `profile/`, `cost/`,
+    Parts that are already in the folder are not made again. The folder gets `profile/`, `cost/`,
     `run/`, `settings.toml`, `predictions.csv` and plots.
 
     Args:
         model: a known model, a folder or a Hub id.
         methods: methods with options, which bound what is tried.
         output: the folder.
-        minutes: a goal for the whole, kept by fewer blocks of the curve and fewer drawn settings.
-        offline: use no network.
-        say: receives a line per finished sample and message.
-        progress: receives the events instead.
-        chosen: receives the choices before they are written.
-        values: further fields of `specbench.log.spec.SpecValues`, as `profile` takes them.
+        minutes: a goal for the whole tune; fewer blocks of the curve and fewer drawn settings keep
+        it. offline: use no network. say: receives a line per finished sample and message. progress:
+        receives the events instead. chosen: receives the choices before they are written. values:
+        further fields of `specbench.log.spec.SpecValues`, as `profile` takes them.
 
     Raises:
         UserError: what `profile` and `cost` refuse, or a folder of another model or machine.
@@ -160,7 +158,7 @@ def _check_profile(folder: Path, profile: Profile, engine_plan: EnginePlan) -> N
     Args:
         folder: of the profile, for the error.
         profile: the stored one.
-        engine_plan: what is asked for now: the model, the methods and the prompts.
+        engine_plan: the model, the methods and the prompts that are requested now.
 
     Raises:
         UserError: model, weights, prompts, lengths or methods differ.
@@ -286,7 +284,7 @@ def _run_settings(
 
 
 def _compare_steps(metrics: RunMetrics, curve: Curve, progress: Progress) -> None:
-    """Report if vanilla's steps took another time in the run than in the curve."""
+    """Report if the time of vanilla's steps differs between the run and the curve."""
     step_s = metrics.cost(BASELINE, metrics.temperatures[0]).step_s
     if not isinstance(step_s, Estimate):
         return

@@ -86,7 +86,7 @@ class TracedStep:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Figures of an answer from a server, beside its times. None is unknown."""
+    """Figures of an answer from a server, in addition to its times. None stands for unknown."""
 
     began_s: float
     """Seconds from the start of the block to the request."""
@@ -110,14 +110,14 @@ class Serving:
 class Completion:
     """Output of one request, and the time it took.
 
-    `1 + sum(accept_lengths) == num_tokens` always: the prefill's token belongs to no step. What
-    was not measured is None.
+    `1 + sum(accept_lengths) == num_tokens` always: the prefill's token belongs to no step. None
+    stands for values that were not measured.
     """
 
     token_ids: tuple[int, ...]
     """Tokens of the answer."""
     stop_reason: StopReason
-    """What ended it."""
+    """The reason of its end."""
     steps: tuple[Step, ...]
     """Forwards of the target after the prefill."""
     prefill_s: float
@@ -137,8 +137,8 @@ class Completion:
     it would wait for the device.
     """
     outer_s: float | None = None
-    """Seconds of the whole completion by a clock outside of the loop, what the loop does before
-    and after included.
+    """Seconds of the whole completion by a clock outside the loop, including the loop's work before
+    and after.
     """
 
     @property
@@ -159,9 +159,7 @@ class Completion:
 
     @property
     def least_s(self) -> float:
-        """The least of its times, which is negative if the clock went back, and 0 if it stood
-        still.
-        """
+        """The smallest of its times: negative if the clock went back, 0 if it stood still."""
         outer_s = self.wall_s if self.outer_s is None else self.outer_s
         phases = astuple(self.phases) if self.phases else ()
         parts = (self.draft_prefill_s or 0.0, outer_s - self.wall_s, *phases)  # may be zero

@@ -67,7 +67,7 @@ class RecordKey:
 class Record:
     """One line of `samples.jsonl`: the outcome of one key.
 
-    A failed record has neither tokens nor times. What was not measured is None.
+    A failed record has neither tokens nor times. None stands for values that were not measured.
     """
 
     key: RecordKey
@@ -81,7 +81,7 @@ class Record:
     text: str = ""
     """The answer in text."""
     stop_reason: StopReason | None = None
-    """What ended the answer; None if it failed."""
+    """The reason of the answer's end; None if it failed."""
     prefill_s: float | None = None
     """Seconds until the first token is on the host."""
     decode_s: float | None = None
@@ -105,17 +105,17 @@ class Record:
     token_ends: tuple[int, ...] = ()
     """Characters of text up to the end of each token; empty in records of older versions."""
     is_paused: bool = False
-    """The machine paused, so that the times say nothing."""
+    """The machine paused, so the times say nothing."""
     serving: Serving | None = None
     """Figures of an answer from a server."""
     place: int | None = None
-    """Place of the method among those of the request, from 0; None in records of older versions
+    """Place of the method in the order of the request, from 0; None in records of older versions
     and from servers.
     """
     draft_prefill_s: float | None = None
     """Seconds of `decode_s` in which the drafter read the prompt; None on a GPU."""
     outer_s: float | None = None
-    """Seconds of the whole completion by a second clock, outside of the decoding loop."""
+    """Seconds of the whole completion by a second clock, outside the decoding loop."""
     origin: str = ""
     """Id of the run that it was merged from; empty except in merged runs."""
     worker: str = ""
@@ -127,7 +127,7 @@ class Record:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of the answer. For a server that sends text, its own count."""
+        """Tokens of the answer. A server that sends text gives its own count."""
         reported = self.serving.reported_tokens if self.serving else None
         return len(self.token_ids) if reported is None else reported
 

@@ -1,4 +1,4 @@
-"""Answers whose tokens reach the client in a burst: by which clock their decode times are taken."""
+"""Answers whose tokens reach the client in a burst, and the clock of their decode times."""
 
 import math
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ def answer(
 
 
 def decode_s(*records: Record, blocks: Sequence[BlockHeader] = ()) -> list[float]:
-    """The decode times that these records count with; NaN where they are left out."""
+    """The decode times of these records; NaN for those that are left out."""
     column: list[float] = make_table(records, blocks=blocks).frame["decode_s"].tolist()
     return column
 
@@ -78,7 +78,7 @@ NUM_CHUNKS = 9  # fewer arrivals than a quarter of vanilla's 40 steps
 def test_a_burst_has_the_servers_decode_time_or_none(
     gaps_s: Sequence[float], server_s: float | None, expected: tuple[float, float]
 ) -> None:
-    """And so has the other method's answer to the same request, but no answer to another one."""
+    """So has the other method's answer to the same request, but not answers to other requests."""
     records = [
         answer("vanilla", gaps_s=gaps_s, server_s=server_s),
         answer("eagle3", gaps_s=(0.1,) * 25, server_s=2.0),

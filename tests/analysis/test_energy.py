@@ -52,7 +52,7 @@ def test_long_answers_have_an_energy_whose_interval_holds_the_truth() -> None:
 
 
 def test_answers_of_a_few_ticks_have_none() -> None:
-    """Some of them have 0 J: the counter did not move."""
+    """Some answers have 0 J: the counter did not move."""
     short = answers(0.09, 24)
     assert min(answer.energy_j or 0.0 for answer in short) == 0.0
     assert measured(short) == TOO_COARSE

@@ -86,7 +86,7 @@ def test_cells_of_a_run_are_all_there_with_a_number_or_a_reason() -> None:
     described = header(["sps", "medusa", "vanilla", "pld"], ("gsm8k", "alpaca"))
     described["no_checkpoint"] = ["medusa"]
     run = measure(make_run([record("extra"), record(), record("pld")], described), Bootstrap(1))
-    # The baseline is the first, and the others stand as asked for.
+    # The baseline is first, and the others are in the requested order.
     assert run.methods == ("vanilla", "sps", "medusa", "pld", "extra")
     assert set(run.cells) == {
         CellKey(method, 0.0, task) for method in run.methods for task in ("gsm8k", "alpaca", "")

@@ -97,7 +97,7 @@ def test_accepted_tokens_are_the_oracles(run: RunMetrics) -> None:
     assert number(cell.mat) == number(cell.mat_macro) == pytest.approx(23 / 9)
     assert cell.accept_histogram == {1: 6 * 2, 2: 6 * 2, 3: 6 * 3, 4: 6 * 2}
     assert (cell.num_tokens, cell.num_steps) == (6 * BUDGET, 6 * len(LENGTHS))
-    # Of the last step it is unknown whether its third token was a guess.
+    # It is unknown if the third token of the last step was a draft token.
     depths = [(at.num_reached, at.num_accepted) for at in cell.acceptance_by_depth]
     assert depths == [(6 * 9, 6 * 7), (6 * 7, 6 * 5), (6 * 4, 6 * 2)]
 

@@ -54,12 +54,12 @@ def test_a_request_with_more_steps_is_no_memory() -> None:
 
 @pytest.mark.parametrize("is_repeatable", [False, None])
 def test_only_methods_that_repeat_their_drafts_are_judged(is_repeatable: bool | None) -> None:
-    """Older headers do not say it."""
+    """Older headers do not say if drafts repeat."""
     assert not named(answers(FEWER, FEWER), is_repeatable=is_repeatable)
 
 
 def test_a_pool_and_a_merged_run_are_not_judged() -> None:
-    """Their parts may come from other machines, or from other sizes of drafts."""
+    """Parts of such runs may come from other machines, or from other sizes of drafts."""
     assert not named(answers(FEWER, FEWER), uid="")
 
 

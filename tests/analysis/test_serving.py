@@ -169,7 +169,7 @@ def test_counters_that_are_not_of_the_answers_alone_give_no_mat(
 
 
 def test_requests_in_flight_are_those_that_overlap() -> None:
-    """Two in a block of 4 s, three in one of 2 s; one that was interrupted is left out."""
+    """Two requests in a block of 4 s, three in one of 2 s; an interrupted block is left out."""
     spans = {0: [(0.0, 2.0), (1.0, 3.0), (3.0, 1.0)], 1: [(0.0, 2.0)] * 3, 2: [(0.0, 2.0)] * 4}
     records = [
         replace(one, serving=replace(one.serving, began_s=began))
@@ -272,7 +272,7 @@ def test_a_block_whose_counts_contradict_each_other_has_no_mat_but_its_answers(
 def test_recorded_engines_have_the_steps_that_they_counted(
     name: str, mats: dict[str, float]
 ) -> None:
-    """llama.cpp's are those of its counter of drafts: 954 of sps, 745 of EAGLE-3."""
+    """llama.cpp's steps are those of its counter of drafts: 954 for sps, 745 for EAGLE-3."""
     recorded = read_run(RECORDED / name)
     metrics = measured(recorded.at(ONE))
     found = {method: round(number(metrics.pooled(method, 0.0).mat), 2) for method in mats}

@@ -116,7 +116,7 @@ def spiked(generator: np.random.Generator, size: int) -> FloatArray:
 def test_the_interval_covers_the_truth_about_as_often_as_its_level(
     num_clusters: int, sigma: float
 ) -> None:
-    """Answers of very unlike length, heavy-tailed times, acceptance that varies by the sample.
+    """Answers of very different lengths, heavy-tailed times, acceptance that varies by sample.
 
     Runs whose interval is withheld do not count. One set of draws serves all runs: their data
     are independent.

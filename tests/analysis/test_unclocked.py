@@ -52,7 +52,7 @@ def test_a_few_more_than_vanilla_are_chance() -> None:
 
 
 def run_with_build(build_s: float) -> Run:
-    """A run of a method of 1.5x, whose build takes so long."""
+    """A run of a method of 1.5x, whose build takes this many seconds."""
     records = []
     for number in range(10):
         records.append(record("vanilla", str(number), decode_s=1.5))

@@ -34,7 +34,7 @@ def run(
 ) -> RunMetrics:
     """Two tasks, one after the other; `pace` of (method, place) scales a step's 10 ms.
 
-    This field of a record tells the first half of each task's samples from the second.
+    This field of a record distinguishes the first half of each task's samples from the second.
     """
     draw = random.Random(3)
     records: list[Record] = []
@@ -82,7 +82,7 @@ def test_a_second_machine_that_is_slower_is_no_throttled_one(machine_in: str) ->
 
 
 def test_speedups_that_slow_completions_decide_stand_beside_those_of_the_median() -> None:
-    """Every fifth completion of a method takes three times as long, which costs it 1.4 times."""
+    """Every fifth completion of a method takes three times as long, and the total 1.4 times."""
     metrics = run(lambda method, place: 3.0 if method == "pld" and place // 2 % 5 == 0 else 1.0)
     (found,) = of(metrics, "disagreement")
     assert {one["task"] for one in found.numbers["cells"]} == {"gsm8k", "alpaca"}

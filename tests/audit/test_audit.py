@@ -66,7 +66,9 @@ def test_accepting_tokens_that_the_target_rejects_is_a_bug_or_called_lossy(
 
 
 def twins(factor: float) -> tuple[Run, ToyModel, int]:
-    """A run whose method has at one place another token, with `factor` times vanilla's logit."""
+    """A run whose method has a different token at one place, with `factor` times vanilla's
+    logit.
+    """
     llama = random_llama(layers=2)
     target = Target(llama)
     answer = decode(target, Plain(), Request(PROMPTS[0], BUDGET)).token_ids

@@ -1,4 +1,4 @@
-"""Small bugs are found with a chance of 80 % at their effort, which docs/methodology.md has too.
+"""Small bugs are found with a chance of 80 % at their effort, as docs/methodology.md says.
 
 An audit of this effort takes minutes, since a rule judges one tree at a time. Here it judges all
 drafted chains of an audit at once, as a forest.

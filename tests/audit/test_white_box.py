@@ -35,7 +35,7 @@ PROMPTS = [tuple(range(3, 9 + i)) for i in range(8)]
 MODEL = random_llama(layers=2)
 EFFORT = Effort(num_tokens=250, num_outcomes=500)
 CLEAR = ("temperature applied twice", "seed reused in every step")
-"""Bugs that a few hundred tokens show; `benchmarks/audit_power.py` tries all."""
+"""Bugs that a few hundred tokens show; `benchmarks/audit_power.py` tries all bugs."""
 
 
 def native() -> Execution:
@@ -105,7 +105,9 @@ def test_bits_show_a_bug_that_rounding_hides_in_bfloat16() -> None:
 def test_bits_are_asked_for_only_where_plain_steps_of_the_shape_have_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_bug: bool
 ) -> None:
-    """A product over other rows may round otherwise: no fault of a method. Its own fault is one."""
+    """A product over other rows may round differently, which is not a method's fault. Its own error
+    is.
+    """
     target = Target(random_llama(layers=2, hidden_size=64).bfloat16(), native())
     pld = build("pld", target, tmp_path)
     is_decoding, forward = False, target.forward

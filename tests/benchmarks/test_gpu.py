@@ -1,4 +1,4 @@
-"""The suite for a GPU: its rows, its goals, and what of it works without a GPU."""
+"""The suite for a GPU: its rows, its goals, and the parts that work without a GPU."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def specbench(
 ) -> Specbench:
     """The command line, run in this process in an empty folder.
 
-    Reports have no plots, which take longer than all else in a small run.
+    Reports have no plots: those take longer than everything else in a small run.
     """
     monkeypatch.setattr(build, "make_plots", lambda report: ())
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""`specbench datastore build` and `specbench train`, each with the run of what it made."""
+"""`specbench datastore build` and `specbench train`, each with a run of its output."""
 
 from __future__ import annotations
 

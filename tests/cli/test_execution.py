@@ -1,4 +1,4 @@
-"""A run reports how steps were executed, also if that changed during the run."""
+"""A run reports the execution of steps, also if it changed during the run."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def unfused(model: Path, tmp_path: Path) -> Path:
 def test_layers_by_transformers_and_a_recording_that_fails_after_the_warm_up_are_reported(
     specbench: Specbench, unfused: Path, prompt_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In graph mode on a CPU. All recordings are dropped after the warm-up, and fail from then."""
+    """In graph mode on a CPU. All recordings are dropped after the warm-up, and fail from then
+    on.
+    """
     close = Graphs.close
 
     def closed(self: Graphs) -> None:

@@ -110,7 +110,7 @@ def is_told(said: str, told: str) -> bool:
 def _wrong(until: str, commands: Mapping[str, str], folder: Path) -> list[str]:
     """Run commands until their first word or their end, each in a fork of one interpreter.
 
-    Returns those that did not say what they should, or imported something slow.
+    Returns the commands without the expected words, and those that imported something slow.
     """
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, ",".join(SLOW), until],

@@ -79,7 +79,7 @@ KEY = "sk-hunter22-hunter22"
 
 @dataclass
 class Echo(Stub):
-    """A server that sends the key back, `where` it is."""
+    """A server that sends the key back in the place `where`."""
 
     where: str = ""
 

@@ -1,4 +1,4 @@
-"""`--settings auto` from the run to those who read it: resume, repeat, check, audit."""
+"""`--settings auto` in the run, and in the commands that read it: resume, repeat, check, audit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_settings_are_chosen_once_and_everybody_reads_them(
             for n in r.num_nodes}  # fmt: skip
     assert used == {nodes}
 
-    # Another process could choose others: a resumed run goes on with its own.
+    # Another process could choose other settings: a resumed run keeps its own.
     monkeypatch.setattr(
         "specbench.settings.quick_rule.choose_settings", lambda *_: pytest.fail("chosen")
     )

@@ -69,7 +69,7 @@ def test_the_whole_prints_each_methods_settings(
     header = read_run(Path("run")).header.methods["pld"]
     assert header.settings and header.settings.source == "tuned" and header.settings.sha256
 
-    # What was chosen is printed in any case, and the place that cannot be written is named.
+    # The choice is always printed, and the message names the place that cannot be written.
     cache = tmp_path / "a file"
     cache.touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))

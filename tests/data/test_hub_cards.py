@@ -19,7 +19,7 @@ FORMATS = json.loads(Path(__file__).with_name("hub_rows.json").read_text(encodin
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """A Hub with one small file per data set; returns the list of what was asked of it."""
+    """A Hub with one small file per data set; returns the list of its requests."""
     asked: list[tuple[Any, ...]] = []
     load = datasets.load_dataset
 

@@ -1,4 +1,4 @@
-"""The run behind the README's first table, on prompts that no head and no setting was judged on."""
+"""The run of the README's first table, on prompts on which no head and no setting was judged."""
 
 from collections import defaultdict
 from pathlib import Path

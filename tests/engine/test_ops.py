@@ -66,7 +66,7 @@ def test_emulated_bfloat16_is_multiplied_in_float32(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_check_of_operations_includes_a_recording(monkeypatch: pytest.MonkeyPatch) -> None:
-    # On a CPU, experts are read on the host. Record the way that a GPU would take.
+    # On a CPU, experts are read on the host. Record the operations that a GPU would run.
     monkeypatch.setattr(ways, "_one_by_one", ways._gathered)
 
     class Off(TraceRecorder):

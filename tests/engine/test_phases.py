@@ -58,9 +58,9 @@ def test_every_phase_of_every_step_is_timed_once(readings: list[float]) -> None:
     drafter = build("pld", target, Path())
     done = decode(target, drafter, REQUEST, stopwatch=HostStopwatch())
     steps = float(len(done.steps))
-    # The first draft begins before the look at the clock that ends the drafter's prefill.
+    # The first draft begins before the reading of the clock that ends the drafter's prefill.
     assert done.phases == Phases(steps + 1, steps, steps, steps)
-    # The last lap ends at the clock's last look but one, the first begins at the prefill's end.
+    # The last lap ends at the last reading but one, and the first begins at the prefill's end.
     assert done.decode_s == sum(astuple(done.phases)) + 2
 
 
@@ -157,7 +157,7 @@ def test_a_draft_whose_scores_are_nan_fails_in_its_first_step(
     name: str, sampling: Sampling, execution: Callable[[], Execution], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Heads are refused for such weights when they are read, so theirs become NaN after that."""
+    """Reading a head refuses such weights, so its weights become NaN after that."""
     target, method = Target(random_llama(layers=8), execution()), get(name)
     assert method.weights
     folder = WEIGHTS[method.weights](target, tmp_path / name)

@@ -1,4 +1,4 @@
-"""A target whose layers are spread over two GPUs, as tensors that have shapes and devices alone.
+"""A target whose layers are spread over two GPUs, as tensors with only shapes and devices.
 
 Models made from a source of tensors.
 """
@@ -28,7 +28,7 @@ NUM_LAYERS = 4
 
 
 class Empty:
-    """The weights of a small Llama, of which only the shapes matter."""
+    """The weights of a small Llama; only their shapes matter."""
 
     name = "empty"
     config: Mapping[str, Any] = config_of("llama", num_hidden_layers=NUM_LAYERS).to_dict()

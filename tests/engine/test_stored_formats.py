@@ -54,7 +54,9 @@ def llama(folder: Path) -> LlamaForCausalLM:
 
 
 def check_stands_for(folder: Path, plain: PreTrainedModel) -> Target:
-    """The folder decodes over trees as the plain model, and needs the memory that it takes."""
+    """The folder decodes over trees like the plain model, and the estimate of its memory is
+    right.
+    """
     target = load_in(folder)
     with torch.inference_mode():
         logits = plain(torch.tensor([PROMPT])).logits[0, -1]

@@ -3,8 +3,8 @@
     python -m tests.engines.record vllm --command PATH --method eagle3
     python -m tests.engines.record llamacpp --command PATH --model DIR --method sps:weights=DIR/sps
 
-Starts the engine without speculation and with the method, sends the requests that a run sends,
-and writes `tests/support/responses/ENGINE-METHOD.json`. Names of folders are left out.
+It starts the engine without speculation and with the method, sends the requests of a run, and
+writes `tests/support/responses/ENGINE-METHOD.json`. Names of folders are left out.
 """
 
 import argparse
@@ -81,7 +81,7 @@ def long_prompt(prompt: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def exchange(root: str, path: str, body: dict[str, Any] | None = None) -> Exchange:
-    """One request and its response, whatever the status is."""
+    """One request and its response, with any status."""
     data = None if body is None else json.dumps(body).encode()
     headers = {"Content-Type": "application/json", "Connection": "close"}
     request = urllib.request.Request(root + path, data=data, headers=headers)

@@ -62,7 +62,7 @@ def mat(metrics: RunMetrics, method: str) -> float:
 def test_an_engine_gives_our_answers_and_our_mean_accepted_tokens(
     name: str, of_its_own: set[str], temperatures: tuple[float, ...], tmp_path: Path, our_run: Run
 ) -> None:
-    """`of_its_own` are the methods that draft otherwise than ours do. The audit finds nothing."""
+    """`of_its_own` are the methods that draft differently from ours. The audit finds nothing."""
     engine = installed(name)
     specbench.run(
         engine.model, engine.methods, output=tmp_path / "run", backend="server",

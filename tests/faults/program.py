@@ -34,7 +34,7 @@ from tests.support.watching import Watcher
 
 
 def specbench(*arguments: object, folder: Path, **environment: str) -> Said:
-    """Run a command in a folder. Whatever it raises is raised: that would be a raw traceback.
+    """Run a command in a folder. Its exceptions are raised: a user would see a raw traceback.
 
     An exit code of 2 comes with an error message, and 0 without one.
     """
@@ -93,7 +93,7 @@ def check_message(error: UserError) -> None:
 
 @cache
 def model_folder() -> Path:
-    """A small model, saved once a process."""
+    """A small model, saved once per process."""
     folder = Path(tempfile.mkdtemp(prefix="fault-model-"))
     return save_checkpoint(folder / "model")
 

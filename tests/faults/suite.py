@@ -77,7 +77,7 @@ def _run_part(name: str, seeds: range) -> Result:
                     attack(Random(one), Path(folder))
             except KeyboardInterrupt:
                 raise
-            except BaseException as error:  # whatever an attack raises is its failure
+            except BaseException as error:  # any exception of an attack is its failure
                 at = traceback.extract_tb(error.__traceback__)[-1]
                 where = f"{Path(at.filename).name}, line {at.lineno}"
                 result.failures[one] = f"{type(error).__name__} ({where}): {error}"
@@ -86,7 +86,7 @@ def _run_part(name: str, seeds: range) -> Result:
 
 
 def table(results: list[Result]) -> str:
-    """One line an area, and the sum of seconds: tries, failures, seeds and seconds."""
+    """One line per area, and the sum of seconds: tries, failures, seeds and seconds."""
     lines = [f"{'area':24}{'tries':>7}{'failures':>10}{'seeds':>14}{'seconds':>9}"]
     for one in results:
         seeds = f"{one.seeds.start} to {one.seeds.stop - 1}"

@@ -261,7 +261,7 @@ def test_two_methods_of_one_pass_give_no_verdict() -> None:
 
 
 def cut(pool: Run) -> Run:
-    """The pool with one sample a task in all runs but the first."""
+    """The pool with one sample per task in all runs except the first."""
     kept = [r for r in pool.records if not r.key.repeat or r.key.sample_id.endswith("/0")]
     return replace(pool, records=tuple(kept))
 

@@ -1,4 +1,4 @@
-"""Equal answers that take other steps than in the baseline."""
+"""Equal answers whose steps differ from the baseline's."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -103,7 +103,7 @@ def test_an_answer_after_another_dialogue_is_no_pair() -> None:
 
 @pytest.mark.parametrize("name", ["amd-epyc-2-cores", "smollm2-135m-cpu"])
 def test_recorded_passes_are_equal(name: str) -> None:
-    """No honest pair of passes differs, of methods that say now that their drafts repeat."""
+    """No honest pair of passes differs, for methods that now say that their drafts repeat."""
     run = read_run(ROOT / "results" / "recorded" / name)
     methods = [label for label in run.header.methods if label not in ("vanilla", "lookahead")]
     header: dict[str, Any] = {f"methods__{label}__is_repeatable": True for label in methods}

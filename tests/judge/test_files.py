@@ -64,7 +64,9 @@ def test_a_run_without_an_answer_is_not_sound(
 
 
 def test_workers_answer_side_by_side(tmp_path: Path) -> None:
-    """Their answers together may take longer than the run, those of one may not."""
+    """The answers of all workers together may take longer than the run, those of one worker may
+    not.
+    """
 
     def of_workers(*names: str) -> Change:
         def change(lines: list[dict[str, Any]]) -> None:
@@ -180,7 +182,7 @@ def test_a_file_at_hand_that_has_another_hash_is_told(tmp_path: Path) -> None:
 
 
 def test_a_run_whose_speed_is_not_drafted_fails_without_a_baseline(tmp_path: Path) -> None:
-    """Untimed work and a slow vanilla may be honest: they are told."""
+    """Untimed work and a slow vanilla may be honest: they are only reported."""
     remember = CHEATS["remembered_answers"][2]
     made = run_of(lambda at: remember(at) if at["method"] == "pld" else {}, repeats=2)
     cheated = with_header(made, spec__values__repeats=2)

@@ -109,7 +109,7 @@ def everywhere(*methods: str, name: str = "speed") -> Mapping[str, Collection[tu
 
 
 class Case(NamedTuple):
-    """A run, and for each kind of check the cells that fail against the baseline."""
+    """Each run with the cells that fail against the baseline, by kind of check."""
 
     run: Run
     blamed: Mapping[str, Collection[tuple[str, str]]] = {}

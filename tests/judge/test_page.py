@@ -74,7 +74,7 @@ def test_a_run_gives_a_row_per_method_task_and_their_mean() -> None:
 
 
 def test_an_odd_run_costs_the_page_that_run_alone(tmp_path: Path) -> None:
-    """One with options that its method lost since stays; one that cannot be read is named."""
+    """A run with options that its method has lost since then stays; an unreadable run is named."""
     tiny = runs()["tiny"]
     settings = {"source": "tuned", "paper": {"nope": 1, "total_tokens": 60}}
     lost = with_header(tiny, methods__pld__settings=settings)

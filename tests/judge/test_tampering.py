@@ -105,7 +105,7 @@ MORE: dict[str, tuple[Any, str]] = {
         "counts 2 requests and 9 tokens, its records 2 and 8",
     ),
 }
-"""Faults that are found too, and are no kinds of their own in SECURITY.md."""
+"""Further faults that are found, without a row of their own in SECURITY.md."""
 WITH_AUDIT: dict[str, Any] = {
     "times of a method halved": scaled("prefill_s", "decode_s"),
     "one time changed by a nanosecond": scaled("decode_s", factor=1 - 1e-9),

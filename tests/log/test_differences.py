@@ -1,4 +1,6 @@
-"""Roles of the header's fields, differences between two runs, and what each asker makes of them."""
+"""Roles of the header's fields, differences between two runs, and their effect on each
+operation.
+"""
 
 from typing import Any, get_args
 

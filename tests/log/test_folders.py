@@ -1,4 +1,4 @@
-"""Which of several folders can be read as runs."""
+"""Reading several folders as runs: the readable ones are taken."""
 
 from pathlib import Path
 

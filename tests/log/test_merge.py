@@ -205,7 +205,7 @@ def later(run: Run, seconds: float) -> Run:
 
 
 def copies() -> dict[str, list[Run]]:
-    """Runs of which one holds measurements of another, in every disguise that keeps their times."""
+    """Runs that hold measurements of another run, in every disguise that keeps their times."""
     rest = stored(only([3, 4]), "rest")
     both = replace(merged([FIRST, rest]), path=None)
     again = {"pld": 1.1, "vanilla": 1.1}

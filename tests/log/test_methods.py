@@ -1,4 +1,4 @@
-"""The names of methods in tables, and how a table says which settings they had."""
+"""The names of methods in tables, with their settings."""
 
 from __future__ import annotations
 

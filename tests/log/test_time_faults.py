@@ -44,7 +44,7 @@ def honest(num_prompts: int = 6, num_passes: int = 3) -> list[Record]:
 
 
 def copied(records: Sequence[Record], jitter: float = 0.0, num: int = 6) -> list[Record]:
-    """The first `num` answers of the first pass as those of the second one too."""
+    """The run with the first `num` answers of the first pass copied to the second."""
     first = [answer for answer in records if answer.key.repeat == 0][:num]
     keys = {replace(answer.key, repeat=1): answer for answer in first}
     factor = 1 + jitter
@@ -108,7 +108,7 @@ def test_times_that_no_honest_clock_gives_are_found(
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name)
 def test_no_recorded_run_is_accused(path: Path) -> None:
-    """Nor is it if its requests are drawn again with replacement, without repetition."""
+    """Nor is a run whose requests are drawn again, without repetition."""
     run = read_run(path)
     assert [*find_faults(run.header, run.records)] == []
     requests = sorted({answer.key.request for answer in run.records}, key=str)

@@ -46,7 +46,7 @@ def test_the_bytes_of_the_fastest_read_count(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_block_is_larger_than_the_cache_as_large_as_the_weights_and_bounded(
     cache: int, weights: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a cache holds is read faster, and sets no limit."""
+    """Weights in a cache are read faster, and set no limit."""
     monkeypatch.setattr(module, "cache_bytes", lambda device: cache * MIB)
     assert block_bytes(CPU, weights * MIB) == block * MIB
 
@@ -104,7 +104,7 @@ def test_of_the_bandwidths_before_and_after_a_run_the_larger_counts(
 def test_the_nominal_bandwidth_is_that_of_clock_and_bus(
     clock: Any, width: Any, nominal: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of an H100 in the first case."""
+    """The first case is an H100."""
     nvml = FakeNvml(nvmlDeviceGetMaxClockInfo=clock, nvmlDeviceGetMemoryBusWidth=width)
     card = SimpleNamespace(uuid="1")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)

@@ -1,4 +1,4 @@
-"""A plain run and its report name methods that gain by something else than drafting."""
+"""A plain run and its report name methods that gain speed other than by drafting."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ NAMED = {
 `benchmarks/cheat_power.py` runs the others too, which SECURITY.md says are not found in a report.
 """
 REMEMBERING = ("remembers", "keeps files", "remembers seldom")
-"""Are found in a second pass."""
+"""Such methods are found in a second pass."""
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,7 @@ WRONG: dict[str, Any] = {
 
 
 class ClockOf:
-    """A clock that runs, but for one change at a reading."""
+    """A clock that runs, except for one change at a reading."""
 
     def __init__(self, number: int, *, goes_back: bool) -> None:
         self._readings, self._number, self._goes_back = 0, number, goes_back
@@ -82,7 +82,7 @@ def test_the_loop_refuses_times_that_no_clock_gives(
 
 
 def test_a_lap_that_ends_before_it_began_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The laps after it may be long enough to hide it in the sum."""
+    """The laps after the change may be long enough to hide it in the sum."""
     readings = iter([1.0, 2.0, 1.5, 20.0])
     monkeypatch.setattr("specbench.engine.clock.time.perf_counter", lambda: next(readings))
     watch = HostStopwatch()

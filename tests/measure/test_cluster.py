@@ -1,4 +1,4 @@
-"""The driver of a cluster, with workers in this process, who must agree before a run starts."""
+"""The driver of a cluster. Its workers are in this process and must agree before a run starts."""
 
 import socket
 import sys
@@ -169,7 +169,7 @@ def setup(spec: RunSpec | None = None) -> ClusterSetup:
 
 
 def reporting(pld: Mapping[str, Any] | None = None, **environment: Any) -> Change:
-    """A change of a worker's report: these values of pld and of the environment."""
+    """A change of a worker's report: these values for pld and for the environment."""
 
     def change(report: WorkerReport) -> WorkerReport:
         about = report.about

@@ -1,4 +1,4 @@
-"""`--device` on machines with GPUs that torch is told of, for models that fit one, two or none.
+"""`--device` on machines with pretended GPUs, for models that fit one, two or none.
 
 A completion's peak memory counts its own method only, with a fake allocator.
 """
@@ -138,7 +138,7 @@ def test_kernels_are_a_choice_of_their_own_beside_graphs(
 def test_a_model_larger_than_a_gpu_gets_as_many_as_it_needs(
     gpus: list[float], given: str, free: tuple[float, ...], num: int
 ) -> None:
-    """One that is fuller than the first does not end the search."""
+    """A GPU that is fuller than the first does not end the search."""
     gpus += free
     found, name = setup(**LARGE, device=given), f"cuda:0-{num - 1}"
     assert (found.device.name, found.device.num_gpus) == (name, num)
@@ -205,7 +205,7 @@ class FakeGpu:
         self, label: str, *, work: int = 0, kept: int = 0, cached: int = 0, recorded: int = 0,
         used: int = 0,
     ) -> int | None:  # fmt: skip
-        """The peak of a completion that needs `work` for a while, and keeps the others."""
+        """The peak of a completion that needs `work` for a while, and keeps the other bytes."""
 
         def complete() -> Completion:
             self.take(kept + cached + recorded + work)
@@ -231,7 +231,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
 
 
 def test_a_peak_is_without_what_other_methods_hold(gpu: FakeGpu) -> None:
-    """A cache that a drafter grows is its own; the target's counts for every method."""
+    """A drafter's growing cache counts only for its method; the target's counts for every
+    method.
+    """
     assert gpu.peak_of("small", work=7) == LEAST + 10 + 7
     assert gpu.peak_of("large", kept=40) == LEAST + 540
     assert gpu.peak_of("small") == LEAST + 10

@@ -23,7 +23,7 @@ RUN = full_run(methods=("vanilla", "pld"), tasks=("gsm8k", "alpaca"))
 
 
 def passes(number: int, *, sd: float = 0.03) -> Run:
-    """One run of several passes, between which methods differ by this spread."""
+    """One run of several passes; methods differ between passes by this spread."""
     pooled = several(RUN, number, sd=sd)
     return make_run(pooled.records, pooled.header)
 

@@ -47,7 +47,7 @@ def test_a_request_is_begun_by_its_own_method_with_a_few_tokens() -> None:
 
 @pytest.mark.parametrize("name", ["sps", "recycling", "eagle3"])
 def test_tokens_and_steps_are_those_of_an_unprimed_completion(name: str, tmp_path: Path) -> None:
-    """That a prompt leaves no state is in the contract of every method."""
+    """The contract of every method tests that a prompt leaves no state."""
     target = Target(random_llama(layers=8))
     with engine_backend(target, {name: build(name, target, tmp_path)}) as backend:
         for sampling in (Sampling(), Sampling(1.0)):
@@ -70,7 +70,7 @@ def test_a_draft_model_has_prefilled_the_prompt_before_it_is_timed(tmp_path: Pat
 
 
 def test_the_garbage_collector_leaves_alone_what_was_loaded() -> None:
-    """Its search through all of it takes a fifth of a second, in whichever sample it falls."""
+    """Its search through all objects takes a fifth of a second, in any sample."""
     target = Target(random_llama())
     gc.unfreeze()  # what a command has frozen before
     with engine_backend(target, {}) as backend:

@@ -118,7 +118,7 @@ def test_another_machine_needs_force_and_is_a_segment_with_a_warning(
 def test_a_resumed_run_keeps_its_header_and_has_every_record_once(
     tmp_path: Path, first: int, keep: int
 ) -> None:
-    """What is missing is found by key and not by number."""
+    """Missing samples are found by key and not by number."""
     whole = run(tmp_path)
     cut(tmp_path, first, keep)
     again = run(tmp_path)

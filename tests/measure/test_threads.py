@@ -36,7 +36,7 @@ def _same_number_after() -> Iterator[None]:
 
 
 class Clock:
-    """Time that passes by the steps of a machine, which take longer or shorter by chance."""
+    """A clock that the steps of a machine advance; their times vary by chance."""
 
     def __init__(self, seed: int = 0) -> None:
         self.seconds = 0.0
@@ -271,7 +271,7 @@ def test_all_threads_the_cores_and_powers_of_two_are_tried(monkeypatch: pytest.M
 def test_threads_spin_briefly_while_they_wait_unless_the_user_says_otherwise(
     given: dict[str, str], loops: str | None, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other programs get the environment as the user gave it."""
+    """Other programs get the user's environment unchanged."""
     monkeypatch.delitem(sys.modules, "torch")
     own = {**given, "HOME": "/"}
     machine.wait_briefly(own)

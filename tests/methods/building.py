@@ -28,7 +28,7 @@ def complete(
 
 
 class Recording(Drafter):
-    """Drafts like another drafter, and keeps each tree with the text that it was drafted after."""
+    """Drafts like another drafter, and keeps each tree with the text before it."""
 
     def __init__(self, other: Drafter) -> None:
         self.other, self.trees = other, list[tuple[tuple[int, ...], DraftTree]]()

@@ -107,7 +107,7 @@ def vocabulary(vocab: int, size: int) -> dict[str, torch.Tensor]:
 
 
 def eagle3(target: Target, folder: Path, draft_vocab: int | None = None, **changes: Any) -> Path:
-    """An EAGLE-3 head over a draft vocabulary, by default all of the target's but a third.
+    """An EAGLE-3 head over a draft vocabulary, by default two thirds of the target's.
 
     It reads the first three layers, or as many as there are; None leaves that to the formula.
     """
@@ -190,7 +190,7 @@ def mtp(target: Target, folder: Path, **changes: Any) -> Path:
 
 
 def layer_of(target: Target, size: int, kv_heads: int, *, bias: bool) -> Tensors:
-    """The weights that the formats' decoder layers have in common."""
+    """The weights that the formats' decoder layers share."""
     hidden, inner = target.config.hidden_size, target.config.intermediate_size
     heads = target.config.num_attention_heads
     dim = getattr(target.config, "head_dim", None) or hidden // heads

@@ -16,7 +16,7 @@ LAYER_IDS = (1, 2, 4)
 
 @dataclass(frozen=True)
 class Layout:
-    """A published layout: `prefixes` of its keys, where its fields are, and what it computes.
+    """A published layout: `prefixes` of its keys, the places of its fields, and its switches.
 
     `flat` fields stand at the top of config.json, `nested` ones in the object `section`, and
     the layer's own sizes in `layer_section`, if these are named. Files have at most

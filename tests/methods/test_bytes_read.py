@@ -56,7 +56,7 @@ def _attention_reads_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 def said_and_read(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: object
 ) -> tuple[float, list[int]]:
-    """The bytes that a method says, and those that each draft of a completion read."""
+    """The bytes that a method reports, and those that each draft of a completion reads."""
     target = random_target(layers=8, vocab_size=500, hidden_size=64)
     drafter = build(name, target, folder, **options)
     read: list[int] = []
@@ -107,6 +107,6 @@ def test_a_forward_reads_every_weight_but_an_embedding_that_is_no_head(is_tied: 
 
 
 def test_the_parts_for_images_are_not_read() -> None:
-    """And of a model with images, the embedding is the head."""
+    """For a model with images, too, the embedding is the head."""
     model = random_of(config_of("gemma3"))
     assert weight_bytes(model) > pass_bytes(model) == weight_bytes(decoder(model))

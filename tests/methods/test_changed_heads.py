@@ -1,6 +1,6 @@
-"""A head with one thing changed is refused by name, told in the report, or drafts as before.
+"""A head with one change is refused by name, named in the report, or drafts as before.
 
-The table covers the changes that once ran in silence, and those whose error did not name them.
+The table covers changes that once passed in silence, and changes that an error did not name.
 """
 
 import json
@@ -24,7 +24,7 @@ from tests.training.head_models import started
 
 
 class Case(NamedTuple):
-    """A change of a head's config or tensors, and what the error or the note has to say.
+    """A change of a head's config or tensors, and the expected words of the error or the note.
 
     An empty `refused` and `told` mean that the head drafts as the unchanged one, in silence.
     """
@@ -75,7 +75,7 @@ def unchanged(method: str) -> list[int]:
 
 
 def field(name: str, value: Any, method: str = "eagle3") -> Case:
-    """A field that some publisher computes with."""
+    """A field that some publisher uses in its arithmetic."""
     return Case({name: value}, f"has {name} {value!r}", method=method)
 
 
@@ -171,7 +171,7 @@ OF_METHODS: dict[str, dict[str, dict[str, Any]]] = {
         "rope_parameters.partial_rotary": {"rope_parameters": {"partial_rotary_factor": 0.5}},
     },
 }  # fmt: skip
-"""What the error says -> the fields that it is about."""
+"""Words of the error -> the fields they are about."""
 
 CASES: dict[str, Case] = {
     **ARITHMETIC,

@@ -1,4 +1,4 @@
-"""A head of every published layout drafts what its definition drafts, or is refused by key."""
+"""A head of every published layout drafts as its definition does, or is refused by key."""
 
 import json
 from functools import cache

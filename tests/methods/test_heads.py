@@ -66,7 +66,7 @@ VARIANTS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("hydra", {}, {"nodes": 5}),
     ("eagle3", {IDS: [0, 2, 3]}, {"depth": 3, "top_k": 4}),
 ]
-"""Method, what its checkpoint is made with, its options."""
+"""Method, arguments of its checkpoint's maker, options."""
 
 
 @cache

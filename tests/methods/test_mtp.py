@@ -1,6 +1,6 @@
 """MTP: the target's own prediction layer, over its final hidden states.
 
-LayerSkip: a draft is what the target's first layers alone would generate.
+LayerSkip: a draft has the tokens that the target's first layers alone would generate.
 """
 
 import copy

@@ -1,10 +1,10 @@
 """REST: a datastore finds every occurrence, and its most frequent continuations are drafted.
 
-SAM-Decoding: when it copies, what it copies, and that the other drafter misses no step.
-Suffix decoding: what is drafted from which occurrences, and how far.
-Prompt lookup: which n-grams count, and which continuations.
-Lookahead's window: what it holds.
-Token Recycling's table: what a step writes to it, and what is kept from prompt to prompt.
+SAM-Decoding: its copies, their conditions, and the other drafter, which misses no step.
+Suffix decoding: the drafts that follow from occurrences, and their lengths.
+Prompt lookup: the n-grams and continuations that count.
+Lookahead's window and its content.
+Token Recycling's table: the rows that a step writes, and those kept from prompt to prompt.
 """
 
 import random
@@ -111,7 +111,7 @@ STORED = "sam:num_tokens=3,threshold=2,bias=1"
 def test_what_is_drafted_after_a_text(
     spelling: str, text: tuple[int, ...], expected: list[tuple[int, int]] | None, tmp_path: Path
 ) -> None:
-    """None if SAM-Decoding leaves it to the other method, which drafts a tree of 61 nodes."""
+    """None if SAM-Decoding leaves the step to the other method, which drafts a tree of 61 nodes."""
     corpus = TEXTS if "rest" in spelling else CORPUS if "bias" in spelling else []
     drafter = built(spelling, stored(tmp_path, corpus) if corpus else None)
     found = drafted_after(drafter, *text)

@@ -1,4 +1,4 @@
-"""GGUF files as targets: dequantised once, named so, refused clearly."""
+"""GGUF files as targets: dequantised once, named as dequantised, or refused clearly."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the code may not exceed: statements of each room, and counts that warn of dense code.
+"""Limits of the code: statements of each room, and counts that warn of dense code.
 
 `python -m tests.packaging.budgets` prints the counts beside their limits in house.toml.
 """
@@ -93,7 +93,7 @@ def long_files() -> dict[str, int]:
 
 
 def measured() -> dict[str, Mapping[str, float]]:
-    """What the tree has, under the names of the tables in house.toml."""
+    """The counts of the tree, under the names of the tables in house.toml."""
     rooms = counts_of_rooms()
     sources = [path.read_text("utf-8") for folder in FOLDERS for path in source_files(folder)]
     product = [path.read_text("utf-8") for folder in PRODUCT for path in source_files(folder)]
@@ -121,7 +121,7 @@ def measured() -> dict[str, Mapping[str, float]]:
 
 
 def limit_of(table: str, name: str) -> float:
-    """What house.toml allows: by the name, else as any room; nothing, if it has neither."""
+    """The limits in house.toml for a name, or else for any room; none if it has neither."""
     limits: dict[str, float] = HOUSE[table]
     return limits.get(name, limits.get("room", 0))
 

@@ -1,4 +1,4 @@
-"""A clean copy of the checkout, and what is built from it, once for all packaging tests."""
+"""A clean copy of the checkout, and the packages built from it, once for all packaging tests."""
 
 import shutil
 import sys
@@ -13,7 +13,7 @@ FOLDERS = ("specbench", "methods", "datasets", "results/published")
 
 @pytest.fixture(scope="session")
 def source_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the packaged folders and of `tools`, so that builds leave the checkout as it is."""
+    """A copy of the packaged folders and of `tools`, so that builds do not change the checkout."""
     copy = tmp_path_factory.mktemp("source") / "checkout"
     copy.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):

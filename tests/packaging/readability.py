@@ -17,7 +17,7 @@ VAGUE_NAMES = frozenset(
 """Names that do not say what they hold."""
 
 WIDE_LINE = 25
-"""Tokens from which on a line counts as wide."""
+"""A line counts as wide from this many tokens on."""
 
 _NO_CODE = {
     tokenize.COMMENT,

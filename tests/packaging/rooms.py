@@ -1,4 +1,4 @@
-"""Which file of the package imports which, and what that says of its rooms.
+"""Imports between files of the package, and the order of rooms that follows.
 
 `python -m tests.packaging.rooms` prints the floor of each room.
 """
@@ -68,7 +68,7 @@ def imported(tree: ast.AST, module: str) -> Iterator[str]:
 
 
 def _named_by_strings(tree: ast.AST, module: str, known: Iterable[str]) -> Iterator[str]:
-    """Modules named whole by a string, or by a string after the beginning of an f-string."""
+    """Modules named in full by a string, or by a string after the beginning of an f-string."""
     texts = [
         n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)
     ]
@@ -96,7 +96,7 @@ def _prefix(text: ast.JoinedStr, module: str) -> str:
 
 
 def _module_of(name: str, known: Iterable[str]) -> str | None:
-    """The file that an imported name comes from: a module, its package, or what defines it."""
+    """The file of an imported name: a module, its package, or the module that defines it."""
     while name:
         for candidate in (name, f"{name}.__init__"):
             if candidate in known:
@@ -121,7 +121,9 @@ def in_circles(graph: nx.DiGraph) -> set[str]:
 
 
 def heights(graph: nx.DiGraph) -> dict[str, int]:
-    """Folder -> one above the highest that it imports. Those in a circle are on one floor."""
+    """Folder -> its floor, one above the highest that it imports. Folders in a circle share a
+    floor.
+    """
     places = nx.DiGraph()
     places.add_nodes_from(map(folder, graph))
     pairs = ((folder(a), folder(b)) for a, b in graph.edges)

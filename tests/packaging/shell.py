@@ -55,6 +55,6 @@ print(find_spec("specbench.methods.pld").origin)
 
 
 def pip_install(*what: str | Path, cwd: Path, into: Sequence[str | Path] = ()) -> None:
-    """Install without dependencies and without network; `into` are pip's own options."""
+    """Install without dependencies and without a network; `into` are pip's own options."""
     offline = ("--no-index", "--no-deps", "--no-build-isolation", "--quiet")
     output([sys.executable, "-m", "pip", *into, "install", *offline, *what], cwd)

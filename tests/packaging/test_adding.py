@@ -1,4 +1,6 @@
-"""CONTRIBUTING, "How to add things": each done in a copy of the checkout, with no other file."""
+"""CONTRIBUTING, "How to add things": each row is done in a copy of the checkout, without other
+files.
+"""
 
 import shutil
 import sys

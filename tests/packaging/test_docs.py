@@ -40,7 +40,7 @@ LINK = re.compile(r"\]\(([^)#]+)\)")
 BLOCK = re.compile(r"```bash\n(.*?)```", re.DOTALL)
 INLINE = re.compile(r"`((?:specbench|make) [^`]+)`")
 ABSENT = ("NAME", "METHOD", "my_idea")
-"""Methods that documents show and nobody has."""
+"""Methods in documents that do not exist."""
 
 each_document = pytest.mark.parametrize(
     "document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT))
@@ -108,7 +108,7 @@ def test_the_python_that_a_document_shows_runs(
 
 
 def test_the_tree_that_adding_shows_is_one_of_two_branches() -> None:
-    """Its paths are those that its comment names; the table of State has all that it offers."""
+    """Its paths are those that its comment names; the table of State has all of its members."""
     page = text(ROOT / "docs/adding.md")
     (code,) = re.findall(r"<!-- tree -->\n```python\n(.*?)```", page, re.DOTALL)
     names: dict[str, Any] = {"torch": torch, "TreeLayout": TreeLayout, "DraftTree": DraftTree}

@@ -9,8 +9,8 @@ from tests.packaging.shell import ROOT, python
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 IMPORT_RULES = SETTINGS["tool"]["ruff"]["lint"]["flake8-tidy-imports"]
 HEAVY = set(IMPORT_RULES["banned-module-level-imports"])
-"""Libraries that take long to import. Ruff finds module-level imports of them; these tests
-find the ones that come along with other imports.
+"""Libraries that take long to import. Ruff finds module-level imports of them; these tests find
+those that other imports load.
 """
 LISTED = ("methods", "models", "datasets", "runs")
 COMMANDS = ("--help", "run --help", *(f"list {kind}" for kind in LISTED))

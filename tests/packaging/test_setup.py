@@ -1,4 +1,4 @@
-"""`make` in a fresh clone: setup, and what its targets run."""
+"""`make` in a fresh clone: setup, and the commands of its targets."""
 
 import shutil
 from pathlib import Path

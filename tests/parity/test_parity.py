@@ -4,8 +4,8 @@
 the papers' nine reached on the golden prompts, whose first output token it was given with the
 prompt: Spec-Bench's inference_recycling.py (a new table per prompt, and one table for all), vLLM's
 n-gram proposer, ArcticInference's suffix_tree.cc, SAM-Decoding's samd/draft.py (both tables) and
-REST's DraftRetriever 0.1.0. That one draws among equally frequent nodes: 15 runs reached a MAT of
-2.612 to 2.626, and the one stored has 2.621.
+REST's DraftRetriever 0.1.0. REST draws among equally frequent nodes: 15 runs reached a MAT of 2.612
+to 2.626, and the stored one has 2.621.
 """
 
 import json
@@ -60,7 +60,7 @@ BOUNDS = {
     "pld": (0.99, 1.01), "sps": (0.95, 1.05), "sps_const4": (0.95, 1.05),
     "lookahead": (0.97, 1.2), "lookahead_l4w5g3": (0.97, 1.2),
 }  # fmt: skip
-"""Of our mean accepted tokens over the official ones, where they are not 0.97 to 1.03."""
+"""Ranges of our mean accepted tokens / the official ones that are not 0.97 to 1.03."""
 
 
 @pytest.fixture(scope="module")

@@ -150,7 +150,8 @@ def assert_near(ours: torch.Tensor, theirs: list[float]) -> None:
 @pytest.mark.parametrize("name", ["eagle", "eagle2", "eagle3"])
 def test_sampling_accepts_as_many_tokens_as_the_official_code(name: str) -> None:
     """At temperature 1, within three standard errors of the difference, over two seeds against
-    eight. The official seeds tell how much the mean of a seed varies."""
+    eight. The official seeds show how much the mean of a seed varies.
+    """
     golden = json.loads((FOLDER / "golden" / "temp1.json").read_text())[name]
     drafter, ours = build(name), []
     for seed in range(2):

@@ -1,4 +1,4 @@
-"""Clusters of Ray on this machine, of processes that Ray takes for nodes."""
+"""Clusters of Ray on this machine: processes that Ray treats as nodes."""
 
 import os
 import subprocess
@@ -43,7 +43,7 @@ class Nodes:
         self.nodes.append(self.cluster.add_node(**options))
 
     def kill(self, number: int) -> None:
-        """Kill a node's processes, as a machine that loses its power."""
+        """Kill a node's processes, like a machine that loses its power."""
         self.cluster.remove_node(self.nodes.pop(number), allow_graceful=False)
 
     def specbench(self, *words: object) -> subprocess.Popen[str]:

@@ -106,7 +106,7 @@ def test_a_suite_survives_the_loss_of_a_node_and_equals_the_one_without_ray(
 
 
 def stopped(nodes: Nodes, folder: Path, number: int, *words: object) -> tuple[int, str]:
-    """The exit code and output of a command that gets a signal once it has written more."""
+    """The exit code and output of a command that gets a signal once it has written more records."""
     least, process = num_lines(folder) + 6, nodes.specbench(*words)
     wait_for(lambda: num_lines(folder) >= least, process)
     process.send_signal(number)
@@ -136,7 +136,7 @@ def test_an_interrupted_and_a_killed_driver_leave_a_run_that_goes_on(
 
 
 def refused(nodes: Nodes, folder: Path, *words: object) -> str:
-    """What a run says that cannot begin."""
+    """The messages of a run that cannot begin."""
     call = ("run", "--limit", 1, "--output", folder, "--ray", nodes.address)
     code, said = finished(nodes, *call, *words)
     assert code, said
@@ -162,7 +162,7 @@ device.Device.capability = (9, 0)
 device.count_gpus = lambda torch: len(os.environ["CUDA_VISIBLE_DEVICES"].split(","))
 memory.free_bytes = lambda name: 8 * 10**9 * len(memory.gpu_numbers(name))
 """
-"""Declared GPUs that are taken for real ones with 8 GB free, until something is put there."""
+"""Declared GPUs that count as real ones with 8 GB free until something is put there."""
 
 
 def test_a_worker_has_as_many_gpus_as_the_device_names(nodes: Nodes, tmp_path: Path) -> None:

@@ -109,7 +109,9 @@ def with_phases() -> Run:
 
 
 def with_limits() -> Run:
-    """The same machine and methods without phases, with all that a header tells of how they ran."""
+    """The same machine and methods without phases, and a header with everything about their
+    execution.
+    """
     run = with_records(with_phases(), lambda each: replace(each, phases=None))
     modes = {name: {"mode": "graph"} for name in run.header.methods}
     run = with_header(

@@ -1,4 +1,4 @@
-"""A number that is missing has its reason in its place, and means are over the same tasks.
+"""A missing number has its reason in its place, and means are over the same tasks.
 
 Tables by category of prompt, and costs of steps with the memory limit.
 """

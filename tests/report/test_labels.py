@@ -1,4 +1,4 @@
-"""Every format says which prompts, weights and machine its numbers are of."""
+"""Every format names the prompts, weights and machine of its numbers."""
 
 import pytest
 

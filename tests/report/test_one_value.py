@@ -1,4 +1,4 @@
-"""MAT and speedups have one value in every rendering, on random runs whose tasks are unequal."""
+"""MAT and speedups have the same value in every rendering, on random runs with unequal tasks."""
 
 import json
 import random

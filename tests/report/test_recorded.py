@@ -1,8 +1,7 @@
 """The reports in git of recorded runs are up to date.
 
-Texts are compared whole, numbers to nine digits, since processors round sums differently. Plots
-are compared where they were made by the matplotlib that is installed; another one places words
-elsewhere.
+Texts are compared whole, numbers to nine digits, since processors round sums differently. Plots are
+compared if the installed matplotlib made them; other versions place words elsewhere.
 """
 
 import re
@@ -25,7 +24,7 @@ NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
 @pytest.fixture(autouse=True)
 def no_published_prompts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages in the repository hold no prompts of others, so none may be found in the cache."""
+    """Pages in the repository contain no prompts of others, so none may be found in the cache."""
     monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path))
 
 

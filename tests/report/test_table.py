@@ -80,7 +80,7 @@ FACTS = (
     "more_warnings running failed_run incomplete failed_completions left_out recorded survived "
     "slow_baseline interrupted_blocks long_drafts busy changed_weights"
 )
-"""Warnings that tell a fact about the run; the others ask for something."""
+"""Warnings that state a fact about the run; the others ask for something."""
 
 
 def test_a_warning_says_what_to_do_or_is_a_fact() -> None:

@@ -130,7 +130,7 @@ def test_no_line_is_wider_than_the_terminal_and_nothing_is_nan(make: Make) -> No
 def test_the_best_of_a_column_are_all_that_show_the_best_value(
     seconds: dict[str, float], best: list[str]
 ) -> None:
-    """The baseline is the best if every method is slower, but not alone."""
+    """The baseline is the best if every method is slower, but not if it is the only method."""
     every = {"vanilla": 2.0, **seconds}
     records = [record(method, decode_s=each) for method, each in every.items()]
     run = make_run(records, header(["vanilla", "pld", "sps"], ("gsm8k",)))

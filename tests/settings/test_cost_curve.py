@@ -1,4 +1,4 @@
-"""A damaged cost curve is refused when it is read, with the file and what is wrong."""
+"""A damaged cost curve is refused when it is read; the message names the file and the fault."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Settings: which ones `auto` takes, and what a file of them may say."""
+"""Settings: the choice of `auto`, and the allowed content of a file."""
 
 from collections.abc import Callable
 from dataclasses import replace as replaced
@@ -133,7 +133,7 @@ def test_without_known_acceptance_a_draft_is_cut_to_cheap_rows(
 def test_steps_are_timed_up_to_the_rows_of_the_largest_draft(
     nodes: tuple[int, ...], expected: tuple[int, ...]
 ) -> None:
-    """Of the known settings, else of the paper's draft."""
+    """Rows of the known settings, or else of the paper's draft."""
     methods = parse_methods(["vanilla", "eagle2"])
     drafters: Any = {one.label: SimpleNamespace(tree_sizes=(1, 3)) for one in methods}
     entries = [sized(each, 2.0) for each in nodes]
@@ -344,7 +344,7 @@ def test_a_label_has_no_folder_of_the_machine(tmp_path: Path) -> None:
     [("medusa", False), ("medusa:nodes=8", True), ("medusa:tree=4x2x1", True)],
 )
 def test_who_gives_a_tree_or_its_nodes_decides_both(text: str, *, is_kept: bool) -> None:
-    """Neither shipped acceptance nor a tune changes the other one."""
+    """Neither shipped acceptance nor a tune changes the options of the other method."""
     (method,) = parse_methods([text])
     nodes = [Acceptance({}, 64.0, 3.0), *(Acceptance({"nodes": n}, n, 2.5) for n in (4, 8))]
     drafters: Any = {method.label: SimpleNamespace(tree_sizes=(64,))}

@@ -22,7 +22,7 @@ from tests.support.noisy_target import NoisyTarget
 class Variant:
     """A way to build a method. `check` is the check of the contract kit that finds its bug.
 
-    `is_output` tells if the bug shows in the output, where the audit has to find it. `effort`
+    `is_output` is true if the bug shows in the output, where the audit has to find it. `effort`
     is the number of outcomes of the check with which 80 % of all audits find it.
     """
 
@@ -110,7 +110,7 @@ SMALL = (
     patched("an answer that ends before EOS, once in 50", "ends",
             f.ends_early(lambda: randrange(50) == 0), effort=80),
 )  # fmt: skip
-"""Bugs that need more than the usual effort. Their tests simulate what it finds."""
+"""Bugs that need more than the usual effort. Their tests simulate this effort."""
 
 
 def _noisy(**options: Any) -> Callable[[Target], Drafter]:

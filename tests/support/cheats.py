@@ -1,4 +1,4 @@
-"""Methods that gain speed by something else than drafting, and a run of one on a small model."""
+"""Methods that gain speed other than by drafting, and a run of one on a small model."""
 
 import copy
 import hashlib
@@ -40,10 +40,10 @@ from tests.support.models import engine_backend, random_llama
 from tests.support.watching import Watcher
 
 BANDWIDTH = "specbench.machine.bandwidth.bandwidth"
-"""Is measured for half a second, and no cheat changes it."""
+"""The bandwidth is measured for half a second, and no cheat changes it."""
 OUTER_CLOCK = "specbench.measure.local.engine.outer_clock"
 CACHE = "specbench.machine.bandwidth.cache_bytes"
-"""Nothing of the small model is in a cache, so that its baseline is judged."""
+"""No cache counts as holding the small model, so that its baseline is judged."""
 BUDGET, MOST = 24, 8
 TEXTS = [" ".join(str(3 + (7 * i + 5 * j) % 40) for j in range(6 + i % 3)) for i in range(24)]
 PROMPTS = [tuple(map(int, text.split())) for text in TEXTS]
@@ -168,7 +168,7 @@ class KeepsFiles(Remembers):
 
 
 class RemembersSeldom(Remembers):
-    """Uses what it remembers in one step of forty."""
+    """Uses its memory in one step of forty."""
 
     num_steps = 0
 

@@ -37,10 +37,10 @@ def sent(value: Any) -> Any:
 class FakeRay:
     """The part of Ray that is used. Calls of workers end in a random order.
 
-    `dies` tells if a node dies at a sample, and `has_restarts` if its worker then comes back.
+    `dies` says if a node dies at a sample, and `has_restarts` if its worker then comes back.
     `changed` maps the number of a worker to a change of its report, `refusals` to the error
-    with which it refuses to load. `demands` are what each worker was given of its node's
-    `resources`. `given` are the samples that were handed out, with what was known.
+    with which it refuses to load. `demands` are the `resources` of its node that each worker got.
+    `given` are the samples that were handed out, with the records known then.
     """
 
     methods: Mapping[str, Answer]

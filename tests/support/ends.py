@@ -1,4 +1,4 @@
-"""Waiting for other processes, and whether they have ended."""
+"""Waiting for the end of other processes."""
 
 import time
 from collections.abc import Callable

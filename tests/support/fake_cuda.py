@@ -1,4 +1,4 @@
-"""Functions run on fake CUDA tensors, to find what a graph's capture would refuse without a GPU.
+"""Functions run on fake CUDA tensors, to find without a GPU what a graph's capture would refuse.
 
 The tensors have shapes and a CUDA device but no values. Random draws are replaced
 by tensors of the same shape, since torch for CPUs has no CUDA generator.

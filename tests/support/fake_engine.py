@@ -1,7 +1,7 @@
 """An engine for tests: the stub server as a program, which can refuse to start or die.
 
-`python fake_engine.py serve MODEL --port P [--fail METHOD] [--die-at N]`, and flags of vLLM,
-of which the speculative configuration says what it accepts. It starts a child, as engines do.
+`python fake_engine.py serve MODEL --port P [--fail METHOD] [--die-at N]` also takes flags of vLLM;
+the speculative configuration decides what it accepts. It starts a child, as engines do.
 """
 
 import argparse

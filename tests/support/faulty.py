@@ -23,7 +23,7 @@ def faulty(
     tree: DraftTree, logits: Tensor, sampler: Sampler, *, leniency: float = 1.0,
     residual: str = "own", bonus: str = "own", has_scratch: bool = False, later: str = "own",
 ) -> Tensor:  # fmt: skip
-    """The lossless rule with a fault, for drawn guesses; without arguments it is sound."""
+    """The lossless rule with a fault, for drawn draft tokens; without arguments it is sound."""
     n, layout = tree.num_nodes, tree.layout
     if tree.q is None or sampler.sampling.is_greedy:
         return lossless(tree, logits, sampler)
@@ -113,7 +113,7 @@ def parents_logits(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
 
 
 class StaleLogits(Target):
-    """Every tenth forward gives the logits of the one before, if the trees are of one size."""
+    """Every tenth forward gives the previous forward's logits, if the trees have the same size."""
 
     count, last = 0, torch.empty(0)
 
@@ -206,7 +206,7 @@ class ReusesSeed(NoisyTarget):
 
 
 class Drawn(NoisyTarget):
-    """Drawn guesses with a fault in them or in the q that they claim."""
+    """Drawn draft tokens with a fault in them or in the q that they claim."""
 
     def __init__(
         self, target: Target, change: Callable[[DraftTree, Tensor, State], DraftTree]
@@ -220,7 +220,7 @@ class Drawn(NoisyTarget):
 
 
 def unconditional(tree: DraftTree, q: Tensor, state: State) -> DraftTree:
-    """Siblings claim the first one's q, from which elder siblings are not excluded."""
+    """Siblings claim the first sibling's q, which does not exclude elder siblings."""
     first = {parent: i for i, parent in reversed([*enumerate(tree.layout.parents.tolist())])}
     rows = [0, *(first[p] or 1 for p in tree.layout.parents.tolist()[1:])]
     return replace(tree, q=q[torch.tensor(rows)])

@@ -99,7 +99,7 @@ def _finish(writer: GGUFWriter) -> None:
 SHIFTED = {"gemma2", "gemma3", "nemotron"}
 """Architectures whose norms are stored plus one."""
 TRANSPOSED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
-"""GPT-2's matrices, which files have as those of others."""
+"""GPT-2's matrices; files store them like other models' matrices."""
 
 
 def write_model(

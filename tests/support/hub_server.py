@@ -15,7 +15,7 @@ REPO, COMMIT = "org/model", "c" * 40
 PAGE = b"<!DOCTYPE html><title>Log in</title>"
 
 Fault = Literal["none", "html", "malformed", "resets", "stalls", "drips", "html file", "gated file"]
-"""Faults of the Hub: with every answer, or with the content of files."""
+"""Faults of the Hub: in every answer, or in the content of files."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Products of cases of which `make test` runs a part, and `make test-all` the rest."""
+"""Products of cases: `make test` runs a part of them, and `make test-all` the rest."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -9,7 +9,7 @@ from _pytest.mark import ParameterSet
 
 
 def each_once(*axes: Sequence[Any]) -> list[ParameterSet]:
-    """The product of the axes; marked slow, but for rows that have each value at least once.
+    """The product of the axes, marked slow except for rows that have each value at least once.
 
     The rows of axes of 3 and 2 values that are not slow: (0, 0), (1, 1) and (2, 0).
     """

@@ -28,10 +28,10 @@ def recorded(name: str) -> list[Exchange]:
 
 
 class Replay(Server):
-    """Answers a request that was recorded as it was answered then, and any other with 404.
+    """Answers a recorded request as it was answered then, and any other with 404.
 
-    What was recorded twice is answered in that order; the last answer stays. A stream is sent
-    event by event.
+    A request that was recorded twice is answered in that order; the last answer stays. A stream is
+    sent event by event.
     """
 
     def __init__(self, exchanges: list[Exchange]) -> None:

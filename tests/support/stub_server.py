@@ -1,6 +1,6 @@
 """A server on the loopback that answers as the engines do: the same chunks, counters and faults.
 
-It knows the tiny model's answers no more than it must: a test says which tokens it sends.
+It does not know the tiny model's answers: a test says which tokens it sends.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ TEXT = "abcdefghijklmnopqrstuvwxyz"
 
 
 class Server:
-    """A server for `serving`, which tells it its address and how it is stopped."""
+    """A server for `serving`, which sets its address and the function that stops it."""
 
     root: str
     stop: Callable[[], object]

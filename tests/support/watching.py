@@ -1,11 +1,11 @@
-"""A progress view that keeps what it is told."""
+"""A progress view that keeps its events."""
 
 from specbench.measure.progress import Progress
 from specbench.types import Record
 
 
 class Watcher(Progress):
-    """Keeps the records and methods it is told."""
+    """Keeps the records and methods it receives."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []

@@ -1,4 +1,4 @@
-"""The tables of README and docs/gpu.md are what the tool writes from the recorded runs."""
+"""The tables of README and docs/gpu.md equal those that the tool writes from the recorded runs."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""GGUF files that `tools.to_gguf` writes: read again, they are what they were made of."""
+"""GGUF files that `tools.to_gguf` writes: reading them gives the original weights."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The text generator writes what the shipped models learned.
+"""The text generator writes the text that the shipped models learned.
 
 The bundled prompts: held out, in the published format, and regenerable.
 Files of the language models, and the tokenizer of the tiny models as transformers loads it.
@@ -147,7 +147,7 @@ def test_every_answer_ends_and_has_its_familys_form() -> None:
 
 
 def test_the_heads_accept_in_the_papers_order() -> None:
-    """In the gate's baseline, from which `make gate` lets no mean fall."""
+    """The means of the gate's baseline; `make gate` fails if one falls."""
     run = read_run(ROOT / ".ci" / "baseline")
     accepted = {
         name: mean([n for one in run.records if one.key.method == name for n in one.accept_lengths])

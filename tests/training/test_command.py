@@ -53,7 +53,7 @@ Train = Callable[..., list[str]]
 
 @pytest.fixture
 def train(given: dict[str, Any], tmp_path: Path) -> Train:
-    """Trains a head into the folder `head`, and returns what was said."""
+    """Trains a head into the folder `head`, and returns the messages."""
 
     def train(
         method: str, options: TrainingOptions = OPTIONS, out: str = "head", **more: Any

@@ -1,4 +1,4 @@
-"""Text that the target writes itself: its rules, and a killed writer that goes on."""
+"""Text that the target writes itself: its rules, and a killed writer that continues."""
 
 import json
 from collections import Counter

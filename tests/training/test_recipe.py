@@ -1,7 +1,7 @@
 """Training of heads: the loss falls, a stopped run resumes, the target does not change.
 
 The training loop with its checkpoints, optimizers and attention, on a micro model.
-Heads are trained in bfloat16 only where its products are fast.
+Heads are trained in bfloat16 only if its products are fast.
 """
 
 import json
@@ -75,7 +75,7 @@ def method(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the allocator of Linux is told")
 def test_memory_of_freed_tensors_is_kept() -> None:
-    # In a process of its own: what earlier tests freed would be returned here too.
+    # The program has its own process: memory that earlier tests freed would count here too.
     returned_bytes = python(RETURNED_BYTES, ROOT)
     assert int(returned_bytes) < 2**26
 

@@ -1,4 +1,4 @@
-"""What is measured of a machine whose clock is planted."""
+"""The measured curve of a machine whose clock is planted."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ DRAWN = "eagle2:depth=2,top_k=3", "medusa", "hydra", "pld"
 
 
 def second_best(self: Sampler, probs: Tensor) -> Tensor:
-    """What is "drawn" depends on the distribution alone: the best token, or the second."""
+    """The "drawn" token depends only on the distribution: the best token, or the second."""
     best = probs.topk(2).indices
     return best.gather(1, (best[:, :1] % 8 == 0).long())[:, 0]
 

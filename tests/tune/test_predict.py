@@ -1,4 +1,4 @@
-"""Predictions for a machine whose times are known, and what they are refused for."""
+"""Predictions for a machine whose times are known, and the reasons to refuse them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def found() -> Profile:
 
 
 def by_rows(rows: int) -> float:
-    """Linear between the rows that are measured, as a curve is."""
+    """Linear between the measured rows, as in a curve."""
     return 1 + 0.08 * (rows - 1)
 
 

@@ -1,4 +1,4 @@
-"""What a profile is made of, its files, and what it is refused for."""
+"""The parts of a profile, its files, and the reasons to refuse it."""
 
 from __future__ import annotations
 

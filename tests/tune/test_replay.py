@@ -1,4 +1,4 @@
-"""Replays of a profile's smaller settings against real runs of them, to the token."""
+"""Replays of a profile's smaller settings against real runs of them: steps are exactly equal."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def profiled(pard: str, tmp_path_factory: pytest.TempPathFactory) -> Profile:
 
 
 Runs = dict[str, dict[str, list[Record]]]
-"""The records of each setting, as it is asked for, by method."""
+"""The records of each requested setting, by method."""
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_a_replay_has_the_steps_of_a_real_run(method: str, profiled: Profile, re
 
 
 class Either(Drafter):
-    """Drafts as the first drafter does, and as the second where that has no draft."""
+    """Drafts like the first drafter, and like the second if the first has no draft."""
 
     def __init__(self, first: Drafter, second: Drafter) -> None:
         self.first, self.second = first, second

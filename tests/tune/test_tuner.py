@@ -1,4 +1,4 @@
-"""The whole tuner on `tiny`: what it chooses, writes and keeps for later runs."""
+"""The whole tuner on `tiny`: its choices, its files and the settings kept for later runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ METHODS = ["medusa", f"eagle2:depth=2,top_k=2,weights={TINY / 'eagle'}", "recycl
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The user's cache, beside a tune."""
+    """The user's cache, beside a tune's folder."""
     folder = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))

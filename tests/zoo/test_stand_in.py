@@ -57,7 +57,7 @@ def test_every_method_has_tinys_steps_and_tokens(name: str, tiny: Target) -> Non
         method.build(method.options(), BuildContext(target, source))
         for target, source in zip((tiny, big), weights, strict=True)
     )
-    # EAGLE samples with one number for each token of the vocabulary, so a larger one shifts them.
+    # EAGLE samples with one number per token of the vocabulary, so a larger vocabulary shifts them.
     temperatures = (0.0, 0.0 if name == "eagle" else 1.0)
     for seed, (prompt, temperature) in enumerate(zip(prompts(), temperatures, strict=True)):
         request = Request(prompt, 24, Sampling(temperature), frozenset({2}), seed)
@@ -83,7 +83,7 @@ def test_every_method_has_tinys_steps_and_tokens(name: str, tiny: Target) -> Non
 def test_logits_are_tinys_in_every_shape_and_far_below_for_added_words(
     tiny: Target, changes: dict[str, Any], dtype: torch.dtype, bound: float
 ) -> None:
-    """In half precision they differ by rounding alone."""
+    """In half precision they differ only by rounding."""
     shape = replace(SHAPE, **changes)
     target = load_target(plan_stand_in("x", shape).target, dtype=dtype, device=CPU)
     with torch.inference_mode():

@@ -62,7 +62,7 @@ def _read_published() -> Iterator[tuple[str, _Published]]:
 
 
 def _saved_cost(report: Report, method: str) -> float:
-    """What the levels beyond the published tree's cost at least, in steps of vanilla."""
+    """The least cost of the levels beyond the published tree's, in steps of vanilla."""
     (source,) = report.sources
     roofline = source.info.roofline
     vanilla_step_s = source.metrics.cost("vanilla", 0.0).step_s

@@ -3,8 +3,8 @@
     python -m tools.docs.result results/recorded/RUN [results/recorded/RUN ...]
 
 It also writes the calculation in docs/gpu.md. The picture is the first run's. Tables stand between
-two comments, in the order of the runs. A run of a stand-in gives what its steps cost: its accepted
-tokens, and the speeds that follow from them, are those of another model.
+two comments, in the order of the runs. A run of a stand-in gives only the costs of its steps: its
+accepted tokens, and the speeds that follow from them, belong to another model.
 """
 
 from __future__ import annotations

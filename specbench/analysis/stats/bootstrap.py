@@ -1,6 +1,6 @@
 """Ratios of sums with their intervals, by resampling clusters.
 
-Takes arrays of sums per cluster. The bootstrap resamples whole clusters, since the turns and
+The input is arrays of sums per cluster. The bootstrap resamples whole clusters, since the turns and
 passes of one sample depend on each other. Passes or runs (`units`) are a second random effect:
 their variance is added to the bootstrap's.
 """

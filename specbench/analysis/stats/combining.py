@@ -55,8 +55,8 @@ def _degrees_of_mean(resamples: Sequence[FloatArray], degrees: Sequence[float]) 
 def quotient(top: Estimate, bottom: Estimate, *, is_one_run: bool = True) -> Estimate:
     """`top` / `bottom`, paired by prompts if both were made on the same stream.
 
-    Numbers of one run, or pool of runs, are paired by units (passes or runs) too (`is_one_run`);
-    else their units are independent. The machine's variance is that between units, on the log
+    Numbers of one run, or pool of runs, are also paired by units (passes or runs) (`is_one_run`).
+    Units of two runs are independent. The machine's variance is that between units, on the log
     scale. The quotient has an interval if both have bootstrap resamples [num_resamples].
     """
     ratio_value = top.value / bottom.value

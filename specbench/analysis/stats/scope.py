@@ -1,4 +1,4 @@
-"""What the intervals of a run's times cover: the choice of prompts, and passes or runs."""
+"""The scope of the intervals of a run's times: the choice of prompts, and passes or runs."""
 
 from typing import Literal, NamedTuple
 

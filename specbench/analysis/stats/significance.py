@@ -17,7 +17,9 @@ from specbench.analysis.stats.variance import Variance, total
 ALPHA = 0.05
 """Chance of any false claim about the methods of a run, or about one comparison of two runs."""
 GATE_ALPHA = 0.01
-"""Chance of any false alarm of the gate: each makes somebody search for what is not there."""
+"""Chance of any false alarm of the gate: each makes somebody search for a cause that does not
+exist.
+"""
 _NO_SPREAD = 1e-9
 """Logarithms that differ by less are equal, as acceptance is if nothing changed."""
 
@@ -36,10 +38,10 @@ def slower(a: Value, b: Value, allowed: float, machine: Variance | None) -> floa
     """The p-value of "`a` is slower than `b` by at most the share `allowed`".
 
     `a` and `b` are speeds, or other numbers where higher is better, paired by prompts.
-    `machine` is the variance that passes or runs add to log(a / b). The result is None where it is
-    unknown, or where there are too few samples for an interval over prompts: then nothing can be
-    claimed. `machine` is `EXACT`, a variance of 0, where the share is what the machine is allowed
-    to differ by. `allowed` is a share such as 0.05; the test is Student's t, or the normal's with
+    `machine` is the variance that passes or runs add to log(a / b). The result is None if this
+    variance is unknown, or if there are too few samples for an interval over prompts: then nothing
+    can be claimed. `machine` is `EXACT`, a variance of 0, if `allowed` already covers the variation
+    of the machine. `allowed` is a share such as 0.05; the test is Student's t, or the normal's with
     infinite degrees of freedom.
     """
     log_ratio = _log_ratio(a, b, machine)  # log(a / b), with the variance of prompts and machine

@@ -1,6 +1,6 @@
 """Decoder layers and draft levels as one call of `native.c`, with weights laid out for it.
 
-Python takes microseconds between two operations of a step. A single call saves this time.
+Python takes microseconds between two operations of a step; a single call saves this time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Plans of launches: the split of work into programs, as pure arithmetic.
 
-Needs neither Triton nor a GPU.
+The module needs neither Triton nor a GPU.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """A Ray cluster as the backend of a run: a driver, which writes the run, and workers.
 
 `connection` connects to Ray, `setup` starts the workers of a run, `driver` hands them samples and
-stores their records, and `worker` completes samples. `messages` has what both send each other.
+stores their records, and `worker` completes samples. `messages` has the messages between them.
 Ray places the workers, restarts those that die, carries values and keeps logs.
 """

@@ -81,7 +81,7 @@ def _reach_head(address: str) -> None:
 
 
 def _connection_error(address: str, error: Exception) -> UserError:
-    """The error for a user whose cluster cannot be reached: what failed, and the reason.
+    """The error for a user whose cluster cannot be reached: the failure and its reason.
 
     `address` is "auto", "local" or that of a cluster's head, HOST:PORT; `error` is what Ray, or
     the connection to the head, raised. Its first line is the reason.

@@ -1,4 +1,4 @@
-"""What the driver of a cluster and its workers send each other."""
+"""Messages between the driver of a cluster and its workers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class WorkerReport:
     labels: tuple[str, ...]
     """The methods as records spell them, in table order."""
     no_checkpoint: tuple[str, ...]
-    """Methods that were asked for and have no checkpoint."""
+    """Requested methods without a checkpoint."""
     codec: ChatCodec
     """Chats to tokens and back."""
     context: int | None
@@ -45,7 +45,7 @@ class WorkerReport:
 
 
 class Opening(NamedTuple):
-    """What a worker needs to load its model."""
+    """The inputs for a worker to load its model."""
 
     about: SetupInfo
     """The setup of the run, which must be the worker's too."""
@@ -65,7 +65,7 @@ class Job(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a worker sends back after a call."""
+    """The reply of a worker after a call."""
 
     info: BackendInfo | None
     """The worker's description, with the first result of a process only. A worker that Ray

@@ -41,7 +41,7 @@ class ClusterSetup:
     labels: tuple[str, ...]
     """The methods as records spell them, in table order."""
     no_checkpoint: tuple[str, ...]
-    """Methods that were asked for and have no checkpoint."""
+    """Requested methods without a checkpoint."""
     codec: ChatCodec
     """Chats to tokens and back."""
     context: int | None

@@ -1,6 +1,6 @@
 """The choices of a warm-up: settings of methods and numbers of threads that are fastest here.
 
-They are made before the first timed step, or are those of the run that goes on. The plan and
+They are made before the first timed step, or taken from the run that is continued. The plan and
 its setup do not change: the header records the choices beside them.
 """
 
@@ -38,7 +38,7 @@ TUNING_TOKENS = 48
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What was chosen for this machine so far."""
+    """The choices for this machine so far."""
 
     methods: tuple[RunMethod, ...]
     """The methods of the run, with the settings in effect."""
@@ -47,11 +47,11 @@ class Choices:
     threads: Threads | None = None
     """Numbers of CPU threads; None before the model is loaded."""
     are_threads_kept: bool = False
-    """True if the numbers are those of the run that goes on."""
+    """True if the numbers are those of the continued run."""
 
     @classmethod
     def at_start(cls, setup: EngineParts, before: RunHeader | None) -> Choices:
-        """What a setup has, or what the run that goes on (`before`) had chosen."""
+        """The choices of a setup, or those of the continued run (`before`)."""
         if before is None:
             return cls(setup.methods, are_settings_open=setup.settings == AUTO)
         methods = tuple(

@@ -65,7 +65,7 @@ class Mode:
 
     name: Literal["eager", "graph"]
     reason: str | None = None
-    """The reason why graphs are not used, unless that was asked for."""
+    """The reason why graphs are not used, unless eager steps were requested."""
     kernels: str = "auto"
 
 

@@ -67,9 +67,9 @@ class _Pace(NamedTuple):
 class EngineBackend:
     """The engine with a setup's model and methods, or with what was `loaded` for an equal setup.
 
-    Torch's numbers of threads come from the setup or from the run that goes on (`before`), or
-    are measured: vanilla's when the backend opens, the others in the warm-up. When it closes,
-    the number is as it was. `drafters` has the drafter of each method, as records spell it.
+    Torch's numbers of threads come from the setup or from the continued run (`before`), or are
+    measured: vanilla's when the backend opens, the others in the warm-up. When it closes, the
+    number is as it was. `drafters` has the drafter of each method, as records spell it.
 
     With `is_metered`, the GPU is sampled while the backend is open, the memory's bandwidth is
     measured, and completions on a GPU have peak memory and energy. Each is primed: its method

@@ -1,6 +1,6 @@
 """Set up the engine before it loads a model: device, dtype, files and template.
 
-Finds and checks files, and estimates memory. Loads no weights.
+The module finds and checks files, and estimates memory. It loads no weights.
 """
 
 from collections.abc import Sequence
@@ -203,7 +203,7 @@ class _StoredWeights(NamedTuple):
     format: str
     """Their name in run.json; "" for plain weights."""
     is_dequantized: bool
-    """True if loading makes plain weights of them."""
+    """True if loading turns them into plain weights."""
 
 
 def _setup(
@@ -298,7 +298,7 @@ def _dtype(spec: RunSpec, device: Device, path: Path | None = None) -> Dtype:
 
 
 def _stored_weights(card: ModelCard, path: Path, device: Device) -> _StoredWeights:
-    """The format of a checkpoint's weights, and whether loading makes plain weights of them.
+    """The format of a checkpoint's weights; True if loading turns them into plain weights.
 
     `card` names the model for errors; `path` is the checkpoint's folder.
 
@@ -329,7 +329,7 @@ def _stored_weights(card: ModelCard, path: Path, device: Device) -> _StoredWeigh
 def _stand_in_setup(
     spec: RunSpec, named: Sequence[RunMethod], *, device: Device, has_graphs: bool
 ) -> EngineSetup:
-    """The setup of a stand-in: weights made in the model's shape so that it answers as tiny does.
+    """The setup of a stand-in: weights in the model's shape that give tiny's answers.
 
     `named` are the methods that the user named. With `has_graphs`, memory is kept for CUDA graphs.
     """

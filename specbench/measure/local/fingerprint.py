@@ -1,4 +1,4 @@
-"""A fingerprint of the target's weights, computed where they are, as loaded and at the end.
+"""A fingerprint of the target's weights, computed in place after loading and at the end.
 
 It finds weights that stay changed. It consists of sums of integers that depend on each
 number's place, so that they are exact on every device.
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 CHUNK = 2**20
 """Integers summed at once: their wide copies need 16 MB."""
 MIN_BYTES = 2**25
-"""Bytes that a fingerprint reads however long that takes."""
+"""A fingerprint reads at least this many bytes, however long that takes."""
 MIN_S = 0.1
-"""Seconds that it may take in any case."""
+"""It may always take this many seconds."""
 MAX_SHARE = 0.01
-"""The share of the time of the loading, or of the run, that it may take."""
+"""It may take this share of the time of loading, or of the run."""
 _FACTOR = 0x9E3779B97F4A7C15 - 2**64
 """An odd 64-bit number without a pattern, 2^64 by the golden ratio, as a signed one."""
 
@@ -94,8 +94,8 @@ def _digest(sums: list[int]) -> str:
 def _chunks(model: nn.Module) -> list[Tensor]:
     """The memory of the weights as flat tensors of integers [at most CHUNK].
 
-    The integers have 4 bytes, or 1 if the memory is not aligned. Each weight is there once:
-    fused layers are views of one tensor. Weights on torch's meta device are left out.
+    The integers have 4 bytes, or 1 if the memory is not aligned. Each weight occurs once: fused
+    layers are views of one tensor. Weights on torch's meta device are left out.
     """
     import torch
 

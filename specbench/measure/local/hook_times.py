@@ -1,4 +1,4 @@
-"""The seconds that methods work where no completion of the run is timed, for the run's header."""
+"""The seconds that methods work outside timed completions, for the run's header."""
 
 from __future__ import annotations
 

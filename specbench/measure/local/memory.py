@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class MemoryLedger:
-    """Bytes that each method holds: what stays allocated once it was built, and once it ran.
+    """Bytes that each method holds: those that stay allocated after it was built and after it ran.
 
-    That is its drafter with its caches. The target's weights and cache belong to every method,
+    They are its drafter with its caches. The target's weights and cache belong to every method,
     and the memory of graphs to those that replay them. On a CPU nothing is counted. `hooks` has the
     seconds that building each method took.
     """
@@ -34,7 +34,7 @@ class MemoryLedger:
 
     @contextmanager
     def holder(self, label: str) -> Iterator[None]:
-        """Count what the block leaves allocated for this method."""
+        """Count the bytes that the block leaves allocated for this method."""
         before = self._num_bytes()
         try:
             yield

@@ -1,8 +1,8 @@
 """The numbers of CPU threads of the engine: given, or the fastest.
 
-Vanilla's is the fastest for a step of one token. All methods read prompts with one number, and
-each decodes with its own. They are chosen once, before the first timed step, beside whatever
-else runs on the machine, in a few seconds.
+Vanilla's number is the fastest for a step of one token. All methods read prompts with the same
+number, and each decodes with its own. The numbers are chosen once, in a few seconds before the
+first timed step, while other programs of the machine run on.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ METHODS_S = 2.5
 PAUSE_S = 0.5
 """The pause before a choice is repeated."""
 SUSTAINED_S = 1.0
-"""Seconds that each number decodes at a stretch beside other programs."""
+"""Seconds that each number decodes without a change, beside other programs."""
 SUSTAINED_STEPS = 10_000
 """Steps after which a stretch ends, by any clock."""
 
@@ -56,7 +56,7 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
     Args:
         target: its step for one token is timed on a CPU.
         asked: the user's number; None to choose.
-        before: the choice of the run that goes on, which is kept.
+        before: the choice of the continued run, which is kept.
     """
     import torch
 
@@ -122,7 +122,7 @@ def _fastest(step_s: Mapping[int, float]) -> int:
 def _counts_beside(chosen: Threads) -> list[int]:
     """Numbers of threads to try for other steps than vanilla's.
 
-    Beside other programs they are at most vanilla's, which alone was tried at a stretch.
+    Beside other programs they are at most vanilla's: only that one was tried without changes.
     """
     counts = thread_counts()
     if chosen.share_of_others:

@@ -1,4 +1,4 @@
-"""The bytes that steps read, and the memory's bandwidth: what bounds the speed of a run.
+"""The bytes that steps read, and the memory's bandwidth: both bound the speed of a run.
 
 `analysis.roofline` computes the bandwidth bound of a method from them.
 """

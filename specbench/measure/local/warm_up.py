@@ -25,7 +25,7 @@ def warm_up(
     complete: Complete,
     requests: Sequence[Request],
 ) -> dict[str, str | None]:
-    """Let every method decode a little at every temperature, so that no sample pays for it.
+    """Let every method decode a little at every temperature, so that no sample pays for first uses.
 
     With graphs, capture every cache size that the requests can reach and every size that the
     drafters' trees can have.

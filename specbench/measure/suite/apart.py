@@ -44,7 +44,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 def complete(order: Order, progress: Progress, setup_maker: SetupMaker | None = None) -> Run:
-    """Complete a run in this process, and return it. A complete one is left as it is.
+    """Complete a run in this process, and return it. A complete run is left unchanged.
 
     Args:
         order: what to run, and in which folder.

@@ -1,6 +1,6 @@
 """A run before it starts: samples, downloads, memory, time, and what is missing.
 
-Downloads and loads nothing. Sizes come from cached files or from the model cards' shapes.
+Nothing is downloaded or loaded. Sizes come from cached files or from the model cards' shapes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CONTEXT = 2048
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A run that has not started. What is None is unknown."""
+    """A run that has not started. None stands for unknown values."""
 
     num_methods: int
     """Methods that would run."""
@@ -148,7 +148,7 @@ def _trees(methods: Sequence[RunMethod], num_parameters: float | None) -> Iterat
 
 @dataclass(slots=True)
 class _Survey:
-    """What a run needs, collected step by step."""
+    """The needs of a run, collected step by step."""
 
     spec: RunSpec
     """The run, with its defaults."""
@@ -157,7 +157,7 @@ class _Survey:
     dtype: Dtype
     """The dtype of all weights."""
     stand_in: StandIn | None
-    """What stands in for the model; None for its weights."""
+    """The stand-in for the model; None for its own weights."""
     draft_bytes: int = 0
     """Memory of the methods' own weights, as far as their size is known."""
     sizes: list[int | None] = field(default_factory=list)
@@ -218,7 +218,7 @@ class _Survey:
             return ResolvedWeights(weights=None)
 
     def _num_parameters(self, method: RunMethod) -> int | None:
-        """Parameters of weights that are not here; None if the model's card does not tell."""
+        """Parameters of weights that are not here; None if the model's card does not say."""
         source = weights_source(self.card, method)
         if source.given or not source.on_card:
             return None

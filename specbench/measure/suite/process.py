@@ -17,7 +17,7 @@ GRACE_S = 20.0
 
 
 class Ended(NamedTuple):
-    """How a process ended."""
+    """The end of a process."""
 
     code: int | None
     """Its exit status; None if it was stopped at its timeout."""
@@ -42,7 +42,7 @@ def run_tried(
         timeout_s: seconds after which a try ends; None for no timeout.
         total_s: seconds after which all tries end.
         stdin: the command's standard input.
-        only_killed: a command that ended by itself, not by a signal, is not tried again.
+        only_killed: try again only if a signal ended the command.
 
     Raises:
         SpecbenchError: it did not succeed, or the user made a mistake.

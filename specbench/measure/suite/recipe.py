@@ -121,7 +121,7 @@ def _make_spec(path: Path, values: Mapping[str, Any]) -> RunSpec:
 
 
 def _is_wrong(name: str, value: Any) -> bool:
-    """True if a value is wrong, whatever the others are."""
+    """True if a value is wrong regardless of the others."""
     try:
         make_spec(**{name: value})
     except UserError:

@@ -1,4 +1,4 @@
-"""The runs of a suite, one after the other. If one fails, the others go on."""
+"""The runs of a suite, one after the other. If one fails, the others continue."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from specbench.measure.suite.recipe import Suite
 
 @dataclass(frozen=True, slots=True)
 class SuiteResult:
-    """What became of the runs of a suite."""
+    """The results of a suite's runs."""
 
     runs: tuple[Run, ...]
     """The finished runs."""
@@ -37,7 +37,7 @@ def run_suite(
     is_offline: bool = False,
     setup_maker: SetupMaker | None = None,
 ) -> SuiteResult:
-    """Run what the folder lacks. Returns the finished runs, and why the others failed.
+    """Run what the folder lacks. Returns the finished runs, and the reasons for the failed ones.
 
     Args:
         suite: the runs.

@@ -184,7 +184,7 @@ def _cell(cell: Cell) -> str:
 
 
 def _remarks(notes: Sequence[Note]) -> Iterable[str]:
-    """A paragraph of LaTeX below the table, or nothing: the notes that its readers need.
+    """A paragraph of LaTeX below the table with the notes that its readers need, or nothing.
 
     They explain the marks "*" (not lossless) and "~" (significant by its interval, but not by
     the corrected test) and missing numbers. Warnings are for the author alone.

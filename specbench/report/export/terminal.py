@@ -1,4 +1,4 @@
-"""A report on a terminal, at whatever width there is: what does not fit continues below."""
+"""A report on a terminal of any width: parts that do not fit continue below."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
@@ -92,7 +92,7 @@ def notes_grid(notes: Sequence[Note]) -> Group:
 
 
 def _short_block(report: Report, block: Block, width: int) -> Iterable[RenderableType]:
-    """What the short report prints of one temperature, in `width` characters: tables, verdicts.
+    """The part of the short report on one temperature, in `width` characters: tables, verdicts.
 
     The first table has intervals if they fit, and leaves out tasks if it does not fit without.
     `block` has the results at the temperature.

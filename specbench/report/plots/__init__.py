@@ -14,7 +14,7 @@ Maker = Callable[[Report], Plot | Sequence[Plot] | None]
 
 
 def make_plots(report: Report) -> tuple[Plot, ...]:
-    """Every plot that there is data for, in the order in which a report shows them.
+    """Every plot with data, in the order in which a report shows them.
 
     Each module of this package lists its functions in `PLOTS`, with their places in the order.
     """

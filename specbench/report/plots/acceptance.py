@@ -21,7 +21,7 @@ _DEPTH = "depth of the draft (tokens below the last one)"
 
 
 class _Panel(NamedTuple):
-    """What two neighbouring axes show."""
+    """The content of two neighbouring axes."""
 
     title: str
     """The run and its temperature."""
@@ -32,8 +32,8 @@ class _Panel(NamedTuple):
 def positions(report: Report) -> Plot | None:
     """The plot of acceptance by depth of the draft, two panels per run and temperature.
 
-    One has the share accepted given that all above was, the other the share of all steps. None
-    if no method accepted a draft token. Depth 1 is the first token of a draft.
+    One shows the share accepted given that everything above was, the other the share of all steps.
+    None if no method accepted a draft token. Depth 1 is the first token of a draft.
     """
     panels = []  # what two neighbouring axes show
     # pairs of a heading (the run and temperature) and the results of the run there

@@ -1,7 +1,7 @@
 """The image files of a figure.
 
-Uses matplotlib's objects only. Its global settings change while a file is written, and are put
-back.
+The module uses only matplotlib's objects. Its global settings change while a file is written, and
+are restored.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class _Point:
     """A method at one load."""
 
     load: Load
-    """The load that was asked for."""
+    """The requested load."""
     x: float
     """Along the horizontal axis."""
     y: Estimate

@@ -33,14 +33,14 @@ _WIDE_NUMBER = 6.4
 """Half the width of two digits, in the units of their outlines."""
 _BASELINE_COLOUR = "#777777"
 _PICTURES = 0x2400
-"""Signs from here on picture control characters; `specbench.errors` puts them for these."""
+"""Signs from here on picture control characters; `specbench.errors` replaces these by them."""
 _CONTROL = [code for code in range(0x20) if chr(code) != "\n"]
 _ESCAPES = {
     **{code: f"\\x{code:02x}" for code in (*_CONTROL, 0x7F)},
     **{_PICTURES + code: f"\\x{code:02x}" for code in range(0x20)},
     _PICTURES + 0x21: "\\x7f",
 }
-"""Escapes for control characters but line breaks, and for their pictures."""
+"""Escapes for control characters except line breaks, and for their pictures."""
 INK = "#222222"
 """Colour of texts and marks."""
 FAINT = "#666666"
@@ -101,11 +101,11 @@ class Plot:
     title: str
     """The heading above it."""
     alt: str
-    """What it shows, for readers who cannot see it."""
+    """A description for readers who cannot see it."""
     caption: str
-    """How to read it."""
+    """A guide to reading it."""
     draw: Callable[[], Figure]
-    """Draws it."""
+    """The function that draws it."""
 
     @cached_property
     def figure(self) -> Figure:
@@ -167,7 +167,7 @@ def _marker(name: str) -> str:
 
 
 def shades(labels: Iterable[str]) -> dict[str, Look]:
-    """The looks of lines by label, in the order of the labels: the later the lighter.
+    """The looks of lines by label, in the order of the labels: later ones are lighter.
 
     A look is a label, a colour as in HTML and a marker.
     """

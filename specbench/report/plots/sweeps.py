@@ -81,7 +81,7 @@ _Panels: TypeAlias = Mapping[str, Sequence[_Line]]
 
 
 def sweeps(report: Report) -> list[Plot]:
-    """A plot for each option of a method that a run has with several numbers.
+    """A plot for each option for which a run has several numbers of one method.
 
     A sweep is an option of a method, with the method's other options fixed. It makes one line,
     whose points are variants of the method: `setting` is the number that the option has.

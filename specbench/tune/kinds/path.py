@@ -1,4 +1,4 @@
-"""Paths: how much of a drafted chain is right, for chains whose tokens depend on where they begin.
+"""Paths: the number of right tokens of a drafted chain, for chains that depend on their start.
 
 If tokens are drawn, the method drafts along the answer, and the profile has the chance that each
 token is accepted.
@@ -47,7 +47,7 @@ class AlongAnswer(Sampler):
 
 
 class ChainRecorder(Recorder):
-    """Keeps how many tokens of each chain are right, or the chance of each drawn token.
+    """Keeps the number of right tokens of each chain, or the chance of each drawn token.
 
     The rule accepts a token x that was emitted with probability min(1, q(x) / p(x)), where q is
     the draft's distribution and p the target's.
@@ -60,7 +60,7 @@ class ChainRecorder(Recorder):
         self._target_probs: list[float] = []  # p of the answer's next token, by position
 
     def record(self, state: State, following: Sequence[int]) -> None:
-        """Draft a chain, and keep how well it agrees with `following`, the answer's next tokens.
+        """Draft a chain, and keep its agreement with `following`, the answer's next tokens.
 
         A greedy chain leaves the number of its right tokens. A drawn one is drawn along the
         answer, and leaves the draft's probability q of each token of it. `state` is of the
@@ -127,7 +127,7 @@ class PathKind(Kind):
         has_fixed_size = profile.header.methods[label].has_fixed_size
 
         def draft_at(answer: Answer, position: int, wanted_length: int | None) -> Draft:
-            """The chain after `position` tokens of an answer, and how much of it is accepted.
+            """The chain after `position` tokens of an answer, with its numbers of accepted tokens.
 
             `answer.about.limit` is the most tokens that the answer may have.
             `wanted_length` is in draft tokens, as a schedule asks for; None: `num_tokens`.
@@ -195,8 +195,8 @@ def acceptance_chances(
 
     Args:
         draft_probs: the draft's probabilities of the answer's tokens, from each position on.
-        target_probs: the target's probability of each token, without the last one: whether that
-            is accepted changes no step.
+        target_probs: the target's probability of each token except the last, whose acceptance
+        changes no step.
     """
     # chance[position, depth] = min(1, q / p) of the answer's token at position + depth
     longest = max(1, *map(len, draft_probs))

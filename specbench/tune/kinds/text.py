@@ -91,8 +91,8 @@ class _Redrafting:
     def draft_at(self, answer: Answer, position: int, wanted_length: int | None) -> Draft:
         """The draft after `position` tokens of an answer; `wanted_length` is for chains.
 
-        It is not drawn: its rows, with the number of tokens that are accepted. Within an answer,
-        each call has a larger position than the last.
+        It is not drawn: the result has its rows and the number of accepted tokens. Within an
+        answer, each call has a larger position than the last.
         """
         if answer is not self._answer:  # another than at the last call
             self._begin(answer)  # `self._state`: prompt and first token of the answer

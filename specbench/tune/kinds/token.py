@@ -1,7 +1,7 @@
 """Tokens: one bit or chance per position, for chains whose tokens do not depend on their start.
 
-A draft model reads the answer's tokens alone, so the token after them is the same wherever its
-chain began.
+A draft model reads only the answer's tokens, so the token after them does not depend on the chain's
+start.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from specbench.tune.recorder import Recorder
 
 
 class TokenRecorder(ChainRecorder):
-    """Keeps the first token of each chain, of which drafts need only one."""
+    """Keeps the first token of each chain; drafts need only this token."""
 
     @property
     def arrays(self) -> Arrays:

@@ -147,7 +147,7 @@ def test_a_gpu_below_capability_8_has_torchs_operations(
 def test_one_recorder_serves_the_start_up_checks(
     hopper: Refusing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Torch keeps a workspace of 32 MiB for each stream that multiplies, for ever."""
+    """Torch keeps a workspace of 32 MiB for each stream that multiplies, and never frees it."""
     made: list[torch.device] = []
 
     def recorder(device: torch.device) -> torch.device:

@@ -1,4 +1,4 @@
-"""Tests of the compiled operations: torch's results, and the same bits whatever is beside a row."""
+"""Tests of the compiled operations: torch's results, and bits that do not depend on other rows."""
 
 import os
 import subprocess
@@ -91,7 +91,7 @@ def test_the_number_of_threads_changes_no_bit(
 
 @pytest.mark.parametrize("committed", [0, 1, 3, 50])
 def test_attention_to_a_path_is_that_of_the_tree(ops: NativeOps, committed: int) -> None:
-    """Siblings between a node and its ancestors, and their number, leave a node's bits alone."""
+    """Siblings between a node and its ancestors do not change a node's bits."""
     torch.manual_seed(0)
     dtype, start = ops._dtype, torch.tensor(committed)
     layout = TreeLayout.from_parents([0, 0, 0, 1, 1, 2, 4], CPU)
@@ -222,7 +222,9 @@ class TestBuilding:
     def test_a_folder_of_others_is_left_alone(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_owned: bool
     ) -> None:
-        """Its owner, or who can exchange it by the folder above, could put any code into it."""
+        """Its owner, or anyone who can replace it through the parent folder, could put any code
+        into it.
+        """
         if is_owned:
             tmp_path.chmod(0o777)
         else:

@@ -1,6 +1,6 @@
-"""Draft heads with several things changed: what one of them alone is refused or told for, stays so.
+"""Draft heads with several changes: a change that alone is refused or reported stays so.
 
-What is not refused is told, or drafts as the unchanged head.
+A change that is not refused is reported, or the head drafts as the unchanged one.
 """
 
 import json

@@ -1,4 +1,6 @@
-"""Runs with random numbers: its rule names each cheat, and no rule an honest method or run."""
+"""Runs with random numbers: each cheat's rule names it, and no rule names an honest method or
+run.
+"""
 
 from pathlib import Path
 from random import Random

@@ -76,7 +76,7 @@ def attack(random: Random, folder: Path) -> None:
 
 @cache
 def head_of(method: str) -> Path:
-    """Sound weights of the method, made once a process."""
+    """Sound weights of the method, made once per process."""
     target = load_target(model_folder(), dtype=torch.float32, device=torch.device("cpu"))
     kind = get(method).weights
     assert kind

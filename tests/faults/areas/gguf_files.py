@@ -1,6 +1,6 @@
 """Attacks on GGUF files: damage, kills and a full disk while one is converted.
 
-A file is converted, or refused with its path and the reason. What ended a conversion does not
+A file is converted, or refused with its path and the reason. An interrupted conversion does not
 change the next one.
 """
 

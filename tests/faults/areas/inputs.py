@@ -1,6 +1,6 @@
-"""Attacks with what a user gives: recipes, cards and datastores.
+"""Attacks with a user's files: recipes, cards and datastores.
 
-Each is taken, or refused in one message.
+Each is accepted, or refused in one message.
 """
 
 from pathlib import Path

@@ -1,7 +1,6 @@
 """Attacks on merge: measurements given twice in a disguise, kills, a full disk.
 
-Copies are refused by name. Whatever ends a merge, nothing says that it is complete
-before it is, and it can be repeated.
+Copies are refused by name. An interrupted merge never looks complete, and it can be repeated.
 """
 
 import json

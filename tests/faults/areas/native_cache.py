@@ -1,7 +1,7 @@
 """Attacks on the cache of compiled code: damage, kills, a full disk.
 
-The operations are the compiled ones, or torch's with a reason on a full disk. Each attack runs in a
-process of its own, which half a library would end.
+The operations are the compiled ones, or torch's with a reason on a full disk. Each attack runs in
+its own process, because half a library would end it.
 """
 
 import json
@@ -66,7 +66,7 @@ def _pick(folder: Path, cc: Path, limit: int) -> None:
 
 @cache
 def _compiler() -> Path:
-    """A quick compiler, of all attacks, since a library belongs to its path."""
+    """A quick compiler for all attacks, since a library belongs to the compiler's path."""
     place = Path(tempfile.mkdtemp(prefix="fault-native-"), "cc")
     place.write_text(COMPILER.format(library=_made_by(Path(compiler()[0]))))
     place.chmod(0o755)

@@ -1,6 +1,6 @@
 """Attacks on files of settings: odd names and values, damage, kills, a full disk.
 
-What is written is read again as it was. A damaged file is used, or refused with its path. The
+Reading returns what was written. A damaged file is used, or refused with its path. The
 settings that are kept for later runs are the old or the new ones.
 """
 

@@ -1,6 +1,6 @@
 """Attacks on the site: odd, damaged or replaced runs beside good ones, and a full disk.
 
-The page has every good run, whatever lies beside it, or there is one message that names the run.
+The page has every good run beside any bad one, or there is one message that names the run.
 """
 
 import shutil

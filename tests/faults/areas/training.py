@@ -1,7 +1,7 @@
 """Attacks on training: kills, damaged files, a full disk, NaN and infinity.
 
-Each command ends with a head or with one message, and what was trained before is kept: the
-training goes on to the head of one that nothing disturbed.
+Each command ends with a head or with one message, and earlier training is kept: the training
+continues to the head of an undisturbed one.
 """
 
 import json
@@ -44,7 +44,7 @@ def attack(random: Random, folder: Path) -> None:
 
 
 def killed(random: Random, folder: Path) -> None:
-    """End a training at any moment, twice; then let it go on to its end."""
+    """End a training at any moment, twice; then let it continue to its end."""
     for number in range(2):
         how = random.choice((signal.SIGKILL, *POLITE))
         ready, said = folder / f"ready{number}", folder / f"said{number}"
@@ -164,7 +164,7 @@ def _take_half(folder: Path) -> None:
 
 
 def _ends_well(folder: Path, *, is_log_cut: bool = False) -> None:
-    """Let a training go on to its end, which is the head of one that nothing disturbed.
+    """Let a training continue to its end, which gives the head of an undisturbed training.
 
     `is_log_cut` allows a log that lost lines: half a line, or one with another step, is none.
     """

@@ -1,4 +1,4 @@
-"""Attacks on the files of static trees: damage, and another tree in a run that goes on.
+"""Attacks on the files of static trees: damage, and another tree in a continued run.
 
 A run uses the tree that it names, or is refused with the file. No run has steps of two trees.
 """

@@ -1,6 +1,6 @@
 """Attacks on a tune: its files damaged or made by hand, kills, a full disk.
 
-A repeated command goes on, or names what is wrong. What it chose is printed before it is kept.
+A repeated command continues, or names the fault. Its choice is printed before it is stored.
 """
 
 import shutil
@@ -87,7 +87,7 @@ def _again(folder: Path) -> Said:
 
 @cache
 def _finished() -> Path:
-    """A finished tune and its cache, made once a process."""
+    """A finished tune and its cache, made once per process."""
     folder = Path(tempfile.mkdtemp(prefix="fault-tune-"))
     assert _again(folder).code == 0
     return folder

@@ -337,7 +337,7 @@ def test_a_server_that_was_started_again_is_warmed_up_again(
 def test_the_end_of_a_process_is_waited_for_once(
     monkeypatch: pytest.MonkeyPatch, ends_after: int, ending: str
 ) -> None:
-    """It is known later than that its server no longer answers. One that hangs does not end."""
+    """The process ends only after its server stops answering. A server that hangs does not end."""
     monkeypatch.setattr(servers_module, "DEATH_S", 0.2)
     monkeypatch.setattr(servers_module, "_POLL_S", 0.01)
     num_asked = 0

@@ -1,4 +1,4 @@
-"""One request to a server: what is read, what is timed, and what goes wrong."""
+"""One request to a server: its content, its times, and its failures."""
 
 import asyncio
 import json
@@ -178,7 +178,7 @@ POSITION = 'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="%s"} 1\
 
 @dataclass
 class Odd(Stub):
-    """A server that says this of itself."""
+    """A server with this description of itself."""
 
     version: str = '{"version": "0.32.0"}'
     metrics: str = "vllm:generation_tokens_total 1\n"

@@ -1,4 +1,4 @@
-"""Responses of real engines on `tiny`, as they were recorded: what specbench reads from them."""
+"""Recorded responses of real engines on `tiny`, as specbench reads them."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Engines that are started: their command, their end, and what they leave behind."""
+"""Engines that are started: their command, their end, and the processes and files they leave."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ def test_the_device_of_an_engine_is_the_drivers_and_not_torchs(
 def llamacpp_setup(
     monkeypatch: pytest.MonkeyPatch, folder: Path, *, wheel: str = "xllamacpp", **values: Any
 ) -> StartedSetup:
-    """The setup where no `llama-server` is on the PATH, and a wheel is installed."""
+    """The setup without `llama-server` on the PATH, with an installed wheel."""
     write_gguf(folder / "small.gguf")
     monkeypatch.setenv("SPECBENCH_CACHE", str(folder / "cache"))
     monkeypatch.setattr(executable, "shutil", types.SimpleNamespace(which=lambda name: None))

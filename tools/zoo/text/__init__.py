@@ -1,4 +1,6 @@
-"""Seeded text in six families, one per benchmark task. Knows nothing about tokens or models."""
+"""Seeded text in six families, one per benchmark task. The module knows nothing about tokens or
+models.
+"""
 
 from tools.zoo.text.dialogue import Dialogue, Turn
 from tools.zoo.text.sampler import FAMILIES, sample, stream
