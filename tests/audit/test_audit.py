@@ -50,18 +50,18 @@ def test_accepting_tokens_that_the_target_rejects_is_a_bug_or_called_lossy(
 ) -> None:
     model = toy(target, {"pld": under(Honest(), first_always), "sps": Honest()})
     run = model.run(0.0)
-    found = audited(run, model, is_recheck=is_recheck)
-    statuses = {one.agreement.method: one.status for one in found.greedy}
+    checked = audited(run, model, is_recheck=is_recheck)
+    statuses = {greedy.agreement.method: greedy.status for greedy in checked.greedy}
     assert statuses == {"pld": "bug", "sps": "identical"}
-    assert found.has_bug
-    broken = found.greedy[0]
+    assert checked.has_bug
+    broken = checked.greedy[0]
     assert broken.largest_gap is not None
     assert broken.largest_gap > broken.differences[0].threshold
-    assert all(one.is_same_again in (None, False) for one in broken.differences)
+    assert all(difference.is_same_again in (None, False) for difference in broken.differences)
     described = values_of(run.header)
     described["methods"]["pld"] = {"title": "PLD", "is_lossless": False}
     lossy = audited(make_run(run.records, described), model)
-    assert [one.status for one in lossy.greedy] == ["lossy", "identical"]
+    assert [greedy.status for greedy in lossy.greedy] == ["lossy", "identical"]
     assert not lossy.has_bug
 
 
@@ -81,17 +81,17 @@ def twins(factor: float) -> tuple[Run, ToyModel, int]:
     lengths = (1,) * (BUDGET - 1)
     base = Record(key, "ok", 5, answer, "", "budget", 0.1, 0.1, lengths, lengths)
     other = (*answer[:position], twin, *answer[position + 1 :])
-    own = replace(base, key=replace(key, method="pld"), token_ids=other)
-    run = make_run([base, own], header(["vanilla", "pld"], ("gsm8k",)))
+    differing = replace(base, key=replace(key, method="pld"), token_ids=other)
+    run = make_run([base, differing], header(["vanilla", "pld"], ("gsm8k",)))
     return run, toy(target, {"pld": Honest()}), position
 
 
 @pytest.mark.parametrize("is_recheck", [False, True])
 def test_a_tie_of_two_tokens_is_numerics(is_recheck: bool) -> None:
     run, model, position = twins(1 + 1e-9)
-    (one,) = audited(run, model, is_recheck=is_recheck).greedy
-    (difference,) = one.differences
-    assert (one.status, difference.divergence.position) == ("numerics", position)
+    (greedy,) = audited(run, model, is_recheck=is_recheck).greedy
+    (difference,) = greedy.differences
+    assert (greedy.status, difference.divergence.position) == ("numerics", position)
     assert difference.gap == pytest.approx(0, abs=1e-6)
     assert difference.is_same_again is (True if is_recheck else None)
 
@@ -106,8 +106,8 @@ def test_stored_formats_that_compute_in_half_precision_are_judged_by_it(
     run, model, _ = twins(1.001)
     described = values_of(run.header)
     described["model"] = {**described["model"], "quantization": stored}
-    (one,) = audited(make_run(run.records, described), model).greedy
-    assert one.status == status
+    (greedy,) = audited(make_run(run.records, described), model).greedy
+    assert greedy.status == status
 
 
 def test_an_answer_that_stops_early_is_a_bug_whatever_the_logits(target: Target) -> None:
@@ -116,9 +116,9 @@ def test_an_answer_that_stops_early_is_a_bug_whatever_the_logits(target: Target)
     records = [
         replace(r, token_ids=r.token_ids[:-2]) if r.key.method == "pld" else r for r in run.records
     ]
-    (one,) = audited(make_run(records, run.header), model).greedy
-    assert one.status == "bug"
-    assert one.differences[0].divergence.own_token is None
+    (greedy,) = audited(make_run(records, run.header), model).greedy
+    assert greedy.status == "bug"
+    assert greedy.differences[0].divergence.own_token is None
 
 
 def test_without_a_difference_no_model_is_loaded(target: Target) -> None:
@@ -127,8 +127,8 @@ def test_without_a_difference_no_model_is_loaded(target: Target) -> None:
     def refuse(_: bool) -> ToyModel:
         raise AssertionError("loaded")
 
-    found = audit(run, refuse, is_recheck=False, effort=Effort(0), say=lambda _: None)
-    assert [one.status for one in found.greedy] == ["identical"]
+    audited_run = audit(run, refuse, is_recheck=False, effort=Effort(0), say=lambda _: None)
+    assert [greedy.status for greedy in audited_run.greedy] == ["identical"]
 
 
 def test_a_run_of_vanilla_alone_has_nothing_to_audit(target: Target) -> None:
@@ -141,10 +141,10 @@ def test_turns_after_the_first_difference_are_left_out_where_each_has_a_history(
     first = record(token_ids=[1, 2, 3, 4]), record("pld", token_ids=[1, 2, 9, 4])
     second = record(turn=1, token_ids=[5, 5, 5, 5]), record("pld", turn=1, token_ids=[6, 6, 6, 6])
     table = make_table([*first, *second])
-    found = find_agreements(table, "shared")["pld"]
-    assert found.num_compared == 2
-    one = found.divergences[0]
-    assert (one.position, one.baseline_token, one.own_token) == (2, 3, 9)
+    agreement = find_agreements(table, "shared")["pld"]
+    assert agreement.num_compared == 2
+    divergence = agreement.divergences[0]
+    assert (divergence.position, divergence.baseline_token, divergence.own_token) == (2, 3, 9)
     assert find_agreements(table, "own")["pld"].num_compared == 1
 
 

@@ -83,38 +83,38 @@ def test_a_method_that_says_it_is_lossy_fails_only_as_a_sampler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(checks, "NUM_OUTCOMES", 500)
-    one = subject(next(bug for bug in BUGS if bug.name == "typical acceptance"))
-    assert run_contract("m", one, contract=[checks.rule], is_lossless=False).status == "lossy"
-    assert run_contract("m", one, contract=[checks.rule]).status == "bug"
+    typical = subject(next(bug for bug in BUGS if bug.name == "typical acceptance"))
+    assert run_contract("m", typical, contract=[checks.rule], is_lossless=False).status == "lossy"
+    assert run_contract("m", typical, contract=[checks.rule]).status == "bug"
 
 
 def test_planted_guesses_change_depth_and_rank_and_keep_siblings_distinct() -> None:
     layout = TreeLayout.from_parents([0, 0, 0, 0, 2, 4], "cpu")
-    one = DraftTree(torch.tensor([9, 1, 2, 3, 4, 5]), layout, 6)
-    deep, depth = plant(one, [7, 8, 6], step=0)
+    tree = DraftTree(torch.tensor([9, 1, 2, 3, 4, 5]), layout, 6)
+    deep, depth = plant(tree, [7, 8, 6], step=0)
     assert (deep.tokens.tolist(), depth) == ([9, 1, 7, 3, 8, 6], 3)
-    ranks = {tuple(plant(one, [7], step)[0].tokens.tolist()[1:4]).index(7) for step in (1, 3, 5)}
+    ranks = {tuple(plant(tree, [7], step)[0].tokens.tolist()[1:4]).index(7) for step in (1, 3, 5)}
     assert ranks == {0, 1, 2}
-    swapped, _ = plant(one, [3], step=0)
+    swapped, _ = plant(tree, [3], step=0)
     assert swapped.tokens.tolist()[1:4] == [1, 3, 2]
-    assert one.tokens.tolist() == [9, 1, 2, 3, 4, 5]
+    assert tree.tokens.tolist() == [9, 1, 2, 3, 4, 5]
 
 
 class DeepInOddSteps(NoisyTarget):
     """Every other tree is deepest below the second child."""
 
     def propose(self, state: State) -> DraftTree:
-        one = super().propose(state)
+        tree = super().propose(state)
         if self._step % 2:
-            return state.chain([int(one.tokens[1])])
+            return state.chain([int(tree.tokens[1])])
         layout = TreeLayout.from_parents([0, 0, 0, 2, 3], "cpu")
-        return replace(one, tokens=one.tokens[:5], layout=layout, num_verify=5)
+        return replace(tree, tokens=tree.tokens[:5], layout=layout, num_verify=5)
 
 
 def test_a_tree_that_is_deepest_in_any_step_is_planted_to_its_full_depth() -> None:
     target = Target(MODEL)
-    one = Subject(target, lambda: DeepInOddSteps(target), prompts()[:2], budget=16)
-    tests = {test.name: test for test in checks.planted(one)}
+    tested = Subject(target, lambda: DeepInOddSteps(target), prompts()[:2], budget=16)
+    tests = {test.name: test for test in checks.planted(tested)}
     assert (tests["full depth of the trees"].num, tests["full depth of the trees"].effect) == (3, 0)
     assert tests[PLANTED].num > 0 == tests[PLANTED].effect == tests["planted guesses"].effect
 
@@ -122,16 +122,19 @@ def test_a_tree_that_is_deepest_in_any_step_is_planted_to_its_full_depth() -> No
 @pytest.mark.parametrize("is_cheat", [False, True])
 def test_answers_decoded_in_build_are_found_on_prompts_that_no_task_has(is_cheat: bool) -> None:
     target = Target(MODEL)
-    known, unknown = PROMPTS[:6], [(*one[:3], 41, *one[3:]) for one in PROMPTS[6:12]]
-    one = Subject(
+    task_prompts, unknown = (
+        PROMPTS[:6],
+        [(*prompt[:3], 41, *prompt[3:]) for prompt in PROMPTS[6:12]],
+    )
+    tested = Subject(
         target,
-        lambda: DecodesInBuild(target, known) if is_cheat else Honest(),
+        lambda: DecodesInBuild(target, task_prompts) if is_cheat else Honest(),
         unknown[:4],
         budget=BUDGET,
-        task_prompts=known,
+        task_prompts=task_prompts,
         unseen_prompts=unknown,
     )
-    result = run_contract("m", one, contract=[checks.recall])
+    result = run_contract("m", tested, contract=[checks.recall])
     assert result.status == ("bug" if is_cheat else "no difference")
     assert not is_cheat or result.tests[-2].effect > 3
 
@@ -139,17 +142,19 @@ def test_answers_decoded_in_build_are_found_on_prompts_that_no_task_has(is_cheat
 @pytest.mark.parametrize("num_known", [0, 16])
 def test_answers_to_a_third_of_the_prompts_are_not_lost_in_the_mean(num_known: int) -> None:
     target = Target(MODEL)
-    known = [(*one[:2], 3 + number, *one[2:]) for number in range(4) for one in PROMPTS[:12]]
-    unknown = [(*one[:3], 41, *one[3:]) for one in known]
-    one = Subject(
+    task_prompts = [
+        (*prompt[:2], 3 + number, *prompt[2:]) for number in range(4) for prompt in PROMPTS[:12]
+    ]
+    unknown = [(*prompt[:3], 41, *prompt[3:]) for prompt in task_prompts]
+    tested = Subject(
         target,
-        lambda: DecodesInBuild(target, known[:num_known]),
+        lambda: DecodesInBuild(target, task_prompts[:num_known]),
         unknown[:2],
         budget=BUDGET,
-        task_prompts=known,
+        task_prompts=task_prompts,
         unseen_prompts=unknown,
     )
-    result = run_contract("m", one, contract=[checks.recall])
+    result = run_contract("m", tested, contract=[checks.recall])
     mean, pairs = result.tests[-2:]
     assert mean.effect < 2.0 and not mean.is_failed
     assert pairs.effect == pytest.approx(num_known, abs=1) and pairs.is_failed == bool(num_known)
@@ -165,6 +170,6 @@ def test_a_rule_for_larger_vocabularies_is_judged_or_said_not_to_be(is_hopeless:
 
     tests = rule_tests(rule_outcomes(sixty_four_best, 500))
     assert len(tests) == (1 if is_hopeless else 10)
-    assert [one.num for one in tests] == ([0] if is_hopeless else [50] * 10)
+    assert [test.num for test in tests] == ([0] if is_hopeless else [50] * 10)
     (result,) = corrected([MethodAudit("m", 1.0, 1.0, tests=tuple(tests))])
     assert not result.failures

@@ -44,8 +44,8 @@ def test_counts_ends_state_seeds_and_sizes_hold(name: str, target: Target, tmp_p
     two = prompts()[1::2]  # one that repeats itself, and one that does not
     subject = Subject(target, partial(build, name, target, tmp_path), two, budget=24)
     kinds = [contract.greedy, ends, contract.repeats, contract.sizes]
-    found = run_contract(name, subject, contract=kinds)
-    assert (found.fault, found.failures) == ("", ())
+    result = run_contract(name, subject, contract=kinds)
+    assert (result.fault, result.failures) == ("", ())
 
 
 def test_the_context_ends_a_completion(tmp_path: Path) -> None:
@@ -72,5 +72,5 @@ def test_sampled_tokens_and_guesses_have_their_distributions(name: str, tmp_path
     target = random_target(layers=2, vocab_size=7, max_position_embeddings=64)
     two = [(3, 4, 5, 6, 3, 4, 5, 6, 3, 4), (6, 5, 4, 3, 3)]
     subject = Subject(target, partial(build, name, target, tmp_path), two, budget=40)
-    found = run_contract(name, subject, contract=[contract.sampled])
-    assert (found.fault, found.failures) == ("", ())
+    result = run_contract(name, subject, contract=[contract.sampled])
+    assert (result.fault, result.failures) == ("", ())

@@ -63,7 +63,7 @@ def chain_outcomes(rule: Rule, num: int, seed: int) -> Outcomes:
     judged: list[Array] = []
 
     def read(tree: DraftTree, accepted: torch.Tensor, next_ids: torch.Tensor) -> torch.Tensor:
-        judged.extend(one.view(-1, 3).numpy() for one in (accepted, next_ids))
+        judged.extend(part.view(-1, 3).numpy() for part in (accepted, next_ids))
         return next_ids
 
     with (
@@ -86,29 +86,29 @@ def chain_outcomes(rule: Rule, num: int, seed: int) -> Outcomes:
 
 def p_values(rule: Rule, effort: int) -> Array:
     num, tries = effort // len(CASES), range(NUM_AUDITS)
-    return np.array([rule_test(chain_outcomes(rule, num, one)).p_value for one in tries])
+    return np.array([rule_test(chain_outcomes(rule, num, seed)).p_value for seed in tries])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RULES)
 def test_a_small_bug_of_a_rule_is_found_in_four_of_five_audits_of_its_effort(name: str) -> None:
-    found = (p_values(rule_of(name), RULES[name].effort) < LEVEL).mean()
-    assert 0.65 <= found <= 0.95
+    share = (p_values(rule_of(name), RULES[name].effort) < LEVEL).mean()
+    assert 0.65 <= share <= 0.95
 
 
 @pytest.mark.slow
 def test_the_sound_rule_is_not_found_at_the_largest_effort() -> None:
-    found = p_values(lossless, max(bug.effort for bug in RULES.values()))
-    assert (found < 0.05).mean() < 0.13 and found.min() > LEVEL
+    p_of_tries = p_values(lossless, max(bug.effort for bug in RULES.values()))
+    assert (p_of_tries < 0.05).mean() < 0.13 and p_of_tries.min() > LEVEL
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_judges_a_forest_as_it_judges_each_chain(name: str) -> None:
     rule = rule_of(name)
     expected = chain_outcomes(rule, 200_000, 0).counts
-    one = rule_cases._outcomes(rule, CASES[CHAIN], 300, vocab=VOCAB)
+    outcomes = rule_cases._outcomes(rule, CASES[CHAIN], 300, vocab=VOCAB)
     shares = expected / expected.sum(1, keepdims=True)
-    assert (rule_test(Outcomes(one.name, one.counts, shares)).p_value or 0) > 1e-3
+    assert (rule_test(Outcomes(outcomes.name, outcomes.counts, shares)).p_value or 0) > 1e-3
 
 
 @pytest.mark.slow
@@ -125,6 +125,6 @@ def test_an_answer_that_ends_early_is_found_wherever_it_is_among_those_of_its_ef
     assert sound.status == "no difference" and num >= effort
     chosen = iter(range(num))
     with patched_emit(ends_early(lambda: next(chosen) == round(place * (effort - 1)))):
-        found = run_contract("m", subject, contract=[ends])
-    assert [test.name for test in found.failures] == ["end token"]
+        contract_result = run_contract("m", subject, contract=[ends])
+    assert [test.name for test in contract_result.failures] == ["end token"]
     assert 0.8 <= 1 - (1 - 1 / 50) ** effort <= 0.81

@@ -26,7 +26,9 @@ from tests.support.printing import printed
 def test_an_audit_in_half_precision_says_what_it_cannot_see(
     dtype: str, again: str | None, name: str, is_told: bool
 ) -> None:
-    tests = tuple(AuditTest("logits", one, 9, 0.0, "", limit=1.0) for one in {"deviation", name})
+    tests = tuple(
+        AuditTest("logits", test_name, 9, 0.0, "", limit=1.0) for test_name in {"deviation", name}
+    )
     method = MethodAudit("pld", 0.0, 0.0, num_answers=1, tests=tests)
     info = make_run([], header(("vanilla", "pld"), ("gsm8k",))).header
     said = printed(partial(print_audit, Audit(dtype, again, (), (method,)), info), 200)
@@ -55,8 +57,8 @@ def test_methods_without_evidence_are_named_and_the_command_ends_with_3() -> Non
     blind = MethodAudit("sps", 0.0, 0.0)
     stored = stored_audit(passed_audit("pld", 0.0), few, blind)
     info = make_run([], header(("vanilla", "pld", "sps"), ("gsm8k",), (0.0, 1.0))).header
-    found = [(temperature, reason) for _, temperature, reason in find_unjudged(stored, info)]
-    assert found == [
+    unjudged = [(temperature, reason) for _, temperature, reason in find_unjudged(stored, info)]
+    assert unjudged == [
         (1.0, "60 sampled tokens are too few: it takes 240 or more"),
         (0.0, "no answer to compare with vanilla's"),
         (1.0, "not in the audit"),

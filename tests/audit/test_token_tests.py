@@ -49,12 +49,12 @@ def p_values(tokens: TokenNumbers) -> dict[str, float]:
 
 
 def test_p_values_of_true_draws_are_uniform() -> None:
-    found = [p_values(drawn(seed, logits_of(seed))) for seed in range(80)]
+    every_draw = [p_values(drawn(seed, logits_of(seed))) for seed in range(80)]
     for name in ("surprise", "rank", "likeliest token", "correlation of tokens"):
-        values = np.array([one[name] for one in found])
+        values = np.array([p[name] for p in every_draw])
         assert 0.4 < values.mean() < 0.6, name
         assert (values < 0.05).mean() < 0.13, name
-    assert np.mean([one["least likely token"] < 0.05 for one in found]) < 0.13
+    assert np.mean([p["least likely token"] < 0.05 for p in every_draw]) < 0.13
 
 
 def test_the_smallest_difference_is_found_in_four_of_five_audits() -> None:
@@ -72,8 +72,8 @@ def test_a_token_that_top_p_excludes_is_impossible() -> None:
     logits = logits_of(2)
     tokens = logits.argmax(-1).tolist()
     tokens[7] = int(logits[7].argmin())
-    found = p_values(token_numbers(logits, tokens, Sampling(1.0, top_p=0.9)))
-    assert found["impossible tokens"] == 0.0
+    p = p_values(token_numbers(logits, tokens, Sampling(1.0, top_p=0.9)))
+    assert p["impossible tokens"] == 0.0
     assert "impossible tokens" not in p_values(drawn(2, logits))
 
 
@@ -112,19 +112,19 @@ def test_drafts_are_held_against_the_q_that_they_claim(
     claim: Callable[[torch.Tensor], torch.Tensor], failed: set[str]
 ) -> None:
     q = logits_of(6).softmax(-1)
-    found = {
+    failures = {
         test.name
         for test in draft_tests(drafts(q, claim(q)))
         if (test.effect > (test.limit or 0) if test.p_value is None else test.p_value < 1e-3)
     }
-    assert failed <= found
-    assert failed or not found
+    assert failed <= failures
+    assert failed or not failures
 
 
 def test_the_lossless_rule_passes_on_every_tree() -> None:
-    found = [rule_test(one) for one in rule_outcomes(lossless, 5000)]
-    assert len(found) == len(CASES)
-    assert all(test.p_value is not None and test.p_value > 1e-3 for test in found)
+    tests = [rule_test(outcomes) for outcomes in rule_outcomes(lossless, 5000)]
+    assert len(tests) == len(CASES)
+    assert all(test.p_value is not None and test.p_value > 1e-3 for test in tests)
 
 
 PROMPTS = [tuple(range(3, 9 + i)) for i in range(8)]
@@ -144,30 +144,30 @@ def audited(
     # Servers report no single steps.
     bare = [replace(record, accept_lengths=(), num_nodes=()) for record in records]
     usable = usable_records(make_table(bare))
-    found = audit_methods(usable, header, MODEL, Effort(), said.append)
-    return {one.method: one for one in found}, said
+    results = audit_methods(usable, header, MODEL, Effort(), said.append)
+    return {result.method: result for result in results}, said
 
 
 def test_tokens_of_the_model_itself_pass() -> None:
-    found, _ = audited(RUN.records)
-    assert {name: one.status for name, one in found.items()} == {
+    results, _ = audited(RUN.records)
+    assert {name: result.status for name, result in results.items()} == {
         "vanilla": "no difference", "sps": "no difference",
     }  # fmt: skip
-    assert {test.subject for one in found.values() for test in one.tests} == {"tokens"}
-    assert found["sps"].num_tokens == 320
+    assert {test.subject for result in results.values() for test in result.tests} == {"tokens"}
+    assert results["sps"].num_tokens == 320
 
 
 def test_a_server_that_draws_at_another_temperature_is_found() -> None:
     cold = MODEL.run(0.5)
     pairs = zip(RUN.records, cold.records, strict=True)
     records = [replace(a, token_ids=b.token_ids) if a.key.method == "sps" else a for a, b in pairs]
-    found, _ = audited(records)
-    assert found["vanilla"].status == "no difference"
-    assert found["sps"].status == "bug"
-    assert {"surprise", "rank"} <= {test.name for test in found["sps"].failures}
+    results, _ = audited(records)
+    assert results["vanilla"].status == "no difference"
+    assert results["sps"].status == "bug"
+    assert {"surprise", "rank"} <= {test.name for test in results["sps"].failures}
 
 
 def test_answers_that_come_as_text_are_left_out_and_named() -> None:
-    found, said = audited(RUN.records, sends_token_ids=False)
-    assert found == {}
+    results, said = audited(RUN.records, sends_token_ids=False)
+    assert results == {}
     assert len(said) == 2 and "sends no token ids" in said[0]

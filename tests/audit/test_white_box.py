@@ -48,8 +48,8 @@ def native() -> Execution:
 
 def audited(target: Target, drafter: Drafter, *temperatures: float) -> Sequence[MethodAudit]:
     model = ToyModel(target, {"sps": drafter}, PROMPTS, budget=48)
-    found = model.audited(model.run(*temperatures), EFFORT)
-    return [one for one in found.methods if one.method == "sps"]
+    audit = model.audited(model.run(*temperatures), EFFORT)
+    return [result for result in audit.methods if result.method == "sps"]
 
 
 def planted(name: str) -> Variant:
@@ -60,16 +60,20 @@ def planted(name: str) -> Variant:
 def test_a_bug_above_temperature_0_is_found(name: str) -> None:
     bug = planted(name)
     target = bug.target(MODEL)
-    own = audited(target, bug.drafter(target), 0.5)
-    assert "bug" in {one.status for one in own}
+    results = audited(target, bug.drafter(target), 0.5)
+    assert "bug" in {result.status for result in results}
 
 
 def test_a_sound_method_passes_at_every_temperature() -> None:
     target = Target(MODEL)
-    own = audited(target, NoisyTarget(target), 0.0, 0.8)
-    assert [(one.temperature, one.level) for one in own] == [(0.0, 0.0), (0.8, 0.8), (0.8, 2.0)]
-    assert {one.status for one in own} == {"no difference"}
-    greedy, sampled, raised = own
+    results = audited(target, NoisyTarget(target), 0.0, 0.8)
+    assert [(result.temperature, result.level) for result in results] == [
+        (0.0, 0.0),
+        (0.8, 0.8),
+        (0.8, 2.0),
+    ]
+    assert {result.status for result in results} == {"no difference"}
+    greedy, sampled, raised = results
     assert (greedy.num_same, greedy.num_replayed) == (6, 6)
     assert (sampled.num_same, sampled.num_replayed) == (6, 6)
     assert raised.num_replayed == 0
@@ -95,10 +99,10 @@ def test_bits_show_a_bug_that_rounding_hides_in_bfloat16() -> None:
     model = random_llama(layers=2, hidden_size=64).bfloat16()
     bug = planted("stale keys in one layer")
     targets = (Target(model, execution), bug.target(model, execution))
-    sound, found = (audited(target, NoisyTarget(target), 0.0)[0] for target in targets)
+    sound, buggy = (audited(target, NoisyTarget(target), 0.0)[0] for target in targets)
     assert sound.status == "no difference"
     assert [test.effect for test in sound.tests if test.name == "bits"] == [0.0]
-    assert "bits" in {test.name for test in found.failures}
+    assert "bits" in {test.name for test in buggy.failures}
 
 
 @pytest.mark.parametrize("is_bug", [False, True])
@@ -152,8 +156,8 @@ def test_no_method_is_blamed_for_a_deviation_of_the_engines_own_steps(
     limits = {name: tests[name].limit for name in ("deviation", "bits")}
     exceeded = [name for name, limit in limits.items() if tests[name].effect > (limit or 0.0)]
     assert exceeded == (["deviation", "bits"] if is_failed else [])
-    (own,) = logit_tests(numbers(deviations, np.ones(3, int)), "bfloat16", 33.7)  # vanilla's
-    assert own.limit == 33.7
+    (bits_test,) = logit_tests(numbers(deviations, np.ones(3, int)), "bfloat16", 33.7)  # vanilla's
+    assert bits_test.limit == 33.7
 
 
 class Failing(Drafter):
@@ -164,18 +168,18 @@ class Failing(Drafter):
 
 
 def test_a_method_that_fails_in_the_audit_is_named_with_its_reason() -> None:
-    own = audited(Target(MODEL), Failing(), 1.0)
-    assert [one.status for one in own] == ["no difference", "bug"]
-    assert "KeyError: 'hot'" in own[1].fault
+    results = audited(Target(MODEL), Failing(), 1.0)
+    assert [result.status for result in results] == ["no difference", "bug"]
+    assert "KeyError: 'hot'" in results[1].fault
 
 
 def test_power_draws_the_tokens_that_a_difference_needs() -> None:
     target = Target(MODEL)
     model = ToyModel(target, {"sps": NoisyTarget(target)}, PROMPTS, budget=48)
-    found = model.audited(model.run(1.0), Effort(50, power=0.12, num_outcomes=500))
-    for one in found.methods:
-        assert one.smallest_tv is not None
-        assert 0.06 < one.smallest_tv <= 0.12
+    audit = model.audited(model.run(1.0), Effort(50, power=0.12, num_outcomes=500))
+    for result in audit.methods:
+        assert result.smallest_tv is not None
+        assert 0.06 < result.smallest_tv <= 0.12
 
 
 def test_an_answer_that_is_not_reproduced_is_tested_as_recorded() -> None:
@@ -183,11 +187,15 @@ def test_an_answer_that_is_not_reproduced_is_tested_as_recorded() -> None:
     model = ToyModel(target, {"sps": NoisyTarget(target)}, PROMPTS, budget=48)
     run = model.run(1.0)
     spoiled = [
-        replace(one, token_ids=(7, *one.token_ids[1:])) if one.key.method == "sps" else one
-        for one in run.records
+        replace(record, token_ids=(7, *record.token_ids[1:]))
+        if record.key.method == "sps"
+        else record
+        for record in run.records
     ]
-    found = model.audited(replace(run, records=tuple(spoiled)), EFFORT)
-    own = next(one for one in found.methods if one.method == "sps" and not one.is_raised)
-    assert own.num_same == 0 < own.num_replayed
-    assert own.status == "bug"
-    assert {test.subject for test in own.failures} == {"tokens"}
+    audit = model.audited(replace(run, records=tuple(spoiled)), EFFORT)
+    tampered = next(
+        result for result in audit.methods if result.method == "sps" and not result.is_raised
+    )
+    assert tampered.num_same == 0 < tampered.num_replayed
+    assert tampered.status == "bug"
+    assert {test.subject for test in tampered.failures} == {"tokens"}

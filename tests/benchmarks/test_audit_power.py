@@ -21,9 +21,9 @@ def test_a_planted_bug_is_found_and_sound_variants_and_real_methods_raise_no_ala
     monkeypatch.setattr(checks, "NUM_OUTCOMES", 500)
     ground = random_ground(("pld", "medusa"), layers=2)
     bug = next(bug for bug in BUGS if bug.name == "stale keys in one layer")
-    found = audit_bug(bug, ground, Effort(num_tokens=150, num_outcomes=1500))
-    assert (found["contract"], found["audit"]) == (True, True)
-    assert found["by"]
+    figures = audit_bug(bug, ground, Effort(num_tokens=150, num_outcomes=1500))
+    assert (figures["contract"], figures["audit"]) == (True, True)
+    assert figures["by"]
     monkeypatch.setattr(checks, "NUM_TOKENS", dict.fromkeys(checks.NUM_TOKENS, 50))
     sound = audit_sound(SOUND[1], ground, Effort(num_tokens=60, num_outcomes=500))
     assert sound == {"contract": [], "audit": []}
@@ -44,17 +44,21 @@ def test_missed_bugs_and_more_than_two_alarms_are_counted() -> None:
         ended("tiny: 0", audits=55, alarms=["pld, seed 3"]),
         ended("random: 0", audits=30, alarms=[]),
     ]
-    found = Summary({one.part: one for one in parts})
-    assert found.is_passed
-    assert (found.num_audits, found.most_answers, found.alarms) == (85, 40, ["s: x", "pld, seed 3"])
-    assert "10 s of CPU time" in [*found.lines()]
+    summary = Summary({part.part: part for part in parts})
+    assert summary.is_passed
+    assert (summary.num_audits, summary.most_answers, summary.alarms) == (
+        85,
+        40,
+        ["s: x", "pld, seed 3"],
+    )
+    assert "10 s of CPU time" in [*summary.lines()]
     for part, change in (
         ("bug: a", {"contract": False}),
         ("bug: a", {"audit": False}),
         ("bug: a", {"answers": 201}),
         ("random: 0", {"alarms": ["one more"]}),
     ):
-        other = {one.part: one for one in parts}
+        other = {part.part: part for part in parts}
         other[part] = ended(part, **{**other[part].figures, **change})
         assert not Summary(other).is_passed
 

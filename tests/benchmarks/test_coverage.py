@@ -39,9 +39,9 @@ ONCE, THREE, FIVE, RUNS = DESIGNS
 def test_intervals_cover_what_their_passes_and_runs_see_and_false_claims_are_rare(
     design: Design, noise: str, least: float, most: float, claims: float
 ) -> None:
-    found = measure(partial(Simulator(8).run, design, NOISES[noise]), 60)
-    assert least < found.covered <= most
-    assert max(found.coloured, found.said) <= claims
+    coverage = measure(partial(Simulator(8).run, design, NOISES[noise]), 60)
+    assert least < coverage.covered <= most
+    assert max(coverage.coloured, coverage.said) <= claims
 
 
 def test_passes_that_end_by_the_intervals_width_cover_too() -> None:

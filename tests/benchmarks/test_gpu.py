@@ -43,8 +43,10 @@ def test_a_package_that_is_missing_is_named_before_anything_is_imported(
 ) -> None:
     assert command.missing() == []
     lacking = ("msgspec", "pynvml")
-    found = importlib.util.find_spec
-    monkeypatch.setattr(command, "find_spec", lambda name: None if name in lacking else found(name))
+    real_find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        command, "find_spec", lambda name: None if name in lacking else real_find_spec(name)
+    )
     assert command.main() == 2
     assert "Not installed: msgspec nvidia-ml-py." in capsys.readouterr().err
 
@@ -67,7 +69,7 @@ def test_rows_end_with_the_call_and_the_exit_status_is_that_of_the_required_ones
     assert main([*call, "8"]) == 1
     assert time.monotonic() - began < 40
     assert os.environ["TRITON_CACHE_DIR"] == str(tmp_path / "triton")
-    done = {name: one["status"] for name, one in rows.read_rows(tmp_path / "rows.jsonl",
+    done = {name: row["status"] for name, row in rows.read_rows(tmp_path / "rows.jsonl",
             ["cpu", "float32", 2, 128]).items()}  # fmt: skip
     assert done == {"quick": "ok", "wrong": "failed", "hanging": "stopped"}
     said = capsys.readouterr().out
@@ -101,15 +103,17 @@ def test_a_goal_is_compared_with_its_worst_figure_and_a_bug_is_told(
         (tmp_path / name).mkdir()
         (tmp_path / name / "run.json").touch()
     monkeypatch.setattr(goals, "figures", lambda path: {**figures[path.name]})
-    found = [*goals.judge({name: tmp_path / name for name in figures})]
-    shown = {(one.goal.figure, one.row): (one.value, one.verdict) for one in found}
+    verdicts = [*goals.judge({name: tmp_path / name for name in figures})]
+    shown = {
+        (verdict.goal.figure, verdict.row): (verdict.value, verdict.verdict) for verdict in verdicts
+    }
     assert shown["share_of_limit.*", "run-vicuna-13b"] == (0.76, "PASS")
     assert shown["share_of_limit.eagle2", "run-vicuna-13b"] == (0.74, "FAIL")
     assert shown["host_share.*", "phases-vicuna-13b"] == (0.031, "FAIL")
     assert shown["bandwidth.vanilla", "run-vicuna-13b"] == (0.83, "PASS")
     assert shown["bandwidth.vanilla", "run-*"] == (None, "not measured")
     assert shown["num_late", "run-vicuna-13b"] == (0.0, "PASS")
-    assert [(one.goal.figure, one.row) for one in found if one.is_bug] == [
+    assert [(verdict.goal.figure, verdict.row) for verdict in verdicts if verdict.is_bug] == [
         ("num_late", "phases-vicuna-13b")
     ]
 

@@ -76,7 +76,7 @@ def test_parallel_processes_fill_the_cache_with_the_keys_of_launches(tmp_path: P
         assert done.returncode == 0, done.stdout + done.stderr
         keys[way] = {path.parent.name for path in cache.glob("*/*.cubin")}
         if way == "parallel":
-            told = [line.split(" kernels,")[0] for line in done.stdout.splitlines()]
-            assert told[-1] == f"{len(told)} of {len(told)}"
+            lines = [line.split(" kernels,")[0] for line in done.stdout.splitlines()]
+            assert lines[-1] == f"{len(lines)} of {len(lines)}"
     assert keys["lists"] == set()
     assert keys["parallel"] == keys["launches"] and len(keys["launches"]) >= 6

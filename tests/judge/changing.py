@@ -14,12 +14,12 @@ from tests.support.headers import values_of
 def with_header(run: Run, **changes: Any) -> Run:
     """The run with these values at dotted paths, a double underscore standing for a dot."""
     header = values_of(run.header)
-    for path, value in changes.items():
+    for path, setting in changes.items():
         *parents, last = path.split("__")
         place = header
         for key in parents:
             place = place.setdefault(key, {})
-        place[last] = value
+        place[last] = setting
     return make_run(run.records, header)
 
 
@@ -46,9 +46,9 @@ def slower(run: Run, factors: Mapping[str, float]) -> Run:
 def at_loads(run: Run, loads: Mapping[int, Mapping[str, float]]) -> Run:
     """The run with these numbers of requests at once, and at each of them slower methods."""
     records = [
-        replace(one, key=replace(one.key, concurrency=load))
+        replace(record, key=replace(record.key, concurrency=load))
         for load, factors in loads.items()
-        for one in slower(run, factors).records
+        for record in slower(run, factors).records
     ]
     return make_run(records, with_header(run, spec__values__concurrency=[*loads]).header)
 

@@ -50,24 +50,24 @@ def good_header(
     """The header with these values changed; or with the model's files alone, and no commit."""
     header = make_header(merged(HEADER, changes))
     if files:
-        known = convert(files, dict[str, FileHeader])
-        header = replaced(header, model=replaced(header.model, revision=None, files=known))
+        described = convert(files, dict[str, FileHeader])
+        header = replaced(header, model=replaced(header.model, revision=None, files=described))
     return replaced(header, prompts=(replaced(PROMPTS.describe(), is_original=is_original),))
 
 
 def good_records() -> list[Record]:
-    made = []
+    records = []
     for sample in IDS:
         for method, lengths in (("vanilla", (1, 1, 1)), ("pld", (3,))):
             key = RecordKey(method, 0.0, "gsm8k", sample, 0, 0)
-            made.append(
+            records.append(
                 Record(
                     key, "ok", 9, (7, 8, 9, EOS), "abcd", "eos", 0.500000001, 0.249999999, lengths,
                     tuple(max(lengths) for _ in lengths), seed_of(5, key.request),
                     token_ends=(1, 2, 3, 4),
                 )
             )  # fmt: skip
-    return made
+    return records
 
 
 def store(

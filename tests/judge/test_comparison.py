@@ -31,10 +31,10 @@ from tests.judge.changing import at_loads, broken, several, slower, with_header,
 from tests.support.printing import printed
 
 
-def width(value: Value) -> float:
-    assert isinstance(value, Estimate)
-    assert value.interval is not None
-    return value.interval.high - value.interval.low
+def width(metric: Value) -> float:
+    assert isinstance(metric, Estimate)
+    assert metric.interval is not None
+    return metric.interval.high - metric.interval.low
 
 
 def small(**seconds: float) -> Run:
@@ -103,7 +103,10 @@ def test_the_ratio_of_a_mean_is_the_ratio_of_the_two_means() -> None:
     seconds = {"gsm8k": (4.0, 1.0), "alpaca": (1.0, 5.0)}
     runs = [
         make_run(
-            [record("pld", task=task, decode_s=own[i]) for task, own in seconds.items()],
+            [
+                record("pld", task=task, decode_s=task_seconds[i])
+                for task, task_seconds in seconds.items()
+            ],
             header(["pld"], tuple(seconds)),
         )
         for i in (0, 1)
@@ -171,25 +174,30 @@ def test_runs_on_servers_are_compared_load_by_load() -> None:
     run = full_run(tasks=("gsm8k",))
     first = at_loads(run, {1: {}, 8: {}, 16: {}})
     second = at_loads(run, {1: {"pld": 0.5}, 8: {"pld": 2.0}})
-    found = compare_runs([first, second])
-    assert [one.load.concurrency for one in found] == [1, 8]
-    assert {one.unshared for one in found} == {(f"only in {run.header.id}: 16 requests at once",)}
-    ratios = [number(one.cell("pld", 0.0, "gsm8k").tokens_per_s.ratio) for one in found]
+    comparisons = compare_runs([first, second])
+    assert [comparison.load.concurrency for comparison in comparisons] == [1, 8]
+    assert {comparison.unshared for comparison in comparisons} == {
+        (f"only in {run.header.id}: 16 requests at once",)
+    }
+    ratios = [
+        number(comparison.cell("pld", 0.0, "gsm8k").tokens_per_s.ratio)
+        for comparison in comparisons
+    ]
     assert ratios == pytest.approx([2.0, 0.5])
 
 
 def test_the_engine_is_compared_with_a_server_that_has_one_request_at_a_time() -> None:
     run = full_run(tasks=("gsm8k",))
     served = at_loads(run, {1: {"pld": 0.5}, 8: {"pld": 9.0}})
-    (found,) = compare_runs([served, run], ("pld", "pld"))
-    assert number(found.cell("pld", 0.0, "gsm8k").tokens_per_s.ratio) == pytest.approx(2.0)
+    (comparison,) = compare_runs([served, run], ("pld", "pld"))
+    assert number(comparison.cell("pld", 0.0, "gsm8k").tokens_per_s.ratio) == pytest.approx(2.0)
 
 
 def test_mat_of_a_server_without_steps_is_made_from_what_it_accepted() -> None:
     def accepting(num_accepted: int) -> Run:
         served = Serving(0.0, (), num_accepted=num_accepted)
-        one = replace(record("pld"), accept_lengths=(), num_nodes=(), serving=served)
-        return make_run([one], header(["pld"], ("gsm8k",)))
+        counted = replace(record("pld"), accept_lengths=(), num_nodes=(), serving=served)
+        return make_run([counted], header(["pld"], ("gsm8k",)))
 
     mat = compare(accepting(0), accepting(1)).cell("pld", 0.0, "gsm8k").mat
     assert (number(mat.reference), number(mat.subject)) == (1.0, 1.5)
@@ -197,11 +205,11 @@ def test_mat_of_a_server_without_steps_is_made_from_what_it_accepted() -> None:
 
 @pytest.mark.parametrize("crossed", [None, ("pld", "vanilla")])
 def test_runs_that_share_nothing_are_refused(crossed: tuple[str, str] | None) -> None:
-    one, other = full_run(tasks=("gsm8k",)), full_run(tasks=("alpaca",))
+    first, other = full_run(tasks=("gsm8k",)), full_run(tasks=("alpaca",))
     with pytest.raises(UserError, match="no finished sample of the same"):
-        compare(one, other, crossed=crossed)
+        compare(first, other, crossed=crossed)
     with pytest.raises(UserError, match="no load in common: 2 requests at once against 8 requests"):
-        compare_runs([at_loads(one, {2: {}}), at_loads(one, {8: {}})])
+        compare_runs([at_loads(first, {2: {}}), at_loads(first, {8: {}})])
 
 
 RUN = full_run(id="old")
@@ -231,8 +239,8 @@ def test_every_number_is_on_the_terminal_whatever_its_width(width: int) -> None:
 
 
 def test_runs_beyond_the_letters_get_numbers() -> None:
-    one = compare(RUN, new({"pld": 1.25}))
-    table = build_comparison([replace(one, number=number) for number in range(27)])
+    comparison = compare(RUN, new({"pld": 1.25}))
+    table = build_comparison([replace(comparison, number=number) for number in range(27)])
     assert [note.label for note in table.legend[-3:]] == ["Z", "Z001", "Z002"]
 
 
@@ -245,8 +253,8 @@ def test_a_slower_method_is_named_with_its_ratio() -> None:
 
 def test_one_run_a_side_gives_no_verdict_and_the_spread_of_passes() -> None:
     passes = several(RUN, 3, sd=0.02)  # the passes of one run
-    one = make_run(passes.records, passes.header)
-    text = sentences(compare(one, slower(one, {"pld": 1.25})))
+    one_pass = make_run(passes.records, passes.header)
+    text = sentences(compare(one_pass, slower(one_pass, {"pld": 1.25})))
     assert "lower in B" not in text
     assert "Differences in speed are not judged: one run per side" in text
     assert "Passes of a run differ by +/- " in text
@@ -255,8 +263,8 @@ def test_one_run_a_side_gives_no_verdict_and_the_spread_of_passes() -> None:
 
 def test_two_methods_of_one_pass_give_no_verdict() -> None:
     crossed = compare(RUN, RUN, crossed=("pld", "vanilla"))
-    told = "One pass does not show how passes differ. Nothing is claimed: use --repeats 3."
-    assert sentences(crossed).endswith(f"by the mean of the tasks. {told}")
+    words = "One pass does not show how passes differ. Nothing is claimed: use --repeats 3."
+    assert sentences(crossed).endswith(f"by the mean of the tasks. {words}")
     assert all(cell.tokens_per_s.p_value is None for cell in crossed.cells.values())
 
 
@@ -291,8 +299,10 @@ def test_a_faster_machine_changes_no_speedup() -> None:
 
 
 def test_one_sample_a_task_shows_no_change() -> None:
-    one = full_run(num_samples=1)
-    assert "too few samples to see" in sentences(compare(one, slower(one, {"pld": 2.0})))
+    lone_sample = full_run(num_samples=1)
+    assert "too few samples to see" in sentences(
+        compare(lone_sample, slower(lone_sample, {"pld": 2.0}))
+    )
 
 
 def test_without_vanilla_tokens_per_second_are_compared() -> None:
@@ -348,9 +358,9 @@ def test_what_is_not_comparable_is_marked_in_every_form(form: str) -> None:
     if form == "csv":
         assert {row["is_comparable"] for row in csv.DictReader(StringIO(text))} == {"False"}
     elif form == "json":
-        (one,) = json.loads(text)["comparisons"]
-        assert one["is_comparable"] is False
-        assert one["differences"] == [
+        (document,) = json.loads(text)["comparisons"]
+        assert document["is_comparable"] is False
+        assert document["differences"] == [
             {"what": "dtype", "reference": "float32", "subject": "float16"}
         ]
     else:
@@ -368,6 +378,6 @@ def test_csv_and_json_hold_every_cell_with_its_interval() -> None:
     (row,) = (r for r in rows if (r["method"], r["task"]) == ("pld", "gsm8k"))
     assert float(row["tokens_per_s_ratio"]) == pytest.approx(0.8)
     assert float(row["tokens_per_s_ratio_low"]) <= 0.8 <= float(row["tokens_per_s_ratio_high"])
-    (one,) = json.loads(render_comparison(compared, "json"))["comparisons"]
-    assert len(one["cells"]) == len(rows)
-    assert one["cells"][0]["speedup_ratio"] == pytest.approx(1.0)
+    (document,) = json.loads(render_comparison(compared, "json"))["comparisons"]
+    assert len(document["cells"]) == len(rows)
+    assert document["cells"][0]["speedup_ratio"] == pytest.approx(1.0)

@@ -34,15 +34,15 @@ def exclusions(folder: Path) -> list[str]:
 
 
 def test_a_good_run_is_sound_and_may_enter_the_leaderboard(tmp_path: Path) -> None:
-    found = check_files(store(tmp_path / "good"))
-    passed = [check.name for check in found.checks if check.status == "passed"]
+    checked = check_files(store(tmp_path / "good"))
+    passed = [check.name for check in checked.checks if check.status == "passed"]
     assert passed == ["lines", "records", "hashes", "source of speed"]
-    skipped = [(check.name, check.text) for check in found.checks if check.status == "skipped"]
+    skipped = [(check.name, check.text) for check in checked.checks if check.status == "skipped"]
     assert skipped == [
         (name, "no baseline: files only") for name in ("samples", "output", "audit", "MAT", "speed")
     ]
-    assert found.about["is_eligible"] and found.about["num_records"] == 4
-    assert found.about["audit"].startswith("no bug found")
+    assert checked.about["is_eligible"] and checked.about["num_records"] == 4
+    assert checked.about["audit"].startswith("no bug found")
 
 
 @pytest.mark.parametrize("status", ["failed", "interrupted", "running", "complete"])
@@ -58,9 +58,9 @@ def test_a_run_without_an_answer_is_not_sound(
     run = rewrite(store(tmp_path / "run"), list.clear if is_empty else without_answers)
     header = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps(header | {"status": status}))
-    found = check_files(run)
-    assert found.exit_code == 1 and not found.about["is_sound"]
-    assert f"The run is {status} and has no answer" in " ".join(found.about["faults"])
+    checked = check_files(run)
+    assert checked.exit_code == 1 and not checked.about["is_sound"]
+    assert f"The run is {status} and has no answer" in " ".join(checked.about["faults"])
 
 
 def test_workers_answer_side_by_side(tmp_path: Path) -> None:
@@ -148,8 +148,8 @@ def test_failed_answers_and_a_missing_baseline_exclude(tmp_path: Path) -> None:
     header = good_header(spec={"values": {"methods": ["pld"]}}, num_records=2)
     lone = [record for record in good_records() if record.key.method == "pld"]
     header = replaced(header, methods={"pld": header.methods["pld"]})
-    found = exclusions(store(tmp_path / "lone", header, lone))
-    assert any(text.startswith("Vanilla was not run") for text in found)
+    reasons = exclusions(store(tmp_path / "lone", header, lone))
+    assert any(text.startswith("Vanilla was not run") for text in reasons)
 
 
 def test_a_run_recorded_in_the_project_is_sound() -> None:
@@ -163,29 +163,29 @@ def test_the_load_of_a_merged_run_is_that_of_its_workers_and_of_other_origins() 
     worker = WorkerHeader(node="", gpu_ids=(), environment=header.environment, cpu=header.cpu)
     for name, is_known in (("a/worker-1", True), ("b/worker-1", False)):
         merged = replaced(header, cpu=None, origins=(origin,), workers={name: worker})
-        told = "The load of the machine was not recorded." in find_exclusions(
+        is_unrecorded = "The load of the machine was not recorded." in find_exclusions(
             merged, good_records(), None
         )
-        assert told is not is_known
+        assert is_unrecorded is not is_known
 
 
 def test_a_file_at_hand_that_has_another_hash_is_told(tmp_path: Path) -> None:
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(b"as it was")
-    files = {name: to_builtins(one) for name, one in identify(tmp_path).files.items()}
+    files = {name: to_builtins(file) for name, file in identify(tmp_path).files.items()}
     header = good_header(model={"source": str(tmp_path)}, files=files)
     folder = store(tmp_path / "run", header)
     assert not check_files(folder).about["unchecked"]
     weights.write_bytes(b"as it is!")
-    (told,) = check_files(folder).about["unchecked"]
-    assert told == f"{tmp_path}: model.safetensors changed since the run, or its hash did."
+    (note,) = check_files(folder).about["unchecked"]
+    assert note == f"{tmp_path}: model.safetensors changed since the run, or its hash did."
 
 
 def test_a_run_whose_speed_is_not_drafted_fails_without_a_baseline(tmp_path: Path) -> None:
     """Untimed work and a slow vanilla may be honest: they are only reported."""
     remember = CHEATS["remembered_answers"][2]
-    made = run_of(lambda at: remember(at) if at["method"] == "pld" else {}, repeats=2)
-    cheated = with_header(made, spec__values__repeats=2)
+    remembering = run_of(lambda at: remember(at) if at["method"] == "pld" else {}, repeats=2)
+    cheated = with_header(remembering, spec__values__repeats=2)
     slow = run_of(lambda at: {"step_s": 0.005} if at["method"] != "vanilla" else {})
     for run, status in ((cheated, "failed"), (slow, "skipped")):
         checked = check_files(store_run(tmp_path / status, run.header, run.records))
@@ -196,7 +196,7 @@ def test_a_run_whose_speed_is_not_drafted_fails_without_a_baseline(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("config", "found"),
+    ("config", "word"),
     [
         ({"vocab_size": 100, "max_position_embeddings": 13}, ""),
         ({"vocab_size": 9}, "token 9, but the vocabulary has 9"),
@@ -206,7 +206,7 @@ def test_a_run_whose_speed_is_not_drafted_fails_without_a_baseline(tmp_path: Pat
     ],
 )
 def test_tokens_that_do_not_fit_the_models_config_are_found(
-    tmp_path: Path, config: Any, found: str
+    tmp_path: Path, config: Any, word: str
 ) -> None:
     """If the model's folder is on this machine."""
     model = tmp_path / "model"
@@ -214,5 +214,5 @@ def test_tokens_that_do_not_fit_the_models_config_are_found(
     (model / "config.json").write_text(json.dumps(config))
     header = good_header(model={"source": str(model)})
     texts = [text for text in faults(store(tmp_path / "run", header)) if "but the" in text]
-    assert bool(texts) == bool(found)
-    assert not found or found in texts[0]
+    assert bool(texts) == bool(word)
+    assert not word or word in texts[0]

@@ -41,7 +41,7 @@ def cell(check: Check) -> CellKey:
     return check.cell
 
 
-def found(gate: CheckedRun, name: str | None = None) -> set[tuple[str, str]]:
+def failed_cells(gate: CheckedRun, name: str | None = None) -> set[tuple[str, str]]:
     """Method and task of each failed check."""
     return {(cell(f).method, cell(f).task) for f in gate.failures if name in (None, f.name)}
 
@@ -196,7 +196,7 @@ def test_the_gate_blames_what_is_worse_and_nothing_else(name: str) -> None:
     gate = check(run, baseline, allowed)
     assert {f.name for f in gate.failures} == {*blamed}
     for kind, cells in blamed.items():
-        assert found(gate, kind) == cells
+        assert failed_cells(gate, kind) == cells
     assert gate.is_passed is not bool(blamed)
 
 
@@ -239,11 +239,15 @@ def test_the_worst_change_that_passed_is_a_note() -> None:
 def test_loads_are_judged_each_by_itself() -> None:
     before = at_loads(RUN, {1: {}, 8: {}})
     gate = check(at_loads(RUN, {1: {}, 8: {"pld": 1.2}}), before)
-    assert {(cell(one).method, cell(one).load.concurrency) for one in gate.failures} == {("pld", 8)}
+    assert {
+        (cell(failure).method, cell(failure).load.concurrency) for failure in gate.failures
+    } == {("pld", 8)}
     assert gate.failures[0].method == "PLD, 8 requests at once"
     gate = check(at_loads(RUN, {1: {}}), before)
-    assert {(one.name, cell(one).load.concurrency) for one in gate.failures} == {("samples", 8)}
-    assert {cell(one).method for one in gate.failures} == {*EVERYBODY}
+    assert {(failure.name, cell(failure).load.concurrency) for failure in gate.failures} == {
+        ("samples", 8)
+    }
+    assert {cell(failure).method for failure in gate.failures} == {*EVERYBODY}
 
 
 @pytest.mark.parametrize(
@@ -285,9 +289,9 @@ def test_a_run_that_is_not_complete_is_stopped_and_a_baseline_that_lacks_records
     ):
         (failure,) = check(cut, RUN).failures
         assert failure.text == f"The run is not complete ({reason})."
-        found = check(RUN, cut)
-        told = [one for one in found.notes if one.is_warning and missing in one.text]
-        assert found.is_passed and bool(told) is (reason == missing)
+        checked = check(RUN, cut)
+        notes = [note for note in checked.notes if note.is_warning and missing in note.text]
+        assert checked.is_passed and bool(notes) is (reason == missing)
 
 
 @pytest.mark.parametrize(("shift", "is_passed"), [(-3, False), (0, True), (3, True)])
@@ -354,9 +358,11 @@ def test_no_random_pair_passes_without_a_judged_number_of_each_kind(tmp_path: Pa
     codes = Counter[int]()
     for folder in tmp_path.iterdir():
         gate = check(read_run(folder / "b"), read_run(folder / "a"))
-        numbers = [one for one in gate.checks if one.name in ("MAT", "speed")]
-        judged = {(one.name, one.method) for one in numbers if one.status != "skipped"}
-        every = {(one.name, one.method) for one in numbers}
+        numbers = [outcome for outcome in gate.checks if outcome.name in ("MAT", "speed")]
+        judged = {
+            (outcome.name, outcome.method) for outcome in numbers if outcome.status != "skipped"
+        }
+        every = {(outcome.name, outcome.method) for outcome in numbers}
         assert not gate.is_passed or every == judged, folder.name
         assert gate.summary.startswith("Passed") is gate.is_passed
         codes[gate.exit_code] += 1
@@ -401,9 +407,13 @@ def test_an_audited_bug_is_stopped_although_its_few_changed_answers_are_allowed(
 
 
 def test_what_is_allowed_is_read_as_shares() -> None:
-    read = {one.name: one.read("2.5 %") for one in options(Allowed) if one.form == "share"}
+    read = {
+        option.name: option.read("2.5 %") for option in options(Allowed) if option.form == "share"
+    }
     assert Allowed(**read) == Allowed(0.025, 0.025, 0.025, "matching", 0.025)
-    assert all(one.read(one.word) == one.default for one in options(Allowed) if one.word)
+    assert all(
+        option.read(option.word) == option.default for option in options(Allowed) if option.word
+    )
 
 
 @pytest.mark.slow
@@ -429,8 +439,12 @@ def gate(
     return check(simulator.run(1000 * seed, slowdowns), baselines[0], ALLOWED, more=baselines[1:])
 
 
-def slow(found: CheckedRun) -> set[str]:
-    return {one.cell.method for one in found.failures if one.cell and one.name == "speed"}
+def slow(checked: CheckedRun) -> set[str]:
+    return {
+        failure.cell.method
+        for failure in checked.failures
+        if failure.cell and failure.name == "speed"
+    }
 
 
 @pytest.mark.slow
@@ -442,45 +456,49 @@ def test_a_slow_method_is_caught_and_equal_runs_pass_however_far_whole_runs_diff
 
 
 def test_all_methods_that_are_slower_alike_are_one_failure() -> None:
-    found = gate(Simulator(8, drift=0.005), 3, dict.fromkeys(METHODS, 0.3))
-    (failure,) = [one for one in found.failures if one.name == "speed"]
+    checked = gate(Simulator(8, drift=0.005), 3, dict.fromkeys(METHODS, 0.3))
+    (failure,) = [failure for failure in checked.failures if failure.name == "speed"]
     assert failure.cell
     assert (failure.cell.method, failure.cell.task) == ("vanilla", MEAN)
     assert "in all methods together" in failure.text
 
 
 def test_where_runs_differ_by_much_the_gate_cannot_tell() -> None:
-    found = gate(Simulator(8, drift=0.15), 4)
-    (whole,) = [one for one in found.checks if one.text.startswith("cannot tell")]
+    checked = gate(Simulator(8, drift=0.15), 4)
+    (whole,) = [outcome for outcome in checked.checks if outcome.text.startswith("cannot tell")]
     assert whole.status == "skipped"
-    assert any("cannot tell" in note.text and note.is_warning for note in found.notes)
-    assert found.is_passed and found.summary.startswith("Passed")
+    assert any("cannot tell" in note.text and note.is_warning for note in checked.notes)
+    assert checked.is_passed and checked.summary.startswith("Passed")
 
 
 def test_a_method_that_a_baseline_lacks_is_not_judged() -> None:
     run, *baselines, last = (Simulator(8).run(i) for i in range(4))
     last = with_records(last, lambda r: None if r.key.method == "pld" else r)
-    found = check(run, baselines[0], ALLOWED, more=[*baselines[1:], last])
-    speeds = [one for one in found.checks if one.name == "speed"]
-    skipped = [(cell(one).method, one.status) for one in speeds if cell(one).method == "pld"]
+    checked = check(run, baselines[0], ALLOWED, more=[*baselines[1:], last])
+    speeds = [outcome for outcome in checked.checks if outcome.name == "speed"]
+    skipped = [
+        (cell(outcome).method, outcome.status)
+        for outcome in speeds
+        if cell(outcome).method == "pld"
+    ]
     assert skipped == [("pld", "skipped")]
-    assert (found.exit_code, found.failures) == (3, ())
-    assert found.summary.startswith("Speed of PLD could not be judged")
+    assert (checked.exit_code, checked.failures) == (3, ())
+    assert checked.summary.startswith("Speed of PLD could not be judged")
 
 
 def test_the_only_method_is_judged_under_its_own_name() -> None:
-    found = gate(Simulator(8, methods=("pld",)), 3, {"pld": 0.3})
-    assert slow(found) == {"pld"}
+    checked = gate(Simulator(8, methods=("pld",)), 3, {"pld": 0.3})
+    assert slow(checked) == {"pld"}
 
 
 def test_each_load_has_its_own_speed_and_its_own_spread() -> None:
     simulator = Simulator(8)
     slow_at_8 = {1: {}, 8: {"pld": 1.3}}
     first, *more = [at_loads(simulator.run(i), {1: {}, 8: {}}) for i in range(1, 6)]
-    found = check(at_loads(simulator.run(9), slow_at_8), first, ALLOWED, more=more)
-    speeds = [one for one in found.checks if one.name == "speed"]
+    checked = check(at_loads(simulator.run(9), slow_at_8), first, ALLOWED, more=more)
+    speeds = [outcome for outcome in checked.checks if outcome.name == "speed"]
     assert len(speeds) == 2 * (len(METHODS) + 1)
-    failures = [one.cell for one in speeds if one.cell and one.status == "failed"]
+    failures = [outcome.cell for outcome in speeds if outcome.cell and outcome.status == "failed"]
     assert [(cell.method, cell.load.concurrency) for cell in failures] == [("pld", 8)]
     alone = [at_loads(simulator.run(i), {1: {}}) for i in range(2, 4)]
     with pytest.raises(UserError, match="2 baselines at 8 requests at once do not show"):

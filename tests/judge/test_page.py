@@ -54,22 +54,22 @@ def site(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 def data(site: Path) -> Any:
     text = (site / "index.html").read_text(encoding="utf-8")
-    (found,) = re.findall(r'id="site-data">(.*?)</script>', text, re.DOTALL)
-    return json.loads(found)
+    (json_text,) = re.findall(r'id="site-data">(.*?)</script>', text, re.DOTALL)
+    return json.loads(json_text)
 
 
 def test_a_run_gives_a_row_per_method_task_and_their_mean() -> None:
     metrics = measure(runs()["tiny"], FEW)
     rows = [*run_rows(metrics, 3)]
     assert len(rows) == 4 * 3
-    row = next(one for one in rows if (one.method, one.task) == ("PLD", MEAN))
+    row = next(row for row in rows if (row.method, row.task) == ("PLD", MEAN))
     assert row.speedup == metrics.overall["pld", 0.0].speedup
     assert (row.run, row.machine, row.engine) == (3, CPU, "specbench")
     assert (row.num_samples, row.threads) == (12, 2)
     assert not row.is_claimed  # from one pass
-    stopped = with_records(full_run(), lambda one: one if one.key.task in TASKS else None)
+    stopped = with_records(full_run(), lambda record: record if record.key.task in TASKS else None)
     for some in (metrics, measure(stopped, FEW)):
-        of_more = {one.task for one in run_rows(some, 3, num_tasks=6)}
+        of_more = {row.task for row in run_rows(some, 3, num_tasks=6)}
         assert "Mean of 2 of 6 tasks" in of_more and MEAN not in of_more
 
 
@@ -85,7 +85,7 @@ def test_an_odd_run_costs_the_page_that_run_alone(tmp_path: Path) -> None:
     said: list[str] = []
     write_site(paths, tmp_path / "site", bootstrap=FEW, say=said.append)
     assert [line for line in said if "broken" in line and line.startswith("Left out: ")]
-    folders = {one["folder"] for one in data(tmp_path / "site")["runs"]}
+    folders = {run["folder"] for run in data(tmp_path / "site")["runs"]}
     assert folders == {"runs/good", "runs/lost", "runs/empty"}
     with pytest.raises(RunFolderError):
         write_site(paths[2:3], tmp_path / "none", bootstrap=FEW, say=said.append)
@@ -97,8 +97,8 @@ def test_the_page_shows_no_folder_of_the_machine_but_in_the_command(tmp_path: Pa
     folder = store(tmp_path / "run", run.header, run.records)
     write_site([folder], tmp_path / "site", bootstrap=FEW, say=lambda text: None)
     page = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
-    told = re.sub("<pre>.*?</pre>", "", page, flags=re.DOTALL)
-    assert here in page and here not in told
+    outside = re.sub("<pre>.*?</pre>", "", page, flags=re.DOTALL)
+    assert here in page and here not in outside
 
 
 def test_a_served_model_is_named_as_elsewhere_and_its_engine_once() -> None:
@@ -116,15 +116,15 @@ def test_a_served_model_is_named_as_elsewhere_and_its_engine_once() -> None:
 def test_every_row_leads_to_its_run_and_published_ones_to_their_source(
     site: Path, folders: dict[str, Path]
 ) -> None:
-    found = data(site)
-    measured = [row for row in found["rows"] if row["run"] is not None]
+    page = data(site)
+    measured = [row for row in page["rows"] if row["run"] is not None]
     assert {row["run"] for row in measured} == {0, 1, 2, 3}
-    for run, folder in zip(found["runs"], folders.values(), strict=True):
+    for run, folder in zip(page["runs"], folders.values(), strict=True):
         copied = site / run["folder"]
         assert (copied / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
         for name in ("run.json", "samples.jsonl"):
             assert (copied / name).read_bytes() == (folder / name).read_bytes()
-    published = [row for row in found["rows"] if row["run"] is None]
+    published = [row for row in page["rows"] if row["run"] is None]
     assert all("http" in row["url"] and row["source"] for row in published)
     named = ("model", "method", "task", "source", "speedup")
     assert ["Vicuna 13B", "EAGLE-2", "MT-bench", "EAGLE-2 paper", [4.26]] in [
@@ -135,7 +135,7 @@ def test_every_row_leads_to_its_run_and_published_ones_to_their_source(
 def test_the_page_needs_nothing_from_elsewhere_and_its_links_lead_to_files(site: Path) -> None:
     text = (site / "index.html").read_text(encoding="utf-8")
     tags = [attributes for _, attributes in Outline(text).tags]
-    named = {str(one[name]) for one in tags for name in ("href", "src") if name in one}
+    named = {str(tag[name]) for tag in tags for name in ("href", "src") if name in tag}
     links = named - {"data:,"}
     assert links and all((site / link).is_file() for link in links)
     assert "Small CPU <b>" not in text and "specbench run --" in text
@@ -172,8 +172,8 @@ def test_filters_narrow_every_table(site: Path, chromium: Browser) -> None:
     for table in ("machines", "rates"):  # of the run with the most samples on a machine
         row = f"return document.querySelector('#{table} tbody tr').innerText"
         assert "n 12" in chromium.run(row) and "n 2" not in chromium.run(row)
-    found = data(site)["rows"]
-    means = [row for row in found if row["task"] == MEAN]
+    all_rows = data(site)["rows"]
+    means = [row for row in all_rows if row["task"] == MEAN]
     assert len(chromium.run(ROWS)) == len(means)  # the first view is of the means
     chromium.run("const box = document.getElementById('published'); box.click()")
     assert len(chromium.run(ROWS)) == len([row for row in means if row["run"] is not None])

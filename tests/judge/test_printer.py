@@ -33,8 +33,8 @@ def run(*checks: Check) -> CheckedRun:
     )
 
 
-def shown(one: CheckedRun, width: int = 120) -> str:
-    return printed(partial(print_checks, [one]), width)
+def shown(checked: CheckedRun, width: int = 120) -> str:
+    return printed(partial(print_checks, [checked]), width)
 
 
 def cases(*runs: CheckedRun) -> dict[tuple[str, str], ElementTree.Element]:
@@ -49,10 +49,10 @@ def cases(*runs: CheckedRun) -> dict[tuple[str, str], ElementTree.Element]:
     ("status", "tag"), [("passed", "system-out"), ("failed", "failure"), ("skipped", "skipped")]
 )
 def test_a_check_has_its_status_in_every_form(status: Status, tag: str) -> None:
-    one = run(check(status))
-    case = cases(one)["specbench.PLD 1·0", "GSM8K"]
+    checked = run(check(status))
+    case = cases(checked)["specbench.PLD 1·0", "GSM8K"]
     assert case.findtext(tag) == "speed: slower by 25 %"
-    (listed,) = json.loads(to_json([one], "specbench check"))["runs"]
+    (listed,) = json.loads(to_json([checked], "specbench check"))["runs"]
     assert (listed["run"], listed["baseline"], listed["is_passed"]) == (
         "new", "old", status != "failed",
     )  # fmt: skip
@@ -63,20 +63,20 @@ def test_a_check_has_its_status_in_every_form(status: Status, tag: str) -> None:
             "limit": 0.05,
         }
     ]  # fmt: skip
-    assert ("100 tok/s" in shown(one)) is (status == "failed")
+    assert ("100 tok/s" in shown(checked)) is (status == "failed")
 
 
 def test_a_cell_fails_with_one_check_and_is_skipped_with_all_its_numbers() -> None:
-    one = run(
+    checked = run(
         check("passed"), check("failed", "MAT", "lower"),
         check("passed", task="Alpaca"), check("skipped", "MAT", "too few", task="Alpaca"),
         check("passed", "samples", task="Mean"), check("skipped", "MAT", task="Mean"),
     )  # fmt: skip
-    found = {name: next(iter(case)) for (_, name), case in cases(one).items()}
-    assert {name: element.tag for name, element in found.items()} == {
+    results = {name: next(iter(case)) for (_, name), case in cases(checked).items()}
+    assert {name: element.tag for name, element in results.items()} == {
         "GSM8K": "failure", "Alpaca": "system-out", "Mean": "skipped",
     }  # fmt: skip
-    assert found["GSM8K"].get("message") == "MAT: lower"
+    assert results["GSM8K"].get("message") == "MAT: lower"
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -96,7 +96,7 @@ def test_checks_of_a_whole_run_are_cases_of_their_own_in_a_suite_of_each_run() -
 
 
 def test_any_error_text_is_escaped_as_xml_asks() -> None:
-    one = run(check("failed", text=NASTY))
-    (failure,) = cases(one)["specbench.PLD 1·0", "GSM8K"]
+    checked = run(check("failed", text=NASTY))
+    (failure,) = cases(checked)["specbench.PLD 1·0", "GSM8K"]
     assert "100% full: <tag> & ?[31mred?," in failure.get("message", "")
-    assert b"\x1b" not in to_junit([one])
+    assert b"\x1b" not in to_junit([checked])

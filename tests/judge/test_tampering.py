@@ -136,15 +136,15 @@ def audited(folder: Path) -> Path:
 
 
 def verdict(folder: Path) -> str:
-    found = check_files(folder)
-    if not found.is_passed:
+    checked = check_files(folder)
+    if not checked.is_passed:
         return "found"
-    is_void = any("judged other records" in text for text in found.about["unchecked"])
+    is_void = any("judged other records" in text for text in checked.about["unchecked"])
     return "found with the audit" if is_void else "cannot be known"
 
 
 KINDS: dict[str, tuple[str, Any, str]] = {
-    **{name: ("found", *one) for name, one in (FOUND | MORE).items()},
+    **{name: ("found", *change) for name, change in (FOUND | MORE).items()},
     **{name: ("found with the audit", change, "") for name, change in WITH_AUDIT.items()},
     **{name: ("cannot be known", change, "") for name, change in UNKNOWN.items()},
 }
@@ -162,8 +162,8 @@ def test_each_kind_of_tampering_is_found_as_the_table_says(
         file = folder / "run.json"
         file.write_text(json.dumps(merged(json.loads(file.read_text()), change)))
     assert verdict(folder) == kind
-    told = [check.text for check in check_files(folder).failures]
-    assert not words or any(words in text for text in told), told
+    faults = [check.text for check in check_files(folder).failures]
+    assert not words or any(words in text for text in faults), faults
 
 
 def test_an_answer_that_contradicts_an_audit_without_a_hash_is_found(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_records_and_audit_changed_together_cannot_be_known(tmp_path: Path) -> N
 def test_the_page_on_security_lists_all_55_kinds() -> None:
     rows = re.findall(r"^\| ([^|]+) \| (found|found with the audit|cannot be known) \|$",
                       SECURITY.read_text(encoding="utf-8"), re.MULTILINE)  # fmt: skip
-    known = {name: kind for name, (kind, *_) in KINDS.items() if name not in MORE}
-    known["records and audit changed together"] = "cannot be known"
-    assert dict(rows) == known
+    kinds = {name: kind for name, (kind, *_) in KINDS.items() if name not in MORE}
+    kinds["records and audit changed together"] = "cannot be known"
+    assert dict(rows) == kinds
     assert len(rows) == 55

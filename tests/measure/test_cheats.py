@@ -46,10 +46,10 @@ def test_a_cheat_is_named_by_run_and_report_and_fails_the_check(
     warning, failed = NAMED[name]
     run = cheating_run(name, tmp_path / "run", repeats=2 if name in REMEMBERING else 1)
     assert all(record.is_ok for record in run.records)
-    told = {one.key for one in warnings(measure(run, Bootstrap(10)))}
+    keys = {warning.key for warning in warnings(measure(run, Bootstrap(10)))}
     # A slower vanilla shows in several ways.
     others = {"fast_step"} if name == "slows vanilla by 30 %" else set()
-    assert (told & {key for key, _ in NAMED.values()}) - others == {warning} - {""}
+    assert (keys & {key for key, _ in NAMED.values()}) - others == {warning} - {""}
     gate = check(run, honest, Allowed(speed="never"))
-    failures = {one.name for one in gate.failures} & {"source of speed", "output"}
+    failures = {check.name for check in gate.failures} & {"source of speed", "output"}
     assert failures >= {failed} - {""}

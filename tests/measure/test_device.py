@@ -80,9 +80,9 @@ def test_a_gpu_that_emulates_bfloat16_runs_float16_and_says_so(
 ) -> None:  # fmt: skip
     gpus += [80]
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda number: capability)
-    found = setup(**{**LARGE, "model": model}, dtype=given)
-    assert found.dtype == dtype
-    is_told = any("emulate bfloat16" in text for text in found.describe().warnings)
+    resolved = setup(**{**LARGE, "model": model}, dtype=given)
+    assert resolved.dtype == dtype
+    is_told = any("emulate bfloat16" in text for text in resolved.describe().warnings)
     assert is_told == (capability < (8, 0) and given == "auto" and model == "llama3-8b")
 
 
@@ -98,8 +98,8 @@ def test_kernels_that_a_gpu_cannot_run_are_refused_by_name(
         if kind in kinds:
             assert pick_mode("auto", Device("cuda:0"), kind) == Mode("graph", kernels=kind)
         else:
-            told = f"--kernels {kind} needs .* on cuda:0 of compute capability {capability[0]}"
-            with pytest.raises(UserError, match=told):
+            message = f"--kernels {kind} needs .* on cuda:0 of compute capability {capability[0]}"
+            with pytest.raises(UserError, match=message):
                 pick_mode("auto", Device("cuda:0"), kind)
     with pytest.raises(UserError, match=r"--kernels plain needs .*, and this run is on cuda:0-1"):
         pick_mode("auto", Device("cuda:0-1"), "plain")
@@ -120,16 +120,16 @@ def test_kernels_are_a_choice_of_their_own_beside_graphs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     def named(name: str) -> Ops:
-        made = Ops()
-        made.name = name
-        return made
+        operations = Ops()
+        operations.name = name
+        return operations
 
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setattr(recorder, "CudaRecorder", lambda device: None)
     monkeypatch.setattr(pick_ops, "pick_ops", lambda device, dtype, kind: named(kind))
     monkeypatch.setattr(pick_ops, "pick_native_ops", lambda *given: named("native"))
-    made = make_execution(Mode(mode, kernels=kernels), torch.device(device), torch.float32)
-    assert made.ops.name == ops and made.is_static == (mode == "graph")
+    execution = make_execution(Mode(mode, kernels=kernels), torch.device(device), torch.float32)
+    assert execution.ops.name == ops and execution.is_static == (mode == "graph")
 
 
 @pytest.mark.parametrize(
@@ -140,14 +140,14 @@ def test_a_model_larger_than_a_gpu_gets_as_many_as_it_needs(
 ) -> None:
     """A GPU that is fuller than the first does not end the search."""
     gpus += free
-    found, name = setup(**LARGE, device=given), f"cuda:0-{num - 1}"
-    assert (found.device.name, found.device.num_gpus) == (name, num)
-    assert found.mode == Mode("eager", f"the model is spread over {num} GPUs")
-    assert found.need is not None and found.need.draft_bytes > GB
-    about = found.describe()
+    resolved, name = setup(**LARGE, device=given), f"cuda:0-{num - 1}"
+    assert (resolved.device.name, resolved.device.num_gpus) == (name, num)
+    assert resolved.mode == Mode("eager", f"the model is spread over {num} GPUs")
+    assert resolved.need is not None and resolved.need.draft_bytes > GB
+    about = resolved.describe()
     assert about.values["device"] == name
     assert any(f"spread over {num} GPUs" in text for text in about.warnings)
-    assert name in found.title
+    assert name in resolved.title
     with pytest.raises(UserError, match="--execution graph cannot be used: the model is spread"):
         setup(**LARGE, device=given, execution="graph")
 

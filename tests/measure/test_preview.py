@@ -72,8 +72,8 @@ def test_trees_are_the_papers_for_the_size_of_the_target(
 ) -> None:
     trees = {name: text for name, text in {"eagle2": eagle2, "eagle3": eagle3}.items() if text}
     spec = make_spec(model=model, methods=(*trees,), dtype="float16")
-    found = preview(spec, lambda device: 1e9).trees
-    assert found == tuple(f"{name}: paper: {text}" for name, text in trees.items())
+    trees_shown = preview(spec, lambda device: 1e9).trees
+    assert trees_shown == tuple(f"{name}: paper: {text}" for name, text in trees.items())
 
 
 def test_a_stand_in_has_the_tree_of_its_shape_and_given_options_stay(
@@ -86,9 +86,10 @@ def test_a_stand_in_has_the_tree_of_its_shape_and_given_options_stay(
         "eagle2:total_tokens=30: 30 nodes, 6 levels; paper: 50 nodes, 6 levels",
         "eagle3: paper: 50 nodes, 8 levels",
     )
-    found = {method.label: method.options for method in make_engine_setup(spec).methods}
-    assert found["eagle2:total_tokens=30"].total_tokens == 30
-    assert (found["eagle3"].total_tokens, found["eagle3"].depth) == (50, 7)
+    options_of = {method.label: method.options for method in make_engine_setup(spec).methods}
+    assert options_of["eagle2:total_tokens=30"].total_tokens == 30
+    assert (options_of["eagle3"].total_tokens, options_of["eagle3"].depth) == (50, 7)
+
 
 
 @pytest.mark.parametrize(

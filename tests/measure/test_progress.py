@@ -33,9 +33,9 @@ def lines_of(text: str) -> list[str]:
 
 def run(view: Progress, *records: Record) -> None:
     view.started(len(records))
-    for item in records:
-        view.sample_started(item.key.method, item.key.task, item.key.sample_id)
-        view.sample_finished(item)
+    for sample in records:
+        view.sample_started(sample.key.method, sample.key.task, sample.key.sample_id)
+        view.sample_finished(sample)
     view.finished()
 
 
@@ -43,7 +43,7 @@ LONG = "[bold]" + "x" * 120
 
 
 @pytest.mark.parametrize(
-    ("item", "line"),
+    ("sample", "line"),
     [
         (SAMPLE, "gsm8k/3 pld 10 tokens 40 tok/s MAT 1.80"),
         (
@@ -57,9 +57,9 @@ LONG = "[bold]" + "x" * 120
         (failed("pld", error=LONG), f" pld failed: {LONG}"[:60]),
     ],
 )
-def test_a_sample_is_one_plain_line(item: Record, line: str) -> None:
+def test_a_sample_is_one_plain_line(sample: Record, line: str) -> None:
     stream = console(is_terminal=False)
-    run(progress_view(console=stream), item)
+    run(progress_view(console=stream), sample)
     assert shown(stream).startswith("[1/1] gsm8k/") and shown(stream).count("\n") == 1
     assert line in shown(stream)
 

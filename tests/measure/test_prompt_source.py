@@ -26,9 +26,9 @@ def _no_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spec", [RunSpec(), RunSpec("vicuna-13b", weights="stand-in")])
 def test_tiny_and_stand_ins_take_bundled_prompts(spec: RunSpec) -> None:
-    made = make_plan(spec, is_offline=True)
-    assert made.spec.prompts == "bundled"
-    assert {one.source for one in made.prompt_sets} == {"bundled"}
+    plan = make_plan(spec, is_offline=True)
+    assert plan.spec.prompts == "bundled"
+    assert {prompts.source for prompts in plan.prompt_sets} == {"bundled"}
 
 
 def test_a_real_model_takes_the_published_prompts_and_offline_names_the_bundled_ones() -> None:
@@ -59,8 +59,8 @@ def test_two_passes_are_made_where_they_take_no_hours(spec: RunSpec, num: int) -
 def test_only_prompts_in_the_style_of_published_ones_are_imitations() -> None:
     (task,) = plan_tasks(["gsm8k"], "bundled")
     card = structs.replace(load_cards()["gsm8k"], paper=None, hub=None)
-    ours, own = load_prompt_sets([task, replace(task, card=card)], "bundled")
-    assert ours.describe().is_imitation and not own.describe().is_imitation
+    imitated, original = load_prompt_sets([task, replace(task, card=card)], "bundled")
+    assert imitated.describe().is_imitation and not original.describe().is_imitation
 
 
 @pytest.mark.parametrize("engine", ["", "vllm"])

@@ -71,14 +71,14 @@ def test_the_order_at_one_temperature_does_not_depend_on_the_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("history", "told"), [("shared", {"answer 1"}), ("own", {"answer 1", "answer 2"})]
+    ("history", "contents"), [("shared", {"answer 1"}), ("own", {"answer 1", "answer 2"})]
 )
 def test_a_history_holds_the_answer_of_the_baseline_or_of_the_method(
-    history: Literal["shared", "own"], told: set[str]
+    history: Literal["shared", "own"], contents: set[str]
 ) -> None:
     _, _, codec = run(PAIR, RunSpec(history=history))
     second_turns = [messages for messages in codec.rendered if len(messages) == 3]
-    assert len(second_turns) == 2 and {m[1]["content"] for m in second_turns} == told
+    assert len(second_turns) == 2 and {m[1]["content"] for m in second_turns} == contents
 
 
 def test_a_failing_method_becomes_error_records_and_debug_shows_its_traceback_once(
@@ -94,9 +94,9 @@ def test_a_failing_method_becomes_error_records_and_debug_shows_its_traceback_on
     assert not watcher.messages
     monkeypatch.setattr(logging.getLogger("specbench"), "level", logging.DEBUG)
     logging.getLogger("specbench").manager._clear_cache()  # type: ignore[attr-defined]
-    (told,) = run(methods)[1].messages
+    (message,) = run(methods)[1].messages
     logging.getLogger("specbench").manager._clear_cache()  # type: ignore[attr-defined]
-    assert "in failing" in told and "the head is on fire\nand more" in told
+    assert "in failing" in message and "the head is on fire\nand more" in message
 
 
 def test_a_completion_in_which_the_machine_paused_is_marked_and_an_earlier_pause_is_not() -> None:
@@ -113,9 +113,9 @@ def test_a_completion_in_which_the_machine_paused_is_marked_and_an_earlier_pause
     stored: list[Record] = []
     plan = fake_plan({"vanilla": answer}, PROMPTS, None)
     with backend_of(plan) as backend:
-        for one in Runner(plan, backend, [], Watcher(), Watch()).run():
-            stored.append(one)
-    assert [one.is_paused for one in stored] == [False, False, True, False]
+        for record in Runner(plan, backend, [], Watcher(), Watch()).run():
+            stored.append(record)
+    assert [record.is_paused for record in stored] == [False, False, True, False]
 
 
 def test_a_turn_after_a_failed_baseline_turn_is_an_error_for_all() -> None:
@@ -160,7 +160,7 @@ def test_each_block_of_orders_balances_places_and_neighbours(number: int) -> Non
 def test_orders_are_fixed_by_the_seed_and_differ_between_blocks_and_temperatures() -> None:
     def rows(seed: int, temperature: float, first: int = 0) -> list[tuple[str, ...]]:
         numbers = range(first, first + 8)
-        return [method_order(LABELS, seed, one, temperature, NO_LOAD) for one in numbers]
+        return [method_order(LABELS, seed, number, temperature, NO_LOAD) for number in numbers]
 
     assert rows(1, 0.0) == rows(1, 0.0)
     assert rows(1, 0.0) != rows(2, 0.0)
@@ -175,9 +175,9 @@ def test_every_recorded_completion_is_remembered_and_a_repeat_begins_with_nothin
     plan = fake_plan(PAIR, TWO_PROMPTS, RunSpec(repeats=2))
     with backend_of(plan) as backend:
         list(Runner(plan, backend, sink=[], progress=Watcher()).run())
-        told: Any = backend
-    one = ["", "vanilla", "pld", "pld", "vanilla"]
-    assert told.remembered == one * 2
+        remembering: Any = backend
+    remembered = ["", "vanilla", "pld", "pld", "vanilla"]
+    assert remembering.remembered == remembered * 2
 
 
 def test_a_method_that_cannot_forget_fails_in_its_samples_and_the_others_run(
@@ -188,7 +188,7 @@ def test_a_method_that_cannot_forget_fails_in_its_samples_and_the_others_run(
 
     label, request = "recycling:scope=run", Request((1, 5, 9), 4)
     setup = make_engine_setup(RunSpec(methods=(label, "recycling"), threads=1))
-    scopes = {name: one.scope for name, one in setup.describe().methods.items()}
+    scopes = {name: method.scope for name, method in setup.describe().methods.items()}
     assert scopes == {"vanilla": "request", label: "run", "recycling": "request"}
     with EngineBackend(setup) as backend:
         monkeypatch.setattr(Recycling, "forget", forget)
@@ -199,7 +199,7 @@ def test_a_method_that_cannot_forget_fails_in_its_samples_and_the_others_run(
 
 
 def test_the_default_run_has_every_method_that_needs_no_training_and_no_file() -> None:
-    default = [one.name for one in default_entries() if one.origin == "specbench"]
+    default = [entry.name for entry in default_entries() if entry.origin == "specbench"]
     assert default == [*paper_methods(), "recycling", "sam", "suffix"]
     assert not any(get(name).weights for name in default[9:])
 

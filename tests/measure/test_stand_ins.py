@@ -51,8 +51,8 @@ def test_a_stand_in_has_the_size_of_the_real_model_and_its_heads(name: str) -> N
         published = num_parameters(card, drafter)
         # The embedding of sps may be its head, too. Shipped heads are smaller than published ones.
         if published and drafter.method != "sps" and not drafter.is_shipped:
-            made = stand_in.drafters[drafter.method].num_numbers
-            assert made == pytest.approx(published, rel=2e-3), drafter.method
+            num_numbers = stand_in.drafters[drafter.method].num_numbers
+            assert num_numbers == pytest.approx(published, rel=2e-3), drafter.method
     assert ("sps" in stand_in.drafters) == (card.weights_of("sps") is not None)
 
 
@@ -98,22 +98,22 @@ def test_the_layers_in_effect_are_recorded_and_shown_and_guessed_ones_told(tmp_p
     with engine_backend(target, drafters) as backend:
         backend.warm_up([Request((1, 5, 6), 4)])
         info = backend.describe()
-    found, layers = info.execution, drafters["eagle3"].needs.layer_inputs
-    assert layers and found["eagle3"].layer_inputs == layers
-    assert found["vanilla"].layer_inputs == found["pld"].layer_inputs == ()
-    assert found["guessed"].has_guessed_layers
-    assert found["eagle3"].weights_layout == "SafeAILab"
-    assert found["vanilla"].weights_layout == ""
-    assert "layer_inputs" not in msgspec.to_builtins(found["vanilla"])
+    execution, layers = info.execution, drafters["eagle3"].needs.layer_inputs
+    assert layers and execution["eagle3"].layer_inputs == layers
+    assert execution["vanilla"].layer_inputs == execution["pld"].layer_inputs == ()
+    assert execution["guessed"].has_guessed_layers
+    assert execution["eagle3"].weights_layout == "SafeAILab"
+    assert execution["vanilla"].weights_layout == ""
+    assert "layer_inputs" not in msgspec.to_builtins(execution["vanilla"])
     given = {"methods": {"eagle3": {"options": {"depth": 7, "layers": ""}}}}
     shown = partial(_execution, make_header(given).methods["eagle3"])
     text = "+".join(map(str, layers))
-    assert shown(found["eagle3"]) == (f"depth=7, layers={text}", "none, SafeAILab layout")
-    assert shown(found["guessed"])[0] == "depth=7, layers=2+4+5 (guessed)"
+    assert shown(execution["eagle3"]) == (f"depth=7, layers={text}", "none, SafeAILab layout")
+    assert shown(execution["guessed"])[0] == "depth=7, layers=2+4+5 (guessed)"
     assert shown(None) == ("depth=7", "none")
-    told = [one for one in info.warnings if one.startswith("guessed: ")]
-    assert told[0].startswith("guessed: Its config has fields that are not known: zeta.")
-    assert told[1].startswith("guessed: Its config names no target layers")
+    notes = [warning for warning in info.warnings if warning.startswith("guessed: ")]
+    assert notes[0].startswith("guessed: Its config has fields that are not known: zeta.")
+    assert notes[1].startswith("guessed: Its config names no target layers")
 
 
 def test_a_card_names_the_layers_of_a_head_whose_config_is_ambiguous(
@@ -127,8 +127,8 @@ def test_a_card_names_the_layers_of_a_head_whose_config_is_ambiguous(
     repo = "nvidia/gpt-oss-120b-Eagle3-long-context"
     for given, layers in (("", "1+17+32"), (",layers=1+2+3", "1+2+3")):
         named = parse_methods([f"eagle3:weights={repo}{given}"])
-        (one,) = methods.select_methods(spec, named, resolve_weights=find).methods
-        assert one.options.layers == layers
+        (method,) = methods.select_methods(spec, named, resolve_weights=find).methods
+        assert method.options.layers == layers
 
 
 def test_a_backend_whose_loading_failed_can_still_be_described(

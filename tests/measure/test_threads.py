@@ -55,15 +55,15 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """A clock of a machine with four processors, without a user's number of threads."""
-    made = Clock()
+    planted = Clock()
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(threads, "thread_counts", lambda: [4, 2, 1])
-    monkeypatch.setattr(threads, "perf_counter", made)
-    monkeypatch.setattr(trial, "perf_counter", made)
-    monkeypatch.setattr(threads, "sleep", made.step)
+    monkeypatch.setattr(threads, "perf_counter", planted)
+    monkeypatch.setattr(trial, "perf_counter", planted)
+    monkeypatch.setattr(threads, "sleep", planted.step)
     monkeypatch.setattr(threads, "share_of_others", lambda last, now: 0.0)
-    return made
+    return planted
 
 
 @pytest.mark.parametrize(
@@ -82,16 +82,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_in_each_start_a_number_stays_unless_another_is_known_to_be_far_faster(
     taken: dict[int, float], kept: int, best: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = []
+    chosen = []
     for seed in range(10):
         clock = Clock(seed)
         monkeypatch.setattr(trial, "perf_counter", clock)
         tried = Trial([*taken], kept, seconds=5.0)
         while (count := tried.next()) is not None:
             tried.add(count, clock.step(taken[count]))
-        found.append(tried.best)
+        chosen.append(tried.best)
         assert clock.seconds <= 5.0 + 2 * max(taken.values())
-    assert found == [best] * 10
+    assert chosen == [best] * 10
 
 
 def test_the_fastest_number_is_vanillas_also_after_a_slow_moment_and_all_times_are_kept(
@@ -154,16 +154,16 @@ def test_each_method_has_its_own_number_all_prefills_one_and_equal_trees_share(
             watch.lap("host")
 
     rows = {"pld": 8, "medusa": 64, "hydra": 64, "sps": 4, "broken": 16}
-    found = threads.choose_for_methods(
+    chosen = threads.choose_for_methods(
         Threads(1, "measured", "brief"), lambda: step("prefill"), decode, rows
     )
-    assert (found.num, found.prefill, torch.get_num_threads()) == (1, 4, 1)
-    assert found.methods == {"pld": 1, "medusa": 4, "hydra": 4, "sps": 1, "broken": 1}
-    assert found.own == {"medusa": 4, "hydra": 4}
-    assert found.method_step_s["hydra"] == found.method_step_s["medusa"]
-    assert found.method_step_s["medusa"]["1"] == pytest.approx(0.006, rel=0.2)
+    assert (chosen.num, chosen.prefill, torch.get_num_threads()) == (1, 4, 1)
+    assert chosen.methods == {"pld": 1, "medusa": 4, "hydra": 4, "sps": 1, "broken": 1}
+    assert chosen.own == {"medusa": 4, "hydra": 4}
+    assert chosen.method_step_s["hydra"] == chosen.method_step_s["medusa"]
+    assert chosen.method_step_s["medusa"]["1"] == pytest.approx(0.006, rel=0.2)
     assert "hydra" not in decoded and decoded.count("broken") == 1
-    assert found.text == "1, 4 for prefills, 4 for medusa, 4 for hydra"
+    assert chosen.text == "1, 4 for prefills, 4 for medusa, 4 for hydra"
     assert clock.seconds < 5.0
 
 
@@ -228,9 +228,12 @@ def test_a_resumed_run_keeps_its_threads_and_has_the_bandwidth_with_each(
         backend._choices = replace(backend._choices, threads=before, are_threads_kept=True)
         backend._info.roofline = RooflineHeader(2e9, 0, 0, 0, is_mixture_of_experts=False)
         backend.warm_up([Request((1, 5, 6), 4)])
-        found = backend.describe()
-    assert found.threads == before
-    assert found.roofline and found.roofline.bandwidth_by_threads == {"1": 1e9, "2": 2e9}
+        description = backend.describe()
+    assert description.threads == before
+    assert description.roofline and description.roofline.bandwidth_by_threads == {
+        "1": 1e9,
+        "2": 2e9,
+    }
 
 
 def test_a_trial_of_settings_that_fails_gives_the_threads_back(
@@ -259,7 +262,7 @@ def test_all_threads_the_cores_and_powers_of_two_are_tried(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("given", "loops", "told"),
+    ("given", "loops", "waiting"),
     [
         ({}, "10000", "brief"),
         ({"OMP_WAIT_POLICY": "passive"}, None, "passive"),
@@ -269,14 +272,14 @@ def test_all_threads_the_cores_and_powers_of_two_are_tried(monkeypatch: pytest.M
     ],
 )
 def test_threads_spin_briefly_while_they_wait_unless_the_user_says_otherwise(
-    given: dict[str, str], loops: str | None, told: str, monkeypatch: pytest.MonkeyPatch
+    given: dict[str, str], loops: str | None, waiting: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other programs get the user's environment unchanged."""
     monkeypatch.delitem(sys.modules, "torch")
-    own = {**given, "HOME": "/"}
-    machine.wait_briefly(own)
-    assert (own.get("GOMP_SPINCOUNT"), machine.waiting(own)) == (loops, told)
-    assert machine.without_waiting(own) == {**given, "HOME": "/"}
+    variables = {**given, "HOME": "/"}
+    machine.wait_briefly(variables)
+    assert (variables.get("GOMP_SPINCOUNT"), machine.waiting(variables)) == (loops, waiting)
+    assert machine.without_waiting(variables) == {**given, "HOME": "/"}
 
 
 def test_after_torch_was_imported_nothing_is_set_and_that_is_told() -> None:

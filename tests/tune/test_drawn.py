@@ -38,28 +38,28 @@ def test_a_walk_along_a_drawn_answer_has_the_steps_of_a_run_with_the_same_answer
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Sampler, "draw", second_best)
-    found = profile("tiny", DRAWN, repeats=1, **VALUES)
+    profiled = profile("tiny", DRAWN, repeats=1, **VALUES)
     settings = ["eagle2:total_tokens=7,depth=1,top_k=2", *DRAWN]
     real = run("tiny", settings, output=tmp_path, settings="paper", repeats=1, **VALUES)
     greedy = profile("tiny", "pld", **VALUES | {"temperatures": 0.0})
-    assert found.answers[0].token_ids != greedy.answers[0].token_ids
+    assert profiled.answers[0].token_ids != greedy.answers[0].token_ids
     for setting in settings:
         label = parse_methods([setting])[0].label
         of_run = {(r.key.method, f"gsm8k/{r.key.sample_id}/0"): r for r in real.records}
-        for walk in replay(found, setting):
+        for walk in replay(profiled, setting):
             record = of_run[label, walk.prompt]
             assert walk.accepts == record.accept_lengths, setting
             assert walk.nodes == record.num_nodes and {*walk.chances} == {1}
-    assert mat(replay(found, "medusa")) > 1.2
+    assert mat(replay(profiled, "medusa")) > 1.2
 
 
 def test_several_seeds_give_several_answers_to_a_prompt() -> None:
-    found = profile("tiny", "sps", **VALUES)
-    assert len(found.answers) == 6 and len({one.token_ids for one in found.answers}) > 3
-    chances = np.concatenate([one.drafts["sps"]["token"] for one in found.answers])
+    profiled = profile("tiny", "sps", **VALUES)
+    assert len(profiled.answers) == 6 and len({answer.token_ids for answer in profiled.answers}) > 3
+    chances = np.concatenate([answer.drafts["sps"]["token"] for answer in profiled.answers])
     assert len({*chances.tolist()}) > 20
     assert chances.min() >= 0 and 0.99 < chances.max() <= 1
-    longer = [mat(replay(found, f"sps:num_tokens={n},schedule=constant")) for n in (1, 3, 6)]
+    longer = [mat(replay(profiled, f"sps:num_tokens={n},schedule=constant")) for n in (1, 3, 6)]
     assert longer == sorted(longer)
 
 
@@ -71,8 +71,8 @@ def test_expected_steps_are_those_of_all_outcomes(schedule: Any) -> None:
 
     def draft_at(answer: Answer, at: int, wanted: int | None) -> Draft:
         num = wanted or first
-        found = shares(chances[at - 1 : at - 1 + num])
-        return Draft(1 + num, [Outcome(n, c, next_length(schedule, num, n)) for n, c in found])
+        numbers = shares(chances[at - 1 : at - 1 + num])
+        return Draft(1 + num, [Outcome(n, c, next_length(schedule, num, n)) for n, c in numbers])
 
     def walked(accepted: tuple[bool, ...]) -> list[int]:
         at, asked, rows = 1, first, list[int]()
@@ -85,14 +85,14 @@ def test_expected_steps_are_those_of_all_outcomes(schedule: Any) -> None:
     steps, rows = 0.0, 0.0
     for accepted in product([True, False], repeat=len(chances)):
         pairs = zip(chances, accepted, strict=True)
-        weight = float(np.prod([one if is_kept else 1 - one for one, is_kept in pairs]))
+        weight = float(np.prod([chance if is_kept else 1 - chance for chance, is_kept in pairs]))
         steps += weight * len(walked(accepted))
         rows += weight * sum(walked(accepted))
     answer = Answer(AnswerHeader("", 1, end, end, None, ""), (), (), {})
-    found = walk_of(answer, draft_at)
-    assert found.num_steps == pytest.approx(steps)
-    assert np.dot(found.chances, found.nodes) == pytest.approx(rows)
-    assert np.dot(found.chances, found.accepts) == pytest.approx(end - 1)
+    walk = walk_of(answer, draft_at)
+    assert walk.num_steps == pytest.approx(steps)
+    assert np.dot(walk.chances, walk.nodes) == pytest.approx(rows)
+    assert np.dot(walk.chances, walk.accepts) == pytest.approx(end - 1)
 
 
 @pytest.mark.parametrize("name", [pytest.param("mtp", marks=pytest.mark.slow), "peagle"])
@@ -102,10 +102,10 @@ def test_expected_steps_of_a_drawn_chain_are_those_of_many_runs(name: str, tmp_p
     like = profile("tiny", "pld", **VALUES | {"limit": 1}).header
     prompt = test_peagle.PROMPTS[0]
     requests = [Request(prompt, 20, Sampling(0.7), seed=n) for n in range(seeds)]
-    found = chains(name, target, drafter, requests, like)
-    expected = [one.num_steps for one in replay(found, f"{name}:num_tokens=4")]
+    profiled = chains(name, target, drafter, requests, like)
+    expected = [walk.num_steps for walk in replay(profiled, f"{name}:num_tokens=4")]
     drafter = chain(name, tmp_path, 4)[1]
-    real = [len(decode(target, drafter, one).steps) for one in requests]
+    real = [len(decode(target, drafter, request).steps) for request in requests]
     error = (np.var(real) + np.var(expected)) ** 0.5 / seeds**0.5
     assert 6 < np.mean(expected) < 18
     assert abs(np.mean(real) - np.mean(expected)) < 3 * error

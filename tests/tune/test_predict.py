@@ -32,7 +32,7 @@ DRAFTS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def found() -> Profile:
+def profiled() -> Profile:
     values: dict[str, Any] = {"tasks": "gsm8k,mt_bench", "limit": 2, "max_new_tokens": 16}
     return profile("tiny", [EAGLE, MEDUSA, SPS, "pld"], threads=1, dtype="float32", **values)
 
@@ -92,45 +92,49 @@ def seconds(profile: Profile, setting: str, draft: Any) -> dict[str, float]:
 
 
 def speedup(profile: Profile, setting: str, draft: Any) -> float:
-    own = seconds(profile, setting, draft)
+    times = seconds(profile, setting, draft)
     vanilla = {name: time - 1 for name, time in seconds(profile, "vanilla", draft).items()}
     ratios = []
     for task in ("gsm8k", "mt_bench"):
-        names = [name for name in own if name.startswith(task)]
-        ratios.append(sum(vanilla[name] for name in names) / sum(own[name] for name in names))
+        names = [name for name in times if name.startswith(task)]
+        ratios.append(sum(vanilla[name] for name in names) / sum(times[name] for name in names))
     return sum(ratios) / len(ratios)
 
 
 @pytest.mark.parametrize("label", [EAGLE, MEDUSA, SPS])
 def test_the_best_setting_of_a_planted_machine_comes_out_with_its_speedup(
-    label: str, found: Profile
+    label: str, profiled: Profile
 ) -> None:
-    curve = planted(found)
-    settings = candidates(found, label)
-    predicted = {one.settings: one.speedup for one in predict(found, curve, settings)}
+    curve = planted(profiled)
+    settings = candidates(profiled, label)
+    predicted = {
+        prediction.settings: prediction.speedup for prediction in predict(profiled, curve, settings)
+    }
 
     def plain(setting: str) -> float:
         (method,) = parse_methods([setting])
         formula = DRAFTS[label][1]
         if label == EAGLE:
             cost = formula(method.options.depth, method.options.top_k)
-            return speedup(found, setting, lambda rows: cost)
-        return speedup(found, setting, lambda rows: formula(rows=rows))
+            return speedup(profiled, setting, lambda rows: cost)
+        return speedup(profiled, setting, lambda rows: formula(rows=rows))
 
-    known = {setting: plain(setting) for setting in settings}
-    assert len(known) > 5
-    for setting, value in known.items():
-        assert predicted[setting] == pytest.approx(value, rel=1e-9), setting
-    assert max(predicted, key=predicted.__getitem__) == max(known, key=known.__getitem__)
+    plain_speedups = {setting: plain(setting) for setting in settings}
+    assert len(plain_speedups) > 5
+    for setting, plain_speedup in plain_speedups.items():
+        assert predicted[setting] == pytest.approx(plain_speedup, rel=1e-9), setting
+    assert max(predicted, key=predicted.__getitem__) == max(
+        plain_speedups, key=plain_speedups.__getitem__
+    )
 
 
-def test_an_interval_holds_prompts_blocks_and_the_process(found: Profile) -> None:
-    curve = planted(found)
+def test_an_interval_holds_prompts_blocks_and_the_process(profiled: Profile) -> None:
+    curve = planted(profiled)
 
     def width(changed: Curve) -> float:
-        (one,) = predict(found, changed, [MEDUSA])
-        assert one.low <= one.speedup <= one.high
-        return one.high / one.low
+        (prediction,) = predict(profiled, changed, [MEDUSA])
+        assert prediction.low <= prediction.speedup <= prediction.high
+        return prediction.high / prediction.low
 
     noisy = (((0.1,) * len(SIZES),), ((0.3,) * len(SIZES),), ((0.9,) * len(SIZES),))
     methods = {
@@ -141,9 +145,9 @@ def test_an_interval_holds_prompts_blocks_and_the_process(found: Profile) -> Non
     process = msgspec.structs.replace(curve, process=0.01)
     assert width(blocks) > width(curve) > 1
     assert width(process) > width(curve)
-    (both,) = predict(found, curve, [MEDUSA])
-    names = [one.about.prompt for one in found.answers if "gsm8k/" in one.about.prompt]
-    (part,) = predict(found, curve, [MEDUSA], prompts=names)
+    (both,) = predict(profiled, curve, [MEDUSA])
+    names = [answer.about.prompt for answer in profiled.answers if "gsm8k/" in answer.about.prompt]
+    (part,) = predict(profiled, curve, [MEDUSA], prompts=names)
     assert part.speedup != both.speedup
 
 
@@ -157,51 +161,53 @@ def test_an_interval_holds_prompts_blocks_and_the_process(found: Profile) -> Non
     ],
 )
 def test_a_curve_of_other_work_is_refused_with_both_values(
-    changes: dict[str, Any], reason: str, found: Profile
+    changes: dict[str, Any], reason: str, profiled: Profile
 ) -> None:
     with pytest.raises(UserError, match=reason):
-        predict(found, planted(found, **changes), [MEDUSA])
+        predict(profiled, planted(profiled, **changes), [MEDUSA])
 
 
-def test_an_answer_without_a_draft_takes_vanillas_time_and_the_prefill(found: Profile) -> None:
-    model = CostModel(planted(found))
+def test_an_answer_without_a_draft_takes_vanillas_time_and_the_prefill(profiled: Profile) -> None:
+    model = CostModel(planted(profiled))
     without_draft = Step(emitted=1, rows=1, before=0, times=1)
     for count in (0, 1):  # of one token, or of two: a step without room for a draft
         walk = Walk("gsm8k/1/0", 9, (without_draft,) * count)
         for label in DRAFTS:
             options = {"depth": 2, "top_k": 2}
-            own, costs = model.weights(label, options, walk), model.costs(label, 0)[0]
+            weights, costs = model.weights(label, options, walk), model.costs(label, 0)[0]
             vanilla = model.weights(None, {}, walk) @ model.costs(None, 0)[0]
-            assert own @ costs == pytest.approx(vanilla + 1)
+            assert weights @ costs == pytest.approx(vanilla + 1)
 
 
-def test_nothing_is_continued_beyond_what_was_measured(found: Profile) -> None:
+def test_nothing_is_continued_beyond_what_was_measured(profiled: Profile) -> None:
     small = {SPS: (SIZES[:1], DRAFTS[SPS][1]), EAGLE: (KNOTS[:6], DRAFTS[EAGLE][1])}
-    curve = planted(found, small)
+    curve = planted(profiled, small)
     with pytest.raises(UserError, match="Depth: 3, and at most 2 in the cost curve"):
-        predict(found, curve, ["eagle2:total_tokens=12,depth=3,top_k=2"])
+        predict(profiled, curve, ["eagle2:total_tokens=12,depth=3,top_k=2"])
     with pytest.raises(UserError, match=r"Rows: .*, and at most 2 in the cost curve"):
-        predict(found, curve, ["sps:num_tokens=20,schedule=constant"])
+        predict(profiled, curve, ["sps:num_tokens=20,schedule=constant"])
     with pytest.raises(UserError, match="The cost curve has no medusa, only sps, eagle2"):
-        predict(found, curve, [MEDUSA])
+        predict(profiled, curve, [MEDUSA])
     short = msgspec.structs.replace(curve, most_context=20)
     with pytest.raises(UserError, match=r"Context: .*, and at most 20 in the cost curve"):
-        predict(found, short, [SPS])
+        predict(profiled, short, [SPS])
 
 
-def test_a_curve_is_shown_and_a_newer_one_refused(found: Profile, tmp_path: Path) -> None:
-    curve = planted(found)
+def test_a_curve_is_shown_and_a_newer_one_refused(profiled: Profile, tmp_path: Path) -> None:
+    curve = planted(profiled)
     frame = curve_frame(curve)
     assert len(frame) == 3 * 3 * len(curve.rows)
     assert frame.query("rows == 1 and context == 200").steps.unique() == [1.0]
-    made = predict(found, curve, candidates(found, EAGLE)[:9])
-    assert [*prediction_frame(made).settings] == [one.settings for one in made]
-    steps = profile_frame(found, EAGLE)
-    assert len(steps) == sum(len(walk.accepts) for walk in replay(found, EAGLE))
-    plot = heat_map(made)
+    predictions = predict(profiled, curve, candidates(profiled, EAGLE)[:9])
+    assert [*prediction_frame(predictions).settings] == [
+        prediction.settings for prediction in predictions
+    ]
+    steps = profile_frame(profiled, EAGLE)
+    assert len(steps) == sum(len(walk.accepts) for walk in replay(profiled, EAGLE))
+    plot = heat_map(predictions)
     assert plot and "The best is" in plot.alt and plot.images.png
     assert cost_curve(curve).images.svg
-    assert heat_map(predict(found, curve, [SPS])) is None
+    assert heat_map(predict(profiled, curve, [SPS])) is None
     newer = msgspec.structs.replace(curve, schema=2)
     newer.write(tmp_path / "newer")
     with pytest.raises(UserError, match="schema 2, newer than 1"):

@@ -37,13 +37,13 @@ VALUES = WORK | {"max_new_tokens": 12}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("profile") / "made"
-    profile("tiny", "eagle2:depth=2,top_k=3,medusa,sps", output=made, **VALUES)
-    return made
+    path = tmp_path_factory.mktemp("profile") / "made"
+    profile("tiny", "eagle2:depth=2,top_k=3,medusa,sps", output=path, **VALUES)
+    return path
 
 
 @pytest.fixture(scope="module")
-def found(folder: Path) -> Profile:
+def profiled(folder: Path) -> Profile:
     return read_profile(folder)
 
 
@@ -61,10 +61,10 @@ def found(folder: Path) -> Profile:
     ],
 )
 def test_a_setting_outside_of_the_profile_is_refused_with_both_values(
-    setting: str, reason: str, found: Profile
+    setting: str, reason: str, profiled: Profile
 ) -> None:
     with pytest.raises(UserError, match=reason):
-        replay(found, setting)
+        replay(profiled, setting)
 
 
 @pytest.mark.parametrize(
@@ -96,40 +96,40 @@ def test_a_profile_that_becomes_too_large_ends_after_its_first_answers(
     assert 1 <= len(lines) < 8
 
 
-def test_a_profile_of_another_model_or_other_weights_is_refused(found: Profile) -> None:
-    model, label = found.header.model, "eagle2:depth=2,top_k=3"
-    eagle = found.header.methods[label].about
-    found.check(model, {label: eagle})
+def test_a_profile_of_another_model_or_other_weights_is_refused(profiled: Profile) -> None:
+    model, label = profiled.header.model, "eagle2:depth=2,top_k=3"
+    eagle = profiled.header.methods[label].about
+    profiled.check(model, {label: eagle})
     changed, weights = msgspec.structs.replace, eagle.weights
     name, file = next(iter(model.files.items()))
     files = {**model.files, name: changed(file, sha256="0" * 64)}
     with pytest.raises(UserError, match=rf"model.files.{name}.sha256: .*0000") as caught:
-        found.check(changed(model, dtype="bfloat16", files=files), {})
+        profiled.check(changed(model, dtype="bfloat16", files=files), {})
     assert 'dtype: "float32" in the profile, "bfloat16" here' in caught.value.message
     assert weights
     name, file = next(iter(weights.files.items()))
     files = {**weights.files, name: changed(file, sha256="0" * 64)}
     with pytest.raises(UserError, match=rf"methods.{label}.weights.files.{name}.*0000"):
-        found.check(model, {label: changed(eagle, weights=changed(weights, files=files))})
+        profiled.check(model, {label: changed(eagle, weights=changed(weights, files=files))})
 
 
 def test_the_files_of_a_profile_belong_together(
-    folder: Path, found: Profile, tmp_path: Path
+    folder: Path, profiled: Profile, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match="holds a profile"):
         read_profile(folder).write(folder)
     read_profile(folder).write(tmp_path / "copy")
-    stored, copied = (np.load(one / "profile.npz") for one in (folder, tmp_path / "copy"))
-    own = {"prompt_ids", "token_ids"}
-    drafts = found.answers[0].drafts.items()
-    own |= {f"{label}/{part}" for label, parts in drafts for part in parts}
-    assert {*stored} == {*copied} == own
-    assert all(np.array_equal(copied[name], stored[name]) for name in own)
+    stored, copied = (np.load(path / "profile.npz") for path in (folder, tmp_path / "copy"))
+    names = {"prompt_ids", "token_ids"}
+    drafts = profiled.answers[0].drafts.items()
+    names |= {f"{label}/{part}" for label, parts in drafts for part in parts}
+    assert {*stored} == {*copied} == names
+    assert all(np.array_equal(copied[name], stored[name]) for name in names)
     (tmp_path / "copy" / "profile.npz").write_bytes(b"other")
     with pytest.raises(UserError, match=r"has sha256 d9298a10d1b0…, and profile.json names"):
         read_profile(tmp_path / "copy")
     (tmp_path / "copy" / "profile.npz").write_bytes((folder / "profile.npz").read_bytes())
-    for number, key, value, message in (
+    for number, key, changed, message in (
         (-1, None, None, "token_ids has|prompt_ids has"),  # without its last answer
         (0, "num_tokens", 1, "rows, and the answers have"),
         (0, "sha256", "0" * 64, "has other tokens than its hash"),
@@ -139,7 +139,7 @@ def test_the_files_of_a_profile_belong_together(
         if key is None:
             header["answers"].pop(number)
         else:
-            header["answers"][number][key] = value
+            header["answers"][number][key] = changed
         (tmp_path / "copy" / "profile.json").write_text(json.dumps(header))
         with pytest.raises(UserError, match=message):
             read_profile(tmp_path / "copy")
@@ -185,23 +185,25 @@ def chains(
     vanilla = get("vanilla").build(None, BuildContext(target))
     for number, request in enumerate(requests):
         given, done = (str(number), target, {name: drafter}), decode(target, vanilla, request)
-        one = recorded_answer(*given, request, done)
-        assert one is not None
+        answer = recorded_answer(*given, request, done)
+        assert answer is not None
         other = replace(done, token_ids=done.token_ids[:-1])
         assert recorded_answer(*given, request, other) is None
-        answers.append(one)
+        answers.append(answer)
     about = MethodHeader(name, "", {"num_tokens": 7}, is_lossless=True, weights=None)
     methods = {name: ProfiledMethod("path", drafter.has_fixed_size, about)}
     return Profile(msgspec.structs.replace(like, methods=methods), tuple(answers))
 
 
 @pytest.mark.parametrize("name", ["mtp", "peagle"])
-def test_a_longest_chain_holds_the_shorter_ones(name: str, found: Profile, tmp_path: Path) -> None:
+def test_a_longest_chain_holds_the_shorter_ones(
+    name: str, profiled: Profile, tmp_path: Path
+) -> None:
     """Random heads over eight tokens, some of whose drafts are right by chance."""
     target, drafter = chain(name, tmp_path, 7)
     requests = [Request(prompt, 30) for prompt in test_peagle.PROMPTS]
-    profile = chains(name, target, drafter, requests, found.header)
-    assert max(one.drafts[name]["path"].max() for one in profile.answers) > 1
+    profile = chains(name, target, drafter, requests, profiled.header)
+    assert max(answer.drafts[name]["path"].max() for answer in profile.answers) > 1
     for num_tokens in (1, 2, 3, 5, 7):
         drafter = chain(name, tmp_path, num_tokens)[1]
         walks = replay(profile, f"{name}:num_tokens={num_tokens}")
@@ -225,16 +227,16 @@ def test_replayed_graphs_draft_what_eager_steps_draft(
     monkeypatch.setattr("specbench.engine.buckets.BUCKET", 16)
     model = random_llama()
     graphs = Graphs(TraceRecorder())
-    given = dict(one.split("=") for one in options.split(","))
+    given = dict(option.split("=") for option in options.split(","))
     for prompt in prompts()[:2]:
         request, drafts = Request(prompt, 30), []
         for target in (Target(deepcopy(model)), Target(deepcopy(model), graphs)):
             vanilla = build("vanilla", target, tmp_path)
             done = decode(target, vanilla, request)
             drafters = {method: build(method, target, tmp_path, **given)}
-            found = recorded_answer("a prompt", target, drafters, request, done)
-            assert found is not None
-            drafts.append(found.drafts[method])
+            answer = recorded_answer("a prompt", target, drafters, request, done)
+            assert answer is not None
+            drafts.append(answer.drafts[method])
         assert drafts[0].keys() == drafts[1].keys()
         for name, eager in drafts[0].items():
             assert len(eager) == 29

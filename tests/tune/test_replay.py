@@ -81,12 +81,15 @@ def real(pard: str, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """An ordinary run of all settings."""
     starts = {method: f"{method}:" for method in SETTINGS} | {"pard": f"{pard},"}
     asked = {k: [starts[k] + options for options in SETTINGS[k]] for k in SETTINGS}
-    every = [one for some in asked.values() for one in some]
+    every = [setting for some in asked.values() for setting in some]
     folder = tmp_path_factory.mktemp("run")
-    found = run("tiny", every, output=folder, settings="paper", repeats=1, **VALUES)
-    labels = {one: parse_methods([one])[0].label for one in every}
+    measured = run("tiny", every, output=folder, settings="paper", repeats=1, **VALUES)
+    labels = {setting: parse_methods([setting])[0].label for setting in every}
     return {
-        method: {one: [r for r in found.records if r.key.method == labels[one]] for one in some}
+        method: {
+            setting: [r for r in measured.records if r.key.method == labels[setting]]
+            for setting in some
+        }
         for method, some in asked.items()
     }
 
@@ -101,8 +104,8 @@ def test_a_replay_has_the_steps_of_a_real_run(method: str, profiled: Profile, re
             assert walk.accepts == record.accept_lengths, spelling
             assert walk.nodes == record.num_nodes, spelling
             assert walk.prompt_tokens == record.prompt_tokens
-    every = [one for records in real[method].values() for one in records]
-    assert len({one.accept_lengths for one in every}) >= 3
+    every = [record for records in real[method].values() for record in records]
+    assert len({record.accept_lengths for record in every}) >= 3
 
 
 class Either(Drafter):
@@ -150,26 +153,26 @@ def test_a_combination_drafts_with_the_second_method_where_the_first_has_no_draf
 @pytest.mark.parametrize("method", ["eagle2", "eagle3", "medusa", "eagle"])
 def test_no_setting_exceeds_the_oracle(method: str, profiled: Profile) -> None:
     bound = mat(oracle(profiled, method))
-    found = [mat(replay(profiled, f"{method}:{options}")) for options in SETTINGS[method]]
-    assert max(found) <= bound
-    assert bound > 1.1 * sorted(found)[1]
+    mats = [mat(replay(profiled, f"{method}:{options}")) for options in SETTINGS[method]]
+    assert max(mats) <= bound
+    assert bound > 1.1 * sorted(mats)[1]
 
 
 def test_the_best_tree_is_no_worse_than_every_tree_of_its_size(tmp_path: Path) -> None:
     # Enough positions for the most frequent ranks to be those of the best tree.
     values = {**VALUES, "tasks": "mt_bench,gsm8k,humaneval,alpaca", "limit": 2}
-    found = profile("tiny", "medusa", **values)
+    profiled = profile("tiny", "medusa", **values)
 
     def mat_of(paths: Iterable[tuple[int, ...]]) -> float:
         (tmp_path / "tree.json").write_text(json.dumps([*paths]))
-        return mat(replay(found, f"medusa:tree={tmp_path / 'tree.json'}"))
+        return mat(replay(profiled, f"medusa:tree={tmp_path / 'tree.json'}"))
 
     def is_tree(paths: Iterable[tuple[int, ...]]) -> bool:
         return all(path[:-1] in {(), *paths} for path in paths)
 
     every = [path for depth in (1, 2, 3) for path in product(range(3), repeat=depth)]
     trees = filter(is_tree, combinations(every, 3))
-    assert mat_of(best_tree(found, "medusa", 4)) >= 0.99 * max(map(mat_of, trees))
-    larger = best_tree(found, "medusa", 20)
+    assert mat_of(best_tree(profiled, "medusa", 4)) >= 0.99 * max(map(mat_of, trees))
+    larger = best_tree(profiled, "medusa", 20)
     assert len(larger) == 19 and is_tree(larger)
-    assert mat_of(larger) > mat(replay(found, "medusa:nodes=20"))
+    assert mat_of(larger) > mat(replay(profiled, "medusa:nodes=20"))

@@ -57,16 +57,16 @@ def test_settings_are_chosen_on_one_half_of_the_prompts_and_measured_on_the_othe
     assert len(first) == len(second) == 2 and not first & second
     run = read_run(home / "tune" / "run")
     assert {f"gsm8k/{record.key.sample_id}/0" for record in run.records} == second
-    assert [one.label for one in choices] == METHODS
+    assert [choice.label for choice in choices] == METHODS
     for choice in choices:
         assert choice.paper.settings == paper_of(choice.label)
-        assert all(one.measured for one in choice.tried)
-        measured = [one.settings for one in choice.tried]
+        assert all(tried.measured for tried in choice.tried)
+        measured = [tried.settings for tried in choice.tried]
         assert len(measured) == len({*measured, choice.best.settings, choice.paper.settings})
     medusa, eagle, recycling = choices
     assert len(medusa.tried) >= 3 and medusa.tried[0].predicted
     assert eagle.tried[0].predicted and eagle.paper.predicted is None  # too deep
-    assert [one.predicted for one in recycling.tried] == [None]
+    assert [tried.predicted for tried in recycling.tried] == [None]
     (arguments,) = [line for line in eagle.lines if "EAGLE's arguments" in line]
     assert "total_token=" in arguments and "expected" in medusa.lines[0]
 
@@ -78,7 +78,7 @@ def test_its_files_are_read_by_run_and_by_others(home: Path, choices: list[Choic
     assert len(rows) == sum(len(choice.tried) for choice in choices)
     first, about = rows[0], choices[0].tried[0]
     assert about.predicted and about.measured
-    speedups = [float(first[f"{one}_speedup"]) for one in ("predicted", "measured")]
+    speedups = [float(first[f"{kind}_speedup"]) for kind in ("predicted", "measured")]
     assert speedups == pytest.approx([about.predicted.speedup, about.measured.value], abs=1e-4)
     assert (home / "tune" / "predicted_and_measured.svg").is_file()
     medusa = [row["settings"] for row in rows if row["method"] == "medusa"]
@@ -98,8 +98,10 @@ def test_a_second_call_measures_nothing_and_another_machine_is_refused(
     curve = home / "tune" / "cost" / "cost.json"
     curve.write_text(curve.read_text().replace('"vanilla_s": ', '"vanilla_s": 9'))
     again = tune("tiny", METHODS, say=lines.append, **given)
-    assert [one for one in lines if "took 0% of its time in the cost curve" in one]
-    assert [one.best.settings for one in again] == [one.best.settings for one in choices]
+    assert [line for line in lines if "took 0% of its time in the cost curve" in line]
+    assert [choice.best.settings for choice in again] == [
+        choice.best.settings for choice in choices
+    ]
     assert not any("/" in line and "tok/s" in line for line in lines)
     with pytest.raises(UserError, match="threads: 1 in the curve, 2 here"):
         tune("tiny", METHODS, **given | {"threads": 2})
@@ -140,8 +142,8 @@ def test_two_weights_of_a_method_keep_two_entries_and_a_tree_its_paths(
     setup = make_engine_setup(make_spec(model="tiny", methods=weights))
     spellings = [f"{weights[0]},nodes=4", f"{weights[1]},tree=[[0], [0, 0], [1]]"]
     chosen = [
-        Choice(one, best=Tried(best, None, Estimate(2.0)), paper=Tried(paper, None), tried=())
-        for one, best, paper in zip(
+        Choice(entry, best=Tried(best, None, Estimate(2.0)), paper=Tried(paper, None), tried=())
+        for entry, best, paper in zip(
             weights, parse_methods(spellings), parse_methods(weights), strict=True
         )
     ]
@@ -174,8 +176,8 @@ def test_the_papers_settings_are_best_where_they_are_faster_or_all_that_was_meas
 ) -> None:
     settings = ["medusa:nodes=8", "medusa"]
     overall = {
-        (one, 0.0): SimpleNamespace(speedup=Missing("") if speed is None else Estimate(speed))
-        for one, speed in zip(settings, speeds, strict=True)
+        (setting, 0.0): SimpleNamespace(speedup=Missing("") if speed is None else Estimate(speed))
+        for setting, speed in zip(settings, speeds, strict=True)
     }
     metrics: Any = SimpleNamespace(overall=overall, temperatures=(0.0,))
     assert choose("medusa", parse_methods(settings), [], metrics).best.settings == settings[best]
@@ -198,15 +200,15 @@ def test_the_papers_settings_are_best_where_they_are_faster_or_all_that_was_meas
 def test_auto_takes_a_tune_that_fits(
     method: str, changes: dict[str, Any], is_tuned: bool, home: Path
 ) -> None:
-    one = _with_auto({"methods": method.replace("EAGLE", str(TINY / "eagle"))} | changes)
+    entry = _with_auto({"methods": method.replace("EAGLE", str(TINY / "eagle"))} | changes)
     if not is_tuned:
-        assert one.settings is None
+        assert entry.settings is None
         return
     settings = read_settings(str(home / "tune" / "settings.toml"), "tiny")
-    assert one.settings and one.settings.source == TUNED
-    assert one.settings.sha256 == settings.sha256
+    assert entry.settings and entry.settings.source == TUNED
+    assert entry.settings.sha256 == settings.sha256
     chosen = settings.methods["eagle2"]
-    assert {name: getattr(one.options, name) for name in chosen} == dict(chosen)
+    assert {name: getattr(entry.options, name) for name in chosen} == dict(chosen)
 
 
 @pytest.mark.usefixtures("choices")
@@ -215,8 +217,8 @@ def test_each_temperature_keeps_its_own_settings(home: Path) -> None:
     options, fits = {"eagle2": {"total_tokens": 7}}, greedy.fits | {"temperature": "1"}
     keep_settings(replace(greedy, methods=options, fits=fits))
     for temperature, wanted in ((0.0, greedy.methods["eagle2"]), (1.0, options["eagle2"])):
-        one = _with_auto({"methods": "eagle2", "temperatures": (temperature,)})
-        assert one.settings and {k: getattr(one.options, k) for k in wanted} == wanted
+        entry = _with_auto({"methods": "eagle2", "temperatures": (temperature,)})
+        assert entry.settings and {k: getattr(entry.options, k) for k in wanted} == wanted
 
 
 def _with_auto(values: dict[str, Any]) -> RunMethod:
